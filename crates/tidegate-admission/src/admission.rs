@@ -3,7 +3,7 @@
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Latency};
 
-use crate::demand::Demands;
+use crate::demand::TenantDemands;
 
 /// The rule that makes a promise from response times.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,7 +51,7 @@ impl AdmissionRule {
 
 /// The result of offering all tenants' requests together, mixed in the proportion of their rates.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Measured {
+pub enum OfferResult {
     /// RT^E of each tenant, in the order of the contracts: the [quantile](AdmissionRule::quantile) of its
     /// response times, from a request's arrival to its answer.
     Sustained(Vec<Latency>),
@@ -72,13 +72,13 @@ pub struct WrongCount {
 
 /// The answer to contracts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    tenants: Vec<Judged>,
+pub struct AdmissionVerdict {
+    tenants: Vec<JudgedContract>,
 }
 
 /// The answer to one contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
+pub struct JudgedContract {
     /// The tenant whose contract it is.
     pub name: ConsumerName,
     /// rt, the response time that it asks for.
@@ -90,7 +90,7 @@ pub struct Judged {
 
 /// The difference between the response time that is asked for and the one that can be promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Margin {
+pub enum LatencyMargin {
     /// The amount by which the promise is better than what is asked for.
     Spare(Latency),
     /// The amount by which the promise falls short.
@@ -99,37 +99,37 @@ pub enum Margin {
     Unbounded,
 }
 
-impl Judged {
+impl JudgedContract {
     /// Returns the margin between the promise and the response time that is asked for.
     #[must_use]
-    pub fn margin(&self) -> Margin {
+    pub fn margin(&self) -> LatencyMargin {
         match self.measured {
             Some((_, deliverable)) if deliverable <= self.asked => {
-                Margin::Spare(self.asked.saturating_sub(deliverable))
+                LatencyMargin::Spare(self.asked.saturating_sub(deliverable))
             }
-            Some((_, deliverable)) => Margin::Short(deliverable.saturating_sub(self.asked)),
-            None => Margin::Unbounded,
+            Some((_, deliverable)) => LatencyMargin::Short(deliverable.saturating_sub(self.asked)),
+            None => LatencyMargin::Unbounded,
         }
     }
 
     /// Returns true if this contract can be promised beside the others.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        matches!(self.margin(), Margin::Spare(_))
+        matches!(self.margin(), LatencyMargin::Spare(_))
     }
 }
 
-impl Verdict {
+impl AdmissionVerdict {
     /// Returns true if all contracts can be promised. They are admitted together or not at all: response
     /// times were measured with the load of all tenants.
     #[must_use]
     pub fn is_admitted(&self) -> bool {
-        self.tenants.iter().all(Judged::is_kept)
+        self.tenants.iter().all(JudgedContract::is_kept)
     }
 
     /// The answers to the contracts, in their order.
     #[must_use]
-    pub fn tenants(&self) -> &[Judged] {
+    pub fn tenants(&self) -> &[JudgedContract] {
         &self.tenants
     }
 }
@@ -143,21 +143,25 @@ impl Verdict {
 ///
 /// # Errors
 /// When `measured` is about another number of tenants.
-pub fn judge(contracts: &Demands, rule: &AdmissionRule, measured: &Measured) -> Result<Verdict, WrongCount> {
+pub fn judge(
+    contracts: &TenantDemands,
+    rule: &AdmissionRule,
+    measured: &OfferResult,
+) -> Result<AdmissionVerdict, WrongCount> {
     let contracts = contracts.as_slice();
     let expected: Vec<Option<Latency>> = match measured {
-        Measured::Overloaded => vec![None; contracts.len()],
-        Measured::Sustained(expected) => expected.iter().copied().map(Some).collect(),
+        OfferResult::Overloaded => vec![None; contracts.len()],
+        OfferResult::Sustained(expected) => expected.iter().copied().map(Some).collect(),
     };
     if expected.len() != contracts.len() {
         return Err(WrongCount { contracts: contracts.len(), measured: expected.len() });
     }
-    let tenants = contracts.iter().zip(expected).map(|(contract, expected)| Judged {
+    let tenants = contracts.iter().zip(expected).map(|(contract, expected)| JudgedContract {
         name: contract.name.clone(),
         asked: contract.response_time,
         measured: expected.map(|expected| (expected, rule.deliverable(expected))),
     });
-    Ok(Verdict { tenants: tenants.collect() })
+    Ok(AdmissionVerdict { tenants: tenants.collect() })
 }
 
 #[cfg(test)]
@@ -167,8 +171,8 @@ mod tests {
     use super::*;
     use crate::demand::tests::contract;
 
-    fn sustained(micros: &[u64]) -> Measured {
-        Measured::Sustained(micros.iter().map(|&micros| Latency::from_micros(micros)).collect())
+    fn sustained(micros: &[u64]) -> OfferResult {
+        OfferResult::Sustained(micros.iter().map(|&micros| Latency::from_micros(micros)).collect())
     }
 
     /// Lee's tables 2 and 3: RT^E of 29.08 and 31.38 ms, for which the paper rounds RT^T down to 34 and 37
@@ -177,30 +181,30 @@ mod tests {
     fn the_papers_example_is_admitted_and_its_converse_is_not() {
         let table_3 = sustained(&[29_080, 31_380]);
         let ask = |first, second| {
-            let asked = Demands::new(vec![contract("w1", 40.0, first), contract("w2", 20.0, second)]);
+            let asked = TenantDemands::new(vec![contract("w1", 40.0, first), contract("w2", 20.0, second)]);
             judge(&asked.unwrap(), &AdmissionRule::default(), &table_3).unwrap()
         };
         let verdict = ask(35.0, 38.0);
         assert!(verdict.is_admitted());
         assert_eq!(verdict.tenants()[0].measured.unwrap().1, Latency::from_micros(34_896));
-        assert_eq!(verdict.tenants()[0].margin(), Margin::Spare(Latency::from_micros(104)));
+        assert_eq!(verdict.tenants()[0].margin(), LatencyMargin::Spare(Latency::from_micros(104)));
         let verdict = ask(35.0, 37.0);
         assert!(!verdict.is_admitted());
         assert!(verdict.tenants()[0].is_kept());
-        assert_eq!(verdict.tenants()[1].margin(), Margin::Short(Latency::from_micros(656)));
+        assert_eq!(verdict.tenants()[1].margin(), LatencyMargin::Short(Latency::from_micros(656)));
     }
 
     #[test]
     fn nothing_is_promised_where_the_storage_does_not_keep_up() {
-        let contracts = Demands::new(vec![contract("w", 40.0, 1e9)]).unwrap();
-        let verdict = judge(&contracts, &AdmissionRule::default(), &Measured::Overloaded).unwrap();
-        assert_eq!(verdict.tenants()[0].margin(), Margin::Unbounded);
+        let contracts = TenantDemands::new(vec![contract("w", 40.0, 1e9)]).unwrap();
+        let verdict = judge(&contracts, &AdmissionRule::default(), &OfferResult::Overloaded).unwrap();
+        assert_eq!(verdict.tenants()[0].margin(), LatencyMargin::Unbounded);
         assert!(!verdict.is_admitted());
     }
 
     #[test]
     fn a_measurement_of_others_is_no_measurement() {
-        let contracts = Demands::new(vec![contract("w", 40.0, 35.0)]).unwrap();
+        let contracts = TenantDemands::new(vec![contract("w", 40.0, 35.0)]).unwrap();
         for measured in [sustained(&[]), sustained(&[1, 2])] {
             assert!(judge(&contracts, &AdmissionRule::default(), &measured).is_err());
         }
@@ -235,8 +239,8 @@ mod tests {
                 });
                 contracts.collect::<Vec<_>>()
             };
-            let measured = Measured::Sustained(expected.clone());
-            let verdict = |short| Some(judge(&Demands::new(ask(short)).ok()?, &rule, &measured).unwrap());
+            let measured = OfferResult::Sustained(expected.clone());
+            let verdict = |short| Some(judge(&TenantDemands::new(ask(short)).ok()?, &rule, &measured).unwrap());
             prop_assert!(verdict(0).unwrap().is_admitted());
             if let Some(refused) = verdict(1) {
                 prop_assert!(!refused.is_admitted());

@@ -1,20 +1,20 @@
 //! The whole procedure: the measurements and their order, until there is an answer.
 
-use crate::admission::{AdmissionRule, Measured, Verdict, WrongCount, judge};
-use crate::demand::Demands;
+use crate::admission::{AdmissionRule, AdmissionVerdict, OfferResult, WrongCount, judge};
+use crate::demand::TenantDemands;
 use crate::scale::ScaleSearch;
 
 /// The answer to contracts, and to the question that follows a refusal.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decided {
+pub struct AdmissionDecision {
     /// The answer to the contracts as they stand.
-    pub verdict: Verdict,
+    pub verdict: AdmissionVerdict,
     /// The greatest part of all rates that was found to be admitted after a refusal, and the verdict there.
-    pub instead: Option<(f64, Verdict)>,
+    pub instead: Option<(f64, AdmissionVerdict)>,
 }
 
 /// A load generator that can offer the tenants' load to a storage, or to a model of it.
-pub trait Measure {
+pub trait LoadGenerator {
     /// The reason why it cannot.
     type Error: From<WrongCount>;
 
@@ -22,7 +22,7 @@ pub trait Measure {
     ///
     /// # Errors
     /// When it cannot be measured.
-    fn at(&mut self, scale: f64) -> Result<Measured, Self::Error>;
+    fn at(&mut self, scale: f64) -> Result<OfferResult, Self::Error>;
 
     /// Returns true if it can and should measure at this part of all rates, only to know what could be
     /// admitted. Loading real storage takes time, so that not every part can be measured there.
@@ -37,11 +37,11 @@ pub trait Measure {
 ///
 /// # Errors
 /// When it cannot be measured, or what was measured is about another number of tenants.
-pub fn decide<M: Measure>(
-    contracts: &Demands,
+pub fn decide<M: LoadGenerator>(
+    contracts: &TenantDemands,
     rule: &AdmissionRule,
     storage: &mut M,
-) -> Result<Decided, M::Error> {
+) -> Result<AdmissionDecision, M::Error> {
     let verdict = judge(contracts, rule, &storage.at(1.0)?)?;
     let mut search = ScaleSearch::new();
     if !verdict.is_admitted() {
@@ -50,7 +50,7 @@ pub fn decide<M: Measure>(
         }
     }
     let instead = search.best().map(|(scale, verdict)| (scale, verdict.clone()));
-    Ok(Decided { verdict, instead })
+    Ok(AdmissionDecision { verdict, instead })
 }
 
 #[cfg(test)]
@@ -66,12 +66,12 @@ mod tests {
         asked: Vec<f64>,
     }
 
-    impl Measure for Linear {
+    impl LoadGenerator for Linear {
         type Error = WrongCount;
 
-        fn at(&mut self, scale: f64) -> Result<Measured, WrongCount> {
+        fn at(&mut self, scale: f64) -> Result<OfferResult, WrongCount> {
             self.asked.push(scale);
-            Ok(Measured::Sustained(vec![Latency::from_millis_f64(20.0 * scale)]))
+            Ok(OfferResult::Sustained(vec![Latency::from_millis_f64(20.0 * scale)]))
         }
 
         fn is_worth(&self, scale: f64) -> bool {
@@ -79,8 +79,8 @@ mod tests {
         }
     }
 
-    fn decided(millis: f64, worth: f64) -> (Vec<f64>, Decided) {
-        let contracts = Demands::new(vec![contract("w", 40.0, millis)]).unwrap();
+    fn decided(millis: f64, worth: f64) -> (Vec<f64>, AdmissionDecision) {
+        let contracts = TenantDemands::new(vec![contract("w", 40.0, millis)]).unwrap();
         let mut storage = Linear { worth, asked: Vec::new() };
         let decided = decide(&contracts, &AdmissionRule::default(), &mut storage).unwrap();
         (storage.asked, decided)

@@ -13,7 +13,7 @@ pub const GREATEST_SIZE: Bytes = Bytes::from_mib(32);
 /// The contract of a tenant: `{iops, size, rt}` (Lee §2). As long as the tenant sends no more than `iops`
 /// requests per second, none is to take longer than `response_time`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Demand {
+pub struct TenantDemand {
     /// The name of the tenant.
     pub name: ConsumerName,
     /// Requests per second.
@@ -26,11 +26,11 @@ pub struct Demand {
 
 /// Demands that contradict neither themselves nor each other. At least one, each with a name of its own.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Demands(Vec<Demand>);
+pub struct TenantDemands(Vec<TenantDemand>);
 
 /// The best that the storage can do. It refutes impossible contracts before they are measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ability {
+pub struct StorageAbility {
     /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting.
     /// `None` if it was not measured: measuring it overloads the storage.
     pub capacity: Option<Iops>,
@@ -108,12 +108,12 @@ impl DemandError {
     }
 }
 
-impl Demands {
+impl TenantDemands {
     /// Takes contracts that are right by themselves.
     ///
     /// # Errors
     /// The first thing that is wrong, in the order of the contracts.
-    pub fn new(contracts: Vec<Demand>) -> Result<Self, DemandError> {
+    pub fn new(contracts: Vec<TenantDemand>) -> Result<Self, DemandError> {
         if contracts.is_empty() {
             return Err(DemandError::Nobody);
         }
@@ -132,7 +132,7 @@ impl Demands {
     ///
     /// # Errors
     /// The first contract that asks for the impossible, or that all of them do together.
-    pub fn check(&self, ability: &Ability) -> Result<(), DemandError> {
+    pub fn check(&self, ability: &StorageAbility) -> Result<(), DemandError> {
         if ability.alone.len() != self.0.len() {
             let (contracts, alone) = (self.0.len(), ability.alone.len());
             return Err(DemandError::Ability { contracts, alone });
@@ -158,12 +158,12 @@ impl Demands {
 
     /// The contracts, in their order.
     #[must_use]
-    pub fn as_slice(&self) -> &[Demand] {
+    pub fn as_slice(&self) -> &[TenantDemand] {
         &self.0
     }
 }
 
-impl Demand {
+impl TenantDemand {
     /// Checks the contract by itself.
     ///
     /// # Errors
@@ -187,8 +187,8 @@ impl Demand {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn contract(name: &str, iops: f64, millis: f64) -> Demand {
-        Demand {
+    pub(crate) fn contract(name: &str, iops: f64, millis: f64) -> TenantDemand {
+        TenantDemand {
             name: ConsumerName::new(name).unwrap(),
             iops: Iops::new(iops),
             size: Bytes::from_kib(4),
@@ -196,8 +196,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn refused(contracts: Vec<Demand>) -> DemandError {
-        Demands::new(contracts).unwrap_err()
+    fn refused(contracts: Vec<TenantDemand>) -> DemandError {
+        TenantDemands::new(contracts).unwrap_err()
     }
 
     #[test]
@@ -214,19 +214,20 @@ pub(crate) mod tests {
             assert!(matches!(error, DemandError::ResponseTime(_)), "{millis}");
         }
         for size in [Bytes::ZERO, Bytes::new(GREATEST_SIZE.get() + 1)] {
-            let error = refused(vec![Demand { size, ..right() }]);
+            let error = refused(vec![TenantDemand { size, ..right() }]);
             assert!(matches!(error, DemandError::Size(..)), "{size}");
         }
         assert!(matches!(refused(vec![right(), right()]), DemandError::Twice(_)));
         // The least of everything is still something.
-        let least = Demand { size: Bytes::new(1), ..contract("w", LEAST_RATE, 1e-6) };
-        assert!(Demands::new(vec![least]).is_ok());
+        let least = TenantDemand { size: Bytes::new(1), ..contract("w", LEAST_RATE, 1e-6) };
+        assert!(TenantDemands::new(vec![least]).is_ok());
     }
 
     #[test]
     fn what_no_storage_of_this_speed_can_do_is_refused() {
-        let contracts = Demands::new(vec![contract("w1", 40.0, 35.0), contract("w2", 20.0, 38.0)]).unwrap();
-        let ability = |capacity, second| Ability {
+        let contracts =
+            TenantDemands::new(vec![contract("w1", 40.0, 35.0), contract("w2", 20.0, 38.0)]).unwrap();
+        let ability = |capacity, second| StorageAbility {
             capacity: Some(Iops::new(capacity)),
             alone: vec![Latency::from_millis(12), Latency::from_millis(second)],
         };
@@ -241,7 +242,7 @@ pub(crate) mod tests {
         assert!(
             error.to_string().starts_with("together they ask for 60.0 IO/s, and the storage completes 59.9")
         );
-        let unsaid = Ability { capacity: None, alone: vec![] };
+        let unsaid = StorageAbility { capacity: None, alone: vec![] };
         assert!(matches!(contracts.check(&unsaid), Err(DemandError::Ability { .. })));
     }
 }

@@ -2,7 +2,7 @@
 
 /// A straight line fitted to points.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct FittedLine {
     /// The value at x = 0.
     pub(crate) intercept: f64,
     /// The rise per unit of x.
@@ -11,7 +11,7 @@ pub(crate) struct Line {
     pub(crate) r_squared: f64,
 }
 
-impl Line {
+impl FittedLine {
     /// The line with the least sum of squared distances in y. `None` unless there are two points with
     /// different x, and numbers can say how far they are apart.
     pub(crate) fn through(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Self> {
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn one_place_is_no_line() {
-        assert_eq!(Line::through([].into_iter()), None);
-        assert_eq!(Line::through([(1.0, 2.0), (1.0, 3.0)].into_iter()), None);
-        assert_eq!(Line::through([(0.0, 2.0), (f64::MAX, 3.0)].into_iter()), None);
-        assert_eq!(Line::through([(0.0, 2.0), (1e-300, 3.0)].into_iter()), None);
-        let flat = Line::through([(1.0, 2.0), (5.0, 2.0)].into_iter()).unwrap();
+        assert_eq!(FittedLine::through([].into_iter()), None);
+        assert_eq!(FittedLine::through([(1.0, 2.0), (1.0, 3.0)].into_iter()), None);
+        assert_eq!(FittedLine::through([(0.0, 2.0), (f64::MAX, 3.0)].into_iter()), None);
+        assert_eq!(FittedLine::through([(0.0, 2.0), (1e-300, 3.0)].into_iter()), None);
+        let flat = FittedLine::through([(1.0, 2.0), (5.0, 2.0)].into_iter()).unwrap();
         assert_eq!((flat.slope, flat.r_squared), (0.0, 1.0));
     }
 
@@ -58,10 +58,10 @@ mod tests {
         #[test]
         fn it_is_the_closest(ys in prop::collection::vec(-100.0..100.0f64, 3..20), by in -1.0..1.0f64) {
             let points: Vec<_> = ys.iter().zip(1u32..).map(|(y, x)| (f64::from(x), *y)).collect();
-            let line = Line::through(points.iter().copied()).unwrap();
-            let squares = |line: &Line| points.iter().map(|(x, y)| (y - line.at(*x)).powi(2)).sum::<f64>();
+            let line = FittedLine::through(points.iter().copied()).unwrap();
+            let squares = |line: &FittedLine| points.iter().map(|(x, y)| (y - line.at(*x)).powi(2)).sum::<f64>();
             let least = squares(&line);
-            for other in [Line { slope: line.slope + by, ..line }, Line { intercept: line.intercept + by, ..line }] {
+            for other in [FittedLine { slope: line.slope + by, ..line }, FittedLine { intercept: line.intercept + by, ..line }] {
                 prop_assert!(squares(&other) >= least - 1e-6);
             }
             let mean = ys.iter().sum::<f64>() / ys.len() as f64;

@@ -3,11 +3,11 @@
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
-use crate::fit::Line;
+use crate::fit::FittedLine;
 
 /// The measurements at one rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
+pub struct ProfilePoint {
     /// Requests offered per second.
     pub offered: Iops,
     /// Requests completed per second.
@@ -23,8 +23,8 @@ pub struct Point {
 
 /// Response times over rates: Lee's figure 4.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
-    points: Vec<Point>,
+pub struct LatencyProfile {
+    points: Vec<ProfilePoint>,
     stable: usize,
 }
 
@@ -65,15 +65,15 @@ const DOUBTFUL_FIT: f64 = 0.75;
 
 /// Rates over which the mean response time grows about linearly.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Region {
+pub struct LinearRegion {
     /// The least rate that was measured.
     pub from: Iops,
     /// The greatest rate of the region.
     pub to: Iops,
-    line: Line,
+    line: FittedLine,
 }
 
-impl Region {
+impl LinearRegion {
     /// Returns true if a rate is in the region.
     #[must_use]
     pub fn contains(&self, rate: Iops) -> bool {
@@ -90,7 +90,7 @@ impl Region {
 /// The process gain G = dRT/dρ: the growth of the response time for each further request per second (Lee
 /// §3.2, equation 3).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gain {
+pub struct LatencyGain {
     /// The rate at which the controller is to work.
     pub at: Iops,
     /// G, in milliseconds per IO/s.
@@ -102,12 +102,12 @@ pub struct Gain {
     /// two sustained rates are around the operating point.
     pub local_ms_per_iops: Option<f64>,
     /// The reasons why it should not be relied upon; empty if it can be.
-    pub doubts: Vec<Doubt>,
+    pub doubts: Vec<GainDoubt>,
 }
 
 /// A reason why a gain should not be relied upon.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
-pub enum Doubt {
+pub enum GainDoubt {
     /// The operating point is outside of the region in which response times follow the line.
     #[error(
         "{at:.1} IO/s is outside of the region from {from:.1} to {to:.1} IO/s where the response time grows about linearly"
@@ -139,22 +139,22 @@ pub enum Doubt {
     NotGrowing,
 }
 
-impl Gain {
+impl LatencyGain {
     /// Returns true if the storage was seen to keep up at the operating point. If it did not, no controller
     /// can work.
     #[must_use]
     pub fn is_sustained(&self) -> bool {
-        !self.doubts.iter().any(|doubt| matches!(doubt, Doubt::Overloaded { .. }))
+        !self.doubts.iter().any(|doubt| matches!(doubt, GainDoubt::Overloaded { .. }))
     }
 }
 
-impl Profile {
+impl LatencyProfile {
     /// Takes points in the order of their rates.
     ///
     /// # Errors
     /// When they are not in that order, fewer than three are sustained before the first that is not, or no
     /// line goes through those.
-    pub fn new(points: Vec<Point>) -> Result<Self, InvalidProfile> {
+    pub fn new(points: Vec<ProfilePoint>) -> Result<Self, InvalidProfile> {
         if !points.is_sorted_by(|one, other| one.offered < other.offered) {
             return Err(InvalidProfile::Order);
         }
@@ -173,7 +173,7 @@ impl Profile {
 
     /// All points, in the order of their rates.
     #[must_use]
-    pub fn points(&self) -> &[Point] {
+    pub fn points(&self) -> &[ProfilePoint] {
         &self.points
     }
 
@@ -198,32 +198,32 @@ impl Profile {
     /// The controller is designed for that: Lee's model (equation 3) is a straight line. IOPS_d is the end of
     /// the region in which it holds (§4.2: the area in which "the growth of response times is gradual").
     #[must_use]
-    pub fn stable(&self) -> Region {
+    pub fn stable(&self) -> LinearRegion {
         let stable = &self.points[..self.stable];
         let line = line(stable).expect("a line was laid through them when the profile was made");
-        Region { from: stable[0].offered, to: stable[stable.len() - 1].offered, line }
+        LinearRegion { from: stable[0].offered, to: stable[stable.len() - 1].offered, line }
     }
 
     /// The process gain for a controller that works at this rate: the slope of the line through the stable
     /// region.
     #[must_use]
-    pub fn gain(&self, at: Iops) -> Gain {
+    pub fn gain(&self, at: Iops) -> LatencyGain {
         let region = self.stable();
-        let Line { slope, r_squared, .. } = region.line;
+        let FittedLine { slope, r_squared, .. } = region.line;
         let mut doubts = Vec::new();
         let most = self.greatest_sustained();
         if at > most {
-            doubts.push(Doubt::Overloaded { at: at.per_second(), most: most.per_second() });
+            doubts.push(GainDoubt::Overloaded { at: at.per_second(), most: most.per_second() });
         } else if !region.contains(at) {
             let [at, from, to] = [at, region.from, region.to].map(Iops::per_second);
-            doubts.push(Doubt::Outside { at, from, to });
+            doubts.push(GainDoubt::Outside { at, from, to });
         }
         if slope <= 0.0 {
-            doubts.push(Doubt::NotGrowing);
+            doubts.push(GainDoubt::NotGrowing);
         } else if r_squared < DOUBTFUL_FIT {
-            doubts.push(Doubt::Scattered(r_squared));
+            doubts.push(GainDoubt::Scattered(r_squared));
         }
-        Gain { at, ms_per_iops: slope, r_squared, local_ms_per_iops: self.local_slope(at), doubts }
+        LatencyGain { at, ms_per_iops: slope, r_squared, local_ms_per_iops: self.local_slope(at), doubts }
     }
 
     /// The last rate before the first at which the storage did not keep up.
@@ -233,17 +233,18 @@ impl Profile {
     }
 
     fn local_slope(&self, at: Iops) -> Option<f64> {
-        let around = |pair: &&[Point]| pair[0].offered <= at && at <= pair[1].offered && pair[1].sustained;
+        let around =
+            |pair: &&[ProfilePoint]| pair[0].offered <= at && at <= pair[1].offered && pair[1].sustained;
         let pair = self.points.windows(2).find(around).filter(|pair| pair[0].sustained)?;
         line(pair).map(|line| line.slope)
     }
 }
 
-fn line(points: &[Point]) -> Option<Line> {
-    Line::through(points.iter().map(|point| (point.offered.per_second(), point.mean.as_millis_f64())))
+fn line(points: &[ProfilePoint]) -> Option<FittedLine> {
+    FittedLine::through(points.iter().map(|point| (point.offered.per_second(), point.mean.as_millis_f64())))
 }
 
-fn is_straight(points: &[Point]) -> bool {
+fn is_straight(points: &[ProfilePoint]) -> bool {
     line(points).is_some_and(|line| {
         points.iter().all(|point| {
             let mean = point.mean.as_millis_f64();
@@ -259,11 +260,11 @@ mod tests {
     use super::*;
 
     /// A profile of a queue with a capacity of 100 per second at every per cent of it, and beyond.
-    fn queue(response: impl Fn(f64) -> f64) -> Profile {
+    fn queue(response: impl Fn(f64) -> f64) -> LatencyProfile {
         let points = (1..=110u32).map(|rate| {
             let load = f64::from(rate) / 100.0;
             let millis = if load < 1.0 { 10.0 * response(load) } else { 1e6 };
-            Point {
+            ProfilePoint {
                 offered: Iops::new(f64::from(rate)),
                 completed: Iops::new(f64::from(rate.min(100))),
                 mean: Latency::from_millis_f64(millis),
@@ -271,20 +272,20 @@ mod tests {
                 sustained: load < 1.0,
             }
         });
-        Profile::new(points.collect()).unwrap()
+        LatencyProfile::new(points.collect()).unwrap()
     }
 
     /// 1/(1 − ρ) services.
-    fn mm1() -> Profile {
+    fn mm1() -> LatencyProfile {
         queue(|load| 1.0 / (1.0 - load))
     }
 
     /// Pollaczek and Khinchine: 1 + ρ/2(1 − ρ) services.
-    fn md1() -> Profile {
+    fn md1() -> LatencyProfile {
         queue(|load| 1.0 + load / (2.0 * (1.0 - load)))
     }
 
-    fn dd1() -> Profile {
+    fn dd1() -> LatencyProfile {
         queue(|_| 1.0)
     }
 
@@ -326,31 +327,31 @@ mod tests {
     #[test]
     fn a_gain_that_cannot_be_relied_upon_says_why() {
         let outside = mm1().gain(Iops::new(80.0));
-        assert!(matches!(outside.doubts[..], [Doubt::Outside { .. }]), "{outside:?}");
+        assert!(matches!(outside.doubts[..], [GainDoubt::Outside { .. }]), "{outside:?}");
         assert_eq!(
             outside.doubts[0].to_string(),
             "80.0 IO/s is outside of the region from 1.0 to 52.0 IO/s where the response time grows about linearly"
         );
-        assert_eq!(dd1().gain(Iops::new(50.0)).doubts, [Doubt::NotGrowing]);
+        assert_eq!(dd1().gain(Iops::new(50.0)).doubts, [GainDoubt::NotGrowing]);
         // No slope of what is sustained says anything about what is not.
         assert!(mm1().gain(Iops::new(99.0)).is_sustained());
         let overloaded = mm1().gain(Iops::new(99.5));
-        assert_eq!(overloaded.doubts, [Doubt::Overloaded { at: 99.5, most: 99.0 }]);
+        assert_eq!(overloaded.doubts, [GainDoubt::Overloaded { at: 99.5, most: 99.0 }]);
         assert!(!overloaded.is_sustained());
         // Up and down by 7 % on a gentle slope stays within the tenth, and no line explains it.
         let scattered = queue(|load| 1.0 + 0.1 * load + 0.07 * (load * 100.0 * std::f64::consts::PI).cos())
             .gain(Iops::new(50.0));
-        assert!(matches!(scattered.doubts[..], [Doubt::Scattered(_)]), "{scattered:?}");
+        assert!(matches!(scattered.doubts[..], [GainDoubt::Scattered(_)]), "{scattered:?}");
     }
 
     #[test]
     fn points_that_are_no_profile() {
         let points = mm1().points().to_vec();
-        let new = |points: &[Point]| Profile::new(points.to_vec()).map(drop);
+        let new = |points: &[ProfilePoint]| LatencyProfile::new(points.to_vec()).map(drop);
         assert_eq!(new(&points[..2]), Err(InvalidProfile::TooFew(2)));
         assert_eq!(new(&points[97..]), Err(InvalidProfile::TooFew(2)));
         assert_eq!(new(&points[..3]), Ok(()));
-        let far = Point { offered: Iops::new(f64::MAX), ..points[2] };
+        let far = ProfilePoint { offered: Iops::new(f64::MAX), ..points[2] };
         assert_eq!(new(&[points[0], points[1], far]), Err(InvalidProfile::Distance));
         assert_eq!(new(&[points[0], points[1], points[1]]), Err(InvalidProfile::Order));
         assert_eq!(new(&[points[1], points[0], points[2]]), Err(InvalidProfile::Order));
@@ -361,14 +362,14 @@ mod tests {
         /// said, unless it is the smallest region possible.
         #[test]
         fn the_region_is_straight(means in prop::collection::vec(1u64..1_000_000, 3..30), overloaded in 3usize..30) {
-            let points: Vec<_> = means.iter().zip(1u32..).map(|(&mean, rate)| Point {
+            let points: Vec<_> = means.iter().zip(1u32..).map(|(&mean, rate)| ProfilePoint {
                 offered: Iops::new(f64::from(rate)),
                 completed: Iops::new(f64::from(rate)),
                 mean: Latency::from_micros(mean),
                 quantile: Latency::from_micros(mean),
                 sustained: (rate as usize) <= overloaded,
             }).collect();
-            let profile = Profile::new(points).unwrap();
+            let profile = LatencyProfile::new(points).unwrap();
             let region = profile.stable();
             let inside: Vec<_> = profile.points().iter().filter(|point| region.contains(point.offered)).collect();
             prop_assert!(inside.iter().all(|point| point.sustained));

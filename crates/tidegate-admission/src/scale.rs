@@ -1,6 +1,6 @@
 //! The search for rates that could be admitted instead.
 
-use crate::admission::Verdict;
+use crate::admission::AdmissionVerdict;
 
 /// The search for the greatest part of all rates at which the response times that are asked for hold.
 ///
@@ -14,7 +14,7 @@ pub struct ScaleSearch {
     /// Steps of 1/128: at `admitted` it is known to hold (nothing always does), at `refused` not to.
     admitted: u32,
     refused: u32,
-    best: Option<Verdict>,
+    best: Option<AdmissionVerdict>,
 }
 
 /// Seven halvings.
@@ -44,7 +44,7 @@ impl ScaleSearch {
 
     /// Takes the verdict at the part that [`next_part`](Self::next_part) gave. Without effect when the search
     /// is over.
-    pub fn answer(&mut self, verdict: Verdict) {
+    pub fn answer(&mut self, verdict: AdmissionVerdict) {
         if self.next_part().is_none() {
             return;
         }
@@ -59,7 +59,7 @@ impl ScaleSearch {
     /// The greatest part of all rates that was found to be admitted so far, and the verdict there. `None` if
     /// none was: the response times hold for less than 1 % of what is asked for, if at all.
     #[must_use]
-    pub fn best(&self) -> Option<(f64, &Verdict)> {
+    pub fn best(&self) -> Option<(f64, &AdmissionVerdict)> {
         Some((part(self.admitted), self.best.as_ref()?))
     }
 
@@ -79,11 +79,11 @@ mod tests {
 
     use super::*;
     use crate::demand::tests::contract;
-    use crate::{AdmissionRule, Demands, Measured, judge};
+    use crate::{AdmissionRule, OfferResult, TenantDemands, judge};
 
-    fn verdict(admitted: bool) -> Verdict {
-        let contracts = Demands::new(vec![contract("w", 40.0, 12.0)]).unwrap();
-        let measured = Measured::Sustained(vec![Latency::from_millis(if admitted { 10 } else { 11 })]);
+    fn verdict(admitted: bool) -> AdmissionVerdict {
+        let contracts = TenantDemands::new(vec![contract("w", 40.0, 12.0)]).unwrap();
+        let measured = OfferResult::Sustained(vec![Latency::from_millis(if admitted { 10 } else { 11 })]);
         judge(&contracts, &AdmissionRule::default(), &measured).unwrap()
     }
 

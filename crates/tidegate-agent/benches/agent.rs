@@ -13,9 +13,9 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
-use tidegate_agent::{AgentConfig, Regulator};
-use tidegate_host::Root;
-use tidegate_host::trees::Machine;
+use tidegate_agent::{AgentConfig, MachineRegulator};
+use tidegate_host::SystemRoot;
+use tidegate_host::trees::FixtureMachine;
 use tidegate_units::Instant;
 
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -30,8 +30,8 @@ const MUCH: u64 = 30;
 /// A machine at work, as its regulator sees it.
 struct Busy {
     tree: TempDir,
-    machine: Machine,
-    regulator: Regulator,
+    machine: FixtureMachine,
+    regulator: MachineRegulator,
     now: Instant,
     ticks: u64,
     /// Per interval.
@@ -39,7 +39,7 @@ struct Busy {
 }
 
 impl Busy {
-    fn new(machine: Machine, does: u64) -> Self {
+    fn new(machine: FixtureMachine, does: u64) -> Self {
         let memory = Path::new("/dev/shm");
         let tree = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
         let tree = tree.expect("a directory for the machine's files");
@@ -50,7 +50,8 @@ impl Busy {
                 .expect("writing to a String does not fail");
         }
         let config = AgentConfig::parse("bench", &text).expect("the configuration is right");
-        let regulator = Regulator::new(Root::at(tree.path()), &config).expect("the machine can be seen");
+        let regulator =
+            MachineRegulator::new(SystemRoot::at(tree.path()), &config).expect("the machine can be seen");
         Self { tree, machine, regulator, now: Instant::ZERO, ticks: 0, does }
     }
 
@@ -80,9 +81,13 @@ fn processor_time() -> Duration {
 
 fn intervals(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("agent");
-    let large = Machine { volumes: 1_000, groups: 1_000, initiators: 10 };
+    let large = FixtureMachine { volumes: 1_000, groups: 1_000, initiators: 10 };
     for (name, machine, does) in [
-        ("a second, 1 resource, 10 consumers", Machine { volumes: 10, groups: 1, initiators: 1 }, MODEST),
+        (
+            "a second, 1 resource, 10 consumers",
+            FixtureMachine { volumes: 10, groups: 1, initiators: 1 },
+            MODEST,
+        ),
         ("a second, 1000 resources, 10000 consumers", large, MODEST),
         ("a second, 1000 resources, 10000 writers", large, MUCH),
     ] {

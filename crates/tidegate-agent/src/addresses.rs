@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tidegate_host::sense::Session;
+use tidegate_host::sense::TargetSession;
 use tidegate_units::ConsumerName;
 
 /// Consumers' addresses, whatever they load. Packets carry addresses, and configurations mostly names.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Addresses {
+pub(super) struct ConsumerAddresses {
     of: BTreeMap<ConsumerName, BTreeSet<IpAddr>>,
     at: BTreeMap<IpAddr, BTreeSet<ConsumerName>>,
 }
 
-impl Addresses {
-    pub(super) fn new(sessions: &[Session]) -> Self {
+impl ConsumerAddresses {
+    pub(super) fn new(sessions: &[TargetSession]) -> Self {
         let mut addresses = Self::default();
         for session in sessions {
             let of = addresses.of.entry(session.consumer.clone()).or_default();

@@ -7,18 +7,18 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tidegate_config::{Finding, Given, Report, Section, law};
+use tidegate_config::{Finding, FindingList, PlacedValue, Section, law};
 use tidegate_control::{
-    Law, LoopConfig, PidConfig, Queueing, Regulation, SelfTuningConfig, SignalChoice, SignalStatistic,
-    WindowConfig, WritersConfig, WritersConfigError,
+    LawConfig, LoopConfig, PidConfig, QueueLearning, RegulationMethod, SelfTuningConfig, SignalChoice,
+    SignalStatistic, WindowConfig, WritersConfig, WritersConfigError,
 };
-use tidegate_host::throttle::{Method, Packets};
-use tidegate_transfer::Token;
+use tidegate_host::throttle::{DelayedPackets, ThrottleMethod};
+use tidegate_transfer::BearerToken;
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use super::cgroups::{self, CgroupConfig};
-use super::pattern::Pattern;
-use super::sensor::{self, Brokers, SensorConfig, TokenReader};
+use super::pattern::ConsumerPattern;
+use super::sensor::{self, ReportedBrokers, SensorConfig, TokenReader};
 use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded};
 
 pub(super) const ROOT_KEYS: &[&str] = &[
@@ -86,9 +86,9 @@ const GAIN_OF_RATE: f64 = 2.0;
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
     /// The throttle.
-    pub throttle: Method,
+    pub throttle: ThrottleMethod,
     /// The packets to throttled consumers that are delayed.
-    pub packets: Packets,
+    pub packets: DelayedPackets,
     /// The ports that the packets come from.
     pub ports: BTreeSet<u16>,
     /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
@@ -102,7 +102,7 @@ pub struct AgentConfig {
     /// Storage nodes whose sensor it is.
     pub sensors: Vec<SensorConfig>,
     /// The brokers that are told of them.
-    pub brokers: Brokers,
+    pub brokers: ReportedBrokers,
     /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
@@ -113,13 +113,13 @@ pub struct ResourceConfig {
     /// The control loop. Its resource is the name in the configuration.
     pub law: LoopConfig,
     /// The storage of this machine.
-    pub storage: Storage,
+    pub storage: ResourceStorage,
     /// The writers that join the eligible consumers; `None`: only `members` are eligible.
     pub writers: Option<WritersConfig>,
     /// Consumers that are always eligible.
-    pub members: Vec<Pattern>,
+    pub members: Vec<ConsumerPattern>,
     /// Consumers that are never throttled.
-    pub exempt: Vec<Pattern>,
+    pub exempt: Vec<ConsumerPattern>,
     /// For how long anybody is held at most.
     pub longest: Latency,
     /// The rate that a volume may always take, however much its writers are to be delayed.
@@ -128,7 +128,7 @@ pub struct ResourceConfig {
 
 /// The storage of this machine that a resource consists of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Storage {
+pub enum ResourceStorage {
     /// A volume group of LVM.
     VolumeGroup(String),
     /// A block device by itself.
@@ -152,25 +152,29 @@ impl AgentConfig {
     /// # Errors
     /// When anything in the text, or in that file, is wrong.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        Self::read(name, text, Token::from_file)
+        Self::read(name, text, BearerToken::from_file)
     }
 
     /// Reads a configuration text without looking at files, when `read_token` does not.
     pub(crate) fn read(name: &str, text: &str, read_token: TokenReader) -> Result<Self, ConfigError> {
-        let mut report = Report::new(name, text);
+        let mut report = FindingList::new(name, text);
         let Some(document) = tidegate_config::parse(text, &mut report) else {
             return Err(ConfigError::Invalid(report.into_findings()));
         };
         let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
         let methods = [
-            ("netem", Method::Netem),
-            ("edt", Method::Edt),
-            ("rate", Method::Rate),
-            ("cgroup", Method::Cgroup),
+            ("netem", ThrottleMethod::Netem),
+            ("edt", ThrottleMethod::Edt),
+            ("rate", ThrottleMethod::Rate),
+            ("cgroup", ThrottleMethod::Cgroup),
         ];
         let throttle = root.choice("throttle", &methods, &mut report);
-        let throttle = throttle.map_or(Method::default(), |given| given.value);
-        let kinds = [("all", Packets::All), ("acks", Packets::Acks), ("responses", Packets::Responses)];
+        let throttle = throttle.map_or(ThrottleMethod::default(), |given| given.value);
+        let kinds = [
+            ("all", DelayedPackets::All),
+            ("acks", DelayedPackets::Acks),
+            ("responses", DelayedPackets::Responses),
+        ];
         let packets = root.choice("packets", &kinds, &mut report);
         let ports = ports(&root, &mut report);
         without_packets(throttle, &root, &mut report);
@@ -195,7 +199,7 @@ impl AgentConfig {
         }
         Ok(Self {
             throttle,
-            packets: packets.map_or(Packets::default(), |given| given.value),
+            packets: packets.map_or(DelayedPackets::default(), |given| given.value),
             ports,
             metrics: metrics.map(|given| given.value.0),
             histograms,
@@ -233,12 +237,12 @@ impl AgentConfig {
 /// to the gateway's reader, which reports what is wrong.
 #[must_use]
 pub fn is_agents(text: &str) -> bool {
-    let mut report = Report::new("", text);
+    let mut report = FindingList::new("", text);
     tidegate_config::parse(text, &mut report)
         .is_some_and(|document| document.contains_key("resource") || document.contains_key("sensor"))
 }
 
-fn ports(root: &Section<'_>, report: &mut Report<'_>) -> BTreeSet<u16> {
+fn ports(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeSet<u16> {
     let Some(given) = root.list::<Port>("ports", "names no port: nobody could be held", report) else {
         return PORTS.into();
     };
@@ -258,11 +262,11 @@ impl FromStr for Port {
 }
 
 /// Reports the keys that select packets where the throttle delays none.
-fn without_packets(throttle: Method, root: &Section<'_>, report: &mut Report<'_>) {
+fn without_packets(throttle: ThrottleMethod, root: &Section<'_>, report: &mut FindingList<'_>) {
     let name = match throttle {
-        Method::Netem | Method::Edt => return,
-        Method::Rate => "rate",
-        Method::Cgroup => "cgroup",
+        ThrottleMethod::Netem | ThrottleMethod::Edt => return,
+        ThrottleMethod::Rate => "rate",
+        ThrottleMethod::Cgroup => "cgroup",
     };
     for key in ["packets", "ports"] {
         if let Some(value) = root.value(key) {
@@ -277,8 +281,8 @@ fn without_packets(throttle: Method, root: &Section<'_>, report: &mut Report<'_>
 
 fn resources(
     root: &Section<'_>,
-    throttle: Method,
-    report: &mut Report<'_>,
+    throttle: ThrottleMethod,
+    report: &mut FindingList<'_>,
 ) -> (Vec<ResourceConfig>, Vec<CgroupConfig>) {
     if !root.has("resource") && root.has("sensor") {
         return Default::default();
@@ -296,7 +300,7 @@ fn resources(
     let mut resources = (Vec::new(), Vec::new());
     let mut devices = BTreeMap::new();
     for (name, section) in tables {
-        if throttle == Method::Cgroup {
+        if throttle == ThrottleMethod::Cgroup {
             resources.1.extend(cgroups::read(&name, &section, pid_of(throttle), INTERVAL, report));
         } else {
             without_cgroups(&section, report);
@@ -310,10 +314,10 @@ fn resources(
 /// Two laws for one device would each see what the other does, and the longer of their delays would be in
 /// force.
 fn once(
-    name: &Given<&str>,
+    name: &PlacedValue<&str>,
     section: &Section<'_>,
     devices: &mut BTreeMap<String, String>,
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) {
     let Some(value) = section.value("device") else { return };
     let Some(device) = value.get_ref().as_str() else { return };
@@ -327,7 +331,7 @@ fn once(
 }
 
 /// Nobody is held by a cgroup of his own where another throttle does it.
-fn without_cgroups(section: &Section<'_>, report: &mut Report<'_>) {
+fn without_cgroups(section: &Section<'_>, report: &mut FindingList<'_>) {
     // Of the parameters of a law it is said where that is read.
     for key in cgroups::RESOURCE_KEYS.iter().filter(|key| **key != "self_tuning") {
         if let Some(value) = section.value(key) {
@@ -341,10 +345,10 @@ fn without_cgroups(section: &Section<'_>, report: &mut Report<'_>) {
 }
 
 fn resource(
-    name: &Given<&str>,
+    name: &PlacedValue<&str>,
     section: &Section<'_>,
-    throttle: Method,
-    report: &mut Report<'_>,
+    throttle: ThrottleMethod,
+    report: &mut FindingList<'_>,
 ) -> Option<ResourceConfig> {
     let resource = match ResourceName::new(name.value) {
         Ok(resource) => Some(resource),
@@ -354,8 +358,8 @@ fn resource(
         }
     };
     let storage = match section.text("device", report) {
-        Some(device) => Storage::Device(device.value.to_owned()),
-        None => Storage::VolumeGroup(name.value.to_owned()),
+        Some(device) => ResourceStorage::Device(device.value.to_owned()),
+        None => ResourceStorage::VolumeGroup(name.value.to_owned()),
     };
     let members = patterns(section, "members", report);
     let exempt = patterns(section, "exempt", report);
@@ -369,13 +373,13 @@ fn resource(
     }
     let law = law_of(&resource?, section, throttle, report)?;
     let (longest, floor) = match law.law {
-        Law::Pid(pid) => (pid.greatest, pid.floor),
-        Law::Window(_) | Law::Integral(_) | Law::SelfTuning(_) => {
+        LawConfig::Pid(pid) => (pid.greatest, pid.floor),
+        LawConfig::Window(_) | LawConfig::Integral(_) | LawConfig::SelfTuning(_) => {
             (longest(throttle), PidConfig::default().floor)
         }
     };
     // A limit is never below the floor, whatever delay it comes from.
-    if throttle != Method::Rate && longest > Latency::from_secs_f64(1.0 / floor.per_second()) {
+    if throttle != ThrottleMethod::Rate && longest > Latency::from_secs_f64(1.0 / floor.per_second()) {
         report.error_with_help(
             section.span(),
             format!("the longest delay, {longest}, could take a consumer below the floor rate, {floor}"),
@@ -383,7 +387,7 @@ fn resource(
         );
         return None;
     }
-    if throttle != Method::Rate && longest > LONG_DELAY {
+    if throttle != ThrottleMethod::Rate && longest > LONG_DELAY {
         let place = section.value("pid").map_or_else(|| section.span().clone(), toml::Spanned::span);
         report.warning(
             &place,
@@ -398,8 +402,8 @@ fn resource(
 fn law_of(
     resource: &ResourceName,
     section: &Section<'_>,
-    throttle: Method,
-    report: &mut Report<'_>,
+    throttle: ThrottleMethod,
+    report: &mut FindingList<'_>,
 ) -> Option<LoopConfig> {
     let given = section.value("law").and_then(|value| Some((value.span(), value.get_ref().as_str()?)));
     if let Some((span, "self-tuning")) = given {
@@ -422,42 +426,42 @@ fn law_of(
         let by_reads = LoopConfig::new(resource.clone(), Latency::ZERO, law);
         LoopConfig { signal: SignalChoice::Reads, ..by_reads }
     };
-    let pid = LoopConfig { interval: INTERVAL, ..by(Law::Pid(pid_of(throttle))) };
-    let queueing = Regulation::Queueing(Queueing::default());
+    let pid = LoopConfig { interval: INTERVAL, ..by(LawConfig::Pid(pid_of(throttle))) };
+    let queueing = RegulationMethod::Queueing(QueueLearning::default());
     let queueing = SelfTuningConfig { regulation: queueing, ..SelfTuningConfig::default() };
-    let window = by(Law::Window(WindowConfig::default()));
+    let window = by(LawConfig::Window(WindowConfig::default()));
     // What it decides is a window, too, and takes no longer to show.
-    let queueing = LoopConfig { interval: window.interval, ..by(Law::SelfTuning(queueing)) };
+    let queueing = LoopConfig { interval: window.interval, ..by(LawConfig::SelfTuning(queueing)) };
     let laws = [pid, window, queueing];
     law::read_one_of(section, &laws, report)
 }
 
 /// Returns the PID's defaults for a throttle.
-fn pid_of(throttle: Method) -> PidConfig {
+fn pid_of(throttle: ThrottleMethod) -> PidConfig {
     let greatest = longest(throttle);
     match throttle {
-        Method::Netem | Method::Edt => PidConfig { greatest, ..PidConfig::default() },
-        Method::Rate | Method::Cgroup => {
+        ThrottleMethod::Netem | ThrottleMethod::Edt => PidConfig { greatest, ..PidConfig::default() },
+        ThrottleMethod::Rate | ThrottleMethod::Cgroup => {
             PidConfig { greatest, proportional_gain: GAIN_OF_RATE, ..PidConfig::default() }
         }
     }
 }
 
 /// For how long a throttle may hold.
-const fn longest(throttle: Method) -> Latency {
+const fn longest(throttle: ThrottleMethod) -> Latency {
     match throttle {
-        Method::Netem | Method::Edt => GREATEST_DELAY,
-        Method::Rate | Method::Cgroup => GREATEST_OF_RATE,
+        ThrottleMethod::Netem | ThrottleMethod::Edt => GREATEST_DELAY,
+        ThrottleMethod::Rate | ThrottleMethod::Cgroup => GREATEST_OF_RATE,
     }
 }
 
-fn patterns(section: &Section<'_>, key: &str, report: &mut Report<'_>) -> Vec<Pattern> {
-    let given = section.one_or_more::<Pattern>(key, report).unwrap_or_default();
+fn patterns(section: &Section<'_>, key: &str, report: &mut FindingList<'_>) -> Vec<ConsumerPattern> {
+    let given = section.one_or_more::<ConsumerPattern>(key, report).unwrap_or_default();
     given.into_iter().map(|given| given.value).collect()
 }
 
 /// The set of writers: a table, or `false`.
-fn writers(section: &Section<'_>, report: &mut Report<'_>) -> Option<WritersConfig> {
+fn writers(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<WritersConfig> {
     let mut config = WritersConfig::default();
     if section.value("writers").is_some_and(|value| value.get_ref().as_bool() == Some(false)) {
         return None;
@@ -532,11 +536,11 @@ mod tests {
     fn two_lines_are_enough() {
         let config = parse("[resource.vg0]\ntarget = \"15ms\"\n").unwrap();
         let vg0 = &config.resources[0];
-        assert_eq!(vg0.storage, Storage::VolumeGroup("vg0".to_owned()));
+        assert_eq!(vg0.storage, ResourceStorage::VolumeGroup("vg0".to_owned()));
         assert_eq!(vg0.law.target, Latency::from_millis(15));
         assert_eq!((vg0.law.interval, vg0.law.signal), (INTERVAL, SignalChoice::Reads));
         assert_eq!(vg0.writers, Some(WritersConfig::default()));
-        assert_eq!((config.throttle, &config.ports), (Method::Netem, &PORTS.into()));
+        assert_eq!((config.throttle, &config.ports), (ThrottleMethod::Netem, &PORTS.into()));
         assert!(!config.histograms);
         assert!(config.warnings.is_empty());
     }
@@ -561,13 +565,13 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         )
         .unwrap();
         let fast = &config.resources[0];
-        assert_eq!(fast.storage, Storage::Device("nvme0n1".to_owned()));
+        assert_eq!(fast.storage, ResourceStorage::Device("nvme0n1".to_owned()));
         assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
         assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
         assert_eq!(config.metrics, Some("127.0.0.1:9809".parse().unwrap()));
         assert!(config.histograms && config.warnings.is_empty());
-        assert_eq!(config.throttle, Method::Edt);
-        assert_eq!((config.packets, config.ports.len()), (Packets::Responses, 1));
+        assert_eq!(config.throttle, ThrottleMethod::Edt);
+        assert_eq!((config.packets, config.ports.len()), (DelayedPackets::Responses, 1));
     }
 
     #[test]
@@ -624,7 +628,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         let config = parse(text).unwrap();
         let vg0 = &config.resources[0];
         let window = WindowConfig { least: Window::new(0.5), ..WindowConfig::default() };
-        assert_eq!((vg0.law.law, vg0.law.signal), (Law::Window(window), SignalChoice::Reads));
+        assert_eq!((vg0.law.law, vg0.law.signal), (LawConfig::Window(window), SignalChoice::Reads));
         assert_eq!((vg0.law.interval, vg0.longest), (Duration::from_millis(250), GREATEST_DELAY));
         assert!(config.warnings[0].to_string().contains("`pid` has no effect"), "{}", config.warnings[0]);
         let by_rate = parse(&format!("throttle = 'rate'\n{text}")).unwrap();
@@ -637,7 +641,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             "[resource.vg0]\ntarget = '15ms'\nlaw = 'queueing-model'\nself_tuning = { forgetting = 0.8 }";
         let config = parse(text).unwrap();
         let vg0 = &config.resources[0];
-        let Law::SelfTuning(SelfTuningConfig { regulation: Regulation::Queueing(model), .. }) = vg0.law.law
+        let LawConfig::SelfTuning(SelfTuningConfig { regulation: RegulationMethod::Queueing(model), .. }) =
+            vg0.law.law
         else {
             panic!("{:?}", vg0.law)
         };
@@ -676,7 +681,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!((fast.device.as_str(), fast.floor), ("nvme0n1", Iops::new(20.0)));
         let patterns: Vec<_> = fast.cgroups.iter().map(ToString::to_string).collect();
         assert_eq!(patterns, ["batch.slice", "machine.slice/*.scope"]);
-        let Law::Pid(pid) = fast.law.law else { panic!("{:?}", fast.law.law) };
+        let LawConfig::Pid(pid) = fast.law.law else { panic!("{:?}", fast.law.law) };
         assert_eq!(
             (pid.greatest, pid.proportional_gain.to_bits()),
             (GREATEST_OF_RATE, GAIN_OF_RATE.to_bits())
@@ -735,7 +740,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         let greatest = |throttle, more| {
             let text = format!("throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\n{more}");
             parse(&text).map(|config| match config.resources[0].law.law {
-                Law::Pid(pid) => pid.greatest,
+                LawConfig::Pid(pid) => pid.greatest,
                 ref other => panic!("{other:?}"),
             })
         };

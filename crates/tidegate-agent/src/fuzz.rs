@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use tidegate_service::config::ConfigError;
-use tidegate_transfer::Token;
+use tidegate_transfer::BearerToken;
 use tidegate_units::Latency;
 
 use crate::AgentConfig;
@@ -25,7 +25,7 @@ fn check_invalid(text: &str, error: ConfigError) {
 /// The text of an agent's configuration.
 pub fn agent_configuration(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
-    let token = |_: &Path| Ok(Token::new("0123456789abcdef").expect("a valid token"));
+    let token = |_: &Path| Ok(BearerToken::new("0123456789abcdef").expect("a valid token"));
     match AgentConfig::read(NAME, text, token) {
         Ok(config) => {
             findings::check_warnings(text, &config.warnings);

@@ -13,7 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
-use tidegate_host::throttle::{Found, Guardian, Hold, Throttle, ThrottleError, lacking, undo, undo_orphaned};
+use tidegate_host::throttle::{
+    Guardian, RemovedThrottles, Throttle, ThrottleError, ThrottleRequest, lacking, undo, undo_orphaned,
+};
 use tidegate_units::Instant;
 
 use super::{AgentConfig, AgentError, GuardianCommand};
@@ -49,7 +51,7 @@ pub enum ActError {
 
 /// The throttle, and the guardian that releases consumers when the agent cannot.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(super) struct GuardedThrottle {
     /// `None` once it was given up.
     throttle: Option<Throttle>,
     guardian: Option<Guardian>,
@@ -69,7 +71,7 @@ pub(super) struct Guarded {
     only: UnixDatagram,
 }
 
-impl Guarded {
+impl GuardedThrottle {
     pub(super) fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
         let only = be_the_only_one()?;
         let found = undo_orphaned().map_err(AgentError::Reconcile)?;
@@ -105,7 +107,7 @@ impl Guarded {
     /// # Errors
     /// When not all of it is done. What is in force then is never more than was wanted, or the guardian
     /// releases it.
-    pub(super) fn act(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ActError> {
+    pub(super) fn act(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ActError> {
         let guarded = self.keep_guarded();
         // Nothing would release consumers if this process died now.
         let wanted = if guarded.is_ok() { wanted } else { &[] };
@@ -201,7 +203,7 @@ impl Guarded {
     }
 
     /// Returns true if consumers are throttled as is wanted for a resource, or none is to be.
-    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+    pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
         self.throttle.as_ref().is_some_and(|throttle| throttle.holds(wanted))
     }
 
@@ -270,7 +272,7 @@ fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
 ///
 /// # Errors
 /// When something cannot be undone.
-pub fn release_orphaned() -> io::Result<Option<Found>> {
+pub fn release_orphaned() -> io::Result<Option<RemovedThrottles>> {
     match presence() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
         Err(error) => Err(error),
@@ -282,7 +284,7 @@ fn start_guardian(command: &GuardianCommand, presence: &UnixDatagram) -> io::Res
     Guardian::start(&command.program, &command.arguments, presence.try_clone()?.into(), ALARM)
 }
 
-fn report(found: &Found) {
+fn report(found: &RemovedThrottles) {
     if found.nothing() {
         return;
     }

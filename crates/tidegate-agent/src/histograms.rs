@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::BlockLatency;
-use tidegate_host::sense::latency::{Latencies, ReadsAndWrites, WatchError};
+use tidegate_host::sense::latency::{LatencyBuckets, ReadsAndWrites, WatchError};
 use tidegate_units::{Instant, ResourceName};
 
 use super::config::AgentConfig;
-use super::regulator::Regulator;
+use super::regulator::MachineRegulator;
 
 /// Devices come and go: this often is looked, as often as who uses them.
 const LOOK: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ pub(super) type DevicesOf = BTreeMap<ResourceName, BTreeSet<DeviceNumber>>;
 
 /// The sensor, and what it counted for each resource since the start.
 #[derive(Debug)]
-pub(super) struct Histograms {
+pub(super) struct LatencyHistograms {
     sensor: BlockLatency,
     looked: Option<Instant>,
     devices: DevicesOf,
@@ -35,10 +35,10 @@ pub(super) struct Histograms {
     read: BTreeMap<DeviceNumber, ReadsAndWrites>,
     totals: BTreeMap<ResourceName, ReadsAndWrites>,
     /// The reads that a regulator was told of.
-    told: BTreeMap<ResourceName, Latencies>,
+    told: BTreeMap<ResourceName, LatencyBuckets>,
 }
 
-impl Histograms {
+impl LatencyHistograms {
     /// With room for twice as many devices as there are now, and 64 at least.
     pub(super) fn new(devices: &DevicesOf) -> io::Result<Self> {
         let room = LEAST_ROOM.max(ROOM_TO_GROW * all(devices).len());
@@ -53,12 +53,12 @@ impl Histograms {
     }
 
     /// Those that a configuration needs: `None` if it needs none.
-    pub(super) fn needed(config: &AgentConfig, regulator: &Regulator) -> io::Result<Option<Self>> {
+    pub(super) fn needed(config: &AgentConfig, regulator: &MachineRegulator) -> io::Result<Option<Self>> {
         config.needs_histograms().then(|| Self::new(&regulator.devices())).transpose()
     }
 
     /// Tells a regulator which reads completed since it was told last, and counts at its devices.
-    pub(super) fn tell(&mut self, now: Instant, regulator: &mut Regulator) -> Result<(), WatchError> {
+    pub(super) fn tell(&mut self, now: Instant, regulator: &mut MachineRegulator) -> Result<(), WatchError> {
         let watched = if self.is_due(now) { self.watch(now, regulator.devices()) } else { Ok(()) };
         if regulator.steers_by_percentile() {
             for (resource, reads) in self.news()? {
@@ -70,7 +70,7 @@ impl Histograms {
     }
 
     /// The reads that completed since it was asked for them last.
-    fn news(&mut self) -> io::Result<Vec<(ResourceName, Latencies)>> {
+    fn news(&mut self) -> io::Result<Vec<(ResourceName, LatencyBuckets)>> {
         self.collect()?;
         let new = |(resource, total): (&ResourceName, &ReadsAndWrites)| {
             let told = self.told.entry(resource.clone()).or_default();
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
     fn each_read_is_news_once() {
-        let mut histograms = match Histograms::new(&DevicesOf::new()) {
+        let mut histograms = match LatencyHistograms::new(&DevicesOf::new()) {
             Ok(histograms) => histograms,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -193,7 +193,7 @@ mod tests {
         let Some(device) = Loop::new() else { return eprintln!("not tried: losetup makes no device") };
         let name = ResourceName::new("vg0").unwrap();
         histograms.watch(Instant::ZERO, [(name.clone(), [device.number()].into())].into()).unwrap();
-        let count = |histograms: &mut Histograms| {
+        let count = |histograms: &mut LatencyHistograms| {
             let news = histograms.news().unwrap();
             assert!(news.iter().all(|(resource, _)| *resource == name));
             news.iter().map(|(_, reads)| reads.count()).sum::<u64>()
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
     fn what_was_counted_stays_the_resources_when_its_devices_go() {
-        let mut histograms = match Histograms::new(&DevicesOf::new()) {
+        let mut histograms = match LatencyHistograms::new(&DevicesOf::new()) {
             Ok(histograms) => histograms,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");

@@ -1,4 +1,4 @@
-//! Finding the gains of a resource's PID by an experiment on the resource itself ([`Relay`]), with the
+//! Finding the gains of a resource's PID by an experiment on the resource itself ([`RelayExperiment`]), with the
 //! agent's own sensors and throttle.
 
 use std::path::Path;
@@ -7,22 +7,23 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_control::{
-    Decision, Identified, Input, Law, LawKind, Relay, RelayConfig, RelayError, RelayStep,
+    Decision, IdentifiedProcess, LawConfig, LawKind, RelayConfig, RelayError, RelayExperiment, RelayStep,
+    SignalState,
 };
-use tidegate_host::Root;
-use tidegate_host::throttle::Method;
+use tidegate_host::SystemRoot;
+use tidegate_host::throttle::ThrottleMethod;
 use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::config::AgentConfig;
-use super::guarded::Guarded;
-use super::histograms::Histograms;
-use super::regulator::Regulator;
-use super::{ActError, AgentError, Complaints, Event, GuardianCommand, MOST_EVENTS};
-use tidegate_service::signals::{self, Signal};
+use super::guarded::GuardedThrottle;
+use super::histograms::LatencyHistograms;
+use super::regulator::MachineRegulator;
+use super::{ActError, AgentError, AgentEvent, GuardianCommand, MOST_EVENTS, RecurringErrors};
+use tidegate_service::signals::{self, ServiceSignal};
 
 /// A report of the experiment while it goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress {
+pub struct ExperimentProgress {
     /// Since its begin.
     pub at: Duration,
     /// The delay of packets to members now.
@@ -77,24 +78,24 @@ pub fn identify(
     resource: Option<&ResourceName>,
     limit: Duration,
     guardian: &GuardianCommand,
-    mut tell: impl FnMut(Progress),
-) -> Result<(ResourceName, Identified), IdentifyError> {
+    mut tell: impl FnMut(ExperimentProgress),
+) -> Result<(ResourceName, IdentifiedProcess), IdentifyError> {
     let mut config = AgentConfig::load(path).map_err(AgentError::from)?;
-    if config.throttle == Method::Cgroup {
+    if config.throttle == ThrottleMethod::Cgroup {
         return Err(IdentifyError::Cgroups);
     }
     let name = only(&mut config, resource)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
-    signals::receive(sender, Event::Signal).map_err(AgentError::Signals)?;
-    let mut trial = Trial::new(Root::default(), &config, limit)?;
+    signals::receive(sender, AgentEvent::Signal).map_err(AgentError::Signals)?;
+    let mut trial = Trial::new(SystemRoot::default(), &config, limit)?;
     if trial.regulator.status().iter().any(|resource| !resource.present) {
         return Err(IdentifyError::NotHere(name));
     }
-    let mut throttle = Guarded::start(&config, guardian)?;
+    let mut throttle = GuardedThrottle::start(&config, guardian)?;
     let begin = Clock::now();
     let outcome = loop {
         match events.recv_timeout(trial.interval()) {
-            Ok(Event::Signal(Signal::Stop)) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(AgentEvent::Signal(ServiceSignal::Stop)) | Err(RecvTimeoutError::Disconnected) => {
                 break Err(IdentifyError::Stopped);
             }
             Ok(_) => {}
@@ -128,29 +129,29 @@ fn only(config: &mut AgentConfig, wanted: Option<&ResourceName>) -> Result<Resou
 }
 
 struct Trial {
-    regulator: Regulator,
-    histograms: Option<Histograms>,
-    relay: Relay,
+    regulator: MachineRegulator,
+    histograms: Option<LatencyHistograms>,
+    relay: RelayExperiment,
     delay: Latency,
     estimate: Option<Latency>,
     stepped: Instant,
-    complaints: Complaints,
+    complaints: RecurringErrors,
 }
 
 impl Trial {
-    fn new(root: Root, config: &AgentConfig, limit: Duration) -> Result<Self, IdentifyError> {
+    fn new(root: SystemRoot, config: &AgentConfig, limit: Duration) -> Result<Self, IdentifyError> {
         let law = &config.resources[0].law;
-        let Law::Pid(pid) = law.law else { return Err(IdentifyError::NoGains(law.law.kind())) };
+        let LawConfig::Pid(pid) = law.law else { return Err(IdentifyError::NoGains(law.law.kind())) };
         let relay = RelayConfig { limit, ..RelayConfig::new(law.set_point(), pid.step, pid.greatest) };
-        let regulator = Regulator::new(root, config)?;
+        let regulator = MachineRegulator::new(root, config)?;
         Ok(Self {
-            histograms: Histograms::needed(config, &regulator).map_err(AgentError::Histograms)?,
+            histograms: LatencyHistograms::needed(config, &regulator).map_err(AgentError::Histograms)?,
             regulator,
-            relay: Relay::new(relay),
+            relay: RelayExperiment::new(relay),
             delay: Latency::ZERO,
             estimate: None,
             stepped: Instant::ZERO,
-            complaints: Complaints::default(),
+            complaints: RecurringErrors::default(),
         })
     }
 
@@ -158,7 +159,11 @@ impl Trial {
         self.regulator.interval()
     }
 
-    fn step(&mut self, now: Instant, throttle: &mut Guarded) -> Result<Option<Identified>, IdentifyError> {
+    fn step(
+        &mut self,
+        now: Instant,
+        throttle: &mut GuardedThrottle,
+    ) -> Result<Option<IdentifiedProcess>, IdentifyError> {
         if let Some(histograms) = &mut self.histograms
             && let Err(error) = histograms.tell(now, &mut self.regulator)
         {
@@ -175,16 +180,16 @@ impl Trial {
         Ok(None)
     }
 
-    const fn progress(&self, at: Duration) -> Progress {
+    const fn progress(&self, at: Duration) -> ExperimentProgress {
         let (cycles, wanted) = self.relay.progress();
-        Progress { at, delay: self.delay, estimate: self.estimate, cycles, wanted }
+        ExperimentProgress { at, delay: self.delay, estimate: self.estimate, cycles, wanted }
     }
 }
 
 /// Returns the value of the signal, if the law would act upon it.
 fn known(decision: &Decision) -> Option<Latency> {
     match decision.input {
-        Input::Samples { .. } | Input::Overload { .. } => decision.estimate,
-        Input::Unknown | Input::Idle | Input::NoTime => None,
+        SignalState::Samples { .. } | SignalState::Overload { .. } => decision.estimate,
+        SignalState::Unknown | SignalState::Idle | SignalState::NoTime => None,
     }
 }

@@ -34,32 +34,32 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::sense::latency::REMEDY;
-use tidegate_host::sense::session::{Target, Via};
-use tidegate_host::throttle::Method;
-use tidegate_host::{ReadError, Root};
-use tidegate_http::Refusals;
+use tidegate_host::sense::session::{TargetKind, TargetReading};
+use tidegate_host::throttle::ThrottleMethod;
+use tidegate_host::{ReadError, SystemRoot};
+use tidegate_http::HttpRefusals;
 use tidegate_service::config::ConfigError;
-use tidegate_service::journal::Journal;
+use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
-use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, Scrape};
-use tidegate_service::signals::{self, Signal};
-use tidegate_service::status::{Asked, Recent, Status, routes};
+use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
+use tidegate_service::signals::{self, ServiceSignal};
+use tidegate_service::status::{RecentCounters, ServiceStatus, StatusRequest, routes};
 use tidegate_service::supervisor::Supervisor;
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
 pub use cgroups::{CgroupConfig, CgroupSetUpError};
-pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
+pub use config::{AgentConfig, ResourceConfig, ResourceStorage, is_agents};
 pub use guarded::{ActError, release_orphaned};
-pub use identify::{IdentifyError, Progress, identify};
-pub use pattern::{Pattern, PatternError};
-pub use regulator::{Regulator, Step};
+pub use identify::{ExperimentProgress, IdentifyError, identify};
+pub use pattern::{ConsumerPattern, PatternError};
+pub use regulator::{MachineRegulator, RegulationStep};
 pub use resource::SetUpError;
-pub use sensor::{Brokers, SensorConfig};
-pub use survey::{Finding, ResourceFinding, Survey};
+pub use sensor::{ReportedBrokers, SensorConfig};
+pub use survey::{MachineSurvey, ResourceFinding, SurveyFinding};
 
-use self::guarded::Guarded;
-use self::histograms::Histograms;
-use self::sensor::Sensors;
+use self::guarded::GuardedThrottle;
+use self::histograms::LatencyHistograms;
+use self::sensor::NodeSensors;
 use self::status::OfAgent;
 use crate::metrics::{AgentExposition, ResourceStatus};
 
@@ -74,20 +74,20 @@ const MOST_EVENTS: usize = 64;
 
 /// Something the agent is asked to do.
 #[derive(Debug)]
-enum Event {
-    Signal(Signal),
-    Scrape(Scrape),
-    Status(Asked),
+enum AgentEvent {
+    Signal(ServiceSignal),
+    Scrape(ScrapeRequest),
+    Status(StatusRequest),
 }
 
-impl From<Scrape> for Event {
-    fn from(scrape: Scrape) -> Self {
+impl From<ScrapeRequest> for AgentEvent {
+    fn from(scrape: ScrapeRequest) -> Self {
         Self::Scrape(scrape)
     }
 }
 
-impl From<Asked> for Event {
-    fn from(asked: Asked) -> Self {
+impl From<StatusRequest> for AgentEvent {
+    fn from(asked: StatusRequest) -> Self {
         Self::Status(asked)
     }
 }
@@ -139,7 +139,7 @@ pub enum AgentError {
     )]
     Lacks {
         /// The throttle that the configuration names.
-        method: Method,
+        method: ThrottleMethod,
         /// The missing parts, why they are missing, and what provides them.
         what: String,
     },
@@ -163,11 +163,11 @@ pub struct GuardianCommand {
 pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(), AgentError> {
     let config = load(path, dry_run)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
-    signals::receive(sender.clone(), Event::Signal).map_err(AgentError::Signals)?;
-    let regulator = Regulator::new(Root::default(), &config)?;
-    let histograms = Histograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
+    signals::receive(sender.clone(), AgentEvent::Signal).map_err(AgentError::Signals)?;
+    let regulator = MachineRegulator::new(SystemRoot::default(), &config)?;
+    let histograms = LatencyHistograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
     let acts = config.laws().any(|law| !law.dry_run);
-    let throttle = if acts { Some(Guarded::start(&config, guardian)?) } else { None };
+    let throttle = if acts { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
     let metrics = config
         .metrics
         .map(|address| MetricsServer::start(address, sender.clone(), routes(sender)))
@@ -182,10 +182,10 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         config,
         throttle,
         histograms,
-        sensors: Sensors::default(),
-        journal: Journal::default(),
-        recent: Recent::default(),
-        complaints: Complaints::default(),
+        sensors: NodeSensors::default(),
+        journal: RecentDecisions::default(),
+        recent: RecentCounters::default(),
+        complaints: RecurringErrors::default(),
         reloads: ReloadCounts::default(),
         http_refused: metrics.as_ref().map(MetricsServer::refusals),
         sees: true,
@@ -217,22 +217,22 @@ struct Agent {
     /// Whatever the configuration says.
     dry_run: bool,
     config: AgentConfig,
-    regulator: Regulator,
+    regulator: MachineRegulator,
     /// `None` on a dry run of everything: then the kernel is not touched.
-    throttle: Option<Guarded>,
-    histograms: Option<Histograms>,
-    sensors: Sensors,
-    journal: Journal,
+    throttle: Option<GuardedThrottle>,
+    histograms: Option<LatencyHistograms>,
+    sensors: NodeSensors,
+    journal: RecentDecisions,
     /// Totals of the resources' consumers some seconds ago.
-    recent: Recent<ResourceName>,
-    complaints: Complaints,
+    recent: RecentCounters<ResourceName>,
+    complaints: RecurringErrors,
     reloads: ReloadCounts,
     /// HTTP connections that were refused.
-    http_refused: Option<Arc<Refusals>>,
+    http_refused: Option<Arc<HttpRefusals>>,
     /// True if the machine's counters could be read.
     sees: bool,
     /// Kinds of targets, by resource, of which it was logged that the throttle cannot throttle their writers.
-    beyond: BTreeSet<(ResourceName, Via)>,
+    beyond: BTreeSet<(ResourceName, TargetKind)>,
     /// Cgroups of which it was said that the kernel does not limit them.
     unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
     /// Resources whose members should be throttled but are not, because the throttle failed.
@@ -263,9 +263,9 @@ impl Agent {
         let targets = self.regulator.sessions().targets.iter().filter(|_| self.regulates());
         for (via, target) in targets {
             match target {
-                Target::Read => {}
-                Target::Absent(why) => tracing::debug!("{via}: {why}"),
-                Target::Failed(error) => tracing::warn!("{via}: {error}"),
+                TargetReading::Read => {}
+                TargetReading::Absent(why) => tracing::debug!("{via}: {why}"),
+                TargetReading::Failed(error) => tracing::warn!("{via}: {error}"),
             }
         }
         for session in &self.regulator.sessions().sessions {
@@ -279,7 +279,7 @@ impl Agent {
         tracing::info!("ready");
     }
 
-    fn regulate(&mut self, events: &Receiver<Event>) {
+    fn regulate(&mut self, events: &Receiver<AgentEvent>) {
         let mut next = Clock::now();
         loop {
             next += self.regulator.interval();
@@ -288,14 +288,16 @@ impl Agent {
             // No more at once, so that requests over HTTP cannot keep the agent from its work.
             for _ in 0..MOST_EVENTS {
                 match events.recv_timeout(next.saturating_duration_since(Clock::now())) {
-                    Ok(Event::Scrape(scrape)) => self.answer(scrape),
-                    Ok(Event::Status(asked)) => asked.answer(self.whole_status()),
-                    Ok(Event::Signal(Signal::Reload)) => {
+                    Ok(AgentEvent::Scrape(scrape)) => self.answer(scrape),
+                    Ok(AgentEvent::Status(asked)) => asked.answer(self.whole_status()),
+                    Ok(AgentEvent::Signal(ServiceSignal::Reload)) => {
                         self.supervisor.reloading();
                         self.reload();
                         self.supervisor.ready();
                     }
-                    Ok(Event::Signal(Signal::Stop)) | Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(AgentEvent::Signal(ServiceSignal::Stop)) | Err(RecvTimeoutError::Disconnected) => {
+                        return;
+                    }
                     Err(RecvTimeoutError::Timeout) => break,
                 }
             }
@@ -335,7 +337,7 @@ impl Agent {
     }
 
     /// Logs what the machine did not show, and the consumers that the throttle cannot throttle.
-    fn see(&mut self, step: &Step) {
+    fn see(&mut self, step: &RegulationStep) {
         self.sees = step.blind.is_none();
         if let Some(error) = &step.blind {
             self.complaints.make(error);
@@ -379,7 +381,7 @@ impl Agent {
         status
     }
 
-    fn whole_status(&self) -> Status {
+    fn whole_status(&self) -> ServiceStatus {
         status::of_agent(&OfAgent {
             now: self.now(),
             sees: self.sees,
@@ -391,24 +393,26 @@ impl Agent {
         })
     }
 
-    fn answer(&mut self, scrape: Scrape) {
-        let request_times = self.histograms.as_mut().map(Histograms::totals).transpose();
+    fn answer(&mut self, scrape: ScrapeRequest) {
+        let request_times = self.histograms.as_mut().map(LatencyHistograms::totals).transpose();
         let request_times = request_times.unwrap_or_else(|error| {
             self.complaints.make(&error);
             None
         });
         let sessions = self.regulator.sessions();
         let of = |via| sessions.sessions.iter().filter(|session| session.via == via).count();
-        let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, Target::Absent(_)));
+        let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, TargetReading::Absent(_)));
         let exposition = AgentExposition {
             reloads: self.reloads,
             http_refused: self.http_refused.clone(),
             log: log::missing(),
             sees: self.sees,
-            acts: self.throttle.as_ref().map(Guarded::acts),
-            targets: here.map(|(via, target)| (*via, (matches!(target, Target::Read), of(*via)))).collect(),
-            throttle_errors: self.throttle.as_ref().map_or(0, Guarded::errors),
-            guardian_starts: self.throttle.as_ref().map_or(0, Guarded::guardians),
+            acts: self.throttle.as_ref().map(GuardedThrottle::acts),
+            targets: here
+                .map(|(via, target)| (*via, (matches!(target, TargetReading::Read), of(*via))))
+                .collect(),
+            throttle_errors: self.throttle.as_ref().map_or(0, GuardedThrottle::errors),
+            guardian_starts: self.throttle.as_ref().map_or(0, GuardedThrottle::guardians),
             resources: self.status(),
             decisions: self.journal.counts(),
             request_times: request_times.unwrap_or_default(),
@@ -463,11 +467,11 @@ impl Agent {
 
 /// Errors that recur. Each is logged once a minute.
 #[derive(Debug, Default)]
-struct Complaints {
+struct RecurringErrors {
     made: Vec<(String, Clock)>,
 }
 
-impl Complaints {
+impl RecurringErrors {
     fn make(&mut self, error: &dyn std::error::Error) {
         let text = error.to_string();
         self.made.retain(|(_, at)| at.elapsed() < BETWEEN_COMPLAINTS);

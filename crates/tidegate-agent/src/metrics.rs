@@ -7,19 +7,19 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
-use tidegate_control::{Decision, Operations};
+use tidegate_control::{Decision, OperationTotals};
 use tidegate_host::sense::latency::ReadsAndWrites;
-use tidegate_host::sense::session::Via;
+use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
-use tidegate_http::Refusals;
+use tidegate_http::HttpRefusals;
 use tidegate_regulate::RegulatedResource;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use tidegate_service::log::LogCounts;
 use tidegate_service::metrics::{InputCounts, ReloadCounts};
-use tidegate_service::metrics::{Kind, Spec};
+use tidegate_service::metrics::{MetricKind, MetricSpec};
 use tidegate_service::metrics::{
-    Samples, Value, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
+    MetricSamples, SampleValue, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
 };
 
 /// A metric of `tidegate agent`.
@@ -130,14 +130,14 @@ impl AgentMetric {
 
     /// Name, kind, unit, labels and help.
     #[must_use]
-    pub fn spec(self) -> Spec {
-        use Kind::{Counter, Gauge, Histogram, Info};
+    pub fn spec(self) -> MetricSpec {
+        use MetricKind::{Counter, Gauge, Histogram, Info};
         let seconds = || Some(Unit::Seconds);
         let (stem, unit, kind, labels, help) = match self {
-            Self::Build => return Spec::build(),
-            Self::Reloads => return Spec::reloads(),
-            Self::HttpRefused => return Spec::http_refused(),
-            Self::Log => return Spec::log(),
+            Self::Build => return MetricSpec::build(),
+            Self::Reloads => return MetricSpec::reloads(),
+            Self::HttpRefused => return MetricSpec::http_refused(),
+            Self::Log => return MetricSpec::log(),
             Self::Sees => {
                 ("tidegate_agent_sees", None, Gauge, NONE, "1 while the machine's counters can be read")
             }
@@ -297,7 +297,7 @@ impl AgentMetric {
                 "1 for each consumer that may be held back now",
             ),
         };
-        Spec { stem, unit, help, kind, labels }
+        MetricSpec { stem, unit, help, kind, labels }
     }
 }
 
@@ -318,9 +318,9 @@ pub struct ResourceStatus {
     /// The last decision.
     pub decision: Option<Decision>,
     /// All reads since the start.
-    pub reads: Operations,
+    pub reads: OperationTotals,
     /// All writes since the start.
-    pub writes: Operations,
+    pub writes: OperationTotals,
     /// The consumers that are eligible now.
     pub members: BTreeSet<ConsumerName>,
 }
@@ -362,7 +362,7 @@ pub struct AgentExposition {
     /// Reloads.
     pub reloads: ReloadCounts,
     /// HTTP connections that were refused.
-    pub http_refused: Option<Arc<Refusals>>,
+    pub http_refused: Option<Arc<HttpRefusals>>,
     /// Messages that the log lacks.
     pub log: LogCounts,
     /// True if the machine's counters could be read.
@@ -370,7 +370,7 @@ pub struct AgentExposition {
     /// True if the throttle releases the consumers that it is told to release; `None`: there is none.
     pub acts: Option<bool>,
     /// The kinds of targets that are here: whether they say who their initiators are, and their sessions.
-    pub targets: BTreeMap<Via, (bool, usize)>,
+    pub targets: BTreeMap<TargetKind, (bool, usize)>,
     /// The number of times that the throttle failed.
     pub throttle_errors: u64,
     /// The number of guardians started.
@@ -391,13 +391,13 @@ impl AgentExposition {
         to_text(self.clone())
     }
 
-    fn samples(&self, metric: AgentMetric) -> Samples<'_> {
-        let mut samples = Samples::default();
+    fn samples(&self, metric: AgentMetric) -> MetricSamples<'_> {
+        let mut samples = MetricSamples::default();
         match metric {
-            AgentMetric::Build => samples.add(&[env!("CARGO_PKG_VERSION")], Value::Info),
+            AgentMetric::Build => samples.add(&[env!("CARGO_PKG_VERSION")], SampleValue::Info),
             AgentMetric::Reloads => {
-                samples.add(&["applied"], Value::Count(self.reloads.applied));
-                samples.add(&["refused"], Value::Count(self.reloads.refused));
+                samples.add(&["applied"], SampleValue::Count(self.reloads.applied));
+                samples.add(&["refused"], SampleValue::Count(self.reloads.refused));
             }
             AgentMetric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
             AgentMetric::Log => log_samples(self.log, &mut samples),
@@ -417,8 +417,8 @@ impl AgentExposition {
                     samples.add(&[via.label()], number(*sessions));
                 }
             }
-            AgentMetric::ThrottleErrors => samples.add(&[], Value::Count(self.throttle_errors)),
-            AgentMetric::GuardianStarts => samples.add(&[], Value::Count(self.guardian_starts)),
+            AgentMetric::ThrottleErrors => samples.add(&[], SampleValue::Count(self.throttle_errors)),
+            AgentMetric::GuardianStarts => samples.add(&[], SampleValue::Count(self.guardian_starts)),
             _ => {
                 for resource in &self.resources {
                     self.resource_samples(metric, resource, &mut samples);
@@ -432,7 +432,7 @@ impl AgentExposition {
         &'a self,
         metric: AgentMetric,
         resource: &'a ResourceStatus,
-        samples: &mut Samples<'a>,
+        samples: &mut MetricSamples<'a>,
     ) {
         let name = resource.name.as_str();
         let decision = resource.decision.as_ref();
@@ -442,12 +442,12 @@ impl AgentExposition {
             AgentMetric::Present => Some(flag(resource.present)),
             AgentMetric::Law => {
                 if let Some(decision) = decision {
-                    samples.add(&[name, decision.law.name()], Value::Info);
+                    samples.add(&[name, decision.law.name()], SampleValue::Info);
                 }
                 None
             }
             AgentMetric::Window => {
-                decision.and_then(Decision::window).map(|window| Value::Number(window.get()))
+                decision.and_then(Decision::window).map(|window| SampleValue::Number(window.get()))
             }
             AgentMetric::SetPoint => decision.map(|decision| seconds(decision.set_point)),
             AgentMetric::Estimate => decision.and_then(|decision| decision.estimate).map(seconds),
@@ -458,35 +458,43 @@ impl AgentExposition {
                         AgentMetric::WriteLimit => limit.writes().per_second(),
                         _ => limit.bytes().per_second(),
                     };
-                    samples.add(&[name, device], Value::Number(per_second));
+                    samples.add(&[name, device], SampleValue::Number(per_second));
                 }
                 None
             }
             AgentMetric::OperatingPoint => {
-                point.map(|point| Value::Number(point.operating_point.per_second()))
+                point.map(|point| SampleValue::Number(point.operating_point.per_second()))
             }
             AgentMetric::Band => point.and_then(|point| point.position).map(band),
             AgentMetric::Allotment => {
                 for allotment in point.into_iter().flat_map(|point| &point.allotments) {
-                    samples.add(&[name, allotment.name.as_str()], Value::Number(allotment.rate.per_second()));
+                    samples.add(
+                        &[name, allotment.name.as_str()],
+                        SampleValue::Number(allotment.rate.per_second()),
+                    );
                 }
                 None
             }
-            AgentMetric::Held => decision.map(|decision| Value::Number(f64::from(decision.held))),
+            AgentMetric::Held => decision.map(|decision| SampleValue::Number(f64::from(decision.held))),
             AgentMetric::Throttled => Some(number(resource.members.len())),
             AgentMetric::DryRun => Some(flag(resource.dry_run)),
             AgentMetric::Decisions => {
                 let counts = self.decisions.get(&resource.name).copied().unwrap_or_default();
                 for (input, count) in counts.named() {
-                    samples.add(&[name, input], Value::Count(count));
+                    samples.add(&[name, input], SampleValue::Count(count));
                 }
                 None
             }
             AgentMetric::RequestTime => {
                 if let Some(times) = self.request_times.get(&resource.name) {
-                    samples.add(&[name, "read"], Value::times(times.reads.sum(), times.reads.cumulative()));
-                    samples
-                        .add(&[name, "write"], Value::times(times.writes.sum(), times.writes.cumulative()));
+                    samples.add(
+                        &[name, "read"],
+                        SampleValue::times(times.reads.sum(), times.reads.cumulative()),
+                    );
+                    samples.add(
+                        &[name, "write"],
+                        SampleValue::times(times.writes.sum(), times.writes.cumulative()),
+                    );
                 }
                 None
             }
@@ -500,9 +508,9 @@ impl AgentExposition {
             _ => {
                 for (op, done) in operations {
                     let value = match metric {
-                        AgentMetric::Requests => Value::Count(done.count),
-                        AgentMetric::Payload => Value::Count(done.bytes.get()),
-                        _ => Value::Amount(done.total_latency.as_secs_f64()),
+                        AgentMetric::Requests => SampleValue::Count(done.count),
+                        AgentMetric::Payload => SampleValue::Count(done.bytes.get()),
+                        _ => SampleValue::Amount(done.total_latency.as_secs_f64()),
                     };
                     samples.add(&[name, op], value);
                 }

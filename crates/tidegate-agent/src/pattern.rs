@@ -9,7 +9,7 @@ use tidegate_host::cgroup::looks_like;
 
 /// One consumer or several, as an administrator writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pattern {
+pub enum ConsumerPattern {
     /// All addresses that begin with these bits: `10.0.0.12`, `10.0.0.0/24`, `fd00::/64`.
     Prefix {
         /// The address; its other bits are zero.
@@ -51,7 +51,7 @@ pub enum PatternError {
     },
 }
 
-impl FromStr for Pattern {
+impl FromStr for ConsumerPattern {
     type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
@@ -80,7 +80,7 @@ impl FromStr for Pattern {
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for ConsumerPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefix { address, bits } if *bits == all_bits(*address) => write!(f, "{address}"),
@@ -90,7 +90,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl Pattern {
+impl ConsumerPattern {
     /// Returns true if a consumer of this name, which comes from these addresses, is meant.
     #[must_use]
     pub fn matches(&self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> bool {
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    fn pattern(text: &str) -> Pattern {
+    fn pattern(text: &str) -> ConsumerPattern {
         text.parse().unwrap()
     }
 
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        let error = |text: &str| text.parse::<Pattern>().unwrap_err().to_string();
+        let error = |text: &str| text.parse::<ConsumerPattern>().unwrap_err().to_string();
         assert!(error("10.0.0.0/33").contains("32 bits"), "{}", error("10.0.0.0/33"));
         assert!(error("10.0.0.5/24").contains("10.0.0.0/24 is meant"), "{}", error("10.0.0.5/24"));
         assert!(error("").contains("expected an address"));
@@ -164,13 +164,13 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_written_as_it_is_read(bits in 0u8..=32, address in any::<u32>()) {
-            let pattern = Pattern::Prefix { address: masked(IpAddr::V4(address.into()), bits), bits };
-            prop_assert_eq!(pattern.to_string().parse::<Pattern>().unwrap(), pattern);
+            let pattern = ConsumerPattern::Prefix { address: masked(IpAddr::V4(address.into()), bits), bits };
+            prop_assert_eq!(pattern.to_string().parse::<ConsumerPattern>().unwrap(), pattern);
         }
 
         #[test]
         fn any_text_is_a_pattern_or_refused(text in ".{0,40}", name in ".{0,40}") {
-            if let Ok(pattern) = text.parse::<Pattern>() {
+            if let Ok(pattern) = text.parse::<ConsumerPattern>() {
                 let _ = pattern.matches(&name, []);
             }
         }

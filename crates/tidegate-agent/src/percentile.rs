@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_control::{SignalPercentile, SignalStatistic};
-use tidegate_host::sense::latency::Latencies;
+use tidegate_host::sense::latency::LatencyBuckets;
 
 /// Reads of longer ago say nothing of now.
 const MEMORY: Duration = Duration::from_secs(2);
@@ -15,20 +15,20 @@ const MEMORY: Duration = Duration::from_secs(2);
 /// and the slowest one alone does not tell it. So reads of earlier intervals count as well, as many as are
 /// needed for 100 / (100 − p) reads, for two seconds at most.
 #[derive(Debug)]
-pub(super) struct Percentile {
+pub(super) struct ReadPercentile {
     statistic: SignalStatistic,
     percent: u32,
     /// The reads of the current interval.
-    now: Latencies,
+    now: LatencyBuckets,
     /// The intervals before, the latest first: their lengths and their reads.
-    before: VecDeque<(Duration, Latencies)>,
+    before: VecDeque<(Duration, LatencyBuckets)>,
 }
 
-impl Percentile {
+impl ReadPercentile {
     /// `None` where the mean will do.
     pub(super) fn new(statistic: SignalStatistic) -> Option<Self> {
         let percent = statistic.percent()?;
-        Some(Self { statistic, percent, now: Latencies::default(), before: VecDeque::new() })
+        Some(Self { statistic, percent, now: LatencyBuckets::default(), before: VecDeque::new() })
     }
 
     pub(super) const fn statistic(&self) -> SignalStatistic {
@@ -36,7 +36,7 @@ impl Percentile {
     }
 
     /// Takes reads that completed.
-    pub(super) fn count(&mut self, reads: &Latencies) {
+    pub(super) fn count(&mut self, reads: &LatencyBuckets) {
         self.now.merge(reads);
     }
 
@@ -70,11 +70,11 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    fn reads(millis: &[u64]) -> Latencies {
+    fn reads(millis: &[u64]) -> LatencyBuckets {
         millis.iter().map(|millis| Latency::from_millis(*millis)).collect()
     }
 
-    fn told(percentile: &mut Percentile, millis: &[u64]) -> Option<SignalPercentile> {
+    fn told(percentile: &mut ReadPercentile, millis: &[u64]) -> Option<SignalPercentile> {
         percentile.count(&reads(millis));
         percentile.end(INTERVAL)
     }
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn the_mean_takes_no_histogram() {
-        assert!(Percentile::new(SignalStatistic::Mean).is_none());
+        assert!(ReadPercentile::new(SignalStatistic::Mean).is_none());
     }
 
     #[test]
     fn of_a_few_reads_the_slowest_is_not_what_nearly_all_take() {
-        let mut p95 = Percentile::new(SignalStatistic::P95).unwrap();
+        let mut p95 = ReadPercentile::new(SignalStatistic::P95).unwrap();
         for _ in 0..9 {
             told(&mut p95, &[8, 8]);
         }
@@ -107,17 +107,17 @@ mod tests {
 
     #[test]
     fn where_there_are_enough_only_the_interval_counts() {
-        let mut median = Percentile::new(SignalStatistic::P50).unwrap();
+        let mut median = ReadPercentile::new(SignalStatistic::P50).unwrap();
         assert!(about(told(&mut median, &[40, 40, 40]), 40));
         assert!(about(told(&mut median, &[10, 10, 80]), 10));
-        let mut p90 = Percentile::new(SignalStatistic::P90).unwrap();
+        let mut p90 = ReadPercentile::new(SignalStatistic::P90).unwrap();
         assert!(about(told(&mut p90, &[40; 20]), 40));
         assert!(about(told(&mut p90, &[10; 10]), 10));
     }
 
     #[test]
     fn an_interval_without_reads_has_none_and_two_seconds_are_forgotten() {
-        let mut p99 = Percentile::new(SignalStatistic::P99).unwrap();
+        let mut p99 = ReadPercentile::new(SignalStatistic::P99).unwrap();
         assert!(about(told(&mut p99, &[70]), 70));
         for _ in 0..18 {
             assert_eq!(told(&mut p99, &[]), None);

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate_control::{Decision, SignalStatistic};
-use tidegate_host::sense::Sessions;
-use tidegate_host::sense::latency::Latencies;
-use tidegate_host::sense::session::Via;
-use tidegate_host::throttle::{Hold, Method};
-use tidegate_host::{ReadError, Root};
+use tidegate_host::sense::TargetSessions;
+use tidegate_host::sense::latency::LatencyBuckets;
+use tidegate_host::sense::session::TargetKind;
+use tidegate_host::throttle::{ThrottleMethod, ThrottleRequest};
+use tidegate_host::{ReadError, SystemRoot};
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use super::AgentError;
@@ -18,7 +18,7 @@ use super::cgroups::{CgroupResource, CgroupSetUpError};
 use super::config::{AgentConfig, ResourceConfig};
 use super::histograms::DevicesOf;
 use super::resource::{SessionResource, SetUpError};
-use super::watch::{Sample, Watch};
+use super::watch::{MachineSample, MachineWatch};
 use crate::metrics::ResourceStatus;
 
 /// After this time without counters nothing is known any more, and everybody is let go.
@@ -29,43 +29,43 @@ const LONGEST_STEP: Duration = Duration::from_secs(1);
 
 /// Regulates all resources of a configuration on one machine, or on what looks like one.
 #[derive(Debug)]
-pub struct Regulator {
-    watch: Watch,
+pub struct MachineRegulator {
+    watch: MachineWatch,
     resources: Vec<SessionResource>,
     /// Devices whose cgroups are regulated.
     cgroups: Vec<CgroupResource>,
-    root: Root,
+    root: SystemRoot,
     /// The throttling that is to be in force.
-    holds: Vec<Hold>,
+    holds: Vec<ThrottleRequest>,
     /// True if the consumers to throttle have to be found anew.
     stale: bool,
     /// The time of the last reading of the machine's counters.
     seen: Instant,
     /// The time at which it was told last which reads completed; `None`: never.
     counted: Option<Instant>,
-    method: Method,
+    method: ThrottleMethod,
     /// Kinds of targets, by resource, whose writers cannot be throttled.
-    beyond: BTreeSet<(ResourceName, Via)>,
+    beyond: BTreeSet<(ResourceName, TargetKind)>,
 }
 
 /// The outcome of one step.
 #[derive(Debug)]
-pub struct Step {
+pub struct RegulationStep {
     /// The decisions of the resources whose interval was over.
     pub decisions: Vec<Decision>,
     /// The reason why the machine could not be seen.
     pub blind: Option<ReadError>,
 }
 
-impl Regulator {
+impl MachineRegulator {
     /// Looks at the machine for the first time. Nobody is held yet.
     ///
     /// # Errors
     /// When the machine cannot be seen, or a resource cannot be set up.
-    pub fn new(root: Root, config: &AgentConfig) -> Result<Self, AgentError> {
+    pub fn new(root: SystemRoot, config: &AgentConfig) -> Result<Self, AgentError> {
         let resources = resources(config)?;
         let cgroups = cgroups(&root, config)?;
-        let mut watch = Watch::new(root.clone())?;
+        let mut watch = MachineWatch::new(root.clone())?;
         watch.look_every(between_looks(config));
         let method = config.throttle;
         let (holds, beyond) = (Vec::new(), BTreeSet::new());
@@ -134,7 +134,7 @@ impl Regulator {
 
     /// Takes how long each of a resource's reads took that completed lately, before the step that decides on
     /// them.
-    pub fn count(&mut self, resource: &ResourceName, reads: &Latencies) {
+    pub fn count(&mut self, resource: &ResourceName, reads: &LatencyBuckets) {
         if let Some(known) = self.resources.iter_mut().find(|known| known.name() == resource) {
             known.count(reads);
         }
@@ -146,7 +146,7 @@ impl Regulator {
     }
 
     /// Looks and decides once.
-    pub fn step(&mut self, now: Instant) -> Step {
+    pub fn step(&mut self, now: Instant) -> RegulationStep {
         let mut decisions = Vec::new();
         let mut blind = None;
         match self.watch.sample(now) {
@@ -168,7 +168,7 @@ impl Regulator {
             self.release_uncounted();
         }
         self.renew_throttling();
-        Step { decisions, blind }
+        RegulationStep { decisions, blind }
     }
 
     /// Lets go where nothing was seen for too long. Of the cgroups of one device that may be so alone.
@@ -191,14 +191,14 @@ impl Regulator {
 
     /// Returns the throttling that is to be in force now; nothing about resources on a dry run.
     #[must_use]
-    pub fn holds(&self) -> &[Hold] {
+    pub fn holds(&self) -> &[ThrottleRequest] {
         &self.holds
     }
 
     /// Delays may be others at each step, members and their addresses seldom are.
     fn renew_throttling(&mut self) {
         if std::mem::take(&mut self.stale) {
-            if self.method == Method::Rate {
+            if self.method == ThrottleMethod::Rate {
                 self.beyond = self.beyond_limits();
             }
             let addresses = self.watch.addresses();
@@ -214,7 +214,7 @@ impl Regulator {
         self.holds.extend(cgroups.map(CgroupResource::throttling));
     }
 
-    fn beyond_limits(&self) -> BTreeSet<(ResourceName, Via)> {
+    fn beyond_limits(&self) -> BTreeSet<(ResourceName, TargetKind)> {
         let beyond = |resource: &SessionResource| {
             let name = resource.name().clone();
             let sessions = self.watch.beyond_limits(&resource.config().storage);
@@ -224,13 +224,13 @@ impl Regulator {
     }
 
     /// Returns the kinds of targets, by resource, whose writers the throttle cannot throttle.
-    pub(super) const fn beyond(&self) -> &BTreeSet<(ResourceName, Via)> {
+    pub(super) const fn beyond(&self) -> &BTreeSet<(ResourceName, TargetKind)> {
         &self.beyond
     }
 
     /// Returns the throttling that is to be in force when all members of every resource are delayed by
     /// `delay`, whatever the law decided.
-    pub(super) fn impose(&mut self, delay: Latency) -> Vec<Hold> {
+    pub(super) fn impose(&mut self, delay: Latency) -> Vec<ThrottleRequest> {
         let addresses = self.watch.addresses();
         let held = |resource: &mut SessionResource| {
             resource.impose(delay);
@@ -239,7 +239,7 @@ impl Regulator {
         self.resources.iter_mut().map(held).collect()
     }
 
-    fn decide(&mut self, now: Instant, sample: Sample) -> Vec<Decision> {
+    fn decide(&mut self, now: Instant, sample: MachineSample) -> Vec<Decision> {
         let watch = &self.watch;
         let mut decisions = Vec::with_capacity(self.resources.len());
         decisions
@@ -250,7 +250,7 @@ impl Regulator {
     fn decide_of_cgroups(
         &mut self,
         now: Instant,
-        sample: Sample,
+        sample: MachineSample,
         decisions: &mut Vec<Decision>,
     ) -> Result<(), ReadError> {
         let mut failed = Ok(());
@@ -301,7 +301,7 @@ impl Regulator {
     }
 
     /// Returns the sessions that the targets showed last.
-    pub(super) fn sessions(&self) -> &Sessions {
+    pub(super) fn sessions(&self) -> &TargetSessions {
         self.watch.sessions()
     }
 }
@@ -323,7 +323,7 @@ fn resources(config: &AgentConfig) -> Result<Vec<SessionResource>, SetUpError> {
     config.resources.iter().map(new).collect()
 }
 
-fn cgroups(root: &Root, config: &AgentConfig) -> Result<Vec<CgroupResource>, SetUpError> {
+fn cgroups(root: &SystemRoot, config: &AgentConfig) -> Result<Vec<CgroupResource>, SetUpError> {
     let new = |config: &CgroupConfig| CgroupResource::new(root, config.clone());
     Ok(config.cgroups.iter().map(new).collect::<Result<_, _>>()?)
 }

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate_control::{Decision, LoopConfigError, Writers, WritersConfigError};
+use tidegate_control::{Decision, LoopConfigError, WriterDetector, WritersConfigError};
 use tidegate_host::DeviceNumber;
-use tidegate_host::sense::latency::Latencies;
-use tidegate_host::throttle::{Hold, Method, WriteLimit};
+use tidegate_host::sense::latency::LatencyBuckets;
+use tidegate_host::throttle::{ThrottleMethod, ThrottleRequest, WriteLimit};
 use tidegate_regulate::{InFlight, RegulatedResource, ThrottleKind, WritePace};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
-use super::addresses::Addresses;
+use super::addresses::ConsumerAddresses;
 use super::cgroups::CgroupSetUpError;
 use super::config::ResourceConfig;
 use super::kernel_limits::write_limit;
-use super::pattern::Pattern;
-use super::percentile::Percentile;
-use super::watch::{Sample, Watch};
+use super::pattern::ConsumerPattern;
+use super::percentile::ReadPercentile;
+use super::watch::{MachineSample, MachineWatch};
 use crate::metrics::ResourceStatus;
 
 /// A resource that sessions load, and that is being regulated.
@@ -25,7 +25,7 @@ use crate::metrics::ResourceStatus;
 pub(super) struct SessionResource {
     config: ResourceConfig,
     regulated: RegulatedResource,
-    writers: Option<Writers>,
+    writers: Option<WriterDetector>,
     /// The devices that it is made up of, as of the last rescan.
     devices: Vec<ResourceDevice>,
     /// True if devices and members have to be found anew: they are of another configuration, or not found
@@ -34,8 +34,8 @@ pub(super) struct SessionResource {
     /// True if members came or went at the last step.
     members_changed: bool,
     /// The percentile that the law steers by, if it steers by one.
-    percentile: Option<Percentile>,
-    method: Method,
+    percentile: Option<ReadPercentile>,
+    method: ThrottleMethod,
     /// The writes of the devices that may be limited.
     paces: BTreeMap<DeviceNumber, WritePace>,
     /// The last limits of these devices that the throttle was told.
@@ -52,11 +52,11 @@ struct ResourceDevice {
 }
 
 impl SessionResource {
-    pub(super) fn new(config: ResourceConfig, method: Method) -> Result<Self, SetUpError> {
+    pub(super) fn new(config: ResourceConfig, method: ThrottleMethod) -> Result<Self, SetUpError> {
         Ok(Self {
             regulated: RegulatedResource::new(config.law.clone(), throttle(&config, method))?,
-            writers: config.writers.map(Writers::new).transpose()?,
-            percentile: Percentile::new(config.law.statistic),
+            writers: config.writers.map(WriterDetector::new).transpose()?,
+            percentile: ReadPercentile::new(config.law.statistic),
             config,
             devices: Vec::new(),
             stale: true,
@@ -72,10 +72,10 @@ impl SessionResource {
         self.regulated.reconfigure(config.law.clone(), throttle(&config, self.method))?;
         match (&mut self.writers, config.writers) {
             (Some(writers), Some(new)) => writers.reconfigure(new)?,
-            (writers, new) => *writers = new.map(Writers::new).transpose()?,
+            (writers, new) => *writers = new.map(WriterDetector::new).transpose()?,
         }
-        if self.percentile.as_ref().map(Percentile::statistic) != Some(config.law.statistic) {
-            self.percentile = Percentile::new(config.law.statistic);
+        if self.percentile.as_ref().map(ReadPercentile::statistic) != Some(config.law.statistic) {
+            self.percentile = ReadPercentile::new(config.law.statistic);
         }
         self.config = config;
         self.stale = true;
@@ -105,14 +105,19 @@ impl SessionResource {
     }
 
     /// Takes the latencies of its reads that completed.
-    pub(super) fn count(&mut self, reads: &Latencies) {
+    pub(super) fn count(&mut self, reads: &LatencyBuckets) {
         if let Some(percentile) = &mut self.percentile {
             percentile.count(reads);
         }
     }
 
     /// Takes what its consumers did, and decides when its interval is over.
-    pub(super) fn observe(&mut self, now: Instant, sample: Sample, watch: &Watch) -> Option<Decision> {
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        sample: MachineSample,
+        watch: &MachineWatch,
+    ) -> Option<Decision> {
         self.members_changed = false;
         if self.stale || sample.looked.is_some() {
             self.rescan(sample, watch);
@@ -131,7 +136,7 @@ impl SessionResource {
     }
 
     /// Finds the writers, if they were counted anew, and the eligible ones of its consumers.
-    fn rescan(&mut self, sample: Sample, watch: &Watch) {
+    fn rescan(&mut self, sample: MachineSample, watch: &MachineWatch) {
         let places = watch.devices_of(&self.config.storage);
         if let (Some(elapsed), Some(writers)) = (sample.looked, &mut self.writers) {
             let written = places.iter().flat_map(|place| watch.device(*place).written());
@@ -151,7 +156,7 @@ impl SessionResource {
             ResourceDevice { place, members }
         };
         self.devices = places.into_iter().map(device).collect();
-        if self.method == Method::Rate {
+        if self.method == ThrottleMethod::Rate {
             self.follow_paces(watch);
         }
         self.stale = false;
@@ -159,7 +164,7 @@ impl SessionResource {
 
     /// Finds the devices that may be limited. A limit is one for all sessions that use the device, so that no
     /// exempt consumer may be among them.
-    fn follow_paces(&mut self, watch: &Watch) {
+    fn follow_paces(&mut self, watch: &MachineWatch) {
         let addresses = watch.addresses();
         let is_member = |name| self.regulated.place_of(name).is_some();
         let mut known = std::mem::take(&mut self.paces);
@@ -174,7 +179,7 @@ impl SessionResource {
     }
 
     /// Adds what was done since the sample before.
-    fn take(&mut self, elapsed: Duration, watch: &Watch) {
+    fn take(&mut self, elapsed: Duration, watch: &MachineWatch) {
         for ResourceDevice { place, members } in &self.devices {
             let device = watch.device(*place);
             if members.is_empty() {
@@ -214,14 +219,14 @@ impl SessionResource {
     }
 
     /// Returns the throttling that is to be in force.
-    pub(super) fn throttling(&mut self, addresses: &Addresses) -> Hold {
+    pub(super) fn throttling(&mut self, addresses: &ConsumerAddresses) -> ThrottleRequest {
         let limits = self.limits();
         // A member that shares an address with an exempt consumer is not throttled either.
         let exempt = |address: &IpAddr| {
             addresses.at(*address).any(|name| matches_any(&self.config.exempt, name, addresses))
         };
         let members = self.regulated.consumers().flat_map(|member| addresses.of(member));
-        Hold {
+        ThrottleRequest {
             resource: self.name().clone(),
             members: members.filter(|address| !exempt(address)).collect(),
             delay: self.regulated.delay(),
@@ -231,7 +236,7 @@ impl SessionResource {
     }
 
     /// Returns the resource's state.
-    pub(super) fn status(&self, watch: &Watch) -> ResourceStatus {
+    pub(super) fn status(&self, watch: &MachineWatch) -> ResourceStatus {
         // A device that has just gone has a number only.
         let name = |device: &DeviceNumber| {
             watch.volumes().get(*device).map_or_else(|| device.to_string(), |known| known.name.clone())
@@ -246,7 +251,7 @@ impl SessionResource {
     }
 
     /// Returns the resource's consumers that are eligible.
-    fn eligible(&self, places: &[usize], watch: &Watch) -> BTreeSet<ConsumerName> {
+    fn eligible(&self, places: &[usize], watch: &MachineWatch) -> BTreeSet<ConsumerName> {
         let nobody = self.config.members.is_empty()
             && self.writers.as_ref().is_none_or(|writers| writers.members().next().is_none());
         if nobody {
@@ -267,16 +272,18 @@ impl SessionResource {
 }
 
 /// Returns the way in which commands are carried out.
-const fn throttle(config: &ResourceConfig, method: Method) -> ThrottleKind {
+const fn throttle(config: &ResourceConfig, method: ThrottleMethod) -> ThrottleKind {
     let longest = config.longest;
     match method {
-        Method::Rate => ThrottleKind::WriteDelay { longest },
-        Method::Netem | Method::Edt | Method::Cgroup => ThrottleKind::Delay { longest },
+        ThrottleMethod::Rate => ThrottleKind::WriteDelay { longest },
+        ThrottleMethod::Netem | ThrottleMethod::Edt | ThrottleMethod::Cgroup => {
+            ThrottleKind::Delay { longest }
+        }
     }
 }
 
 /// Returns true if a pattern means the consumer.
-fn matches_any(patterns: &[Pattern], name: &ConsumerName, addresses: &Addresses) -> bool {
+fn matches_any(patterns: &[ConsumerPattern], name: &ConsumerName, addresses: &ConsumerAddresses) -> bool {
     patterns.iter().any(|pattern| pattern.matches(name.as_str(), addresses.of(name)))
 }
 

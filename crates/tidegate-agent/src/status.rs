@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tidegate_control::LoopConfig;
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, MOST_CONSUMERS, Recent, ResourceStatus, Service, Status, Total, decided, law,
-    seconds,
+    ByLaw, ConsumerStatus, ConsumerTotal, MOST_CONSUMERS, RecentCounters, ResourceStatus, ServiceKind,
+    ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
@@ -19,25 +19,28 @@ pub(crate) struct OfAgent<'a> {
     pub(crate) laws: Vec<&'a LoopConfig>,
     /// Goals of cgroups.
     pub(crate) goals: BTreeMap<(ResourceName, ConsumerName), Latency>,
-    pub(crate) recent: &'a Recent<ResourceName>,
+    pub(crate) recent: &'a RecentCounters<ResourceName>,
     /// A predicate, true for resources whose members are not throttled, although they are to be.
     pub(crate) fails: &'a dyn Fn(&ResourceName) -> bool,
 }
 
 /// The counters of an agent's resources.
-pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<ResourceName, Total> {
+pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<ResourceName, ConsumerTotal> {
     resources.iter().map(|resource| (resource.name.clone(), done(resource))).collect()
 }
 
-fn done(resource: &metrics::ResourceStatus) -> Total {
-    let of = |done: &tidegate_control::Operations| Total { count: done.count, sum: done.total_latency };
+fn done(resource: &metrics::ResourceStatus) -> ConsumerTotal {
+    let of = |done: &tidegate_control::OperationTotals| ConsumerTotal {
+        count: done.count,
+        sum: done.total_latency,
+    };
     of(&resource.reads).and(of(&resource.writes))
 }
 
 /// Returns an agent's status.
-pub(crate) fn of_agent(agent: &OfAgent<'_>) -> Status {
+pub(crate) fn of_agent(agent: &OfAgent<'_>) -> ServiceStatus {
     let resources = agent.resources.iter().map(|resource| of_resource(agent, resource));
-    Status::new(Service::Agent, agent.sees, resources.collect())
+    ServiceStatus::new(ServiceKind::Agent, agent.sees, resources.collect())
 }
 
 fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> ResourceStatus {
@@ -77,8 +80,8 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
 #[cfg(test)]
 mod tests {
     use tidegate_control::{
-        BandPosition, ControlLoop, Decision, Law, LawKind, Observation, Operations, Output, PidConfig,
-        PointDecision, SelfTuningConfig,
+        BandPosition, ControlLoop, Decision, LawConfig, LawKind, LawOutput, Observation, OperationTotals,
+        PidConfig, PointDecision, SelfTuningConfig,
     };
     use tidegate_service::status::{DecisionStatus, InputStatus, OperatingPoint};
     use tidegate_units::{Iops, Window};
@@ -90,7 +93,7 @@ mod tests {
     }
 
     fn config() -> LoopConfig {
-        LoopConfig::new(name(), Latency::from_millis(15), Law::Pid(PidConfig::default()))
+        LoopConfig::new(name(), Latency::from_millis(15), LawConfig::Pid(PidConfig::default()))
     }
 
     fn decision() -> Decision {
@@ -106,16 +109,16 @@ mod tests {
             delay: Latency::from_millis(8),
             limits: BTreeMap::new(),
             decision: Some(decision()),
-            reads: Operations { count: 9, ..Operations::default() },
-            writes: Operations::default(),
+            reads: OperationTotals { count: 9, ..OperationTotals::default() },
+            writes: OperationTotals::default(),
             members: (0..members).map(|at| ConsumerName::new(&format!("iqn.{at:05}")).unwrap()).collect(),
         }
     }
 
     fn said(resource: metrics::ResourceStatus, fails: bool) -> ResourceStatus {
         let config = config();
-        let mut recent = Recent::default();
-        recent.note(Instant::ZERO, BTreeMap::from([(name(), Total::default())]));
+        let mut recent = RecentCounters::default();
+        recent.note(Instant::ZERO, BTreeMap::from([(name(), ConsumerTotal::default())]));
         let status = of_agent(&OfAgent {
             now: Instant::from_nanos(3_000_000_000),
             sees: true,
@@ -166,7 +169,7 @@ mod tests {
             host: None,
             doubted: false,
             regulators: Vec::new(),
-            allotments: vec![tidegate_control::Allotment {
+            allotments: vec![tidegate_control::PointAllotment {
                 name: who,
                 entitled: iops,
                 rate: iops,
@@ -176,8 +179,12 @@ mod tests {
         };
         change(&mut point);
         let law = LawKind::SelfTuning;
-        let decided =
-            Decision { law, bounded: Output::Rate(point.operating_point), point: Some(point), ..decision() };
+        let decided = Decision {
+            law,
+            bounded: LawOutput::Rate(point.operating_point),
+            point: Some(point),
+            ..decision()
+        };
         let mut told = said(metrics::ResourceStatus { decision: Some(decided), ..resource(1) }, false);
         (told.decided.unwrap(), told.consumers.remove(0))
     }

@@ -5,31 +5,31 @@ use std::fmt;
 use std::io;
 
 use serde::Serialize;
-use tidegate_host::sense::session::{Session, Target};
-use tidegate_host::sense::{CgroupReader, Sessions, latency};
-use tidegate_host::throttle::{Capability, Method, cgroups, probe, rate};
-use tidegate_host::{ReadError, Root};
+use tidegate_host::sense::session::{TargetReading, TargetSession};
+use tidegate_host::sense::{CgroupReader, TargetSessions, latency};
+use tidegate_host::throttle::{KernelCapability, ThrottleMethod, cgroups, probe, rate};
+use tidegate_host::{ReadError, SystemRoot};
 
 use super::cgroups::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
 use super::sensor;
-use super::watch::Watch;
-use tidegate_service::entitlements::Entitlements;
+use super::watch::MachineWatch;
+use tidegate_service::entitlements::BandEntitlements;
 
 /// The findings, for a person ([`Display`](fmt::Display)) or a program.
 #[derive(Debug, Serialize)]
-pub struct Survey {
+pub struct MachineSurvey {
     /// Each sensor.
-    pub sensors: Vec<Finding>,
+    pub sensors: Vec<SurveyFinding>,
     /// Each part of the throttle.
-    pub throttles: Vec<Finding>,
+    pub throttles: Vec<SurveyFinding>,
     /// Each resource of the configuration.
     pub resources: Vec<ResourceFinding>,
 }
 
 /// Something that works, or why it does not.
 #[derive(Debug, Serialize)]
-pub struct Finding {
+pub struct SurveyFinding {
     /// The sensor, the part of the throttle or the node that was tried.
     pub what: String,
     /// True if it works.
@@ -60,10 +60,10 @@ pub struct ResourceFinding {
     pub cannot_be_held: Vec<String>,
     /// The entitlements of all consumers named in its bands, at the end of each band.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub bands: Vec<Entitlements>,
+    pub bands: Vec<BandEntitlements>,
 }
 
-impl Survey {
+impl MachineSurvey {
     /// Looks at this machine.
     #[must_use]
     pub fn take(config: Option<&AgentConfig>) -> Self {
@@ -78,10 +78,11 @@ impl Survey {
         };
         let lacking: Vec<String> = config.map(lacking).unwrap_or_default();
         let throttles = throttles(&tried);
-        let watch = match Watch::new(Root::default()) {
+        let watch = match MachineWatch::new(SystemRoot::default()) {
             Ok(watch) => watch,
             Err(error) => {
-                let blind = Finding { what: DEVICES.to_owned(), works: false, detail: error.to_string() };
+                let blind =
+                    SurveyFinding { what: DEVICES.to_owned(), works: false, detail: error.to_string() };
                 return Self { sensors: vec![blind], throttles, resources: Vec::new() };
             }
         };
@@ -91,25 +92,25 @@ impl Survey {
             groups => groups,
         };
         let detail = format!("{} devices; volume groups: {groups}", volumes.devices().len());
-        let mut sensors = vec![Finding { what: DEVICES.to_owned(), works: true, detail }];
-        let Sessions { sessions, targets } = watch.sessions();
+        let mut sensors = vec![SurveyFinding { what: DEVICES.to_owned(), works: true, detail }];
+        let TargetSessions { sessions, targets } = watch.sessions();
         for (via, target) in targets {
             let (works, detail) = match target {
-                Target::Read => {
+                TargetReading::Read => {
                     let count = sessions.iter().filter(|session| session.via == *via).count();
                     (true, format!("{count} sessions"))
                 }
-                Target::Absent(why) => (false, format!("{why}; it takes {}", why.remedy(*via))),
-                Target::Failed(error) => (false, error.to_string()),
+                TargetReading::Absent(why) => (false, format!("{why}; it takes {}", why.remedy(*via))),
+                TargetReading::Failed(error) => (false, error.to_string()),
             };
-            sensors.push(Finding { what: format!("sessions of {via}"), works, detail });
+            sensors.push(SurveyFinding { what: format!("sessions of {via}"), works, detail });
         }
         sensors.push(request_times());
         let resources = config.into_iter().flat_map(|config| {
             config.resources.iter().map(|resource| resource_finding(resource, config.throttle, &watch))
         });
         let of_cgroups = config.into_iter().flat_map(|config| &config.cgroups);
-        let of_cgroups = of_cgroups.map(|resource| cgroup_finding(resource, &watch, &Root::default()));
+        let of_cgroups = of_cgroups.map(|resource| cgroup_finding(resource, &watch, &SystemRoot::default()));
         let mut resources: Vec<_> = resources.chain(of_cgroups).collect();
         for (resource, law) in resources.iter_mut().zip(config.into_iter().flat_map(AgentConfig::laws)) {
             if !law.dry_run {
@@ -121,7 +122,7 @@ impl Survey {
     }
 }
 
-impl Survey {
+impl MachineSurvey {
     /// The resources for which nobody can be held, although somebody is to be.
     #[must_use]
     pub fn cannot_be_held(&self) -> Vec<&str> {
@@ -130,45 +131,49 @@ impl Survey {
     }
 }
 
-fn request_times() -> Finding {
+fn request_times() -> SurveyFinding {
     const PURPOSE: &str = "percentiles of devices' response times (histograms = true, or one as statistic)";
     let works = latency::probe();
     let detail = match &works {
         Ok(()) => PURPOSE.to_owned(),
         Err(error) => format!("{PURPOSE}: {error}; it takes {}", latency::REMEDY),
     };
-    Finding { what: "eBPF block tracepoints".to_owned(), works: works.is_ok(), detail }
+    SurveyFinding { what: "eBPF block tracepoints".to_owned(), works: works.is_ok(), detail }
 }
 
 /// Tries what throttles need. That of the delay of packets cannot be tried without root.
-fn tried() -> [io::Result<Vec<Capability>>; 3] {
-    let root = Root::default();
+fn tried() -> [io::Result<Vec<KernelCapability>>; 3] {
+    let root = SystemRoot::default();
     [probe(), Ok(rate::probe(&root)), Ok(cgroups::probe(&root))]
 }
 
-fn throttles(tried: &[io::Result<Vec<Capability>>]) -> Vec<Finding> {
-    let finding = |capability: &Capability| {
+fn throttles(tried: &[io::Result<Vec<KernelCapability>>]) -> Vec<SurveyFinding> {
+    let finding = |capability: &KernelCapability| {
         let detail = match capability.lacks() {
             None => capability.purpose.to_owned(),
             Some(why) => format!("{}: {why}", capability.purpose),
         };
-        Finding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
+        SurveyFinding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
     };
-    let findings = |tried: &io::Result<Vec<Capability>>| match tried {
+    let findings = |tried: &io::Result<Vec<KernelCapability>>| match tried {
         Ok(capabilities) => capabilities.iter().map(finding).collect(),
         Err(error) => {
             let detail = format!("cannot be tried: {error}; run this as root");
-            vec![Finding { what: "packet delay".to_owned(), works: false, detail }]
+            vec![SurveyFinding { what: "packet delay".to_owned(), works: false, detail }]
         }
     };
     tried.iter().flat_map(findings).collect()
 }
 
-fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) -> ResourceFinding {
-    let beyond = (throttle == Method::Rate).then(|| watch.beyond_limits(&config.storage));
+fn resource_finding(
+    config: &ResourceConfig,
+    throttle: ThrottleMethod,
+    watch: &MachineWatch,
+) -> ResourceFinding {
+    let beyond = (throttle == ThrottleMethod::Rate).then(|| watch.beyond_limits(&config.storage));
     let places = watch.devices_of(&config.storage);
     let devices: Vec<_> = places.into_iter().map(|place| watch.device(place).number()).collect();
-    let loads = |session: &&Session| session.device.is_some_and(|number| devices.contains(&number));
+    let loads = |session: &&TargetSession| session.device.is_some_and(|number| devices.contains(&number));
     let of = || watch.sessions().sessions.iter().filter(loads);
     ResourceFinding {
         resource: config.law.resource.to_string(),
@@ -185,11 +190,11 @@ fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) ->
         unaccounted: BTreeSet::new(),
         blind: None,
         cannot_be_held: Vec::new(),
-        bands: config.law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
+        bands: config.law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
     }
 }
 
-fn cgroup_finding(config: &CgroupConfig, watch: &Watch, root: &Root) -> ResourceFinding {
+fn cgroup_finding(config: &CgroupConfig, watch: &MachineWatch, root: &SystemRoot) -> ResourceFinding {
     let device = watch.number(&config.device);
     let (mut consumers, mut unaccounted) = (BTreeSet::new(), BTreeSet::new());
     let seen = device.map(|device| {
@@ -217,11 +222,11 @@ fn cgroup_finding(config: &CgroupConfig, watch: &Watch, root: &Root) -> Resource
         unaccounted,
         blind,
         cannot_be_held: Vec::new(),
-        bands: config.law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
+        bands: config.law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
     }
 }
 
-impl fmt::Display for Survey {
+impl fmt::Display for MachineSurvey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in self.sensors.iter().chain(&self.throttles) {
             let mark = if finding.works { "has  " } else { "lacks" };
@@ -292,15 +297,15 @@ sys/fs/cgroup/loop -> loop
     fn cgroups_that_cannot_be_seen_are_not_nobody() {
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
-        let root = Root::at(tree.path());
-        let watch = Watch::new(root.clone()).unwrap();
+        let root = SystemRoot::at(tree.path());
+        let watch = MachineWatch::new(root.clone()).unwrap();
         let shown = |cgroups: &str| {
             let told = format!(
                 "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['{cgroups}']\n"
             );
             let config = AgentConfig::parse("agent.toml", &told).unwrap();
             let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];
-            Survey { sensors: Vec::new(), throttles: Vec::new(), resources }.to_string()
+            MachineSurvey { sensors: Vec::new(), throttles: Vec::new(), resources }.to_string()
         };
         assert_eq!(shown("db"), "resource disk: 1 consumers\n  db\n");
         for (cgroups, why) in

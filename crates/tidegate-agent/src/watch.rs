@@ -9,18 +9,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use tidegate_control::Operations;
-use tidegate_host::sense::session::{Counters, SessionReader, Via};
+use tidegate_control::OperationTotals;
+use tidegate_host::sense::session::{SessionCounters, SessionReader, TargetKind};
 use tidegate_host::sense::{
-    Activity, DiskDelta, DiskStats, Group, Session, Sessions, Volumes, diskstats::Done,
+    DeviceActivity, DeviceGroup, DiskDelta, DiskStats, TargetSession, TargetSessions, VolumeTree,
+    diskstats::CompletedRequests,
 };
 use tidegate_host::throttle::rate::reaches;
-use tidegate_host::{DeviceNumber, ReadError, Root};
+use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_regulate::StorageLoad;
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
-use super::addresses::Addresses;
-use super::config::Storage;
+use super::addresses::ConsumerAddresses;
+use super::config::ResourceStorage;
 
 /// Initiators log in and out: this often is looked, if nobody wants it more often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,12 +32,12 @@ const LOOK_AT_VOLUMES: Duration = Duration::from_secs(30);
 
 /// The machine as the agent sees it.
 #[derive(Debug)]
-pub(super) struct Watch {
-    root: Root,
+pub(super) struct MachineWatch {
+    root: SystemRoot,
     stats: DiskStats,
     previous: DiskStats,
     sampled: Option<Instant>,
-    volumes: Volumes,
+    volumes: VolumeTree,
     /// The devices when volumes were looked at.
     devices_then: DiskStats,
     volumes_looked: Instant,
@@ -46,15 +47,15 @@ pub(super) struct Watch {
     look_every: Duration,
     since_look: Duration,
     /// The devices that sessions load, in the order of their numbers.
-    devices: Vec<Device>,
+    devices: Vec<WatchedDevice>,
     /// Places of those of `devices` that share a fate.
-    groups: BTreeMap<Storage, Vec<usize>>,
-    addresses: Addresses,
+    groups: BTreeMap<ResourceStorage, Vec<usize>>,
+    addresses: ConsumerAddresses,
 }
 
 /// The scope of a sample.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
+pub(super) struct MachineSample {
     /// The time since the sample before.
     pub(super) elapsed: Duration,
     /// The time since the look before, if this was one.
@@ -66,7 +67,7 @@ pub(super) struct Sample {
 
 /// A device that consumers load.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct WatchedDevice {
     number: DeviceNumber,
     /// The consumers that load it, and the part of each.
     users: Vec<User>,
@@ -104,16 +105,16 @@ struct Weights {
 struct Place {
     /// `None` if it is of no device.
     user: Option<(usize, usize)>,
-    counters: Option<Counters>,
+    counters: Option<SessionCounters>,
 }
 
-impl Watch {
-    pub(super) fn new(root: Root) -> Result<Self, ReadError> {
+impl MachineWatch {
+    pub(super) fn new(root: SystemRoot) -> Result<Self, ReadError> {
         let stats = DiskStats::read(&root)?;
         let mut reader = SessionReader::new(root.clone());
-        reader.read(|_| Activity::ANY);
+        reader.read(|_| DeviceActivity::ANY);
         let mut watch = Self {
-            volumes: Volumes::read(&root)?,
+            volumes: VolumeTree::read(&root)?,
             devices_then: stats.clone(),
             volumes_looked: Instant::ZERO,
             stats,
@@ -125,7 +126,7 @@ impl Watch {
             since_look: Duration::ZERO,
             devices: Vec::new(),
             groups: BTreeMap::new(),
-            addresses: Addresses::default(),
+            addresses: ConsumerAddresses::default(),
             root,
         };
         watch.attribute(&[]);
@@ -141,7 +142,7 @@ impl Watch {
 
     /// Reads the counters, and now and then who is there. `None` at the first time: nothing is known of the
     /// time before.
-    pub(super) fn sample(&mut self, now: Instant) -> Result<Option<Sample>, ReadError> {
+    pub(super) fn sample(&mut self, now: Instant) -> Result<Option<MachineSample>, ReadError> {
         std::mem::swap(&mut self.stats, &mut self.previous);
         if let Err(error) = self.stats.read_again(&self.root) {
             // The counters before are still good to count from.
@@ -154,10 +155,10 @@ impl Watch {
         self.since_look = self.since_look.saturating_add(elapsed);
         // A sample that comes a little early is this look's all the same.
         if self.since_look + elapsed / 2 < self.look_every {
-            return Ok(Some(Sample { elapsed, looked: None, changed: false }));
+            return Ok(Some(MachineSample { elapsed, looked: None, changed: false }));
         }
         let changed = self.look(now)?;
-        Ok(Some(Sample { elapsed, looked: Some(std::mem::take(&mut self.since_look)), changed }))
+        Ok(Some(MachineSample { elapsed, looked: Some(std::mem::take(&mut self.since_look)), changed }))
     }
 
     /// Takes what each device did, and follows since when its reads have waited: counters say how many are in
@@ -189,16 +190,17 @@ impl Watch {
         let due = now.saturating_since(self.volumes_looked) >= LOOK_AT_VOLUMES;
         let volumes_changed = due || !self.stats.same_devices(&self.devices_then);
         if volumes_changed {
-            self.volumes = Volumes::read(&self.root)?;
+            self.volumes = VolumeTree::read(&self.root)?;
             self.devices_then.clone_from(&self.stats);
             self.volumes_looked = now;
         }
         let devices = &self.devices;
         let did = |number| match place_of(devices, number) {
-            Some(place) => {
-                Activity { reads: devices[place].has_read, writes: devices[place].written > Bytes::ZERO }
-            }
-            None => Activity::ANY,
+            Some(place) => DeviceActivity {
+                reads: devices[place].has_read,
+                writes: devices[place].written > Bytes::ZERO,
+            },
+            None => DeviceActivity::ANY,
         };
         let before = self.reader.read(did);
         if let Some(before) = &before {
@@ -213,7 +215,7 @@ impl Watch {
     }
 
     /// Finds the devices and users of sessions that are others than those `before`.
-    fn attribute(&mut self, before: &[Session]) {
+    fn attribute(&mut self, before: &[TargetSession]) {
         let mut users: BTreeMap<DeviceNumber, Vec<User>> = BTreeMap::new();
         let sessions = &self.reader.sessions().sessions;
         for session in sessions {
@@ -226,11 +228,11 @@ impl Watch {
         let known = std::mem::take(&mut self.devices);
         let device = |(number, users)| match place_of(&known, number) {
             Some(place) => known[place].with(users),
-            None => Device::new(number, users),
+            None => WatchedDevice::new(number, users),
         };
         self.devices = users.into_iter().map(device).collect();
         let counted: BTreeMap<_, _> = before.iter().map(|old| (identity(old), old.counters)).collect();
-        let place = |session: &Session| Place {
+        let place = |session: &TargetSession| Place {
             user: session.device.and_then(|number| {
                 let device = place_of(&self.devices, number)?;
                 let is_it = |user: &User| user.consumer == session.consumer;
@@ -239,7 +241,7 @@ impl Watch {
             counters: counted.get(&identity(session)).copied().flatten(),
         };
         self.places = sessions.iter().map(place).collect();
-        self.addresses = Addresses::new(sessions);
+        self.addresses = ConsumerAddresses::new(sessions);
     }
 
     /// Finds the devices of each storage.
@@ -247,8 +249,8 @@ impl Watch {
         self.groups.clear();
         for (place, device) in self.devices.iter().enumerate() {
             let storage = match self.volumes.group(device.number) {
-                Some(Group::VolumeGroup(name)) => Storage::VolumeGroup(name.to_owned()),
-                Some(Group::Device(name)) => Storage::Device(name.to_owned()),
+                Some(DeviceGroup::VolumeGroup(name)) => ResourceStorage::VolumeGroup(name.to_owned()),
+                Some(DeviceGroup::Device(name)) => ResourceStorage::Device(name.to_owned()),
                 None => continue,
             };
             self.groups.entry(storage).or_default().push(place);
@@ -263,16 +265,16 @@ impl Watch {
                 self.devices[device].users[user].counted.add(then, now);
             }
         }
-        self.devices.iter_mut().for_each(Device::divide);
+        self.devices.iter_mut().for_each(WatchedDevice::divide);
     }
 
     /// The places of the devices of a resource that sessions load. A device by itself may be a volume of a
     /// group, or have partitions.
-    pub(super) fn devices_of(&self, storage: &Storage) -> Vec<usize> {
+    pub(super) fn devices_of(&self, storage: &ResourceStorage) -> Vec<usize> {
         let group = self.groups.get(storage).map_or(&[][..], Vec::as_slice);
         let itself = match storage {
-            Storage::VolumeGroup(_) => None,
-            Storage::Device(name) => {
+            ResourceStorage::VolumeGroup(_) => None,
+            ResourceStorage::Device(name) => {
                 self.volumes.find(name).and_then(|device| place_of(&self.devices, device.number))
             }
         };
@@ -281,15 +283,17 @@ impl Watch {
     }
 
     /// A device, by its place of [`devices_of`](Self::devices_of): good until the next look.
-    pub(super) fn device(&self, place: usize) -> &Device {
+    pub(super) fn device(&self, place: usize) -> &WatchedDevice {
         &self.devices[place]
     }
 
     /// Returns true if this machine has the storage at all.
-    pub(super) fn has(&self, storage: &Storage) -> bool {
+    pub(super) fn has(&self, storage: &ResourceStorage) -> bool {
         match storage {
-            Storage::VolumeGroup(name) => !self.volumes.members(Group::VolumeGroup(name)).is_empty(),
-            Storage::Device(name) => self.volumes.find(name).is_some(),
+            ResourceStorage::VolumeGroup(name) => {
+                !self.volumes.members(DeviceGroup::VolumeGroup(name)).is_empty()
+            }
+            ResourceStorage::Device(name) => self.volumes.find(name).is_some(),
         }
     }
 
@@ -303,12 +307,12 @@ impl Watch {
         self.stats.change(&self.previous, number)?.delta()
     }
 
-    pub(super) fn addresses(&self) -> &Addresses {
+    pub(super) fn addresses(&self) -> &ConsumerAddresses {
         &self.addresses
     }
 
     /// Sessions of a resource whose writes cannot be limited (`throttle = "rate"`).
-    pub(super) fn beyond_limits(&self, storage: &Storage) -> impl Iterator<Item = &Session> {
+    pub(super) fn beyond_limits(&self, storage: &ResourceStorage) -> impl Iterator<Item = &TargetSession> {
         let devices: Vec<_> =
             self.devices_of(storage).into_iter().map(|place| self.device(place).number()).collect();
         self.sessions().sessions.iter().filter(move |session| {
@@ -317,18 +321,18 @@ impl Watch {
     }
 
     /// The machine's devices.
-    pub(super) fn volumes(&self) -> &Volumes {
+    pub(super) fn volumes(&self) -> &VolumeTree {
         &self.volumes
     }
 
     /// Returns the sessions that the targets showed, and the state of each kind of target.
-    pub(super) fn sessions(&self) -> &Sessions {
+    pub(super) fn sessions(&self) -> &TargetSessions {
         self.reader.sessions()
     }
 }
 
 /// Returns the place of a device among devices in the order of their numbers.
-fn place_of(devices: &[Device], number: DeviceNumber) -> Option<usize> {
+fn place_of(devices: &[WatchedDevice], number: DeviceNumber) -> Option<usize> {
     devices.binary_search_by_key(&number, |device| device.number).ok()
 }
 
@@ -342,13 +346,13 @@ impl User {
 
 impl Weights {
     /// Adds what a session did, as far as its target counts it, in MiB. Counters wrap.
-    fn add(&mut self, then: Counters, now: Counters) {
+    fn add(&mut self, then: SessionCounters, now: SessionCounters) {
         self.reads += u64::from(now.read_mib.wrapping_sub(then.read_mib));
         self.writes += u64::from(now.written_mib.wrapping_sub(then.written_mib));
     }
 }
 
-impl Device {
+impl WatchedDevice {
     fn new(number: DeviceNumber, users: Vec<User>) -> Self {
         Self {
             number,
@@ -510,28 +514,28 @@ impl<const N: usize> Division<N> {
 }
 
 /// Returns the completed requests as numbers that can be divided.
-fn numbers(done: &Done) -> [u64; 3] {
+fn numbers(done: &CompletedRequests) -> [u64; 3] {
     [done.ios, done.bytes().get(), done.response_time.as_nanos()]
 }
 
-fn operations([count, bytes, nanos]: [u64; 3]) -> Operations {
-    Operations {
+fn operations([count, bytes, nanos]: [u64; 3]) -> OperationTotals {
+    OperationTotals {
         count,
         bytes: Bytes::new(bytes),
         total_latency: Latency::from_nanos(nanos),
-        ..Operations::default()
+        ..OperationTotals::default()
     }
 }
 
 /// The fields by which a session is the same from one rescan to the next.
-type Identity<'a> = (Via, &'a ConsumerName, &'a str, &'a str);
+type Identity<'a> = (TargetKind, &'a ConsumerName, &'a str, &'a str);
 
-fn identity(session: &Session) -> Identity<'_> {
+fn identity(session: &TargetSession) -> Identity<'_> {
     (session.via, &session.consumer, &session.target, &session.volume.name)
 }
 
 /// Returns the number of reads that a device has in flight now; zero where the kernel does not say.
-fn reads_in_flight(root: &Root, name: &str) -> u64 {
+fn reads_in_flight(root: &SystemRoot, name: &str) -> u64 {
     let path = root.path(format!("/sys/block/{}/inflight", name.replace('/', "!")));
     fs::read_to_string(path).ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
@@ -544,7 +548,7 @@ mod tests {
         names.iter().map(|name| User::new(ConsumerName::new(name).unwrap(), true)).collect()
     }
 
-    fn written(device: &mut Device, bytes: u64) -> Vec<u64> {
+    fn written(device: &mut WatchedDevice, bytes: u64) -> Vec<u64> {
         device.written = Bytes::new(bytes);
         device.divide();
         device.written().map(|(_, bytes)| bytes.get()).collect()
@@ -552,7 +556,7 @@ mod tests {
 
     #[test]
     fn who_comes_where_nothing_is_counted_did_as_much_as_the_others() {
-        let mut device = Device::new(DeviceNumber::new(254, 0), users(&["a", "b"]));
+        let mut device = WatchedDevice::new(DeviceNumber::new(254, 0), users(&["a", "b"]));
         assert_eq!(written(&mut device, 600), [300, 300]);
         let mut device = device.with(users(&["a", "b", "c"]));
         assert_eq!(written(&mut device, 600), [200, 200, 200]);
@@ -560,7 +564,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_divides_until_it_is_counted_again() {
-        let mut device = Device::new(DeviceNumber::new(254, 0), users(&["reader", "writer"]));
+        let mut device = WatchedDevice::new(DeviceNumber::new(254, 0), users(&["reader", "writer"]));
         device.users[0].counted = Weights { reads: 50, writes: 0 };
         device.users[1].counted = Weights { reads: 0, writes: 9 };
         assert_eq!(written(&mut device, 600), [0, 600]);

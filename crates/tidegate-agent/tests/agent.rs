@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
-use tidegate_agent::{AgentConfig, Regulator, Step};
-use tidegate_control::{Input, Signal};
-use tidegate_host::Root;
-use tidegate_host::throttle::Hold;
+use tidegate_agent::{AgentConfig, MachineRegulator, RegulationStep};
+use tidegate_control::{SignalRequests, SignalState};
+use tidegate_host::SystemRoot;
+use tidegate_host::throttle::ThrottleRequest;
 use tidegate_host::trees::unpack;
 use tidegate_units::{Instant, Latency, ResourceName};
 
@@ -35,7 +35,7 @@ const SILENT: Load = Load { reads: 0, read_ms: 0, writes: 0, in_flight: 0 };
 
 struct Machine {
     tree: TempDir,
-    regulator: Regulator,
+    regulator: MachineRegulator,
     now: Instant,
     done: [Load; 3],
 }
@@ -49,7 +49,7 @@ impl Machine {
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let config = AgentConfig::parse("agent.toml", text).unwrap();
-        let regulator = Regulator::new(Root::at(tree.path()), &config).unwrap();
+        let regulator = MachineRegulator::new(SystemRoot::at(tree.path()), &config).unwrap();
         Self { tree, regulator, now: Instant::ZERO, done: [SILENT; 3] }
     }
 
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     /// A tenth of a second in which the three volumes do that.
-    fn step(&mut self, loads: [Load; 3]) -> Step {
+    fn step(&mut self, loads: [Load; 3]) -> RegulationStep {
         for (done, load) in self.done.iter_mut().zip(loads) {
             done.reads += load.reads;
             done.read_ms += load.read_ms;
@@ -78,7 +78,7 @@ impl Machine {
     }
 
     /// The hold after some seconds of that.
-    fn after(&mut self, seconds: u32, loads: [Load; 3]) -> Hold {
+    fn after(&mut self, seconds: u32, loads: [Load; 3]) -> ThrottleRequest {
         for _ in 0..seconds * 10 {
             self.step(loads);
         }
@@ -90,7 +90,7 @@ fn addresses(numbers: &[u8]) -> Vec<IpAddr> {
     numbers.iter().map(|number| IpAddr::from([10, 0, 0, 10 + number])).collect()
 }
 
-fn members(hold: &Hold) -> Vec<IpAddr> {
+fn members(hold: &ThrottleRequest) -> Vec<IpAddr> {
     hold.members.iter().copied().collect()
 }
 
@@ -151,7 +151,7 @@ fn by_the_model_of_a_queue_who_writes_waits_for_what_its_window_has_no_room_for(
         assert_eq!(hold.limits.len(), if throttle == "rate" { 2 } else { 0 });
         let decided = (0..10).flat_map(|_| machine.step([READS_SLOWLY, WRITES, WRITES]).decisions).next();
         let decided = decided.unwrap();
-        assert_eq!((decided.signal, decided.held), (Signal::Reads, 2), "{decided}");
+        assert_eq!((decided.signal, decided.held), (SignalRequests::Reads, 2), "{decided}");
         assert_eq!(machine.after(30, [READS_QUICKLY, WRITES, WRITES]).delay, Latency::ZERO, "{throttle}");
     }
 }
@@ -181,7 +181,7 @@ fn by_a_percentile_a_few_slow_reads_among_quick_ones_hold_writers() {
     for _ in 0..30 {
         told(&mut machine, &mixed);
     }
-    assert_eq!(machine.step([READS_QUICKLY, WRITES, WRITES]).decisions[0].input, Input::Unknown);
+    assert_eq!(machine.step([READS_QUICKLY, WRITES, WRITES]).decisions[0].input, SignalState::Unknown);
 }
 
 #[test]
@@ -212,8 +212,7 @@ fn reads_that_do_not_complete_are_overload_by_their_age() {
         let step = machine.step([stuck, WRITES, WRITES]);
         inputs.push(step.decisions[0].input);
     }
-    let oldest =
-        |input: &Input| matches!(input, Input::Overload { oldest } if *oldest >= Latency::from_millis(800));
+    let oldest = |input: &SignalState| matches!(input, SignalState::Overload { oldest } if *oldest >= Latency::from_millis(800));
     assert!(oldest(inputs.last().unwrap()), "{inputs:?}");
 }
 
@@ -311,7 +310,7 @@ fn without_configfs_nobody_is_known_and_nobody_held_until_it_is_back() {
 }
 
 /// The minor numbers of the devices that are limited.
-fn limited(hold: &Hold) -> Vec<u32> {
+fn limited(hold: &ThrottleRequest) -> Vec<u32> {
     hold.limits.keys().map(|device| device.minor).collect()
 }
 

@@ -7,11 +7,11 @@
 use std::fs;
 
 use tempfile::TempDir;
-use tidegate_agent::{AgentConfig, Regulator, Step};
-use tidegate_control::Input;
+use tidegate_agent::{AgentConfig, MachineRegulator, RegulationStep};
+use tidegate_control::SignalState;
 use tidegate_host::cgroup::IoLimit;
 use tidegate_host::trees::{unpack, write_file};
-use tidegate_host::{DeviceNumber, Root};
+use tidegate_host::{DeviceNumber, SystemRoot};
 use tidegate_units::{ConsumerName, Instant, Latency};
 
 const TREE: &str = "proc/self/mountinfo
@@ -60,7 +60,7 @@ fn reads(limit: IoLimit) -> Option<f64> {
 
 struct Machine {
     tree: TempDir,
-    regulator: Regulator,
+    regulator: MachineRegulator,
     now: Instant,
     done: [u64; 2],
     read_ms: u64,
@@ -75,7 +75,7 @@ impl Machine {
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let config = AgentConfig::parse("agent.toml", text).unwrap();
-        let regulator = Regulator::new(Root::at(tree.path()), &config).unwrap();
+        let regulator = MachineRegulator::new(SystemRoot::at(tree.path()), &config).unwrap();
         Self { tree, regulator, now: Instant::ZERO, done: [0; 2], read_ms: 0 }
     }
 
@@ -83,7 +83,7 @@ impl Machine {
         write_file(self.tree.path(), path, text.as_bytes()).unwrap();
     }
 
-    fn step(&mut self, load: Load, in_flight: u64) -> Step {
+    fn step(&mut self, load: Load, in_flight: u64) -> RegulationStep {
         for (done, more) in self.done.iter_mut().zip([load.db, load.batch]) {
             *done += more;
         }
@@ -201,9 +201,9 @@ fn requests_that_do_not_come_back_are_an_overload_and_not_silence() {
     let stuck = Load { db: 0, batch: 0, each: Latency::ZERO };
     let inputs: Vec<_> =
         (0..10).flat_map(|_| machine.step(stuck, 3).decisions).map(|decision| decision.input).collect();
-    assert!(matches!(inputs[0], Input::Unknown), "{inputs:?}");
+    assert!(matches!(inputs[0], SignalState::Unknown), "{inputs:?}");
     assert!(
-        matches!(inputs[9], Input::Overload { oldest } if oldest >= Latency::from_millis(800)),
+        matches!(inputs[9], SignalState::Overload { oldest } if oldest >= Latency::from_millis(800)),
         "{inputs:?}"
     );
 }

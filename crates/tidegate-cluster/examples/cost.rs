@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_cluster::{
-    Carrier, Cluster, ClusterConfig, ClusterName, Credentials, FileConfig, Key, NatsConfig, Reach, UdpConfig,
+    Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, ClusterName, FileConfig, NatsConfig,
+    NatsCredentials, UdpConfig,
 };
-use tidegate_control::{HostReport, Signal};
+use tidegate_control::{HostReport, SignalRequests};
 use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
 const MEASURED: Duration = Duration::from_secs(20);
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let interval = ClusterConfig::DEFAULT_INTERVAL;
     let clusters = (0..count)
         .map(|number| {
-            Ok(Cluster::join(ClusterConfig {
+            Ok(ClusterHandle::join(ClusterConfig {
                 name: ClusterName::new("cost")?,
                 host: HostName::new(&format!("host-{number}"))?,
                 interval,
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
 
     let resource = ResourceName::new("vg0")?;
-    let heard = |cluster: &Cluster| cluster.heard(&resource).len() + 1 == usize::from(count);
+    let heard = |cluster: &ClusterHandle| cluster.heard(&resource).len() + 1 == usize::from(count);
     while !clusters.iter().all(heard) {
         publish_for(interval, &clusters, &resource);
     }
@@ -57,11 +58,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// One interval, in which every host publishes once, at a time of its own.
-fn publish_for(interval: Duration, clusters: &[Cluster], resource: &ResourceName) {
+fn publish_for(interval: Duration, clusters: &[ClusterHandle], resource: &ResourceName) {
     for cluster in clusters {
         let report = HostReport {
             interval: interval.into(),
-            signal: Signal::Everything,
+            signal: SignalRequests::Everything,
             completed: 1_000,
             total_latency: Latency::from_millis(10_000),
             outstanding: true,
@@ -82,17 +83,17 @@ fn carrier(kind: &str, number: u16, count: u16) -> Result<Carrier, Box<dyn Error
     Ok(match kind.split_once(':') {
         None if kind == "udp" => Carrier::Udp(UdpConfig {
             listen: address(number),
-            reach: Reach::Peers(
+            reach: CarrierReach::Peers(
                 (0..count).filter(|other| *other != number).map(|other| address(other).into()).collect(),
             ),
-            key: Key::new(b"a key for a measurement")?,
+            key: ClusterKey::new(b"a key for a measurement")?,
         }),
         Some(("file", path)) => {
             Carrier::File(FileConfig { path: path.into(), slots: count, slot: Some(number) })
         }
         Some(("nats", _)) => Carrier::Nats(NatsConfig {
             servers: vec![kind.to_owned()],
-            credentials: Credentials::None,
+            credentials: NatsCredentials::None,
             tls: None,
             replicas: 1,
             writers: Default::default(),

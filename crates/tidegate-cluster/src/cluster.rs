@@ -11,11 +11,11 @@ use tidegate_units::ResourceName;
 
 use crate::config::{Carrier, ClusterConfig, JoinError};
 use crate::file::SharedFile;
-use crate::nats::Nats;
-use crate::policy::{Board, PolicyWatch};
-use crate::shared::Shared;
+use crate::nats::NatsCarrier;
+use crate::policy::{PolicyBoard, PolicyWatch};
+use crate::shared::SharedState;
 use crate::status::ClusterStatus;
-use crate::udp::Udp;
+use crate::udp::UdpCarrier;
 
 /// A carrier that hangs, in a system call to a dead file server for example, is not waited for any longer.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
@@ -23,19 +23,19 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 /// A host's place in its cluster: tells the others what this host measures, and hears what they do.
 ///
 /// Nothing here ever waits for the carrier, and a carrier that fails stops nothing: the peers' reports grow
-/// old, and [`combine`](tidegate_control::combine) then leaves them out. [`Cluster::status`] says what is
+/// old, and [`combine`](tidegate_control::combine) then leaves them out. [`ClusterHandle::status`] says what is
 /// wrong.
 ///
 /// Dropping it ends the exchange: the others are told, where the carrier still can, and count this host out
 /// at once.
-pub struct Cluster {
-    shared: Arc<Shared>,
-    board: Option<Arc<Board>>,
+pub struct ClusterHandle {
+    shared: Arc<SharedState>,
+    board: Option<Arc<PolicyBoard>>,
     /// Behind a lock only so that the cluster may be shared between threads.
     ended: Mutex<Receiver<()>>,
 }
 
-impl Cluster {
+impl ClusterHandle {
     /// Starts to take part. The carrier works in a thread of its own, and tries for ever.
     ///
     /// # Errors
@@ -43,17 +43,17 @@ impl Cluster {
     /// That the network or the server is not there is no error: see [`ClusterStatus::up`].
     pub fn join(config: ClusterConfig) -> Result<Self, JoinError> {
         config.check()?;
-        let shared = Arc::new(Shared::new(&config)?);
+        let shared = Arc::new(SharedState::new(&config)?);
         let (end, ended) = channel();
         let carried = Arc::clone(&shared);
         let mut board = None;
         let run: Box<dyn FnOnce() + Send> = match config.carrier {
-            Carrier::Udp(udp) => Box::new(move || Udp::new(carried, udp).run()),
+            Carrier::Udp(udp) => Box::new(move || UdpCarrier::new(carried, udp).run()),
             Carrier::File(file) => Box::new(move || SharedFile::new(carried, file).run()),
             Carrier::Nats(nats) => {
                 let posted = Arc::default();
                 board = Some(Arc::clone(&posted));
-                Box::new(move || Nats::new(carried, nats, posted).run())
+                Box::new(move || NatsCarrier::new(carried, nats, posted).run())
             }
         };
         let watch = Watch { shared: Arc::clone(&shared), _end: end };
@@ -92,14 +92,14 @@ impl Cluster {
     }
 }
 
-impl fmt::Debug for Cluster {
+impl fmt::Debug for ClusterHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { cluster, host, .. } = &*self.shared;
+        let SharedState { cluster, host, .. } = &*self.shared;
         write!(f, "Cluster({cluster}, {host})")
     }
 }
 
-impl Drop for Cluster {
+impl Drop for ClusterHandle {
     fn drop(&mut self) {
         self.shared.stop();
         // It ends by the sender being dropped: nothing is ever received.
@@ -110,7 +110,7 @@ impl Drop for Cluster {
 
 /// Says that the carrier's thread has ended, whatever ended it.
 struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     _end: Sender<()>,
 }
 

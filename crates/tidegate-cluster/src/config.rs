@@ -7,13 +7,13 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::HostName;
 
-use crate::key::{Key, Secret};
+use crate::key::{ClusterKey, Secret};
 use crate::name::ClusterName;
 use crate::origin::PeerAddress;
 use crate::peers::MOST_HOSTS;
 use crate::signature::PolicyWriters;
 use crate::status::CarrierKind;
-use crate::tls::Tls;
+use crate::tls::TlsSettings;
 
 /// The shortest and the longest interval.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
@@ -85,14 +85,14 @@ pub struct UdpConfig {
     /// peers' family, or `[::]` for both.
     pub listen: SocketAddr,
     /// To whom to speak.
-    pub reach: Reach,
+    pub reach: CarrierReach,
     /// The shared key: known to all hosts of the cluster and to nothing else.
-    pub key: Key,
+    pub key: ClusterKey,
 }
 
 /// To whom a host speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum CarrierReach {
     /// To each of these, and only these are heard. Our own address may be among them, so that all hosts can
     /// have the same list.
     Peers(Vec<PeerAddress>),
@@ -110,7 +110,7 @@ pub enum Reach {
 impl UdpConfig {
     fn check(&self) -> Result<(), JoinError> {
         match &self.reach {
-            Reach::Peers(peers) => {
+            CarrierReach::Peers(peers) => {
                 if peers.is_empty() || peers.len() > MOST_LISTED {
                     return Err(JoinError::PeerCount(peers.len()));
                 }
@@ -125,9 +125,11 @@ impl UdpConfig {
                     None => Ok(()),
                 }
             }
-            Reach::Multicast { group, .. } if !group.is_multicast() => Err(JoinError::NotMulticast(*group)),
-            Reach::Multicast { .. } if self.listen.port() == 0 => Err(JoinError::NoPort(self.listen)),
-            Reach::Multicast { .. } => Ok(()),
+            CarrierReach::Multicast { group, .. } if !group.is_multicast() => {
+                Err(JoinError::NotMulticast(*group))
+            }
+            CarrierReach::Multicast { .. } if self.listen.port() == 0 => Err(JoinError::NoPort(self.listen)),
+            CarrierReach::Multicast { .. } => Ok(()),
         }
     }
 }
@@ -161,10 +163,10 @@ pub struct NatsConfig {
     /// The servers' addresses, for example `nats://10.0.0.5:4222`. The first one that answers is used.
     pub servers: Vec<String>,
     /// The credentials that the server asks for.
-    pub credentials: Credentials,
+    pub credentials: NatsCredentials,
     /// Encryption. Without it a connection is encrypted only if the server insists on it, and whoever is on
     /// its way can prevent that.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSettings>,
     /// The number of servers that keep the policies, used when their bucket is made: 1 to 5, and not more
     /// than there are.
     pub replicas: u8,
@@ -174,7 +176,7 @@ pub struct NatsConfig {
 
 /// The credentials that a NATS server asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credentials {
+pub enum NatsCredentials {
     /// Nothing.
     None,
     /// A token.

@@ -5,16 +5,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use nkeys::{KeyPair, KeyPairType};
-use tidegate_control::{HeardReport, HostReport, MOST_CLAIMS, Signal, combine};
+use tidegate_control::{HeardReport, HostReport, MOST_CLAIMS, SignalRequests, combine};
 use tidegate_units::{HostName, Iops, Latency, ResourceName, Window};
 
 use crate::file::layout::{BLOCK, ROOM, read_header, read_slot, write_slot};
-use crate::key::Key;
+use crate::key::ClusterKey;
 use crate::name::ClusterName;
-use crate::policy::{Board, InvalidPolicy, Policy, PolicyRevision};
-use crate::rejection::Rejection;
-use crate::signature::{PolicyKey, PolicyWriters, Verified, sign, statement, verify};
-use crate::udp::datagram::{LONGEST, Seal};
+use crate::policy::{InvalidPolicy, PolicyBoard, PolicyRevision, ResourcePolicy};
+use crate::rejection::MessageRejection;
+use crate::signature::{PolicyKey, PolicyWriters, VerifiedPolicy, sign, statement, verify};
+use crate::udp::datagram::{DatagramSeal, LONGEST};
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport};
 
 /// The key that makes datagrams authentic here.
@@ -70,7 +70,7 @@ fn check_combined(report: &HostReport) {
     let name = |text| HostName::new(text).expect("a valid name");
     let own = HostReport {
         interval: Latency::from_millis(2_000),
-        signal: Signal::Everything,
+        signal: SignalRequests::Everything,
         completed: 10,
         total_latency: Latency::from_millis(100),
         outstanding: true,
@@ -132,13 +132,13 @@ pub fn message(input: &[u8]) {
 
 /// The input has all of a datagram but its tag.
 fn datagram(input: &[u8]) {
-    let seal = |key| Seal::new(cluster(), &Key::new(key).expect("a valid key"));
+    let seal = |key| DatagramSeal::new(cluster(), &ClusterKey::new(key).expect("a valid key"));
     assert!(seal(KEY).open(input).is_err(), "a datagram without a tag");
     let authentic = seal(KEY).authenticated(input.to_vec());
     match seal(KEY).open(&authentic) {
         Ok(datagram) => {
             assert!(authentic.len() <= LONGEST);
-            assert_eq!(seal(&[1; 16]).open(&authentic), Err(Rejection::BadKey));
+            assert_eq!(seal(&[1; 16]).open(&authentic), Err(MessageRejection::BadKey));
             let closed = seal(KEY).close(&datagram);
             let again = seal(KEY).open(&closed).expect("a datagram of our own");
             assert_eq!((again.nonce, &again.echoes), (datagram.nonce, &datagram.echoes));
@@ -147,7 +147,7 @@ fn datagram(input: &[u8]) {
             changed[input.len() / 2] ^= 1;
             assert!(seal(KEY).open(&changed).is_err(), "a datagram that was changed");
         }
-        Err(rejection) => assert_ne!(rejection, Rejection::BadKey),
+        Err(rejection) => assert_ne!(rejection, MessageRejection::BadKey),
     }
 }
 
@@ -189,7 +189,7 @@ fn check_reason(reason: &InvalidPolicy) {
     assert!(!said.contains(char::is_control), "a message with control characters: {said:?}");
 }
 
-fn check_policy(policy: &Policy) {
+fn check_policy(policy: &ResourcePolicy) {
     let least = 1.0;
     for (name, rate) in policy.reservations.iter().chain(&policy.limits) {
         assert!(rate.per_second().is_finite() && rate.per_second() >= least, "{name} gets {rate:?}");
@@ -198,17 +198,17 @@ fn check_policy(policy: &Policy) {
         assert!(policy.limits.get(name).is_none_or(|limit| limit >= reservation));
     }
     let json = policy.to_json().expect("a policy that was read");
-    let again = Policy::from_json(json.as_bytes()).expect("a policy of our own");
+    let again = ResourcePolicy::from_json(json.as_bytes()).expect("a policy of our own");
     assert_eq!(&again, policy, "nothing is rounded");
 }
 
 /// A policy counts under the key that signed it only, and an older one does not count after it.
-fn check_signed(policy: &Policy, serial: u64) {
+fn check_signed(policy: &ResourcePolicy, serial: u64) {
     let (key, ours, others) = writers();
     let (cluster, resource) = (cluster(), resource());
     let Ok(json) = sign(key, &cluster, &resource, serial, policy) else { panic!("a policy that was read") };
     let verified = verify(json.as_bytes(), ours, &cluster, &resource).expect("a policy of our own");
-    assert_eq!(verified, Verified { writer: key.writer(), serial, policy: policy.clone() });
+    assert_eq!(verified, VerifiedPolicy { writer: key.writer(), serial, policy: policy.clone() });
     for writers in [others, &PolicyWriters::new()] {
         let refused = verify(json.as_bytes(), writers, &cluster, &resource);
         assert!(matches!(refused, Err(InvalidPolicy::UnknownWriter(_))), "{refused:?}");
@@ -220,9 +220,9 @@ fn check_signed(policy: &Policy, serial: u64) {
     let refused = verify(posed.as_bytes(), others, &cluster, &resource);
     assert!(matches!(refused, Err(InvalidPolicy::Signature)), "{refused:?}");
 
-    let board = Board::default();
+    let board = PolicyBoard::default();
     let put = |serial, revision, policy| {
-        let verified = Verified { writer: key.writer(), serial, policy };
+        let verified = VerifiedPolicy { writer: key.writer(), serial, policy };
         board.put(resource.clone(), PolicyRevision::new(revision, verified))
     };
     assert!(put(serial, 1, policy.clone()).is_ok_and(|changed| changed));
@@ -230,7 +230,7 @@ fn check_signed(policy: &Policy, serial: u64) {
     if let Some(before) = serial.checked_sub(1) {
         assert!(put(before, 2, policy.clone()).is_err(), "an old policy was put back");
     }
-    let other = Policy { target: Some(Latency::from_millis(11)), ..Policy::default() };
+    let other = ResourcePolicy { target: Some(Latency::from_millis(11)), ..ResourcePolicy::default() };
     assert!(*policy == other || put(serial, 2, other.clone()).is_err(), "two policies with one number");
     if let Some(after) = serial.checked_add(1) {
         assert!(put(after, 2, other).is_ok_and(|changed| changed));
@@ -239,7 +239,7 @@ fn check_signed(policy: &Policy, serial: u64) {
 
 /// A policy: by itself, what a writer signed, and the document in the bucket.
 pub fn policy(input: &[u8]) {
-    match Policy::from_json(input) {
+    match ResourcePolicy::from_json(input) {
         Ok(policy) => {
             check_policy(&policy);
             check_signed(&policy, 7);
@@ -258,7 +258,7 @@ pub fn policy(input: &[u8]) {
     }
     let (_, ours, others) = writers();
     match verify(input, ours, &cluster, &resource) {
-        Ok(Verified { policy, .. }) => check_policy(&policy),
+        Ok(VerifiedPolicy { policy, .. }) => check_policy(&policy),
         Err(reason) => check_reason(&reason),
     }
     for writers in [others, &PolicyWriters::new()] {

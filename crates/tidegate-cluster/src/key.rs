@@ -16,7 +16,7 @@ const LONGEST_CREDENTIALS: usize = 64 << 10;
 
 /// A secret of 16 bytes or more that all hosts of a cluster have. Its `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key(Arc<[u8]>);
+pub struct ClusterKey(Arc<[u8]>);
 
 /// Reasons why there is no key.
 #[derive(Debug, Error)]
@@ -56,7 +56,7 @@ pub enum SecretError {
     NoCredentials(PathBuf),
 }
 
-impl Key {
+impl ClusterKey {
     /// Takes a key as it stands.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }
@@ -102,7 +102,7 @@ impl Secret {
     }
 
     /// Reads a secret from a file: all of it, without spaces and line ends around it. Warns as
-    /// [`Key::from_file`] does.
+    /// [`ClusterKey::from_file`] does.
     ///
     /// # Errors
     /// When the file cannot be read, is empty or too long, or is not text.
@@ -127,7 +127,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Checks that a file holds the credentials by which a server knows a user: a JWT and the seed of a key.
-/// Warns as [`Key::from_file`] does.
+/// Warns as [`ClusterKey::from_file`] does.
 ///
 /// # Errors
 /// If the file does not hold them, or cannot be read.
@@ -164,8 +164,8 @@ mod tests {
 
     #[test]
     fn a_key_is_long_enough_and_not_shown() {
-        assert!(matches!(Key::new(b"fifteen bytes.."), Err(KeyError::Length(15))));
-        let key = Key::new(b"a secret of sixteen bytes or so").unwrap();
+        assert!(matches!(ClusterKey::new(b"fifteen bytes.."), Err(KeyError::Length(15))));
+        let key = ClusterKey::new(b"a secret of sixteen bytes or so").unwrap();
         assert_eq!(format!("{key:?}"), "Key(..)");
     }
 
@@ -188,10 +188,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         std::fs::write(&path, b"0123456789abcdef\n").unwrap();
-        assert_eq!(Key::from_file(&path).unwrap(), Key::new(b"0123456789abcdef").unwrap());
+        assert_eq!(ClusterKey::from_file(&path).unwrap(), ClusterKey::new(b"0123456789abcdef").unwrap());
         std::fs::write(&path, b"0123456789abcde\n").unwrap();
-        assert!(matches!(Key::from_file(&path), Err(KeyError::Length(15))));
-        let missing = Key::from_file(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(matches!(ClusterKey::from_file(&path), Err(KeyError::Length(15))));
+        let missing = ClusterKey::from_file(&folder.path().join("none")).unwrap_err().to_string();
         assert!(missing.contains("/none"), "{missing}");
     }
 }

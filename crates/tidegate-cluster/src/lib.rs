@@ -8,9 +8,9 @@
 //! |---|---|---|
 //! | UDP, to a list of peers or a multicast group | a handful of hosts on one network | a shared key |
 //! | a shared file or block device | hosts that share nothing but the storage | who can write to it |
-//! | NATS | many hosts; brings policies, too ([`Cluster::policy`]) | who the server lets in |
+//! | NATS | many hosts; brings policies, too ([`ClusterHandle::policy`]) | who the server lets in |
 //!
-//! [`Cluster::join`], then once per control interval [`Cluster::publish`] and [`Cluster::heard`]. A carrier
+//! [`ClusterHandle::join`], then once per control interval [`ClusterHandle::publish`] and [`ClusterHandle::heard`]. A carrier
 //! that fails stops nothing: reports grow old, and a host that hears nobody steers by its own measurements.
 //!
 //! No two hosts' clocks are ever compared: the age of a report is the time since it arrived, on the
@@ -38,17 +38,19 @@ mod tls;
 mod udp;
 mod wire;
 
-pub use cluster::Cluster;
-pub use config::{Carrier, ClusterConfig, Credentials, FileConfig, JoinError, NatsConfig, Reach, UdpConfig};
-pub use key::{Key, KeyError, Secret, SecretError, check_credentials};
+pub use cluster::ClusterHandle;
+pub use config::{
+    Carrier, CarrierReach, ClusterConfig, FileConfig, JoinError, NatsConfig, NatsCredentials, UdpConfig,
+};
+pub use key::{ClusterKey, KeyError, Secret, SecretError, check_credentials};
 pub use name::{ClusterName, ClusterNameError};
 pub use nats::{PolicyError, policy_get, policy_put};
 pub use origin::{PeerAddress, PeerAddressError};
-pub use policy::{InvalidPolicy, Policies, Policy, PolicyRevision, PolicyWatch};
-pub use rejection::Rejected;
+pub use policy::{InvalidPolicy, PolicyRevision, PolicySource, PolicyWatch, ResourcePolicy};
+pub use rejection::RejectionCounts;
 pub use signature::{PolicyKey, PolicyKeyError, PolicyWriter, PolicyWriterError, PolicyWriters};
 pub use status::{CarrierKind, ClusterStatus, PeerStatus};
-pub use tls::Tls;
+pub use tls::TlsSettings;
 
-// Parts of `Tls` and of what is said about it.
-pub use tidegate_tls::{Identity, TlsError, check_authorities, check_certificate, check_private_key};
+// Parts of `TlsSettings` and of what is said about it.
+pub use tidegate_tls::{TlsError, TlsIdentity, check_authorities, check_certificate, check_private_key};

@@ -9,26 +9,26 @@ use std::time::Duration;
 use tidegate_units::{HostName, Instant, ResourceName};
 
 use crate::name::ClusterName;
-use crate::rejection::Rejection;
+use crate::rejection::MessageRejection;
 
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// For each kind of line, the time when it was last written and the number left out since. It has at most as
 /// many entries as there are kinds.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
-    rejections: HashMap<Discriminant<Rejection>, Notice>,
-    left_out: Notice,
+pub(crate) struct LogNotices {
+    rejections: HashMap<Discriminant<MessageRejection>, LogNotice>,
+    left_out: LogNotice,
 }
 
 /// The time when a line was last written, and the number of lines left out since.
 #[derive(Debug, Default)]
-pub(crate) struct Notice {
+pub(crate) struct LogNotice {
     written: Option<Instant>,
     left_out: u64,
 }
 
-impl Notice {
+impl LogNotice {
     /// Returns the number of lines left out before this one if it may be written now, otherwise `None`.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u64> {
         if self.written.is_some_and(|written| now.saturating_since(written) < PAUSE) {
@@ -40,12 +40,12 @@ impl Notice {
     }
 }
 
-impl Notices {
+impl LogNotices {
     pub(crate) fn say_rejected(
         &mut self,
         now: Instant,
         cluster: &ClusterName,
-        rejection: Rejection,
+        rejection: MessageRejection,
         host: Option<&HostName>,
         from: &dyn Display,
     ) {
@@ -57,7 +57,10 @@ impl Notices {
             if left_out > 0 { format!(" ({left_out} more since the last such line)") } else { String::new() };
         match rejection {
             // These belong to ordinary life: duplicates on the way, starts, neighbours on the same wire.
-            Rejection::Replayed | Rejection::Unproved | Rejection::Restarting | Rejection::OtherCluster => {
+            MessageRejection::Replayed
+            | MessageRejection::Unproved
+            | MessageRejection::Restarting
+            | MessageRejection::OtherCluster => {
                 tracing::debug!(
                     "cluster {cluster}: a message{host} from {from} does not count: {rejection}{more}"
                 );
@@ -88,7 +91,7 @@ mod tests {
     #[test]
     fn one_line_a_minute_and_the_count_of_the_others() {
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-        let mut notice = Notice::default();
+        let mut notice = LogNotice::default();
         assert_eq!(notice.due(at(0)), Some(0));
         assert_eq!((notice.due(at(1)), notice.due(at(59))), (None, None));
         assert_eq!(notice.due(at(60)), Some(2));

@@ -19,7 +19,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::{HostName, Instant, NameError};
 
-use crate::config::{Carrier, Reach};
+use crate::config::{Carrier, CarrierReach};
 
 /// Hosts of one address in a multicast group: several services of one machine, or of its tests.
 pub(crate) const MOST_PER_ADDRESS: usize = 4;
@@ -83,30 +83,30 @@ impl fmt::Display for PeerAddress {
 
 /// The rule that binds the names of a carrier's hosts.
 #[derive(Debug)]
-pub(crate) enum Origins {
+pub(crate) enum NameOrigins {
     /// Each of these is one host.
     Listed(Vec<PeerAddress>),
     /// The address that used a name first has it.
     Group,
     /// The carrier shows no origin, and new names are limited in time.
-    Server(Growth),
+    Server(NewHosts),
     /// The carrier has a place for each host.
     Slots,
 }
 
-impl Origins {
+impl NameOrigins {
     pub(crate) fn of(carrier: &Carrier) -> Self {
         match carrier {
             Carrier::Udp(udp) => match &udp.reach {
-                Reach::Peers(peers) => Self::Listed(
+                CarrierReach::Peers(peers) => Self::Listed(
                     peers
                         .iter()
                         .map(|peer| PeerAddress { address: plain(peer.address), ..peer.clone() })
                         .collect(),
                 ),
-                Reach::Multicast { .. } => Self::Group,
+                CarrierReach::Multicast { .. } => Self::Group,
             },
-            Carrier::Nats(_) => Self::Server(Growth::default()),
+            Carrier::Nats(_) => Self::Server(NewHosts::default()),
             Carrier::File(_) => Self::Slots,
         }
     }
@@ -138,12 +138,12 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 
 /// The hosts that are new, where nothing tells one sender from another.
 #[derive(Debug, Default)]
-pub(crate) struct Growth {
+pub(crate) struct NewHosts {
     begun: Option<Instant>,
     admitted: VecDeque<Instant>,
 }
 
-impl Growth {
+impl NewHosts {
     /// Begins anew with a connection: hosts that are heard now may have been there for long.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self::default();
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_configured_name_belongs_to_its_address_alone() {
         let origins =
-            Origins::Listed(["a@10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec());
+            NameOrigins::Listed(["a@10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec());
         let (one, two, three) =
             ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap(), "10.0.0.3:1".parse().unwrap());
         let [a, b] = ["a", "b"].map(|name| HostName::new(name).unwrap());
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn behind_a_server_many_may_be_there_at_first_and_few_come_at_once_later() {
-        let mut growth = Growth::default();
+        let mut growth = NewHosts::default();
         assert!((0..300).all(|_| growth.admits(at(1), INTERVAL, 0)));
-        let burst = |growth: &mut Growth, second: u64, known: usize| {
+        let burst = |growth: &mut NewHosts, second: u64, known: usize| {
             (0..500).take_while(|new| growth.admits(at(second), INTERVAL, known + new)).count()
         };
         assert_eq!(burst(&mut growth, 100, 2), 8);

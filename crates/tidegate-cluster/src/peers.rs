@@ -21,8 +21,8 @@ use tidegate_control::{HeardReport, HostReport};
 use tidegate_units::{HostName, Instant, ResourceName};
 
 use crate::name::Incarnation;
-use crate::origin::{MOST_PER_ADDRESS, Origins, plain};
-use crate::rejection::Rejection;
+use crate::origin::{MOST_PER_ADDRESS, NameOrigins, plain};
+use crate::rejection::MessageRejection;
 use crate::status::PeerStatus;
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport};
 
@@ -38,11 +38,11 @@ pub(crate) const SILENT_INTERVALS: u32 = 3;
 const KEPT_INTERVALS: u32 = 150;
 
 #[derive(Debug)]
-pub(crate) struct Peers {
+pub(crate) struct PeerTable {
     own: HostName,
     incarnation: Incarnation,
     interval: Duration,
-    origins: Origins,
+    origins: NameOrigins,
     hosts: BTreeMap<HostName, Peer>,
     /// The time when another host was last heard under our own name.
     impostor: Option<Instant>,
@@ -78,8 +78,13 @@ struct Kept {
     report: HostReport,
 }
 
-impl Peers {
-    pub(crate) fn new(own: HostName, incarnation: Incarnation, interval: Duration, origins: Origins) -> Self {
+impl PeerTable {
+    pub(crate) fn new(
+        own: HostName,
+        incarnation: Incarnation,
+        interval: Duration,
+        origins: NameOrigins,
+    ) -> Self {
         Self { own, incarnation, interval, origins, hosts: BTreeMap::new(), impostor: None }
     }
 
@@ -90,7 +95,7 @@ impl Peers {
 
     /// The carrier has a connection again: hosts that are heard now are not counted as new.
     pub(crate) fn begin_anew(&mut self) {
-        if let Origins::Server(growth) = &mut self.origins {
+        if let NameOrigins::Server(growth) = &mut self.origins {
             growth.begin_anew();
         }
     }
@@ -105,7 +110,7 @@ impl Peers {
         now: Instant,
         message: Message,
         from: Option<SocketAddr>,
-    ) -> Result<bool, Rejection> {
+    ) -> Result<bool, MessageRejection> {
         let from = from.map(plain);
         let sender = &message.sender;
         if sender.host == self.own {
@@ -113,7 +118,7 @@ impl Peers {
                 return Ok(false);
             }
             self.impostor = Some(now);
-            return Err(Rejection::DuplicateName);
+            return Err(MessageRejection::DuplicateName);
         }
         // What was said with a peer's longer interval in mind is not judged by our shorter one.
         let interval = self.interval.max(Duration::from_millis(sender.interval_ms.into()));
@@ -125,15 +130,15 @@ impl Peers {
             None => {
                 self.make_room(now)?;
                 let known = self.hosts.len();
-                if let Origins::Server(growth) = &mut self.origins
+                if let NameOrigins::Server(growth) = &mut self.origins
                     && !growth.admits(now, self.interval, known)
                 {
-                    return Err(Rejection::TooManyNames);
+                    return Err(MessageRejection::TooManyNames);
                 }
             }
             Some(peer) if peer.incarnation == sender.incarnation => {
                 if message.sequence <= peer.sequence {
-                    return Err(Rejection::Replayed);
+                    return Err(MessageRejection::Replayed);
                 }
                 let silent = |since: Instant| now.saturating_since(since) > patience;
                 if peer.rival.as_ref().is_some_and(|rival| !silent(rival.heard)) {
@@ -203,37 +208,42 @@ impl Peers {
     }
 
     /// One address is one host, and the host that uses a name keeps it as long as it speaks.
-    fn check_origin(&self, now: Instant, message: &Message, from: SocketAddr) -> Result<(), Rejection> {
+    fn check_origin(
+        &self,
+        now: Instant,
+        message: &Message,
+        from: SocketAddr,
+    ) -> Result<(), MessageRejection> {
         let sender = &message.sender;
         if !self.origins.knows(from) {
-            return Err(Rejection::UnknownPeer);
+            return Err(MessageRejection::UnknownPeer);
         }
         if !self.origins.allows(&sender.host, from) {
-            return Err(Rejection::OtherName);
+            return Err(MessageRejection::OtherName);
         }
         let speaks = |peer: &Peer| now.saturating_since(peer.heard) <= peer.patience;
         if let Some(peer) = self.hosts.get(&sender.host) {
             let elsewhere = peer.from != Some(from) && peer.incarnation == sender.incarnation;
             if elsewhere && speaks(peer) {
-                return Err(Rejection::OtherName);
+                return Err(MessageRejection::OtherName);
             }
         }
         let others = self.hosts.iter().filter(|(host, peer)| **host != sender.host && speaks(peer));
         match &self.origins {
-            Origins::Listed(_) => {
+            NameOrigins::Listed(_) => {
                 let mut others = others.filter(|(_, peer)| peer.from == Some(from));
-                others.next().map_or(Ok(()), |_| Err(Rejection::OtherName))
+                others.next().map_or(Ok(()), |_| Err(MessageRejection::OtherName))
             }
-            Origins::Group => {
+            NameOrigins::Group => {
                 let same = |peer: &Peer| peer.from.is_some_and(|other| other.ip() == from.ip());
                 let names = others.filter(|(_, peer)| same(peer)).count();
-                if names < MOST_PER_ADDRESS { Ok(()) } else { Err(Rejection::TooManyNames) }
+                if names < MOST_PER_ADDRESS { Ok(()) } else { Err(MessageRejection::TooManyNames) }
             }
-            Origins::Server(_) | Origins::Slots => Ok(()),
+            NameOrigins::Server(_) | NameOrigins::Slots => Ok(()),
         }
     }
 
-    fn make_room(&mut self, now: Instant) -> Result<(), Rejection> {
+    fn make_room(&mut self, now: Instant) -> Result<(), MessageRejection> {
         if self.hosts.len() < MOST_HOSTS {
             return Ok(());
         }
@@ -243,7 +253,7 @@ impl Peers {
             .filter(|(_, peer)| now.saturating_since(peer.heard) > peer.patience)
             .min_by_key(|(_, peer)| peer.heard)
             .map(|(host, _)| host.clone())
-            .ok_or(Rejection::TooManyHosts)?;
+            .ok_or(MessageRejection::TooManyHosts)?;
         self.hosts.remove(&stale);
         Ok(())
     }
@@ -265,7 +275,7 @@ impl Peer {
 
     /// Another incarnation under this name speaks. It takes over when this one is silent, and waits
     /// otherwise.
-    fn hear_another(&mut self, now: Instant, message: &Message) -> Result<(), Rejection> {
+    fn hear_another(&mut self, now: Instant, message: &Message) -> Result<(), MessageRejection> {
         let Message { sender, sequence, .. } = message;
         if now.saturating_since(self.heard) > self.patience {
             *self = Self { duplicate: self.duplicate, ..Self::new(sender.incarnation) };
@@ -274,7 +284,7 @@ impl Peer {
         let known = self.rival.take().filter(|rival| rival.incarnation == sender.incarnation);
         if known.as_ref().is_some_and(|rival| *sequence <= rival.sequence) {
             self.rival = known;
-            return Err(Rejection::Replayed);
+            return Err(MessageRejection::Replayed);
         }
         // The one that counts has spoken since the other was first heard: nobody restarted, they are two.
         let two = known.as_ref().is_some_and(|rival| self.heard > rival.heard);
@@ -283,7 +293,7 @@ impl Peer {
             self.duplicate = Some(now);
         }
         let recent = self.duplicate.is_some_and(|seen| now.saturating_since(seen) <= self.patience);
-        Err(if recent { Rejection::DuplicateName } else { Rejection::Restarting })
+        Err(if recent { MessageRejection::DuplicateName } else { MessageRejection::Restarting })
     }
 
     fn keep(&mut self, now: Instant, resource: ResourceName, number: u64, report: HostReport) {
@@ -318,12 +328,12 @@ mod tests {
         Instant::from_nanos(seconds * SECOND)
     }
 
-    fn peers() -> Peers {
-        among(Origins::Slots)
+    fn peers() -> PeerTable {
+        among(NameOrigins::Slots)
     }
 
-    fn among(origins: Origins) -> Peers {
-        Peers::new(HostName::new("me").unwrap(), Incarnation(99), Duration::from_secs(2), origins)
+    fn among(origins: NameOrigins) -> PeerTable {
+        PeerTable::new(HostName::new("me").unwrap(), Incarnation(99), Duration::from_secs(2), origins)
     }
 
     fn vg0() -> ResourceName {
@@ -334,7 +344,7 @@ mod tests {
         vec![NumberedReport { resource: vg0(), number, report: report(completed, 5) }]
     }
 
-    fn completed(peers: &Peers, now: Instant) -> Vec<(String, u64, Latency)> {
+    fn completed(peers: &PeerTable, now: Instant) -> Vec<(String, u64, Latency)> {
         let heard = peers.reports(now, &vg0()).into_iter();
         heard.map(|heard| (heard.host.to_string(), heard.report.completed, heard.age)).collect()
     }
@@ -344,7 +354,10 @@ mod tests {
         let mut peers = peers();
         assert_eq!(peers.hear(at(0), message("a", 1, 1, about(1, 10)), None), Ok(true));
         assert_eq!(peers.hear(at(2), message("a", 1, 2, about(2, 20)), None), Ok(true));
-        assert_eq!(peers.hear(at(3), message("a", 1, 1, about(1, 10)), None), Err(Rejection::Replayed));
+        assert_eq!(
+            peers.hear(at(3), message("a", 1, 1, about(1, 10)), None),
+            Err(MessageRejection::Replayed)
+        );
         assert_eq!(completed(&peers, at(5)), [("a".to_owned(), 20, Latency::from_millis(3_000))]);
         assert_eq!(peers.reports(at(5), &ResourceName::new("other").unwrap()), []);
     }
@@ -362,8 +375,14 @@ mod tests {
     fn a_host_that_restarts_counts_again_after_three_intervals_and_is_no_duplicate() {
         let mut peers = peers();
         peers.hear(at(0), message("a", 1, 70, about(70, 10)), None).unwrap();
-        assert_eq!(peers.hear(at(3), message("a", 2, 1, about(1, 20)), None), Err(Rejection::Restarting));
-        assert_eq!(peers.hear(at(5), message("a", 2, 2, about(2, 21)), None), Err(Rejection::Restarting));
+        assert_eq!(
+            peers.hear(at(3), message("a", 2, 1, about(1, 20)), None),
+            Err(MessageRejection::Restarting)
+        );
+        assert_eq!(
+            peers.hear(at(5), message("a", 2, 2, about(2, 21)), None),
+            Err(MessageRejection::Restarting)
+        );
         assert_eq!(peers.hear(at(7), message("a", 2, 3, about(3, 22)), None), Ok(true));
         assert_eq!(completed(&peers, at(7)), [("a".to_owned(), 22, Latency::ZERO)]);
         assert_eq!(peers.duplicates(at(7)), []);
@@ -386,7 +405,8 @@ mod tests {
             peers.hear(at(2 * second), message("a", 1, second + 1, about(second + 1, 10)), None).unwrap();
             let other =
                 peers.hear(at(2 * second + 1), message("a", 2, second + 1, about(second + 1, 20)), None);
-            let expected = if second == 0 { Rejection::Restarting } else { Rejection::DuplicateName };
+            let expected =
+                if second == 0 { MessageRejection::Restarting } else { MessageRejection::DuplicateName };
             assert_eq!(other, Err(expected));
         }
         assert_eq!(peers.duplicates(at(20)), [HostName::new("a").unwrap()]);
@@ -401,7 +421,10 @@ mod tests {
         let mut peers = peers();
         assert_eq!(peers.hear(at(0), message("me", 99, 1, about(1, 1)), None), Ok(false));
         assert_eq!(peers.duplicates(at(0)), []);
-        assert_eq!(peers.hear(at(1), message("me", 98, 1, about(1, 1)), None), Err(Rejection::DuplicateName));
+        assert_eq!(
+            peers.hear(at(1), message("me", 98, 1, about(1, 1)), None),
+            Err(MessageRejection::DuplicateName)
+        );
         assert_eq!(peers.duplicates(at(1)), [HostName::new("me").unwrap()]);
         assert_eq!(completed(&peers, at(1)), []);
     }
@@ -412,7 +435,10 @@ mod tests {
         for host in 0..MOST_HOSTS {
             peers.hear(at(0), message(&format!("h{host}"), 1, 1, vec![]), None).unwrap();
         }
-        assert_eq!(peers.hear(at(1), message("new", 1, 1, vec![]), None), Err(Rejection::TooManyHosts));
+        assert_eq!(
+            peers.hear(at(1), message("new", 1, 1, vec![]), None),
+            Err(MessageRejection::TooManyHosts)
+        );
         assert_eq!(peers.hear(at(7), message("new", 1, 1, vec![]), None), Ok(true));
         assert_eq!(peers.status(at(7)).len(), MOST_HOSTS);
         peers.forget_old(at(1_000));
@@ -423,8 +449,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn listed() -> Peers {
-        among(Origins::Listed(["10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec()))
+    fn listed() -> PeerTable {
+        among(NameOrigins::Listed(["10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec()))
     }
 
     #[test]
@@ -435,10 +461,13 @@ mod tests {
         assert_eq!(peers.hear(at(0), message("b0", 2, 1, about(1, 20)), Some(b)), Ok(true));
         for (liar, name) in ["b1", "b2", "b3"].into_iter().enumerate() {
             let message = message(name, 3 + liar as u128, 1, about(1, 90));
-            assert_eq!(peers.hear(at(1), message, Some(b)), Err(Rejection::OtherName));
+            assert_eq!(peers.hear(at(1), message, Some(b)), Err(MessageRejection::OtherName));
         }
         let stranger = message("c", 9, 1, about(1, 90));
-        assert_eq!(peers.hear(at(1), stranger, Some(address("10.0.0.3:1"))), Err(Rejection::UnknownPeer));
+        assert_eq!(
+            peers.hear(at(1), stranger, Some(address("10.0.0.3:1"))),
+            Err(MessageRejection::UnknownPeer)
+        );
         assert_eq!(completed(&peers, at(1)).len(), 2);
         // Silent for three intervals, it may come back under another name.
         assert_eq!(peers.hear(at(7), message("b1", 3, 9, about(9, 20)), Some(b)), Ok(true));
@@ -451,23 +480,23 @@ mod tests {
         peers.hear(at(0), message("a", 1, 1, about(1, 10)), Some(a)).unwrap();
         // Its incarnation is no secret.
         let forged = message("a", 1, 1_000, about(9, 90));
-        assert_eq!(peers.hear(at(1), forged, Some(b)), Err(Rejection::OtherName));
+        assert_eq!(peers.hear(at(1), forged, Some(b)), Err(MessageRejection::OtherName));
         let farewell = Message { leaving: true, ..message("a", 1, 1_001, vec![]) };
-        assert_eq!(peers.hear(at(1), farewell, Some(b)), Err(Rejection::OtherName));
+        assert_eq!(peers.hear(at(1), farewell, Some(b)), Err(MessageRejection::OtherName));
         assert_eq!(peers.hear(at(2), message("a", 1, 2, about(2, 11)), Some(a)), Ok(true));
         assert_eq!(completed(&peers, at(2))[0].1, 11);
         // Another one under its name is a duplicate, as ever.
         let other = message("a", 5, 1, about(1, 90));
-        assert_eq!(peers.hear(at(3), other, Some(b)), Err(Rejection::Restarting));
+        assert_eq!(peers.hear(at(3), other, Some(b)), Err(MessageRejection::Restarting));
     }
 
     #[test]
     fn in_a_group_an_address_has_four_names() {
-        let mut peers = among(Origins::Group);
+        let mut peers = among(NameOrigins::Group);
         let from = |port: u16| Some(SocketAddr::new([10, 0, 0, 1].into(), port));
         for host in 0..9 {
             let taken = peers.hear(at(0), message(&format!("h{host}"), 1, 1, vec![]), from(1_000 + host));
-            let expected = if host < 4 { Ok(true) } else { Err(Rejection::TooManyNames) };
+            let expected = if host < 4 { Ok(true) } else { Err(MessageRejection::TooManyNames) };
             assert_eq!(taken, expected, "host {host}");
         }
         assert_eq!(peers.hear(at(1), message("h1", 1, 2, vec![]), from(1_001)), Ok(true));
@@ -476,15 +505,15 @@ mod tests {
 
     #[test]
     fn behind_a_server_fifty_new_names_at_once_are_too_many() {
-        let mut peers = among(Origins::Server(crate::origin::Growth::default()));
+        let mut peers = among(NameOrigins::Server(crate::origin::NewHosts::default()));
         for second in 0..30 {
             peers.hear(at(second), message("a", 1, second + 1, vec![]), None).unwrap();
         }
-        let forged = |peers: &mut Peers, name: u64| {
+        let forged = |peers: &mut PeerTable, name: u64| {
             peers.hear(at(30), message(&format!("evil{name}"), 1, 1, vec![]), None)
         };
         let taken = (0..50).filter(|name| forged(&mut peers, *name).is_ok()).count();
-        assert_eq!((taken, forged(&mut peers, 50)), (8, Err(Rejection::TooManyNames)));
+        assert_eq!((taken, forged(&mut peers, 50)), (8, Err(MessageRejection::TooManyNames)));
         assert_eq!(peers.hear(at(31), message("a", 1, 31, vec![]), None), Ok(true));
     }
 

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::name::ClusterName;
-use crate::signature::{PolicyWriter, Verified};
+use crate::signature::{PolicyWriter, VerifiedPolicy};
 
 /// Longer documents are refused: 64 KiB.
 pub(crate) const LONGEST: usize = 64 * 1024;
@@ -44,8 +44,8 @@ const RATES: (f64, f64) = (1.0, 1e7);
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Policy {
-    /// The version of this document: [`Policy::VERSION`].
+pub struct ResourcePolicy {
+    /// The version of this document: [`ResourcePolicy::VERSION`].
     pub version: u16,
     /// The response time that is promised: 100 µs to one minute.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "exact::latency")]
@@ -135,7 +135,7 @@ fn one_line(message: &impl fmt::Display) -> String {
     escaped.take(LONGEST_SHOWN).collect()
 }
 
-impl Default for Policy {
+impl Default for ResourcePolicy {
     /// A policy that mentions nothing.
     fn default() -> Self {
         Self {
@@ -148,7 +148,7 @@ impl Default for Policy {
     }
 }
 
-impl Policy {
+impl ResourcePolicy {
     /// The version that this code writes and reads.
     pub const VERSION: u16 = 1;
 
@@ -278,18 +278,18 @@ pub struct PolicyRevision {
     /// The key that signed it.
     pub writer: PolicyWriter,
     /// The policy.
-    pub policy: Policy,
+    pub policy: ResourcePolicy,
 }
 
 impl PolicyRevision {
-    pub(crate) fn new(revision: u64, verified: Verified) -> Self {
-        let Verified { writer, serial, policy } = verified;
+    pub(crate) fn new(revision: u64, verified: VerifiedPolicy) -> Self {
+        let VerifiedPolicy { writer, serial, policy } = verified;
         Self { revision, serial, writer, policy }
     }
 }
 
 /// The policies of all resources that have one.
-pub type Policies = Arc<BTreeMap<ResourceName, PolicyRevision>>;
+pub type PolicySource = Arc<BTreeMap<ResourceName, PolicyRevision>>;
 
 /// Sees the policies of a cluster change.
 ///
@@ -298,28 +298,28 @@ pub type Policies = Arc<BTreeMap<ResourceName, PolicyRevision>>;
 /// signed. An empty policy ends one.
 #[derive(Debug)]
 pub struct PolicyWatch {
-    board: Arc<Board>,
+    board: Arc<PolicyBoard>,
     seen: u64,
 }
 
 impl PolicyWatch {
-    pub(crate) fn new(board: Arc<Board>) -> Self {
+    pub(crate) fn new(board: Arc<PolicyBoard>) -> Self {
         Self { board, seen: 0 }
     }
 
     /// All policies now.
     #[must_use]
-    pub fn current(&self) -> Policies {
+    pub fn current(&self) -> PolicySource {
         self.board.lock().policies.clone()
     }
 
     /// All policies, if any has changed since this watch was last asked. Never waits.
-    pub fn changed(&mut self) -> Option<Policies> {
+    pub fn changed(&mut self) -> Option<PolicySource> {
         self.wait(Duration::ZERO)
     }
 
     /// Waits for a change, at most so long.
-    pub fn wait(&mut self, timeout: Duration) -> Option<Policies> {
+    pub fn wait(&mut self, timeout: Duration) -> Option<PolicySource> {
         let seen = self.seen;
         let deadline = Instant::now() + timeout;
         let mut state = self.board.lock();
@@ -337,7 +337,7 @@ impl PolicyWatch {
 
 /// The reason why the board does not take a policy.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum PolicyRefusal {
     /// A later one was there.
     Old(InvalidPolicy),
     /// There are policies for too many resources.
@@ -346,23 +346,23 @@ pub(crate) enum Refusal {
 
 /// The place where the carrier puts policies and watches find them.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct PolicyBoard {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    policies: Policies,
+    policies: PolicySource,
     changes: u64,
 }
 
-impl Board {
+impl PolicyBoard {
     /// Takes a policy of a resource, unless a later one was there. Returns whether it changes anything.
     ///
     /// # Errors
     /// When it is not later than the one that was there, or there is no room.
-    pub(crate) fn put(&self, resource: ResourceName, policy: PolicyRevision) -> Result<bool, Refusal> {
+    pub(crate) fn put(&self, resource: ResourceName, policy: PolicyRevision) -> Result<bool, PolicyRefusal> {
         let mut state = self.lock();
         match state.policies.get(&resource) {
             // The same, as it is read again after every connection.
@@ -372,9 +372,12 @@ impl Board {
                 }
             }
             Some(known) if known.serial >= policy.serial => {
-                return Err(Refusal::Old(InvalidPolicy::Old { serial: policy.serial, seen: known.serial }));
+                return Err(PolicyRefusal::Old(InvalidPolicy::Old {
+                    serial: policy.serial,
+                    seen: known.serial,
+                }));
             }
-            None if state.policies.len() >= MOST_RESOURCES => return Err(Refusal::TooMany),
+            None if state.policies.len() >= MOST_RESOURCES => return Err(PolicyRefusal::TooMany),
             Some(_) | None => {}
         }
         Arc::make_mut(&mut state.policies).insert(resource, policy);
@@ -396,14 +399,14 @@ mod tests {
     use super::*;
 
     fn error(json: &str) -> String {
-        Policy::from_json(json.as_bytes()).unwrap_err().to_string()
+        ResourcePolicy::from_json(json.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
     fn the_documented_example_is_a_policy() {
         let json = r#"{ "version": 1, "target": "15ms", "shares": { "database": 400, "backup": 100 },
             "reservations": { "database": "200 IO/s" }, "limits": { "backup": "500 IO/s" } }"#;
-        let policy = Policy::from_json(json.as_bytes()).unwrap();
+        let policy = ResourcePolicy::from_json(json.as_bytes()).unwrap();
         assert_eq!(policy.target, Some(Latency::from_millis(15)));
         assert_eq!(policy.shares[&ConsumerName::new("database").unwrap()].get(), 400);
         assert_eq!(policy.limits[&ConsumerName::new("backup").unwrap()], Iops::new(500.0));
@@ -452,14 +455,15 @@ mod tests {
     }
 
     fn signed(serial: u64, revision: u64, target_ms: u64) -> PolicyRevision {
-        let policy = Policy { target: Some(Latency::from_millis(target_ms)), ..Policy::default() };
+        let policy =
+            ResourcePolicy { target: Some(Latency::from_millis(target_ms)), ..ResourcePolicy::default() };
         let writer = crate::signature::PolicyKey::generate().writer();
         PolicyRevision { revision, serial, writer, policy }
     }
 
     #[test]
     fn a_watch_sees_each_change_once() {
-        let board = Arc::new(Board::default());
+        let board = Arc::new(PolicyBoard::default());
         let mut watch = PolicyWatch::new(Arc::clone(&board));
         assert_eq!(watch.changed(), None);
         let vg0 = ResourceName::new("vg0").unwrap();
@@ -474,12 +478,12 @@ mod tests {
 
     #[test]
     fn an_old_policy_that_is_put_back_does_not_count() {
-        let board = Board::default();
+        let board = PolicyBoard::default();
         let vg0 = ResourceName::new("vg0").unwrap();
         board.put(vg0.clone(), signed(7, 1, 15)).unwrap();
         for (serial, revision) in [(6, 2), (7, 3), (1, 99)] {
             let refused = board.put(vg0.clone(), signed(serial, revision, 50)).unwrap_err();
-            assert!(matches!(refused, Refusal::Old(InvalidPolicy::Old { seen: 7, .. })), "{refused:?}");
+            assert!(matches!(refused, PolicyRefusal::Old(InvalidPolicy::Old { seen: 7, .. })), "{refused:?}");
         }
         assert_eq!(board.lock().policies[&vg0].policy.target, Some(Latency::from_millis(15)));
         board.put(vg0.clone(), signed(8, 4, 50)).unwrap();
@@ -488,12 +492,12 @@ mod tests {
 
     #[test]
     fn resources_are_bounded() {
-        let board = Board::default();
+        let board = PolicyBoard::default();
         for n in 0..MOST_RESOURCES {
             board.put(ResourceName::new(&format!("r{n}")).unwrap(), signed(1, 1, 15)).unwrap();
         }
         let more = ResourceName::new("more").unwrap();
-        assert!(matches!(board.put(more, signed(1, 1, 15)), Err(Refusal::TooMany)));
+        assert!(matches!(board.put(more, signed(1, 1, 15)), Err(PolicyRefusal::TooMany)));
         assert!(board.put(ResourceName::new("r0").unwrap(), signed(2, 2, 20)).unwrap());
     }
 
@@ -503,19 +507,19 @@ mod tests {
             nanos in 100_000u64..60_000_000_000, rate in 1.0f64..1e7, shares in 1u32..1_000_000
         ) {
             let name = ConsumerName::new("a").unwrap();
-            let policy = Policy {
+            let policy = ResourcePolicy {
                 target: Some(Latency::from_nanos(nanos)),
                 shares: [(name.clone(), Shares::new(shares).unwrap())].into(),
                 limits: [(name, Iops::new(rate))].into(),
-                ..Policy::default()
+                ..ResourcePolicy::default()
             };
-            let again = Policy::from_json(policy.to_json().unwrap().as_bytes()).unwrap();
+            let again = ResourcePolicy::from_json(policy.to_json().unwrap().as_bytes()).unwrap();
             prop_assert_eq!(again, policy);
         }
 
         #[test]
         fn any_bytes_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Policy::from_json(&bytes).is_err());
+            prop_assert!(ResourcePolicy::from_json(&bytes).is_err());
         }
     }
 }

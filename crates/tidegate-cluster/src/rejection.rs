@@ -7,7 +7,7 @@ use crate::wire::VERSION;
 
 /// Reasons why a message is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(crate) enum Rejection {
+pub(crate) enum MessageRejection {
     #[error("it was not made with our key, or damaged on its way")]
     BadKey,
     #[error("its block fails its checksum: torn, or written by something else")]
@@ -51,7 +51,7 @@ pub(crate) enum Rejection {
 
 /// Counts of the messages rejected since the start, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Rejected {
+pub struct RejectionCounts {
     /// Not made with our key (UDP): a wrong key, or a stranger.
     pub bad_key: u64,
     /// A block that fails its checksum (shared file): caught while it was being written, or damaged.
@@ -87,24 +87,24 @@ pub struct Rejected {
     pub too_many_names: u64,
 }
 
-impl Rejected {
-    pub(crate) fn count(&mut self, rejection: Rejection) -> &mut u64 {
+impl RejectionCounts {
+    pub(crate) fn count(&mut self, rejection: MessageRejection) -> &mut u64 {
         match rejection {
-            Rejection::BadKey => &mut self.bad_key,
-            Rejection::Checksum => &mut self.checksum,
-            Rejection::Replayed => &mut self.replayed,
-            Rejection::Unproved => &mut self.unproved,
-            Rejection::OldVersion(_) => &mut self.old_version,
-            Rejection::NewVersion(_) => &mut self.new_version,
-            Rejection::OtherCluster => &mut self.other_cluster,
-            Rejection::Malformed(_) => &mut self.malformed,
-            Rejection::OutOfRange(_) => &mut self.out_of_range,
-            Rejection::DuplicateName => &mut self.duplicate_name,
-            Rejection::Restarting => &mut self.restarting,
-            Rejection::TooManyHosts => &mut self.too_many_hosts,
-            Rejection::UnknownPeer => &mut self.unknown_peer,
-            Rejection::OtherName => &mut self.other_name,
-            Rejection::TooManyNames => &mut self.too_many_names,
+            MessageRejection::BadKey => &mut self.bad_key,
+            MessageRejection::Checksum => &mut self.checksum,
+            MessageRejection::Replayed => &mut self.replayed,
+            MessageRejection::Unproved => &mut self.unproved,
+            MessageRejection::OldVersion(_) => &mut self.old_version,
+            MessageRejection::NewVersion(_) => &mut self.new_version,
+            MessageRejection::OtherCluster => &mut self.other_cluster,
+            MessageRejection::Malformed(_) => &mut self.malformed,
+            MessageRejection::OutOfRange(_) => &mut self.out_of_range,
+            MessageRejection::DuplicateName => &mut self.duplicate_name,
+            MessageRejection::Restarting => &mut self.restarting,
+            MessageRejection::TooManyHosts => &mut self.too_many_hosts,
+            MessageRejection::UnknownPeer => &mut self.unknown_peer,
+            MessageRejection::OtherName => &mut self.other_name,
+            MessageRejection::TooManyNames => &mut self.too_many_names,
         }
     }
 

@@ -1,4 +1,4 @@
-//! State that the owner of a [`Cluster`](crate::Cluster) and its carrier's thread share.
+//! State that the owner of a [`ClusterHandle`](crate::ClusterHandle) and its carrier's thread share.
 //!
 //! The owner must never wait for a carrier, whatever that is doing: the locks here are held for moments,
 //! never across input or output.
@@ -17,15 +17,15 @@ use tidegate_units::{HostName, Instant, ResourceName};
 
 use crate::config::{ClusterConfig, JoinError};
 use crate::name::{ClusterName, Incarnation};
-use crate::notice::Notices;
-use crate::origin::Origins;
-use crate::peers::{Peers, SILENT_INTERVALS};
-use crate::rejection::{Rejected, Rejection};
+use crate::notice::LogNotices;
+use crate::origin::NameOrigins;
+use crate::peers::{PeerTable, SILENT_INTERVALS};
+use crate::rejection::{MessageRejection, RejectionCounts};
 use crate::status::{CarrierKind, ClusterStatus};
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport, Sender};
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) cluster: ClusterName,
     pub(crate) host: HostName,
     pub(crate) incarnation: Incarnation,
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     kind: CarrierKind,
     origin: std::time::Instant,
     outbox: Mutex<Outbox>,
-    peers: Mutex<Peers>,
+    peers: Mutex<PeerTable>,
     tally: Mutex<Tally>,
     /// A byte into the one end wakes the carrier, which waits at the other.
     wake: UnixStream,
@@ -49,11 +49,11 @@ struct Tally {
     reason: Option<String>,
     sent: u64,
     taken: u64,
-    rejected: Rejected,
-    notices: Notices,
+    rejected: RejectionCounts,
+    notices: LogNotices,
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(config: &ClusterConfig) -> Result<Self, JoinError> {
         let incarnation = Incarnation::random().ok_or(JoinError::NoRandomness)?;
         let (wake, woken) = UnixStream::pair()?;
@@ -67,19 +67,19 @@ impl Shared {
             kind: config.carrier.kind(),
             origin: std::time::Instant::now(),
             outbox: Mutex::default(),
-            peers: Mutex::new(Peers::new(
+            peers: Mutex::new(PeerTable::new(
                 config.host.clone(),
                 incarnation,
                 config.interval,
-                Origins::of(&config.carrier),
+                NameOrigins::of(&config.carrier),
             )),
             tally: Mutex::new(Tally {
                 up: false,
                 reason: Some("starting".to_owned()),
                 sent: 0,
                 taken: 0,
-                rejected: Rejected::default(),
-                notices: Notices::default(),
+                rejected: RejectionCounts::default(),
+                notices: LogNotices::default(),
             }),
             wake,
             woken,
@@ -111,7 +111,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
+    pub(crate) fn peers(&self) -> MutexGuard<'_, PeerTable> {
         lock(&self.peers)
     }
 
@@ -205,7 +205,7 @@ impl Shared {
         lock(&self.tally).notices.say_left_out(now, &self.cluster, resource, why);
     }
 
-    /// Does something that may hang, in a way that [`Shared::status`] can tell.
+    /// Does something that may hang, in a way that [`SharedState::status`] can tell.
     pub(crate) fn during_io<T>(&self, work: impl FnOnce() -> T) -> T {
         self.io_since.store(self.now().as_nanos().max(1), Ordering::Relaxed);
         let result = work();
@@ -225,7 +225,7 @@ impl Shared {
     pub(crate) fn hear(
         &self,
         now: Instant,
-        heard: Result<Message, Rejection>,
+        heard: Result<Message, MessageRejection>,
         from: &dyn Display,
         address: Option<SocketAddr>,
     ) {

@@ -22,7 +22,7 @@ use tidegate_units::ResourceName;
 
 use crate::key::read_secret;
 use crate::name::ClusterName;
-use crate::policy::{InvalidPolicy, LONGEST, Policy};
+use crate::policy::{InvalidPolicy, LONGEST, ResourcePolicy};
 
 /// Goes before what is signed, so that a signature for something else is none for a policy.
 const PURPOSE: &[u8] = b"tidegate policy\n";
@@ -185,15 +185,15 @@ struct Statement {
     cluster: ClusterName,
     resource: ResourceName,
     serial: u64,
-    policy: Policy,
+    policy: ResourcePolicy,
 }
 
 /// A policy that one of the writers has signed for this place.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedPolicy {
     pub(crate) writer: PolicyWriter,
     pub(crate) serial: u64,
-    pub(crate) policy: Policy,
+    pub(crate) policy: ResourcePolicy,
 }
 
 /// A policy as a signed document.
@@ -205,7 +205,7 @@ pub(crate) fn sign(
     cluster: &ClusterName,
     resource: &ResourceName,
     serial: u64,
-    policy: &Policy,
+    policy: &ResourcePolicy,
 ) -> Result<String, InvalidPolicy> {
     policy.check()?;
     let statement =
@@ -227,7 +227,7 @@ pub(crate) fn verify(
     writers: &PolicyWriters,
     cluster: &ClusterName,
     resource: &ResourceName,
-) -> Result<Verified, InvalidPolicy> {
+) -> Result<VerifiedPolicy, InvalidPolicy> {
     if json.len() > LONGEST {
         return Err(InvalidPolicy::Length(json.len()));
     }
@@ -246,7 +246,7 @@ pub(crate) fn verify(
     let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| InvalidPolicy::Signature)?;
     public.verify(&to_sign(&signed), &signature).map_err(|_| InvalidPolicy::Signature)?;
     let (serial, policy) = statement(&signed, cluster, resource)?;
-    Ok(Verified { writer, serial, policy })
+    Ok(VerifiedPolicy { writer, serial, policy })
 }
 
 /// Reads what a writer has signed: the serial number and the policy.
@@ -257,7 +257,7 @@ pub(crate) fn statement(
     signed: &str,
     cluster: &ClusterName,
     resource: &ResourceName,
-) -> Result<(u64, Policy), InvalidPolicy> {
+) -> Result<(u64, ResourcePolicy), InvalidPolicy> {
     let statement: Statement = serde_json::from_str(signed)?;
     if (&statement.cluster, &statement.resource) != (cluster, resource) {
         return Err(InvalidPolicy::OtherPlace { cluster: statement.cluster, resource: statement.resource });
@@ -282,8 +282,8 @@ mod tests {
         (ClusterName::new("san-a").unwrap(), ResourceName::new("array").unwrap())
     }
 
-    fn policy() -> Policy {
-        Policy { target: Some(Latency::from_millis(15)), ..Policy::default() }
+    fn policy() -> ResourcePolicy {
+        ResourcePolicy { target: Some(Latency::from_millis(15)), ..ResourcePolicy::default() }
     }
 
     fn signed(key: &PolicyKey) -> String {
@@ -291,7 +291,7 @@ mod tests {
         sign(key, &cluster, &resource, 7, &policy()).unwrap()
     }
 
-    fn read(json: &str, writers: &[&PolicyKey]) -> Result<Verified, InvalidPolicy> {
+    fn read(json: &str, writers: &[&PolicyKey]) -> Result<VerifiedPolicy, InvalidPolicy> {
         let (cluster, resource) = place();
         verify(json.as_bytes(), &writers.iter().map(|key| key.writer()).collect(), &cluster, &resource)
     }
@@ -300,7 +300,7 @@ mod tests {
     fn only_a_writer_s_signature_counts() {
         let (ours, other) = (PolicyKey::generate(), PolicyKey::generate());
         let verified = read(&signed(&ours), &[&other, &ours]).unwrap();
-        assert_eq!(verified, Verified { writer: ours.writer(), serial: 7, policy: policy() });
+        assert_eq!(verified, VerifiedPolicy { writer: ours.writer(), serial: 7, policy: policy() });
         assert!(matches!(read(&signed(&other), &[&ours]), Err(InvalidPolicy::UnknownWriter(_))));
         assert!(matches!(read(&signed(&ours), &[]), Err(InvalidPolicy::UnknownWriter(_))));
         let unsigned = policy().to_json().unwrap();
@@ -329,7 +329,7 @@ mod tests {
     fn what_is_signed_is_still_checked() {
         let key = PolicyKey::generate();
         let limit = [("a".parse().unwrap(), tidegate_units::Iops::new(1e-6))];
-        let starving = Policy { limits: limit.into(), ..policy() };
+        let starving = ResourcePolicy { limits: limit.into(), ..policy() };
         let (cluster, resource) = place();
         assert!(matches!(sign(&key, &cluster, &resource, 1, &starving), Err(InvalidPolicy::Rate { .. })));
     }

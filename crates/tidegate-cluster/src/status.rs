@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidegate_units::{HostName, Latency, ResourceName};
 
 use crate::name::ClusterName;
-use crate::rejection::Rejected;
+use crate::rejection::RejectionCounts;
 
 /// The kind of carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -64,7 +64,7 @@ pub struct ClusterStatus {
     /// Messages, or changed blocks, that were taken.
     pub taken: u64,
     /// Messages, or changed blocks, that were not.
-    pub rejected: Rejected,
+    pub rejected: RejectionCounts,
     /// Reports of ours that were not sent: we tell of too many resources, or the carrier has no room for
     /// them.
     pub unpublished: u64,

@@ -8,19 +8,19 @@ use std::io;
 use std::path::PathBuf;
 
 use async_nats::rustls::{AlertDescription, Error as Handshake};
-use tidegate_tls::{Identity, TlsError, check_authorities, check_pair};
+use tidegate_tls::{TlsError, TlsIdentity, check_authorities, check_pair};
 
 /// Connections are encrypted, and the server shows a certificate for the name or address that it is reached
 /// by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tls {
+pub struct TlsSettings {
     /// The authorities that may have signed it, in PEM form. Without them, those that the system trusts.
     pub authorities: Option<PathBuf>,
     /// Ours, where the server asks for one.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
 }
 
-impl Tls {
+impl TlsSettings {
     /// Checks that the files can be used now.
     ///
     /// # Errors

@@ -28,12 +28,12 @@
 //! sender brings its numbers into their range.
 
 use tidegate_control::{
-    HostReport, MOST_CLAIMS, PointClaim, PointReport, PointRest, PointTurn, PointWish, Signal,
+    HostReport, MOST_CLAIMS, PointClaim, PointReport, PointRest, PointTurn, PointWish, SignalRequests,
 };
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, ResourceName, Shares, Window};
 
 use crate::name::{ClusterName, Incarnation};
-use crate::rejection::Rejection;
+use crate::rejection::MessageRejection;
 
 /// The newest version that this code writes and reads; it reads all before.
 pub(crate) const VERSION: u16 = 2;
@@ -148,30 +148,34 @@ impl Message {
     ///
     /// # Errors
     /// When the bytes are not a message of this version and cluster, or a number is out of its range.
-    pub(crate) fn read<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<(Self, &'b [u8]), Rejection> {
+    pub(crate) fn read<'b>(
+        cluster: &ClusterName,
+        bytes: &'b [u8],
+    ) -> Result<(Self, &'b [u8]), MessageRejection> {
         let (version, rest) = check_start(cluster, bytes)?;
         let mut input = Input(rest);
-        let host = HostName::new(input.text()?).map_err(|_| Rejection::Malformed("the host's name"))?;
+        let host =
+            HostName::new(input.text()?).map_err(|_| MessageRejection::Malformed("the host's name"))?;
         let incarnation = Incarnation(u128::from_le_bytes(input.take()?));
         let sequence = input.u64()?;
         let interval_ms = u32::from_le_bytes(input.take()?);
         if u64::from(interval_ms) * 1_000_000 > LONGEST_INTERVAL {
-            return Err(Rejection::OutOfRange("the interval between messages"));
+            return Err(MessageRejection::OutOfRange("the interval between messages"));
         }
         let leaving = match input.u8()? {
             0 => false,
             LEAVING => true,
-            _ => return Err(Rejection::Malformed("unknown flags of the message")),
+            _ => return Err(MessageRejection::Malformed("unknown flags of the message")),
         };
         let count = usize::from(input.u8()?);
         if count > MOST_RESOURCES {
-            return Err(Rejection::OutOfRange("the number of resources"));
+            return Err(MessageRejection::OutOfRange("the number of resources"));
         }
         let mut reports: Vec<NumberedReport> = Vec::with_capacity(count);
         for _ in 0..count {
             let numbered = read_report(&mut input, version)?;
             if reports.iter().any(|other| other.resource == numbered.resource) {
-                return Err(Rejection::Malformed("two reports on one resource"));
+                return Err(MessageRejection::Malformed("two reports on one resource"));
             }
             reports.push(numbered);
         }
@@ -184,20 +188,23 @@ impl Message {
 ///
 /// # Errors
 /// When the bytes are of something else, of another version, or of another cluster.
-pub(crate) fn check_start<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<(u16, &'b [u8]), Rejection> {
+pub(crate) fn check_start<'b>(
+    cluster: &ClusterName,
+    bytes: &'b [u8],
+) -> Result<(u16, &'b [u8]), MessageRejection> {
     let mut input = Input(bytes);
     if input.take()? != MAGIC {
-        return Err(Rejection::Malformed("it does not begin like a message"));
+        return Err(MessageRejection::Malformed("it does not begin like a message"));
     }
     let version = u16::from_le_bytes(input.take()?);
     // The cluster comes first: another cluster's versions are none of our business.
     if input.text()? != cluster.as_str() {
-        return Err(Rejection::OtherCluster);
+        return Err(MessageRejection::OtherCluster);
     }
     match version {
         OLDEST_VERSION..=VERSION => Ok((version, input.0)),
-        old if old < OLDEST_VERSION => Err(Rejection::OldVersion(old)),
-        new => Err(Rejection::NewVersion(new)),
+        old if old < OLDEST_VERSION => Err(MessageRejection::OldVersion(old)),
+        new => Err(MessageRejection::NewVersion(new)),
     }
 }
 
@@ -221,7 +228,7 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
     write_text(resource.as_str(), out);
     out.extend(number.to_le_bytes());
     out.push(
-        flag(report.signal == Signal::ProtectedReads, PROTECTED_READS)
+        flag(report.signal == SignalRequests::ProtectedReads, PROTECTED_READS)
             | flag(report.outstanding, OUTSTANDING)
             | flag(report.oldest.is_some(), HAS_OLDEST)
             | flag(report.window.is_some(), HAS_WINDOW)
@@ -314,12 +321,12 @@ fn write_point(point: &PointReport, out: &mut Vec<u8>) {
     out.extend(claims);
 }
 
-fn read_point(input: &mut Input<'_>) -> Result<PointReport, Rejection> {
+fn read_point(input: &mut Input<'_>) -> Result<PointReport, MessageRejection> {
     let flags = input.u8()?;
     let is = |flag: u8| flags & flag != 0;
     let unbounded = is(REST_UNBOUNDED);
     if unbounded && !is(HAS_REST) || is(HAS_TURN) && !is(HAS_WISH) {
-        return Err(Rejection::Malformed("unknown flags of an operating point"));
+        return Err(MessageRejection::Malformed("unknown flags of an operating point"));
     }
     let done = input.rate("what was done")?;
     let wish = is(HAS_WISH).then(|| {
@@ -342,13 +349,13 @@ fn read_point(input: &mut Input<'_>) -> Result<PointReport, Rejection> {
     let rest = rest.transpose()?;
     let count = usize::from(input.u8()?);
     if count > MOST_CLAIMS {
-        return Err(Rejection::OutOfRange("the number of consumers"));
+        return Err(MessageRejection::OutOfRange("the number of consumers"));
     }
     let mut claims: Vec<PointClaim> = Vec::with_capacity(count);
     for _ in 0..count {
         let claim = read_claim(input)?;
         if claims.iter().any(|other| other.name == claim.name) {
-            return Err(Rejection::Malformed("two claims of one consumer"));
+            return Err(MessageRejection::Malformed("two claims of one consumer"));
         }
         claims.push(claim);
     }
@@ -356,34 +363,35 @@ fn read_point(input: &mut Input<'_>) -> Result<PointReport, Rejection> {
     Ok(PointReport { done, outstanding, wish, has_say, enough, active, claims, rest, content: None })
 }
 
-fn read_claim(input: &mut Input<'_>) -> Result<PointClaim, Rejection> {
-    let name = ConsumerName::new(input.text()?).map_err(|_| Rejection::Malformed("a consumer's name"))?;
+fn read_claim(input: &mut Input<'_>) -> Result<PointClaim, MessageRejection> {
+    let name =
+        ConsumerName::new(input.text()?).map_err(|_| MessageRejection::Malformed("a consumer's name"))?;
     let unbounded = match input.u8()? {
         0 => false,
         UNBOUNDED => true,
-        _ => return Err(Rejection::Malformed("unknown flags of a claim")),
+        _ => return Err(MessageRejection::Malformed("unknown flags of a claim")),
     };
     let shares = Shares::new(u32::from_le_bytes(input.take()?));
-    let shares = shares.ok_or(Rejection::OutOfRange("a consumer's shares"))?;
+    let shares = shares.ok_or(MessageRejection::OutOfRange("a consumer's shares"))?;
     let most = (!unbounded).then(|| input.rate("what a consumer uses")).transpose()?;
     Ok(PointClaim { name, shares, most })
 }
 
-fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Rejection> {
+fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, MessageRejection> {
     let resource =
-        ResourceName::new(input.text()?).map_err(|_| Rejection::Malformed("the resource's name"))?;
+        ResourceName::new(input.text()?).map_err(|_| MessageRejection::Malformed("the resource's name"))?;
     let number = input.u64()?;
     let flags = input.u8()?;
     let is = |flag: u8| flags & flag != 0;
     let points = if version >= WITH_POINTS { HAS_POINT | HAS_CONTENT } else { 0 };
     let known = PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT | points;
     if flags & !known != 0 || is(HAS_CONTENT) && !is(HAS_POINT) {
-        return Err(Rejection::Malformed("unknown flags of a report"));
+        return Err(MessageRejection::Malformed("unknown flags of a report"));
     }
     let interval = input.nanos(LONGEST_INTERVAL, "the control interval")?;
     let completed = input.u64()?;
     if completed > MOST_COMPLETED {
-        return Err(Rejection::OutOfRange("the number of completed requests"));
+        return Err(MessageRejection::OutOfRange("the number of completed requests"));
     }
     let total_latency = input.nanos(most_total(completed), "the sum of response times")?;
     let active_shares = input.number(MOST_SHARES, "the active shares")?;
@@ -395,14 +403,14 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Re
     let mut point = is(HAS_POINT).then(|| read_point(input)).transpose()?;
     if let Some(point) = point.as_mut().filter(|_| is(HAS_CONTENT)) {
         if point.rest.is_none_or(|rest| rest.most.is_some()) {
-            return Err(Rejection::Malformed("who is content, and nobody else"));
+            return Err(MessageRejection::Malformed("who is content, and nobody else"));
         }
         let shares = input.number(MOST_SHARES, "the content consumers' shares")?;
         point.content = Some(PointRest { shares, most: Some(input.rate("what the content consumers use")?) });
     }
     let report = HostReport {
         interval,
-        signal: if is(PROTECTED_READS) { Signal::ProtectedReads } else { Signal::Everything },
+        signal: if is(PROTECTED_READS) { SignalRequests::ProtectedReads } else { SignalRequests::Everything },
         completed,
         total_latency,
         outstanding: is(OUTSTANDING),
@@ -429,43 +437,44 @@ fn within(number: f64, most: f64) -> f64 {
 pub(crate) struct Input<'b>(pub(crate) &'b [u8]);
 
 impl<'b> Input<'b> {
-    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Rejection> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Rejection::Malformed("it ends too early"))?;
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], MessageRejection> {
+        let (taken, rest) =
+            self.0.split_first_chunk().ok_or(MessageRejection::Malformed("it ends too early"))?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, Rejection> {
+    pub(crate) fn u8(&mut self) -> Result<u8, MessageRejection> {
         self.take::<1>().map(|[byte]| byte)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Rejection> {
+    pub(crate) fn u64(&mut self) -> Result<u64, MessageRejection> {
         self.take().map(u64::from_le_bytes)
     }
 
-    pub(crate) fn text(&mut self) -> Result<&'b str, Rejection> {
+    pub(crate) fn text(&mut self) -> Result<&'b str, MessageRejection> {
         let length = usize::from(self.u8()?);
         let (text, rest) =
-            self.0.split_at_checked(length).ok_or(Rejection::Malformed("it ends too early"))?;
+            self.0.split_at_checked(length).ok_or(MessageRejection::Malformed("it ends too early"))?;
         self.0 = rest;
-        std::str::from_utf8(text).map_err(|_| Rejection::Malformed("a name that is not text"))
+        std::str::from_utf8(text).map_err(|_| MessageRejection::Malformed("a name that is not text"))
     }
 
-    fn nanos(&mut self, most: u64, what: &'static str) -> Result<Latency, Rejection> {
+    fn nanos(&mut self, most: u64, what: &'static str) -> Result<Latency, MessageRejection> {
         match self.u64()? {
             nanos if nanos <= most => Ok(Latency::from_nanos(nanos)),
-            _ => Err(Rejection::OutOfRange(what)),
+            _ => Err(MessageRejection::OutOfRange(what)),
         }
     }
 
-    fn rate(&mut self, what: &'static str) -> Result<Iops, Rejection> {
+    fn rate(&mut self, what: &'static str) -> Result<Iops, MessageRejection> {
         self.number(MOST_IOPS, what).map(Iops::new)
     }
 
-    fn number(&mut self, most: f64, what: &'static str) -> Result<f64, Rejection> {
+    fn number(&mut self, most: f64, what: &'static str) -> Result<f64, MessageRejection> {
         let number = f64::from_le_bytes(self.take()?);
         // The range holds neither NaN nor the infinities; −0.0 is in it and harmless.
-        if (0.0..=most).contains(&number) { Ok(number) } else { Err(Rejection::OutOfRange(what)) }
+        if (0.0..=most).contains(&number) { Ok(number) } else { Err(MessageRejection::OutOfRange(what)) }
     }
 }
 
@@ -482,7 +491,7 @@ pub(crate) mod tests {
     pub(crate) fn report(completed: u64, millis: u64) -> HostReport {
         HostReport {
             interval: Latency::from_millis(2_000),
-            signal: Signal::Everything,
+            signal: SignalRequests::Everything,
             completed,
             total_latency: Latency::from_millis(millis * completed),
             outstanding: true,
@@ -543,7 +552,7 @@ pub(crate) mod tests {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Result<Message, Rejection> {
+    fn read(bytes: &[u8]) -> Result<Message, MessageRejection> {
         Message::read(&cluster(), bytes).map(|(message, _)| message)
     }
 
@@ -625,7 +634,7 @@ pub(crate) mod tests {
             let mut changed = bytes.clone();
             let at = changed.len() - place;
             changed[at..at + 8].copy_from_slice(&number.to_le_bytes());
-            assert!(matches!(read(&changed), Err(Rejection::OutOfRange(_))), "{place} {number}");
+            assert!(matches!(read(&changed), Err(MessageRejection::OutOfRange(_))), "{place} {number}");
         }
         // Without others, or beside such as are content themselves, it is not written, and refused.
         for rest in [None, Some(PointRest { shares: 200.0, most: Some(Iops::ZERO) })] {
@@ -636,11 +645,11 @@ pub(crate) mod tests {
             assert_eq!(with, alone);
             let mut changed = [&alone[..], &[0; 16]].concat();
             changed[flags_of_the_report(&alone)] |= HAS_CONTENT;
-            assert_eq!(read(&changed), Err(Rejection::Malformed("who is content, and nobody else")));
+            assert_eq!(read(&changed), Err(MessageRejection::Malformed("who is content, and nobody else")));
         }
         let mut changed = before.clone();
         changed[flags_of_the_report(&before)] ^= HAS_POINT | HAS_CONTENT;
-        assert_eq!(read(&changed), Err(Rejection::Malformed("unknown flags of a report")));
+        assert_eq!(read(&changed), Err(MessageRejection::Malformed("unknown flags of a report")));
     }
 
     /// Returns the position of the report's flags in a message of one report, on "r".
@@ -655,7 +664,7 @@ pub(crate) mod tests {
         // And a message of version 1 that has one is damaged.
         let mut bytes = written(&self::message("a", 1, 1, vec![with_point("r", point())]));
         bytes[4] = 1;
-        assert_eq!(read(&bytes), Err(Rejection::Malformed("unknown flags of a report")));
+        assert_eq!(read(&bytes), Err(MessageRejection::Malformed("unknown flags of a report")));
     }
 
     #[test]
@@ -673,14 +682,14 @@ pub(crate) mod tests {
         ] {
             let mut changed = bytes.clone();
             changed[start + place..start + place + 8].copy_from_slice(&number.to_le_bytes());
-            assert!(matches!(read(&changed), Err(Rejection::OutOfRange(_))), "{place} {number}");
+            assert!(matches!(read(&changed), Err(MessageRejection::OutOfRange(_))), "{place} {number}");
         }
         let (flags, count, shares) = (start, start + 57, start + 62);
         for (place, byte, why) in [
-            (flags, 0xde, Rejection::Malformed("unknown flags of an operating point")),
-            (flags, 0x2f, Rejection::Malformed("unknown flags of an operating point")),
-            (count, 17, Rejection::OutOfRange("the number of consumers")),
-            (shares, 0, Rejection::OutOfRange("a consumer's shares")),
+            (flags, 0xde, MessageRejection::Malformed("unknown flags of an operating point")),
+            (flags, 0x2f, MessageRejection::Malformed("unknown flags of an operating point")),
+            (count, 17, MessageRejection::OutOfRange("the number of consumers")),
+            (shares, 0, MessageRejection::OutOfRange("a consumer's shares")),
         ] {
             let mut changed = bytes.clone();
             changed[place] = byte;
@@ -688,7 +697,7 @@ pub(crate) mod tests {
         }
         let twice = PointReport { claims: vec![point().claims[0].clone(); 2], ..point() };
         let bytes = written(&message("a", 1, 1, vec![with_point("r", twice)]));
-        assert_eq!(read(&bytes), Err(Rejection::Malformed("two claims of one consumer")));
+        assert_eq!(read(&bytes), Err(MessageRejection::Malformed("two claims of one consumer")));
     }
 
     #[test]
@@ -718,12 +727,12 @@ pub(crate) mod tests {
     fn versions_and_clusters_are_told_apart() {
         let mut bytes = written(&message("a", 1, 1, vec![]));
         bytes[4] = 0;
-        assert_eq!(read(&bytes), Err(Rejection::OldVersion(0)));
+        assert_eq!(read(&bytes), Err(MessageRejection::OldVersion(0)));
         bytes[4] = 3;
-        assert_eq!(read(&bytes), Err(Rejection::NewVersion(3)));
+        assert_eq!(read(&bytes), Err(MessageRejection::NewVersion(3)));
         bytes[7] = b'b';
-        assert_eq!(read(&bytes), Err(Rejection::OtherCluster));
-        assert!(matches!(read(b"GET / HTTP/1.1"), Err(Rejection::Malformed(_))));
+        assert_eq!(read(&bytes), Err(MessageRejection::OtherCluster));
+        assert!(matches!(read(b"GET / HTTP/1.1"), Err(MessageRejection::Malformed(_))));
     }
 
     #[test]
@@ -743,14 +752,14 @@ pub(crate) mod tests {
         ] {
             let mut changed = written(&message);
             changed[place..place + 8].copy_from_slice(&bytes);
-            assert!(matches!(read(&changed), Err(Rejection::OutOfRange(_))), "{place} {bytes:?}");
+            assert!(matches!(read(&changed), Err(MessageRejection::OutOfRange(_))), "{place} {bytes:?}");
         }
     }
 
     #[test]
     fn two_reports_on_one_resource_are_refused() {
         let bytes = written(&message("a", 1, 1, vec![one("r"), one("r")]));
-        assert_eq!(read(&bytes), Err(Rejection::Malformed("two reports on one resource")));
+        assert_eq!(read(&bytes), Err(MessageRejection::Malformed("two reports on one resource")));
     }
 
     pub(crate) fn any_report() -> impl Strategy<Value = NumberedReport> {
@@ -763,7 +772,8 @@ pub(crate) mod tests {
             .prop_map(
                 |((name, number, interval, protected, completed, total), rest, (set_point, point))| {
                     let (outstanding, oldest, window, [active_shares, reserved]) = rest;
-                    let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
+                    let signal =
+                        if protected { SignalRequests::ProtectedReads } else { SignalRequests::Everything };
                     NumberedReport {
                         resource: ResourceName::new(&name).unwrap(),
                         number,

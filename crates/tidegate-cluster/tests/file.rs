@@ -14,7 +14,7 @@ use common::{
     test_process, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tempfile::TempDir;
-use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, FileConfig};
+use tidegate_cluster::{Carrier, ClusterConfig, ClusterHandle, ClusterName, FileConfig};
 use tidegate_control::combine;
 use tidegate_units::Latency;
 
@@ -30,11 +30,11 @@ fn carrier(path: &Path, slot: Option<u16>) -> Carrier {
 }
 
 #[track_caller]
-fn wait_for_reason(cluster: &Cluster, part: &str) {
+fn wait_for_reason(cluster: &ClusterHandle, part: &str) {
     wait_for(part, || cluster.status().reason.is_some_and(|reason| reason.contains(part)));
 }
 
-fn hear_each_other(path: &Path) -> [Cluster; 3] {
+fn hear_each_other(path: &Path) -> [ClusterHandle; 3] {
     let [a, b, c] = ["a", "b", "c"].map(|name| join(name, carrier(path, None)));
     wait_until_all_hear_all(&[("a", &a), ("b", &b), ("c", &c)]);
     wait_for("all are up", || [&a, &b, &c].iter().all(|cluster| cluster.status().up));
@@ -149,7 +149,7 @@ fn what_is_not_our_file_is_left_alone() {
         name: ClusterName::new("other").unwrap(),
         ..common::config("b", carrier(&path, None))
     };
-    let other = Cluster::join(other).unwrap();
+    let other = ClusterHandle::join(other).unwrap();
     wait_for_reason(&other, "it belongs to the cluster `test`");
     let directory = join("c", carrier(folder.path(), None));
     wait_for_reason(&directory, "Is a directory");
@@ -262,7 +262,7 @@ fn a_foreign_block_in_our_slot_is_noticed_and_one_of_the_two_gives_way() {
         file.write_all_at(&from_b, 3 * BLOCK).unwrap();
         other.write_all_at(&from_a, 3 * BLOCK).unwrap();
         std::thread::sleep(INTERVAL / 3);
-        let says = |cluster: &Cluster| {
+        let says = |cluster: &ClusterHandle| {
             cluster.status().reason.is_some_and(|reason| reason.contains("slot 2 is also written by"))
         };
         says(&a) && says(&b) || a.status().up != b.status().up

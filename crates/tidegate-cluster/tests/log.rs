@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use common::{free_addresses, host, join, key, report, resource, udp, wait_for, wait_until_all_hear_all};
-use tidegate_cluster::{Carrier, Key, Reach, Rejected, UdpConfig};
+use tidegate_cluster::{Carrier, CarrierReach, ClusterKey, RejectionCounts, UdpConfig};
 
 /// The log is the process's, and so is that of all tests here: each looks for what only its own lines have.
 static LOG: LazyLock<Log> = LazyLock::new(|| {
@@ -77,10 +77,10 @@ fn a_secret_that_anyone_may_read() {
         format!("WARN tidegate_tls::files: the secret {} is open to everyone on this host", path.display());
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     let log = &*LOG;
-    assert_eq!(Key::from_file(&path).unwrap(), key());
+    assert_eq!(ClusterKey::from_file(&path).unwrap(), key());
     assert_eq!(log.lines_with(&said).len(), 0);
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(Key::from_file(&path).unwrap(), key());
+    assert_eq!(ClusterKey::from_file(&path).unwrap(), key());
     log.assert_says_once(&format!("{said} (mode 644): `chmod o-rwx {}`", path.display()));
 }
 
@@ -89,10 +89,10 @@ fn a_host_with_another_key() {
     let log = &*LOG;
     let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
     let a = join("a", udp(a_at, &[b_at]));
-    let wrong = Key::new(b"what another cluster's hosts know").unwrap();
+    let wrong = ClusterKey::new(b"what another cluster's hosts know").unwrap();
     let _b = join(
         "b",
-        Carrier::Udp(UdpConfig { listen: b_at, reach: Reach::Peers(vec![a_at.into()]), key: wrong }),
+        Carrier::Udp(UdpConfig { listen: b_at, reach: CarrierReach::Peers(vec![a_at.into()]), key: wrong }),
     );
     wait_for("many are rejected", || a.status().rejected.bad_key > 5);
     let what =
@@ -129,7 +129,7 @@ fn what_was_damaged_is_of_other_versions_or_no_message() {
     let rejected = || b.status().rejected;
     // Host a's first words may be among what is rejected: it has yet to prove that they are no replay.
     wait_for("all are rejected", || rejected().total() - rejected().unproved >= 30);
-    let Rejected { bad_key, old_version, new_version, malformed, .. } = rejected();
+    let RejectionCounts { bad_key, old_version, new_version, malformed, .. } = rejected();
     assert_eq!((bad_key, old_version, new_version, malformed), (5, 5, 5, 15), "{:?}", rejected());
     for why in [
         "it was not made with our key, or damaged on its way",

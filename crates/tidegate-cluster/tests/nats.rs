@@ -13,22 +13,22 @@ use common::{
     mark_of, report, resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tidegate_cluster::{
-    Carrier, Cluster, Credentials, JoinError, NatsConfig, Policy, PolicyError, PolicyKey, Secret, policy_get,
-    policy_put,
+    Carrier, ClusterHandle, JoinError, NatsConfig, NatsCredentials, PolicyError, PolicyKey, ResourcePolicy,
+    Secret, policy_get, policy_put,
 };
 use tidegate_control::combine;
 use tidegate_units::{ConsumerName, Latency, ResourceName, Shares};
 
-fn shares(of: &[(&str, u32)]) -> Policy {
+fn shares(of: &[(&str, u32)]) -> ResourcePolicy {
     let entry =
         |&(name, shares): &(&str, u32)| (ConsumerName::new(name).unwrap(), Shares::new(shares).unwrap());
-    Policy { shares: of.iter().map(entry).collect(), ..Policy::default() }
+    ResourcePolicy { shares: of.iter().map(entry).collect(), ..ResourcePolicy::default() }
 }
 
 fn put(
     server: &Server,
     resource: &ResourceName,
-    policy: &Policy,
+    policy: &ResourcePolicy,
     serial: u64,
     expected: u64,
 ) -> Result<u64, PolicyError> {
@@ -36,7 +36,7 @@ fn put(
 }
 
 #[track_caller]
-fn wait_for_reason(cluster: &Cluster, part: &str) {
+fn wait_for_reason(cluster: &ClusterHandle, part: &str) {
     wait_for(part, || cluster.status().reason.is_some_and(|reason| reason.contains(part)));
 }
 
@@ -170,8 +170,10 @@ fn a_policy_is_set_seen_changed_and_ended_and_survives_the_server() {
     });
 
     // An empty one leaves each host what its own configuration says. And one can begin again.
-    let ended = put(&server, &vg0, &Policy::default(), 15, newest + 2).unwrap();
-    wait_for("it is empty", || watches.iter().all(|watch| watch.current()[&vg0].policy == Policy::default()));
+    let ended = put(&server, &vg0, &ResourcePolicy::default(), 15, newest + 2).unwrap();
+    wait_for("it is empty", || {
+        watches.iter().all(|watch| watch.current()[&vg0].policy == ResourcePolicy::default())
+    });
     put(&server, &vg0, &first_again(), 16, ended).unwrap();
     wait_for("it is back", || watches.iter().all(|watch| watch.current()[&vg0].policy == first_again()));
 
@@ -182,7 +184,7 @@ fn a_policy_is_set_seen_changed_and_ended_and_survives_the_server() {
     assert_eq!(watch.current()[&vg0].policy, first_again());
 }
 
-fn first_again() -> Policy {
+fn first_again() -> ResourcePolicy {
     shares(&[("database", 400)])
 }
 
@@ -224,7 +226,7 @@ fn only_signed_policies_count_and_neither_an_old_one_put_back_nor_a_deletion() {
     wait_for("it is seen", || late.current().contains_key(&marker));
     assert_eq!(current(&late), Some(good));
 
-    let contradiction = Policy { version: 2, ..Policy::default() };
+    let contradiction = ResourcePolicy { version: 2, ..ResourcePolicy::default() };
     let refused = put(&server, &vg0, &contradiction, 3, 1).unwrap_err();
     assert!(matches!(refused, PolicyError::Invalid(_)), "{refused}");
 }
@@ -245,7 +247,7 @@ fn without_jetstream_reports_are_exchanged_and_policies_are_missed() {
 fn credentials_are_asked_for() {
     let server = Server::start(&["--user", "host", "--pass", "secret of hosts"]);
     let with = |password: &str| {
-        let credentials = Credentials::User { user: "host".to_owned(), password: Secret::new(password) };
+        let credentials = NatsCredentials::User { user: "host".to_owned(), password: Secret::new(password) };
         Carrier::Nats(NatsConfig { credentials, ..server.config() })
     };
     let none = join("none", server.carrier());
@@ -259,7 +261,10 @@ fn credentials_are_asked_for() {
 
     let server = Server::start(&["--auth", "a token"]);
     let with = |token: &str| {
-        Carrier::Nats(NatsConfig { credentials: Credentials::Token(Secret::new(token)), ..server.config() })
+        Carrier::Nats(NatsConfig {
+            credentials: NatsCredentials::Token(Secret::new(token)),
+            ..server.config()
+        })
     };
     let [a, b] = ["a", "b"].map(|name| join(name, with("a token")));
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
@@ -319,12 +324,12 @@ fn addresses_that_cannot_be_used_are_refused() {
     let refused = |server: &str| {
         let nats = NatsConfig {
             servers: vec![server.to_owned()],
-            credentials: Credentials::None,
+            credentials: NatsCredentials::None,
             tls: None,
             replicas: 1,
             writers: Default::default(),
         };
-        Cluster::join(config("a", Carrier::Nats(nats))).map(drop).unwrap_err().to_string()
+        ClusterHandle::join(config("a", Carrier::Nats(nats))).map(drop).unwrap_err().to_string()
     };
     assert!(refused("tls://host:4222").contains("there must be `tls = true`"));
     assert!(refused("ws://host:4222").starts_with("ws://host:4222: "));
@@ -332,12 +337,12 @@ fn addresses_that_cannot_be_used_are_refused() {
     assert!(refused("nats://ho st").starts_with("nats://ho st: "));
     let none = NatsConfig {
         servers: vec![],
-        credentials: Credentials::None,
+        credentials: NatsCredentials::None,
         tls: None,
         replicas: 1,
         writers: Default::default(),
     };
-    assert!(matches!(Cluster::join(config("a", Carrier::Nats(none))), Err(JoinError::NoServer)));
+    assert!(matches!(ClusterHandle::join(config("a", Carrier::Nats(none))), Err(JoinError::NoServer)));
 }
 
 #[test]

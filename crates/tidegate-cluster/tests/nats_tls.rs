@@ -18,8 +18,9 @@ use common::{cluster_name, join, mark_of, report, resource, shown, wait_for, wai
 use nkeys::{KeyPair, KeyPairType};
 use tempfile::TempDir;
 use tidegate_cluster::{
-    Carrier, Cluster, Credentials, Identity, NatsConfig, Policy, Secret, Tls, TlsError, check_authorities,
-    check_certificate, check_credentials, check_private_key, policy_get, policy_put,
+    Carrier, ClusterHandle, NatsConfig, NatsCredentials, ResourcePolicy, Secret, TlsError, TlsIdentity,
+    TlsSettings, check_authorities, check_certificate, check_credentials, check_private_key, policy_get,
+    policy_put,
 };
 
 /// An authority of the test's own, in a folder with what it has signed.
@@ -42,7 +43,7 @@ impl Authority {
     }
 
     /// Certificate and key of `name`, which is reached by `at`.
-    fn identity(&self, name: &str, at: &str) -> Identity {
+    fn identity(&self, name: &str, at: &str) -> TlsIdentity {
         let [key, request, certificate, extensions] =
             ["key", "csr", "pem", "ext"].map(|kind| self.path(&format!("{name}.{kind}")));
         self.openssl(&["req", "-nodes", "-subj", &format!("/CN={name}")], &key, &request);
@@ -51,7 +52,7 @@ impl Authority {
         let mut command = self.command(&words);
         command.arg("-in").arg(&request).arg("-extfile").arg(&extensions).arg("-out").arg(&certificate);
         run(&mut command);
-        Identity { certificate, private_key: key }
+        TlsIdentity { certificate, private_key: key }
     }
 
     fn openssl(&self, words: &[&str], key: &Path, out: &Path) {
@@ -68,7 +69,7 @@ impl Authority {
 
     /// A server that shows a certificate of this authority, for 127.0.0.1 only.
     fn server(&self, options: &[&str]) -> Server {
-        let Identity { certificate, private_key } = self.identity("server", "IP:127.0.0.1");
+        let TlsIdentity { certificate, private_key } = self.identity("server", "IP:127.0.0.1");
         let (certificate, private_key) = (certificate.to_str().unwrap(), private_key.to_str().unwrap());
         let encrypted = ["--tls", "--tlscert", certificate, "--tlskey", private_key];
         Server::start(&[&encrypted, options].concat())
@@ -80,16 +81,16 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn trusting(authority: &Authority) -> Tls {
-    Tls { authorities: Some(authority.ca()), identity: None }
+fn trusting(authority: &Authority) -> TlsSettings {
+    TlsSettings { authorities: Some(authority.ca()), identity: None }
 }
 
-fn user(password: &str) -> Credentials {
-    Credentials::User { user: "host".to_owned(), password: Secret::new(password) }
+fn user(password: &str) -> NatsCredentials {
+    NatsCredentials::User { user: "host".to_owned(), password: Secret::new(password) }
 }
 
 #[track_caller]
-fn wait_for_reason(cluster: &Cluster, part: &str) {
+fn wait_for_reason(cluster: &ClusterHandle, part: &str) {
     wait_for(part, || {
         let status = cluster.status();
         !status.up && status.reason.is_some_and(|reason| reason.contains(part))
@@ -113,7 +114,8 @@ fn encrypted_hosts_with_a_password_hear_each_other_and_have_policies() {
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
 
     let vg0 = resource("vg0");
-    let revision = policy_put(&nats, &cluster_name(), &vg0, (&Policy::default(), 1, &server.key), 0).unwrap();
+    let revision =
+        policy_put(&nats, &cluster_name(), &vg0, (&ResourcePolicy::default(), 1, &server.key), 0).unwrap();
     assert_eq!(policy_get(&bare, &cluster_name(), &vg0).unwrap().unwrap().revision, revision);
 
     // Who is refused goes on alone, and is not waited for.
@@ -142,7 +144,7 @@ fn a_server_that_is_not_who_it_says_is_not_spoken_to() {
     );
     wait_for_reason(&with("elsewhere", "localhost", &authority), "not valid for name");
     // Nor one whom only the system's authorities would vouch for.
-    let system = NatsConfig { tls: Some(Tls::default()), ..server.config() };
+    let system = NatsConfig { tls: Some(TlsSettings::default()), ..server.config() };
     wait_for_reason(&join("system", Carrier::Nats(system)), "UnknownIssuer");
 }
 
@@ -180,8 +182,8 @@ fn a_server_that_asks_for_certificates_gets_ours() {
     let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
     let ca = authority.ca();
     let server = authority.server(&["--tlsverify", "--tlscacert", ca.to_str().unwrap()]);
-    let with = |name: &str, identity: Option<Identity>| {
-        let tls = Some(Tls { identity, ..trusting(&authority) });
+    let with = |name: &str, identity: Option<TlsIdentity>| {
+        let tls = Some(TlsSettings { identity, ..trusting(&authority) });
         join(name, Carrier::Nats(NatsConfig { tls, ..server.config() }))
     };
     let ours = authority.identity("host", "DNS:host");
@@ -202,7 +204,7 @@ fn a_file_that_is_missing_is_named_and_one_that_is_renewed_is_used() {
     let authority = Authority::new("ours");
     let server = authority.server(&[]);
     let path = authority.path("later.pem");
-    let tls = Some(Tls { authorities: Some(path.clone()), identity: None });
+    let tls = Some(TlsSettings { authorities: Some(path.clone()), identity: None });
     let a = join("a", Carrier::Nats(NatsConfig { tls, ..server.config() }));
     wait_for_reason(&a, &format!("cannot read {}: No such file", path.display()));
     fs::write(&path, "nothing").unwrap();
@@ -227,9 +229,9 @@ fn files_of_another_kind_are_told_apart() {
     assert!(matches!(check_private_key(&one.certificate), Err(TlsError::NoPrivateKey(_))));
     assert!(matches!(check_private_key(authority.0.path()), Err(TlsError::Read { .. })));
     assert!(check_credentials(&one.private_key).unwrap_err().to_string().contains("holds no credentials"));
-    let pair = |certificate: &Identity, key: &Identity| {
+    let pair = |certificate: &TlsIdentity, key: &TlsIdentity| {
         let (certificate, private_key) = (certificate.certificate.clone(), key.private_key.clone());
-        Tls { authorities: None, identity: Some(Identity { certificate, private_key }) }.check()
+        TlsSettings { authorities: None, identity: Some(TlsIdentity { certificate, private_key }) }.check()
     };
     pair(&one, &one).unwrap();
     let mixed = pair(&one, &other).unwrap_err();
@@ -300,7 +302,7 @@ fn a_user_is_known_by_the_signature_of_its_key() {
     let bad = creds("bad.creds", &jwt(&foreign, &user, &user_claims), &user);
     check_credentials(&good).unwrap();
     let with = |name: &str, path: &Path| {
-        let credentials = Credentials::File(path.to_owned());
+        let credentials = NatsCredentials::File(path.to_owned());
         join(name, Carrier::Nats(NatsConfig { credentials, ..server.config() }))
     };
     let [a, b] = ["a", "b"].map(|name| with(name, &good));

@@ -12,14 +12,20 @@ use common::{
     CHILD, INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, key,
     mark_of, report, resource, shown, test_process, udp, wait_for, wait_until_all_hear_all,
 };
-use tidegate_cluster::{Carrier, Cluster, ClusterConfig, JoinError, Key, PeerAddress, Reach, UdpConfig};
+use tidegate_cluster::{
+    Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, JoinError, PeerAddress, UdpConfig,
+};
 use tidegate_control::combine;
 use tidegate_units::Latency;
 
 fn multicast(group: &str, port: u16) -> Carrier {
     let (group, interface) = (group.parse().unwrap(), Some("v0".to_owned()));
     let listen = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), port);
-    Carrier::Udp(UdpConfig { listen, reach: Reach::Multicast { group, interface, hops: 1 }, key: key() })
+    Carrier::Udp(UdpConfig {
+        listen,
+        reach: CarrierReach::Multicast { group, interface, hops: 1 },
+        key: key(),
+    })
 }
 
 #[test]
@@ -97,7 +103,7 @@ fn within_a_network_of_its_own() {
 #[test]
 fn an_interface_that_is_not_there_is_said_and_tried_again() {
     let group = "239.84.68.2".parse().unwrap();
-    let reach = Reach::Multicast { group, interface: Some("nonesuch0".to_owned()), hops: 1 };
+    let reach = CarrierReach::Multicast { group, interface: Some("nonesuch0".to_owned()), hops: 1 };
     let udp = UdpConfig { listen: "0.0.0.0:47000".parse().unwrap(), reach, key: key() };
     let a = join("a", Carrier::Udp(udp));
     wait_for("the status says it", || {
@@ -121,8 +127,8 @@ fn a_taken_port_is_said_and_used_when_it_is_free() {
 fn a_wrong_key_is_counted_and_nothing_of_it_is_heard() {
     let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
     let a = join("a", udp(a_at, &[b_at]));
-    let wrong = Key::new(b"what another cluster's hosts know").unwrap();
-    let b = UdpConfig { listen: b_at, reach: Reach::Peers(vec![a_at.into()]), key: wrong };
+    let wrong = ClusterKey::new(b"what another cluster's hosts know").unwrap();
+    let b = UdpConfig { listen: b_at, reach: CarrierReach::Peers(vec![a_at.into()]), key: wrong };
     let b = join("b", Carrier::Udp(b));
     wait_for("both count it", || a.status().rejected.bad_key > 3 && b.status().rejected.bad_key > 3);
     assert_eq!(a.status().taken + b.status().taken, 0);
@@ -147,7 +153,7 @@ fn a_peer_with_a_configured_name_is_heard_under_that_name_only() {
     let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
     let named = |name: &str| {
         let peer = PeerAddress { host: Some(host(name)), address: b_at };
-        Carrier::Udp(UdpConfig { listen: a_at, reach: Reach::Peers(vec![peer]), key: key() })
+        Carrier::Udp(UdpConfig { listen: a_at, reach: CarrierReach::Peers(vec![peer]), key: key() })
     };
     let b = join("b", udp(b_at, &[a_at]));
     let a = join("a", named("other"));
@@ -253,12 +259,12 @@ fn recorded_datagrams_do_not_count_again_not_even_after_their_sender_restarted()
     wait_for("b hears the mark", || mark_of(&b, "a", &vg0) == Some(77));
     let datagrams = recorded(&recorder, 10);
 
-    let send_again = |b: &Cluster| {
+    let send_again = |b: &ClusterHandle| {
         let before = b.status();
         for datagram in &datagrams {
             player.send_to(datagram, b_at).unwrap();
         }
-        let refused = |b: &Cluster| b.status().rejected.replayed + b.status().rejected.unproved;
+        let refused = |b: &ClusterHandle| b.status().rejected.replayed + b.status().rejected.unproved;
         let before = before.rejected.replayed + before.rejected.unproved;
         wait_for("every one of them is refused", || refused(b) >= before + datagrams.len() as u64);
     };
@@ -367,7 +373,7 @@ fn reports_on_more_resources_than_fit_into_one_datagram_all_arrive() {
 #[test]
 fn what_contradicts_itself_is_refused() {
     let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
-    let refused = |config: ClusterConfig| Cluster::join(config).map(drop).unwrap_err().to_string();
+    let refused = |config: ClusterConfig| ClusterHandle::join(config).map(drop).unwrap_err().to_string();
     assert_eq!(
         refused(config("a", udp(at("0.0.0.0:1"), &[at("[::1]:1")]))),
         "cannot reach [::1]:1 from 0.0.0.0:1: listen on an address of the same family, or on [::] for both"
@@ -379,7 +385,7 @@ fn what_contradicts_itself_is_refused() {
     assert!(refused(config("a", udp(at("[::]:1"), &[]))).contains("1 to 256 addresses"));
     let mut short = config("a", udp(at("127.0.0.1:1"), &[at("127.0.0.1:2")]));
     short.interval = Duration::from_millis(1);
-    assert!(matches!(Cluster::join(short), Err(JoinError::Interval(_))));
+    assert!(matches!(ClusterHandle::join(short), Err(JoinError::Interval(_))));
     assert!(refused(config("a", multicast("10.0.0.1", 5))).contains("not a multicast address"));
 }
 

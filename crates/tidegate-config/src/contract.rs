@@ -1,11 +1,11 @@
 //! Contracts: the promise to a consumer, as it stands among the keys of an export or a virtual machine.
 
 use tidegate_control::{Contract, ContractError};
-use tidegate_units::{Bytes, Daily, Iops, Latency};
+use tidegate_units::{Bytes, DailyValues, Iops, Latency};
 
 use crate::daily;
-use crate::finding::Report;
-use crate::section::{Given as Value, Section};
+use crate::finding::FindingList;
+use crate::section::{PlacedValue as Value, Section};
 
 /// The keys of the table `contract`.
 pub const KEYS: &[&str] = &["iops", "response_time", "expected", "bucket"];
@@ -23,7 +23,7 @@ const MARGIN: f64 = 1.2;
 
 /// A contract, and how it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Given {
+pub struct ContractTerms {
     /// The promise.
     pub contract: Contract,
     /// σ, if it is written.
@@ -32,9 +32,9 @@ pub struct Given {
 
 /// One of the requirements of a contract: the promise, and the facts that admission control uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Requirement {
+pub struct ContractRequirement {
     /// The promise.
-    pub given: Given,
+    pub given: ContractTerms,
     /// True if the expected latency is written; otherwise it is the promised one divided by `MARGIN`.
     pub expects: bool,
     /// The mean size of the requests, if it is written.
@@ -42,13 +42,16 @@ pub struct Requirement {
 }
 
 /// Reads the table `contract`; `None` without one, and when it is wrong (which is then reported).
-pub fn read(of: &Section<'_>, report: &mut Report<'_>) -> Option<Given> {
+pub fn read(of: &Section<'_>, report: &mut FindingList<'_>) -> Option<ContractTerms> {
     promise(&of.table("contract", KEYS, report)?, report)
 }
 
 /// Reads `contract` as a table, which holds all day, or as a list of tables, which say when each of them
 /// does; `None` without either, and when it is wrong (which is then reported).
-pub fn read_daily(of: &Section<'_>, report: &mut Report<'_>) -> Option<Daily<Requirement>> {
+pub fn read_daily(
+    of: &Section<'_>,
+    report: &mut FindingList<'_>,
+) -> Option<DailyValues<ContractRequirement>> {
     let value = of.value("contract")?;
     if value.get_ref().as_array().is_some() {
         let tables = of.tables("contract", ADMITTED_KEYS, report);
@@ -60,19 +63,19 @@ pub fn read_daily(of: &Section<'_>, report: &mut Report<'_>) -> Option<Daily<Req
         let help = "write `contract = [{ from = \"08:00\", … }, { from = \"20:00\", … }]`";
         report.error_with_help(&place, "a time is said in a list of requirements", help);
     }
-    requirement(&section, report).map(Daily::always)
+    requirement(&section, report).map(DailyValues::always)
 }
 
-fn requirement(section: &Section<'_>, report: &mut Report<'_>) -> Option<Requirement> {
+fn requirement(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<ContractRequirement> {
     let size = section.parsed::<Bytes>("size", report);
     if let Some(size) = size.as_ref().filter(|size| size.value == Bytes::ZERO) {
         report.error(&size.span, "`size` must be more than nothing");
     }
     let given = promise(section, report)?;
-    Some(Requirement { given, expects: section.has("expected"), size: size.map(|size| size.value) })
+    Some(ContractRequirement { given, expects: section.has("expected"), size: size.map(|size| size.value) })
 }
 
-fn promise(section: &Section<'_>, report: &mut Report<'_>) -> Option<Given> {
+fn promise(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<ContractTerms> {
     for (key, example) in [("iops", "\"500 IO/s\""), ("response_time", "\"20ms\"")] {
         if !section.has(key) {
             section.missing(key, example, report);
@@ -89,7 +92,7 @@ fn promise(section: &Section<'_>, report: &mut Report<'_>) -> Option<Given> {
     let usual = response_time.value.scale(1.0 / MARGIN);
     let reference = expected.as_ref().map_or(usual, |expected| expected.value);
     match Contract::new(iops.value, response_time.value, reference) {
-        Ok(contract) => Some(Given { contract, bucket: bucket.map(|given| given.value as u32) }),
+        Ok(contract) => Some(ContractTerms { contract, bucket: bucket.map(|given| given.value as u32) }),
         Err(error) => {
             let span = match (&error, &expected) {
                 (ContractError::Iops, _) => &iops.span,
@@ -107,8 +110,8 @@ mod tests {
     use super::*;
     use crate::finding::Finding;
 
-    fn read_list(text: &str) -> (Option<Daily<Requirement>>, Vec<String>) {
-        let mut report = Report::new("test", text);
+    fn read_list(text: &str) -> (Option<DailyValues<ContractRequirement>>, Vec<String>) {
+        let mut report = FindingList::new("test", text);
         let document = crate::parse(text, &mut report).unwrap();
         let export = Section::new(&document, 0..0, "the export".to_owned(), &["contract"], &mut report);
         let daily = read_daily(&export, &mut report);
@@ -189,8 +192,8 @@ mod tests {
         );
     }
 
-    fn read_text(text: &str) -> (Option<Given>, Vec<Finding>) {
-        let mut report = Report::new("test", text);
+    fn read_text(text: &str) -> (Option<ContractTerms>, Vec<Finding>) {
+        let mut report = FindingList::new("test", text);
         let document = crate::parse(text, &mut report).unwrap();
         let vm = Section::new(&document, 0..0, "the machine".to_owned(), &["contract"], &mut report);
         let given = read(&vm, &mut report);
@@ -205,7 +208,7 @@ mod tests {
         assert!(findings.is_empty(), "{findings:?}");
         let ms = Latency::from_millis;
         let contract = Contract::new(Iops::new(40.0), ms(35), ms(29)).unwrap();
-        assert_eq!(given, Some(Given { contract, bucket: Some(8) }));
+        assert_eq!(given, Some(ContractTerms { contract, bucket: Some(8) }));
     }
 
     #[test]

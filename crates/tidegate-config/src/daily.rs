@@ -1,9 +1,9 @@
 //! Times of day at which the tables of a list hold, one after the other: their keys `from` and `until`.
 
-use tidegate_units::{Daily, DailyError, TimeOfDay};
+use tidegate_units::{DailyError, DailyValues, TimeOfDay};
 
-use crate::finding::Report;
-use crate::section::{Given, Section};
+use crate::finding::FindingList;
+use crate::section::{PlacedValue, Section};
 
 /// The keys of each.
 pub const KEYS: &[&str] = &["from", "until"];
@@ -13,7 +13,7 @@ const MOST: usize = 96;
 
 /// Returns the times of one table of a list: `from`, and `until` if it does not last until the next table
 /// begins. Returns `None`, and reports it, if a time is wrong or missing.
-fn times(table: &Section<'_>, report: &mut Report<'_>) -> Option<(TimeOfDay, Option<TimeOfDay>)> {
+fn times(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<(TimeOfDay, Option<TimeOfDay>)> {
     if !table.has("from") {
         table.missing("from", "\"08:00\"", report);
     }
@@ -29,10 +29,10 @@ fn times(table: &Section<'_>, report: &mut Report<'_>) -> Option<(TimeOfDay, Opt
 /// `None` if a time is wrong or missing, two tables hold at once, or a value was not read. All of these are
 /// reported.
 pub fn read<T>(
-    list: Given<&str>,
+    list: PlacedValue<&str>,
     tables: Vec<(&Section<'_>, Option<T>)>,
-    report: &mut Report<'_>,
-) -> Option<Daily<T>> {
+    report: &mut FindingList<'_>,
+) -> Option<DailyValues<T>> {
     if tables.len() > MOST {
         report
             .error(&list.span, format!("`{}` has {} entries, and at most {MOST}", list.value, tables.len()));
@@ -53,7 +53,7 @@ pub fn read<T>(
     if !complete && parts.len() < 2 {
         return None;
     }
-    match Daily::new(parts) {
+    match DailyValues::new(parts) {
         Ok(daily) => Some(daily).filter(|_| complete),
         Err(error) => {
             let table = places.get(error.part());

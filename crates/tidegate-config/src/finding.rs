@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::nearest;
-use crate::section::Given;
-use crate::source::{Excerpt, Source};
+use crate::section::PlacedValue;
+use crate::source::{SourceExcerpt, SourceText};
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Severity {
 pub struct Finding {
     severity: Severity,
     file: String,
-    excerpt: Excerpt,
+    excerpt: SourceExcerpt,
     message: String,
     help: Option<String>,
 }
@@ -76,8 +76,8 @@ impl fmt::Display for Finding {
 
 /// Findings, collected while a document is read: a person wants to see all of them at once.
 #[derive(Debug)]
-pub struct Report<'a> {
-    source: Source<'a>,
+pub struct FindingList<'a> {
+    source: SourceText<'a>,
     findings: Vec<Finding>,
 }
 
@@ -102,11 +102,11 @@ fn shown(message: String) -> String {
     escaped.take(LONGEST_MESSAGE).collect()
 }
 
-impl<'a> Report<'a> {
+impl<'a> FindingList<'a> {
     /// Nothing is wrong yet. `name` is what the findings call the document whose `text` is read.
     #[must_use]
     pub const fn new(name: &'a str, text: &'a str) -> Self {
-        Self { source: Source { name, text }, findings: Vec::new() }
+        Self { source: SourceText { name, text }, findings: Vec::new() }
     }
 
     /// The document cannot be used because of what is written there.
@@ -125,7 +125,7 @@ impl<'a> Report<'a> {
     }
 
     /// Reports a reference to a thing that does not exist; `known` are the things of its kind that exist.
-    pub fn unknown<T: AsRef<str>>(&mut self, given: &Given<T>, kind: &str, mut known: Vec<&str>) {
+    pub fn unknown<T: AsRef<str>>(&mut self, given: &PlacedValue<T>, kind: &str, mut known: Vec<&str>) {
         let name = given.value.as_ref();
         known.sort_unstable();
         let help = if known.is_empty() {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn an_error_behind_a_hundred_warnings_was_forgotten() {
-        let mut report = Report::new("f.toml", "a = 1\n");
+        let mut report = FindingList::new("f.toml", "a = 1\n");
         for _ in 0..MOST_FINDINGS {
             report.warning(&(0..1), "allowed", "think again");
         }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_text_wrote_control_characters_and_any_length_to_the_terminal() {
-        let mut report = Report::new("f.toml", "a = 1\n");
+        let mut report = FindingList::new("f.toml", "a = 1\n");
         let quoted = format!("`\u{1b}[2J\n{}` is no rate", "x".repeat(10_000));
         report.error_with_help(&(0..1), quoted.clone(), quoted);
         let findings = report.into_findings();
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_finding_shows_place_line_and_what_to_do() {
-        let mut report = Report::new("f.toml", "[pool.a]\ndept = 3\n");
+        let mut report = FindingList::new("f.toml", "[pool.a]\ndept = 3\n");
         report.error_with_help(&(9..13), "unknown key `dept`", "did you mean `depth`?");
         let findings = report.into_findings();
         assert_eq!(
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn findings_come_in_the_order_of_the_text_and_are_bounded() {
         let findings = |errors| {
-            let mut report = Report::new("f", "a\nb\n");
+            let mut report = FindingList::new("f", "a\nb\n");
             report.warning(&(2..3), "second", "");
             assert!(!report.has_errors());
             for _ in 0..errors {

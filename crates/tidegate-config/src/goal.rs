@@ -3,11 +3,11 @@
 
 use tidegate_units::Latency;
 
-use crate::finding::Report;
+use crate::finding::FindingList;
 use crate::section::Section;
 
 /// Reads the key `goal`; `None` without one, and when it is wrong (which is then reported).
-pub fn read(of: &Section<'_>, report: &mut Report<'_>) -> Option<Latency> {
+pub fn read(of: &Section<'_>, report: &mut FindingList<'_>) -> Option<Latency> {
     let given = of.parsed::<Latency>("goal", report)?;
     if given.value == Latency::ZERO {
         // A law that steers to nothing finds no throughput low enough.

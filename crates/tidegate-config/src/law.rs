@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Adaptive, Band, Bands, ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant, KneeConfig,
-    KneeConfigError, Law, LawKind, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant,
-    Queueing, Regulation, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant, SharesOf,
-    SignalStatistic, Smoothing, Statistic, WindowConfig, WindowConfigError,
+    Band, Bands, ContractStatistic, ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant,
+    KneeConfig, KneeConfigError, LawConfig, LawKind, LineLearning, LoopConfig, LoopConfigError, PidConfig,
+    PidConfigError, PidVariant, QueueLearning, RegulationMethod, SelfTuningConfig, SelfTuningConfigError,
+    SelfTuningVariant, SharesOf, SignalStatistic, Smoothing, WindowConfig, WindowConfigError,
 };
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Window};
 
-use crate::finding::Report;
+use crate::finding::FindingList;
 use crate::section::Section;
 
 /// Keys beside `law` that say nothing without a law: the tables `window` and `pid` among them.
@@ -81,7 +81,7 @@ enum Choice {
 
 /// The laws that can regulate a pool or a host.
 #[derive(Debug, Clone, Copy)]
-pub struct Laws {
+pub struct AvailableLaws {
     /// The window law's configuration if none is written: it differs if hosts share the resource.
     pub window: WindowConfig,
     /// True if consumers can be limited to rates. Without that there is neither the integral nor the
@@ -95,8 +95,8 @@ pub struct Laws {
 pub fn read(
     pool: &Section<'_>,
     name: &ResourceName,
-    laws: Laws,
-    report: &mut Report<'_>,
+    laws: AvailableLaws,
+    report: &mut FindingList<'_>,
 ) -> Option<LoopConfig> {
     let mut choices = vec![("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
     if laws.rates {
@@ -121,11 +121,11 @@ pub fn read(
     let self_tuning = if laws.rates { self_tuning(pool, queueing, report) } else { None };
     let bands = if laws.rates { bands(pool, report) } else { Ok(None) };
     let law = match choice {
-        Choice::Window => Law::Window(window),
-        Choice::Pid => Law::Pid(pid),
+        Choice::Window => LawConfig::Window(window),
+        Choice::Pid => LawConfig::Pid(pid),
         // Without one its gain is wrong, which was reported.
-        Choice::Integral => Law::Integral(integral?),
-        Choice::SelfTuning | Choice::QueueingModel => Law::SelfTuning(self_tuning?),
+        Choice::Integral => LawConfig::Integral(integral?),
+        Choice::SelfTuning | Choice::QueueingModel => LawConfig::SelfTuning(self_tuning?),
         Choice::None => {
             let why = match pool.has("law") {
                 true => "`law = \"none\"` holds nobody back: remove that, or this".to_owned(),
@@ -175,7 +175,7 @@ pub const RATE_KEYS: &[&str] = &["self_tuning", "bands"];
 pub fn read_one_of(
     section: &Section<'_>,
     laws: &[LoopConfig],
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) -> Option<LoopConfig> {
     let choices: Vec<_> =
         laws.iter().enumerate().map(|(place, config)| (config.law.kind().name(), place)).collect();
@@ -189,12 +189,12 @@ pub fn read_one_of(
         defaults.statistic = statistic.value;
     }
     let law = match defaults.law {
-        Law::Window(parameters) => Law::Window(window(section, parameters, report)),
-        Law::Pid(parameters) => Law::Pid(pid(section, parameters, report)),
-        Law::Integral(_) => Law::Integral(integral(section, report)?),
-        Law::SelfTuning(SelfTuningConfig { regulation, .. }) => {
-            let queueing = matches!(regulation, Regulation::Queueing(_));
-            Law::SelfTuning(self_tuning(section, queueing, report)?)
+        LawConfig::Window(parameters) => LawConfig::Window(window(section, parameters, report)),
+        LawConfig::Pid(parameters) => LawConfig::Pid(pid(section, parameters, report)),
+        LawConfig::Integral(_) => LawConfig::Integral(integral(section, report)?),
+        LawConfig::SelfTuning(SelfTuningConfig { regulation, .. }) => {
+            let queueing = matches!(regulation, RegulationMethod::Queueing(_));
+            LawConfig::SelfTuning(self_tuning(section, queueing, report)?)
         }
     };
     // Whichever laws there are to choose from: a table that nobody reads must not be passed over.
@@ -222,7 +222,7 @@ fn loop_config(
     pool: &Section<'_>,
     mut config: LoopConfig,
     automatic: Automatic,
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) -> Option<LoopConfig> {
     if !pool.has("target") {
         pool.missing("target", "\"15ms\"", report);
@@ -259,7 +259,7 @@ fn loop_config(
 }
 
 /// Looks for `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of.
-fn automatic(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_>) -> Automatic {
+fn automatic(pool: &Section<'_>, config: &mut LoopConfig, report: &mut FindingList<'_>) -> Automatic {
     let knee = knee(pool, report);
     match pool.value("set_point").and_then(|value| Some((value.span(), value.get_ref().as_str()?))) {
         Some((_, "auto")) => {
@@ -279,7 +279,7 @@ fn automatic(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_
     }
 }
 
-fn knee(pool: &Section<'_>, report: &mut Report<'_>) -> KneeConfig {
+fn knee(pool: &Section<'_>, report: &mut FindingList<'_>) -> KneeConfig {
     let mut config = KneeConfig::default();
     let Some(section) = pool.table("knee", KNEE_KEYS, report) else { return config };
     if let Some(fraction) = section.number("fraction", report) {
@@ -294,7 +294,7 @@ fn knee(pool: &Section<'_>, report: &mut Report<'_>) -> KneeConfig {
     config
 }
 
-fn smoothing(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_>) {
+fn smoothing(pool: &Section<'_>, config: &mut LoopConfig, report: &mut FindingList<'_>) {
     if let Some(time) = pool.parsed::<Latency>("smoothing", report) {
         config.smoothing = Smoothing::TimeConstant(time.value.to_duration());
     }
@@ -306,9 +306,9 @@ fn smoothing(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_
     }
 }
 
-fn window(pool: &Section<'_>, mut config: WindowConfig, report: &mut Report<'_>) -> WindowConfig {
+fn window(pool: &Section<'_>, mut config: WindowConfig, report: &mut FindingList<'_>) -> WindowConfig {
     let Some(section) = pool.table("window", WINDOW_KEYS, report) else { return config };
-    let set = |key, report: &mut Report<'_>, field: &mut f64| {
+    let set = |key, report: &mut FindingList<'_>, field: &mut f64| {
         if let Some(number) = section.number(key, report) {
             *field = number.value;
         }
@@ -326,7 +326,7 @@ fn window(pool: &Section<'_>, mut config: WindowConfig, report: &mut Report<'_>)
     config
 }
 
-fn pid(pool: &Section<'_>, mut config: PidConfig, report: &mut Report<'_>) -> PidConfig {
+fn pid(pool: &Section<'_>, mut config: PidConfig, report: &mut FindingList<'_>) -> PidConfig {
     let Some(section) = pool.table("pid", PID_KEYS, report) else { return config };
     let variants = [("clamped", PidVariant::Clamped), ("literal", PidVariant::Literal)];
     if let Some(gain) = section.number("proportional_gain", report) {
@@ -353,7 +353,7 @@ fn pid(pool: &Section<'_>, mut config: PidConfig, report: &mut Report<'_>) -> Pi
     config
 }
 
-fn integral(pool: &Section<'_>, report: &mut Report<'_>) -> Option<IntegralConfig> {
+fn integral(pool: &Section<'_>, report: &mut FindingList<'_>) -> Option<IntegralConfig> {
     let mut config = IntegralConfig::default();
     let Some(section) = pool.table("integral", INTEGRAL_KEYS, report) else { return Some(config) };
     let gain = section.number("gain", report).map(|gain| {
@@ -365,7 +365,7 @@ fn integral(pool: &Section<'_>, report: &mut Report<'_>) -> Option<IntegralConfi
     if let Some(greatest) = section.parsed::<Iops>("greatest", report) {
         config.greatest = Some(greatest.value);
     }
-    let statistics = [("p95", Statistic::Percentile95), ("mean", Statistic::Mean)];
+    let statistics = [("p95", ContractStatistic::Percentile95), ("mean", ContractStatistic::Mean)];
     if let Some(statistic) = section.choice("statistic", &statistics, report) {
         config.statistic = statistic.value;
     }
@@ -378,12 +378,12 @@ fn integral(pool: &Section<'_>, report: &mut Report<'_>) -> Option<IntegralConfi
 }
 
 /// `queueing`: with the model of a queue.
-fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut Report<'_>) -> Option<SelfTuningConfig> {
+fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut FindingList<'_>) -> Option<SelfTuningConfig> {
     let mut config = SelfTuningConfig::default();
-    let mut adaptive = Adaptive::default();
-    let mut model = Queueing::default();
+    let mut adaptive = LineLearning::default();
+    let mut model = QueueLearning::default();
     if queueing {
-        config.regulation = Regulation::Queueing(model);
+        config.regulation = RegulationMethod::Queueing(model);
     }
     let Some(section) = pool.table("self_tuning", SELF_TUNING_KEYS, report) else { return Some(config) };
     if let Some(forgetting) = section.number("forgetting", report) {
@@ -403,7 +403,7 @@ fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut Report<'_>) -> O
         config.least_requests = u32::try_from(requests.value).unwrap_or(u32::MAX);
     }
     if queueing {
-        config.regulation = Regulation::Queueing(model);
+        config.regulation = RegulationMethod::Queueing(model);
         no_effect(&section, &["gain", "variant"], "the law is `queueing-model`, which has neither", report);
         if !pool.has("bands") {
             no_effect(&section, &["floor"], BY_WINDOW, report);
@@ -414,12 +414,12 @@ fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut Report<'_>) -> O
     if let Some(variant) = section.choice("variant", &variants, report) {
         adaptive.variant = variant.value;
     }
-    config.regulation = Regulation::Adaptive(adaptive);
+    config.regulation = RegulationMethod::Adaptive(adaptive);
     let Some(gain) = section.number("gain", report) else { return Some(config) };
     let adapts = ["forgetting", "reset_change", "variant"];
     no_effect(&section, &adapts, "with a `gain` nothing is learnt: it is fixed", report);
     match ControllerGain::new(gain.value) {
-        Ok(gain) => Some(SelfTuningConfig { regulation: Regulation::Fixed(gain), ..config }),
+        Ok(gain) => Some(SelfTuningConfig { regulation: RegulationMethod::Fixed(gain), ..config }),
         Err(error) => {
             report.error(&gain.span, error.to_string());
             None
@@ -431,7 +431,7 @@ fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut Report<'_>) -> O
 struct WrongBands;
 
 /// The list `bands`; `Ok(None)` without one.
-fn bands(pool: &Section<'_>, report: &mut Report<'_>) -> Result<Option<Bands>, WrongBands> {
+fn bands(pool: &Section<'_>, report: &mut FindingList<'_>) -> Result<Option<Bands>, WrongBands> {
     let Some(place) = pool.key_span("bands") else { return Ok(None) };
     let is_list = pool.value("bands").is_some_and(|bands| bands.get_ref().as_array().is_some());
     let sections = pool.tables("bands", BAND_KEYS, report);
@@ -444,7 +444,7 @@ fn bands(pool: &Section<'_>, report: &mut Report<'_>) -> Result<Option<Bands>, W
     })
 }
 
-fn band(section: &Section<'_>, report: &mut Report<'_>) -> Option<Band> {
+fn band(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<Band> {
     for (key, example) in [("up_to", "\"400 IO/s\""), ("ratios", "{ database = 0.7, backup = 0.3 }")] {
         if !section.has(key) {
             section.missing(key, example, report);
@@ -467,7 +467,7 @@ pub fn check_bands(
     law: &LoopConfig,
     what: &str,
     exists: impl Fn(&ConsumerName) -> bool,
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) {
     if let Some(Err(error)) = law.bands.as_ref().map(|bands| bands.name_only(exists)) {
         let place = pool.value("bands").map_or_else(|| pool.span().clone(), toml::Spanned::span);
@@ -475,7 +475,7 @@ pub fn check_bands(
     }
 }
 
-fn no_effect(pool: &Section<'_>, keys: &[&str], why: &str, report: &mut Report<'_>) {
+fn no_effect(pool: &Section<'_>, keys: &[&str], why: &str, report: &mut FindingList<'_>) {
     for key in keys {
         if let Some(span) = pool.key_span(key) {
             report.warning(&span, format!("`{key}` has no effect"), why);
@@ -564,11 +564,11 @@ mod tests {
     ];
 
     fn read_with(text: &str, rates: bool) -> (Option<LoopConfig>, Vec<Finding>) {
-        let mut report = Report::new("test", text);
+        let mut report = FindingList::new("test", text);
         let document = crate::parse(text, &mut report).unwrap();
         let pool = Section::new(&document, 0..0, "the pool".to_owned(), KEYS, &mut report);
         let name = ResourceName::new("p").unwrap();
-        let laws = Laws { window: WindowConfig::default(), rates };
+        let laws = AvailableLaws { window: WindowConfig::default(), rates };
         let law = read(&pool, &name, laws, &mut report);
         (law, report.into_findings())
     }
@@ -582,7 +582,7 @@ mod tests {
         let (law, findings) = read_rates("");
         assert!(findings.is_empty(), "{findings:?}");
         let name = ResourceName::new("p").unwrap();
-        let default = Law::Integral(IntegralConfig::default());
+        let default = LawConfig::Integral(IntegralConfig::default());
         assert_eq!(law, Some(LoopConfig::new(name, Latency::from_millis(50), default)));
         let (law, findings) = read_rates(
             "interval = '500ms'\nintegral = { gain = 12.5, floor = '5 IO/s', greatest = '9kIO/s', statistic = 'mean', variant = 'literal' }",
@@ -592,11 +592,11 @@ mod tests {
             gain: ControllerGain::new(12.5).unwrap(),
             floor: Iops::new(5.0),
             greatest: Some(Iops::new(9_000.0)),
-            statistic: Statistic::Mean,
+            statistic: ContractStatistic::Mean,
             variant: IntegralVariant::LITERAL,
         };
         let law = law.unwrap();
-        assert_eq!((law.law, law.interval), (Law::Integral(integral), Duration::from_millis(500)));
+        assert_eq!((law.law, law.interval), (LawConfig::Integral(integral), Duration::from_millis(500)));
     }
 
     #[test]
@@ -635,7 +635,7 @@ mod tests {
         let (law, findings) = read_tuned("");
         assert!(findings.is_empty(), "{findings:?}");
         let name = ResourceName::new("p").unwrap();
-        let default = Law::SelfTuning(SelfTuningConfig::default());
+        let default = LawConfig::SelfTuning(SelfTuningConfig::default());
         assert_eq!(law, Some(LoopConfig::new(name, Latency::from_millis(5), default)));
         let (law, findings) = read_tuned(
             "self_tuning = { forgetting = 0.8, reset_change = 0.5, least_requests = 10, least = '20 IO/s', \
@@ -644,9 +644,9 @@ mod tests {
         );
         assert!(findings.is_empty(), "{findings:?}");
         let variant = SelfTuningVariant::LITERAL;
-        let adaptive = Adaptive { forgetting: 0.8, reset_change: 0.5, variant };
+        let adaptive = LineLearning { forgetting: 0.8, reset_change: 0.5, variant };
         let expected = SelfTuningConfig {
-            regulation: Regulation::Adaptive(adaptive),
+            regulation: RegulationMethod::Adaptive(adaptive),
             least_requests: 10,
             least: Iops::new(20.0),
             greatest: Iops::new(9_000.0),
@@ -658,11 +658,11 @@ mod tests {
             Band { up_to: Iops::new(400.0), ratios: vec![(workload("w1"), 1.0)] },
         ]);
         let law = law.unwrap();
-        assert_eq!((law.law, law.bands), (Law::SelfTuning(expected), bands.ok()));
+        assert_eq!((law.law, law.bands), (LawConfig::SelfTuning(expected), bands.ok()));
         let (law, _) = read_tuned("self_tuning = { gain = 7.2 }");
-        let fixed = Regulation::Fixed(ControllerGain::new(7.2).unwrap());
+        let fixed = RegulationMethod::Fixed(ControllerGain::new(7.2).unwrap());
         let expected = SelfTuningConfig { regulation: fixed, ..SelfTuningConfig::default() };
-        assert_eq!(law.map(|law| law.law), Some(Law::SelfTuning(expected)));
+        assert_eq!(law.map(|law| law.law), Some(LawConfig::SelfTuning(expected)));
     }
 
     #[test]
@@ -671,10 +671,10 @@ mod tests {
         let bands = "\nbands = [{ up_to = '9 IO/s', ratios = { a = 1 } }]";
         let read = |keys: &str| read_with(&format!("{}{bands}", by(keys)), true);
         let (law, findings) = read("forgetting = 0.8, reset_change = 0.5, floor = '5 IO/s'");
-        let regulation = Regulation::Queueing(Queueing { forgetting: 0.8, reset_change: 0.5 });
+        let regulation = RegulationMethod::Queueing(QueueLearning { forgetting: 0.8, reset_change: 0.5 });
         let expected = SelfTuningConfig { regulation, floor: Iops::new(5.0), ..SelfTuningConfig::default() };
         assert!(findings.is_empty(), "{findings:?}");
-        assert_eq!(law.map(|law| law.law), Some(Law::SelfTuning(expected)));
+        assert_eq!(law.map(|law| law.law), Some(LawConfig::SelfTuning(expected)));
         for wrong in ["gain = 7.2", "variant = 'literal'", "forgetting = 0", "reset_change = -1"] {
             assert_eq!(read(wrong).1.len(), 1, "{wrong}");
         }

@@ -3,7 +3,7 @@
 //!
 //! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which
 //! words it is asked for, belongs to the reader: `tidegate-serve` and `tidegate-agent` read configurations,
-//! `tidegate-sim` scenarios. What both have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), the [`law`]
+//! `tidegate-sim` scenarios. What both have is here: tables ([`Section`]), findings ([`FindingList`], [`Finding`]), the [`law`]
 //! of a resource, how it [`release`]s requests, and the [`contract`] of a consumer, which have the same keys
 //! wherever they are written, and what holds when ([`daily`]).
 //!
@@ -32,11 +32,11 @@ mod source;
 
 use toml::de::DeTable;
 
-pub use finding::{Finding, Report, Severity};
-pub use section::{Given, Section, TextOrTable};
+pub use finding::{Finding, FindingList, Severity};
+pub use section::{PlacedValue, Section, TextOrTable};
 
 /// Reads the syntax of a document; `None` when that is wrong, which is then reported.
-pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Option<DeTable<'a>> {
+pub fn parse<'a>(text: &'a str, report: &mut FindingList<'_>) -> Option<DeTable<'a>> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
     // Only the first: one bracket that is missing makes everything after it look wrong, and what a syntax
     // error leaves behind would only be found missing or misplaced.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_sched::Release;
+use tidegate_sched::BucketRelease;
 use tidegate_units::Latency;
 
-use crate::finding::Report;
+use crate::finding::FindingList;
 use crate::section::Section;
 
 /// The keys of the table `release`.
@@ -15,8 +15,8 @@ pub const KEYS: &[&str] = &["tick", "ahead"];
 const LONGEST_TICK: Duration = Duration::from_secs(1);
 
 /// Reads the table `release`; what is not written is as usual.
-pub fn read(of: &Section<'_>, report: &mut Report<'_>) -> Release {
-    let mut release = Release::default();
+pub fn read(of: &Section<'_>, report: &mut FindingList<'_>) -> BucketRelease {
+    let mut release = BucketRelease::default();
     let Some(section) = of.table("release", KEYS, report) else { return release };
     if let Some(tick) = section.parsed::<Latency>("tick", report) {
         release.tick = tick.value.to_duration();

@@ -7,12 +7,12 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::finding::Report;
+use crate::finding::FindingList;
 use crate::nearest;
 
 /// A value with its place.
 #[derive(Debug, Clone)]
-pub struct Given<T> {
+pub struct PlacedValue<T> {
     /// The value.
     pub value: T,
     /// Its place, in bytes of the text.
@@ -22,7 +22,7 @@ pub struct Given<T> {
 /// An item of a list that may be short or detailed.
 pub enum TextOrTable<'a> {
     /// A text.
-    Text(Given<&'a str>),
+    Text(PlacedValue<&'a str>),
     /// A table.
     Table(Section<'a>),
 }
@@ -44,7 +44,7 @@ impl<'a> Section<'a> {
         span: Range<usize>,
         what: String,
         keys: &'static [&'static str],
-        report: &mut Report<'_>,
+        report: &mut FindingList<'_>,
     ) -> Self {
         for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
             let message = format!("unknown key `{}` in {what}", key.get_ref().escape_debug());
@@ -96,7 +96,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reports that a key is missing.
-    pub fn missing(&self, key: &str, example: &str, report: &mut Report<'_>) {
+    pub fn missing(&self, key: &str, example: &str, report: &mut FindingList<'_>) {
         report.error_with_help(
             &self.span,
             format!("{} needs `{key}`", self.what),
@@ -105,10 +105,10 @@ impl<'a> Section<'a> {
     }
 
     /// A text.
-    pub fn text(&self, key: &str, report: &mut Report<'_>) -> Option<Given<&'a str>> {
+    pub fn text(&self, key: &str, report: &mut FindingList<'_>) -> Option<PlacedValue<&'a str>> {
         let value = self.value(key)?;
         match value.get_ref() {
-            DeValue::String(text) => Some(Given { value: text.as_ref(), span: value.span() }),
+            DeValue::String(text) => Some(PlacedValue { value: text.as_ref(), span: value.span() }),
             other => {
                 mismatch(key, "a text in quotes", other, &value.span(), report);
                 None
@@ -117,7 +117,11 @@ impl<'a> Section<'a> {
     }
 
     /// A text that means something: a quantity with its unit, an address.
-    pub fn parsed<T: FromStr<Err: Display>>(&self, key: &str, report: &mut Report<'_>) -> Option<Given<T>> {
+    pub fn parsed<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        report: &mut FindingList<'_>,
+    ) -> Option<PlacedValue<T>> {
         let value = self.value(key)?;
         // A bare number lacks its unit, and the parser of the unit says it best.
         let text = match value.get_ref() {
@@ -130,7 +134,7 @@ impl<'a> Section<'a> {
             }
         };
         match text.parse() {
-            Ok(parsed) => Some(Given { value: parsed, span: value.span() }),
+            Ok(parsed) => Some(PlacedValue { value: parsed, span: value.span() }),
             Err(error) => {
                 report.error(&value.span(), format!("`{key}`: {error}"));
                 None
@@ -139,7 +143,7 @@ impl<'a> Section<'a> {
     }
 
     /// `true` or `false`; `false` when nothing is said.
-    pub fn flag(&self, key: &str, report: &mut Report<'_>) -> bool {
+    pub fn flag(&self, key: &str, report: &mut FindingList<'_>) -> bool {
         let Some(value) = self.value(key) else { return false };
         value.get_ref().as_bool().unwrap_or_else(|| {
             mismatch(key, "`true` or `false`", value.get_ref(), &value.span(), report);
@@ -152,15 +156,15 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         range: RangeInclusive<u64>,
-        report: &mut Report<'_>,
-    ) -> Option<Given<u64>> {
+        report: &mut FindingList<'_>,
+    ) -> Option<PlacedValue<u64>> {
         let value = self.value(key)?;
         let DeValue::Integer(number) = value.get_ref() else {
             mismatch(key, "a whole number", value.get_ref(), &value.span(), report);
             return None;
         };
         match u64::from_str_radix(number.as_str(), number.radix()) {
-            Ok(number) if range.contains(&number) => Some(Given { value: number, span: value.span() }),
+            Ok(number) if range.contains(&number) => Some(PlacedValue { value: number, span: value.span() }),
             _ => {
                 let (least, greatest) = range.into_inner();
                 report
@@ -171,7 +175,7 @@ impl<'a> Section<'a> {
     }
 
     /// A finite number.
-    pub fn number(&self, key: &str, report: &mut Report<'_>) -> Option<Given<f64>> {
+    pub fn number(&self, key: &str, report: &mut FindingList<'_>) -> Option<PlacedValue<f64>> {
         finite(key, self.value(key)?, report)
     }
 
@@ -180,8 +184,8 @@ impl<'a> Section<'a> {
     pub fn named_numbers(
         &self,
         key: &str,
-        report: &mut Report<'_>,
-    ) -> Option<Vec<(Given<&'a str>, Given<f64>)>> {
+        report: &mut FindingList<'_>,
+    ) -> Option<Vec<(PlacedValue<&'a str>, PlacedValue<f64>)>> {
         let Some(value) = self.value(key) else { return Some(Vec::new()) };
         let Some(table) = value.get_ref().as_table() else {
             mismatch(key, "a table of numbers", value.get_ref(), &value.span(), report);
@@ -191,7 +195,7 @@ impl<'a> Section<'a> {
         entries.sort_by_key(|(name, _)| name.span().start);
         let numbers = entries.into_iter().map(|(name, value)| {
             let number = finite(name.get_ref(), value, report)?;
-            Some((Given { value: name.get_ref().as_ref(), span: name.span() }, number))
+            Some((PlacedValue { value: name.get_ref().as_ref(), span: name.span() }, number))
         });
         // Every mistake is reported before anything is given up.
         numbers.collect::<Vec<_>>().into_iter().collect()
@@ -202,8 +206,8 @@ impl<'a> Section<'a> {
     pub fn named_texts<T: FromStr<Err: Display>>(
         &self,
         key: &str,
-        report: &mut Report<'_>,
-    ) -> Option<Vec<(Given<&'a str>, Given<T>)>> {
+        report: &mut FindingList<'_>,
+    ) -> Option<Vec<(PlacedValue<&'a str>, PlacedValue<T>)>> {
         let Some(value) = self.value(key) else { return Some(Vec::new()) };
         let Some(table) = value.get_ref().as_table() else {
             mismatch(key, "a table of texts", value.get_ref(), &value.span(), report);
@@ -219,8 +223,8 @@ impl<'a> Section<'a> {
             let understood = text.parse().map_err(|error| {
                 report.error(&value.span(), format!("`{}`: {error}", name.get_ref().escape_debug()));
             });
-            let given = Given { value: understood.ok()?, span: value.span() };
-            Some((Given { value: name.get_ref().as_ref(), span: name.span() }, given))
+            let given = PlacedValue { value: understood.ok()?, span: value.span() };
+            Some((PlacedValue { value: name.get_ref().as_ref(), span: name.span() }, given))
         });
         texts.collect::<Vec<_>>().into_iter().collect()
     }
@@ -230,11 +234,11 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         choices: &[(&'static str, T)],
-        report: &mut Report<'_>,
-    ) -> Option<Given<T>> {
+        report: &mut FindingList<'_>,
+    ) -> Option<PlacedValue<T>> {
         let given = self.text(key, report)?;
         if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == given.value) {
-            return Some(Given { value: *choice, span: given.span });
+            return Some(PlacedValue { value: *choice, span: given.span });
         }
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
         let message = format!("`{key}` cannot be `{}`", given.value.escape_debug());
@@ -247,7 +251,7 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         keys: &'static [&'static str],
-        report: &mut Report<'_>,
+        report: &mut FindingList<'_>,
     ) -> Option<Section<'a>> {
         let (name, value) = self.table.get_key_value(key)?;
         let Some(table) = value.get_ref().as_table() else {
@@ -263,8 +267,8 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         keys: &'static [&'static str],
-        report: &mut Report<'_>,
-    ) -> Option<Vec<(Given<&'a str>, Section<'a>)>> {
+        report: &mut FindingList<'_>,
+    ) -> Option<Vec<(PlacedValue<&'a str>, Section<'a>)>> {
         let Some(value) = self.value(key) else { return Some(Vec::new()) };
         let Some(tables) = value.get_ref().as_table() else {
             mismatch(key, "tables, each under its own name", value.get_ref(), &value.span(), report);
@@ -278,7 +282,8 @@ impl<'a> Section<'a> {
             match value.get_ref().as_table() {
                 Some(table) => {
                     let section = Self::new(table, name.span(), what, keys, report);
-                    sections.push((Given { value: name.get_ref().as_ref(), span: name.span() }, section));
+                    sections
+                        .push((PlacedValue { value: name.get_ref().as_ref(), span: name.span() }, section));
                 }
                 None => mismatch(&what, "a table", value.get_ref(), &value.span(), report),
             }
@@ -291,7 +296,7 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         keys: &'static [&'static str],
-        report: &mut Report<'_>,
+        report: &mut FindingList<'_>,
     ) -> Vec<Section<'a>> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let Some(items) = value.get_ref().as_array() else {
@@ -317,7 +322,7 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         keys: &'static [&'static str],
-        report: &mut Report<'_>,
+        report: &mut FindingList<'_>,
     ) -> Option<Vec<TextOrTable<'a>>> {
         let value = self.value(key)?;
         let Some(items) = value.get_ref().as_array() else {
@@ -328,7 +333,7 @@ impl<'a> Section<'a> {
         for (number, item) in (1..).zip(items.iter()) {
             match item.get_ref() {
                 DeValue::String(text) => {
-                    found.push(TextOrTable::Text(Given { value: text.as_ref(), span: item.span() }));
+                    found.push(TextOrTable::Text(PlacedValue { value: text.as_ref(), span: item.span() }));
                 }
                 DeValue::Table(table) => {
                     let what = format!("number {number} of `{key}`");
@@ -344,8 +349,8 @@ impl<'a> Section<'a> {
     pub fn one_or_more<T: FromStr<Err: Display>>(
         &self,
         key: &str,
-        report: &mut Report<'_>,
-    ) -> Option<Vec<Given<T>>> {
+        report: &mut FindingList<'_>,
+    ) -> Option<Vec<PlacedValue<T>>> {
         let value = self.value(key)?;
         let one = std::slice::from_ref(value);
         let items = value.get_ref().as_array().map_or(one, |items| items);
@@ -353,7 +358,7 @@ impl<'a> Section<'a> {
         for item in items {
             let span = item.span();
             match item.get_ref().as_str().map(str::parse) {
-                Some(Ok(value)) => parsed.push(Given { value, span }),
+                Some(Ok(value)) => parsed.push(PlacedValue { value, span }),
                 Some(Err(error)) => report.error(&span, format!("`{key}`: {error}")),
                 None => mismatch(key, "a text or a list of texts", item.get_ref(), &span, report),
             }
@@ -366,8 +371,8 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         empty: &str,
-        report: &mut Report<'_>,
-    ) -> Option<Vec<Given<T>>> {
+        report: &mut FindingList<'_>,
+    ) -> Option<Vec<PlacedValue<T>>> {
         let value = self.value(key)?;
         let Some(items) = value.get_ref().as_array() else {
             mismatch(key, "a list of texts", value.get_ref(), &value.span(), report);
@@ -380,7 +385,7 @@ impl<'a> Section<'a> {
         for item in items {
             let span = item.span();
             match item.get_ref().as_str().map(str::parse) {
-                Some(Ok(value)) => parsed.push(Given { value, span }),
+                Some(Ok(value)) => parsed.push(PlacedValue { value, span }),
                 Some(Err(error)) => report.error(&span, format!("`{key}`: {error}")),
                 None => mismatch(key, "a list of texts", item.get_ref(), &span, report),
             }
@@ -389,14 +394,14 @@ impl<'a> Section<'a> {
     }
 }
 
-fn finite(key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report<'_>) -> Option<Given<f64>> {
+fn finite(key: &str, value: &Spanned<DeValue<'_>>, report: &mut FindingList<'_>) -> Option<PlacedValue<f64>> {
     let number = match value.get_ref() {
         DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse::<f64>().ok(),
         _ => None,
     };
     match number.filter(|number| number.is_finite()) {
-        Some(number) => Some(Given { value: number, span: value.span() }),
+        Some(number) => Some(PlacedValue { value: number, span: value.span() }),
         None => {
             match meant(value.get_ref()) {
                 Some(number) => report.error_with_help(
@@ -426,7 +431,7 @@ fn quoted(key: &str) -> String {
     if key.contains('`') { key.to_owned() } else { format!("`{key}`") }
 }
 
-fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Range<usize>, report: &mut Report<'_>) {
+fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Range<usize>, report: &mut FindingList<'_>) {
     let got = match got {
         DeValue::String(_) => "a text",
         DeValue::Integer(number) => number.as_str(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A text with the name under which messages refer to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Source<'a> {
+pub(crate) struct SourceText<'a> {
     pub(crate) name: &'a str,
     pub(crate) text: &'a str,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Place {
 
 /// The line around a span, and the part of it to underline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Excerpt {
+pub(crate) struct SourceExcerpt {
     pub(crate) place: Place,
     /// The line or the part of it around the place, without control characters: it goes to a terminal.
     pub(crate) line: String,
@@ -34,9 +34,9 @@ const LONGEST_LINE: usize = 100;
 /// The number of characters of a cut line that are shown before the place.
 const BEFORE: usize = 20;
 
-impl Source<'_> {
+impl SourceText<'_> {
     /// The line on which a span begins. A span outside of the text means the text's end.
-    pub(crate) fn excerpt(&self, span: &Range<usize>) -> Excerpt {
+    pub(crate) fn excerpt(&self, span: &Range<usize>) -> SourceExcerpt {
         let start = floor_char_boundary(self.text, span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |length| start + length);
@@ -47,7 +47,7 @@ impl Source<'_> {
         let skipped = if before + width <= LONGEST_LINE { 0 } else { before.saturating_sub(BEFORE) };
         let shown = line.chars().skip(skipped).take(LONGEST_LINE);
         let indent = before - skipped;
-        Excerpt {
+        SourceExcerpt {
             place: Place { line: self.text[..line_start].matches('\n').count() + 1, column: before + 1 },
             line: shown.map(|c| if c.is_control() { ' ' } else { c }).collect(),
             indent,
@@ -68,8 +68,8 @@ fn floor_char_boundary(text: &str, index: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn excerpt(text: &str, span: Range<usize>) -> Excerpt {
-        Source { name: "t", text }.excerpt(&span)
+    fn excerpt(text: &str, span: Range<usize>) -> SourceExcerpt {
+        SourceText { name: "t", text }.excerpt(&span)
     }
 
     #[test]

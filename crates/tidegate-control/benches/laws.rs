@@ -5,15 +5,15 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tidegate_control::{
-    ConsumerObservation, ControlLoop, IntegralConfig, Law, LoopConfig, Observation, Operations, Outstanding,
-    PidConfig, SelfTuningConfig, WindowConfig,
+    ConsumerObservation, ControlLoop, IntegralConfig, LawConfig, LoopConfig, MeanOutstanding, Observation,
+    OperationTotals, PidConfig, SelfTuningConfig, WindowConfig,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
 fn observation(consumers: u32) -> Observation {
     let consumer = |index: u32| {
         let name = ConsumerName::new(&format!("consumer-{index}")).expect("a short name");
-        let done = Operations {
+        let done = OperationTotals {
             count: 16,
             bytes: Bytes::from_kib(64),
             total_latency: Latency::from_millis(16 * 20),
@@ -23,7 +23,7 @@ fn observation(consumers: u32) -> Observation {
         ConsumerObservation {
             reads: done,
             writes: done,
-            mean_outstanding: Outstanding::new(4.0),
+            mean_outstanding: MeanOutstanding::new(4.0),
             queued: 3,
             ..ConsumerObservation::idle(name, Shares::DEFAULT, index == 0)
         }
@@ -35,10 +35,10 @@ fn observation(consumers: u32) -> Observation {
 fn step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("step");
     let laws = [
-        ("window", Law::Window(WindowConfig::default())),
-        ("pid", Law::Pid(PidConfig::default())),
-        ("integral", Law::Integral(IntegralConfig::default())),
-        ("self-tuning", Law::SelfTuning(SelfTuningConfig::default())),
+        ("window", LawConfig::Window(WindowConfig::default())),
+        ("pid", LawConfig::Pid(PidConfig::default())),
+        ("integral", LawConfig::Integral(IntegralConfig::default())),
+        ("self-tuning", LawConfig::SelfTuning(SelfTuningConfig::default())),
     ];
     for (name, law) in laws {
         for consumers in [1, 10, 10_000] {

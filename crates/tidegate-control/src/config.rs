@@ -11,7 +11,7 @@ use crate::document::signal::SignalStatistic;
 use crate::law::bands::Bands;
 use crate::law::integral::config::{IntegralConfig, IntegralConfigError};
 use crate::law::pid::config::{PidConfig, PidConfigError};
-use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningConfigError};
+use crate::law::self_tuning::config::{RegulationMethod, SelfTuningConfig, SelfTuningConfigError};
 use crate::law::window::config::{SharesOf, WindowConfig, WindowConfigError};
 use crate::set_point::knee::{KneeConfig, KneeConfigError};
 
@@ -42,7 +42,7 @@ pub struct LoopConfig {
     /// (Triage §3.1).
     pub interval: Duration,
     /// The law, with its parameters.
-    pub law: Law,
+    pub law: LawConfig,
     /// Smoothing of the signal. The integral and the self-tuning law ignore it: they take each control period
     /// as it is.
     pub smoothing: Smoothing,
@@ -70,7 +70,7 @@ pub enum SignalChoice {
 
 /// A control law with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Law {
+pub enum LawConfig {
     /// The window law (PARDA): one window for all throttled consumers.
     Window(WindowConfig),
     /// The single-sided PID (Bjørgeengen): one delay, for each throttled consumer under its own floor.
@@ -83,7 +83,7 @@ pub enum Law {
     SelfTuning(SelfTuningConfig),
 }
 
-impl Law {
+impl LawConfig {
     /// Returns the kind of this law.
     #[must_use]
     pub const fn kind(&self) -> LawKind {
@@ -91,7 +91,7 @@ impl Law {
             Self::Window(_) => LawKind::Window,
             Self::Pid(_) => LawKind::Pid,
             Self::Integral(_) => LawKind::Integral,
-            Self::SelfTuning(SelfTuningConfig { regulation: Regulation::Queueing(_), .. }) => {
+            Self::SelfTuning(SelfTuningConfig { regulation: RegulationMethod::Queueing(_), .. }) => {
                 LawKind::QueueingModel
             }
             Self::SelfTuning(_) => LawKind::SelfTuning,
@@ -162,7 +162,7 @@ impl Default for Smoothing {
 impl LoopConfig {
     /// A loop with every default.
     #[must_use]
-    pub fn new(resource: ResourceName, target: Latency, law: Law) -> Self {
+    pub fn new(resource: ResourceName, target: Latency, law: LawConfig) -> Self {
         let (interval, smoothing) = if law.kind().is_by_rates() {
             (Duration::from_secs(1), Smoothing::NONE)
         } else {
@@ -218,21 +218,21 @@ impl LoopConfig {
             return Err(LoopConfigError::PercentileOfReads);
         }
         match &self.law {
-            Law::Window(window) => {
+            LawConfig::Window(window) => {
                 window.validate()?;
                 if window.shares_of == SharesOf::Requests && self.normalise {
                     return Err(LoopConfigError::RequestsAreNotScaled);
                 }
             }
-            Law::Pid(pid) => pid.validate()?,
-            Law::Integral(integral) => {
+            LawConfig::Pid(pid) => pid.validate()?,
+            LawConfig::Integral(integral) => {
                 integral.validate()?;
                 self.validate_for_contracts()?;
             }
-            Law::SelfTuning(self_tuning) => {
+            LawConfig::SelfTuning(self_tuning) => {
                 self_tuning.validate()?;
                 // A window holds writes whatever they take: then the goals may be of reads alone.
-                let windowed = matches!(self_tuning.regulation, Regulation::Queueing(_));
+                let windowed = matches!(self_tuning.regulation, RegulationMethod::Queueing(_));
                 if (self.signal != SignalChoice::default() && !windowed)
                     || self.statistic != SignalStatistic::Mean
                     || self.normalise

@@ -8,18 +8,18 @@ use crate::config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 use crate::document::command::{Commands, ConsumerCommand};
 use crate::document::decision::Decision;
 use crate::document::host_report::{ClusterSignal, HostReport};
-use crate::document::observation::{ConsumerObservation, Observation, Operations};
-use crate::document::reserved::Reserved;
-use crate::document::signal::{Input, Signal, SignalStatistic};
+use crate::document::observation::{ConsumerObservation, Observation, OperationTotals};
+use crate::document::reserved::ReservationDecision;
+use crate::document::signal::{SignalRequests, SignalState, SignalStatistic};
 use crate::estimate::ewma::Ewma;
-use crate::estimate::heard::{Heard, operations, throttled};
+use crate::estimate::heard::{SignalSamples, operations, throttled};
 use crate::estimate::normalise::SizeModel;
-use crate::estimate::reservation::{Reservations, Surroundings, reserved_rate};
+use crate::estimate::reservation::{HostSurroundings, ReservationRecord, reserved_rate};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep};
-use crate::law::window::compensation::Compensation;
+use crate::law::window::compensation::ShareCompensation;
 use crate::law::window::window_law::active_share;
 use crate::running_law::RunningLaw;
-use crate::set_point::{Interval, SetPoint};
+use crate::set_point::{ArrayInterval, SetPoint};
 
 /// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not
 /// wake up with hours of integral, nor with everything released.
@@ -45,10 +45,10 @@ pub struct ControlLoop {
     law: RunningLaw,
     ewma: Ewma,
     /// Signal whose samples are in the moving average.
-    signal: Option<Signal>,
+    signal: Option<SignalRequests>,
     sizes: SizeModel,
-    reservations: Reservations,
-    compensation: Compensation,
+    reservations: ReservationRecord,
+    compensation: ShareCompensation,
     last: Option<Instant>,
     /// Time that the next sample of the moving average stands for.
     since_sample: Duration,
@@ -69,8 +69,8 @@ impl ControlLoop {
             ewma: Ewma::default(),
             signal: None,
             sizes: SizeModel::default(),
-            reservations: Reservations::default(),
-            compensation: Compensation::default(),
+            reservations: ReservationRecord::default(),
+            compensation: ShareCompensation::default(),
             last: None,
             since_sample: Duration::ZERO,
         })
@@ -108,7 +108,7 @@ impl ControlLoop {
         let consumers = &observation.consumers;
         let interval = self.since_last(observation.at);
         let signal = self.own_signal(consumers);
-        let heard = Heard::of(consumers, signal);
+        let heard = SignalSamples::of(consumers, signal);
         let mean =
             if heard.count > 0 { self.mean(consumers, signal, &heard, interval) } else { Latency::ZERO };
         let total = u128::from(mean.as_nanos()) * u128::from(heard.count);
@@ -118,7 +118,11 @@ impl ControlLoop {
         HostReport {
             interval: interval.into(),
             // To others it is the same: reads that were promised something.
-            signal: if signal.is_promise() { Signal::ProtectedReads } else { Signal::Everything },
+            signal: if signal.is_promise() {
+                SignalRequests::ProtectedReads
+            } else {
+                SignalRequests::Everything
+            },
             completed: heard.count,
             total_latency: Latency::from_nanos(u64::try_from(total).unwrap_or(u64::MAX)),
             outstanding: heard.outstanding,
@@ -141,20 +145,22 @@ impl ControlLoop {
     }
 
     /// Returns the signal that this host itself measures.
-    fn own_signal(&self, consumers: &[ConsumerObservation]) -> Signal {
+    fn own_signal(&self, consumers: &[ConsumerObservation]) -> SignalRequests {
         match self.config.signal {
-            SignalChoice::Reads => Signal::Reads,
-            SignalChoice::ProtectedOrEverything if !self.law.scope().is_common() => Signal::Everything,
-            SignalChoice::ProtectedOrEverything if consumers.iter().any(|consumer| consumer.protected) => {
-                Signal::ProtectedReads
+            SignalChoice::Reads => SignalRequests::Reads,
+            SignalChoice::ProtectedOrEverything if !self.law.scope().is_common() => {
+                SignalRequests::Everything
             }
-            SignalChoice::ProtectedOrEverything => Signal::Everything,
+            SignalChoice::ProtectedOrEverything if consumers.iter().any(|consumer| consumer.protected) => {
+                SignalRequests::ProtectedReads
+            }
+            SignalChoice::ProtectedOrEverything => SignalRequests::Everything,
         }
     }
 
     /// Decides once. It may be called early, and an interval that is shorter counts less: when a consumer
     /// with a contract returns from a pause, the others then give way before they are in its way. `now` may
-    /// stand still or jump: see [`Input::NoTime`] and [`Decision::elapsed`].
+    /// stand still or jump: see [`SignalState::NoTime`] and [`Decision::elapsed`].
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
         let consumers = &observation.consumers;
@@ -163,10 +169,10 @@ impl ControlLoop {
         let scope = self.law.scope();
         let cluster = observation.cluster.as_ref().filter(|_| scope.is_common());
         let (signal, heard) = match cluster {
-            Some(cluster) => (cluster.signal, Heard::by_all(cluster)),
+            Some(cluster) => (cluster.signal, SignalSamples::by_all(cluster)),
             None => {
                 let signal = self.own_signal(consumers);
-                (signal, Heard::of(consumers, signal))
+                (signal, SignalSamples::of(consumers, signal))
             }
         };
         let statistic = self.config.statistic;
@@ -176,15 +182,17 @@ impl ControlLoop {
             heard.by(observation.percentile.as_ref().filter(|counted| counted.statistic == statistic))
         };
         let (set_point, choice) = self.set_point.in_force(signal, cluster);
-        let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(set_point) };
+        let input = if elapsed.is_zero() { SignalState::NoTime } else { heard.input(set_point) };
 
         let measured = match input {
-            Input::Samples { .. } if cluster.is_some() => Some(heard.mean()),
-            Input::Samples { .. } => Some(self.mean(consumers, signal, &heard, elapsed)),
-            Input::Overload { .. } | Input::Unknown | Input::Idle | Input::NoTime => None,
+            SignalState::Samples { .. } if cluster.is_some() => Some(heard.mean()),
+            SignalState::Samples { .. } => Some(self.mean(consumers, signal, &heard, elapsed)),
+            SignalState::Overload { .. } | SignalState::Unknown | SignalState::Idle | SignalState::NoTime => {
+                None
+            }
         };
         let full = self.is_full(consumers, elapsed);
-        let interval = Interval { elapsed, signal, input, measured, full };
+        let interval = ArrayInterval { elapsed, signal, input, measured, full };
         self.set_point.learn(&interval, cluster);
         let fed = self.estimate(input, signal, measured, elapsed);
         let estimate = fed.or_else(|| self.ewma.get());
@@ -257,8 +265,8 @@ impl ControlLoop {
     /// Returns the estimate that the law is fed, if there is one.
     fn estimate(
         &mut self,
-        input: Input,
-        signal: Signal,
+        input: SignalState,
+        signal: SignalRequests,
         measured: Option<Latency>,
         elapsed: Duration,
     ) -> Option<Latency> {
@@ -269,12 +277,12 @@ impl ControlLoop {
         }
         self.since_sample = self.since_sample.saturating_add(elapsed);
         match input {
-            Input::Samples { .. } => measured.map(|mean| self.smooth(mean)),
+            SignalState::Samples { .. } => measured.map(|mean| self.smooth(mean)),
             // The average is left alone: the request will be a sample of its own when it completes.
-            Input::Overload { oldest } => {
+            SignalState::Overload { oldest } => {
                 Some(self.ewma.get().map_or(oldest, |estimate| estimate.max(oldest)))
             }
-            Input::Idle => {
+            SignalState::Idle => {
                 // After a pause the load is another one, and the first new sample counts in full. A single
                 // silent interval is no pause: a reader of a few requests per second has many.
                 if self.since_sample >= self.config.idle_half_life {
@@ -282,7 +290,7 @@ impl ControlLoop {
                 }
                 None
             }
-            Input::Unknown | Input::NoTime => None,
+            SignalState::Unknown | SignalState::NoTime => None,
         }
     }
 
@@ -290,8 +298,8 @@ impl ControlLoop {
     fn mean(
         &mut self,
         consumers: &[ConsumerObservation],
-        signal: Signal,
-        heard: &Heard,
+        signal: SignalRequests,
+        heard: &SignalSamples,
         elapsed: Duration,
     ) -> Latency {
         if !self.config.normalise || signal.is_promise() {
@@ -328,11 +336,11 @@ impl ControlLoop {
         observation: &Observation,
         elapsed: Duration,
         estimate: Option<Latency>,
-    ) -> Option<Reserved> {
+    ) -> Option<ReservationDecision> {
         if !self.law.scope().is_common() {
             return None;
         }
-        let around = Surroundings {
+        let around = HostSurroundings {
             everywhere: observation.cluster.as_ref().map(|cluster| cluster.reserved),
             greatest: self.law.shared_window().map(|shared| shared.greatest),
             capacity: capacity(observation, elapsed),
@@ -343,13 +351,13 @@ impl ControlLoop {
     /// By what β is multiplied, where shares are of requests and all hosts' response times are of everything.
     fn compensate(&mut self, observation: &Observation) -> Option<f64> {
         let divides_requests = self.law.shared_window().is_some_and(|shared| shared.divides_requests);
-        let everything = |cluster: &&ClusterSignal| cluster.signal == Signal::Everything;
+        let everything = |cluster: &&ClusterSignal| cluster.signal == SignalRequests::Everything;
         let Some(cluster) = observation.cluster.as_ref().filter(everything).filter(|_| divides_requests)
         else {
-            self.compensation = Compensation::default();
+            self.compensation = ShareCompensation::default();
             return None;
         };
-        let own = Heard::of(&observation.consumers, Signal::Everything);
+        let own = SignalSamples::of(&observation.consumers, SignalRequests::Everything);
         if let Some(all) = cluster.mean {
             self.compensation.observe((own.count, own.mean()), (cluster.completed, all));
         }
@@ -410,10 +418,10 @@ fn released(commands: Commands) -> Commands {
 /// signal is everything.
 fn capacity(observation: &Observation, elapsed: Duration) -> Option<Iops> {
     match &observation.cluster {
-        Some(cluster) => (cluster.signal == Signal::Everything).then_some(cluster.iops),
+        Some(cluster) => (cluster.signal == SignalRequests::Everything).then_some(cluster.iops),
         None if elapsed.is_zero() => None,
         None => {
-            let completed: f64 = operations(&observation.consumers, Signal::Everything)
+            let completed: f64 = operations(&observation.consumers, SignalRequests::Everything)
                 .map(|operations| operations.count as f64)
                 .sum();
             Some(Iops::new(completed / elapsed.as_secs_f64()))
@@ -421,10 +429,10 @@ fn capacity(observation: &Observation, elapsed: Duration) -> Option<Iops> {
     }
 }
 
-fn mean_bytes(operations: &Operations) -> Bytes {
+fn mean_bytes(operations: &OperationTotals) -> Bytes {
     Bytes::new(operations.bytes.get() / operations.count.max(1))
 }
 
-fn mean_latency(operations: &Operations) -> Latency {
+fn mean_latency(operations: &OperationTotals) -> Latency {
     Latency::from_nanos(operations.total_latency.as_nanos() / operations.count.max(1))
 }

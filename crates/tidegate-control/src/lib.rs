@@ -19,15 +19,15 @@
 //! least response time at which the resource gives nearly all it can ([`KneeConfig`]). The decision has the
 //! reason ([`SetPointChoice`]).
 //!
-//! Eligible consumers are configured, or found: [`Writers`] keeps the set of consumers that write more than a
+//! Eligible consumers are configured, or found: [`WriterDetector`] keeps the set of consumers that write more than a
 //! threshold.
 //!
-//! The PID's gains are configured, or found: [`Relay`] oscillates the process for a while and proposes them.
+//! The PID's gains are configured, or found: [`RelayExperiment`] oscillates the process for a while and proposes them.
 //!
 //! Where consumers have a [`Contract`], the integral law keeps a rate for each. Its gain is configured, or
 //! follows from the process gain ([`gain_for`]).
 //!
-//! [`Arx`] is a storage as a linear model, with its behaviour under a fixed gain, and a recommended gain
+//! [`ArxModel`] is a storage as a linear model, with its behaviour under a fixed gain, and a recommended gain
 //! (Triage §3).
 //!
 //! Where consumers have goals and [`Bands`], the self-tuning law finds the throughput at which all keep their
@@ -57,44 +57,45 @@ mod running_law;
 mod set_point;
 
 pub use cluster::hosts::combine;
-pub use config::{FirstRate, Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
+pub use config::{FirstRate, LawConfig, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 pub use control_loop::ControlLoop;
 pub use document::band_position::BandPosition;
 pub use document::command::{Commands, ConsumerCommand};
 pub use document::contract::{Contract, ContractError};
 pub use document::decision::Decision;
 pub use document::host_report::{ClusterSignal, HeardReport, HostReport};
-pub use document::model::{Learnt, Model, QueueModel};
-pub use document::observation::{ConsumerObservation, Observation, Operations, Outstanding};
-pub use document::output::{Action, Bound, LawKind, Output};
-pub use document::point_decision::{Allotment, PointDecision, RegulatorDecision};
+pub use document::model::{LearningOutcome, LinearModel, QueueModel};
+pub use document::observation::{ConsumerObservation, MeanOutstanding, Observation, OperationTotals};
+pub use document::output::{LawAction, LawKind, LawOutput, OutputBound};
+pub use document::point_decision::{PointAllotment, PointDecision, RegulatorDecision};
 pub use document::point_report::{
     MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
 };
 pub use document::rate_decision::{GaveWay, RateDecision};
-pub use document::reserved::{Reserved, Shortage};
-pub use document::set_point_choice::{Direction, SetPointChoice, SetPointReason};
-pub use document::signal::{Input, Signal, SignalPercentile, SignalStatistic};
+pub use document::reserved::{ReservationDecision, ReservationShortage};
+pub use document::set_point_choice::{SetPointChoice, SetPointReason, StepDirection};
+pub use document::signal::{SignalPercentile, SignalRequests, SignalState, SignalStatistic};
 pub use estimate::ewma::Ewma;
 pub use estimate::normalise::SizeModel;
-pub use estimate::reservation::{Conditions, Feasibility, feasible, window_for};
-pub use estimate::writers::{Writers, WritersConfig, WritersConfigError};
+pub use estimate::reservation::{ReservationConditions, ReservationFeasibility, feasible, window_for};
+pub use estimate::writers::{WriterDetector, WritersConfig, WritersConfigError};
 pub use identify::arx::{
-    Arx, ArxError, ArxFit, ArxSample, IntegralLoop, LoopPole, Offset, Recommended, SampledFit, Sampling,
+    ArxError, ArxFit, ArxModel, ArxSample, IntegralLoop, LoopPole, ModelOffset, RecommendedSampling,
+    SampledFit, SamplingStudy,
 };
-pub use identify::relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
-pub use law::bands::{Band, Bands, BandsError, Claim, allot, operating_point};
-pub use law::integral::config::{IntegralConfig, IntegralConfigError, IntegralVariant, Statistic};
-pub use law::integral::gain::{ControllerGain, GainError, Pole, ProcessGain, gain_for};
+pub use identify::relay::{IdentifiedProcess, RelayConfig, RelayError, RelayExperiment, RelayStep};
+pub use law::bands::{Band, BandClaim, Bands, BandsError, allot, operating_point};
+pub use law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError, IntegralVariant};
+pub use law::integral::gain::{ClosedLoopPole, ControllerGain, GainError, ProcessGain, gain_for};
 pub use law::integral::integral_law::{IntegralLaw, IntegralStep, RateBounds, RateUse};
 pub use law::pid::config::{PidConfig, PidConfigError, PidVariant};
 pub use law::pid::controller::{Pid, PidStep};
-pub use law::queueing::config::Queueing;
+pub use law::queueing::config::QueueLearning;
 pub use law::queueing::station::AtStorage;
 pub use law::self_tuning::config::{
-    Adaptive, Regulation, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant,
+    LineLearning, RegulationMethod, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant,
 };
-pub use law::self_tuning::regulator::{Measured, SelfTuning, SelfTuningStep};
+pub use law::self_tuning::regulator::{IntervalMeasurement, SelfTuning, SelfTuningStep};
 pub use law::window::config::{BetaScale, SharesOf, WindowConfig, WindowConfigError};
 pub use law::window::window_law::{WindowLaw, WindowStep, active_share};
 pub use set_point::knee::{KneeConfig, KneeConfigError};

@@ -2,11 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::config::{Law, LoopConfigError};
+use crate::config::{LawConfig, LoopConfigError};
 use crate::law::control_law::ControlLaw;
-use crate::law::integral::rates::Rates;
+use crate::law::integral::rates::ConsumerRates;
 use crate::law::pid::controller::Pid;
-use crate::law::self_tuning::regulators::Regulators;
+use crate::law::self_tuning::regulators::ConsumerRegulators;
 use crate::law::window::window_law::WindowLaw;
 
 /// A law with its state. It dereferences to [`ControlLaw`].
@@ -14,28 +14,28 @@ use crate::law::window::window_law::WindowLaw;
 pub(crate) enum RunningLaw {
     Window(WindowLaw),
     Pid(Pid),
-    Integral(Rates),
-    SelfTuning(Regulators),
+    Integral(ConsumerRates),
+    SelfTuning(ConsumerRegulators),
 }
 
 impl RunningLaw {
     /// A law that has seen nothing yet.
-    pub(crate) fn new(law: Law) -> Result<Self, LoopConfigError> {
+    pub(crate) fn new(law: LawConfig) -> Result<Self, LoopConfigError> {
         Ok(match law {
-            Law::Window(config) => Self::Window(WindowLaw::new(config)?),
-            Law::Pid(config) => Self::Pid(Pid::new(config)?),
-            Law::Integral(config) => Self::Integral(Rates::new(config)?),
-            Law::SelfTuning(config) => Self::SelfTuning(Regulators::new(config)?),
+            LawConfig::Window(config) => Self::Window(WindowLaw::new(config)?),
+            LawConfig::Pid(config) => Self::Pid(Pid::new(config)?),
+            LawConfig::Integral(config) => Self::Integral(ConsumerRates::new(config)?),
+            LawConfig::SelfTuning(config) => Self::SelfTuning(ConsumerRegulators::new(config)?),
         })
     }
 
     /// Changes the parameters and keeps the state. Another kind of law begins as if it were new.
-    pub(crate) fn reconfigure(&mut self, law: Law) -> Result<(), LoopConfigError> {
+    pub(crate) fn reconfigure(&mut self, law: LawConfig) -> Result<(), LoopConfigError> {
         match (&mut *self, law) {
-            (Self::Window(running), Law::Window(config)) => running.reconfigure(config)?,
-            (Self::Pid(running), Law::Pid(config)) => running.reconfigure(config)?,
-            (Self::Integral(running), Law::Integral(config)) => running.reconfigure(config)?,
-            (Self::SelfTuning(running), Law::SelfTuning(config)) => running.reconfigure(config)?,
+            (Self::Window(running), LawConfig::Window(config)) => running.reconfigure(config)?,
+            (Self::Pid(running), LawConfig::Pid(config)) => running.reconfigure(config)?,
+            (Self::Integral(running), LawConfig::Integral(config)) => running.reconfigure(config)?,
+            (Self::SelfTuning(running), LawConfig::SelfTuning(config)) => running.reconfigure(config)?,
             (running, law) => *running = Self::new(law)?,
         }
         Ok(())

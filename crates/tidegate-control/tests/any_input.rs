@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Action, Adaptive, Band, Bands, BetaScale, Commands, ConsumerObservation, Contract, ControlLoop,
-    ControllerGain, Decision, HeardReport, HostReport, Input, IntegralConfig, IntegralVariant, KneeConfig,
-    Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, PointClaim,
-    PointReport, PointRest, PointTurn, PointWish, Regulation, SelfTuningConfig, SelfTuningVariant, SharesOf,
-    Signal, Smoothing, Statistic, WindowConfig, combine,
+    Band, Bands, BetaScale, Commands, ConsumerObservation, Contract, ContractStatistic, ControlLoop,
+    ControllerGain, Decision, HeardReport, HostReport, IntegralConfig, IntegralVariant, KneeConfig,
+    LawAction, LawConfig, LawOutput, LineLearning, LoopConfig, MeanOutstanding, Observation, OperationTotals,
+    PidConfig, PidVariant, PointClaim, PointReport, PointRest, PointTurn, PointWish, RegulationMethod,
+    SelfTuningConfig, SelfTuningVariant, SharesOf, SignalRequests, SignalState, Smoothing, WindowConfig,
+    combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -27,10 +28,10 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), Just(1), 0u64..100, 0u64..2_000_000_000, any::<u64>(), Just(u64::MAX)]
 }
 
-fn operations() -> impl Strategy<Value = Operations> {
+fn operations() -> impl Strategy<Value = OperationTotals> {
     let oldest = proptest::option::of(number().prop_map(Latency::from_nanos));
     (number(), number(), number(), 0u32..3, oldest).prop_map(|(count, bytes, total, in_flight, oldest)| {
-        Operations {
+        OperationTotals {
             count,
             bytes: Bytes::new(bytes),
             total_latency: Latency::from_nanos(total),
@@ -41,11 +42,11 @@ fn operations() -> impl Strategy<Value = Operations> {
     })
 }
 
-fn quiet() -> impl Strategy<Value = Operations> {
+fn quiet() -> impl Strategy<Value = OperationTotals> {
     prop_oneof![
         operations(),
-        Just(Operations::default()),
-        operations().prop_map(|operations| Operations { count: 0, ..operations })
+        Just(OperationTotals::default()),
+        operations().prop_map(|operations| OperationTotals { count: 0, ..operations })
     ]
 }
 
@@ -85,7 +86,7 @@ prop_compose! {
             protected,
             reads,
             writes,
-            mean_outstanding: Outstanding::new(outstanding),
+            mean_outstanding: MeanOutstanding::new(outstanding),
             queued,
             contract,
             goal: goal.map(Latency::from_nanos),
@@ -97,10 +98,10 @@ prop_compose! {
     }
 }
 
-fn law() -> impl Strategy<Value = Law> {
+fn law() -> impl Strategy<Value = LawConfig> {
     let window = (0.01..=1.0, 0.001..10.0, 0.01..4.0, 4.0..200.0, any::<bool>(), any::<bool>()).prop_map(
         |(gamma, beta_gain, least, greatest, shared, requests)| {
-            Law::Window(WindowConfig {
+            LawConfig::Window(WindowConfig {
                 gamma,
                 beta_gain,
                 least: Window::new(least),
@@ -112,7 +113,7 @@ fn law() -> impl Strategy<Value = Law> {
     );
     let pid = (0.01..20.0, 1u64..10_000, 0u64..1_000, any::<bool>(), 1u64..2_000).prop_map(
         |(gain, integral, derivative, literal, greatest)| {
-            Law::Pid(PidConfig {
+            LawConfig::Pid(PidConfig {
                 proportional_gain: gain,
                 integral_time: Duration::from_millis(integral),
                 derivative_time: Duration::from_millis(derivative),
@@ -127,11 +128,11 @@ fn law() -> impl Strategy<Value = Law> {
     let integral = (gain, 0.1..2.0, greatest, any::<[bool; 4]>(), any::<bool>()).prop_map(
         |(gain, floor, greatest, switches, mean)| {
             let [raise_only_used, decay_unused, give_way, take_over] = switches;
-            Law::Integral(IntegralConfig {
+            LawConfig::Integral(IntegralConfig {
                 gain: ControllerGain::new(gain).unwrap(),
                 floor: Iops::new(floor),
                 greatest: greatest.map(Iops::new),
-                statistic: if mean { Statistic::Mean } else { Statistic::Percentile95 },
+                statistic: if mean { ContractStatistic::Mean } else { ContractStatistic::Percentile95 },
                 variant: IntegralVariant { raise_only_used, decay_unused, give_way, take_over },
             })
         },
@@ -149,13 +150,13 @@ fn law() -> impl Strategy<Value = Law> {
                 two_shapes,
                 in_steps,
             };
-            Regulation::Adaptive(Adaptive { forgetting, reset_change, variant })
+            RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, variant })
         });
-    let fixed = (1e-3..1e3).prop_map(|gain| Regulation::Fixed(ControllerGain::new(gain).unwrap()));
+    let fixed = (1e-3..1e3).prop_map(|gain| RegulationMethod::Fixed(ControllerGain::new(gain).unwrap()));
     let self_tuning = (prop_oneof![adaptive, fixed], 1u32..20, 0.1..50.0, 50.0..1e6, 0.1..5.0).prop_map(
         |(regulation, least_requests, least, greatest, floor)| {
             let [least, greatest, floor] = [least, greatest, floor].map(Iops::new);
-            Law::SelfTuning(SelfTuningConfig { regulation, least_requests, least, greatest, floor })
+            LawConfig::SelfTuning(SelfTuningConfig { regulation, least_requests, least, greatest, floor })
         },
     );
     prop_oneof![window, pid, integral, self_tuning]
@@ -191,10 +192,10 @@ prop_compose! {
             (0.0..1.0).prop_map(|past_weight| Smoothing::PerInterval { past_weight }),
         ],
     ) -> LoopConfig {
-        let requests = matches!(law, Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }));
-        let integral = matches!(law, Law::Integral(_) | Law::SelfTuning(_));
-        let bands = bands.filter(|_| matches!(law, Law::SelfTuning(_)));
-        let knee = (automatic && matches!(law, Law::Window(_))).then(KneeConfig::default);
+        let requests = matches!(law, LawConfig::Window(WindowConfig { shares_of: SharesOf::Requests, .. }));
+        let integral = matches!(law, LawConfig::Integral(_) | LawConfig::SelfTuning(_));
+        let bands = bands.filter(|_| matches!(law, LawConfig::SelfTuning(_)));
+        let knee = (automatic && matches!(law, LawConfig::Window(_))).then(KneeConfig::default);
         LoopConfig {
             knee,
             bands,
@@ -219,7 +220,7 @@ prop_compose! {
         set_point in proptest::option::of(number()),
         point in proptest::option::of(point()),
     ) -> HeardReport {
-        let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
+        let signal = if protected { SignalRequests::ProtectedReads } else { SignalRequests::Everything };
         HeardReport {
             host: HostName::new(&format!("host-{name}")).unwrap(),
             age: Latency::from_nanos(age),
@@ -295,13 +296,13 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
         commands.spacing.is_none_or(|_| commands.consumers.iter().any(|consumer| consumer.delay.is_some()))
     );
     match (&config.law, decision.bounded) {
-        (Law::Window(law), Output::Window(window)) => {
+        (LawConfig::Window(law), LawOutput::Window(window)) => {
             assert!(law.least <= window && window <= law.greatest, "{decision:?}");
             assert!(commands.consumers.iter().all(|consumer| consumer.delay.is_none()));
             assert!(commands.window.is_none_or(|commanded| commanded == window));
             assert_eq!(commands.window.is_some(), !throttled.is_empty() && !config.dry_run);
         }
-        (Law::Pid(law), Output::Delay(delay)) => {
+        (LawConfig::Pid(law), LawOutput::Delay(delay)) => {
             assert_eq!(commands.window, None);
             assert!(delay <= law.greatest, "{decision:?}");
             for (consumer, command) in throttled.iter().zip(&commands.consumers) {
@@ -312,30 +313,33 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
                 assert!(commanded.as_secs_f64() <= longest + 1e-9, "{commanded} {longest}");
             }
         }
-        (Law::Integral(law), Output::Rate(_)) => {
+        (LawConfig::Integral(law), LawOutput::Rate(_)) => {
             assert_eq!((commands.window, commands.spacing), (None, None));
             check_rates(config, law, &throttled, commands, decision);
         }
-        (Law::SelfTuning(law), Output::Rate(point)) => {
+        (LawConfig::SelfTuning(law), LawOutput::Rate(point)) => {
             assert_eq!((commands.window, commands.spacing), (None, None));
             assert!(law.least <= point && point <= law.greatest, "{decision:?}");
             check_point(config, law, consumers, commands, decision);
         }
         other => panic!("a law says what is not its own: {other:?}"),
     }
-    assert_eq!(decision.point.is_some(), matches!(config.law, Law::SelfTuning(_)));
-    assert_eq!(decision.rates.is_empty(), throttled.is_empty() || !matches!(config.law, Law::Integral(_)));
+    assert_eq!(decision.point.is_some(), matches!(config.law, LawConfig::SelfTuning(_)));
+    assert_eq!(
+        decision.rates.is_empty(),
+        throttled.is_empty() || !matches!(config.law, LawConfig::Integral(_))
+    );
     assert_eq!(
         commands.consumers.iter().any(|consumer| consumer.rate.is_some()),
-        !throttled.is_empty() && matches!(decision.bounded, Output::Rate(_)) && !config.dry_run
+        !throttled.is_empty() && matches!(decision.bounded, LawOutput::Rate(_)) && !config.dry_run
     );
     let (ceiling, floor) = (config.set_point(), config.knee.map(|knee| knee.floor));
     assert!(decision.set_point <= ceiling && decision.set_point >= floor.unwrap_or(ceiling), "{decision}");
     assert_eq!(decision.choice.is_some(), config.knee.is_some());
     let half_lives = decision.elapsed.as_secs_f64() / config.idle_half_life.as_secs_f64();
     assert!(decision.elapsed <= Latency::from(config.interval * 10) && half_lives >= 0.0);
-    assert_eq!(decision.input == Input::NoTime, decision.elapsed == Latency::ZERO);
-    if let (Some(reserved), Output::Window(window), Action::Regulate, Law::Window(law)) =
+    assert_eq!(decision.input == SignalState::NoTime, decision.elapsed == Latency::ZERO);
+    if let (Some(reserved), LawOutput::Window(window), LawAction::Regulate, LawConfig::Window(law)) =
         (&decision.reserved, decision.bounded, decision.action, &config.law)
     {
         assert!(window >= reserved.window || window == law.greatest, "{decision:?}");
@@ -370,7 +374,7 @@ fn check_rates(
         let expected = consumer.contract.map_or(decision.set_point, |contract| contract.expected());
         assert!(decided.reference == expected || consumer.contract.is_none(), "{decided:?}");
         assert!(decided.reference <= expected);
-        assert_eq!(decided.input == Input::NoTime, decision.input == Input::NoTime);
+        assert_eq!(decided.input == SignalState::NoTime, decision.input == SignalState::NoTime);
         assert!(!decided.to_string().is_empty());
     }
     // A sentence is not a list: three are named, the others counted, and perhaps somebody is back.
@@ -406,10 +410,10 @@ fn check_point(
 }
 
 /// How far what is in force is from letting go, on the scale on which it decays.
-fn strictness(law: &Law, output: Output) -> f64 {
+fn strictness(law: &LawConfig, output: LawOutput) -> f64 {
     match (law, output) {
-        (Law::Window(law), Output::Window(window)) => (law.greatest.get() / window.get()).ln(),
-        (_, Output::Delay(delay)) => delay.as_secs_f64(),
+        (LawConfig::Window(law), LawOutput::Window(window)) => (law.greatest.get() / window.get()).ln(),
+        (_, LawOutput::Delay(delay)) => delay.as_secs_f64(),
         other => panic!("a law says what is not its own: {other:?}"),
     }
 }
@@ -421,7 +425,7 @@ proptest! {
     ) {
         let mut control = ControlLoop::new(first).unwrap();
         let mut now = Instant::ZERO;
-        let mut in_force: Option<Output> = None;
+        let mut in_force: Option<LawOutput> = None;
         for operation in operations {
             match operation {
                 Operation::JumpBack(nanos) => now = now - Duration::from_nanos(nanos),
@@ -444,21 +448,21 @@ proptest! {
                     check(control.config(), &observation.consumers, &commands, &decision);
                     prop_assert_eq!(twin.step(now, &observation), (commands, decision.clone()));
                     // Rates are of those who are there, and who comes and goes changes their sum.
-                    let common = !matches!(decision.bounded, Output::Rate(_));
+                    let common = !matches!(decision.bounded, LawOutput::Rate(_));
                     if let Some(before) = in_force.filter(|_| common) {
                         let law = &control.config().law;
                         let (before, after) = (strictness(law, before), strictness(law, decision.bounded));
                         match decision.action {
-                            Action::Hold => prop_assert!((before - after).abs() < 1e-12),
+                            LawAction::Hold => prop_assert!((before - after).abs() < 1e-12),
                             // Ten intervals of 250 ms are 1.25 half-lives: 42 % of a delay are left.
-                            Action::Relax => {
+                            LawAction::Relax => {
                                 // What decays is up to a level of 0.5 ms less than the delay, which is
                                 // rounded up; and below a level a delay ends.
-                                let level = if matches!(law, Law::Pid(_)) { 0.0005 } else { 0.0 };
+                                let level = if matches!(law, LawConfig::Pid(_)) { 0.0005 } else { 0.0 };
                                 prop_assert!(after <= before + 1e-12, "{before} {after}");
                                 prop_assert!(after >= 0.42 * (before - level) - level - 1e-9, "{before} {after}");
                             }
-                            Action::Regulate => {}
+                            LawAction::Regulate => {}
                         }
                     }
                     in_force = Some(decision.bounded);

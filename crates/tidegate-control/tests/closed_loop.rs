@@ -5,50 +5,51 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Action, Bound, Commands, ConsumerObservation, ControlLoop, Decision, Input, Law, LoopConfig, Observation,
-    Operations, Output, Outstanding, PidConfig, Signal, SignalChoice, Smoothing, WindowConfig,
+    Commands, ConsumerObservation, ControlLoop, Decision, LawAction, LawConfig, LawOutput, LoopConfig,
+    MeanOutstanding, Observation, OperationTotals, OutputBound, PidConfig, SignalChoice, SignalRequests,
+    SignalState, Smoothing, WindowConfig,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
 
 const INTERVAL: Latency = Latency::from_millis(250);
-const PID: fn() -> Law = || Law::Pid(PidConfig::default());
-const WINDOW: fn() -> Law = || Law::Window(WindowConfig::default());
+const PID: fn() -> LawConfig = || LawConfig::Pid(PidConfig::default());
+const WINDOW: fn() -> LawConfig = || LawConfig::Window(WindowConfig::default());
 
 const fn ms(millis: u64) -> Latency {
     Latency::from_millis(millis)
 }
 
-fn config(law: Law) -> LoopConfig {
+fn config(law: LawConfig) -> LoopConfig {
     LoopConfig::new(ResourceName::new("sata").unwrap(), ms(15), law)
 }
 
-fn start(law: Law) -> ControlLoop {
+fn start(law: LawConfig) -> ControlLoop {
     ControlLoop::new(config(law)).unwrap()
 }
 
-fn done(count: u64, mean: Latency) -> Operations {
-    Operations {
+fn done(count: u64, mean: Latency) -> OperationTotals {
+    OperationTotals {
         count,
         bytes: Bytes::new(count * 4_096),
         total_latency: Latency::from_nanos(count * mean.as_nanos()),
-        ..Operations::default()
+        ..OperationTotals::default()
     }
 }
 
-fn flying(oldest: Latency) -> Operations {
-    Operations { in_flight: 1, oldest_in_flight: Some(oldest), ..Operations::default() }
+fn flying(oldest: Latency) -> OperationTotals {
+    OperationTotals { in_flight: 1, oldest_in_flight: Some(oldest), ..OperationTotals::default() }
 }
 
-fn reader(reads: Operations) -> ConsumerObservation {
+fn reader(reads: OperationTotals) -> ConsumerObservation {
     let idle = ConsumerObservation::idle(ConsumerName::new("database").unwrap(), Shares::DEFAULT, true);
-    ConsumerObservation { reads, mean_outstanding: Outstanding::new(1.0), ..idle }
+    ConsumerObservation { reads, mean_outstanding: MeanOutstanding::new(1.0), ..idle }
 }
 
 fn writer(index: usize, depth: f64) -> ConsumerObservation {
     let name = ConsumerName::new(&format!("backup-{index}")).unwrap();
     ConsumerObservation {
         writes: done(20, ms(20)),
-        mean_outstanding: Outstanding::new(depth),
+        mean_outstanding: MeanOutstanding::new(depth),
         queued: 1,
         ..ConsumerObservation::idle(name, Shares::DEFAULT, false)
     }
@@ -76,12 +77,12 @@ impl Run {
         self.with_reads(done(16, mean))
     }
 
-    fn with_reads(&mut self, reads: Operations) -> (Commands, Decision) {
+    fn with_reads(&mut self, reads: OperationTotals) -> (Commands, Decision) {
         self.step(std::iter::once(reader(reads)).chain((0..12).map(|index| writer(index, 4.0))).collect())
     }
 
     /// Held tightly, by some intervals far above the target.
-    fn held(law: Law) -> Self {
+    fn held(law: LawConfig) -> Self {
         let mut run = Self::new(start(law));
         for _ in 0..8 {
             run.busy(ms(100));
@@ -136,7 +137,7 @@ fn nothing_is_held_while_the_target_is_met() {
             let (commands, decision) = run.busy(ms(8));
             assert!(commands.window.is_none_or(|window| window == Window::new(64.0)));
             assert!(commands.consumers.iter().all(|consumer| consumer.delay.is_none()));
-            assert_eq!(decision.action, Action::Regulate);
+            assert_eq!(decision.action, LawAction::Regulate);
         }
     }
 }
@@ -147,7 +148,7 @@ fn silence_with_an_old_request_in_flight_is_overload() {
         let mut run = Run::new(start(law));
         let (before, _) = run.busy(ms(5));
         let (after, decision) = run.with_reads(flying(ms(900)));
-        assert_eq!(decision.input, Input::Overload { oldest: ms(900) });
+        assert_eq!(decision.input, SignalState::Overload { oldest: ms(900) });
         assert_eq!(decision.estimate, Some(ms(900)));
         assert!(strictness(&after) > strictness(&before));
     }
@@ -160,7 +161,7 @@ fn silence_with_a_young_request_in_flight_is_unknown_and_changes_nothing() {
         let (before, _) = run.busy(ms(100));
         for _ in 0..50 {
             let (after, decision) = run.with_reads(flying(ms(3)));
-            assert_eq!((decision.input, decision.action), (Input::Unknown, Action::Hold));
+            assert_eq!((decision.input, decision.action), (SignalState::Unknown, LawAction::Hold));
             assert_eq!(before, after);
         }
     }
@@ -173,8 +174,8 @@ fn silence_with_nothing_outstanding_lets_go_by_halves() {
         let (held, _) = run.busy(ms(100));
         let mut last = strictness(&held);
         for interval in 1..=240 {
-            let (commands, decision) = run.with_reads(Operations::default());
-            assert_eq!((decision.input, decision.action), (Input::Idle, Action::Relax));
+            let (commands, decision) = run.with_reads(OperationTotals::default());
+            assert_eq!((decision.input, decision.action), (SignalState::Idle, LawAction::Relax));
             let now = strictness(&commands);
             assert!(now <= last, "interval {interval}");
             if interval == 8
@@ -193,7 +194,7 @@ fn silence_with_nothing_outstanding_lets_go_by_halves() {
 fn the_first_sample_after_a_pause_counts_in_full() {
     let mut run = Run::held(PID());
     for _ in 0..8 {
-        run.with_reads(Operations::default());
+        run.with_reads(OperationTotals::default());
     }
     let (_, decision) = run.busy(ms(4));
     assert_eq!(decision.estimate, Some(ms(4)));
@@ -202,7 +203,7 @@ fn the_first_sample_after_a_pause_counts_in_full() {
 #[test]
 fn a_single_silent_interval_of_a_slow_reader_is_no_pause() {
     let mut run = Run::held(PID());
-    run.with_reads(Operations::default());
+    run.with_reads(OperationTotals::default());
     let (_, decision) = run.busy(ms(4));
     // Half a second at a time constant of 0.2 s: exp(−2.5) of the past is left.
     let estimate = decision.estimate.unwrap().as_millis_f64();
@@ -213,12 +214,12 @@ fn a_single_silent_interval_of_a_slow_reader_is_no_pause() {
 fn writes_of_a_protected_consumer_are_not_the_signal() {
     let mut run = Run::new(start(PID()));
     let mut database = reader(done(16, ms(5)));
-    database.writes = Operations { in_flight: 1, ..done(100, ms(500)) };
+    database.writes = OperationTotals { in_flight: 1, ..done(100, ms(500)) };
     let (_, decision) = run.step(vec![database.clone(), writer(0, 4.0)]);
-    assert_eq!((decision.input, decision.measured), (Input::Samples { count: 16 }, Some(ms(5))));
-    database.reads = Operations::default();
+    assert_eq!((decision.input, decision.measured), (SignalState::Samples { count: 16 }, Some(ms(5))));
+    database.reads = OperationTotals::default();
     let (_, decision) = run.step(vec![database, writer(0, 4.0)]);
-    assert_eq!(decision.input, Input::Idle);
+    assert_eq!(decision.input, SignalState::Idle);
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn with_nobody_protected_everything_is_the_signal_weighted_by_count() {
     first.reads = done(30, ms(10));
     first.writes = done(10, ms(50));
     let (commands, decision) = run.step(vec![first]);
-    assert_eq!((decision.signal, decision.measured), (Signal::Everything, Some(ms(20))));
+    assert_eq!((decision.signal, decision.measured), (SignalRequests::Everything, Some(ms(20))));
     assert_eq!(commands.consumers.len(), 1);
 }
 
@@ -240,13 +241,13 @@ fn with_reads_as_the_signal_whoever_reads_counts_and_whoever_writes_is_held() {
     let mut both = writer(0, 4.0);
     both.reads = done(10, ms(40));
     let (commands, decision) = run.step(vec![reader(done(30, ms(20))), both.clone()]);
-    assert_eq!((decision.signal, decision.measured), (Signal::Reads, Some(ms(25))));
+    assert_eq!((decision.signal, decision.measured), (SignalRequests::Reads, Some(ms(25))));
     assert_eq!(commands.consumers.iter().filter(|consumer| consumer.delay.is_some()).count(), 1);
     assert!(decision.to_string().contains("reads 25.0ms against 12.0ms: writers held"), "{decision}");
     // Writes alone say nothing about what was promised.
-    both.reads = Operations::default();
+    both.reads = OperationTotals::default();
     let (_, decision) = run.step(vec![both]);
-    assert_eq!(decision.input, Input::Idle);
+    assert_eq!(decision.input, SignalState::Idle);
 }
 
 #[test]
@@ -254,17 +255,17 @@ fn when_the_last_protected_consumer_leaves_its_average_leaves_too() {
     let mut run = Run::new(start(WINDOW()));
     run.busy(ms(5));
     let (_, decision) = run.step(vec![writer(0, 4.0)]);
-    assert_eq!((decision.signal, decision.estimate), (Signal::Everything, Some(ms(20))));
+    assert_eq!((decision.signal, decision.estimate), (SignalRequests::Everything, Some(ms(20))));
 }
 
 #[test]
 fn requests_that_wait_for_the_throttle_are_not_idleness() {
     let mut run = Run::new(start(WINDOW()));
     let mut waiting = writer(0, 4.0);
-    waiting.writes = Operations::default();
+    waiting.writes = OperationTotals::default();
     waiting.queued = 3;
     let (_, decision) = run.step(vec![waiting]);
-    assert_eq!(decision.input, Input::Unknown);
+    assert_eq!(decision.input, SignalState::Unknown);
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn larger_requests_are_not_taken_for_more_load_when_normalised() {
             LoopConfig { normalise, smoothing: Smoothing::TimeConstant(Duration::ZERO), ..config(WINDOW()) };
         let mut run = Run::new(ControlLoop::new(config).unwrap());
         // 5 ms and 50 µs per KiB: 5.2 ms at 4 KiB, 17.8 ms at 256 KiB.
-        let sized = |kib: u64| Operations {
+        let sized = |kib: u64| OperationTotals {
             bytes: Bytes::from_kib(10 * kib),
             ..done(10, Latency::from_micros(5_000 + 50 * kib))
         };
@@ -296,7 +297,7 @@ fn a_clock_that_stands_or_jumps_back_holds_the_command() {
         for back in [Duration::ZERO, Duration::from_secs(3_600)] {
             run.now = run.now - INTERVAL.to_duration() - back;
             let (after, decision) = run.busy(ms(1));
-            assert_eq!((decision.input, decision.elapsed), (Input::NoTime, Latency::ZERO));
+            assert_eq!((decision.input, decision.elapsed), (SignalState::NoTime, Latency::ZERO));
             assert_eq!(before, after);
         }
         // Time goes on from where the clock is now, not only once it has caught up.
@@ -308,7 +309,7 @@ fn a_clock_that_stands_or_jumps_back_holds_the_command() {
 fn a_leap_forward_counts_ten_intervals() {
     let mut run = Run::held(PID());
     run.now = run.now + Duration::from_secs(86_400);
-    let (commands, decision) = run.with_reads(Operations::default());
+    let (commands, decision) = run.with_reads(OperationTotals::default());
     assert_eq!(decision.elapsed, Latency::from_millis(2_500));
     assert!(strictness(&commands) > 0.0, "not everything was let go");
 }
@@ -326,7 +327,7 @@ fn a_consumer_is_never_delayed_below_its_floor_rate() {
     assert_eq!(delays, [Some(ms(50)), Some(ms(1_000))]);
     // 2 IO/s of the one and 8 IO/s of the other: together one request every 100 ms.
     assert_eq!(commands.spacing, Some(ms(100)));
-    assert_eq!((decision.held, decision.throttled, decision.bound), (2, 2, Some(Bound::Greatest)));
+    assert_eq!((decision.held, decision.throttled, decision.bound), (2, 2, Some(OutputBound::Greatest)));
 }
 
 #[test]
@@ -336,7 +337,7 @@ fn with_nobody_to_hold_there_are_no_commands_and_nothing_winds_up() {
         for _ in 0..100 {
             let (commands, decision) = run.step(vec![reader(done(16, ms(500)))]);
             assert_eq!(commands, Commands::default());
-            assert_eq!((decision.throttled, decision.action), (0, Action::Relax));
+            assert_eq!((decision.throttled, decision.action), (0, LawAction::Relax));
         }
         // The first of the others is not met by a gate that closed while it was away.
         for _ in 0..8 {
@@ -352,7 +353,7 @@ fn writers_that_stopped_do_not_stay_held_for_ever() {
     for law in [PID(), WINDOW()] {
         let mut run = Run::held(law);
         let mut resting = writer(0, 0.0);
-        resting.writes = Operations::default();
+        resting.writes = OperationTotals::default();
         resting.queued = 0;
         for _ in 0..240 {
             run.step(vec![reader(done(16, ms(13))), resting.clone()]);
@@ -370,7 +371,7 @@ fn dry_run_says_what_it_would_do_and_does_nothing() {
     run.control.reconfigure(dry).unwrap();
     let (commands, decision) = run.busy(ms(100));
     assert!(commands.window.is_none() && commands.consumers.iter().all(|consumer| consumer.delay.is_none()));
-    assert!(matches!(decision.bounded, Output::Delay(delay) if delay > ms(100)));
+    assert!(matches!(decision.bounded, LawOutput::Delay(delay) if delay > ms(100)));
     assert!(decision.to_string().contains("would be held by up to"), "{decision}");
     assert_eq!(decision.held, 12);
 }
@@ -419,7 +420,7 @@ fn what_is_not_a_configuration_is_refused() {
     assert!(refused(|c| c.idle_half_life = Duration::ZERO).contains("half-life"));
     assert!(refused(|c| c.smoothing = Smoothing::PerInterval { past_weight: 1.0 }).contains("past"));
     assert!(
-        refused(|c| c.law = Law::Window(WindowConfig { gamma: 2.0, ..WindowConfig::default() }))
+        refused(|c| c.law = LawConfig::Window(WindowConfig { gamma: 2.0, ..WindowConfig::default() }))
             .contains("gamma")
     );
 }

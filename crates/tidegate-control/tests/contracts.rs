@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Action, Bound, Commands, ConsumerObservation, Contract, ControlLoop, ControllerGain, Decision, Input,
-    IntegralConfig, IntegralVariant, KneeConfig, Law, LoopConfig, Observation, Operations, Output,
-    Outstanding, Pole, ProcessGain, RateDecision, SignalChoice, Smoothing, Statistic, gain_for,
+    ClosedLoopPole, Commands, ConsumerObservation, Contract, ContractStatistic, ControlLoop, ControllerGain,
+    Decision, IntegralConfig, IntegralVariant, KneeConfig, LawAction, LawConfig, LawOutput, LoopConfig,
+    MeanOutstanding, Observation, OperationTotals, OutputBound, ProcessGain, RateDecision, SignalChoice,
+    SignalState, Smoothing, gain_for,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
@@ -31,7 +32,7 @@ fn second() -> Contract {
 }
 
 fn config(integral: IntegralConfig) -> LoopConfig {
-    LoopConfig::new(ResourceName::new("disk").unwrap(), ms(50), Law::Integral(integral))
+    LoopConfig::new(ResourceName::new("disk").unwrap(), ms(50), LawConfig::Integral(integral))
 }
 
 fn literal() -> IntegralConfig {
@@ -48,17 +49,17 @@ fn quiet(consumer: &str, contract: Option<Contract>) -> ConsumerObservation {
 
 /// Completed so many at this mean, with more waiting for their release.
 fn busy(consumer: &str, contract: Option<Contract>, count: u64, mean: Latency) -> ConsumerObservation {
-    let reads = Operations {
+    let reads = OperationTotals {
         count,
         bytes: Bytes::new(count * 4_096),
         total_latency: Latency::from_nanos(mean.as_nanos().saturating_mul(count)),
-        ..Operations::default()
+        ..OperationTotals::default()
     };
     ConsumerObservation {
         reads,
         queued: 1,
         short_of_tokens: ms(500),
-        mean_outstanding: Outstanding::new(2.0),
+        mean_outstanding: MeanOutstanding::new(2.0),
         ..quiet(consumer, contract)
     }
 }
@@ -139,7 +140,7 @@ fn errors(run: &mut Run, model: &Linear, periods: usize) -> Vec<f64> {
 }
 
 fn with_gain(process: f64, pole: f64) -> IntegralConfig {
-    let gain = gain_for(ProcessGain::new(process).unwrap(), Pole::new(pole).unwrap());
+    let gain = gain_for(ProcessGain::new(process).unwrap(), ClosedLoopPole::new(pole).unwrap());
     IntegralConfig { gain, ..IntegralConfig::default() }
 }
 
@@ -150,13 +151,13 @@ fn one_step_is_equation_2() {
         // E = 29.08 − 19.08 = 10 ms, K = 0.33.
         let decided = run.one(busy("w1", Some(first()), 40, Latency::from_millis_f64(19.08)));
         assert!((decided.rate.per_second() - 43.3).abs() < 1e-9, "{decided:?}");
-        assert_eq!((decided.action, decided.bound, decided.held), (Action::Regulate, None, true));
+        assert_eq!((decided.action, decided.bound, decided.held), (LawAction::Regulate, None, true));
         assert_eq!(decided.reference, first().expected());
         // E = −5 ms, and then −20: never below what was promised.
         let decided = run.one(busy("w1", Some(first()), 43, Latency::from_millis_f64(34.08)));
         assert!((decided.rate.per_second() - 41.65).abs() < 1e-9, "{decided:?}");
         let decided = run.one(busy("w1", Some(first()), 43, Latency::from_millis_f64(49.08)));
-        assert_eq!((decided.rate, decided.bound), (Iops::new(40.0), Some(Bound::Least)));
+        assert_eq!((decided.rate, decided.bound), (Iops::new(40.0), Some(OutputBound::Least)));
         assert!((decided.raw.per_second() - 35.05).abs() < 1e-9, "{decided:?}");
     }
 }
@@ -165,7 +166,7 @@ fn one_step_is_equation_2() {
 fn what_is_compared_is_the_mean_from_release_to_completion_of_reads_and_writes() {
     let mut run = Run::new(literal());
     let mut consumer = busy("w1", Some(first()), 30, ms(10));
-    consumer.writes = Operations { count: 10, total_latency: ms(10 * 30), ..Operations::default() };
+    consumer.writes = OperationTotals { count: 10, total_latency: ms(10 * 30), ..OperationTotals::default() };
     // (30·10 + 10·30 + 200)/40: the fair queue counts, the wait for the release does not.
     consumer.scheduler_wait = ms(200);
     consumer.short_of_tokens = ms(900);
@@ -181,7 +182,7 @@ fn commands_carry_rates_and_nothing_else_and_none_in_a_dry_run() {
     assert_eq!((commands.window, commands.spacing, commands.consumers.len()), (None, None, 2));
     assert!(commands.consumers.iter().all(|consumer| consumer.delay.is_none() && consumer.rate.is_some()));
     let sum = rate_of(&commands, 0) + rate_of(&commands, 1);
-    assert!(matches!(decision.bounded, Output::Rate(rate) if (rate.per_second() - sum).abs() < 1e-9));
+    assert!(matches!(decision.bounded, LawOutput::Rate(rate) if (rate.per_second() - sum).abs() < 1e-9));
     assert_eq!((decision.held, decision.throttled), (1, 2));
     let dry = LoopConfig { dry_run: true, ..run.control.config().clone() };
     run.control.reconfigure(dry).unwrap();
@@ -218,30 +219,31 @@ fn silence_is_told_apart_for_each_consumer() {
     let mut run = Run::at_72(IntegralConfig::default());
     let before = run.one(busy("w1", Some(first()), 72, first().expected())).rate;
     let flying = |age| {
-        let reads = Operations { in_flight: 1, oldest_in_flight: Some(age), ..Operations::default() };
+        let reads =
+            OperationTotals { in_flight: 1, oldest_in_flight: Some(age), ..OperationTotals::default() };
         ConsumerObservation { reads, ..quiet("w1", Some(first())) }
     };
     // Beyond the expected time, within the promised one: nothing is known.
     let young = run.one(flying(ms(34)));
-    assert_eq!((young.input, young.action, young.rate), (Input::Unknown, Action::Hold, before));
+    assert_eq!((young.input, young.action, young.rate), (SignalState::Unknown, LawAction::Hold, before));
     let old = run.one(flying(ms(36)));
-    assert_eq!((old.input, old.action), (Input::Overload { oldest: ms(36) }, Action::Regulate));
+    assert_eq!((old.input, old.action), (SignalState::Overload { oldest: ms(36) }, LawAction::Regulate));
     assert!(old.rate < before);
     // So is who has been released and is not dispatched: a fair queue that nobody leaves is overload, too.
     let stuck =
         |age| ConsumerObservation { queued: 1, oldest_released: Some(age), ..quiet("w1", Some(first())) };
     let young = run.one(stuck(ms(34)));
-    assert_eq!((young.input, young.action, young.rate), (Input::Unknown, Action::Hold, old.rate));
+    assert_eq!((young.input, young.action, young.rate), (SignalState::Unknown, LawAction::Hold, old.rate));
     let stuck = run.one(stuck(ms(37)));
-    assert_eq!((stuck.input, stuck.action), (Input::Overload { oldest: ms(37) }, Action::Regulate));
+    assert_eq!((stuck.input, stuck.action), (SignalState::Overload { oldest: ms(37) }, LawAction::Regulate));
     let old = stuck;
     // Waiting for the release alone is not idleness.
     let waiting = run.one(ConsumerObservation { queued: 3, ..quiet("w1", Some(first())) });
-    assert_eq!((waiting.input, waiting.rate), (Input::Unknown, old.rate));
+    assert_eq!((waiting.input, waiting.rate), (SignalState::Unknown, old.rate));
     // The surplus halves in two seconds; what was promised stays.
     run.step(vec![quiet("w1", Some(first()))]);
     let idle = run.one(quiet("w1", Some(first())));
-    assert_eq!((idle.input, idle.action), (Input::Idle, Action::Relax));
+    assert_eq!((idle.input, idle.action), (SignalState::Idle, LawAction::Relax));
     let surplus = |rate: Iops| rate.per_second() - 40.0;
     assert!((surplus(idle.rate) / surplus(old.rate) - 0.5).abs() < 1e-9, "{idle:?}");
     for _ in 0..600 {
@@ -252,7 +254,7 @@ fn silence_is_told_apart_for_each_consumer() {
     let mut run = Run::at_72(literal());
     let before = run.one(busy("w1", Some(first()), 72, first().expected())).rate;
     let idle = run.one(quiet("w1", Some(first())));
-    assert_eq!((idle.action, idle.rate), (Action::Hold, before));
+    assert_eq!((idle.action, idle.rate), (LawAction::Hold, before));
 }
 
 #[test]
@@ -262,7 +264,7 @@ fn a_clock_that_stands_or_jumps_back_holds_every_rate() {
     for back in [Duration::ZERO, Duration::from_secs(3_600)] {
         run.now = run.now - Duration::from_secs(1) - back;
         let (after, decision) = run.step(vec![busy("w1", Some(first()), 72, ms(1))]);
-        assert_eq!((decision.input, decision.rates[0].input), (Input::NoTime, Input::NoTime));
+        assert_eq!((decision.input, decision.rates[0].input), (SignalState::NoTime, SignalState::NoTime));
         assert_eq!(before, after);
     }
     run.now = run.now + Duration::from_secs(86_400);
@@ -304,9 +306,13 @@ fn an_hour_of_low_demand_winds_up_the_papers_rate_and_not_ours() {
 fn a_rate_is_raised_while_it_holds_and_used_and_not_otherwise() {
     let mut run = Run::new(IntegralConfig::default());
     let decided = run.one(content("w1", Some(first()), 40, ms(19)));
-    assert_eq!((decided.rate, decided.bound), (Iops::new(40.0), Some(Bound::Demand)), "nothing waited");
+    assert_eq!((decided.rate, decided.bound), (Iops::new(40.0), Some(OutputBound::Demand)), "nothing waited");
     let decided = run.one(busy("w1", Some(first()), 27, ms(19)));
-    assert_eq!((decided.rate, decided.bound), (Iops::new(40.0), Some(Bound::Demand)), "a burst, 68 % used");
+    assert_eq!(
+        (decided.rate, decided.bound),
+        (Iops::new(40.0), Some(OutputBound::Demand)),
+        "a burst, 68 % used"
+    );
     let decided = run.one(busy("w1", Some(first()), 29, ms(19)));
     assert!(decided.rate > Iops::new(43.0) && decided.bound.is_none(), "{decided:?}");
     // What is used by 70 % may stay: 45 IO/s completed are worth a rate of 64.
@@ -334,27 +340,28 @@ fn without_a_contract_the_strictest_of_the_others_is_the_reference_and_the_floor
     let (_, decision) = run.step(vec![guest(ms(30)), busy("w1", Some(first()), 40, ms(30)), active]);
     assert_eq!(reference(&decision), first().expected());
     let least = run.one(guest(ms(5_000)));
-    assert_eq!((least.rate, least.bound), (Iops::new(2.0), Some(Bound::Least)));
+    assert_eq!((least.rate, least.bound), (Iops::new(2.0), Some(OutputBound::Least)));
 }
 
 #[test]
 fn a_contract_that_changes_or_ends_moves_a_rate_no_further_than_its_bounds() {
     let mut run = Run::at_72(IntegralConfig::default());
     let young = |contract| {
-        let reads = Operations { in_flight: 1, oldest_in_flight: Some(ms(1)), ..Operations::default() };
+        let reads =
+            OperationTotals { in_flight: 1, oldest_in_flight: Some(ms(1)), ..OperationTotals::default() };
         ConsumerObservation { reads, ..quiet("w1", contract) }
     };
     let before = run.one(young(Some(first()))).rate;
     assert_eq!(run.one(young(Some(contract(60.0, 35, 20.0)))).rate, before);
     assert_eq!(run.one(young(None)).rate, before);
     let more = run.one(young(Some(contract(90.0, 35, 20.0))));
-    assert_eq!((more.rate, more.bound), (Iops::new(90.0), Some(Bound::Least)));
+    assert_eq!((more.rate, more.bound), (Iops::new(90.0), Some(OutputBound::Least)));
     let bounded = IntegralConfig { greatest: Some(Iops::new(50.0)), ..IntegralConfig::default() };
     run.control.reconfigure(config(bounded)).unwrap();
     let kept = run.one(young(Some(contract(90.0, 35, 20.0))));
     assert_eq!(kept.rate, Iops::new(90.0), "a promise counts more than the greatest rate");
     let less = run.one(young(Some(first())));
-    assert_eq!((less.rate, less.bound), (Iops::new(50.0), Some(Bound::Greatest)));
+    assert_eq!((less.rate, less.bound), (Iops::new(50.0), Some(OutputBound::Greatest)));
 }
 
 /// (c): the first uses 72 IO/s alone when the second comes back.
@@ -377,7 +384,10 @@ fn surplus_is_given_back_at_once_when_somebody_with_a_contract_returns() {
     assert!((gave_way.sustained.per_second() - 72.0).abs() < 0.5, "{gave_way:?}");
     let rates: Vec<_> = decision.rates.iter().map(|rate| rate.rate.per_second()).collect();
     assert!((rates[0] - 52.0).abs() < 0.5 && (rates[1] - 20.0).abs() < 1e-9, "{rates:?}");
-    assert_eq!((decision.rates[0].bound, decision.bound), (Some(Bound::Return), Some(Bound::Return)));
+    assert_eq!(
+        (decision.rates[0].bound, decision.bound),
+        (Some(OutputBound::Return), Some(OutputBound::Return))
+    );
     assert!(decision.to_string().contains("w2 is back: "), "{decision}");
     // Once: from then on response times decide.
     let (_, next) = run.step(vec![
@@ -406,7 +416,7 @@ fn what_a_pause_leaves_is_taken_over_at_once() {
     assert!(before.rate.per_second() < 53.0, "{before:?}");
     // 95 % of the 72 IO/s that were sustained, or somewhat less since.
     assert!(after.rate.per_second() > 60.0 && after.rate.per_second() <= 0.95 * 72.5, "{after:?}");
-    assert_eq!(after.bound, Some(Bound::Departure));
+    assert_eq!(after.bound, Some(OutputBound::Departure));
     let (_, slow) = rates(IntegralVariant { take_over: false, ..IntegralVariant::IMPROVED });
     assert!(slow.rate.per_second() < 53.0, "{slow:?}");
 }
@@ -419,8 +429,8 @@ fn what_is_compared_is_the_percentile_where_it_is_measured_and_wanted() {
         let mut run = Run::new(IntegralConfig { statistic, ..IntegralConfig::default() });
         run.one(consumer.clone()).measured
     };
-    assert_eq!(measured(Statistic::Percentile95), Some(ms(60)));
-    assert_eq!(measured(Statistic::Mean), Some(ms(20)));
+    assert_eq!(measured(ContractStatistic::Percentile95), Some(ms(60)));
+    assert_eq!(measured(ContractStatistic::Mean), Some(ms(20)));
 }
 
 #[test]
@@ -471,7 +481,7 @@ fn what_the_law_has_no_use_for_is_refused() {
     assert!(refused(|c| c.signal = SignalChoice::Reads).contains("own requests"));
     assert!(refused(|c| c.normalise = true).contains("without `normalise`"));
     assert!(refused(|c| c.smoothing = Smoothing::default()).contains("without `smoothing`"));
-    let integral = |config| Law::Integral(config);
+    let integral = |config| LawConfig::Integral(config);
     let mut wrong = config(IntegralConfig { floor: Iops::ZERO, ..IntegralConfig::default() });
     assert!(wrong.validate().unwrap_err().to_string().contains("floor rate"));
     wrong.law = integral(IntegralConfig { greatest: Some(Iops::new(1.0)), ..IntegralConfig::default() });
@@ -492,7 +502,7 @@ proptest! {
             // Response times are whole nanoseconds.
             prop_assert!((pair[1] - pole * pair[0]).abs() < 1e-5, "{pole} {errors:?}");
         }
-        let settled = Pole::new(pole).unwrap().settling_periods() as usize;
+        let settled = ClosedLoopPole::new(pole).unwrap().settling_periods() as usize;
         if let Some(error) = errors.get(settled) {
             prop_assert!(error.abs() <= 0.05 * errors[0].abs() + 1e-4);
         }
@@ -548,7 +558,7 @@ proptest! {
         }
         let (_, decision) = run.step(consumers(true));
         if let Some(gave_way) = decision.gave_way {
-            let rates = || decision.rates.iter().filter(|rate| rate.input != Input::Idle);
+            let rates = || decision.rates.iter().filter(|rate| rate.input != SignalState::Idle);
             let sum: f64 = rates().map(|rate| rate.rate.per_second()).sum();
             prop_assert!(sum <= gave_way.sustained.per_second() * (1.0 + 1e-9), "{sum} {gave_way:?}");
             prop_assert!(gave_way.given_back > Iops::ZERO);

@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 use tidegate_control::{
-    Action, Allotment, BandPosition, Bound, ClusterSignal, ConsumerObservation, Contract, Decision,
-    Direction, GaveWay, Input, LawKind, Learnt, Model, Observation, Operations, Output, Outstanding,
-    PointDecision, RateDecision, RegulatorDecision, Reserved, SetPointChoice, SetPointReason, Shortage,
-    Signal, SignalStatistic,
+    BandPosition, ClusterSignal, ConsumerObservation, Contract, Decision, GaveWay, LawAction, LawKind,
+    LawOutput, LearningOutcome, LinearModel, MeanOutstanding, Observation, OperationTotals, OutputBound,
+    PointAllotment, PointDecision, RateDecision, RegulatorDecision, ReservationDecision, ReservationShortage,
+    SetPointChoice, SetPointReason, SignalRequests, SignalState, SignalStatistic, StepDirection,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -59,7 +59,7 @@ fn choice(reason: SetPointReason) -> SetPointChoice {
 
 fn observation() -> Observation {
     let consumer = ConsumerObservation {
-        reads: Operations {
+        reads: OperationTotals {
             count: 16,
             bytes: Bytes::from_kib(64),
             total_latency: Latency::from_millis(192),
@@ -67,7 +67,7 @@ fn observation() -> Observation {
             oldest_in_flight: Some(Latency::from_millis(4)),
         },
         reservation: Some(Iops::new(200.0)),
-        mean_outstanding: Outstanding::new(0.75),
+        mean_outstanding: MeanOutstanding::new(0.75),
         queued: 2,
         contract: Some(contract()),
         short_of_tokens: Latency::from_micros(500),
@@ -87,11 +87,11 @@ fn rate(name: &str, millis: u64) -> RateDecision {
     RateDecision {
         name: ConsumerName::new(name).unwrap(),
         contract: Some(contract()),
-        input: Input::Samples { count: 50 },
+        input: SignalState::Samples { count: 50 },
         measured: Some(Latency::from_millis(millis)),
         reference: Latency::from_millis(29),
         held: true,
-        action: Action::Regulate,
+        action: LawAction::Regulate,
         raw: Iops::new(52.0),
         rate: Iops::new(52.0),
         bound: None,
@@ -100,10 +100,10 @@ fn rate(name: &str, millis: u64) -> RateDecision {
 
 /// A decision of the integral law.
 fn of_rates(rates: Vec<RateDecision>) -> Decision {
-    let sum = Output::Rate(Iops::new(rates.iter().map(|rate| rate.rate.per_second()).sum()));
+    let sum = LawOutput::Rate(Iops::new(rates.iter().map(|rate| rate.rate.per_second()).sum()));
     Decision {
         law: LawKind::Integral,
-        signal: Signal::Everything,
+        signal: SignalRequests::Everything,
         beta: None,
         raw: sum,
         bounded: sum,
@@ -127,17 +127,17 @@ fn point() -> PointDecision {
         regulators: vec![RegulatorDecision {
             name: w1.clone(),
             goal: Latency::from_millis(4),
-            input: Input::Samples { count: 350 },
+            input: SignalState::Samples { count: 350 },
             measured: Some(Latency::from_micros(4_100)),
             may_trigger: true,
             exempt: false,
-            learnt: Some(Learnt::Updated),
+            learnt: Some(LearningOutcome::Updated),
             wish: Some(Iops::new(500.0)),
             bound: None,
-            model: Some(Model { s1: 0.05, r1: 0.01, r2: 0.0 }),
+            model: Some(LinearModel { s1: 0.05, r1: 0.01, r2: 0.0 }),
             queue: None,
         }],
-        allotments: vec![Allotment {
+        allotments: vec![PointAllotment {
             name: w1,
             entitled: Iops::new(350.0),
             rate: Iops::new(350.0),
@@ -149,10 +149,10 @@ fn point() -> PointDecision {
 
 /// A decision of the self-tuning law.
 fn of_a_point(point: PointDecision) -> Decision {
-    let output = Output::Rate(point.operating_point);
+    let output = LawOutput::Rate(point.operating_point);
     Decision {
         law: LawKind::SelfTuning,
-        signal: Signal::Everything,
+        signal: SignalRequests::Everything,
         beta: None,
         raw: output,
         bounded: output,
@@ -174,14 +174,14 @@ fn a_decision_about_an_operating_point_says_who_decided() {
     let cases = [
         (of(|_| ()), "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 held)"),
         (
-            of(|point| point.regulators[0].learnt = Some(Learnt::Reset)),
+            of(|point| point.regulators[0].learnt = Some(LearningOutcome::Reset)),
             "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms, by a new model (1 of 2 held)",
         ),
         (
             of(|point| {
                 let one = &mut point.regulators[0];
                 (one.input, one.bound) =
-                    (Input::Overload { oldest: Latency::from_millis(900) }, Some(Bound::Least));
+                    (SignalState::Overload { oldest: Latency::from_millis(900) }, Some(OutputBound::Least));
             }),
             "sata: operating at 500 IO/s, band 2 at 20 %: w1 completes nothing, its oldest waits 900ms against 4.00ms, \
              the least that is allowed (1 of 2 held)",
@@ -207,7 +207,7 @@ fn a_decision_about_an_operating_point_says_who_decided() {
             "sata (dry run): operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 would be held)",
         ),
         (
-            Decision { input: Input::NoTime, ..of_a_point(point()) }.to_string(),
+            Decision { input: SignalState::NoTime, ..of_a_point(point()) }.to_string(),
             "sata: the clock did not advance: rates as before",
         ),
         (Decision { throttled: 0, ..of_a_point(point()) }.to_string(), "sata: nobody to hold"),
@@ -231,7 +231,7 @@ fn cluster() -> ClusterSignal {
         hosts: 3,
         stale: 1,
         adjusted: 0,
-        signal: Signal::ProtectedReads,
+        signal: SignalRequests::ProtectedReads,
         completed: 64,
         mean: Some(Latency::from_millis(25)),
         iops: Iops::new(256.0),
@@ -245,8 +245,8 @@ fn cluster() -> ClusterSignal {
     }
 }
 
-fn reserved(missed: Option<Shortage>) -> Reserved {
-    Reserved {
+fn reserved(missed: Option<ReservationShortage>) -> ReservationDecision {
+    ReservationDecision {
         rate: Iops::new(200.0),
         everywhere: Iops::new(350.0),
         latency: Latency::from_millis(20),
@@ -262,20 +262,20 @@ fn decision() -> Decision {
         at: Instant::from_nanos(1_500_000_000),
         elapsed: Latency::from_millis(250),
         law: LawKind::Window,
-        signal: Signal::ProtectedReads,
+        signal: SignalRequests::ProtectedReads,
         statistic: SignalStatistic::Mean,
         cluster: None,
-        input: Input::Samples { count: 16 },
+        input: SignalState::Samples { count: 16 },
         measured: Some(Latency::from_millis(25)),
         estimate: Some(Latency::from_micros(23_100)),
         set_point: Latency::from_millis(12),
         choice: None,
-        action: Action::Regulate,
+        action: LawAction::Regulate,
         beta: Some(0.1),
         compensation: None,
-        raw: Output::Window(Window::new(0.125)),
-        bounded: Output::Window(Window::new(0.25)),
-        bound: Some(Bound::Least),
+        raw: LawOutput::Window(Window::new(0.125)),
+        bounded: LawOutput::Window(Window::new(0.25)),
+        bound: Some(OutputBound::Least),
         reserved: None,
         rates: Vec::new(),
         gave_way: None,
@@ -297,26 +297,27 @@ fn version_7_of_a_decision() {
     assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_7);
     assert_eq!(serde_json::from_str::<Decision>(DECISION_7).unwrap(), decision());
     let spelled = [
-        (serde_json::to_string(&Output::Delay(Latency::from_millis(8))).unwrap(), r#"{"delay":8000000}"#),
+        (serde_json::to_string(&LawOutput::Delay(Latency::from_millis(8))).unwrap(), r#"{"delay":8000000}"#),
         (
-            serde_json::to_string(&Input::Overload { oldest: Latency::from_millis(900) }).unwrap(),
+            serde_json::to_string(&SignalState::Overload { oldest: Latency::from_millis(900) }).unwrap(),
             r#"{"overload":{"oldest":900000000}}"#,
         ),
         (
-            serde_json::to_string(&[Input::Unknown, Input::Idle, Input::NoTime]).unwrap(),
+            serde_json::to_string(&[SignalState::Unknown, SignalState::Idle, SignalState::NoTime]).unwrap(),
             r#"["unknown","idle","no_time"]"#,
         ),
-        (serde_json::to_string(&[Action::Hold, Action::Relax]).unwrap(), r#"["hold","relax"]"#),
+        (serde_json::to_string(&[LawAction::Hold, LawAction::Relax]).unwrap(), r#"["hold","relax"]"#),
         (
-            serde_json::to_string(&[Bound::Greatest, Bound::FloorRate, Bound::Reservation]).unwrap(),
+            serde_json::to_string(&[OutputBound::Greatest, OutputBound::FloorRate, OutputBound::Reservation])
+                .unwrap(),
             r#"["greatest","floor_rate","reservation"]"#,
         ),
         (
-            serde_json::to_string(&reserved(Some(Shortage::Window))).unwrap(),
+            serde_json::to_string(&reserved(Some(ReservationShortage::Window))).unwrap(),
             r#"{"rate":200.0,"everywhere":350.0,"latency":20000000,"window":4.2,"missed":"window"}"#,
         ),
-        (serde_json::to_string(&Shortage::Storage).unwrap(), r#""storage""#),
-        (serde_json::to_string(&Signal::Everything).unwrap(), r#""everything""#),
+        (serde_json::to_string(&ReservationShortage::Storage).unwrap(), r#""storage""#),
+        (serde_json::to_string(&SignalRequests::Everything).unwrap(), r#""everything""#),
         (
             serde_json::to_string(&[
                 LawKind::Pid,
@@ -328,8 +329,11 @@ fn version_7_of_a_decision() {
             r#"["pid","integral","self_tuning","queueing_model"]"#,
         ),
         (serde_json::to_string(&point()).unwrap(), POINT_7),
-        (serde_json::to_string(&Output::Rate(Iops::new(72.0))).unwrap(), r#"{"rate":72.0}"#),
-        (serde_json::to_string(&[Bound::Demand, Bound::Return]).unwrap(), r#"["demand","return"]"#),
+        (serde_json::to_string(&LawOutput::Rate(Iops::new(72.0))).unwrap(), r#"{"rate":72.0}"#),
+        (
+            serde_json::to_string(&[OutputBound::Demand, OutputBound::Return]).unwrap(),
+            r#"["demand","return"]"#,
+        ),
         (serde_json::to_string(&rate("w1", 31)).unwrap(), RATE_7),
         (
             serde_json::to_string(&gave_way()).unwrap(),
@@ -342,7 +346,7 @@ fn version_7_of_a_decision() {
                 SetPointReason::Promise,
                 SetPointReason::Ceiling,
                 SetPointReason::Floor,
-                SetPointReason::Exploring(Direction::Down),
+                SetPointReason::Exploring(StepDirection::Down),
                 SetPointReason::Following { host: HostName::new("a").unwrap() },
                 SetPointReason::NoChoice { host: HostName::new("a").unwrap() },
                 SetPointReason::Kept,
@@ -369,8 +373,8 @@ fn another_version_or_an_unknown_field_is_refused() {
 
 #[test]
 fn a_decision_reads_as_a_sentence() {
-    let window = Output::Window(Window::new(2.3));
-    let delay = Output::Delay(Latency::from_millis(180));
+    let window = LawOutput::Window(Window::new(2.3));
+    let delay = LawOutput::Delay(Latency::from_millis(180));
     let cases = [
         (
             decision(),
@@ -383,13 +387,13 @@ fn a_decision_reads_as_a_sentence() {
              2.30 (7 of 12 held)",
         ),
         (
-            Decision { bounded: delay, bound: Some(Bound::FloorRate), ..decision() },
+            Decision { bounded: delay, bound: Some(OutputBound::FloorRate), ..decision() },
             "sata: protected reads 23.1ms against 12.0ms: the others held by up to 180ms per request \
              (12 of 12 held), down to their floor rate",
         ),
         (
             Decision {
-                input: Input::Overload { oldest: Latency::from_millis(1_200) },
+                input: SignalState::Overload { oldest: Latency::from_millis(1_200) },
                 bounded: delay,
                 bound: None,
                 ..decision()
@@ -399,8 +403,8 @@ fn a_decision_reads_as_a_sentence() {
         ),
         (
             Decision {
-                bounded: Output::Window(Window::new(4.2)),
-                bound: Some(Bound::Reservation),
+                bounded: LawOutput::Window(Window::new(4.2)),
+                bound: Some(OutputBound::Reservation),
                 reserved: Some(reserved(None)),
                 ..decision()
             },
@@ -410,8 +414,8 @@ fn a_decision_reads_as_a_sentence() {
         (
             Decision {
                 bounded: window,
-                bound: Some(Bound::Greatest),
-                reserved: Some(reserved(Some(Shortage::Window))),
+                bound: Some(OutputBound::Greatest),
+                reserved: Some(reserved(Some(ReservationShortage::Window))),
                 ..decision()
             },
             "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 held); \
@@ -421,7 +425,7 @@ fn a_decision_reads_as_a_sentence() {
             Decision {
                 bounded: window,
                 bound: None,
-                reserved: Some(reserved(Some(Shortage::Storage))),
+                reserved: Some(reserved(Some(ReservationShortage::Storage))),
                 ..decision()
             },
             "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 held); \
@@ -429,8 +433,8 @@ fn a_decision_reads_as_a_sentence() {
         ),
         (
             Decision {
-                input: Input::Unknown,
-                action: Action::Hold,
+                input: SignalState::Unknown,
+                action: LawAction::Hold,
                 bounded: window,
                 bound: None,
                 ..decision()
@@ -439,8 +443,8 @@ fn a_decision_reads_as_a_sentence() {
         ),
         (
             Decision {
-                input: Input::Idle,
-                action: Action::Relax,
+                input: SignalState::Idle,
+                action: LawAction::Relax,
                 bounded: window,
                 bound: None,
                 ..decision()
@@ -450,7 +454,7 @@ fn a_decision_reads_as_a_sentence() {
         ),
         (
             Decision {
-                signal: Signal::Everything,
+                signal: SignalRequests::Everything,
                 cluster: Some(ClusterSignal { adjusted: 1, ..cluster() }),
                 bound: None,
                 bounded: window,
@@ -461,7 +465,7 @@ fn a_decision_reads_as_a_sentence() {
         ),
         (
             Decision {
-                signal: Signal::Everything,
+                signal: SignalRequests::Everything,
                 cluster: Some(cluster()),
                 compensation: Some(1.25),
                 bound: None,
@@ -480,12 +484,12 @@ fn a_decision_reads_as_a_sentence() {
             "sata: protected reads (of this host alone) 23.1ms against 12.0ms: nothing held",
         ),
         (
-            Decision { signal: Signal::Everything, held: 0, ..decision() },
+            Decision { signal: SignalRequests::Everything, held: 0, ..decision() },
             "sata: response time 23.1ms against 12.0ms: nothing held",
         ),
         (
             Decision {
-                signal: Signal::Everything,
+                signal: SignalRequests::Everything,
                 choice: Some(choice(SetPointReason::Knee)),
                 held: 0,
                 ..decision()
@@ -494,7 +498,7 @@ fn a_decision_reads_as_a_sentence() {
              reached at 26.0ms): nothing held",
         ),
         (
-            Decision { input: Input::NoTime, throttled: 0, held: 0, ..decision() },
+            Decision { input: SignalState::NoTime, throttled: 0, held: 0, ..decision() },
             "sata: the clock did not advance: nobody to hold",
         ),
     ];
@@ -507,17 +511,17 @@ fn a_decision_reads_as_a_sentence() {
 fn a_decision_about_rates_names_the_most_affected() {
     let idle = RateDecision {
         contract: None,
-        input: Input::Idle,
+        input: SignalState::Idle,
         measured: None,
         held: false,
-        action: Action::Relax,
+        action: LawAction::Relax,
         rate: Iops::new(2.0),
-        bound: Some(Bound::Least),
+        bound: Some(OutputBound::Least),
         ..rate("w3", 0)
     };
-    let promised = RateDecision { rate: Iops::new(40.0), bound: Some(Bound::Least), ..rate("w2", 40) };
+    let promised = RateDecision { rate: Iops::new(40.0), bound: Some(OutputBound::Least), ..rate("w2", 40) };
     let late = RateDecision {
-        input: Input::Overload { oldest: Latency::from_millis(90) },
+        input: SignalState::Overload { oldest: Latency::from_millis(90) },
         measured: None,
         ..rate("w4", 0)
     };
@@ -539,7 +543,7 @@ fn a_decision_about_rates_names_the_most_affected() {
         ),
         (of_rates(Vec::new()), "sata: nobody to hold"),
         (
-            Decision { input: Input::NoTime, ..of_rates(vec![rate("w1", 31)]) },
+            Decision { input: SignalState::NoTime, ..of_rates(vec![rate("w1", 31)]) },
             "sata: the clock did not advance: rates as before",
         ),
     ];
@@ -551,7 +555,7 @@ fn a_decision_about_rates_names_the_most_affected() {
 #[test]
 fn a_choice_reads_as_a_clause() {
     let host = HostName::new("a").unwrap();
-    let unknown = SetPointChoice { knee: None, ..choice(SetPointReason::Exploring(Direction::Up)) };
+    let unknown = SetPointChoice { knee: None, ..choice(SetPointReason::Exploring(StepDirection::Up)) };
     let cases = [
         (choice(SetPointReason::Unknown), "the ceiling, because the knee is not known yet"),
         (choice(SetPointReason::Promise), "the ceiling, because a promise is not chosen"),
@@ -563,7 +567,7 @@ fn a_choice_reads_as_a_clause() {
             "the ceiling: 95 % of the most seen (3180 IO/s at 41.0ms) is reached at 26.0ms",
         ),
         (
-            choice(SetPointReason::Exploring(Direction::Down)),
+            choice(SetPointReason::Exploring(StepDirection::Down)),
             "to see whether less will do: 95 % of the most seen (3180 IO/s at 41.0ms) is reached at 26.0ms or sooner",
         ),
         (unknown, "to see whether more gives more"),

@@ -7,7 +7,7 @@
 mod plant;
 
 use plant::{Load, Plant};
-use tidegate_control::{KneeConfig, Law, LoopConfig, SetPointReason, WindowConfig};
+use tidegate_control::{KneeConfig, LawConfig, LoopConfig, SetPointReason, WindowConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
@@ -20,7 +20,7 @@ fn servers(rate: f64, servers: u32) -> DeviceConfig {
 
 /// Steers to `ceiling`, or to what is chosen below it.
 fn config(ceiling_ms: f64, knee: Option<KneeConfig>) -> LoopConfig {
-    let law = Law::Window(WindowConfig::default());
+    let law = LawConfig::Window(WindowConfig::default());
     let resource = ResourceName::new("array").unwrap();
     LoopConfig {
         set_point_ratio: 1.0,
@@ -218,7 +218,7 @@ fn hosts_use_the_leaders_set_point_and_survive_its_death() {
 #[test]
 fn where_shares_alone_keep_the_array_busy_it_does_not_look_further_down() {
     // β = 1 for each of three hosts: three requests are outstanding at the one server whatever the set point.
-    let law = Law::Window(WindowConfig::across_hosts());
+    let law = LawConfig::Window(WindowConfig::across_hosts());
     let config = LoopConfig { law, ..automatic(100.0) };
     let mut plant = Plant::new(&servers(400.0, 1), &[BUSY, BUSY, BUSY], &config, 1);
     plant.run(900.0);

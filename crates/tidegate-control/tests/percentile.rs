@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Action, ConsumerObservation, ControlLoop, Decision, Input, Law, LoopConfig, LoopConfigError, Observation,
-    Operations, Outstanding, PidConfig, SignalChoice, SignalPercentile, SignalStatistic, Smoothing,
+    ConsumerObservation, ControlLoop, Decision, LawAction, LawConfig, LoopConfig, LoopConfigError,
+    MeanOutstanding, Observation, OperationTotals, PidConfig, SignalChoice, SignalPercentile, SignalState,
+    SignalStatistic, Smoothing,
 };
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
 
@@ -15,7 +16,7 @@ fn ms(millis: u64) -> Latency {
 }
 
 fn config(statistic: SignalStatistic) -> LoopConfig {
-    let law = Law::Pid(PidConfig::default());
+    let law = LawConfig::Pid(PidConfig::default());
     LoopConfig {
         signal: SignalChoice::Reads,
         statistic,
@@ -33,14 +34,14 @@ fn decided(
     percentile: Option<SignalPercentile>,
 ) -> Decision {
     let name = |name| ConsumerName::new(name).unwrap();
-    let of = |count| Operations { count, total_latency: ms(4 * count), ..Operations::default() };
+    let of = |count| OperationTotals { count, total_latency: ms(4 * count), ..OperationTotals::default() };
     let reader = ConsumerObservation {
         reads: of(reads),
         ..ConsumerObservation::idle(name("reader"), Shares::DEFAULT, true)
     };
     let writer = ConsumerObservation {
         writes: of(20),
-        mean_outstanding: Outstanding::new(8.0),
+        mean_outstanding: MeanOutstanding::new(8.0),
         ..ConsumerObservation::idle(name("writer"), Shares::DEFAULT, false)
     };
     let at = Instant::from_nanos(100_000_000 * tick);
@@ -59,7 +60,7 @@ fn what_few_of_the_reads_wait_for_is_what_holds() {
     {
         let mut control = ControlLoop::new(config(statistic)).unwrap();
         let decision = decided(&mut control, 1, 10, counted(statistic, 9));
-        assert_eq!((decision.statistic, decision.input), (statistic, Input::Samples { count: 9 }));
+        assert_eq!((decision.statistic, decision.input), (statistic, SignalState::Samples { count: 9 }));
         assert_eq!((decision.measured, decision.estimate), (Some(ms(40)), Some(ms(40))));
         let said = decision.to_string();
         let begin = format!("vg0: {percent} % of reads within {} against {}: writers held", ms(40), ms(12));
@@ -79,11 +80,11 @@ fn reads_that_nobody_counted_are_unknown_and_none_at_all_is_silence() {
     let held = decided(&mut control, 1, 10, counted(SignalStatistic::P95, 9)).bounded;
     for (tick, percentile) in [(2, None), (3, counted(SignalStatistic::P99, 9))] {
         let decision = decided(&mut control, tick, 10, percentile);
-        assert_eq!((decision.input, decision.action), (Input::Unknown, Action::Hold));
+        assert_eq!((decision.input, decision.action), (SignalState::Unknown, LawAction::Hold));
         assert_eq!(decision.bounded, held);
     }
     let decision = decided(&mut control, 4, 0, None);
-    assert_eq!((decision.input, decision.action), (Input::Idle, Action::Relax));
+    assert_eq!((decision.input, decision.action), (SignalState::Idle, LawAction::Relax));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tidegate_control::{
-    Band, Bands, Commands, ConsumerObservation, ControlLoop, Decision, HeardReport, Law, LoopConfig,
-    Observation, Operations, Queueing, Regulation, SelfTuningConfig, combine,
+    Band, Bands, Commands, ConsumerObservation, ControlLoop, Decision, HeardReport, LawConfig, LoopConfig,
+    Observation, OperationTotals, QueueLearning, RegulationMethod, SelfTuningConfig, combine,
 };
 use tidegate_units::{ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -19,8 +19,8 @@ fn name(name: &str) -> ConsumerName {
 
 /// Goals of 10 ms.
 fn config(bands: Option<Bands>) -> LoopConfig {
-    let regulation = Regulation::Queueing(Queueing::default());
-    let law = Law::SelfTuning(SelfTuningConfig { regulation, ..SelfTuningConfig::default() });
+    let regulation = RegulationMethod::Queueing(QueueLearning::default());
+    let law = LawConfig::SelfTuning(SelfTuningConfig { regulation, ..SelfTuningConfig::default() });
     let config = LoopConfig::new(ResourceName::new("lun").unwrap(), Latency::from_millis(10), law);
     LoopConfig { bands, set_point_ratio: 1.0, ..config }
 }
@@ -54,7 +54,7 @@ impl Run {
     fn consumer(name_of: &str, count: u64, mean: Latency, queued: u32) -> ConsumerObservation {
         let total_latency = Latency::from_nanos(mean.as_nanos().saturating_mul(count));
         ConsumerObservation {
-            reads: Operations { count, total_latency, ..Operations::default() },
+            reads: OperationTotals { count, total_latency, ..OperationTotals::default() },
             queued,
             ..ConsumerObservation::idle(name(name_of), Shares::DEFAULT, false)
         }
@@ -219,8 +219,8 @@ struct Host {
 
 /// A host of a number, and its exports with their goals in ms.
 fn host(number: usize, exports: &[(Does, u64, f64)]) -> Host {
-    let regulation = Regulation::Queueing(Queueing::default());
-    let law = Law::SelfTuning(SelfTuningConfig { regulation, ..SelfTuningConfig::default() });
+    let regulation = RegulationMethod::Queueing(QueueLearning::default());
+    let law = LawConfig::SelfTuning(SelfTuningConfig { regulation, ..SelfTuningConfig::default() });
     // All hosts know the shortest goal: else one host alone is believed only as far as a quarter.
     let target = Latency::from_millis(5);
     let config = LoopConfig::new(ResourceName::new("lun").unwrap(), target, law);

@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Bound, Conditions, ConsumerObservation, ControlLoop, Decision, HeardReport, Law, LoopConfig, Observation,
-    Operations, Output, Outstanding, PidConfig, Shortage, WindowConfig, combine, feasible,
+    ConsumerObservation, ControlLoop, Decision, HeardReport, LawConfig, LawOutput, LoopConfig,
+    MeanOutstanding, Observation, OperationTotals, OutputBound, PidConfig, ReservationConditions,
+    ReservationShortage, WindowConfig, combine, feasible,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -30,8 +31,10 @@ struct Host {
 
 impl Host {
     fn new(name: &str, shares: [u32; 2], reserved: f64, greatest: f64) -> Self {
-        let law =
-            Law::Window(WindowConfig { greatest: Window::new(greatest), ..WindowConfig::across_hosts() });
+        let law = LawConfig::Window(WindowConfig {
+            greatest: Window::new(greatest),
+            ..WindowConfig::across_hosts()
+        });
         let config = LoopConfig {
             interval: INTERVAL,
             set_point_ratio: 1.0,
@@ -58,14 +61,14 @@ impl Host {
         let name = ConsumerName::new(["reserved", "other"][index]).unwrap();
         ConsumerObservation {
             reservation: (index == 0 && self.reserved > 0.0).then(|| Iops::new(self.reserved)),
-            reads: Operations {
+            reads: OperationTotals {
                 count: count as u64,
                 bytes: Bytes::new(count as u64 * 4_096),
                 total_latency: Latency::from_secs_f64(count * latency.as_secs_f64()),
                 in_flight: 1,
                 oldest_in_flight: Some(latency),
             },
-            mean_outstanding: Outstanding::new([self.depth, 1_000.0][index]),
+            mean_outstanding: MeanOutstanding::new([self.depth, 1_000.0][index]),
             queued: 10,
             ..ConsumerObservation::idle(name, Shares::new(self.shares[index]).unwrap(), false)
         }
@@ -115,7 +118,7 @@ fn the_window_keeps_a_reservation_against_a_host_with_five_times_the_shares() {
     let latency = run(&mut with, 1_000.0, 200);
     assert!(with[0].completed[0] >= 300.0, "{:?}", with[0].completed);
     let decision = with[0].decision.as_ref().unwrap();
-    assert_eq!(decision.bound, Some(Bound::Reservation));
+    assert_eq!(decision.bound, Some(OutputBound::Reservation));
     assert_eq!(decision.reserved.unwrap().missed, None);
     assert!(decision.to_string().contains("the least that keeps reservations (300 IO/s at "), "{decision}");
     // The other gives way: with w_a = 1.05·300·L and w_b = β_b/(1 − 𝓛/L), of which β_b is 5, and L = (w_a +
@@ -154,16 +157,16 @@ fn reservations_beyond_the_capacity_are_missed_where_the_window_ends_and_the_sto
     assert_eq!(reserved.everywhere, Iops::new(1_200.0));
     assert!(hosts[0].completed[0] < 600.0 && hosts[0].window >= 64.0, "{:?}", hosts[0].completed);
     assert!(hosts[1].completed[0] >= 400.0, "{:?}", hosts[1].completed);
-    assert_eq!(reserved.missed, Some(Shortage::Storage), "no window would help: {decision}");
+    assert_eq!(reserved.missed, Some(ReservationShortage::Storage), "no window would help: {decision}");
     assert!(decision.to_string().contains("completes less than 1200 IO/s for all hosts"), "{decision}");
-    let judged = feasible(&Conditions {
+    let judged = feasible(&ReservationConditions {
         here: Iops::new(800.0),
         everywhere: reserved.everywhere,
         latency: reserved.latency,
         greatest: Window::new(1_000.0),
         capacity: Some(Iops::new(1_000.0)),
     });
-    assert!(!judged.is_kept() && judged.shortage == Shortage::Storage, "{judged:?}");
+    assert!(!judged.is_kept() && judged.shortage == ReservationShortage::Storage, "{judged:?}");
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn too_small_a_greatest_window_is_named_as_the_cause() {
     let mut hosts = [Host::new("a", [50, 50], 300.0, 4.0), Host::new("b", [100, 4_900], 0.0, 64.0)];
     run(&mut hosts, 1_000.0, 200);
     let decision = hosts[0].decision.as_ref().unwrap();
-    assert_eq!(decision.reserved.unwrap().missed, Some(Shortage::Window));
+    assert_eq!(decision.reserved.unwrap().missed, Some(ReservationShortage::Window));
     assert!(decision.to_string().contains("more than is allowed"), "{decision}");
 }
 
@@ -181,7 +184,7 @@ fn who_does_not_use_its_reservation_widens_no_window() {
     hosts[0].depth = 0.1;
     run(&mut hosts, 1_000.0, 200);
     let decision = hosts[0].decision.as_ref().unwrap();
-    assert_ne!(decision.bound, Some(Bound::Reservation), "{decision}");
+    assert_ne!(decision.bound, Some(OutputBound::Reservation), "{decision}");
     assert!(decision.reserved.unwrap().window <= Window::new(0.1), "{decision:?}");
 }
 
@@ -190,7 +193,7 @@ fn a_delay_leaves_a_consumer_what_is_reserved_for_it() {
     let config = LoopConfig::new(
         ResourceName::new("array").unwrap(),
         Latency::from_millis(5),
-        Law::Pid(PidConfig::default()),
+        LawConfig::Pid(PidConfig::default()),
     );
     let mut control = ControlLoop::new(config).unwrap();
     let mut last = None;
@@ -198,12 +201,12 @@ fn a_delay_leaves_a_consumer_what_is_reserved_for_it() {
         let now = Instant::ZERO + Duration::from_millis(250) * interval;
         let busy = |name: &str, reserved: f64| ConsumerObservation {
             reservation: (reserved > 0.0).then(|| Iops::new(reserved)),
-            reads: Operations {
+            reads: OperationTotals {
                 count: 20,
                 total_latency: Latency::from_millis(20 * 30),
-                ..Operations::default()
+                ..OperationTotals::default()
             },
-            mean_outstanding: Outstanding::new(8.0),
+            mean_outstanding: MeanOutstanding::new(8.0),
             ..ConsumerObservation::idle(ConsumerName::new(name).unwrap(), Shares::DEFAULT, false)
         };
         let consumers = vec![busy("reserved", 100.0), busy("unused", 1_000.0), busy("other", 0.0)];
@@ -216,5 +219,5 @@ fn a_delay_leaves_a_consumer_what_is_reserved_for_it() {
     assert_eq!(delays[0], Some(Latency::from_millis(50)), "{decision}");
     assert_eq!(delays[1], None, "8 ms are less than the resource takes");
     assert!(delays[2] > Some(Latency::from_millis(500)), "{decision}");
-    assert_eq!(delays[2].map(Output::Delay), Some(decision.bounded));
+    assert_eq!(delays[2].map(LawOutput::Delay), Some(decision.bounded));
 }

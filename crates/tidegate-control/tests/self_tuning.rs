@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Action, Adaptive, Band, Bands, Bound, Commands, ConsumerObservation, ControlLoop, ControllerGain,
-    Decision, Input, Law, Learnt, LoopConfig, LoopConfigError, Observation, Operations, Outstanding,
-    PidConfig, PointDecision, Regulation, SelfTuningConfig, SelfTuningVariant, SignalChoice, Smoothing,
+    Band, Bands, Commands, ConsumerObservation, ControlLoop, ControllerGain, Decision, LawAction, LawConfig,
+    LearningOutcome, LineLearning, LoopConfig, LoopConfigError, MeanOutstanding, Observation,
+    OperationTotals, OutputBound, PidConfig, PointDecision, RegulationMethod, SelfTuningConfig,
+    SelfTuningVariant, SignalChoice, SignalState, Smoothing,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
@@ -36,7 +37,7 @@ fn table_1() -> Bands {
 }
 
 fn config(bands: Option<Bands>) -> LoopConfig {
-    let law = Law::SelfTuning(SelfTuningConfig::default());
+    let law = LawConfig::SelfTuning(SelfTuningConfig::default());
     let config = LoopConfig::new(ResourceName::new("lustre").unwrap(), ms(5), law);
     LoopConfig { bands, set_point_ratio: 1.0, ..config }
 }
@@ -121,13 +122,13 @@ impl Run {
 }
 
 fn busy(consumer: &str, count: u64, mean: Latency) -> ConsumerObservation {
-    let reads = Operations {
+    let reads = OperationTotals {
         count,
         bytes: Bytes::new(count.saturating_mul(4_096)),
         total_latency: Latency::from_nanos(mean.as_nanos().saturating_mul(count)),
-        ..Operations::default()
+        ..OperationTotals::default()
     };
-    ConsumerObservation { reads, mean_outstanding: Outstanding::new(2.0), ..quiet(consumer) }
+    ConsumerObservation { reads, mean_outstanding: MeanOutstanding::new(2.0), ..quiet(consumer) }
 }
 
 fn quiet(consumer: &str) -> ConsumerObservation {
@@ -135,7 +136,7 @@ fn quiet(consumer: &str) -> ConsumerObservation {
 }
 
 fn waits(consumer: &str, age: Latency) -> ConsumerObservation {
-    let reads = Operations { in_flight: 1, oldest_in_flight: Some(age), ..Operations::default() };
+    let reads = OperationTotals { in_flight: 1, oldest_in_flight: Some(age), ..OperationTotals::default() };
     ConsumerObservation { reads, ..quiet(consumer) }
 }
 
@@ -189,12 +190,13 @@ fn what_one_does_not_use_the_other_has_and_it_comes_back_at_once() {
     run.intervals(&storage, &PAPER, 12);
     assert!(near(run.did[0], 350.0, 0.1) && near(run.did[1], 150.0, 0.15), "{:?}", run.did);
     // Without lending it is left unused.
-    let adaptive = Adaptive {
+    let adaptive = LineLearning {
         variant: SelfTuningVariant { lend_unused: false, ..SelfTuningVariant::IMPROVED },
-        ..Adaptive::default()
+        ..LineLearning::default()
     };
-    let law = SelfTuningConfig { regulation: Regulation::Adaptive(adaptive), ..SelfTuningConfig::default() };
-    let mut run = Run::new(LoopConfig { law: Law::SelfTuning(law), ..config(Some(table_1())) });
+    let law =
+        SelfTuningConfig { regulation: RegulationMethod::Adaptive(adaptive), ..SelfTuningConfig::default() };
+    let mut run = Run::new(LoopConfig { law: LawConfig::SelfTuning(law), ..config(Some(table_1())) });
     run.intervals(&storage, &PAPER, 10);
     run.intervals(&storage, &resting(20.0), 15);
     assert!(run.did[1] < 0.9 * 480.0, "{:?}", run.did);
@@ -248,7 +250,7 @@ fn the_lowest_operating_point_wins_and_commands_are_its_parts() {
     let decided = point(&decision);
     assert!(near(decided.operating_point.per_second(), 100.0, 1e-9), "{decision}");
     assert_eq!(decided.decided_by, Some(name("w2")));
-    assert_eq!((decided.applied, decision.action), (Iops::new(200.0), Action::Regulate));
+    assert_eq!((decided.applied, decision.action), (Iops::new(200.0), LawAction::Regulate));
     let rates: Vec<f64> =
         run.commands.consumers.iter().map(|command| command.rate.unwrap().per_second()).collect();
     assert!(rates.len() == 2 && rates.iter().all(|rate| near(*rate, 50.0, 1e-9)), "{rates:?}");
@@ -269,18 +271,18 @@ fn one_decides_from_few_requests_only_while_nobody_has_enough() {
     run.step(vec![busy("w1", 200, ms(5)), busy("w2", 200, ms(5))]);
     let decision = run.step(vec![busy("w1", 2, ms(900)), busy("w2", 3, ms(900))]);
     let exempt: Vec<bool> = point(&decision).regulators.iter().map(|regulator| regulator.exempt).collect();
-    assert_eq!((exempt, decision.action), (vec![false, true], Action::Regulate));
+    assert_eq!((exempt, decision.action), (vec![false, true], LawAction::Regulate));
     assert!(point(&decision).operating_point < Iops::new(20.0), "{decision}");
     let decision = run.step(vec![busy("w1", 2, ms(900)), busy("w2", 30, ms(900))]);
     assert!(point(&decision).regulators.iter().all(|regulator| !regulator.exempt));
-    assert_eq!(point(&decision).regulators[0].learnt, Some(Learnt::TooFew));
+    assert_eq!(point(&decision).regulators[0].learnt, Some(LearningOutcome::TooFew));
     // Nothing completes at all: the oldest says how late it is.
     let decision = run.step(vec![waits("w1", ms(2_000)), waits("w2", ms(900))]);
     assert!(
         point(&decision).regulators[0].exempt
-            && point(&decision).regulators[0].learnt != Some(Learnt::TooFew)
+            && point(&decision).regulators[0].learnt != Some(LearningOutcome::TooFew)
     );
-    assert_eq!(decision.action, Action::Regulate);
+    assert_eq!(decision.action, LawAction::Regulate);
 }
 
 #[test]
@@ -294,11 +296,11 @@ fn silence_holds_idleness_lets_go_by_degrees_and_who_is_idle_has_no_say() {
     };
     let mut run = held();
     let decision = run.step(vec![waits("w1", ms(3)), quiet("w2")]);
-    assert_eq!(decision.action, Action::Hold);
+    assert_eq!(decision.action, LawAction::Hold);
     assert!(near(point(&decision).operating_point.per_second(), 100.0, 1e-9), "{decision}");
     let mut run = held();
     let decision = run.step(vec![quiet("w1"), quiet("w2")]);
-    assert_eq!((decision.input, decision.action, decision.held), (Input::Idle, Action::Relax, 0));
+    assert_eq!((decision.input, decision.action, decision.held), (SignalState::Idle, LawAction::Relax, 0));
     assert!(near(point(&decision).operating_point.per_second(), 100.0 * 2f64.sqrt(), 1e-9), "{decision}");
     for _ in 0..3_600 {
         run.step(vec![quiet("w1"), quiet("w2")]);
@@ -333,7 +335,7 @@ fn who_is_released_and_never_served_is_late() {
     let mut run = Run::new(config(None));
     let starved = ConsumerObservation { oldest_released: Some(ms(2_000)), ..waits("w1", ms(1)) };
     let decision = run.step(vec![starved]);
-    assert_eq!(decision.action, Action::Regulate, "{decision}");
+    assert_eq!(decision.action, LawAction::Regulate, "{decision}");
 }
 
 #[test]
@@ -342,11 +344,11 @@ fn a_clock_that_stands_jumps_back_or_leaps_changes_nothing_or_little() {
     let mut run = Run::new(config(None));
     run.step(loads());
     let decision = run.after(Duration::ZERO, loads());
-    assert_eq!((decision.input, decision.action), (Input::NoTime, Action::Hold));
+    assert_eq!((decision.input, decision.action), (SignalState::NoTime, LawAction::Hold));
     assert_eq!(point(&decision).operating_point, Iops::new(200.0));
     assert!(point(&decision).regulators.iter().all(|regulator| regulator.learnt.is_none()));
     run.now = Instant::ZERO;
-    assert_eq!(run.after(Duration::ZERO, loads()).input, Input::NoTime);
+    assert_eq!(run.after(Duration::ZERO, loads()).input, SignalState::NoTime);
     // A week later: four hundred requests in what counts as ten seconds.
     let decision = run.after(Duration::from_secs(604_800), loads());
     assert_eq!(decision.elapsed, Latency::from(Duration::from_secs(10)));
@@ -361,7 +363,10 @@ fn at_the_least_operating_point_somebody_has_the_requests_that_a_decision_takes(
     }
     let decision = run.step(vec![busy("w1", 6, ms(60_000)), busy("w2", 6, ms(60_000))]);
     // Each has half of band 0.
-    assert_eq!((point(&decision).operating_point, decision.bound), (Iops::new(12.0), Some(Bound::Least)));
+    assert_eq!(
+        (point(&decision).operating_point, decision.bound),
+        (Iops::new(12.0), Some(OutputBound::Least))
+    );
     let rates: Vec<Option<Iops>> = run.commands.consumers.iter().map(|command| command.rate).collect();
     assert_eq!(rates, [Some(Iops::new(6.0)), Some(Iops::new(6.0))]);
     // Whoever has nothing of the first band keeps the floor.
@@ -379,13 +384,21 @@ fn a_change_of_the_set_up_keeps_model_and_operating_point() {
     run.control.reconfigure(config(None)).unwrap();
     let decision = run.interval(&storage, &PAPER);
     assert!(near(point(&decision).operating_point.per_second(), 500.0, 0.1), "{decision}");
-    assert!(point(&decision).regulators.iter().all(|regulator| regulator.learnt == Some(Learnt::Updated)));
+    assert!(
+        point(&decision)
+            .regulators
+            .iter()
+            .all(|regulator| regulator.learnt == Some(LearningOutcome::Updated))
+    );
     assert!(near(run.commands.consumers[0].rate.unwrap().per_second(), 250.0, 0.1));
-    let fixed = Regulation::Fixed(ControllerGain::new(10.0).unwrap());
-    let law = Law::SelfTuning(SelfTuningConfig { regulation: fixed, ..SelfTuningConfig::default() });
+    let fixed = RegulationMethod::Fixed(ControllerGain::new(10.0).unwrap());
+    let law = LawConfig::SelfTuning(SelfTuningConfig { regulation: fixed, ..SelfTuningConfig::default() });
     run.control.reconfigure(LoopConfig { law, ..config(None) }).unwrap();
     let decision = run.intervals(&storage, &PAPER, 30);
-    assert!(near(run.response_ms, 4.0, 0.1) && point(&decision).regulators[0].learnt == Some(Learnt::Fixed));
+    assert!(
+        near(run.response_ms, 4.0, 0.1)
+            && point(&decision).regulators[0].learnt == Some(LearningOutcome::Fixed)
+    );
 }
 
 #[test]
@@ -398,8 +411,11 @@ fn what_the_law_does_not_know_is_refused() {
     assert_eq!(refused(|c| c.normalise = true), LoopConfigError::GoalsAreTakenAsTheyAre);
     assert_eq!(refused(|c| c.smoothing = Smoothing::default()), LoopConfigError::GoalsAreTakenAsTheyAre);
     assert_eq!(refused(|c| c.signal = SignalChoice::Reads), LoopConfigError::GoalsAreTakenAsTheyAre);
-    assert_eq!(refused(|c| c.law = Law::Pid(PidConfig::default())), LoopConfigError::BandsNeedSelfTuning);
-    let law = Law::SelfTuning(SelfTuningConfig { least_requests: 0, ..SelfTuningConfig::default() });
+    assert_eq!(
+        refused(|c| c.law = LawConfig::Pid(PidConfig::default())),
+        LoopConfigError::BandsNeedSelfTuning
+    );
+    let law = LawConfig::SelfTuning(SelfTuningConfig { least_requests: 0, ..SelfTuningConfig::default() });
     let mut config = config(None);
     config.law = law;
     assert!(matches!(ControlLoop::new(config), Err(LoopConfigError::SelfTuning(_))));

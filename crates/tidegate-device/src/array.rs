@@ -14,13 +14,13 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant};
 
-use crate::cache::{BLOCK, Cache, CacheConfig, Grouping, Run};
+use crate::cache::{ArrayCache, BLOCK, CacheConfig, DestageGrouping, DestageRun};
 use crate::config::{ConfigError, require};
 use crate::disk::{DiskConfig, Spindle};
-use crate::io::{Completion, Io, IoKind};
-use crate::layout::{Layout, Part, Raid0, Raid5, RaidLevel, Update};
-use crate::mechanism::Extent;
-use crate::read_ahead::{ReadAhead, ReadAheadConfig, Verdict};
+use crate::io::{DeviceCompletion, DeviceIo, IoKind};
+use crate::layout::{DiskPart, Layout, Raid0, Raid5, RaidLevel, StripeUpdate};
+use crate::mechanism::SectorRange;
+use crate::read_ahead::{ReadAhead, ReadAheadConfig, ReadOutcome};
 
 /// Equal disks, striped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,10 +45,10 @@ pub struct ArrayConfig {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Array {
+pub(crate) struct RaidArray {
     layout: Layout,
     disks: Vec<Spindle>,
-    cache: Option<Cache>,
+    cache: Option<ArrayCache>,
     read_ahead: Option<ReadAhead>,
     /// Work in progress at the disks. Each operation of a disk has a tag, and its job is found under it.
     jobs: BTreeMap<u64, Job>,
@@ -71,7 +71,7 @@ struct Job {
     /// Number of disks that have yet to answer before the job goes on.
     left: usize,
     /// Parts to write then.
-    then: Vec<Part>,
+    then: Vec<DiskPart>,
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ enum Owner {
     Request(u64),
     /// Data read ahead from this offset on.
     ReadAhead(u64),
-    Destage(Run),
+    Destage(DestageRun),
 }
 
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ struct WaitingWrite {
     parts: VecDeque<(usize, Range<u64>)>,
 }
 
-impl Array {
+impl RaidArray {
     pub(crate) fn new(config: &ArrayConfig, seed: u64) -> Result<Self, ConfigError> {
         require((1..=256).contains(&config.disks), "disks", "between 1 and 256")?;
         let unit = config.stripe_unit.get();
@@ -105,17 +105,20 @@ impl Array {
         let (layout, grouping) = match config.level {
             RaidLevel::Raid0 => (
                 Layout::Raid0(Raid0 { disks: number, unit, units_per_disk }),
-                Grouping::Contiguous { disks: disks.len() },
+                DestageGrouping::Contiguous { disks: disks.len() },
             ),
             RaidLevel::Raid5 => {
                 require(config.disks >= 3, "disks", "at least 3 for RAID 5")?;
                 let layout = Raid5 { disks: number, unit, rows: units_per_disk };
-                let grouping =
-                    Grouping::Rows { disks: config.disks, row: layout.row() / BLOCK, unit: unit / BLOCK };
+                let grouping = DestageGrouping::Rows {
+                    disks: config.disks,
+                    row: layout.row() / BLOCK,
+                    unit: unit / BLOCK,
+                };
                 (Layout::Raid5(layout), grouping)
             }
         };
-        let cache = config.cache.as_ref().map(|cache| Cache::new(cache, grouping)).transpose()?;
+        let cache = config.cache.as_ref().map(|cache| ArrayCache::new(cache, grouping)).transpose()?;
         let read_ahead =
             config.read_ahead.as_ref().map(|config| ReadAhead::new(config, layout.capacity())).transpose()?;
         Ok(Self {
@@ -137,10 +140,16 @@ impl Array {
     }
 
     pub(crate) fn dirty(&self) -> Bytes {
-        self.cache.as_ref().map_or(Bytes::ZERO, Cache::held)
+        self.cache.as_ref().map_or(Bytes::ZERO, ArrayCache::held)
     }
 
-    pub(crate) fn submit(&mut self, now: Instant, id: u64, io: Io, done: &mut VecDeque<Completion>) {
+    pub(crate) fn submit(
+        &mut self,
+        now: Instant,
+        id: u64,
+        io: DeviceIo,
+        done: &mut VecDeque<DeviceCompletion>,
+    ) {
         match (io.kind, &mut self.cache) {
             (IoKind::Read, _) => self.read(now, id, io),
             (IoKind::Write { fua }, Some(cache)) if !fua || cache.nonvolatile => {
@@ -153,7 +162,7 @@ impl Array {
             (IoKind::Flush, Some(cache)) if !cache.nonvolatile => {
                 self.flushes.push_back((id, cache.end_epoch()));
             }
-            (IoKind::Flush, _) => done.push_back(Completion { id, at: now }),
+            (IoKind::Flush, _) => done.push_back(DeviceCompletion { id, at: now }),
         }
         self.settle(now, done);
     }
@@ -165,10 +174,10 @@ impl Array {
         [disks, answer, hit].into_iter().flatten().min()
     }
 
-    pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
+    pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<DeviceCompletion>) {
         for answers in [&mut self.answers, &mut self.hits] {
             if let Some((_, id)) = answers.pop_front_if(|(due, _)| *due == at) {
-                done.push_back(Completion { id, at });
+                done.push_back(DeviceCompletion { id, at });
                 return;
             }
         }
@@ -179,31 +188,31 @@ impl Array {
         }
     }
 
-    fn read(&mut self, now: Instant, id: u64, io: Io) {
+    fn read(&mut self, now: Instant, id: u64, io: DeviceIo) {
         let cache = self.cache.as_ref();
         let parts = self.layout.read(io, |side, blocks| cache.is_some_and(|cache| cache.holds(side, blocks)));
         let cached = cache.filter(|_| parts.is_empty()).map(|cache| cache.overhead);
-        let (verdict, fetch) = self.read_ahead.as_mut().map_or((Verdict::Miss, Vec::new()), |ahead| {
+        let (verdict, fetch) = self.read_ahead.as_mut().map_or((ReadOutcome::Miss, Vec::new()), |ahead| {
             let mut fetch = Vec::new();
             (ahead.read(Some(id).filter(|_| cached.is_none()), io, &mut fetch), fetch)
         });
         match (cached, verdict, &self.read_ahead) {
             (Some(overhead), _, _) => self.answers.push_back((now + overhead, id)),
-            (None, Verdict::Hit, Some(ahead)) => self.hits.push_back((now + ahead.overhead, id)),
-            (None, Verdict::Coming, _) => {}
+            (None, ReadOutcome::Hit, Some(ahead)) => self.hits.push_back((now + ahead.overhead, id)),
+            (None, ReadOutcome::Coming, _) => {}
             (None, _, _) => {
-                let update = Update { reads: parts, writes: Vec::new() };
+                let update = StripeUpdate { reads: parts, writes: Vec::new() };
                 self.begin(now, Owner::Request(id), update);
             }
         }
         for io in fetch {
-            let update = Update { reads: self.layout.read(io, |_, _| false), writes: Vec::new() };
+            let update = StripeUpdate { reads: self.layout.read(io, |_, _| false), writes: Vec::new() };
             self.begin(now, Owner::ReadAhead(io.offset), update);
         }
     }
 
-    fn begin(&mut self, now: Instant, owner: Owner, update: Update) {
-        let Update { reads, writes } = update;
+    fn begin(&mut self, now: Instant, owner: Owner, update: StripeUpdate) {
+        let StripeUpdate { reads, writes } = update;
         let tag = self.next_tag;
         self.next_tag += 1;
         let (write, first, then) =
@@ -212,13 +221,13 @@ impl Array {
         self.jobs.insert(tag, Job { owner, left: first.len(), then });
     }
 
-    fn issue(&mut self, now: Instant, tag: u64, write: bool, parts: &[Part]) {
+    fn issue(&mut self, now: Instant, tag: u64, write: bool, parts: &[DiskPart]) {
         for part in parts {
-            self.disks[part.disk].submit(now, tag, Extent::of_bytes(write, part.offset, part.bytes));
+            self.disks[part.disk].submit(now, tag, SectorRange::of_bytes(write, part.offset, part.bytes));
         }
     }
 
-    fn disk_done(&mut self, at: Instant, tag: u64, done: &mut VecDeque<Completion>) {
+    fn disk_done(&mut self, at: Instant, tag: u64, done: &mut VecDeque<DeviceCompletion>) {
         let Some(job) = self.jobs.get_mut(&tag) else {
             debug_assert!(false, "a disk finished what nobody gave it");
             return;
@@ -234,7 +243,7 @@ impl Array {
             return;
         }
         match self.jobs.remove(&tag).map(|job| job.owner) {
-            Some(Owner::Request(id)) => done.push_back(Completion { id, at }),
+            Some(Owner::Request(id)) => done.push_back(DeviceCompletion { id, at }),
             Some(Owner::ReadAhead(offset)) => {
                 if let Some(ahead) = &mut self.read_ahead {
                     let due = at + ahead.overhead;
@@ -252,7 +261,7 @@ impl Array {
 
     /// Restores the invariants between events. No write waits while there is room, no flush waits for
     /// nothing, and each disk destages as much as the cache asks for.
-    fn settle(&mut self, now: Instant, done: &mut VecDeque<Completion>) {
+    fn settle(&mut self, now: Instant, done: &mut VecDeque<DeviceCompletion>) {
         let Some(cache) = &mut self.cache else { return };
         while let Some(write) = self.waiting.front_mut() {
             if !write.enter(cache) {
@@ -264,14 +273,14 @@ impl Array {
         while let Some((id, _)) =
             self.flushes.pop_front_if(|(_, covers)| cache.oldest().is_none_or(|oldest| oldest > *covers))
         {
-            done.push_back(Completion { id, at: now });
+            done.push_back(DeviceCompletion { id, at: now });
         }
         self.destage(now);
     }
 
     fn destage(&mut self, now: Instant) {
         let flush = self.flushes.back().map(|(_, covers)| *covers);
-        for side in 0..self.cache.as_ref().map_or(0, Cache::sides) {
+        for side in 0..self.cache.as_ref().map_or(0, ArrayCache::sides) {
             while let Some(run) = self.cache.as_mut().and_then(|cache| cache.next_run(side, flush)) {
                 let update = self.layout.destage(side, &run.blocks);
                 self.begin(now, Owner::Destage(run), update);
@@ -283,7 +292,7 @@ impl Array {
 impl WaitingWrite {
     /// Puts blocks into the cache as far as there is room. Returns true if all of them are in it. A write
     /// larger than the cache thus passes through it piece by piece.
-    fn enter(&mut self, cache: &mut Cache) -> bool {
+    fn enter(&mut self, cache: &mut ArrayCache) -> bool {
         while let Some((side, blocks)) = self.parts.front_mut() {
             while blocks.start < blocks.end {
                 if !cache.insert(*side, blocks.start) {

@@ -52,7 +52,7 @@ pub(crate) const BLOCK: u64 = 4096;
 
 /// Sets of blocks that are destaged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Grouping {
+pub(crate) enum DestageGrouping {
     /// Contiguous blocks of one disk: a side for each disk.
     Contiguous { disks: usize },
     /// Dirty blocks of a row across the disks: one side for all. A row is destaged again only when its
@@ -67,7 +67,7 @@ pub(crate) enum Grouping {
 
 /// Blocks on their way to disk.
 #[derive(Debug, Clone)]
-pub(crate) struct Run {
+pub(crate) struct DestageRun {
     side: usize,
     /// Ascending.
     pub(crate) blocks: Vec<u64>,
@@ -78,10 +78,10 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Cache {
+pub(crate) struct ArrayCache {
     pub(crate) overhead: Latency,
     pub(crate) nonvolatile: bool,
-    grouping: Grouping,
+    grouping: DestageGrouping,
     limit: u64,
     low: f64,
     high: f64,
@@ -111,8 +111,8 @@ struct Side {
     cursor: u64,
 }
 
-impl Cache {
-    pub(crate) fn new(config: &CacheConfig, grouping: Grouping) -> Result<Self, ConfigError> {
+impl ArrayCache {
+    pub(crate) fn new(config: &CacheConfig, grouping: DestageGrouping) -> Result<Self, ConfigError> {
         let limit = config.size.get() / BLOCK;
         require(limit > 0, "cache.size", "at least 4 KiB")?;
         let marks = config.low >= 0.0 && config.low < config.high && config.high <= 1.0;
@@ -132,8 +132,8 @@ impl Cache {
             sides: vec![
                 Side::default();
                 match grouping {
-                    Grouping::Contiguous { disks } => disks,
-                    Grouping::Rows { .. } => 1,
+                    DestageGrouping::Contiguous { disks } => disks,
+                    DestageGrouping::Rows { .. } => 1,
                 }
             ],
             held: 0,
@@ -172,7 +172,7 @@ impl Cache {
         blocks.all(|block| own.dirty.contains_key(&block) || own.destaging.contains(&block))
     }
 
-    /// Ends an epoch, and returns its number. A flush is done once [`Cache::oldest`] is past it.
+    /// Ends an epoch, and returns its number. A flush is done once [`ArrayCache::oldest`] is past it.
     pub(crate) const fn end_epoch(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch - 1
@@ -185,7 +185,7 @@ impl Cache {
 
     /// The next run to destage at the side, if one should be now. `flush` is the youngest epoch that a
     /// waiting flush covers: its blocks go first, at full depth, whatever the occupancy.
-    pub(crate) fn next_run(&mut self, side: usize, flush: Option<u64>) -> Option<Run> {
+    pub(crate) fn next_run(&mut self, side: usize, flush: Option<u64>) -> Option<DestageRun> {
         let own = &self.sides[side];
         let grouping = self.grouping;
         let flushed = flush
@@ -200,7 +200,7 @@ impl Cache {
     }
 
     /// The run is on disk; its room is free.
-    pub(crate) fn finish(&mut self, run: &Run) {
+    pub(crate) fn finish(&mut self, run: &DestageRun) {
         let own = &mut self.sides[run.side];
         own.outstanding -= run.disks;
         for block in &run.blocks {
@@ -219,11 +219,11 @@ impl Cache {
         (f64::from(self.depth * self.grouping.disks_per_side()) * part).ceil() as u32
     }
 
-    fn begin(&mut self, side: usize, first: u64) -> Run {
+    fn begin(&mut self, side: usize, first: u64) -> DestageRun {
         let own = &mut self.sides[side];
-        let mut run = Run { side, blocks: Vec::new(), epochs: Vec::new(), disks: 1 };
+        let mut run = DestageRun { side, blocks: Vec::new(), epochs: Vec::new(), disks: 1 };
         match self.grouping {
-            Grouping::Contiguous { .. } => {
+            DestageGrouping::Contiguous { .. } => {
                 for block in (first..).take(self.run) {
                     if own.destaging.contains(&block) {
                         break;
@@ -233,7 +233,7 @@ impl Cache {
                     run.epochs.push(epoch);
                 }
             }
-            Grouping::Rows { row, unit, .. } => {
+            DestageGrouping::Rows { row, unit, .. } => {
                 let span = first / row * row..(first / row + 1) * row;
                 for (block, epoch) in own.dirty.extract_if(span, |_, _| true) {
                     run.blocks.push(block);
@@ -254,7 +254,7 @@ impl Cache {
     }
 }
 
-impl Grouping {
+impl DestageGrouping {
     const fn disks_per_side(self) -> u32 {
         match self {
             Self::Contiguous { .. } => 1,
@@ -274,7 +274,7 @@ impl Grouping {
 impl Side {
     /// The first dirty block at or after the cursor, else the lowest, of those that became dirty no later
     /// than `epoch` and can be destaged now.
-    fn first_dirty(&self, epoch: u64, grouping: Grouping) -> Option<u64> {
+    fn first_dirty(&self, epoch: u64, grouping: DestageGrouping) -> Option<u64> {
         self.epochs.oldest().filter(|oldest| *oldest <= epoch)?;
         let (behind, ahead) = (self.dirty.range(..self.cursor), self.dirty.range(self.cursor..));
         ahead
@@ -313,7 +313,7 @@ impl Epochs {
 mod tests {
     use super::*;
 
-    fn cache(blocks: u64, low: f64, high: f64) -> Cache {
+    fn cache(blocks: u64, low: f64, high: f64) -> ArrayCache {
         let config = CacheConfig {
             size: Bytes::new(blocks * BLOCK),
             overhead: Latency::ZERO,
@@ -323,7 +323,7 @@ mod tests {
             destage_run: Bytes::new(4 * BLOCK),
             nonvolatile: false,
         };
-        Cache::new(&config, Grouping::Contiguous { disks: 1 }).unwrap()
+        ArrayCache::new(&config, DestageGrouping::Contiguous { disks: 1 }).unwrap()
     }
 
     #[test]

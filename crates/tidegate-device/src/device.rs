@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use tidegate_units::{Bytes, Instant, Iops};
 
-use crate::array::Array;
+use crate::array::RaidArray;
 use crate::config::{ConfigError, DeviceConfig, require};
-use crate::disk::Disk;
+use crate::disk::SingleDisk;
 use crate::exponential::{Exponential, ExponentialChange};
-use crate::io::{Completion, Io, IoKind, SubmitError};
+use crate::io::{DeviceCompletion, DeviceIo, IoKind, SubmitError};
 
 /// Number of requests that a device holds at once; a further one is refused with [`SubmitError::Full`].
 pub const MAX_IN_FLIGHT: usize = 1 << 20;
@@ -21,15 +21,15 @@ pub struct Device {
     /// The latest time that a caller has told. The model has no unprocessed event at or before it.
     clock: Instant,
     /// Completed in the model, not yet collected; in the order of their times.
-    done: VecDeque<Completion>,
+    done: VecDeque<DeviceCompletion>,
     in_flight: usize,
 }
 
 #[derive(Debug, Clone)]
 enum Model {
     Exponential(Exponential),
-    Disk(Box<Disk>),
-    Array(Box<Array>),
+    Disk(Box<SingleDisk>),
+    Array(Box<RaidArray>),
 }
 
 /// The device's speed follows from its mechanics and cannot be set.
@@ -49,12 +49,12 @@ impl Device {
                 (Model::Exponential(Exponential::new(config, seed)?), config.capacity)
             }
             DeviceConfig::Disk(config) => {
-                let disk = Disk::new(config, seed)?;
+                let disk = SingleDisk::new(config, seed)?;
                 let capacity = disk.capacity();
                 (Model::Disk(Box::new(disk)), capacity)
             }
             DeviceConfig::Array(config) => {
-                let array = Array::new(config, seed)?;
+                let array = RaidArray::new(config, seed)?;
                 let capacity = array.capacity();
                 (Model::Array(Box::new(array)), capacity)
             }
@@ -90,7 +90,7 @@ impl Device {
     /// # Errors
     /// When the range does not lie on the device or is empty, or too many requests are in flight. The request
     /// is then not taken.
-    pub fn submit(&mut self, now: Instant, id: u64, io: Io) -> Result<(), SubmitError> {
+    pub fn submit(&mut self, now: Instant, id: u64, io: DeviceIo) -> Result<(), SubmitError> {
         if io.kind != IoKind::Flush {
             if io.bytes == 0 {
                 return Err(SubmitError::Empty);
@@ -126,7 +126,7 @@ impl Device {
     }
 
     /// Brings the model to `now` and appends the new completions to `out`, in their order.
-    pub fn advance(&mut self, now: Instant, out: &mut Vec<Completion>) {
+    pub fn advance(&mut self, now: Instant, out: &mut Vec<DeviceCompletion>) {
         self.catch_up(now);
         self.in_flight -= self.done.len();
         out.extend(self.done.drain(..));
@@ -183,7 +183,7 @@ impl Model {
     }
 
     /// Carries out one event that is due at `at`.
-    fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
+    fn step(&mut self, at: Instant, done: &mut VecDeque<DeviceCompletion>) {
         match self {
             Self::Exponential(model) => model.step(at, done),
             Self::Disk(model) => model.step(at, done),

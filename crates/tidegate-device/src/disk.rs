@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant, Latency};
 
 use crate::config::{ConfigError, require};
-use crate::io::{Completion, Io, IoKind};
-use crate::mechanism::{Extent, Mechanism, SECTOR};
+use crate::io::{DeviceCompletion, DeviceIo, IoKind};
+use crate::mechanism::{Mechanism, SECTOR, SectorRange};
 use crate::seek::SeekConfig;
 
 /// A mechanical disk with 512-byte sectors.
@@ -96,7 +96,7 @@ enum Order {
 #[derive(Debug, Clone)]
 struct Queued {
     tag: u64,
-    extent: Extent,
+    extent: SectorRange,
     arrived: Instant,
     /// The controller is done with it.
     ready: Instant,
@@ -130,7 +130,7 @@ impl Spindle {
         Bytes::new(self.mechanism.sectors() * SECTOR)
     }
 
-    pub(crate) fn submit(&mut self, now: Instant, tag: u64, extent: Extent) {
+    pub(crate) fn submit(&mut self, now: Instant, tag: u64, extent: SectorRange) {
         self.queue.push_back(Queued { tag, extent, arrived: now, ready: now + self.overhead });
     }
 
@@ -170,11 +170,11 @@ impl Spindle {
 
 /// A disk on its own.
 #[derive(Debug, Clone)]
-pub(crate) struct Disk {
+pub(crate) struct SingleDisk {
     spindle: Spindle,
 }
 
-impl Disk {
+impl SingleDisk {
     pub(crate) fn new(config: &DiskConfig, seed: u64) -> Result<Self, ConfigError> {
         let random = Pcg64::seed_from_u64(seed).next_u64();
         Ok(Self { spindle: Spindle::new(config, random)? })
@@ -184,9 +184,15 @@ impl Disk {
         self.spindle.capacity()
     }
 
-    pub(crate) fn submit(&mut self, now: Instant, id: u64, io: Io, done: &mut VecDeque<Completion>) {
+    pub(crate) fn submit(
+        &mut self,
+        now: Instant,
+        id: u64,
+        io: DeviceIo,
+        done: &mut VecDeque<DeviceCompletion>,
+    ) {
         match io.kind {
-            IoKind::Flush => done.push_back(Completion { id, at: now }),
+            IoKind::Flush => done.push_back(DeviceCompletion { id, at: now }),
             IoKind::Read => self.queue(now, id, io, false),
             IoKind::Write { .. } => self.queue(now, id, io, true),
         }
@@ -196,12 +202,12 @@ impl Disk {
         self.spindle.next_event()
     }
 
-    pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
-        done.extend(self.spindle.step(at).map(|id| Completion { id, at }));
+    pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<DeviceCompletion>) {
+        done.extend(self.spindle.step(at).map(|id| DeviceCompletion { id, at }));
     }
 
-    fn queue(&mut self, now: Instant, id: u64, io: Io, write: bool) {
-        self.spindle.submit(now, id, Extent::of_bytes(write, io.offset, u64::from(io.bytes)));
+    fn queue(&mut self, now: Instant, id: u64, io: DeviceIo, write: bool) {
+        self.spindle.submit(now, id, SectorRange::of_bytes(write, io.offset, u64::from(io.bytes)));
     }
 }
 
@@ -231,7 +237,7 @@ pub(crate) mod tests {
     fn order_of(queue: QueueConfig, sectors: &[u64]) -> Vec<u64> {
         let mut disk = Spindle::new(&DiskConfig { queue, ..config() }, 0).unwrap();
         for (tag, first) in (0..).zip(sectors) {
-            disk.submit(Instant::ZERO, tag, Extent { write: false, first: *first, sectors: 8 });
+            disk.submit(Instant::ZERO, tag, SectorRange { write: false, first: *first, sectors: 8 });
         }
         let mut order = Vec::new();
         while let Some(at) = disk.next_event() {
@@ -268,14 +274,14 @@ pub(crate) mod tests {
         let max_age = Latency::from_millis(50);
         let queue = QueueConfig::Elevator { depth: 32, max_age };
         let mut disk = Spindle::new(&DiskConfig { queue, ..config() }, 0).unwrap();
-        let stream = |n: u64| Extent { write: true, first: 10_000 + n * 8, sectors: 8 };
+        let stream = |n: u64| SectorRange { write: true, first: 10_000 + n * 8, sectors: 8 };
         for n in 0..4 {
             disk.submit(Instant::ZERO, 0, stream(n));
         }
         // Once the stream is being served, the lone request lies below the arm.
         let begun = disk.next_event().unwrap();
         disk.step(begun);
-        disk.submit(begun, 1, Extent { write: false, first: 0, sectors: 8 });
+        disk.submit(begun, 1, SectorRange { write: false, first: 0, sectors: 8 });
         let mut n = 4;
         let victim_done = loop {
             let at = disk.next_event().unwrap();

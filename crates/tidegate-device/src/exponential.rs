@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 use crate::config::{ConfigError, require};
-use crate::io::{Completion, Io, IoKind};
+use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 
 /// Servers in parallel behind one FIFO queue, service times exponential, whatever the request's size and
 /// place. There is no cache: a flush completes at once.
@@ -101,14 +101,20 @@ impl Exponential {
         Ok(())
     }
 
-    pub(crate) fn submit(&mut self, now: Instant, id: u64, io: Io, done: &mut VecDeque<Completion>) {
+    pub(crate) fn submit(
+        &mut self,
+        now: Instant,
+        id: u64,
+        io: DeviceIo,
+        done: &mut VecDeque<DeviceCompletion>,
+    ) {
         self.begun.get_or_insert(now);
         // While nothing was in service no event said so.
         while self.next_change().is_some_and(|at| at <= now) {
             self.change(now);
         }
         if io.kind == IoKind::Flush {
-            done.push_back(Completion { id, at: now });
+            done.push_back(DeviceCompletion { id, at: now });
         } else if self.busy.len() < self.servers {
             self.begin(now, id);
         } else {
@@ -139,13 +145,13 @@ impl Exponential {
         }
     }
 
-    pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
+    pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<DeviceCompletion>) {
         if self.next_change().is_some_and(|change| change <= at) {
             return self.change(at);
         }
         if let Some(index) = self.busy.iter().position(|service| service.ends == Some(at)) {
             let id = self.busy.remove(index).id;
-            done.push_back(Completion { id, at });
+            done.push_back(DeviceCompletion { id, at });
             if self.busy.len() < self.servers
                 && let Some(next) = self.queue.pop_front()
             {

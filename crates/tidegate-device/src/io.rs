@@ -19,7 +19,7 @@ pub enum IoKind {
 
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Io {
+pub struct DeviceIo {
     /// The operation.
     pub kind: IoKind,
     /// The first byte, from the start of the device.
@@ -28,7 +28,7 @@ pub struct Io {
     pub bytes: u32,
 }
 
-impl Io {
+impl DeviceIo {
     /// A read of `bytes` from `offset`.
     #[must_use]
     pub const fn read(offset: u64, bytes: u32) -> Self {
@@ -50,7 +50,7 @@ impl Io {
 
 /// A request is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
+pub struct DeviceCompletion {
     /// The id under which it was submitted.
     pub id: u64,
     /// Time at which the model finished it: at or before the time to which the device was advanced.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::BLOCK;
-use crate::io::Io;
+use crate::io::DeviceIo;
 
 /// Redundancy that the array keeps beside the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -29,13 +29,13 @@ impl RaidLevel {
 
 /// Contiguous bytes of one disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct DiskPart {
     pub(crate) disk: usize,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-impl Part {
+impl DiskPart {
     /// The cache's blocks that hold it.
     pub(crate) const fn blocks(self) -> Range<u64> {
         blocks(self.offset, self.bytes)
@@ -48,9 +48,9 @@ const fn blocks(offset: u64, bytes: u64) -> Range<u64> {
 
 /// Operations of a write at the disks: all the reads, and once they are done, all the writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Update {
-    pub(crate) reads: Vec<Part>,
-    pub(crate) writes: Vec<Part>,
+pub(crate) struct StripeUpdate {
+    pub(crate) reads: Vec<DiskPart>,
+    pub(crate) writes: Vec<DiskPart>,
 }
 
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ impl Layout {
     }
 
     /// Returns the parts to read, without those whose blocks the cache holds, as `cached` tells.
-    pub(crate) fn read(&self, io: Io, cached: impl Fn(usize, Range<u64>) -> bool) -> Vec<Part> {
+    pub(crate) fn read(&self, io: DeviceIo, cached: impl Fn(usize, Range<u64>) -> bool) -> Vec<DiskPart> {
         match self {
             Self::Raid0(layout) => {
                 layout.parts(io).filter(|part| !cached(part.disk, part.blocks())).collect()
@@ -79,9 +79,9 @@ impl Layout {
     }
 
     /// Returns the operations that write past the cache.
-    pub(crate) fn write(&self, io: Io) -> Update {
+    pub(crate) fn write(&self, io: DeviceIo) -> StripeUpdate {
         match self {
-            Self::Raid0(layout) => Update { reads: Vec::new(), writes: layout.parts(io).collect() },
+            Self::Raid0(layout) => StripeUpdate { reads: Vec::new(), writes: layout.parts(io).collect() },
             Self::Raid5(layout) => layout.write(io),
         }
     }
@@ -89,7 +89,7 @@ impl Layout {
     /// The cache's blocks in which a write ends up, each range with the side of the cache that has it: a
     /// disk's own blocks in RAID 0, where disks have nothing to do with each other; those of the array as a
     /// whole in RAID 5, where a row is written together.
-    pub(crate) fn cached(&self, io: Io) -> Vec<(usize, Range<u64>)> {
+    pub(crate) fn cached(&self, io: DeviceIo) -> Vec<(usize, Range<u64>)> {
         match self {
             Self::Raid0(layout) => layout.parts(io).map(|part| (part.disk, part.blocks())).collect(),
             Self::Raid5(_) => vec![(0, blocks(io.offset, u64::from(io.bytes)))],
@@ -98,12 +98,12 @@ impl Layout {
 
     /// Returns the operations that write these blocks of one side of the cache. The blocks ascend: contiguous
     /// in RAID 0, from one row in RAID 5.
-    pub(crate) fn destage(&self, side: usize, blocks: &[u64]) -> Update {
-        let Some(&first) = blocks.first() else { return Update::default() };
+    pub(crate) fn destage(&self, side: usize, blocks: &[u64]) -> StripeUpdate {
+        let Some(&first) = blocks.first() else { return StripeUpdate::default() };
         match self {
             Self::Raid0(_) => {
-                let part = Part { disk: side, offset: first * BLOCK, bytes: blocks.len() as u64 * BLOCK };
-                Update { reads: Vec::new(), writes: vec![part] }
+                let part = DiskPart { disk: side, offset: first * BLOCK, bytes: blocks.len() as u64 * BLOCK };
+                StripeUpdate { reads: Vec::new(), writes: vec![part] }
             }
             Self::Raid5(layout) => layout.destage(blocks),
         }
@@ -119,7 +119,7 @@ pub(crate) struct Raid0 {
 
 impl Raid0 {
     /// A contiguous range is contiguous on each disk too, so there is one part for each disk it touches.
-    fn parts(&self, io: Io) -> impl Iterator<Item = Part> + use<> {
+    fn parts(&self, io: DeviceIo) -> impl Iterator<Item = DiskPart> + use<> {
         let Self { disks, unit, .. } = *self;
         let end = io.offset + u64::from(io.bytes);
         let (first, last) = (io.offset / unit, (end - 1) / unit);
@@ -129,7 +129,7 @@ impl Raid0 {
             let to = if own_last == last { (end - 1) % unit + 1 } else { unit };
             let offset = own_first / disks * unit + from;
             let disk = (own_first % disks) as usize;
-            Part { disk, offset, bytes: own_last / disks * unit + to - offset }
+            DiskPart { disk, offset, bytes: own_last / disks * unit + to - offset }
         })
     }
 }
@@ -165,17 +165,17 @@ impl Raid5 {
         self.disks - 1 - row % self.disks
     }
 
-    const fn part(&self, row: u64, disk: u64, from: u64, to: u64) -> Part {
-        Part { disk: disk as usize, offset: row * self.unit + from, bytes: to - from }
+    const fn part(&self, row: u64, disk: u64, from: u64, to: u64) -> DiskPart {
+        DiskPart { disk: disk as usize, offset: row * self.unit + from, bytes: to - from }
     }
 
-    const fn data_part(&self, row: u64, column: u64, from: u64, to: u64) -> Part {
+    const fn data_part(&self, row: u64, column: u64, from: u64, to: u64) -> DiskPart {
         let disk = if column < self.parity_disk(row) { column } else { column + 1 };
         self.part(row, disk, from, to)
     }
 
     /// The pieces of the range unit by unit: the unit's number, and from where to where within it.
-    fn units(&self, io: Io) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+    fn units(&self, io: DeviceIo) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
         let unit = self.unit;
         let end = io.offset + u64::from(io.bytes);
         let (first, last) = (io.offset / unit, (end - 1) / unit);
@@ -188,8 +188,8 @@ impl Raid5 {
 
     /// Units that follow one another on a disk are read together. (Where parity lies between them, they do
     /// not.)
-    fn parts(&self, io: Io, cached: impl Fn(Range<u64>) -> bool) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
+    fn parts(&self, io: DeviceIo, cached: impl Fn(Range<u64>) -> bool) -> Vec<DiskPart> {
+        let mut parts: Vec<DiskPart> = Vec::new();
         for (number, from, to) in self.units(io) {
             if cached(blocks(number * self.unit + from, to - from)) {
                 continue;
@@ -209,9 +209,9 @@ impl Raid5 {
         parts
     }
 
-    fn write(&self, io: Io) -> Update {
+    fn write(&self, io: DeviceIo) -> StripeUpdate {
         let columns = self.disks - 1;
-        let mut update = Update::default();
+        let mut update = StripeUpdate::default();
         let mut fresh: Vec<Fresh> = Vec::new();
         let mut row = io.offset / self.row();
         for (number, from, to) in self.units(io) {
@@ -226,8 +226,8 @@ impl Raid5 {
         update
     }
 
-    fn destage(&self, blocks: &[u64]) -> Update {
-        let mut update = Update::default();
+    fn destage(&self, blocks: &[u64]) -> StripeUpdate {
+        let mut update = StripeUpdate::default();
         let mut fresh: Vec<Fresh> = Vec::new();
         let mut row = 0;
         for block in blocks {
@@ -250,7 +250,7 @@ impl Raid5 {
 
     /// Each unit is read and written in one piece from its first new byte to its last, old bytes between them
     /// included: one longer transfer costs a disk less than two.
-    fn update(&self, row: u64, fresh: &[Fresh], update: &mut Update) {
+    fn update(&self, row: u64, fresh: &[Fresh], update: &mut StripeUpdate) {
         // The parity changes wherever any of the units does.
         let from = fresh.iter().map(|fresh| fresh.from).min().unwrap_or(0);
         let to = fresh.iter().map(|fresh| fresh.to).max().unwrap_or(0);
@@ -281,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    fn bytes_of(parts: &[Part]) -> Vec<(usize, u64)> {
+    fn bytes_of(parts: &[DiskPart]) -> Vec<(usize, u64)> {
         let mut bytes: Vec<_> = parts
             .iter()
             .flat_map(|part| (part.offset..part.offset + part.bytes).map(|byte| (part.disk, byte)))
@@ -313,7 +313,7 @@ mod tests {
                 })
                 .collect();
             expected.sort_unstable();
-            let parts: Vec<_> = layout.parts(Io::read(offset, bytes)).collect();
+            let parts: Vec<_> = layout.parts(DeviceIo::read(offset, bytes)).collect();
             prop_assert_eq!(bytes_of(&parts), expected);
             prop_assert!(parts.len() as u64 <= disks);
         }
@@ -326,7 +326,7 @@ mod tests {
             let mut expected: Vec<_> =
                 (offset..offset + u64::from(bytes)).map(|byte| place(disks, unit, byte)).collect();
             expected.sort_unstable();
-            let parts = layout.parts(Io::read(offset, bytes), |_| false);
+            let parts = layout.parts(DeviceIo::read(offset, bytes), |_| false);
             prop_assert_eq!(bytes_of(&parts), expected);
         }
 
@@ -337,7 +337,7 @@ mod tests {
             disks in 3u64..7, unit in 1u64..9, offset in 0u64..200, bytes in 1u32..120,
         ) {
             let layout = Raid5 { disks, unit, rows: 1_000 };
-            let update = layout.write(Io::write(offset, bytes));
+            let update = layout.write(DeviceIo::write(offset, bytes));
             let written = bytes_of(&update.writes);
             let read: BTreeSet<_> = bytes_of(&update.reads).into_iter().collect();
             let fresh: BTreeSet<_> =
@@ -369,8 +369,8 @@ mod tests {
         Raid5 { disks: 5, unit: UNIT, rows: 100 }
     }
 
-    fn part(disk: usize, blocks: Range<u64>) -> Part {
-        Part { disk, offset: blocks.start * BLOCK, bytes: (blocks.end - blocks.start) * BLOCK }
+    fn part(disk: usize, blocks: Range<u64>) -> DiskPart {
+        DiskPart { disk, offset: blocks.start * BLOCK, bytes: (blocks.end - blocks.start) * BLOCK }
     }
 
     #[test]
@@ -386,8 +386,8 @@ mod tests {
     #[test]
     fn a_small_write_costs_two_reads_and_two_writes() {
         let both = vec![part(1, 1..3), part(4, 1..3)];
-        let expected = Update { reads: both.clone(), writes: both };
-        assert_eq!(five().write(Io::write(5 * BLOCK, 2 * BLOCK as u32)), expected);
+        let expected = StripeUpdate { reads: both.clone(), writes: both };
+        assert_eq!(five().write(DeviceIo::write(5 * BLOCK, 2 * BLOCK as u32)), expected);
         assert_eq!(five().destage(&[5, 6]), expected);
     }
 
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn what_the_cache_holds_is_not_read() {
         let layout = Layout::Raid5(five());
-        let io = Io::read(0, 3 * UNIT as u32);
+        let io = DeviceIo::read(0, 3 * UNIT as u32);
         let read = layout.read(io, |side, blocks| side == 0 && blocks == (4..8));
         assert_eq!(read, [part(0, 0..4), part(2, 0..4)]);
         assert_eq!(layout.cached(io), [(0, 0..12)]);

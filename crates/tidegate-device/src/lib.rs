@@ -5,7 +5,7 @@
 //!
 //! 1. [`Device::submit`] a request at a time, under an id of the caller's choice;
 //! 2. [`Device::next_event`] says when to come back;
-//! 3. [`Device::advance`] to the present, and collect the [`Completion`]s that were due.
+//! 3. [`Device::advance`] to the present, and collect the [`DeviceCompletion`]s that were due.
 //!
 //! The model moves from event to event at the events' own times. A caller that comes late (real time always
 //! does) receives completions that carry the time at which the *model* finished them, and its lateness
@@ -53,7 +53,7 @@ pub use config::{ConfigError, DeviceConfig};
 pub use device::{Device, FixedRate, MAX_IN_FLIGHT};
 pub use disk::{DiskConfig, QueueConfig};
 pub use exponential::{ExponentialChange, ExponentialConfig};
-pub use io::{Completion, Io, IoKind, SubmitError};
+pub use io::{DeviceCompletion, DeviceIo, IoKind, SubmitError};
 pub use layout::RaidLevel;
 pub use preset::{Preset, UnknownPreset};
 pub use read_ahead::ReadAheadConfig;

@@ -22,14 +22,14 @@ const BAND: u64 = 256;
 
 /// Sectors that one request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct SectorRange {
     pub(crate) write: bool,
     pub(crate) first: u64,
     /// At least one.
     pub(crate) sectors: u64,
 }
 
-impl Extent {
+impl SectorRange {
     /// The sectors that hold these bytes; at least one byte.
     pub(crate) const fn of_bytes(write: bool, offset: u64, bytes: u64) -> Self {
         let first = offset / SECTOR;
@@ -102,7 +102,7 @@ impl Mechanism {
 
     /// Moves the head over the extent, beginning at `start`. Returns the time at which its last sector has
     /// passed.
-    pub(crate) fn access(&mut self, start: Instant, extent: Extent) -> Instant {
+    pub(crate) fn access(&mut self, start: Instant, extent: SectorRange) -> Instant {
         let mut time = start;
         let mut next = extent.first;
         let end = extent.first + extent.sectors;
@@ -168,9 +168,9 @@ mod tests {
         let config = config();
         let mut disk = Mechanism::new(&config, 12_345).unwrap();
         let tracks = 3 * u64::from(config.heads);
-        let begun = disk.access(Instant::ZERO, Extent { write: false, first: 0, sectors: 1 });
+        let begun = disk.access(Instant::ZERO, SectorRange { write: false, first: 0, sectors: 1 });
         let rest = tracks * disk.track - 1;
-        let done = disk.access(begun, Extent { write: false, first: 1, sectors: rest });
+        let done = disk.access(begun, SectorRange { write: false, first: 1, sectors: rest });
         let skews = (tracks - 3) * disk.track_skew + 2 * disk.cylinder_skew;
         let expected = (rest + skews) * disk.sector_time;
         assert_eq!(done.latency_since(begun).as_nanos(), expected);
@@ -181,9 +181,9 @@ mod tests {
         let config = config();
         let mut disk = Mechanism::new(&config, 777).unwrap();
         let mut pieces = disk.clone();
-        let whole = disk.access(Instant::ZERO, Extent { write: true, first: 0, sectors: 7 * 500 });
+        let whole = disk.access(Instant::ZERO, SectorRange { write: true, first: 0, sectors: 7 * 500 });
         let in_pieces = (0..500).fold(Instant::ZERO, |time, piece| {
-            pieces.access(time, Extent { write: true, first: piece * 7, sectors: 7 })
+            pieces.access(time, SectorRange { write: true, first: piece * 7, sectors: 7 })
         });
         assert_eq!(whole, in_pieces);
     }
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn a_sector_just_missed_comes_round_a_revolution_later() {
         let mut disk = Mechanism::new(&config(), 0).unwrap();
-        let once = disk.access(Instant::ZERO, Extent { write: false, first: 5, sectors: 1 });
-        let again = disk.access(once, Extent { write: false, first: 5, sectors: 1 });
+        let once = disk.access(Instant::ZERO, SectorRange { write: false, first: 5, sectors: 1 });
+        let again = disk.access(once, SectorRange { write: false, first: 5, sectors: 1 });
         assert_eq!(again.latency_since(once).as_nanos(), disk.track * disk.sector_time);
     }
 
@@ -209,7 +209,10 @@ mod tests {
 
     #[test]
     fn bytes_are_read_by_the_sectors_that_hold_them() {
-        assert_eq!(Extent::of_bytes(false, 511, 2), Extent { write: false, first: 0, sectors: 2 });
-        assert_eq!(Extent::of_bytes(false, 1_024, 512), Extent { write: false, first: 2, sectors: 1 });
+        assert_eq!(SectorRange::of_bytes(false, 511, 2), SectorRange { write: false, first: 0, sectors: 2 });
+        assert_eq!(
+            SectorRange::of_bytes(false, 1_024, 512),
+            SectorRange { write: false, first: 2, sectors: 1 }
+        );
     }
 }

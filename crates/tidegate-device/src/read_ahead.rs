@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
 
 use crate::config::{ConfigError, require};
-use crate::io::Io;
+use crate::io::DeviceIo;
 
 /// Conditions and extent of an array's reading ahead.
 ///
@@ -36,7 +36,7 @@ const MAX_STREAMS: usize = 64;
 
 /// The outcome of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ReadOutcome {
     /// The disks must read it.
     Miss,
     /// It is there.
@@ -102,20 +102,25 @@ impl ReadAhead {
 
     /// Handles a read. Appends to `fetch` the ranges to read now on the array's own behalf. If the data is on
     /// its way, [`ReadAhead::arrived`] will answer with the id of the waiting read, if there is one.
-    pub(crate) fn read(&mut self, waits: Option<u64>, io: Io, fetch: &mut Vec<Io>) -> Verdict {
+    pub(crate) fn read(
+        &mut self,
+        waits: Option<u64>,
+        io: DeviceIo,
+        fetch: &mut Vec<DeviceIo>,
+    ) -> ReadOutcome {
         self.reads += 1;
         let bytes = u64::from(io.bytes);
         let end = io.offset + bytes;
         let Some(stream) = self.streams.iter_mut().find(|stream| stream.next == io.offset) else {
             self.begin(end, bytes);
-            return Verdict::Miss;
+            return ReadOutcome::Miss;
         };
         stream.next = end;
         stream.last = self.reads;
         stream.requests = stream.requests.saturating_add(1);
         stream.come = stream.come.saturating_add(bytes);
         let verdict = match stream.held(io.offset / self.segment..end.div_ceil(self.segment)) {
-            None => Verdict::Miss,
+            None => ReadOutcome::Miss,
             Some(held) => {
                 let missing = held.filter(|segment| !segment.arrived);
                 let missing =
@@ -123,7 +128,7 @@ impl ReadAhead {
                 if let Some(id) = waits.filter(|_| missing > 0) {
                     self.waiting.insert(self.reads, (id, missing));
                 }
-                if missing == 0 { Verdict::Hit } else { Verdict::Coming }
+                if missing == 0 { ReadOutcome::Hit } else { ReadOutcome::Coming }
             }
         };
         stream.forget(self.segment);
@@ -136,7 +141,7 @@ impl ReadAhead {
             for number in stream.first + stream.segments.len() as u64..until {
                 stream.segments.push_back(Segment::default());
                 // At most 64 MiB, as the distance is.
-                fetch.push(Io::read(number * self.segment, self.segment as u32));
+                fetch.push(DeviceIo::read(number * self.segment, self.segment as u32));
             }
         }
         verdict
@@ -217,9 +222,9 @@ mod tests {
     }
 
     /// Reads 8 KiB at so many KiB. Returns the outcome, and the offsets of the segments read ahead.
-    fn read(ahead: &mut ReadAhead, id: u64, kib: u64) -> (Verdict, Vec<u64>) {
+    fn read(ahead: &mut ReadAhead, id: u64, kib: u64) -> (ReadOutcome, Vec<u64>) {
         let mut fetch = Vec::new();
-        let verdict = ahead.read(Some(id), Io::read(kib * KIB, 8 << 10), &mut fetch);
+        let verdict = ahead.read(Some(id), DeviceIo::read(kib * KIB, 8 << 10), &mut fetch);
         assert!(fetch.iter().all(|io| io.bytes == 16 << 10));
         (verdict, fetch.iter().map(|io| io.offset / KIB).collect())
     }
@@ -227,13 +232,13 @@ mod tests {
     #[test]
     fn it_reads_ahead_as_far_as_the_stream_has_come() {
         let mut ahead = read_ahead();
-        assert_eq!(read(&mut ahead, 0, 0), (Verdict::Miss, vec![]));
-        assert_eq!(read(&mut ahead, 1, 8), (Verdict::Miss, vec![]));
-        assert_eq!(read(&mut ahead, 2, 16), (Verdict::Miss, vec![16, 32]), "24 come, 24 ahead");
-        assert_eq!(read(&mut ahead, 3, 24), (Verdict::Coming, vec![48]));
+        assert_eq!(read(&mut ahead, 0, 0), (ReadOutcome::Miss, vec![]));
+        assert_eq!(read(&mut ahead, 1, 8), (ReadOutcome::Miss, vec![]));
+        assert_eq!(read(&mut ahead, 2, 16), (ReadOutcome::Miss, vec![16, 32]), "24 come, 24 ahead");
+        assert_eq!(read(&mut ahead, 3, 24), (ReadOutcome::Coming, vec![48]));
         assert!(ahead.arrived(32 * KIB).is_empty(), "nobody has asked for it");
         assert_eq!(ahead.arrived(16 * KIB), [3]);
-        assert_eq!(read(&mut ahead, 4, 32), (Verdict::Hit, vec![64]));
+        assert_eq!(read(&mut ahead, 4, 32), (ReadOutcome::Hit, vec![64]));
     }
 
     #[test]
@@ -245,7 +250,7 @@ mod tests {
         }
         let mut fetch = Vec::new();
         // The segments at 48 and at 64 are both on their way.
-        assert_eq!(ahead.read(Some(9), Io::read(48 * KIB, 32 << 10), &mut fetch), Verdict::Coming);
+        assert_eq!(ahead.read(Some(9), DeviceIo::read(48 * KIB, 32 << 10), &mut fetch), ReadOutcome::Coming);
         assert!(ahead.arrived(64 * KIB).is_empty());
         assert_eq!(ahead.arrived(48 * KIB), [9]);
         assert!(ahead.waiting.is_empty());
@@ -255,7 +260,7 @@ mod tests {
     fn who_reads_at_random_moves_nothing() {
         let mut ahead = read_ahead();
         for n in 0..500 {
-            assert_eq!(read(&mut ahead, n, n * 7_919 % 1_000), (Verdict::Miss, vec![]));
+            assert_eq!(read(&mut ahead, n, n * 7_919 % 1_000), (ReadOutcome::Miss, vec![]));
         }
         assert!(ahead.streams.len() <= MAX_STREAMS);
     }
@@ -284,8 +289,8 @@ mod tests {
         let mut ahead = read_ahead();
         let mut fetch = Vec::new();
         for n in 0..8 {
-            let io = Io::read(n * 64 * KIB, 64 << 10);
-            assert_eq!(ahead.read(Some(n), io, &mut fetch), Verdict::Miss);
+            let io = DeviceIo::read(n * 64 * KIB, 64 << 10);
+            assert_eq!(ahead.read(Some(n), io, &mut fetch), ReadOutcome::Miss);
         }
         assert!(fetch.is_empty(), "{fetch:?}");
     }

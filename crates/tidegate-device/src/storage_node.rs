@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
 use crate::config::{ConfigError, require};
-use crate::io::Completion;
+use crate::io::DeviceCompletion;
 
 /// A storage node as described by D. Nikolow et al. (*Storage QoS Aspects in Distributed Virtualized
 /// Environments*, CLOUD COMPUTING 2010). All transfers share its bandwidth. The bandwidth shrinks with the
@@ -162,7 +162,7 @@ impl StorageNode {
 
     /// Goes on to the present. Appends the transfers that were done until then. A time that lies back changes
     /// nothing.
-    pub fn advance(&mut self, now: Instant, done: &mut Vec<Completion>) {
+    pub fn advance(&mut self, now: Instant, done: &mut Vec<DeviceCompletion>) {
         while let Some(at) = self.next_within(now) {
             self.go(at);
             if at >= self.redraw {
@@ -173,7 +173,7 @@ impl StorageNode {
                 && target <= self.progress
             {
                 self.moving.pop_first();
-                done.push(Completion { id, at });
+                done.push(DeviceCompletion { id, at });
             }
         }
         self.go(now);

@@ -7,7 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{Arrivals, Client, Pattern, array, cache, disk, elevator, exponential, run};
-use tidegate_device::{Completion, Device, DeviceConfig, ExponentialChange, FixedRate, Io, QueueConfig};
+use tidegate_device::{
+    Device, DeviceCompletion, DeviceConfig, DeviceIo, ExponentialChange, FixedRate, QueueConfig,
+};
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 /// Poisson arrivals at 60/s for so many seconds; the mean response time in milliseconds.
@@ -43,7 +45,7 @@ fn four_exponential_servers_are_m_m_4() {
     assert!((mean / expected - 1.0).abs() < 0.03, "{mean} against {expected}");
 }
 
-fn drain(device: &mut Device) -> Vec<Completion> {
+fn drain(device: &mut Device) -> Vec<DeviceCompletion> {
     let mut done = Vec::new();
     while let Some(at) = device.next_event() {
         device.advance(at, &mut done);
@@ -52,8 +54,8 @@ fn drain(device: &mut Device) -> Vec<Completion> {
 }
 
 /// Far from the one before it: on a disk, every one of them costs a seek.
-fn scattered(id: u64) -> Io {
-    Io::read(id * 7_919 * 4_096 % (1 << 29), 4096)
+fn scattered(id: u64) -> DeviceIo {
+    DeviceIo::read(id * 7_919 * 4_096 % (1 << 29), 4096)
 }
 
 fn submit_all(config: &DeviceConfig, count: u64) -> Device {
@@ -122,7 +124,7 @@ fn what_was_planned_of_a_server_happens_at_its_time() {
     submit(&mut doubled);
     let done = drain(&mut doubled);
     let (early, late) = done.split_at(done.partition_point(|one| one.at <= first + after));
-    let rate = |done: &[Completion], seconds: f64| done.len() as f64 / seconds;
+    let rate = |done: &[DeviceCompletion], seconds: f64| done.len() as f64 / seconds;
     let end = late.last().unwrap().at.latency_since(first + after).as_secs_f64();
     assert!((rate(early, 0.5) / 100.0 - 1.0).abs() < 0.4, "{} in half a second", early.len());
     assert!((rate(late, end) / 200.0 - 1.0).abs() < 0.25, "{} in {end} s", late.len());
@@ -190,7 +192,7 @@ fn a_sequential_stream_runs_at_the_media_rate_less_the_skews() {
     let count = bytes / 65_536;
     let mut device = Device::new(&config, 1).unwrap();
     for id in 0..count {
-        device.submit(Instant::ZERO, id, Io::read(id * 65_536, 65_536)).unwrap();
+        device.submit(Instant::ZERO, id, DeviceIo::read(id * 65_536, 65_536)).unwrap();
     }
     let seconds = drain(&mut device).last().unwrap().at.as_secs_f64();
     // Per track a revolution, and the time by which the next one is skewed: head switch (or the shorter seek
@@ -243,8 +245,11 @@ fn littles_law_holds_exactly() {
             if arrival == Some(now) {
                 let id = submitted.len() as u64;
                 let offset = id * 7_919 * 4_096 % (1 << 29);
-                let io =
-                    if id.is_multiple_of(3) { Io::write(offset, 40_960) } else { Io::read(offset, 8_192) };
+                let io = if id.is_multiple_of(3) {
+                    DeviceIo::write(offset, 40_960)
+                } else {
+                    DeviceIo::read(offset, 8_192)
+                };
                 device.submit(now, id, io).unwrap();
                 submitted.push(now);
                 next_arrival = now + Latency::from_micros(id * 9_973 % 12_000);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{array, cache, disk, elevator, exponential, nearest, raid_5, reading_ahead};
 use proptest::prelude::*;
 use tidegate_device::{
-    CacheConfig, Completion, Device, DeviceConfig, Io, IoKind, Preset, QueueConfig, SubmitError,
+    CacheConfig, Device, DeviceCompletion, DeviceConfig, DeviceIo, IoKind, Preset, QueueConfig, SubmitError,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
@@ -18,7 +18,7 @@ const CACHE: Bytes = Bytes::from_kib(128);
 
 #[derive(Debug, Clone)]
 enum Op {
-    Submit(Io),
+    Submit(DeviceIo),
     /// Time passes, and the caller looks.
     Advance(Duration),
     /// Time passes, and nobody looks.
@@ -42,9 +42,9 @@ fn op() -> impl Strategy<Value = Op> {
     let offset = prop_oneof![8 => 0_u64..400_000, 1 => any::<u64>()];
     let bytes = prop_oneof![8 => 0_u32..100_000, 1 => 0_u32..3_000_000];
     // And some that follow one another.
-    let follows = (0_u64..12).prop_map(|number| Op::Submit(Io::read(number * 8_192, 8_192)));
+    let follows = (0_u64..12).prop_map(|number| Op::Submit(DeviceIo::read(number * 8_192, 8_192)));
     prop_oneof![
-        8 => (kind, offset, bytes).prop_map(|(kind, offset, bytes)| Op::Submit(Io { kind, offset, bytes })),
+        8 => (kind, offset, bytes).prop_map(|(kind, offset, bytes)| Op::Submit(DeviceIo { kind, offset, bytes })),
         4 => follows,
         4 => time.clone().prop_map(Op::Advance),
         2 => time.clone().prop_map(Op::Sleep),
@@ -71,7 +71,7 @@ fn config() -> impl Strategy<Value = DeviceConfig> {
 }
 
 /// No completion is sooner than what the fastest part of the model takes.
-fn least(config: &DeviceConfig, io: Io) -> Latency {
+fn least(config: &DeviceConfig, io: DeviceIo) -> Latency {
     match (config, io.kind) {
         (_, IoKind::Flush) | (DeviceConfig::Exponential(_), _) => Latency::ZERO,
         (DeviceConfig::Array(array), IoKind::Read) if array.read_ahead.is_some() => Latency::from_micros(20),
@@ -95,10 +95,10 @@ struct Harness {
     device: Device,
     now: Instant,
     latest: Instant,
-    pending: BTreeMap<u64, (Instant, Io)>,
+    pending: BTreeMap<u64, (Instant, DeviceIo)>,
     next_id: u64,
     last_completed: Instant,
-    log: Vec<Completion>,
+    log: Vec<DeviceCompletion>,
 }
 
 impl Harness {
@@ -138,7 +138,7 @@ impl Harness {
         assert!(self.device.dirty() <= CACHE);
     }
 
-    fn submit(&mut self, io: Io) {
+    fn submit(&mut self, io: DeviceIo) {
         let result = self.device.submit(self.now, self.next_id, io);
         let end = io.offset.saturating_add(u64::from(io.bytes));
         if io.kind != IoKind::Flush && io.bytes == 0 {
@@ -198,7 +198,7 @@ impl Harness {
     }
 }
 
-fn run(config: &DeviceConfig, ops: &[Op], eager: bool) -> Vec<Completion> {
+fn run(config: &DeviceConfig, ops: &[Op], eager: bool) -> Vec<DeviceCompletion> {
     let mut harness = Harness::new(config);
     ops.iter().for_each(|op| harness.apply(op, eager));
     harness.drain();
@@ -228,7 +228,7 @@ fn the_seed_decides_service_times_and_angles() {
     ] {
         let first_completion = |seed| {
             let mut device = Device::new(&config, seed).unwrap();
-            device.submit(Instant::ZERO, 0, Io::read(0, 4096)).unwrap();
+            device.submit(Instant::ZERO, 0, DeviceIo::read(0, 4096)).unwrap();
             let mut done = Vec::new();
             device.advance(Instant::ZERO + Duration::from_secs(10), &mut done);
             done[0].at
@@ -242,10 +242,10 @@ fn the_seed_decides_service_times_and_angles() {
 fn a_device_that_holds_no_more_says_so() {
     let mut device = Device::new(&DeviceConfig::Exponential(exponential(100.0, 1)), 0).unwrap();
     for id in 0..tidegate_device::MAX_IN_FLIGHT as u64 {
-        device.submit(Instant::ZERO, id, Io::read(0, 1)).unwrap();
+        device.submit(Instant::ZERO, id, DeviceIo::read(0, 1)).unwrap();
     }
     let full = SubmitError::Full { limit: tidegate_device::MAX_IN_FLIGHT };
-    assert_eq!(device.submit(Instant::ZERO, 0, Io::read(0, 1)), Err(full));
+    assert_eq!(device.submit(Instant::ZERO, 0, DeviceIo::read(0, 1)), Err(full));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::Aligned;
+use super::AlignedBytes;
 
-static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/edt.o")));
+static ALIGNED: &AlignedBytes<[u8]> = &AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/edt.o")));
 
 /// The program and its maps, as an ELF object.
 pub static OBJECT: &[u8] = &ALIGNED.0;
@@ -13,16 +13,16 @@ pub static OBJECT: &[u8] = &ALIGNED.0;
 /// The program's name, in the object and in the kernel.
 pub const PROGRAM: &str = "tidegate_edt";
 
-/// A [`Settings`], at 0.
+/// A [`EdtSettings`], at 0.
 pub const SETTINGS: &str = "tidegate_set";
 
-/// By [`Key`]: the slot (`u32`) whose delay is the member's.
+/// By [`AddressKey`]: the slot (`u32`) whose delay is the member's.
 pub const HELD: &str = "tidegate_held";
 
 /// By slot: nanoseconds (`u64`).
 pub const DELAYS: &str = "tidegate_delay";
 
-/// By [`Key`]: when the member's last packet leaves, in nanoseconds (`u64`) of the monotonic clock. Without
+/// By [`AddressKey`]: when the member's last packet leaves, in nanoseconds (`u64`) of the monotonic clock. Without
 /// an entry nothing keeps a member's packets in order.
 pub const LAST: &str = "tidegate_last";
 
@@ -36,11 +36,11 @@ pub const SLOTS: u32 = 4_097;
 pub const RELEASED: u32 = 0;
 
 /// An address as the maps have it: an IPv4 address as `::ffff:a.b.c.d`, in network order.
-pub type Key = [u8; 16];
+pub type AddressKey = [u8; 16];
 
 /// The key of an address.
 #[must_use]
-pub const fn key(address: IpAddr) -> Key {
+pub const fn key(address: IpAddr) -> AddressKey {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
@@ -50,19 +50,19 @@ pub const fn key(address: IpAddr) -> Key {
 /// The packets to a member that are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Packets {
+pub enum PacketKinds {
     /// All from the ports.
     All = 0,
     /// Those without payload.
     Acks = 1,
-    /// Those without payload, and those whose payload has one of the port's [`Beginning`]s.
+    /// Those without payload, and those whose payload has one of the port's [`PayloadStart`]s.
     Responses = 2,
 }
 
 /// The beginning of a packet's payload: its first four bytes in network order, of which the mask's bits
 /// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Beginning {
+pub struct PayloadStart {
     /// The bits that count.
     pub mask: u32,
     /// The values of these bits.
@@ -81,7 +81,7 @@ const BEGINNING_BYTES: usize = 8;
 const PORTS_AT: usize = BEGINNINGS_AT + MOST_BEGINNINGS * BEGINNING_BYTES;
 
 /// The settings common to all members, in the map's format.
-pub type Settings = [u8; PORTS_AT + PORT_BYTES];
+pub type EdtSettings = [u8; PORTS_AT + PORT_BYTES];
 
 /// Returns the settings by which packets of this kind from these ports go to this class. Each port has the
 /// beginnings of packets that count as responses.
@@ -89,14 +89,14 @@ pub type Settings = [u8; PORTS_AT + PORT_BYTES];
 /// # Panics
 /// With more than [`MOST_BEGINNINGS`] different beginnings.
 #[must_use]
-pub fn settings(packets: Packets, class: u32, ports: &BTreeMap<u16, Vec<Beginning>>) -> Settings {
+pub fn settings(packets: PacketKinds, class: u32, ports: &BTreeMap<u16, Vec<PayloadStart>>) -> EdtSettings {
     let mut settings = [0; PORTS_AT + PORT_BYTES];
     settings[..4].copy_from_slice(&(packets as u32).to_ne_bytes());
     settings[4..BEGINNINGS_AT].copy_from_slice(&class.to_ne_bytes());
     for port in ports.keys() {
         settings[PORTS_AT + usize::from(port.to_be())] = COUNTS;
     }
-    let all: BTreeSet<Beginning> = ports.values().flatten().copied().collect();
+    let all: BTreeSet<PayloadStart> = ports.values().flatten().copied().collect();
     assert!(all.len() <= MOST_BEGINNINGS, "{} beginnings", all.len());
     for (number, beginning) in all.into_iter().enumerate() {
         let at = BEGINNINGS_AT + number * BEGINNING_BYTES;
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn every_port_has_beginnings_of_its_own() {
-        let [one, other] = [1, 2].map(|value| Beginning { mask: 0xff, value });
+        let [one, other] = [1, 2].map(|value| PayloadStart { mask: 0xff, value });
         let ports = [(0, vec![]), (3260, vec![other]), (65_535, vec![one, other])].into();
-        let settings = settings(Packets::Responses, 0x71de_0001, &ports);
+        let settings = settings(PacketKinds::Responses, 0x71de_0001, &ports);
         let head: Vec<u32> =
             settings[..24].chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
         assert_eq!(head, [2, 0x71de_0001, 0xff, 1, 0xff, 2]);

@@ -1,9 +1,9 @@
 //! The programs `latency` (`bpf/latency.c`): how long reads and writes take at block devices, counted in
 //! buckets.
 
-use super::Aligned;
+use super::AlignedBytes;
 
-static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/latency.o")));
+static ALIGNED: &AlignedBytes<[u8]> = &AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/latency.o")));
 
 /// The programs and their maps, as an ELF object.
 pub static OBJECT: &[u8] = &ALIGNED.0;
@@ -16,7 +16,7 @@ pub const PROGRAMS: [(&str, &str); 3] = [
     ("tidegate_end", "block_bio_complete"),
 ];
 
-/// By [`key`]: a [`Times`] per processor. Only devices that have an entry are counted. Who loads it says how
+/// By [`key`]: a [`LatencyCounts`] per processor. Only devices that have an entry are counted. Who loads it says how
 /// many it has room for.
 pub const TIMES: &str = "tidegate_times";
 
@@ -36,11 +36,11 @@ pub const RELATIVE_ERROR: f64 = 1.0 / (1 << SUB_BITS) as f64;
 
 /// Counts of one processor for a device, in the map's format: nanoseconds of all reads together, then reads
 /// by bucket. The same of writes follows.
-pub type Times = [u64; 2 * (1 + BUCKETS)];
+pub type LatencyCounts = [u64; 2 * (1 + BUCKETS)];
 
 /// The sum of response times in nanoseconds, and how many there were in each bucket: of reads, and of writes.
 #[must_use]
-pub fn reads_and_writes(times: &Times) -> [(u64, &[u64]); 2] {
+pub fn reads_and_writes(times: &LatencyCounts) -> [(u64, &[u64]); 2] {
     let (reads, writes) = times.split_at(1 + BUCKETS);
     [reads, writes].map(|times| (times[0], &times[1..]))
 }

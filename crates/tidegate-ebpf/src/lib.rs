@@ -10,4 +10,4 @@ pub mod latency;
 
 /// Bytes where a loader may read words.
 #[repr(C, align(8))]
-struct Aligned<B: ?Sized>(B);
+struct AlignedBytes<B: ?Sized>(B);

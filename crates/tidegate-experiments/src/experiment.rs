@@ -13,11 +13,11 @@ pub struct Experiment {
     /// The words about it.
     pub texts: ExperimentTexts,
     /// The simulations.
-    pub runs: Vec<Run>,
+    pub runs: Vec<NamedRun>,
     /// The quantities that are judged.
-    pub quantities: Vec<Quantity>,
+    pub quantities: Vec<JudgedQuantity>,
     /// The figures reported without a verdict, because they depend on hardware, or stand for themselves.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<ReportedFigure>,
     /// The plots.
     pub plots: Vec<Plot>,
 }
@@ -39,14 +39,14 @@ impl fmt::Debug for Experiment {
 
 /// A simulation under the name that an experiment gives it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct NamedRun {
     /// The experiment's name for it.
     pub name: String,
     /// The subject of the simulation.
     pub subject: RunSubject,
 }
 
-impl Run {
+impl NamedRun {
     /// A run.
     #[must_use]
     pub fn new(name: impl Into<String>, subject: impl Into<RunSubject>) -> Self {
@@ -64,10 +64,10 @@ impl Run {
 }
 
 /// Finds a number in the runs under one seed; `None` if there was nothing to measure.
-pub type Measure = Box<dyn Fn(&SeedTrial<'_>) -> Option<f64> + Send + Sync>;
+pub type RunMeasure = Box<dyn Fn(&SeedTrial<'_>) -> Option<f64> + Send + Sync>;
 
 /// A number that is judged.
-pub struct Quantity {
+pub struct JudgedQuantity {
     /// Its name.
     pub name: String,
     /// Its unit; empty for a ratio.
@@ -77,10 +77,10 @@ pub struct Quantity {
     /// The tolerance: the results that agree with the paper.
     pub accepts: Tolerance,
     /// The measurement.
-    pub measure: Measure,
+    pub measure: RunMeasure,
 }
 
-impl Quantity {
+impl JudgedQuantity {
     /// A quantity without a figure of the paper.
     pub fn new(
         name: impl Into<String>,
@@ -106,7 +106,7 @@ impl Quantity {
 }
 
 /// A number that is reported and not judged.
-pub struct Figure {
+pub struct ReportedFigure {
     /// Its name.
     pub name: String,
     /// Its unit; empty for a ratio.
@@ -114,10 +114,10 @@ pub struct Figure {
     /// The paper's figure, where it gives one.
     pub paper: Option<f64>,
     /// The measurement.
-    pub measure: Measure,
+    pub measure: RunMeasure,
 }
 
-impl Figure {
+impl ReportedFigure {
     /// A figure.
     pub fn new(
         name: impl Into<String>,
@@ -130,7 +130,7 @@ impl Figure {
 }
 
 /// Finds the lines of a plot in the runs under one seed.
-pub type DrawLines = Box<dyn Fn(&SeedTrial<'_>) -> Vec<Line> + Send + Sync>;
+pub type DrawLines = Box<dyn Fn(&SeedTrial<'_>) -> Vec<PlotLine> + Send + Sync>;
 
 /// A picture of an experiment, drawn from the runs under the first seed.
 pub struct Plot {
@@ -148,7 +148,7 @@ pub struct Plot {
 
 /// A line of a plot.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct PlotLine {
     /// The name of its subject.
     pub name: String,
     /// Its points, from left to right.

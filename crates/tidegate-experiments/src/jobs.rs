@@ -73,7 +73,7 @@ impl<'a> SimulationJobs<'a> {
     pub fn trials<'r>(
         &self,
         experiment: usize,
-        runs: &'r [super::Run],
+        runs: &'r [super::NamedRun],
         results: &'r [RunResult],
     ) -> Vec<SeedTrial<'r>> {
         let places = &self.places[experiment];

@@ -1,7 +1,7 @@
 //! The papers' experiments, repeated: what a paper did and found, what is simulated here, and whether both
 //! agree.
 //!
-//! An [`Experiment`] is data: runs of scenarios, and [`Quantity`]s that are measured in them and judged
+//! An [`Experiment`] is data: runs of scenarios, and [`JudgedQuantity`]s that are measured in them and judged
 //! against an interval that was written down, with its reason, before anything ran. The words about
 //! experiments are in `texts.toml` beside each paper's code. This crate knows the [`catalogue`], selects from
 //! it by name, and [`judge`]s the results of the runs. It starts nothing by itself: [`jobs()`] says what to
@@ -28,10 +28,13 @@ pub mod tournament;
 mod triage;
 mod trial;
 
-pub use experiment::{DrawLines, Experiment, Figure, Line, Measure, Plot, Quantity, Run};
+pub use experiment::{
+    DrawLines, Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunMeasure,
+};
 pub use jobs::{SimulationJob, SimulationJobs, jobs};
 pub use report::{
-    ExperimentReport, FigureReport, LawReport, PidReport, QuantityReport, Report, RunReport, Verdict, judge,
+    ExperimentReport, ExperimentVerdict, FigureReport, LawReport, PidReport, QuantityReport,
+    ReproductionReport, RunReport, judge,
 };
 pub use select::{UnknownExperiment, select};
 pub use subject::{RunSubject, SubjectError};

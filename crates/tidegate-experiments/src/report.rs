@@ -1,19 +1,19 @@
 //! The verdicts, as a document.
 
 use serde::{Deserialize, Serialize};
-use tidegate_control::{BetaScale, Law, Smoothing};
+use tidegate_control::{BetaScale, LawConfig, Smoothing};
 use tidegate_sim::Scenario;
-use tidegate_sim::iscsi::{Members, Plan, Throttle};
+use tidegate_sim::iscsi::{IscsiPlan, MemberRule, ThrottleRule};
 use tidegate_sim::scenario::SignalSource;
 
 use super::{
-    Experiment, ExperimentTexts, Figure, Quantity, RunResult, RunSubject, SeedTrial, SimulationJobs,
-    Tolerance,
+    Experiment, ExperimentTexts, JudgedQuantity, ReportedFigure, RunResult, RunSubject, SeedTrial,
+    SimulationJobs, Tolerance,
 };
 
 /// The results of all experiments that ran. Serialised, it is the document of `tidegate reproduce --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ReproductionReport {
     /// True if every experiment agrees with its paper.
     pub ok: bool,
     /// The seeds.
@@ -152,7 +152,7 @@ pub struct FigureReport {
 
 /// The verdict of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ExperimentVerdict {
     /// Every quantity agrees with the paper.
     Agrees,
     /// Something differs, and all of it is known, with its reason.
@@ -164,19 +164,19 @@ pub enum Verdict {
 impl ExperimentReport {
     /// Returns the verdict of the experiment.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ExperimentVerdict {
         match (self.ok, &self.known_difference) {
-            (true, _) => Verdict::Agrees,
-            (false, Some(_)) => Verdict::DiffersAsKnown,
-            (false, None) => Verdict::Differs,
+            (true, _) => ExperimentVerdict::Agrees,
+            (false, Some(_)) => ExperimentVerdict::DiffersAsKnown,
+            (false, None) => ExperimentVerdict::Differs,
         }
     }
 }
 
-impl Report {
+impl ReproductionReport {
     /// Returns the number of experiments with this verdict.
     #[must_use]
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: ExperimentVerdict) -> usize {
         self.experiments.iter().filter(|one| one.verdict() == verdict).count()
     }
 }
@@ -187,13 +187,17 @@ impl Report {
 /// A quantity is judged by its mean over the seeds. One that could not be measured under some seed disagrees,
 /// and so does an experiment without quantities: what was not measured was not shown.
 #[must_use]
-pub fn judge(experiments: &[Experiment], jobs: &SimulationJobs<'_>, results: &[RunResult]) -> Report {
+pub fn judge(
+    experiments: &[Experiment],
+    jobs: &SimulationJobs<'_>,
+    results: &[RunResult],
+) -> ReproductionReport {
     let reports: Vec<_> = experiments
         .iter()
         .enumerate()
         .map(|(place, experiment)| judge_one(experiment, &jobs.trials(place, &experiment.runs, results)))
         .collect();
-    Report {
+    ReproductionReport {
         ok: !reports.is_empty() && reports.iter().all(|report| report.ok),
         seeds: jobs.seeds().to_vec(),
         experiments: reports,
@@ -202,7 +206,7 @@ pub fn judge(experiments: &[Experiment], jobs: &SimulationJobs<'_>, results: &[R
 
 fn judge_one(experiment: &Experiment, trials: &[SeedTrial<'_>]) -> ExperimentReport {
     let texts = &experiment.texts;
-    let judge = |quantity: &Quantity| quantity.judge(texts, trials);
+    let judge = |quantity: &JudgedQuantity| quantity.judge(texts, trials);
     let quantities: Vec<_> = experiment.quantities.iter().map(judge).collect();
     let ok = !quantities.is_empty() && quantities.iter().all(|quantity| quantity.ok);
     let known = !ok && explains(texts, &quantities);
@@ -226,7 +230,7 @@ fn explains(texts: &ExperimentTexts, quantities: &[QuantityReport]) -> bool {
         && quantities.iter().filter(differs).all(|quantity| texts.covers(&quantity.name, &quantity.values))
 }
 
-impl Quantity {
+impl JudgedQuantity {
     fn judge(&self, texts: &ExperimentTexts, trials: &[SeedTrial<'_>]) -> QuantityReport {
         let values: Vec<_> = trials.iter().map(|trial| finite((self.measure)(trial))).collect();
         let ours = mean(&values);
@@ -246,7 +250,7 @@ impl Quantity {
     }
 }
 
-impl Figure {
+impl ReportedFigure {
     fn measure(&self, trials: &[SeedTrial<'_>]) -> FigureReport {
         let values: Vec<_> = trials.iter().map(|trial| finite((self.measure)(trial))).collect();
         FigureReport {
@@ -281,7 +285,7 @@ fn window_laws(scenario: &Scenario) -> Vec<LawReport> {
     let mut laws: Vec<LawReport> = Vec::new();
     for host in &scenario.hosts {
         let Some(config) = &host.law else { continue };
-        let Law::Window(window) = config.law else { continue };
+        let LawConfig::Window(window) = config.law else { continue };
         let law = LawReport {
             set_point_ms: config.set_point().as_millis_f64(),
             k: window.beta_gain,
@@ -310,9 +314,9 @@ fn window_laws(scenario: &Scenario) -> Vec<LawReport> {
 
 impl PidReport {
     /// `None` without a regulator.
-    fn of(plan: &Plan) -> Option<Self> {
-        let Throttle::Regulated { packets, law, members } = &plan.throttle else { return None };
-        let Law::Pid(pid) = law.law else { return None };
+    fn of(plan: &IscsiPlan) -> Option<Self> {
+        let ThrottleRule::Regulated { packets, law, members } = &plan.throttle else { return None };
+        let LawConfig::Pid(pid) = law.law else { return None };
         Some(Self {
             set_point_ms: law.set_point().as_millis_f64(),
             proportional_gain: pid.proportional_gain,
@@ -327,8 +331,8 @@ impl PidReport {
             },
             packets: packets.name().to_owned(),
             members: match members {
-                Members::Named(names) => format!("{} named", names.len()),
-                Members::Automatic(_) => "who writes".to_owned(),
+                MemberRule::Named(names) => format!("{} named", names.len()),
+                MemberRule::Automatic(_) => "who writes".to_owned(),
             },
         })
     }

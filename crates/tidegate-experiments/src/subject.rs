@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_sim::excite::Excitation;
-use tidegate_sim::{Named, Outcome, Scenario, ScenarioError, Work, iscsi, simulate, transfers};
+use tidegate_sim::{
+    EngineWork, NamedValues, Scenario, ScenarioError, SimulationOutcome, iscsi, simulate, transfers,
+};
 use tidegate_units::HostName;
 
 use super::trial::{ConsumerSeries, RunResult, SeriesRecorder};
@@ -15,9 +17,9 @@ pub enum RunSubject {
     /// Virtual machines on hosts.
     Scenario(Box<Scenario>),
     /// Machines that use an iSCSI target.
-    Iscsi(Box<iscsi::Plan>),
+    Iscsi(Box<iscsi::IscsiPlan>),
     /// Transfers over storage nodes.
-    Transfers(Box<transfers::Plan>),
+    Transfers(Box<transfers::TransferPlan>),
     /// A storage that is excited with white noise.
     Identification(Box<Identification>),
 }
@@ -60,8 +62,8 @@ impl From<Scenario> for RunSubject {
     }
 }
 
-impl From<iscsi::Plan> for RunSubject {
-    fn from(plan: iscsi::Plan) -> Self {
+impl From<iscsi::IscsiPlan> for RunSubject {
+    fn from(plan: iscsi::IscsiPlan) -> Self {
         Self::Iscsi(Box::new(plan))
     }
 }
@@ -72,8 +74,8 @@ impl From<Identification> for RunSubject {
     }
 }
 
-impl From<transfers::Plan> for RunSubject {
-    fn from(plan: transfers::Plan) -> Self {
+impl From<transfers::TransferPlan> for RunSubject {
+    fn from(plan: transfers::TransferPlan) -> Self {
         Self::Transfers(Box::new(plan))
     }
 }
@@ -120,9 +122,9 @@ impl RunSubject {
 }
 
 /// A machine is a consumer on a host of its own.
-fn of_iscsi(plan: &iscsi::Plan, seed: u64, findings: iscsi::Findings) -> RunResult {
+fn of_iscsi(plan: &iscsi::IscsiPlan, seed: u64, findings: iscsi::IscsiFindings) -> RunResult {
     let requests = findings.loads.iter().map(|load| load.requests).sum();
-    let work = Work { events: findings.events, requests, ..Work::default() };
+    let work = EngineWork { events: findings.events, requests, ..EngineWork::default() };
     let outcome = outcome_of(&plan.name, seed, findings.ended_s, work);
     let tracks = plan
         .machines
@@ -137,8 +139,12 @@ fn of_iscsi(plan: &iscsi::Plan, seed: u64, findings: iscsi::Findings) -> RunResu
     RunResult { tracks, loads: findings.loads, delays: findings.delays, ..RunResult::of(outcome) }
 }
 
-fn of_transfers(plan: &transfers::Plan, seed: u64, findings: transfers::Findings) -> RunResult {
-    let work = Work { events: findings.events, requests: findings.transfers.len() as u64, ..Work::default() };
+fn of_transfers(plan: &transfers::TransferPlan, seed: u64, findings: transfers::PlanFindings) -> RunResult {
+    let work = EngineWork {
+        events: findings.events,
+        requests: findings.transfers.len() as u64,
+        ..EngineWork::default()
+    };
     let outcome = outcome_of(&plan.name, seed, findings.ended_s, work);
     RunResult { transfers: findings.transfers, ..RunResult::of(outcome) }
 }
@@ -149,21 +155,21 @@ fn of_identification(one: &Identification, seed: u64) -> Result<RunResult, Scena
         .iter()
         .map(|interval| Ok((*interval, one.excitation.samples(*interval, seed)?)))
         .collect::<Result<_, ScenarioError>>()?;
-    let outcome = outcome_of(&one.name, seed, one.duration().as_secs_f64(), Work::default());
+    let outcome = outcome_of(&one.name, seed, one.duration().as_secs_f64(), EngineWork::default());
     Ok(RunResult { excited, ..RunResult::of(outcome) })
 }
 
 /// Returns the outcome of a simulation that is no scenario: it has neither hosts nor consumers with
 /// statistics of their own.
-fn outcome_of(name: &str, seed: u64, duration_s: f64, work: Work) -> Outcome {
-    Outcome {
+fn outcome_of(name: &str, seed: u64, duration_s: f64, work: EngineWork) -> SimulationOutcome {
+    SimulationOutcome {
         scenario: name.to_owned(),
         seed,
         duration_s,
         warmup_s: 0.0,
-        resources: Named::from_iter([]),
-        hosts: Named::from_iter([]),
-        consumers: Named::from_iter([]),
+        resources: NamedValues::from_iter([]),
+        hosts: NamedValues::from_iter([]),
+        consumers: NamedValues::from_iter([]),
         work,
     }
 }

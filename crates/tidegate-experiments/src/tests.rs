@@ -5,25 +5,25 @@ use std::time::Duration;
 use tidegate_control::ArxSample;
 use tidegate_sim::iscsi::LoadFindings;
 use tidegate_sim::transfers::TransferFindings;
-use tidegate_sim::{Named, Outcome, Sample, Scenario, Work};
+use tidegate_sim::{EngineWork, NamedValues, Scenario, SeriesSample, SimulationOutcome};
 use tidegate_units::{ConsumerName, HostName, Latency};
 
 use super::*;
 
 /// A world without any law of nature: whatever is simulated, every consumer has the same numbers all the
 /// time.
-fn made_up(subject: &RunSubject, sample: Sample) -> RunResult {
+fn made_up(subject: &RunSubject, sample: SeriesSample) -> RunResult {
     let end = subject.duration().as_secs();
     let samples: Vec<_> = (1..=end).map(|second| (second as f64, sample)).collect();
-    let outcome = Outcome {
+    let outcome = SimulationOutcome {
         scenario: subject.name().to_owned(),
         seed: 1,
         duration_s: subject.duration().as_secs_f64(),
         warmup_s: 0.0,
-        resources: Named::from_iter([]),
-        hosts: Named::from_iter([]),
-        consumers: Named::from_iter([]),
-        work: Work::default(),
+        resources: NamedValues::from_iter([]),
+        hosts: NamedValues::from_iter([]),
+        consumers: NamedValues::from_iter([]),
+        work: EngineWork::default(),
     };
     let track = |host: &HostName, consumer: &ConsumerName| ConsumerSeries {
         host: host.clone(),
@@ -63,13 +63,13 @@ fn made_up(subject: &RunSubject, sample: Sample) -> RunResult {
     result
 }
 
-fn judged(experiments: &[Experiment], result: impl Fn(&RunSubject) -> RunResult) -> Report {
+fn judged(experiments: &[Experiment], result: impl Fn(&RunSubject) -> RunResult) -> ReproductionReport {
     let jobs = jobs(experiments, 1);
     let results: Vec<_> = jobs.list().iter().map(|job| result(job.subject)).collect();
     judge(experiments, &jobs, &results)
 }
 
-const SAMPLE: Sample = Sample {
+const SAMPLE: SeriesSample = SeriesSample {
     window: Some(20.0),
     rate: Some(50.0),
     beta: Some(1.0),
@@ -97,7 +97,7 @@ fn a_world_in_which_nothing_depends_on_anything_agrees_with_no_experiment() {
 
 #[test]
 fn what_was_not_measured_was_not_shown() {
-    let nothing = Sample::default();
+    let nothing = SeriesSample::default();
     let report = judged(&catalogue(), |subject| made_up(subject, nothing));
     assert!(report.experiments.iter().all(|experiment| !experiment.ok));
     for quantity in catalogue().iter().flat_map(|experiment| &experiment.quantities) {
@@ -128,13 +128,17 @@ fn every_experiment_has_runs_and_accepts_the_papers_own_figures() {
 fn simple() -> Experiment {
     let mut scenario = Scenario::new("simple", Duration::from_secs(10));
     let (vm, host) = (ConsumerName::new("vm").unwrap(), HostName::new("host").unwrap());
-    scenario.vms.push(tidegate_sim::scenario::Vm::new(vm, host, tidegate_sim::scenario::Disk::default()));
+    scenario.vms.push(tidegate_sim::scenario::VirtualMachine::new(
+        vm,
+        host,
+        tidegate_sim::scenario::VirtualDisk::default(),
+    ));
     Experiment {
         id: "test.simple",
         texts: ExperimentTexts::default(),
-        runs: vec![Run::new("only", scenario)],
+        runs: vec![NamedRun::new("only", scenario)],
         quantities: vec![
-            Quantity::new("rate", Tolerance::near(100.0, 10.0), |trial| {
+            JudgedQuantity::new("rate", Tolerance::near(100.0, 10.0), |trial| {
                 trial.run("only")?.total_iops(TimeSpan::new(0.0, 10.0))
             })
             .paper(100.0)
@@ -145,14 +149,14 @@ fn simple() -> Experiment {
     }
 }
 
-fn rates(rates: &[f64]) -> Report {
+fn rates(rates: &[f64]) -> ReproductionReport {
     let experiments = [simple()];
     let jobs = jobs(&experiments, rates.len() as u64);
     let results: Vec<_> = jobs
         .list()
         .iter()
         .zip(rates)
-        .map(|(job, &iops)| made_up(job.subject, Sample { iops, ..SAMPLE }))
+        .map(|(job, &iops)| made_up(job.subject, SeriesSample { iops, ..SAMPLE }))
         .collect();
     judge(&experiments, &jobs, &results)
 }
@@ -205,7 +209,7 @@ fn the_document_has_its_shape_and_can_be_read_back() {
     assert_eq!(quantity["name"], "rate");
     assert_eq!((&quantity["paper"], &quantity["ours"]), (&100.0.into(), &100.0.into()));
     assert_eq!((&quantity["tolerance"], &quantity["ok"]), (&"100 ± 10 %".into(), &true.into()));
-    assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);
+    assert_eq!(serde_json::from_value::<ReproductionReport>(json).unwrap(), report);
 }
 
 #[test]

@@ -6,9 +6,9 @@ use tidegate_control::ArxSample;
 use tidegate_units::{ConsumerName, HostName};
 
 use tidegate_sim::iscsi::LoadFindings;
-use tidegate_sim::scenario::Scope;
+use tidegate_sim::scenario::LawScope;
 use tidegate_sim::transfers::TransferFindings;
-use tidegate_sim::{Outcome, Recorder, Row, Sample, Scenario};
+use tidegate_sim::{Recorder, Scenario, SeriesRow, SeriesSample, SimulationOutcome};
 
 /// A stretch of virtual time in seconds, within which something is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,14 +40,14 @@ pub struct ConsumerSeries {
     /// The consumer.
     pub consumer: ConsumerName,
     /// The end of each interval in seconds, and the numbers of the interval.
-    pub samples: Vec<(f64, Sample)>,
+    pub samples: Vec<(f64, SeriesSample)>,
 }
 
 /// The result of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunResult {
     /// Its statistics.
-    pub outcome: Outcome,
+    pub outcome: SimulationOutcome,
     /// Its time series, by consumer, in the order of the scenario.
     pub tracks: Vec<ConsumerSeries>,
     /// The hosts where each virtual machine has a window of its own.
@@ -69,15 +69,15 @@ pub struct SeriesRecorder(Vec<ConsumerSeries>);
 impl SeriesRecorder {
     /// Together with the statistics of the scenario that was simulated.
     #[must_use]
-    pub fn with(self, outcome: Outcome, scenario: &Scenario) -> RunResult {
-        let per_vm = scenario.hosts.iter().filter(|host| host.scope == Scope::Vm);
+    pub fn with(self, outcome: SimulationOutcome, scenario: &Scenario) -> RunResult {
+        let per_vm = scenario.hosts.iter().filter(|host| host.scope == LawScope::Vm);
         let law_per_vm = per_vm.map(|host| host.name.clone()).collect();
         RunResult { tracks: self.0, law_per_vm, ..RunResult::of(outcome) }
     }
 }
 
 impl Recorder for SeriesRecorder {
-    fn row(&mut self, row: &Row<'_>) {
+    fn row(&mut self, row: &SeriesRow<'_>) {
         let known = self.0.iter().position(|track| track.consumer == *row.consumer);
         let place = known.unwrap_or_else(|| {
             let (host, consumer) = (row.host.clone(), row.consumer.clone());
@@ -90,7 +90,7 @@ impl Recorder for SeriesRecorder {
 
 impl RunResult {
     /// Statistics, and nothing beside them.
-    pub(super) const fn of(outcome: Outcome) -> Self {
+    pub(super) const fn of(outcome: SimulationOutcome) -> Self {
         Self {
             outcome,
             tracks: Vec::new(),
@@ -128,7 +128,7 @@ impl RunResult {
         &self,
         consumer: &str,
         span: TimeSpan,
-        number: impl Fn(&Sample) -> Option<f64>,
+        number: impl Fn(&SeriesSample) -> Option<f64>,
     ) -> Option<f64> {
         mean(within(self.track(consumer)?, span).filter_map(number))
     }
@@ -147,7 +147,12 @@ impl RunResult {
     }
 
     /// Consumers under one window say the same; where each has its own, the host's is their sum.
-    fn of_law(&self, host: &str, span: TimeSpan, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    fn of_law(
+        &self,
+        host: &str,
+        span: TimeSpan,
+        number: impl Fn(&SeriesSample) -> Option<f64>,
+    ) -> Option<f64> {
         let mut means =
             self.tracks_of(host).filter_map(|track| mean(within(track, span).filter_map(&number)));
         let first = means.next()?;
@@ -244,7 +249,7 @@ pub(crate) fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (least > 0.0 && most > 0.0).then_some(most / least)
 }
 
-fn within(track: &ConsumerSeries, span: TimeSpan) -> impl Iterator<Item = &Sample> {
+fn within(track: &ConsumerSeries, span: TimeSpan) -> impl Iterator<Item = &SeriesSample> {
     track.samples.iter().filter(move |(end, _)| span.holds(*end)).map(|(_, sample)| sample)
 }
 
@@ -263,7 +268,7 @@ fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 fn weighted<'a>(
     tracks: impl Iterator<Item = &'a ConsumerSeries>,
     span: TimeSpan,
-    latency: impl Fn(&Sample) -> Option<f64>,
+    latency: impl Fn(&SeriesSample) -> Option<f64>,
 ) -> Option<f64> {
     let (mut requests, mut total) = (0.0, 0.0);
     for sample in tracks.flat_map(|track| within(track, span)) {

@@ -1,7 +1,7 @@
 //! Access: which clients may use which export.
 //!
 //! A client is known by the way it comes (a Unix socket, whose kernel tells the user, or an address), and by
-//! the names in its certificate, where it shows one. [`Access::judge`] decides; nothing here touches a
+//! the names in its certificate, where it shows one. [`ExportAccess::judge`] decides; nothing here touches a
 //! socket.
 
 use std::fmt;
@@ -10,11 +10,11 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::stats::Refusal;
+use crate::stats::RefusalReason;
 
 /// The clients that may use an export.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Access {
+pub enum ExportAccess {
     /// Those on this host: by a Unix socket, or from a loopback address.
     #[default]
     Local,
@@ -34,7 +34,7 @@ pub struct AccessRule {
     /// It comes by a Unix socket and belongs to this group.
     pub group: Option<u32>,
     /// It comes from an address in this network.
-    pub network: Option<Network>,
+    pub network: Option<AddressRange>,
 }
 
 /// A name that a rule wants in a certificate.
@@ -56,7 +56,7 @@ impl CertificateName {
 
 /// Addresses that begin with the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
+pub struct AddressRange {
     first: IpAddr,
     bits: u8,
 }
@@ -73,11 +73,11 @@ pub enum NetworkError {
         /// The text.
         given: String,
         /// The network that the address is in.
-        meant: Network,
+        meant: AddressRange,
     },
 }
 
-impl FromStr for Network {
+impl FromStr for AddressRange {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
@@ -101,7 +101,7 @@ impl FromStr for Network {
     }
 }
 
-impl Network {
+impl AddressRange {
     /// Returns true if the address is in the network. An IPv4 address that arrives mapped into IPv6 counts as
     /// IPv4.
     #[must_use]
@@ -111,7 +111,7 @@ impl Network {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for AddressRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.first, self.bits)
     }
@@ -136,42 +136,42 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
 
 /// A client, as far as it is known.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
-    pub(crate) origin: Origin,
+pub(crate) struct KnownClient {
+    pub(crate) origin: ClientOrigin,
     /// The names in its certificate, which was verified. `None`: it has shown none.
     pub(crate) names: Option<Vec<String>>,
 }
 
 /// The way a client comes.
 #[derive(Debug, Clone)]
-pub(crate) enum Origin {
+pub(crate) enum ClientOrigin {
     /// By a Unix socket; `None` if the kernel did not tell the user.
-    Unix(Option<Credentials>),
+    Unix(Option<ProcessCredentials>),
     /// From an address.
     Tcp(IpAddr),
 }
 
 /// The user and the groups of a process, as the kernel knows them since it connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Credentials {
+pub(crate) struct ProcessCredentials {
     pub(crate) user: u32,
     pub(crate) groups: Vec<u32>,
 }
 
 /// The outcome of a client's request for an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AccessVerdict {
     Allowed,
     /// A certificate may help.
     NeedsCertificate,
-    Denied(Refusal),
+    Denied(RefusalReason),
 }
 
-impl Access {
-    pub(crate) fn judge(&self, client: &Client) -> Verdict {
+impl ExportAccess {
+    pub(crate) fn judge(&self, client: &KnownClient) -> AccessVerdict {
         let rules = match self {
-            Self::Any => return Verdict::Allowed,
-            Self::Local if client.is_local() => return Verdict::Allowed,
+            Self::Any => return AccessVerdict::Allowed,
+            Self::Local if client.is_local() => return AccessVerdict::Allowed,
             Self::Local => &[],
             Self::Rules(rules) => &rules[..],
         };
@@ -179,15 +179,15 @@ impl Access {
         let elsewhere = |rule: &&AccessRule| rule.fits_origin(&client.origin);
         let fits = |rule: &AccessRule| rule.fits_names(client.names.as_deref());
         if rules.iter().filter(elsewhere).any(fits) {
-            Verdict::Allowed
+            AccessVerdict::Allowed
         } else if client.names.is_none() && rules.iter().any(|rule| elsewhere(&rule)) {
-            Verdict::NeedsCertificate
+            AccessVerdict::NeedsCertificate
         } else if rules.iter().any(|rule| elsewhere(&rule)) {
-            Verdict::Denied(Refusal::Certificate)
+            AccessVerdict::Denied(RefusalReason::Certificate)
         } else {
             match client.origin {
-                Origin::Unix(_) => Verdict::Denied(Refusal::User),
-                Origin::Tcp(_) => Verdict::Denied(Refusal::Address),
+                ClientOrigin::Unix(_) => AccessVerdict::Denied(RefusalReason::User),
+                ClientOrigin::Tcp(_) => AccessVerdict::Denied(RefusalReason::Address),
             }
         }
     }
@@ -199,17 +199,17 @@ impl Access {
 }
 
 impl AccessRule {
-    fn fits_origin(&self, origin: &Origin) -> bool {
+    fn fits_origin(&self, origin: &ClientOrigin) -> bool {
         let process = match origin {
-            Origin::Unix(process) => process.as_ref(),
-            Origin::Tcp(_) => None,
+            ClientOrigin::Unix(process) => process.as_ref(),
+            ClientOrigin::Tcp(_) => None,
         };
         let user = self.user.is_none_or(|user| process.is_some_and(|process| process.user == user));
         let group =
             self.group.is_none_or(|group| process.is_some_and(|process| process.groups.contains(&group)));
         let network = self
             .network
-            .is_none_or(|network| matches!(origin, Origin::Tcp(address) if network.contains(*address)));
+            .is_none_or(|network| matches!(origin, ClientOrigin::Tcp(address) if network.contains(*address)));
         user && group && network
     }
 
@@ -222,11 +222,11 @@ impl AccessRule {
     }
 }
 
-impl Client {
+impl KnownClient {
     fn is_local(&self) -> bool {
         match self.origin {
-            Origin::Unix(_) => true,
-            Origin::Tcp(address) => address.to_canonical().is_loopback(),
+            ClientOrigin::Unix(_) => true,
+            ClientOrigin::Tcp(address) => address.to_canonical().is_loopback(),
         }
     }
 }
@@ -235,74 +235,77 @@ impl Client {
 mod tests {
     use super::*;
 
-    fn tcp(address: &str, names: Option<&[&str]>) -> Client {
+    fn tcp(address: &str, names: Option<&[&str]>) -> KnownClient {
         let names = names.map(|names| names.iter().map(ToString::to_string).collect());
-        Client { origin: Origin::Tcp(address.parse().unwrap()), names }
+        KnownClient { origin: ClientOrigin::Tcp(address.parse().unwrap()), names }
     }
 
-    fn unix(user: u32, groups: &[u32]) -> Client {
-        let credentials = Credentials { user, groups: groups.to_vec() };
-        Client { origin: Origin::Unix(Some(credentials)), names: None }
+    fn unix(user: u32, groups: &[u32]) -> KnownClient {
+        let credentials = ProcessCredentials { user, groups: groups.to_vec() };
+        KnownClient { origin: ClientOrigin::Unix(Some(credentials)), names: None }
     }
 
-    fn network(text: &str) -> Network {
+    fn network(text: &str) -> AddressRange {
         text.parse().unwrap()
     }
 
     #[test]
     fn without_rules_only_this_host_comes_in() {
         for local in ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"] {
-            assert_eq!(Access::Local.judge(&tcp(local, None)), Verdict::Allowed, "{local}");
+            assert_eq!(ExportAccess::Local.judge(&tcp(local, None)), AccessVerdict::Allowed, "{local}");
         }
-        assert_eq!(Access::Local.judge(&unix(7, &[7])), Verdict::Allowed);
+        assert_eq!(ExportAccess::Local.judge(&unix(7, &[7])), AccessVerdict::Allowed);
         assert_eq!(
-            Access::Local.judge(&Client { origin: Origin::Unix(None), names: None }),
-            Verdict::Allowed
+            ExportAccess::Local.judge(&KnownClient { origin: ClientOrigin::Unix(None), names: None }),
+            AccessVerdict::Allowed
         );
-        let denied = Verdict::Denied(Refusal::Address);
+        let denied = AccessVerdict::Denied(RefusalReason::Address);
         for remote in ["10.0.0.1", "128.0.0.1", "fe80::1", "::ffff:10.0.0.1", "::"] {
-            assert_eq!(Access::Local.judge(&tcp(remote, None)), denied, "{remote}");
-            assert_eq!(Access::Local.judge(&tcp(remote, Some(&["db"]))), denied, "{remote}");
-            assert_eq!(Access::Any.judge(&tcp(remote, None)), Verdict::Allowed, "{remote}");
+            assert_eq!(ExportAccess::Local.judge(&tcp(remote, None)), denied, "{remote}");
+            assert_eq!(ExportAccess::Local.judge(&tcp(remote, Some(&["db"]))), denied, "{remote}");
+            assert_eq!(ExportAccess::Any.judge(&tcp(remote, None)), AccessVerdict::Allowed, "{remote}");
         }
     }
 
     #[test]
     fn a_rule_wants_all_that_it_names_and_one_rule_is_enough() {
         let db = Some(CertificateName::new("DB.example"));
-        let access = Access::Rules(vec![
+        let access = ExportAccess::Rules(vec![
             AccessRule { certificate: db, network: Some(network("10.1.0.0/16")), ..AccessRule::default() },
             AccessRule { network: Some(network("10.2.0.7")), ..AccessRule::default() },
             AccessRule { user: Some(64055), group: Some(108), ..AccessRule::default() },
         ]);
         for (client, verdict) in [
-            (tcp("10.1.2.3", Some(&["x", "db.example"])), Verdict::Allowed),
-            (tcp("10.1.2.3", Some(&["other"])), Verdict::Denied(Refusal::Certificate)),
-            (tcp("10.1.2.3", Some(&[])), Verdict::Denied(Refusal::Certificate)),
-            (tcp("10.1.2.3", None), Verdict::NeedsCertificate),
-            (tcp("10.9.2.3", Some(&["db.example"])), Verdict::Denied(Refusal::Address)),
-            (tcp("10.2.0.7", None), Verdict::Allowed),
-            (tcp("::ffff:10.2.0.7", None), Verdict::Allowed),
-            (tcp("10.2.0.8", None), Verdict::Denied(Refusal::Address)),
-            (tcp("127.0.0.1", None), Verdict::Denied(Refusal::Address)),
-            (unix(64055, &[5, 108]), Verdict::Allowed),
-            (unix(64055, &[5]), Verdict::Denied(Refusal::User)),
-            (unix(0, &[108]), Verdict::Denied(Refusal::User)),
+            (tcp("10.1.2.3", Some(&["x", "db.example"])), AccessVerdict::Allowed),
+            (tcp("10.1.2.3", Some(&["other"])), AccessVerdict::Denied(RefusalReason::Certificate)),
+            (tcp("10.1.2.3", Some(&[])), AccessVerdict::Denied(RefusalReason::Certificate)),
+            (tcp("10.1.2.3", None), AccessVerdict::NeedsCertificate),
+            (tcp("10.9.2.3", Some(&["db.example"])), AccessVerdict::Denied(RefusalReason::Address)),
+            (tcp("10.2.0.7", None), AccessVerdict::Allowed),
+            (tcp("::ffff:10.2.0.7", None), AccessVerdict::Allowed),
+            (tcp("10.2.0.8", None), AccessVerdict::Denied(RefusalReason::Address)),
+            (tcp("127.0.0.1", None), AccessVerdict::Denied(RefusalReason::Address)),
+            (unix(64055, &[5, 108]), AccessVerdict::Allowed),
+            (unix(64055, &[5]), AccessVerdict::Denied(RefusalReason::User)),
+            (unix(0, &[108]), AccessVerdict::Denied(RefusalReason::User)),
         ] {
             assert_eq!(access.judge(&client), verdict, "{client:?}");
         }
-        let nobody = Client { origin: Origin::Unix(None), names: None };
-        assert_eq!(access.judge(&nobody), Verdict::Denied(Refusal::User));
-        assert_eq!(Access::Rules(Vec::new()).judge(&unix(0, &[0])), Verdict::Denied(Refusal::User));
+        let nobody = KnownClient { origin: ClientOrigin::Unix(None), names: None };
+        assert_eq!(access.judge(&nobody), AccessVerdict::Denied(RefusalReason::User));
+        assert_eq!(
+            ExportAccess::Rules(Vec::new()).judge(&unix(0, &[0])),
+            AccessVerdict::Denied(RefusalReason::User)
+        );
     }
 
     #[test]
     fn any_certificate_is_one_that_was_shown() {
         let rule = AccessRule { certificate: Some(CertificateName::new("*")), ..AccessRule::default() };
-        let access = Access::Rules(vec![rule]);
+        let access = ExportAccess::Rules(vec![rule]);
         assert!(access.asks_for_certificates());
-        assert_eq!(access.judge(&tcp("10.0.0.1", Some(&[]))), Verdict::Allowed);
-        assert_eq!(access.judge(&tcp("10.0.0.1", None)), Verdict::NeedsCertificate);
+        assert_eq!(access.judge(&tcp("10.0.0.1", Some(&[]))), AccessVerdict::Allowed);
+        assert_eq!(access.judge(&tcp("10.0.0.1", None)), AccessVerdict::NeedsCertificate);
     }
 
     #[test]
@@ -322,9 +325,9 @@ mod tests {
             assert_eq!(network.to_string().parse(), Ok(network));
         }
         for wrong in ["", "10.0.0.0/33", "fd00::/129", "10.0.0/8", "10.0.0.0/", "localhost", "10.0.0.0/-1"] {
-            assert!(matches!(wrong.parse::<Network>(), Err(NetworkError::Form(_))), "{wrong}");
+            assert!(matches!(wrong.parse::<AddressRange>(), Err(NetworkError::Form(_))), "{wrong}");
         }
-        let error = "10.1.2.3/16".parse::<Network>().unwrap_err();
+        let error = "10.1.2.3/16".parse::<AddressRange>().unwrap_err();
         assert!(error.to_string().ends_with("the network is `10.1.0.0/16`"), "{error}");
     }
 }

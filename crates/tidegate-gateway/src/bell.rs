@@ -9,13 +9,13 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// The bell. Work is passed by other means, before it is rung.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WorkerBell {
     wake: OwnedFd,
     rung: AtomicBool,
     asleep: AtomicBool,
 }
 
-impl Bell {
+impl WorkerBell {
     /// # Errors
     /// When the system has no descriptor left.
     pub(crate) fn new() -> io::Result<Self> {
@@ -78,18 +78,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ring::{Ring, Watching};
+    use crate::ring::{CompletionWatch, IoRing};
 
     #[test]
     fn a_thread_that_is_rung_for_never_sleeps_over_it() {
-        for watching in [Watching::Never, Watching::WhenWorthwhile] {
-            let bell = Arc::new(Bell::new().unwrap());
+        for watching in [CompletionWatch::Never, CompletionWatch::WhenWorthwhile] {
+            let bell = Arc::new(WorkerBell::new().unwrap());
             let (work, received) = channel();
             let (report, done) = channel();
             let sleeper = {
                 let bell = Arc::clone(&bell);
                 move || {
-                    let mut ring = Ring::new(8, watching, Arc::clone(&bell)).unwrap();
+                    let mut ring = IoRing::new(8, watching, Arc::clone(&bell)).unwrap();
                     for round in 0..20_000 {
                         while received.try_recv() != Ok(round) {
                             ring.submit_and_wait(None).unwrap();

@@ -21,15 +21,15 @@ const CLASSES: usize = (MAX_PAYLOAD as usize / SMALLEST).ilog2() as usize + 1;
 /// A block of memory that direct I/O can use. Its capacity is a power of two from 4 KiB up; it is initialised
 /// from the start, so that it can be read whatever a device has left undone.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct AlignedBuffer {
     memory: NonNull<u8>,
     capacity: usize,
 }
 
 // SAFETY: a Buffer owns its memory alone, like a Box<[u8]>.
-unsafe impl Send for Buffer {}
+unsafe impl Send for AlignedBuffer {}
 
-impl Buffer {
+impl AlignedBuffer {
     /// Zeroed memory for `length` bytes, rounded up to a size class.
     pub(crate) fn zeroed(length: usize) -> Self {
         let layout = layout(class_bytes(length));
@@ -67,7 +67,7 @@ impl Buffer {
     }
 }
 
-impl Deref for Buffer {
+impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -77,14 +77,14 @@ impl Deref for Buffer {
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`; `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.capacity) }
     }
 }
 
-impl Drop for Buffer {
+impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if self.capacity > LARGEST_ALLOCATED {
             // SAFETY: mapped with this size in `zeroed` or `grow`, and owned. It fails only for what is not
@@ -110,7 +110,7 @@ pub(crate) fn class_bytes(length: usize) -> usize {
 /// Buffers kept for the next request. It keeps at most `limit` bytes; buffers returned beyond that are freed.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
-    free: [Vec<Buffer>; CLASSES],
+    free: [Vec<AlignedBuffer>; CLASSES],
     held: usize,
     limit: usize,
 }
@@ -121,18 +121,18 @@ impl BufferPool {
     }
 
     /// Returns a buffer for `length` bytes. Its contents are left over from another request.
-    pub(crate) fn take(&mut self, length: usize) -> Buffer {
+    pub(crate) fn take(&mut self, length: usize) -> AlignedBuffer {
         match self.free[class_index(class_bytes(length))].pop() {
             Some(buffer) => {
                 self.held -= buffer.capacity;
                 buffer
             }
-            None => Buffer::zeroed(length),
+            None => AlignedBuffer::zeroed(length),
         }
     }
 
     /// A buffer for `length` bytes that begins with the `filled` bytes of a smaller one, which goes back.
-    pub(crate) fn grow(&mut self, mut smaller: Buffer, filled: usize, length: usize) -> Buffer {
+    pub(crate) fn grow(&mut self, mut smaller: AlignedBuffer, filled: usize, length: usize) -> AlignedBuffer {
         if smaller.grow(class_bytes(length)) {
             return smaller;
         }
@@ -142,7 +142,7 @@ impl BufferPool {
         larger
     }
 
-    pub(crate) fn put(&mut self, buffer: Buffer) {
+    pub(crate) fn put(&mut self, buffer: AlignedBuffer) {
         if self.held + buffer.capacity <= self.limit {
             self.held += buffer.capacity;
             self.free[class_index(buffer.capacity)].push(buffer);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn aligned_initialised_and_large_enough() {
         for length in [0, 1, 4096, 4097, 65_536, MAX_PAYLOAD as usize] {
-            let buffer = Buffer::zeroed(length);
+            let buffer = AlignedBuffer::zeroed(length);
             assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
             assert!(buffer.len() >= length && buffer.iter().all(|byte| *byte == 0));
         }
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn the_pool_recycles_up_to_its_limit() {
         let mut pool = BufferPool::new(3 * 4096);
-        let buffers: Vec<Buffer> = (0..4).map(|_| pool.take(100)).collect();
+        let buffers: Vec<AlignedBuffer> = (0..4).map(|_| pool.take(100)).collect();
         buffers.into_iter().for_each(|buffer| pool.put(buffer));
         assert_eq!(pool.held, 3 * 4096);
         pool.put(pool_free_large());
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!((again.len(), pool.held), (4096, 2 * 4096));
     }
 
-    fn pool_free_large() -> Buffer {
-        Buffer::zeroed(8192)
+    fn pool_free_large() -> AlignedBuffer {
+        AlignedBuffer::zeroed(8192)
     }
 }

@@ -4,11 +4,11 @@ use tidegate_units::Instant;
 
 /// The gateway's clock: monotonic, nanoseconds since its start, the same for all pools.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct GatewayClock {
     origin: std::time::Instant,
 }
 
-impl Clock {
+impl GatewayClock {
     pub(crate) fn start() -> Self {
         Self { origin: std::time::Instant::now() }
     }

@@ -11,11 +11,11 @@ use thiserror::Error;
 use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::{DeviceConfig, ExponentialChange};
 use tidegate_nbd::ExportName;
-use tidegate_sched::{Discipline, Limit, Release};
+use tidegate_sched::{BucketRelease, ConsumerLimit, Discipline};
 use tidegate_tls::{ClientFiles, ServerFiles};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 
-use crate::access::Access;
+use crate::access::ExportAccess;
 
 /// The greatest payload of one request. It is advertised to clients; the protocol lets them assume at least
 /// this much.
@@ -37,7 +37,7 @@ pub struct GatewayConfig {
 impl GatewayConfig {
     /// A gateway with default limits, without TLS.
     #[must_use]
-    pub fn new(listen: Vec<Endpoint>, pools: Vec<PoolConfig>) -> Self {
+    pub fn new(listen: Vec<ListenEndpoint>, pools: Vec<PoolConfig>) -> Self {
         let listen = listen.into_iter().map(ListenConfig::from).collect();
         Self { listen, tls: None, pools, handshake: HandshakeLimits::default() }
     }
@@ -80,15 +80,15 @@ impl GatewayConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenConfig {
     /// The endpoint at which clients connect.
-    pub endpoint: Endpoint,
+    pub endpoint: ListenEndpoint,
     /// The use of TLS: whether clients can or must use it.
     pub tls: TlsUse,
     /// The file of a Unix socket; without effect for TCP.
     pub file: SocketFile,
 }
 
-impl From<Endpoint> for ListenConfig {
-    fn from(endpoint: Endpoint) -> Self {
+impl From<ListenEndpoint> for ListenConfig {
+    fn from(endpoint: ListenEndpoint) -> Self {
         Self { endpoint, tls: TlsUse::Off, file: SocketFile::default() }
     }
 }
@@ -128,14 +128,14 @@ impl Default for SocketFile {
 
 /// A place where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
+pub enum ListenEndpoint {
     /// A Unix socket. A stale file at this path is replaced; the file is removed at the end.
     Unix(PathBuf),
     /// A TCP address; port 0 lets the system choose, see [`Gateway::addresses`](crate::Gateway::addresses).
     Tcp(SocketAddr),
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for ListenEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -176,7 +176,7 @@ pub struct PoolConfig {
     /// The rule that picks the next request.
     pub discipline: Discipline,
     /// The release of requests, under laws that command rates.
-    pub release: Release,
+    pub release: BucketRelease,
     /// The control law; `None` is plain SFQ(D) with the fixed `depth`.
     pub law: Option<LoopConfig>,
     /// The exports; each is a consumer.
@@ -197,7 +197,7 @@ impl PoolConfig {
             backend,
             depth: Self::DEFAULT_DEPTH,
             discipline: Discipline::default(),
-            release: Release::default(),
+            release: BucketRelease::default(),
             law: None,
             exports,
             limits: PoolLimits::default(),
@@ -271,7 +271,7 @@ pub enum BackendConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
     /// The server's address.
-    pub address: Endpoint,
+    pub address: ListenEndpoint,
     /// The most connections per export, at most [`MOST_CONNECTIONS`](Self::MOST_CONNECTIONS); one if the
     /// server does not say that several are coherent.
     pub connections: NonZeroU16,
@@ -280,7 +280,7 @@ pub struct UpstreamConfig {
     /// A connection on which requests wait for this long and nothing arrives is taken for lost.
     pub timeout: Duration,
     /// The requests that are sent again after a connection was lost.
-    pub replay: Replay,
+    pub replay: ReplayRule,
     /// The authorities to trust and the certificate to show, if the connections are encrypted.
     pub tls: Option<ClientFiles>,
 }
@@ -291,13 +291,13 @@ impl UpstreamConfig {
 
     /// A server with default bounds.
     #[must_use]
-    pub fn new(address: Endpoint) -> Self {
+    pub fn new(address: ListenEndpoint) -> Self {
         Self {
             address,
             connections: NonZeroU16::MIN.saturating_add(3),
             reconnect: Duration::from_secs(30),
             timeout: Duration::from_secs(60),
-            replay: Replay::Reads,
+            replay: ReplayRule::Reads,
             tls: None,
         }
     }
@@ -305,7 +305,7 @@ impl UpstreamConfig {
 
 /// The requests that are sent again if they had reached the upstream when their connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Replay {
+pub enum ReplayRule {
     /// Reads and flushes. Writes, trims and zeroes are answered with EIO: the upstream may still carry them
     /// out, and over newer ones if they were sent again.
     #[default]
@@ -344,7 +344,7 @@ pub struct ExportConfig {
     /// Others may use its volume, too: it is neither claimed nor checked for other users.
     pub shared_volume: bool,
     /// The clients that may use it.
-    pub access: Access,
+    pub access: ExportAccess,
     /// Its weight against the other consumers of the pool.
     pub shares: Shares,
     /// True if no law may throttle the export: its reads are the signal, which the law keeps fast.
@@ -352,7 +352,7 @@ pub struct ExportConfig {
     /// A rate that goes before all shares, in I/Os of average size ([`tidegate_sched::CostModel`]).
     pub reservation: Option<Iops>,
     /// A static limit that no law lifts.
-    pub limit: Option<Limit>,
+    pub limit: Option<ConsumerLimit>,
     /// The contract promised to the export, if the pool's law commands rates. It has no effect under another
     /// law.
     pub contract: Option<Contract>,
@@ -375,14 +375,14 @@ impl ExportConfig {
             description: None,
             read_only: false,
             shared_volume: false,
-            access: Access::default(),
+            access: ExportAccess::default(),
             shares: Shares::DEFAULT,
             protected: false,
             reservation: None,
             limit: None,
             contract: None,
             goal: None,
-            bucket: Release::USUAL_SIZE,
+            bucket: BucketRelease::USUAL_SIZE,
         }
     }
 
@@ -530,7 +530,7 @@ pub enum ConfigError {
     NoEndpoint,
     /// An endpoint is to speak by TLS, and there is no certificate to show.
     #[error("{0}: TLS needs a certificate")]
-    NoCertificate(Endpoint),
+    NoCertificate(ListenEndpoint),
     /// An export's rules want clients to have certificates, and there is nothing to verify them by.
     #[error("export `{0}`: rules about certificates need the authorities of clients")]
     NoAuthorities(ConsumerName),

@@ -2,30 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::seats::Source;
+use crate::seats::ConnectionSource;
 
 /// Connections of which the oldest of the largest source leaves when there are too many. So a source that
 /// floods displaces its own connections, and those of another source stay.
 #[derive(Debug)]
-pub(crate) struct Crowd<T> {
-    members: BTreeMap<u64, (Source, T)>,
-    sources: HashMap<Source, BTreeSet<u64>>,
+pub(crate) struct ConnectionCrowd<T> {
+    members: BTreeMap<u64, (ConnectionSource, T)>,
+    sources: HashMap<ConnectionSource, BTreeSet<u64>>,
     next: u64,
 }
 
-impl<T> Default for Crowd<T> {
+impl<T> Default for ConnectionCrowd<T> {
     fn default() -> Self {
         Self { members: BTreeMap::new(), sources: HashMap::new(), next: 0 }
     }
 }
 
-impl<T> Crowd<T> {
+impl<T> ConnectionCrowd<T> {
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
     /// Enters a newcomer, and returns its number.
-    pub(crate) fn enter(&mut self, source: Source, member: T) -> u64 {
+    pub(crate) fn enter(&mut self, source: ConnectionSource, member: T) -> u64 {
         let id = self.next;
         self.next += 1;
         self.members.insert(id, (source, member));
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_source_that_floods_displaces_its_own() {
-        let mut crowd = Crowd::default();
-        let (slow, flood) = (Source::User(1), Source::User(2));
+        let mut crowd = ConnectionCrowd::default();
+        let (slow, flood) = (ConnectionSource::User(1), ConnectionSource::User(2));
         let patient = crowd.enter(slow, "slow");
         for _ in 0..10 {
             crowd.enter(flood, "flood");

@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
-use tidegate_nbd::handshake::Answer;
-use tidegate_nbd::{Export, ExportName};
+use tidegate_nbd::handshake::ExportAnswer;
+use tidegate_nbd::{ExportDescription, ExportName};
 use tidegate_tls::ServerTls;
 
-use crate::access::{Access, Client, Verdict};
-use crate::bell::Bell;
+use crate::access::{AccessVerdict, ExportAccess, KnownClient};
+use crate::bell::WorkerBell;
 use crate::config::PoolLimits;
-use crate::seats::{Seats, Source};
-use crate::stats::Refusal;
-use crate::worker::Command;
+use crate::seats::{ConnectionSource, PoolSeats};
+use crate::stats::RefusalReason;
+use crate::worker::WorkerCommand;
 
 /// The time for which a newcomer waits while a session is ended to make room for it: some turns of the
 /// worker.
@@ -27,25 +27,25 @@ const RETRY: Duration = Duration::from_millis(5);
 
 /// The way into a pool's worker, from other threads.
 #[derive(Debug)]
-pub(crate) struct Door {
-    commands: Sender<Command>,
-    bell: Arc<Bell>,
-    seats: Mutex<Seats>,
+pub(crate) struct WorkerDoor {
+    commands: Sender<WorkerCommand>,
+    bell: Arc<WorkerBell>,
+    seats: Mutex<PoolSeats>,
     /// The sockets of sessions, so that they can be shut down when the worker cannot do it any more.
     sockets: Mutex<Vec<Weak<OwnedFd>>>,
 }
 
-impl Door {
+impl WorkerDoor {
     /// # Errors
     /// When the system has no descriptor left.
-    pub(crate) fn new(commands: Sender<Command>) -> io::Result<Self> {
-        let bell = Arc::new(Bell::new()?);
+    pub(crate) fn new(commands: Sender<WorkerCommand>) -> io::Result<Self> {
+        let bell = Arc::new(WorkerBell::new()?);
         Ok(Self { commands, bell, seats: Mutex::default(), sockets: Mutex::default() })
     }
 
     /// Sends a command and rings the worker's bell. Returns true if the worker is still there to take it.
-    pub(crate) fn send(&self, command: Command) -> bool {
-        if let Command::Session(new) = &command {
+    pub(crate) fn send(&self, command: WorkerCommand) -> bool {
+        if let WorkerCommand::Session(new) = &command {
             let mut sockets = self.lock_sockets();
             sockets.retain(|socket| socket.strong_count() > 0);
             sockets.push(Arc::downgrade(&new.socket));
@@ -56,7 +56,7 @@ impl Door {
     }
 
     /// Sends several commands, none of them a session.
-    pub(crate) fn send_all(&self, commands: impl Iterator<Item = Command>) {
+    pub(crate) fn send_all(&self, commands: impl Iterator<Item = WorkerCommand>) {
         for command in commands {
             // A worker that is not there any more needs none.
             let _ = self.commands.send(command);
@@ -79,11 +79,11 @@ impl Door {
     }
 
     /// Rings when there are commands.
-    pub(crate) fn bell(&self) -> &Arc<Bell> {
+    pub(crate) fn bell(&self) -> &Arc<WorkerBell> {
         &self.bell
     }
 
-    /// Takes new bounds and the exports that are served; see [`Seats::configure`].
+    /// Takes new bounds and the exports that are served; see [`PoolSeats::configure`].
     pub(crate) fn configure(&self, limits: &PoolLimits, exports: &[(u64, bool)]) {
         self.seats().configure(limits, exports);
     }
@@ -94,14 +94,18 @@ impl Door {
     }
 
     /// A place for a newcomer: a free one, or that of an idle session which is ended for it.
-    fn reserve(self: &Arc<Self>, export: u64, source: Source) -> Result<SessionSlot, Refusal> {
+    fn reserve(
+        self: &Arc<Self>,
+        export: u64,
+        source: ConnectionSource,
+    ) -> Result<SessionSlot, RefusalReason> {
         let bound = match self.take(export, source) {
             Err(bound) => bound,
             taken => return taken,
         };
         let (reply, ended) = sync_channel(1);
         let end = Instant::now() + ROOM;
-        if self.send(Command::MakeRoom { bound, export, source, reply })
+        if self.send(WorkerCommand::MakeRoom { bound, export, source, reply })
             && ended.recv_timeout(ROOM).unwrap_or(false)
         {
             while Instant::now() < end {
@@ -114,12 +118,12 @@ impl Door {
         Err(bound)
     }
 
-    fn take(self: &Arc<Self>, export: u64, source: Source) -> Result<SessionSlot, Refusal> {
+    fn take(self: &Arc<Self>, export: u64, source: ConnectionSource) -> Result<SessionSlot, RefusalReason> {
         self.seats().take(export, source)?;
         Ok(SessionSlot { door: Arc::clone(self), export, source })
     }
 
-    fn seats(&self) -> MutexGuard<'_, Seats> {
+    fn seats(&self) -> MutexGuard<'_, PoolSeats> {
         // A panic elsewhere may leave a count too high, which refuses a newcomer and nothing else.
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,17 +132,17 @@ impl Door {
 /// A session's place among those of its pool; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct SessionSlot {
-    door: Arc<Door>,
+    door: Arc<WorkerDoor>,
     export: u64,
-    source: Source,
+    source: ConnectionSource,
 }
 
 impl SessionSlot {
-    pub(crate) fn door(&self) -> &Arc<Door> {
+    pub(crate) fn door(&self) -> &Arc<WorkerDoor> {
         &self.door
     }
 
-    pub(crate) fn source(&self) -> Source {
+    pub(crate) fn source(&self) -> ConnectionSource {
         self.source
     }
 }
@@ -151,26 +155,26 @@ impl Drop for SessionSlot {
 
 /// A pin that keeps a removed export in its worker while a handshake or session may still use it. The worker
 /// has one, too; when that is the last, no newcomer will use it.
-pub(crate) type Pin = Arc<()>;
+pub(crate) type ExportPin = Arc<()>;
 
 /// An export as the handshake sees it.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct DirectoryEntry {
     pub(crate) name: ExportName,
-    pub(crate) export: Export,
-    pub(crate) access: Access,
+    pub(crate) export: ExportDescription,
+    pub(crate) access: ExportAccess,
     /// The export's identity across all pools; a later export of the same name has another.
     pub(crate) id: u64,
-    pub(crate) door: Arc<Door>,
-    pub(crate) pin: Pin,
+    pub(crate) door: Arc<WorkerDoor>,
+    pub(crate) pin: ExportPin,
 }
 
 /// All exports of a gateway. Off the data path: asked once per handshake.
 #[derive(Debug, Default)]
-pub(crate) struct Directory {
-    entries: Mutex<Vec<Entry>>,
+pub(crate) struct ExportDirectory {
+    entries: Mutex<Vec<DirectoryEntry>>,
     /// Exports that are configured, and not served before their upstream is reached.
-    awaited: Mutex<Vec<(ExportName, Access)>>,
+    awaited: Mutex<Vec<(ExportName, ExportAccess)>>,
     /// The gateway's part in TLS, where it has one.
     tls: Mutex<Option<ServerTls>>,
     shutting_down: AtomicBool,
@@ -178,37 +182,39 @@ pub(crate) struct Directory {
 
 /// A place in a pool, for a client that has chosen.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct SeatReservation {
     pub(crate) export: u64,
     pub(crate) slot: SessionSlot,
-    pub(crate) pin: Pin,
+    pub(crate) pin: ExportPin,
 }
 
 /// A client's question that is answered with a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused(Refusal);
+pub(crate) struct RefusedQuestion(RefusalReason);
 
-impl Refused {
-    pub(crate) fn refusal(self) -> Refusal {
+impl RefusedQuestion {
+    pub(crate) fn refusal(self) -> RefusalReason {
         self.0
     }
 }
 
-impl From<Refused> for Answer {
-    fn from(Refused(refusal): Refused) -> Self {
+impl From<RefusedQuestion> for ExportAnswer {
+    fn from(RefusedQuestion(refusal): RefusedQuestion) -> Self {
         match refusal {
-            Refusal::ShuttingDown => Self::ShuttingDown,
-            Refusal::Unreached => Self::Unavailable,
-            Refusal::PoolSessions | Refusal::ExportSessions | Refusal::SourceSessions => Self::AtCapacity,
-            Refusal::Certificate | Refusal::Address | Refusal::User => Self::Forbidden,
-            Refusal::TlsRequired => Self::TlsRequired,
+            RefusalReason::ShuttingDown => Self::ShuttingDown,
+            RefusalReason::Unreached => Self::Unavailable,
+            RefusalReason::PoolSessions | RefusalReason::ExportSessions | RefusalReason::SourceSessions => {
+                Self::AtCapacity
+            }
+            RefusalReason::Certificate | RefusalReason::Address | RefusalReason::User => Self::Forbidden,
+            RefusalReason::TlsRequired => Self::TlsRequired,
             _ => Self::Unknown,
         }
     }
 }
 
-impl Directory {
-    pub(crate) fn set(&self, entries: Vec<Entry>, awaited: Vec<(ExportName, Access)>) {
+impl ExportDirectory {
+    pub(crate) fn set(&self, entries: Vec<DirectoryEntry>, awaited: Vec<(ExportName, ExportAccess)>) {
         *self.lock() = entries;
         *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = awaited;
     }
@@ -235,24 +241,24 @@ impl Directory {
         &self,
         name: &ExportName,
         open: bool,
-        client: &Client,
-        source: Source,
-    ) -> Result<(Export, Option<Reservation>), Refused> {
+        client: &KnownClient,
+        source: ConnectionSource,
+    ) -> Result<(ExportDescription, Option<SeatReservation>), RefusedQuestion> {
         if self.shutting_down.load(Ordering::Relaxed) {
-            return Err(Refused(Refusal::ShuttingDown));
+            return Err(RefusedQuestion(RefusalReason::ShuttingDown));
         }
         let entry = match self.served(name, client) {
             Ok(entry) => entry,
-            Err(refusal) => return Err(Refused(self.unreached(name, client).unwrap_or(refusal))),
+            Err(refusal) => return Err(RefusedQuestion(self.unreached(name, client).unwrap_or(refusal))),
         };
         if !open {
             return Ok((entry.export, None));
         }
-        let slot = entry.door.reserve(entry.id, source).map_err(Refused)?;
-        Ok((entry.export, Some(Reservation { export: entry.id, slot, pin: entry.pin })))
+        let slot = entry.door.reserve(entry.id, source).map_err(RefusedQuestion)?;
+        Ok((entry.export, Some(SeatReservation { export: entry.id, slot, pin: entry.pin })))
     }
 
-    fn served(&self, name: &ExportName, client: &Client) -> Result<Entry, Refusal> {
+    fn served(&self, name: &ExportName, client: &KnownClient) -> Result<DirectoryEntry, RefusalReason> {
         let entries = self.lock();
         let only = entries.first().filter(|first| entries.iter().all(|entry| entry.name == first.name));
         let name = only.filter(|_| name.as_str().is_empty()).map_or(name, |only| &only.name);
@@ -263,24 +269,24 @@ impl Directory {
                 Some(reason) => refusal = refusal.or(Some(reason)),
             }
         }
-        Err(refusal.unwrap_or(Refusal::UnknownExport))
+        Err(refusal.unwrap_or(RefusalReason::UnknownExport))
     }
 
     /// The refusal of a client that asks for exports whose upstream is not reached yet; `None` where there
     /// are none.
-    fn unreached(&self, name: &ExportName, client: &Client) -> Option<Refusal> {
+    fn unreached(&self, name: &ExportName, client: &KnownClient) -> Option<RefusalReason> {
         let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         let named = awaited.iter().filter(|(awaited, _)| awaited == name);
         let refusals: Vec<_> = named.map(|(_, access)| refused(access, client)).collect();
         if refusals.contains(&None) {
-            Some(Refusal::Unreached)
+            Some(RefusalReason::Unreached)
         } else {
             refusals.into_iter().next().flatten()
         }
     }
 
     /// Names and descriptions of the exports that a client may use, in the order of the configuration.
-    pub(crate) fn list(&self, client: &Client) -> Vec<(ExportName, String)> {
+    pub(crate) fn list(&self, client: &KnownClient) -> Vec<(ExportName, String)> {
         let entries = self.lock();
         let mut listed = BTreeSet::new();
         let allowed = entries.iter().filter(|entry| refused(&entry.access, client).is_none());
@@ -288,17 +294,17 @@ impl Directory {
         first.map(|entry| (entry.name.clone(), entry.export.description.clone())).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<DirectoryEntry>> {
         // Entries are replaced as a whole, so that a panic elsewhere leaves nothing half done.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The reason for which a client may not use an export.
-fn refused(access: &Access, client: &Client) -> Option<Refusal> {
+fn refused(access: &ExportAccess, client: &KnownClient) -> Option<RefusalReason> {
     match access.judge(client) {
-        Verdict::Allowed => None,
-        Verdict::NeedsCertificate => Some(Refusal::TlsRequired),
-        Verdict::Denied(refusal) => Some(refusal),
+        AccessVerdict::Allowed => None,
+        AccessVerdict::NeedsCertificate => Some(RefusalReason::TlsRequired),
+        AccessVerdict::Denied(refusal) => Some(refusal),
     }
 }

@@ -19,9 +19,9 @@ use rustix::net::{
 
 use tidegate_nbd::handshake::TlsMode;
 
-use crate::access::{Credentials, Origin};
-use crate::config::{Endpoint, ListenConfig, SocketFile as SocketFileConfig, TlsUse};
-use crate::seats::Source;
+use crate::access::{ClientOrigin, ProcessCredentials};
+use crate::config::{ListenConfig, ListenEndpoint, SocketFile as SocketFileConfig, TlsUse};
+use crate::seats::ConnectionSource;
 
 /// Connections that the system accepts before this process does; more than the 128 of the standard library,
 /// so that a burst does not cost an honest client a second until it tries again.
@@ -62,29 +62,29 @@ impl Drop for SocketFile {
 
 /// An endpoint that is listened on.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundEndpoint {
     socket: Socket,
-    endpoint: Endpoint,
+    endpoint: ListenEndpoint,
     tls: TlsUse,
 }
 
 /// A connection that was accepted.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: OwnedFd,
     pub(crate) peer: String,
-    pub(crate) source: Source,
-    pub(crate) origin: Origin,
+    pub(crate) source: ConnectionSource,
+    pub(crate) origin: ClientOrigin,
     /// The use of TLS at its endpoint.
     pub(crate) tls: TlsMode,
 }
 
-impl Bound {
+impl BoundEndpoint {
     /// # Errors
     /// When the address is in use, or the system refuses.
     pub(crate) fn new(config: &ListenConfig) -> io::Result<Self> {
         match &config.endpoint {
-            Endpoint::Unix(path) => {
+            ListenEndpoint::Unix(path) => {
                 remove_stale(path)?;
                 let listener = bind_unix(path, &config.file)?;
                 let metadata = fs::symlink_metadata(path)?;
@@ -92,22 +92,22 @@ impl Bound {
                 let socket = Socket::Unix { listener, file };
                 Ok(Self { socket, endpoint: config.endpoint.clone(), tls: config.tls })
             }
-            Endpoint::Tcp(address) => {
+            ListenEndpoint::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 rustix::net::listen(&listener, BACKLOG)?;
                 listener.set_nonblocking(true)?;
-                let endpoint = Endpoint::Tcp(listener.local_addr()?);
+                let endpoint = ListenEndpoint::Tcp(listener.local_addr()?);
                 Ok(Self { socket: Socket::Tcp(listener), endpoint, tls: config.tls })
             }
         }
     }
 
     /// With the real port.
-    pub(crate) fn endpoint(&self) -> &Endpoint {
+    pub(crate) fn endpoint(&self) -> &ListenEndpoint {
         &self.endpoint
     }
 
-    pub(crate) fn accept(&self) -> io::Result<Connection> {
+    pub(crate) fn accept(&self) -> io::Result<AcceptedConnection> {
         let tls = match self.tls {
             TlsUse::Off => TlsMode::Off,
             TlsUse::Offered => TlsMode::Offered,
@@ -121,27 +121,29 @@ impl Bound {
                 let pid = peer
                     .as_ref()
                     .map_or_else(|| "?".to_owned(), |peer| format!("pid {}", peer.pid.as_raw_nonzero()));
-                let credentials = peer.map(|peer| Credentials {
+                let credentials = peer.map(|peer| ProcessCredentials {
                     user: peer.uid.as_raw(),
                     groups: peer_groups(&stream, peer.gid.as_raw()),
                 });
-                let source = credentials.as_ref().map_or(Source::Unknown, |peer| Source::User(peer.user));
-                Ok(Connection {
+                let source = credentials
+                    .as_ref()
+                    .map_or(ConnectionSource::Unknown, |peer| ConnectionSource::User(peer.user));
+                Ok(AcceptedConnection {
                     stream: stream.into(),
                     peer: format!("unix:{} {pid}", file.path.display()),
                     source,
-                    origin: Origin::Unix(credentials),
+                    origin: ClientOrigin::Unix(credentials),
                     tls,
                 })
             }
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept()?;
                 prepare(&stream)?;
-                Ok(Connection {
+                Ok(AcceptedConnection {
                     stream: stream.into(),
                     peer: address.to_string(),
-                    source: Source::of_address(address.ip()),
-                    origin: Origin::Tcp(address.ip()),
+                    source: ConnectionSource::of_address(address.ip()),
+                    origin: ClientOrigin::Tcp(address.ip()),
                     tls,
                 })
             }
@@ -159,7 +161,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?)
 }
 
-impl AsFd for Bound {
+impl AsFd for BoundEndpoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
             Socket::Unix { listener, .. } => listener.as_fd(),
@@ -232,9 +234,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for mode in [0o600, 0o660, 0o666] {
             let path = folder.path().join("s");
-            let mut config = ListenConfig::from(Endpoint::Unix(path.clone()));
+            let mut config = ListenConfig::from(ListenEndpoint::Unix(path.clone()));
             config.file.mode = mode;
-            let bound = Bound::new(&config).unwrap();
+            let bound = BoundEndpoint::new(&config).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode);
             drop(bound);
             assert!(!path.exists());

@@ -12,29 +12,29 @@ use std::time::{Duration, Instant as WallInstant};
 
 use thiserror::Error;
 use tidegate_device::Device;
-use tidegate_nbd::{Export, ExportName};
+use tidegate_nbd::{ExportDescription, ExportName};
 use tidegate_tls::{ServerFiles, TlsError};
 use tidegate_units::{ConsumerName, ResourceName};
 use tracing::{debug, error, info};
 
-use crate::backend::{Emulated, Volume, open_file};
-use crate::clock::Clock;
+use crate::backend::{EmulatedVolume, ExportVolume, open_file};
+use crate::clock::GatewayClock;
 use crate::config::{
-    BackendConfig, ConfigError, Endpoint, ExportConfig, ExportStore, GatewayConfig, ListenConfig, PoolConfig,
-    PoolLimits,
+    BackendConfig, ConfigError, ExportConfig, ExportStore, GatewayConfig, ListenConfig, ListenEndpoint,
+    PoolConfig, PoolLimits,
 };
-use crate::directory::{Directory, Door, Entry, Pin};
-use crate::endpoint::Bound;
-use crate::listener::{Handshakes, Listener};
-use crate::peers::Peers;
+use crate::directory::{DirectoryEntry, ExportDirectory, ExportPin, WorkerDoor};
+use crate::endpoint::BoundEndpoint;
+use crate::listener::{EndpointListener, RunningHandshakes};
+use crate::peers::PeerReports;
 use crate::stats::{AwaitedSnapshot, GatewaySnapshot, PoolSnapshot};
-use crate::upstream::{self, Connected, Upstream, UpstreamError};
-use crate::worker::{Command, KERNEL_GRACE, NewExport, Parts, PoolChange, Worker};
-use awaited::{Awaited, FirstAttempts, Reached};
+use crate::upstream::{self, UpstreamConnection, UpstreamError, UpstreamExport};
+use crate::worker::{KERNEL_GRACE, NewExport, PoolChange, PoolWorker, WorkerCommand, WorkerParts};
+use awaited::{AwaitedExport, FirstAttempts, ReachedUpstream};
 
 mod opening;
 
-pub use opening::{OpenedVolumes, Opening};
+pub use opening::{AddedExports, OpenedVolumes};
 
 /// Exports of an emulated device begin at multiples of this, so that stripes and zones do not cut across
 /// them.
@@ -51,23 +51,23 @@ const END_PATIENCE: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Gateway {
     config: GatewayConfig,
-    clock: Clock,
-    directory: Arc<Directory>,
-    handshakes: Arc<Handshakes>,
-    addresses: Vec<Endpoint>,
+    clock: GatewayClock,
+    directory: Arc<ExportDirectory>,
+    handshakes: Arc<RunningHandshakes>,
+    addresses: Vec<ListenEndpoint>,
     /// Dropped before the pools: no client connects while they end.
-    listeners: Vec<Listener>,
-    pools: Vec<Pool>,
+    listeners: Vec<EndpointListener>,
+    pools: Vec<PoolHandle>,
     next_export: u64,
     /// Upstreams that were reached after the start.
-    reached: Receiver<Reached>,
+    reached: Receiver<ReachedUpstream>,
 }
 
 /// The handle on a pool's worker.
 #[derive(Debug)]
-struct Pool {
+struct PoolHandle {
     name: ResourceName,
-    door: Arc<Door>,
+    door: Arc<WorkerDoor>,
     /// The number of sessions that the worker cut off, once it has ended. The thread itself is never joined:
     /// the kernel keeps it for as long as an operation of its ring hangs. `None` after it was told.
     ended: Option<Receiver<usize>>,
@@ -75,9 +75,9 @@ struct Pool {
     unanswered: Mutex<Option<Receiver<PoolSnapshot>>>,
     /// The reason of the worker's failure, once it has failed.
     failure: Arc<OnceLock<String>>,
-    exports: Vec<Opened>,
+    exports: Vec<OpenedExport>,
     /// Exports whose upstream was not reached yet: the worker does not know of them.
-    awaited: Vec<Awaited>,
+    awaited: Vec<AwaitedExport>,
     /// The end of the last region that was given away on an emulated device, and the device's size.
     regions: (u64, u64),
 }
@@ -91,11 +91,11 @@ struct Asked {
 
 /// An export that is served.
 #[derive(Debug)]
-struct Opened {
+struct OpenedExport {
     id: u64,
-    export: Export,
+    export: ExportDescription,
     config: ExportConfig,
-    pin: Pin,
+    pin: ExportPin,
 }
 
 /// The reasons why a gateway did not start.
@@ -111,7 +111,7 @@ pub enum StartError {
     #[error("cannot listen on {endpoint}: {source}")]
     Listen {
         /// The endpoint.
-        endpoint: Endpoint,
+        endpoint: ListenEndpoint,
         /// The system's answer.
         source: io::Error,
     },
@@ -131,7 +131,7 @@ pub enum StartError {
         /// The export.
         export: ConsumerName,
         /// The upstream server.
-        address: Endpoint,
+        address: ListenEndpoint,
         /// The name of its export there.
         name: ExportName,
         /// The error of the upstream.
@@ -210,26 +210,26 @@ impl Gateway {
     }
 
     /// Starts like [`start`](Self::start), if other hosts share resources. The law of a pool that has
-    /// [`Peers`] steers by the measurements of all of them. A pool keeps its peers, or their absence, for as
+    /// [`PeerReports`] steers by the measurements of all of them. A pool keeps its peers, or their absence, for as
     /// long as the gateway runs.
     ///
     /// # Errors
     /// When anything of it fails; nothing is left running.
     pub fn start_among(
         config: GatewayConfig,
-        peers: impl Fn(&ResourceName) -> Option<Arc<dyn Peers>>,
+        peers: impl Fn(&ResourceName) -> Option<Arc<dyn PeerReports>>,
     ) -> Result<Self, StartError> {
         config.validate()?;
         let tls = config.tls.as_ref().map(ServerFiles::load).transpose()?;
         let bind = |listen: &ListenConfig| {
-            Bound::new(listen)
+            BoundEndpoint::new(listen)
                 .map_err(|source| StartError::Listen { endpoint: listen.endpoint.clone(), source })
         };
-        let bound: Vec<Bound> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
+        let bound: Vec<BoundEndpoint> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
         let mut first_attempts = awaited::first_attempts(&config.pools);
         let (sender, reached) = channel();
         let mut gateway = Self {
-            clock: Clock::start(),
+            clock: GatewayClock::start(),
             directory: Arc::default(),
             handshakes: Arc::default(),
             addresses: bound.iter().map(|bound| bound.endpoint().clone()).collect(),
@@ -240,7 +240,7 @@ impl Gateway {
             config,
         };
         for pool in &gateway.config.pools {
-            gateway.pools.push(Pool::start(
+            gateway.pools.push(PoolHandle::start(
                 pool,
                 peers(&pool.name),
                 gateway.clock,
@@ -254,8 +254,9 @@ impl Gateway {
         for bound in bound {
             let endpoint = bound.endpoint().clone();
             let (directory, handshakes) = (Arc::clone(&gateway.directory), Arc::clone(&gateway.handshakes));
-            let listener = Listener::start(bound, directory, handshakes, gateway.config.handshake.clone())
-                .map_err(|source| StartError::Listen { endpoint, source })?;
+            let listener =
+                EndpointListener::start(bound, directory, handshakes, gateway.config.handshake.clone())
+                    .map_err(|source| StartError::Listen { endpoint, source })?;
             gateway.listeners.push(listener);
         }
         debug!(endpoints = ?gateway.addresses, "serving");
@@ -265,7 +266,7 @@ impl Gateway {
     /// Returns the endpoints at which clients can connect, in the order of the configuration. TCP ports are
     /// the real ones.
     #[must_use]
-    pub fn addresses(&self) -> Vec<Endpoint> {
+    pub fn addresses(&self) -> Vec<ListenEndpoint> {
         self.addresses.clone()
     }
 
@@ -283,18 +284,18 @@ impl Gateway {
     }
 
     /// The volumes that `config` adds. To open them takes as long as their storage takes to answer: a caller
-    /// that must not wait has [`Opening::open`] run on another thread, and then calls
+    /// that must not wait has [`AddedExports::open`] run on another thread, and then calls
     /// [`apply_opened`](Self::apply_opened).
     ///
     /// # Errors
     /// When the configuration is invalid, or differs in something that needs a restart.
-    pub fn opening(&self, config: &GatewayConfig) -> Result<Opening, ApplyError> {
+    pub fn opening(&self, config: &GatewayConfig) -> Result<AddedExports, ApplyError> {
         config.validate().map_err(StartError::from)?;
         let fixed = needs_restart(&self.config, config);
         if !fixed.is_empty() {
             return Err(ApplyError::NeedsRestart(fixed));
         }
-        Ok(Opening::new(&self.config, config, self.clock))
+        Ok(AddedExports::new(&self.config, config, self.clock))
     }
 
     /// The same as [`apply`](Self::apply), with the volumes that were opened for it. It does not wait for
@@ -402,7 +403,7 @@ impl Gateway {
         self.listeners.clear();
         let deadline = self.clock.now() + patience;
         for pool in &self.pools {
-            pool.door.send(Command::Drain(deadline));
+            pool.door.send(WorkerCommand::Drain(deadline));
         }
         // All are waited for, whatever becomes of one.
         let end = WallInstant::now() + patience + KERNEL_GRACE + END_PATIENCE;
@@ -421,13 +422,13 @@ impl Gateway {
     /// Tells handshakes what there is.
     fn publish(&self) {
         let entries = self.pools.iter().flat_map(|pool| {
-            pool.exports.iter().map(|opened| Entry {
+            pool.exports.iter().map(|opened| DirectoryEntry {
                 name: opened.config.served_name(),
                 export: opened.export.clone(),
                 access: opened.config.access.clone(),
                 id: opened.id,
                 door: Arc::clone(&pool.door),
-                pin: Pin::clone(&opened.pin),
+                pin: ExportPin::clone(&opened.pin),
             })
         });
         let awaited = self.pools.iter().flat_map(|pool| &pool.awaited);
@@ -448,19 +449,19 @@ impl Drop for Gateway {
 struct Prepared {
     change: PoolChange,
     limits: PoolLimits,
-    exports: Vec<Opened>,
-    awaited: Vec<Awaited>,
+    exports: Vec<OpenedExport>,
+    awaited: Vec<AwaitedExport>,
     regions: (u64, u64),
 }
 
-impl Pool {
+impl PoolHandle {
     fn start(
         config: &PoolConfig,
-        peers: Option<Arc<dyn Peers>>,
-        clock: Clock,
+        peers: Option<Arc<dyn PeerReports>>,
+        clock: GatewayClock,
         next_export: &mut u64,
         first_attempts: &mut FirstAttempts,
-        reached: &Sender<Reached>,
+        reached: &Sender<ReachedUpstream>,
     ) -> Result<Self, StartError> {
         let worker_error = |source| StartError::Worker { pool: config.name.clone(), source };
         let (emulated, mut regions) = match &config.backend {
@@ -475,7 +476,7 @@ impl Pool {
                     source: Box::new(source),
                 })?;
                 let regions = (0, device.capacity().get());
-                let emulated = Emulated::new(device, data).map_err(|source| StartError::Device {
+                let emulated = EmulatedVolume::new(device, data).map_err(|source| StartError::Device {
                     pool: config.name.clone(),
                     source: Box::new(source),
                 })?;
@@ -491,7 +492,7 @@ impl Pool {
             let volume = match first_attempts.remove(&export.name) {
                 Some(Ok(first)) => upstream_volume(config, export, first, clock),
                 Some(Err(error)) => {
-                    let begun = Awaited::begin(id, config, export, &error, reached.clone());
+                    let begun = AwaitedExport::begin(id, config, export, &error, reached.clone());
                     awaited.push(begun.map_err(worker_error)?);
                     continue;
                 }
@@ -502,15 +503,15 @@ impl Pool {
             exports.push(new);
         }
 
-        let (sender, commands): (Sender<Command>, _) = channel();
-        let door = Arc::new(Door::new(sender).map_err(worker_error)?);
+        let (sender, commands): (Sender<WorkerCommand>, _) = channel();
+        let door = Arc::new(WorkerDoor::new(sender).map_err(worker_error)?);
         door.configure(&config.limits, &seated(&opened));
         let failure: Arc<OnceLock<String>> = Arc::default();
         let (ready, started) = sync_channel(1);
         let (end, ended) = sync_channel(1);
         let spawned = {
             let (failure, name) = (Arc::clone(&failure), config.name.clone());
-            let parts = Parts {
+            let parts = WorkerParts {
                 config: config.clone(),
                 peers,
                 clock,
@@ -520,7 +521,7 @@ impl Pool {
                 exports,
             };
             std::thread::Builder::new().name(format!("tg-{name}")).spawn(move || {
-                let worker = match Worker::new(parts) {
+                let worker = match PoolWorker::new(parts) {
                     Ok(worker) => worker,
                     Err(error) => {
                         // Whoever starts a pool waits for this.
@@ -546,7 +547,7 @@ impl Pool {
         &self,
         config: &PoolConfig,
         next_export: &mut u64,
-        clock: Clock,
+        clock: GatewayClock,
         opened: &mut OpenedVolumes,
     ) -> Result<Prepared, StartError> {
         let mut regions = self.regions;
@@ -556,12 +557,12 @@ impl Pool {
             if let Some(old) = self.exports.iter().find(|old| old.config.name == export.name) {
                 changed.push((old.id, export.clone()));
                 let description = export.description.clone().unwrap_or_default();
-                let described = Export { description, ..old.export.clone() };
-                exports.push(Opened {
+                let described = ExportDescription { description, ..old.export.clone() };
+                exports.push(OpenedExport {
                     id: old.id,
                     export: described,
                     config: export.clone(),
-                    pin: Pin::clone(&old.pin),
+                    pin: ExportPin::clone(&old.pin),
                 });
             } else if let Some(old) = self.awaited.iter().find(|old| old.config.name == export.name) {
                 awaited.push(old.with(export));
@@ -576,7 +577,7 @@ impl Pool {
                 *next_export += 1;
             }
         }
-        let gone = |old: &&Opened| config.exports.iter().all(|export| export.name != old.config.name);
+        let gone = |old: &&OpenedExport| config.exports.iter().all(|export| export.name != old.config.name);
         let removed = self.exports.iter().filter(gone).map(|old| old.id).collect();
         let change = PoolChange {
             depth: config.depth,
@@ -596,14 +597,14 @@ impl Pool {
         self.awaited = prepared.awaited;
         self.regions = prepared.regions;
         // A worker that has just failed says so at the next snapshot.
-        self.door.send(Command::Change(Box::new(prepared.change)));
+        self.door.send(WorkerCommand::Change(Box::new(prepared.change)));
     }
 
     fn awaits(&self, id: u64) -> bool {
         self.awaited.iter().any(|awaited| awaited.id == id)
     }
 
-    fn open_awaited(&mut self, config: &PoolConfig, id: u64, first: Connected, clock: Clock) {
+    fn open_awaited(&mut self, config: &PoolConfig, id: u64, first: UpstreamConnection, clock: GatewayClock) {
         let Some(place) = self.awaited.iter().position(|awaited| awaited.id == id) else { return };
         let export = self.awaited.remove(place).config;
         info!(pool = %self.name, export = %export.name, "its upstream is reached: the export is served now");
@@ -620,7 +621,7 @@ impl Pool {
             removed: Vec::new(),
         };
         // A worker that has just failed says so at the next snapshot.
-        self.door.send(Command::Change(Box::new(change)));
+        self.door.send(WorkerCommand::Change(Box::new(change)));
     }
 
     /// Asks the worker for its state, unless it still owes an answer.
@@ -629,7 +630,7 @@ impl Pool {
             Some(answer) => Asked { answer, again: true },
             None => {
                 let (reply, answer) = sync_channel(1);
-                self.door.send(Command::Snapshot(reply));
+                self.door.send(WorkerCommand::Snapshot(reply));
                 Asked { answer, again: false }
             }
         }
@@ -696,11 +697,11 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for PoolHandle {
     /// Ends a worker that was not ended in order, as when a later step of the start fails.
     fn drop(&mut self) {
         if self.ended.is_some() {
-            self.door.send(Command::Drain(tidegate_units::Instant::ZERO));
+            self.door.send(WorkerCommand::Drain(tidegate_units::Instant::ZERO));
             // A failure was logged where it happened.
             let _ = self.end(WallInstant::now() + KERNEL_GRACE + END_PATIENCE);
         }
@@ -708,7 +709,7 @@ impl Drop for Pool {
 }
 
 /// Runs a worker to its end, whatever that is: says how many sessions it cut off.
-fn serve(mut worker: Worker, pool: &ResourceName, failure: &OnceLock<String>) -> usize {
+fn serve(mut worker: PoolWorker, pool: &ResourceName, failure: &OnceLock<String>) -> usize {
     let reason = match catch_unwind(AssertUnwindSafe(|| worker.run())) {
         Ok(Ok(cut_off)) => return cut_off,
         Ok(Err(error)) => format!("io_uring: {error}"),
@@ -729,18 +730,18 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 }
 
 /// The exports for which places are kept, and whether they are protected.
-fn seated(exports: &[Opened]) -> Vec<(u64, bool)> {
+fn seated(exports: &[OpenedExport]) -> Vec<(u64, bool)> {
     exports.iter().map(|opened| (opened.id, opened.config.protected)).collect()
 }
 
 /// An opened export's two halves: the worker's and the handle's.
-fn adopt(id: u64, volume: Volume, config: &ExportConfig) -> (NewExport, Opened) {
-    let export = Export {
+fn adopt(id: u64, volume: ExportVolume, config: &ExportConfig) -> (NewExport, OpenedExport) {
+    let export = ExportDescription {
         geometry: volume.geometry(config.read_only),
         description: config.description.clone().unwrap_or_default(),
     };
-    let pin = Pin::default();
-    let opened = Opened { id, export, config: config.clone(), pin: Pin::clone(&pin) };
+    let pin = ExportPin::default();
+    let opened = OpenedExport { id, export, config: config.clone(), pin: ExportPin::clone(&pin) };
     (NewExport { id, volume, config: config.clone(), pin }, opened)
 }
 
@@ -749,11 +750,11 @@ fn open(
     pool: &PoolConfig,
     export: &ExportConfig,
     regions: &mut (u64, u64),
-    clock: Clock,
-) -> Result<Volume, StartError> {
+    clock: GatewayClock,
+) -> Result<ExportVolume, StartError> {
     match (&pool.backend, &export.store) {
         (BackendConfig::File { direct }, ExportStore::Path(path)) => open_file(path, *direct, export)
-            .map(Volume::File)
+            .map(ExportVolume::File)
             .map_err(|source| StartError::Open { export: export.name.clone(), path: path.clone(), source }),
         (BackendConfig::Emulated { .. }, ExportStore::Size(size)) => {
             let base = regions.0.next_multiple_of(REGION_ALIGNMENT);
@@ -762,7 +763,7 @@ fn open(
                 return Err(StartError::Space { pool: pool.name.clone(), export: export.name.clone() });
             };
             regions.0 = end;
-            Ok(Volume::Region { base, size: size.get() })
+            Ok(ExportVolume::Region { base, size: size.get() })
         }
         (BackendConfig::Nbd(config), ExportStore::Upstream(name)) => {
             // Invariant: it is the target of just these two.
@@ -780,12 +781,17 @@ fn open(
 }
 
 /// An export of an upstream that was reached.
-fn upstream_volume(pool: &PoolConfig, export: &ExportConfig, first: Connected, clock: Clock) -> Volume {
+fn upstream_volume(
+    pool: &PoolConfig,
+    export: &ExportConfig,
+    first: UpstreamConnection,
+    clock: GatewayClock,
+) -> ExportVolume {
     let (BackendConfig::Nbd(config), Some(target)) = (&pool.backend, awaited::target(pool, export)) else {
         unreachable!("only an export with an upstream has a connection to it");
     };
     let (pool, export, config) = (pool.name.clone(), export.name.clone(), config.clone());
-    Volume::Upstream(Box::new(Upstream::new(pool, export, target, config, first, clock.now())))
+    ExportVolume::Upstream(Box::new(UpstreamExport::new(pool, export, target, config, first, clock.now())))
 }
 
 /// Returns the names of the differences that cannot be applied while clients are connected.

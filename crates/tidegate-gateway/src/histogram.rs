@@ -7,7 +7,7 @@ use tidegate_regulate::LatencySamples;
 use tidegate_units::Latency;
 
 /// Eight buckets per octave: a bucket is 6 % to 12.5 % wide.
-pub type Histogram = LogLinear<3>;
+pub type TimeHistogram = LogLinear<3>;
 
 /// 64 buckets per octave: a bucket is 0.8 % to 1.6 % wide. For laws that steer by a percentile: differences
 /// within a bucket are invisible to them.
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn bounds_ascend_and_end_at_infinity() {
-        let bounds: Vec<Latency> = Histogram::default().cumulative().map(|(bound, _)| bound).collect();
+        let bounds: Vec<Latency> = TimeHistogram::default().cumulative().map(|(bound, _)| bound).collect();
         assert!(bounds.windows(2).all(|pair| pair[0] < pair[1]));
         assert_eq!(bounds.first(), Some(&Latency::from_nanos(1_024)));
         assert_eq!(bounds.last(), Some(&Latency::MAX));
@@ -179,13 +179,13 @@ mod tests {
 
     #[test]
     fn without_samples_nothing_is_known() {
-        let empty = Histogram::default();
+        let empty = TimeHistogram::default();
         assert_eq!((empty.mean(), empty.quantile(0.5)), (None, None));
     }
 
     #[test]
     fn what_happened_in_between() {
-        let mut now = Histogram::default();
+        let mut now = TimeHistogram::default();
         now.record(Latency::from_millis(1));
         let then = now.clone();
         now.record(Latency::from_millis(3));
@@ -206,7 +206,7 @@ mod tests {
 
         #[test]
         fn quantiles_are_within_a_bucket_of_the_truth(mut samples in prop::collection::vec(2_000u64..60_000_000_000, 1..200), q in 0.0f64..1.0) {
-            let (mut histogram, mut fine) = (Histogram::default(), FineHistogram::default());
+            let (mut histogram, mut fine) = (TimeHistogram::default(), FineHistogram::default());
             fine.record(Latency::from_millis(1));
             fine.clear();
             for nanos in &samples {

@@ -1,11 +1,11 @@
 //! The bytes that a client sends, taken apart: requests, with payloads in buffers of their own.
 
-use tidegate_nbd::transmission::{REQUEST_SIZE, Request, TOLERATED_PAYLOAD};
-use tidegate_nbd::{Errno, Geometry, Operation};
+use tidegate_nbd::transmission::{REQUEST_SIZE, TOLERATED_PAYLOAD, WireRequest};
+use tidegate_nbd::{CheckedOperation, Errno, ExportGeometry};
 
-use crate::buffer::{Buffer, BufferPool, class_bytes};
-use crate::memory::Allowance;
-use crate::ring::Part;
+use crate::buffer::{AlignedBuffer, BufferPool, class_bytes};
+use crate::memory::MemoryAllowance;
+use crate::ring::BufferPart;
 
 /// The bytes received at once: sixteen writes of 4 KiB, or two thousand reads.
 const RECEIVE: usize = 64 * 1024;
@@ -19,15 +19,15 @@ const PORTION: usize = 1 << 20;
 
 /// One step of taking input apart.
 #[derive(Debug)]
-pub(crate) enum Parsed {
+pub(crate) enum ParsedStep {
     /// A request to carry out, its payload complete.
-    Request { cookie: u64, operation: Operation, payload: Option<Buffer>, charged: u64 },
+    Request { cookie: u64, operation: CheckedOperation, payload: Option<AlignedBuffer>, charged: u64 },
     /// A request that the protocol refuses.
     Refused { cookie: u64, errno: Errno },
     /// The next request, or the rest of a payload, needs memory that was not granted. Nothing was taken: ask
-    /// again later, or give the request up with [`Input::refuse`].
+    /// again later, or give the request up with [`SessionInput::refuse`].
     Full,
-    /// More bytes are needed: see [`Input::receive_into`].
+    /// More bytes are needed: see [`SessionInput::receive_into`].
     More,
     /// Nothing that follows can be understood; the text is for the log.
     Broken(String),
@@ -36,20 +36,20 @@ pub(crate) enum Parsed {
 /// The place for the next bytes received.
 #[derive(Debug)]
 pub(crate) struct Receive {
-    pub(crate) buffer: Buffer,
-    pub(crate) part: Part,
+    pub(crate) buffer: AlignedBuffer,
+    pub(crate) part: BufferPart,
     /// All of it is wanted, and it is payload.
     pub(crate) whole: bool,
 }
 
 #[derive(Debug)]
-enum State {
+enum InputState {
     Header,
     /// `buffer` is away while the kernel fills it. It may be shorter than the payload, and grows then.
     Payload {
         cookie: u64,
-        operation: Operation,
-        buffer: Option<Buffer>,
+        operation: CheckedOperation,
+        buffer: Option<AlignedBuffer>,
         filled: usize,
         length: usize,
         charged: u64,
@@ -65,58 +65,60 @@ enum State {
 /// The memory of a payload that will not become complete.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
-    pub(crate) buffer: Option<Buffer>,
+    pub(crate) buffer: Option<AlignedBuffer>,
     pub(crate) charged: u64,
     pub(crate) ahead: u64,
 }
 
 /// The receiving side of a session.
 #[derive(Debug)]
-pub(crate) struct Input {
+pub(crate) struct SessionInput {
     /// Away while the kernel fills it.
-    buffer: Option<Buffer>,
+    buffer: Option<AlignedBuffer>,
     /// The start of the bytes that are received and not yet taken; `end` is their end.
     start: usize,
     end: usize,
-    state: State,
+    state: InputState,
 }
 
-impl Input {
+impl SessionInput {
     /// Begins with what the handshake has read too much, at most [`RECEIVE`] bytes.
     pub(crate) fn new(already: &[u8]) -> Self {
-        let mut buffer = Buffer::zeroed(RECEIVE);
+        let mut buffer = AlignedBuffer::zeroed(RECEIVE);
         buffer[..already.len()].copy_from_slice(already);
-        Self { buffer: Some(buffer), start: 0, end: already.len(), state: State::Header }
+        Self { buffer: Some(buffer), start: 0, end: already.len(), state: InputState::Header }
     }
 
     /// Takes the next request, if it is here and `allowance` grants the memory that it needs. To be called
     /// only while nothing is being received.
     pub(crate) fn next(
         &mut self,
-        geometry: &Geometry,
+        geometry: &ExportGeometry,
         pool: &mut BufferPool,
-        allowance: &mut Allowance<'_>,
-    ) -> Parsed {
-        let Some(received) = &self.buffer else { return Parsed::More };
+        allowance: &mut MemoryAllowance<'_>,
+    ) -> ParsedStep {
+        let Some(received) = &self.buffer else { return ParsedStep::More };
         loop {
             let available = &received[self.start..self.end];
             match &mut self.state {
-                State::Header => {
-                    let Some(header) = available.first_chunk::<REQUEST_SIZE>() else { return Parsed::More };
-                    let request = match Request::parse(header) {
+                InputState::Header => {
+                    let Some(header) = available.first_chunk::<REQUEST_SIZE>() else {
+                        return ParsedStep::More;
+                    };
+                    let request = match WireRequest::parse(header) {
                         Ok(request) => request,
-                        Err(error) => return Parsed::Broken(error.to_string()),
+                        Err(error) => return ParsedStep::Broken(error.to_string()),
                     };
                     let payload = request.payload_length();
                     match geometry.check(&request) {
                         Ok(operation) => {
                             let occupied = crate::request::memory_of(&operation);
-                            let Operation::Write { length, .. } = operation else {
+                            let CheckedOperation::Write { length, .. } = operation else {
                                 if occupied > 0 && !allowance.grant(occupied) {
-                                    return Parsed::Full;
+                                    return ParsedStep::Full;
                                 }
                                 self.start += REQUEST_SIZE;
-                                return Parsed::Request {
+                                return ParsedStep::Request {
                                     cookie: request.cookie,
                                     operation,
                                     payload: None,
@@ -124,10 +126,10 @@ impl Input {
                                 };
                             };
                             let Some(charge) = allowance.begin_payload(occupied) else {
-                                return Parsed::Full;
+                                return ParsedStep::Full;
                             };
                             self.start += REQUEST_SIZE;
-                            self.state = State::Payload {
+                            self.state = InputState::Payload {
                                 cookie: request.cookie,
                                 operation,
                                 buffer: Some(pool.take(charge.bytes as usize)),
@@ -138,16 +140,19 @@ impl Input {
                             };
                         }
                         Err(_) if payload > TOLERATED_PAYLOAD => {
-                            return Parsed::Broken(format!("a refused write announces {payload} bytes"));
+                            return ParsedStep::Broken(format!("a refused write announces {payload} bytes"));
                         }
                         Err(errno) => {
                             self.start += REQUEST_SIZE;
-                            self.state =
-                                State::Discard { cookie: request.cookie, errno, remaining: payload as usize };
+                            self.state = InputState::Discard {
+                                cookie: request.cookie,
+                                errno,
+                                remaining: payload as usize,
+                            };
                         }
                     }
                 }
-                State::Payload { cookie, operation, buffer, filled, length, charged, ahead } => {
+                InputState::Payload { cookie, operation, buffer, filled, length, charged, ahead } => {
                     // Invariant: the buffer is here, because nothing is being received.
                     let target = buffer.as_mut().expect("a payload's buffer is here between receives");
                     let count = available.len().min(target.len().min(*length) - *filled);
@@ -156,66 +161,66 @@ impl Input {
                     self.start += count;
                     if *filled < *length {
                         if *filled < target.len() {
-                            return Parsed::More;
+                            return ParsedStep::More;
                         }
                         let (held, whole) = (*charged, class_bytes(*length) as u64);
                         if !allowance.grow_payload(held, held, whole) {
-                            return Parsed::Full;
+                            return ParsedStep::Full;
                         }
                         *charged = 2 * held;
                         *buffer = buffer.take().map(|smaller| pool.grow(smaller, *filled, *charged as usize));
                         continue;
                     }
                     allowance.arrived(std::mem::take(ahead));
-                    let parsed = Parsed::Request {
+                    let parsed = ParsedStep::Request {
                         cookie: *cookie,
                         operation: *operation,
                         payload: buffer.take(),
                         charged: *charged,
                     };
-                    self.state = State::Header;
+                    self.state = InputState::Header;
                     return parsed;
                 }
-                State::Discard { cookie, errno, remaining } => {
+                InputState::Discard { cookie, errno, remaining } => {
                     let count = available.len().min(*remaining);
                     *remaining -= count;
                     self.start += count;
                     if *remaining > 0 {
-                        return Parsed::More;
+                        return ParsedStep::More;
                     }
-                    let parsed = Parsed::Refused { cookie: *cookie, errno: *errno };
-                    self.state = State::Header;
+                    let parsed = ParsedStep::Refused { cookie: *cookie, errno: *errno };
+                    self.state = InputState::Header;
                     return parsed;
                 }
             }
         }
     }
 
-    /// Returns the place to receive into next, after [`Parsed::More`]. The memory comes back by
+    /// Returns the place to receive into next, after [`ParsedStep::More`]. The memory comes back by
     /// [`received`](Self::received).
     pub(crate) fn receive_into(&mut self) -> Option<Receive> {
-        if let State::Payload { buffer, filled, length, .. } = &mut self.state
+        if let InputState::Payload { buffer, filled, length, .. } = &mut self.state
             && let Some(target) = buffer
             && let room = target.len().min(*length) - *filled
             && room >= DIRECT
         {
-            let part = Part { start: *filled, length: room.min(PORTION) };
+            let part = BufferPart { start: *filled, length: room.min(PORTION) };
             return buffer.take().map(|buffer| Receive { buffer, part, whole: true });
         }
         let mut buffer = self.buffer.take()?;
         buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        let part = Part { start: self.end, length: buffer.len() - self.end };
+        let part = BufferPart { start: self.end, length: buffer.len() - self.end };
         Some(Receive { buffer, part, whole: false })
     }
 
     /// Takes back what [`receive_into`](Self::receive_into) gave away, with `count` new bytes.
-    pub(crate) fn received(&mut self, memory: Buffer, count: usize) {
+    pub(crate) fn received(&mut self, memory: AlignedBuffer, count: usize) {
         if self.buffer.is_none() {
             self.buffer = Some(memory);
             self.end += count;
-        } else if let State::Payload { buffer, filled, .. } = &mut self.state {
+        } else if let InputState::Payload { buffer, filled, .. } = &mut self.state {
             *buffer = Some(memory);
             *filled += count;
         }
@@ -229,55 +234,55 @@ impl Input {
 
     /// Gives up the payload that was being received, and its memory.
     pub(crate) fn abandon(&mut self) -> Abandoned {
-        match std::mem::replace(&mut self.state, State::Header) {
-            State::Payload { buffer, charged, ahead, .. } => Abandoned { buffer, charged, ahead },
-            State::Header | State::Discard { .. } => Abandoned::default(),
+        match std::mem::replace(&mut self.state, InputState::Header) {
+            InputState::Payload { buffer, charged, ahead, .. } => Abandoned { buffer, charged, ahead },
+            InputState::Header | InputState::Discard { .. } => Abandoned::default(),
         }
     }
 
-    /// Gives up the request for which [`next`](Self::next) has just said [`Parsed::Full`]: its payload is
-    /// dropped as it comes, then it is [`Parsed::Refused`]. Returns the memory that it had.
+    /// Gives up the request for which [`next`](Self::next) has just said [`ParsedStep::Full`]: its payload is
+    /// dropped as it comes, then it is [`ParsedStep::Refused`]. Returns the memory that it had.
     pub(crate) fn refuse(&mut self, errno: Errno) -> Abandoned {
         match &self.state {
-            State::Payload { cookie, filled, length, .. } => {
-                let discard = State::Discard { cookie: *cookie, errno, remaining: *length - *filled };
+            InputState::Payload { cookie, filled, length, .. } => {
+                let discard = InputState::Discard { cookie: *cookie, errno, remaining: *length - *filled };
                 let abandoned = self.abandon();
                 self.state = discard;
                 abandoned
             }
-            State::Header => {
+            InputState::Header => {
                 let header = self.buffer.as_ref().and_then(|received| {
                     received[self.start..self.end]
                         .first_chunk()
-                        .and_then(|header| Request::parse(header).ok())
+                        .and_then(|header| WireRequest::parse(header).ok())
                 });
                 if let Some(request) = header {
                     self.start += REQUEST_SIZE;
                     let remaining = request.payload_length() as usize;
-                    self.state = State::Discard { cookie: request.cookie, errno, remaining };
+                    self.state = InputState::Discard { cookie: request.cookie, errno, remaining };
                 }
                 Abandoned::default()
             }
-            State::Discard { .. } => Abandoned::default(),
+            InputState::Discard { .. } => Abandoned::default(),
         }
     }
 
     /// The memory that a payload has which is not complete.
     pub(crate) fn charged(&self) -> u64 {
         match &self.state {
-            State::Payload { charged, .. } => *charged,
-            State::Header | State::Discard { .. } => 0,
+            InputState::Payload { charged, .. } => *charged,
+            InputState::Header | InputState::Discard { .. } => 0,
         }
     }
 
     /// Returns true if a payload has been begun and is not complete.
     pub(crate) fn is_within_payload(&self) -> bool {
-        matches!(self.state, State::Payload { .. })
+        matches!(self.state, InputState::Payload { .. })
     }
 
     /// Returns true if a request has begun to arrive and is not complete.
     pub(crate) fn is_within_request(&self) -> bool {
-        self.start != self.end || !matches!(self.state, State::Header)
+        self.start != self.end || !matches!(self.state, InputState::Header)
     }
 }
 
@@ -289,27 +294,27 @@ const _: () = assert!(DIRECT >= REQUEST_SIZE && RECEIVE > DIRECT);
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_nbd::transmission::Command;
+    use tidegate_nbd::transmission::NbdCommand;
     use tidegate_nbd::{BlockSizes, CommandFlags, TransmissionFlags};
 
     use super::*;
     use crate::config::PoolLimits;
-    use crate::memory::{AccountKey, Memory};
+    use crate::memory::{AccountKey, PoolMemory};
 
     /// The memory of a pool with one export.
-    fn memory() -> (Memory, AccountKey) {
-        let mut memory = Memory::new(&PoolLimits::default());
+    fn memory() -> (PoolMemory, AccountKey) {
+        let mut memory = PoolMemory::new(&PoolLimits::default());
         let account = memory.open(false);
         (memory, account)
     }
 
-    fn geometry() -> Geometry {
-        Geometry { size: 1 << 30, flags: TransmissionFlags::SEND_FLUSH, blocks: BlockSizes::DEFAULT }
+    fn geometry() -> ExportGeometry {
+        ExportGeometry { size: 1 << 30, flags: TransmissionFlags::SEND_FLUSH, blocks: BlockSizes::DEFAULT }
     }
 
     fn write(cookie: u64, offset: u64, length: usize) -> Vec<u8> {
-        let request = Request {
-            command: Command::Write,
+        let request = WireRequest {
+            command: NbdCommand::Write,
             flags: CommandFlags::NONE,
             cookie,
             offset,
@@ -321,25 +326,26 @@ mod tests {
     }
 
     /// Plays the socket: hands over `stream` in pieces no longer than `piece`, and collects what is parsed.
-    fn run(stream: &[u8], piece: usize) -> Vec<Parsed> {
+    fn run(stream: &[u8], piece: usize) -> Vec<ParsedStep> {
         let (mut memory, account) = memory();
         run_within(&mut memory.allowance(account, &mut 0), stream, piece)
     }
 
-    fn run_within(allowance: &mut Allowance<'_>, stream: &[u8], piece: usize) -> Vec<Parsed> {
-        let (mut pool, mut input, mut parsed) = (BufferPool::new(1 << 20), Input::new(&[]), Vec::new());
+    fn run_within(allowance: &mut MemoryAllowance<'_>, stream: &[u8], piece: usize) -> Vec<ParsedStep> {
+        let (mut pool, mut input, mut parsed) =
+            (BufferPool::new(1 << 20), SessionInput::new(&[]), Vec::new());
         let mut rest = stream;
         loop {
             match input.next(&geometry(), &mut pool, allowance) {
-                Parsed::More if rest.is_empty() => return parsed,
-                Parsed::More => {
+                ParsedStep::More if rest.is_empty() => return parsed,
+                ParsedStep::More => {
                     let Receive { mut buffer, part, .. } = input.receive_into().unwrap();
                     let count = piece.min(rest.len()).min(part.length);
                     buffer[part.start..part.start + count].copy_from_slice(&rest[..count]);
                     rest = &rest[count..];
                     input.received(buffer, count);
                 }
-                Parsed::Broken(text) => panic!("{text}"),
+                ParsedStep::Broken(text) => panic!("{text}"),
                 other => parsed.push(other),
             }
         }
@@ -356,7 +362,7 @@ mod tests {
             let parsed = run(&stream, piece);
             prop_assert_eq!(parsed.len(), lengths.len());
             for (i, (parsed, length)) in parsed.iter().zip(&lengths).enumerate() {
-                let Parsed::Request { cookie, payload: Some(payload), charged, .. } = parsed else {
+                let ParsedStep::Request { cookie, payload: Some(payload), charged, .. } = parsed else {
                     panic!("{parsed:?}");
                 };
                 prop_assert_eq!(*cookie, i as u64);
@@ -371,8 +377,8 @@ mod tests {
         let mut stream = write(1, 1 << 30, 70_000);
         stream.extend(write(2, 0, 10));
         let parsed = run(&stream, 5_000);
-        assert!(matches!(parsed[0], Parsed::Refused { cookie: 1, errno: Errno::NoSpc }));
-        assert!(matches!(parsed[1], Parsed::Request { cookie: 2, .. }));
+        assert!(matches!(parsed[0], ParsedStep::Refused { cookie: 1, errno: Errno::NoSpc }));
+        assert!(matches!(parsed[1], ParsedStep::Request { cookie: 2, .. }));
     }
 
     /// Payloads grow where another session has charged ahead of arrival what may be charged so.
@@ -385,7 +391,8 @@ mod tests {
             for piece in [10_000, 1 << 20] {
                 let (stream, mut session) = (write(7, 0, length), 0);
                 let parsed = run_within(&mut memory.allowance(account, &mut session), &stream, piece);
-                let [Parsed::Request { cookie: 7, payload: Some(payload), charged, .. }] = &parsed[..] else {
+                let [ParsedStep::Request { cookie: 7, payload: Some(payload), charged, .. }] = &parsed[..]
+                else {
                     panic!("{parsed:?}");
                 };
                 assert_eq!((*charged, session), (class_bytes(length) as u64, class_bytes(length) as u64));
@@ -401,9 +408,9 @@ mod tests {
         let sessions: Vec<u64> = (0..8)
             .map(|_| {
                 let (mut pool, mut bytes) = (BufferPool::new(1 << 20), 0);
-                let mut input = Input::new(&write(1, 0, 32 << 20)[..REQUEST_SIZE]);
+                let mut input = SessionInput::new(&write(1, 0, 32 << 20)[..REQUEST_SIZE]);
                 let mut allowance = memory.allowance(account, &mut bytes);
-                assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::More));
+                assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::More));
                 bytes
             })
             .collect();
@@ -414,16 +421,16 @@ mod tests {
     fn without_memory_nothing_is_taken() {
         let wire = write(7, 0, 10);
         let (mut memory, account) = memory();
-        let (mut pool, mut input) = (BufferPool::new(1 << 20), Input::new(&wire));
+        let (mut pool, mut input) = (BufferPool::new(1 << 20), SessionInput::new(&wire));
         // As much as a session may have.
         let mut bytes = PoolLimits::default().session_bytes.get();
         let full = input.next(&geometry(), &mut pool, &mut memory.allowance(account, &mut bytes));
-        assert!(matches!(full, Parsed::Full));
+        assert!(matches!(full, ParsedStep::Full));
         let mut bytes = 0;
         let mut allowance = memory.allowance(account, &mut bytes);
         assert!(matches!(
             input.next(&geometry(), &mut pool, &mut allowance),
-            Parsed::Request { cookie: 7, charged: 4096, .. }
+            ParsedStep::Request { cookie: 7, charged: 4096, .. }
         ));
     }
 
@@ -432,30 +439,30 @@ mod tests {
         let (mut memory, account) = memory();
         let mut pool = BufferPool::new(1 << 20);
         let wire = [write(7, 0, 5_000), write(8, 0, 10)].concat();
-        let mut input = Input::new(&wire[..3_000]);
+        let mut input = SessionInput::new(&wire[..3_000]);
         let mut full = PoolLimits::default().session_bytes.get();
         let mut allowance = memory.allowance(account, &mut full);
-        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::Full));
+        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::Full));
         assert_eq!(input.refuse(Errno::NoMem).charged, 0);
         let mut bytes = 0;
         let mut allowance = memory.allowance(account, &mut bytes);
-        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::More));
+        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::More));
         let Receive { mut buffer, part, .. } = input.receive_into().unwrap();
         let rest = &wire[3_000..];
         buffer[part.start..part.start + rest.len()].copy_from_slice(rest);
         input.received(buffer, rest.len());
         let refused = input.next(&geometry(), &mut pool, &mut allowance);
-        assert!(matches!(refused, Parsed::Refused { cookie: 7, errno: Errno::NoMem }));
+        assert!(matches!(refused, ParsedStep::Refused { cookie: 7, errno: Errno::NoMem }));
         let next = input.next(&geometry(), &mut pool, &mut allowance);
-        assert!(matches!(next, Parsed::Request { cookie: 8, .. }));
+        assert!(matches!(next, ParsedStep::Request { cookie: 8, .. }));
     }
 
     #[test]
     fn a_stream_out_of_step_is_broken() {
-        let (mut pool, mut input) = (BufferPool::new(1 << 20), Input::new(&[0xff; 28]));
+        let (mut pool, mut input) = (BufferPool::new(1 << 20), SessionInput::new(&[0xff; 28]));
         let (mut memory, account) = memory();
         let mut bytes = 0;
         let mut allowance = memory.allowance(account, &mut bytes);
-        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::Broken(_)));
+        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::Broken(_)));
     }
 }

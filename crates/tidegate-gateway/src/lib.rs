@@ -10,7 +10,7 @@
 //! export name; all its sessions share one flow.
 //!
 //! Call [`Gateway::start`] with a [`GatewayConfig`] (or [`Gateway::start_among`], where other hosts share the
-//! pools' resources: their [`Peers`]); then [`Gateway::snapshot`] as often as you like, [`Gateway::apply`] to
+//! pools' resources: their [`PeerReports`]); then [`Gateway::snapshot`] as often as you like, [`Gateway::apply`] to
 //! change the configuration under running clients, and [`Gateway::drain`] to end in order. Dropping a gateway
 //! ends it too, without waiting for clients to take their replies.
 
@@ -44,24 +44,24 @@ mod upstream;
 mod worker;
 mod zeroing;
 
-pub use access::{Access, AccessRule, CertificateName, Network, NetworkError};
+pub use access::{AccessRule, AddressRange, CertificateName, ExportAccess, NetworkError};
 pub use claim::{VolumeFacts, VolumeId};
 pub use config::{
-    BackendConfig, ConfigError, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig,
-    HandshakeLimits, KeptSessions, ListenConfig, MAX_PAYLOAD, MemoryReserves, PoolConfig, PoolLimits, Replay,
-    SocketFile, TlsUse, UpstreamConfig,
+    BackendConfig, ConfigError, DataStore, ExportConfig, ExportStore, GatewayConfig, HandshakeLimits,
+    KeptSessions, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves, PoolConfig, PoolLimits,
+    ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };
-pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, Opening, StartError};
-pub use histogram::{FineHistogram, Histogram, LogLinear};
-pub use peers::Peers;
+pub use gateway::{AddedExports, ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, StartError};
+pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
+pub use peers::PeerReports;
 pub use ring::check_io_uring;
 pub use stats::{
     AwaitedSnapshot, ConsumerSnapshot, ContractSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot,
-    RECENT_DECISIONS, Refusal, ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
+    RECENT_DECISIONS, RefusalReason, ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
-pub use upstream::{Mismatch, UpstreamError};
+pub use upstream::{UpstreamError, UpstreamMismatch};
 
 // Part of `ExportStore`.
 pub use tidegate_nbd::ExportName;
 // Part of `GatewayConfig` and `UpstreamConfig`.
-pub use tidegate_tls::{ClientFiles, Identity, ServerFiles, ServerName, TlsError};
+pub use tidegate_tls::{ClientFiles, ServerFiles, ServerName, TlsError, TlsIdentity};

@@ -14,21 +14,21 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::time::Timespec;
 use thiserror::Error;
-use tidegate_nbd::handshake::{Answer, Server, ServerError, ServerEvent};
-use tidegate_tls::{Relay, TlsStream};
+use tidegate_nbd::handshake::{ExportAnswer, ServerError, ServerEvent, ServerHandshake};
+use tidegate_tls::{TlsRelay, TlsStream};
 use tracing::{debug, info, warn};
 
-use self::doorstep::{Doorstep, Event, Look, Visitor};
-use crate::access::Client;
+use self::doorstep::{Doorstep, DoorstepEvent, DoorstepVisitor, VisitorState};
+use crate::access::KnownClient;
 use crate::config::HandshakeLimits;
-use crate::crowd::Crowd;
-use crate::directory::{Directory, Reservation, SessionSlot};
-use crate::endpoint::{Bound, Connection};
+use crate::crowd::ConnectionCrowd;
+use crate::directory::{ExportDirectory, SeatReservation, SessionSlot};
+use crate::endpoint::{AcceptedConnection, BoundEndpoint};
 use crate::input::READ_AHEAD;
-use crate::refusals::Refusals;
+use crate::refusals::RefusalCounts;
 use crate::session::NewSession;
-use crate::stats::Refusal;
-use crate::worker::Command;
+use crate::stats::RefusalReason;
+use crate::worker::WorkerCommand;
 
 /// A handshake keeps its buffers on the heap; its thread needs little more than frames.
 const STACK: usize = 256 * 1024;
@@ -46,22 +46,22 @@ const _: () = assert!(CHUNK <= READ_AHEAD);
 
 /// Handshakes under way, with a handle on their sockets to end them, and what became of others.
 #[derive(Debug, Default)]
-pub(crate) struct Handshakes {
-    running: Mutex<Crowd<OwnedFd>>,
+pub(crate) struct RunningHandshakes {
+    running: Mutex<ConnectionCrowd<OwnedFd>>,
     /// Connections that have not asked for anything yet.
     waiting: AtomicUsize,
     ended: AtomicU64,
-    refusals: Refusals,
+    refusals: RefusalCounts,
 }
 
-impl Handshakes {
+impl RunningHandshakes {
     /// Enters a newcomer; another leaves when there are too many.
-    fn enter(&self, connection: &Connection, limit: usize) -> io::Result<u64> {
+    fn enter(&self, connection: &AcceptedConnection, limit: usize) -> io::Result<u64> {
         let socket = connection.stream.try_clone()?;
         let mut running = self.lock();
         while running.len() >= limit.max(1) {
             if let Some(displaced) = running.displace() {
-                self.refusals.count(Refusal::Displaced, tell_displaced);
+                self.refusals.count(RefusalReason::Displaced, tell_displaced);
                 // Its thread sees the end of the connection; it has none to lose but its own.
                 let _ = rustix::net::shutdown(&displaced, Shutdown::Both);
             }
@@ -82,7 +82,7 @@ impl Handshakes {
 
     fn displaced(&self) {
         self.ended(1);
-        self.refusals.count(Refusal::Displaced, tell_displaced);
+        self.refusals.count(RefusalReason::Displaced, tell_displaced);
     }
 
     fn end_all(&self) {
@@ -97,11 +97,11 @@ impl Handshakes {
         (self.lock().len() + waiting, self.ended.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn refusals(&self) -> &Refusals {
+    pub(crate) fn refusals(&self) -> &RefusalCounts {
         &self.refusals
     }
 
-    fn lock(&self) -> MutexGuard<'_, Crowd<OwnedFd>> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionCrowd<OwnedFd>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,19 +115,19 @@ fn tell_displaced(also: u64) {
 
 /// The thread that accepts on one endpoint.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct EndpointListener {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    handshakes: Arc<Handshakes>,
+    handshakes: Arc<RunningHandshakes>,
 }
 
-impl Listener {
+impl EndpointListener {
     /// # Errors
     /// When the system has no thread or descriptor left.
     pub(crate) fn start(
-        bound: Bound,
-        directory: Arc<Directory>,
-        handshakes: Arc<Handshakes>,
+        bound: BoundEndpoint,
+        directory: Arc<ExportDirectory>,
+        handshakes: Arc<RunningHandshakes>,
         limits: HandshakeLimits,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -141,7 +141,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for EndpointListener {
     /// Closes the endpoint and ends the handshakes under way.
     fn drop(&mut self) {
         // The counter cannot be full after one write.
@@ -156,9 +156,9 @@ impl Drop for Listener {
 }
 
 struct Acceptor {
-    bound: Bound,
-    directory: Arc<Directory>,
-    handshakes: Arc<Handshakes>,
+    bound: BoundEndpoint,
+    directory: Arc<ExportDirectory>,
+    handshakes: Arc<RunningHandshakes>,
     limits: HandshakeLimits,
 }
 
@@ -169,25 +169,25 @@ impl Acceptor {
             doorstep.wait(&mut events);
             for event in events.drain(..) {
                 match event {
-                    Event::Stop => {
+                    DoorstepEvent::Stop => {
                         self.handshakes.waiting.fetch_sub(counted, Ordering::Relaxed);
                         return self.handshakes.ended(doorstep.len());
                     }
-                    Event::Arrival => self.accept(&mut doorstep, stop),
-                    Event::Visitor { id, hung_up } => match doorstep.look_at(id, hung_up) {
-                        Look::Asks(visitor) => {
+                    DoorstepEvent::Arrival => self.accept(&mut doorstep, stop),
+                    DoorstepEvent::Visitor { id, hung_up } => match doorstep.look_at(id, hung_up) {
+                        VisitorState::Asks(visitor) => {
                             if let Err(error) = self.shake_hands(*visitor) {
                                 self.complain(&error);
                             }
                         }
-                        Look::Left => self.handshakes.ended(1),
-                        Look::Waits => {}
+                        VisitorState::Left => self.handshakes.ended(1),
+                        VisitorState::Waits => {}
                     },
                 }
             }
             while let Some(visitor) = doorstep.expired(Instant::now()) {
                 self.handshakes.ended(1);
-                self.handshakes.refusals.count(Refusal::TooSlow, |also| {
+                self.handshakes.refusals.count(RefusalReason::TooSlow, |also| {
                     info!(peer = visitor.connection.peer, also, "handshake failed: it took too long");
                 });
             }
@@ -236,14 +236,14 @@ impl Acceptor {
     }
 
     fn complain(&self, error: &io::Error) {
-        self.handshakes.refusals.count(Refusal::System, |also| {
+        self.handshakes.refusals.count(RefusalReason::System, |also| {
             warn!(endpoint = %self.bound.endpoint(), also, "cannot take a connection: {error}");
         });
     }
 
     /// Goes on with a handshake in a thread.
-    fn shake_hands(&self, visitor: Visitor) -> io::Result<()> {
-        let Visitor { connection, server, deadline } = visitor;
+    fn shake_hands(&self, visitor: DoorstepVisitor) -> io::Result<()> {
+        let DoorstepVisitor { connection, server, deadline } = visitor;
         let id = self.handshakes.enter(&connection, self.limits.concurrent)?;
         let (directory, handshakes) = (Arc::clone(&self.directory), Arc::clone(&self.handshakes));
         let thread = move || {
@@ -285,7 +285,7 @@ enum Outcome {
 
 /// A session by TLS: the parts that move its bytes between the client and the pool's worker.
 struct TlsSession {
-    relay: Relay,
+    relay: TlsRelay,
     /// Its place among the sessions, so that there are never more relays than sessions may be.
     _slot: Arc<SessionSlot>,
 }
@@ -318,13 +318,13 @@ enum HandshakeError {
 }
 
 impl HandshakeError {
-    fn refusal(&self) -> Refusal {
+    fn refusal(&self) -> RefusalReason {
         match self {
-            Self::Protocol(_) | Self::HungUp => Refusal::Protocol,
-            Self::Deadline => Refusal::TooSlow,
-            Self::Tls(_) => Refusal::TlsFailed,
-            Self::Insecure(_) => Refusal::TlsRequired,
-            Self::Io(_) | Self::Pool => Refusal::System,
+            Self::Protocol(_) | Self::HungUp => RefusalReason::Protocol,
+            Self::Deadline => RefusalReason::TooSlow,
+            Self::Tls(_) => RefusalReason::TlsFailed,
+            Self::Insecure(_) => RefusalReason::TlsRequired,
+            Self::Io(_) | Self::Pool => RefusalReason::System,
         }
     }
 }
@@ -361,22 +361,22 @@ impl From<tidegate_tls::HandshakeError> for HandshakeError {
 }
 
 /// A client's connection during its handshake.
-enum Wire {
+enum HandshakeWire {
     Plain(OwnedFd),
     Tls(Box<TlsStream>),
 }
 
 fn shake_hands(
-    connection: Connection,
-    mut server: Server,
-    directory: &Directory,
-    refusals: &Refusals,
+    connection: AcceptedConnection,
+    mut server: ServerHandshake,
+    directory: &ExportDirectory,
+    refusals: &RefusalCounts,
     deadline: Instant,
 ) -> Result<Outcome, HandshakeError> {
-    let Connection { stream, peer, source, origin, tls: _ } = connection;
-    let mut client = Client { origin, names: None };
-    let mut wire = Wire::Plain(stream);
-    let mut reservation: Option<Reservation> = None;
+    let AcceptedConnection { stream, peer, source, origin, tls: _ } = connection;
+    let mut client = KnownClient { origin, names: None };
+    let mut wire = HandshakeWire::Plain(stream);
+    let mut reservation: Option<SeatReservation> = None;
     // One line per connection, however often it asks.
     let mut complained = false;
     let mut chunk = [0; CHUNK];
@@ -395,14 +395,14 @@ fn shake_hands(
         };
         start += taken;
         if server.refused_without_tls() > 0 && !std::mem::replace(&mut complained, true) {
-            refusals.count(Refusal::TlsRequired, |also| {
-                info!(peer, also, "refused: {}", Refusal::TlsRequired.reason());
+            refusals.count(RefusalReason::TlsRequired, |also| {
+                info!(peer, also, "refused: {}", RefusalReason::TlsRequired.reason());
             });
         }
         match event {
             Some(ServerEvent::ExportWanted { name, open }) => {
                 let (answer, reserved) = match directory.find(&name, open, &client, source) {
-                    Ok((export, reserved)) => (Answer::Found(export), reserved),
+                    Ok((export, reserved)) => (ExportAnswer::Found(export), reserved),
                     Err(refused) => {
                         if !std::mem::replace(&mut complained, true) {
                             refusals.count(refused.refusal(), |also| {
@@ -424,13 +424,14 @@ fn shake_hands(
                 wire.send(&mut server, deadline)?;
                 let stream = wire.secure(directory, deadline).map_err(HandshakeError::Tls)?;
                 client.names = stream.is_peer_known().then(|| stream.peer_names());
-                wire = Wire::Tls(Box::new(stream));
+                wire = HandshakeWire::Tls(Box::new(stream));
                 server.secured();
             }
             Some(ServerEvent::Opened(opened)) => {
                 wire.send(&mut server, deadline)?;
                 // Invariant: an export is opened only after it was found, which made a reservation.
-                let Reservation { export, slot, pin } = reservation.expect("an opened export was reserved");
+                let SeatReservation { export, slot, pin } =
+                    reservation.expect("an opened export was reserved");
                 let door = Arc::clone(slot.door());
                 let slot = Arc::new(slot);
                 let (socket, relay) = wire.into_session()?;
@@ -443,7 +444,7 @@ fn shake_hands(
                     slot: Arc::clone(&slot),
                     _pin: pin,
                 };
-                return if door.send(Command::Session(Box::new(session))) {
+                return if door.send(WorkerCommand::Session(Box::new(session))) {
                     Ok(Outcome::Session(relay.map(|relay| Box::new(TlsSession { relay, _slot: slot }))))
                 } else {
                     Err(HandshakeError::Pool)
@@ -466,8 +467,8 @@ fn shake_hands(
     }
 }
 
-impl Wire {
-    fn send(&mut self, server: &mut Server, deadline: Instant) -> Result<(), HandshakeError> {
+impl HandshakeWire {
+    fn send(&mut self, server: &mut ServerHandshake, deadline: Instant) -> Result<(), HandshakeError> {
         while !server.output().is_empty() {
             let count = match self {
                 Self::Plain(socket) => {
@@ -503,7 +504,7 @@ impl Wire {
     /// Shakes hands by TLS.
     fn secure(
         &self,
-        directory: &Directory,
+        directory: &ExportDirectory,
         deadline: Instant,
     ) -> Result<TlsStream, tidegate_tls::HandshakeError> {
         let (Self::Plain(socket), Some(tls)) = (self, directory.tls()) else {
@@ -514,7 +515,7 @@ impl Wire {
     }
 
     /// For the worker's ring, which has no use for the timeouts of the handshake.
-    fn into_session(self) -> io::Result<(OwnedFd, Option<Relay>)> {
+    fn into_session(self) -> io::Result<(OwnedFd, Option<TlsRelay>)> {
         match self {
             Self::Plain(socket) => {
                 for timeout in [Timeout::Recv, Timeout::Send] {

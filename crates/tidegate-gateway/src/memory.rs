@@ -49,7 +49,7 @@ impl Account {
 
 /// The payload memory of a pool.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct PoolMemory {
     limits: PoolLimits,
     used: u64,
     peak: u64,
@@ -72,7 +72,7 @@ struct Claim {
     bytes: u64,
 }
 
-impl Memory {
+impl PoolMemory {
     pub(crate) fn new(limits: &PoolLimits) -> Self {
         Self {
             limits: limits.clone(),
@@ -143,8 +143,8 @@ impl Memory {
         &'a mut self,
         account: AccountKey,
         session_bytes: &'a mut u64,
-    ) -> Allowance<'a> {
-        Allowance { memory: self, account, session_bytes }
+    ) -> MemoryAllowance<'a> {
+        MemoryAllowance { memory: self, account, session_bytes }
     }
 
     /// Returns whether a request that occupies `held` may occupy `held + wanted`; the caller then charges it.
@@ -263,8 +263,8 @@ impl Memory {
 
 /// One session's way to the memory of its pool.
 #[derive(Debug)]
-pub(crate) struct Allowance<'a> {
-    memory: &'a mut Memory,
+pub(crate) struct MemoryAllowance<'a> {
+    memory: &'a mut PoolMemory,
     account: AccountKey,
     session_bytes: &'a mut u64,
 }
@@ -274,11 +274,11 @@ pub(crate) struct Allowance<'a> {
 pub(crate) struct PayloadCharge {
     /// Bytes of its buffer, all of them charged.
     pub(crate) bytes: u64,
-    /// Charged ahead of arrival: to be given to [`Memory::arrived`] once.
+    /// Charged ahead of arrival: to be given to [`PoolMemory::arrived`] once.
     pub(crate) ahead: u64,
 }
 
-impl Allowance<'_> {
+impl MemoryAllowance<'_> {
     /// Grants the memory that a request without payload occupies, or refuses.
     pub(crate) fn grant(&mut self, bytes: u64) -> bool {
         let granted = self.memory.has_room(self.account, *self.session_bytes, 0, bytes);
@@ -334,8 +334,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn memory(pool: u64, session: u64) -> Memory {
-        Memory::new(&PoolLimits {
+    fn memory(pool: u64, session: u64) -> PoolMemory {
+        PoolMemory::new(&PoolLimits {
             pool_bytes: Bytes::new(pool),
             session_bytes: Bytes::new(session),
             ..PoolLimits::default()
@@ -343,7 +343,7 @@ mod tests {
     }
 
     /// Sessions of the account take `bytes` at a time until none gets more.
-    fn hoard(memory: &mut Memory, account: AccountKey, sessions: usize, bytes: u64) -> Vec<u64> {
+    fn hoard(memory: &mut PoolMemory, account: AccountKey, sessions: usize, bytes: u64) -> Vec<u64> {
         let mut hoarders = vec![0; sessions];
         for session in &mut hoarders {
             while memory.allowance(account, session).grant(bytes) {}
@@ -387,7 +387,7 @@ mod tests {
         let (busy, idle) = accounts.split_at(299);
         let mut sessions = vec![0u64; busy.len()];
         let mut large = 0;
-        let fill = |memory: &mut Memory, sessions: &mut Vec<u64>| {
+        let fill = |memory: &mut PoolMemory, sessions: &mut Vec<u64>| {
             for (account, session) in busy.iter().zip(sessions) {
                 while memory.allowance(*account, session).grant(256 * 1024) {}
             }

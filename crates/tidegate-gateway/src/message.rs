@@ -4,30 +4,30 @@
 
 use std::ptr;
 
-use tidegate_nbd::transmission::Frame;
+use tidegate_nbd::transmission::ReplyFrame;
 
-use crate::buffer::Buffer;
+use crate::buffer::AlignedBuffer;
 
 /// Items per send: a depth of 32 goes out at once, with room to spare.
 const MAX_ITEMS: usize = 64;
 
 /// A part of a message: a head, and a body that is sent from where it lies.
-pub(crate) trait Item {
+pub(crate) trait MessageItem {
     fn head(&self) -> &[u8];
     fn body(&self) -> &[u8];
 }
 
 /// A reply ready to be sent.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) frame: Frame,
+pub(crate) struct ReadyReply {
+    pub(crate) frame: ReplyFrame,
     /// A read's data: the first so many bytes of the buffer.
-    pub(crate) data: Option<(Buffer, usize)>,
+    pub(crate) data: Option<(AlignedBuffer, usize)>,
     /// The memory that the request was charged with, returned when the reply is sent.
     pub(crate) charged: u64,
 }
 
-impl Item for Reply {
+impl MessageItem for ReadyReply {
     fn head(&self) -> &[u8] {
         &self.frame
     }
@@ -38,7 +38,7 @@ impl Item for Reply {
 }
 
 /// Items that one vectored send carries, sent from where they lie.
-pub(crate) struct Message<I> {
+pub(crate) struct ReplyMessage<I> {
     items: Vec<I>,
     vectors: Vec<libc::iovec>,
     header: libc::msghdr,
@@ -48,9 +48,9 @@ pub(crate) struct Message<I> {
 
 // SAFETY: the raw pointers in `vectors` and `header` are written by `prepare` immediately before each use,
 // and point only to what the message itself owns.
-unsafe impl<I: Send> Send for Message<I> {}
+unsafe impl<I: Send> Send for ReplyMessage<I> {}
 
-impl<I: Item> Message<I> {
+impl<I: MessageItem> ReplyMessage<I> {
     pub(crate) fn new() -> Self {
         Self {
             items: Vec::with_capacity(MAX_ITEMS),
@@ -116,9 +116,9 @@ impl<I: Item> Message<I> {
     }
 }
 
-impl<I: std::fmt::Debug> std::fmt::Debug for Message<I> {
+impl<I: std::fmt::Debug> std::fmt::Debug for ReplyMessage<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Message")
+        f.debug_struct("ReplyMessage")
             .field("items", &self.items)
             .field("sent", &self.sent)
             .finish_non_exhaustive()
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// Returns the bytes that a socket would receive.
-    fn wire(message: &mut Message<Reply>) -> Vec<u8> {
+    fn wire(message: &mut ReplyMessage<ReadyReply>) -> Vec<u8> {
         message.prepare();
         message
             .vectors
@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn a_send_cut_anywhere_continues_where_it_stopped() {
         let build = || {
-            let mut message = Message::new();
+            let mut message = ReplyMessage::new();
             for cookie in 0..3u64 {
-                let mut buffer = Buffer::zeroed(10);
+                let mut buffer = AlignedBuffer::zeroed(10);
                 buffer[..10].fill(cookie as u8 + 1);
                 let data = (cookie != 1).then_some((buffer, 10));
-                message.push(Reply { frame: ReplyStyle::Simple.success(cookie), data, charged: 1 });
+                message.push(ReadyReply { frame: ReplyStyle::Simple.success(cookie), data, charged: 1 });
             }
             message
         };

@@ -10,7 +10,7 @@ use tidegate_units::HostName;
 ///
 /// A pool's worker calls this once per control interval, between requests. Neither call may block: a report
 /// that cannot be sent now is replaced by the next one, and a report that was not heard is not returned.
-pub trait Peers: fmt::Debug + Send + Sync {
+pub trait PeerReports: fmt::Debug + Send + Sync {
     /// This host's own name among them.
     fn host(&self) -> &HostName;
 

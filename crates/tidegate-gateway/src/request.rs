@@ -1,21 +1,21 @@
 //! A request on its way through the gateway.
 
-use tidegate_nbd::Operation;
+use tidegate_nbd::CheckedOperation;
 use tidegate_units::Instant;
 
-use crate::buffer::{Buffer, class_bytes};
-use crate::upstream::Change;
-use crate::zeroing::{Slice, ZEROES};
+use crate::buffer::{AlignedBuffer, class_bytes};
+use crate::upstream::ChangeNumber;
+use crate::zeroing::{RequestSlice, ZEROES};
 
 /// One request between its arrival and its reply.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct ClientRequest {
     pub(crate) session: usize,
     pub(crate) export: usize,
     pub(crate) cookie: u64,
-    pub(crate) operation: Operation,
+    pub(crate) operation: CheckedOperation,
     /// A write's payload, or a read's data once it is there.
-    pub(crate) buffer: Option<Buffer>,
+    pub(crate) buffer: Option<AlignedBuffer>,
     /// The memory that it is charged with until its reply is sent.
     pub(crate) charged: u64,
     pub(crate) arrived: Instant,
@@ -28,19 +28,19 @@ pub(crate) struct Request {
     /// Bytes transferred, zeroed or trimmed so far.
     pub(crate) done: u32,
     /// The slice that is carried out now, or next.
-    pub(crate) slice: Slice,
+    pub(crate) slice: RequestSlice,
     /// The first change at an upstream that was made for it and needs a flush to be durable.
-    pub(crate) change: Option<Change>,
+    pub(crate) change: Option<ChangeNumber>,
 }
 
 /// Returns true if success means that data is on stable storage: a flush, or a change with FUA.
-pub(crate) fn is_durable(operation: &Operation) -> bool {
+pub(crate) fn is_durable(operation: &CheckedOperation) -> bool {
     matches!(
         *operation,
-        Operation::Flush
-            | Operation::Write { fua: true, .. }
-            | Operation::Trim { fua: true, .. }
-            | Operation::WriteZeroes { fua: true, .. }
+        CheckedOperation::Flush
+            | CheckedOperation::Write { fua: true, .. }
+            | CheckedOperation::Trim { fua: true, .. }
+            | CheckedOperation::WriteZeroes { fua: true, .. }
     )
 }
 
@@ -55,12 +55,12 @@ impl SyncRange {
     pub(crate) const WHOLE: Self = Self { offset: 0, length: 0 };
 
     /// The least range that covers all of these operations; the whole file if one of them is a flush.
-    pub(crate) fn covering<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> Self {
+    pub(crate) fn covering<'a>(operations: impl IntoIterator<Item = &'a CheckedOperation>) -> Self {
         let (mut start, mut end) = (u64::MAX, 0);
         for operation in operations {
-            let (Operation::Write { offset, length, .. }
-            | Operation::Trim { offset, length, .. }
-            | Operation::WriteZeroes { offset, length, .. }) = *operation
+            let (CheckedOperation::Write { offset, length, .. }
+            | CheckedOperation::Trim { offset, length, .. }
+            | CheckedOperation::WriteZeroes { offset, length, .. }) = *operation
             else {
                 return Self::WHOLE;
             };
@@ -74,13 +74,13 @@ impl SyncRange {
 }
 
 /// The memory that an operation occupies at most, at any time of its life.
-pub(crate) fn memory_of(operation: &Operation) -> u64 {
+pub(crate) fn memory_of(operation: &CheckedOperation) -> u64 {
     match *operation {
-        Operation::Read { length, .. } | Operation::Write { length, .. } => {
+        CheckedOperation::Read { length, .. } | CheckedOperation::Write { length, .. } => {
             class_bytes(length as usize) as u64
         }
-        Operation::WriteZeroes { .. } => u64::from(ZEROES),
-        Operation::Flush | Operation::Trim { .. } | Operation::Disconnect => 0,
+        CheckedOperation::WriteZeroes { .. } => u64::from(ZEROES),
+        CheckedOperation::Flush | CheckedOperation::Trim { .. } | CheckedOperation::Disconnect => 0,
     }
 }
 
@@ -88,20 +88,20 @@ pub(crate) fn memory_of(operation: &Operation) -> u64 {
 mod tests {
     use super::*;
 
-    fn write(offset: u64, length: u32) -> Operation {
-        Operation::Write { offset, length, fua: true }
+    fn write(offset: u64, length: u32) -> CheckedOperation {
+        CheckedOperation::Write { offset, length, fua: true }
     }
 
     #[test]
     fn a_sync_covers_every_change_and_no_more_than_the_range_that_holds_them() {
-        let covering = |operations: &[Operation]| SyncRange::covering(operations);
+        let covering = |operations: &[CheckedOperation]| SyncRange::covering(operations);
         assert_eq!(covering(&[write(4096, 512)]), SyncRange { offset: 4096, length: 512 });
         assert_eq!(
             covering(&[write(8192, 512), write(512, 512)]),
             SyncRange { offset: 512, length: 8192 },
             "in any order"
         );
-        assert_eq!(covering(&[write(4096, 512), Operation::Flush]), SyncRange::WHOLE);
+        assert_eq!(covering(&[write(4096, 512), CheckedOperation::Flush]), SyncRange::WHOLE);
         assert_eq!(covering(&[write(0, 512), write(1 << 40, 512)]), SyncRange::WHOLE, "too far apart");
         assert_eq!(covering(&[]), SyncRange::WHOLE);
     }

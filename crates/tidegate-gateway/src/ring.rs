@@ -16,11 +16,11 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 
-use crate::bell::Bell;
-use crate::buffer::Buffer;
-use crate::message::{Item, Message, Reply};
+use crate::bell::WorkerBell;
+use crate::buffer::AlignedBuffer;
+use crate::message::{MessageItem, ReadyReply, ReplyMessage};
 use crate::request::SyncRange;
-use crate::upstream::Outgoing;
+use crate::upstream::OutgoingRequest;
 
 /// Submissions of a worker per turn before the ring is entered early, and operations that complete at once.
 pub(crate) const WORKER_ENTRIES: u32 = 1024;
@@ -43,7 +43,7 @@ const SHORT_WAITS: u32 = 4;
 
 /// The choice whether to watch for completions before sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Watching {
+pub(crate) enum CompletionWatch {
     /// Watch while completions come soon.
     WhenWorthwhile,
     /// Never: many threads that watch would take the processors from each other.
@@ -73,7 +73,7 @@ impl Polling {
 
 /// The purpose of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Token {
+pub(crate) enum RingToken {
     /// The ring's own: its bell has rung.
     Bell,
     /// Bytes of a session's client arrived.
@@ -94,46 +94,46 @@ pub(crate) enum Token {
 
 /// An operation is done.
 #[derive(Debug)]
-pub(crate) struct Completed {
-    pub(crate) token: Token,
+pub(crate) struct CompletedOperation {
+    pub(crate) token: RingToken,
     pub(crate) result: io::Result<usize>,
     /// The memory that was lent.
-    pub(crate) held: Held,
+    pub(crate) held: LentMemory,
 }
 
 /// Memory lent to an operation.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum LentMemory {
     Nothing,
-    Buffer(Buffer),
-    Replies(Box<Message<Reply>>),
-    Requests(Box<Message<Outgoing>>),
+    Buffer(AlignedBuffer),
+    Replies(Box<ReplyMessage<ReadyReply>>),
+    Requests(Box<ReplyMessage<OutgoingRequest>>),
 }
 
-impl From<Box<Message<Reply>>> for Held {
-    fn from(message: Box<Message<Reply>>) -> Self {
+impl From<Box<ReplyMessage<ReadyReply>>> for LentMemory {
+    fn from(message: Box<ReplyMessage<ReadyReply>>) -> Self {
         Self::Replies(message)
     }
 }
 
-impl From<Box<Message<Outgoing>>> for Held {
-    fn from(message: Box<Message<Outgoing>>) -> Self {
+impl From<Box<ReplyMessage<OutgoingRequest>>> for LentMemory {
+    fn from(message: Box<ReplyMessage<OutgoingRequest>>) -> Self {
         Self::Requests(message)
     }
 }
 
 #[derive(Debug)]
-struct Operation {
-    token: Token,
-    held: Held,
+struct RingOperation {
+    token: RingToken,
+    held: LentMemory,
 }
 
-pub(crate) struct Ring {
+pub(crate) struct IoRing {
     uring: IoUring,
-    bell: Arc<Bell>,
-    watching: Watching,
+    bell: Arc<WorkerBell>,
+    watching: CompletionWatch,
     polling: Polling,
-    operations: Slab<Operation>,
+    operations: Slab<RingOperation>,
     /// Completions taken out of the kernel's queue before their turn.
     early: VecDeque<cqueue::Entry>,
 }
@@ -174,22 +174,22 @@ fn advice(errno: Option<i32>, disabled: Option<&str>) -> &'static str {
 /// # Errors
 /// When the kernel gives none. The error says why, and what to do about it.
 pub fn check_io_uring() -> io::Result<()> {
-    Ring::new(1, Watching::Never, Arc::new(Bell::new()?)).map(drop)
+    IoRing::new(1, CompletionWatch::Never, Arc::new(WorkerBell::new()?)).map(drop)
 }
 
 /// A part of a buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct BufferPart {
     pub(crate) start: usize,
     pub(crate) length: usize,
 }
 
-impl Ring {
+impl IoRing {
     /// A ring for the calling thread alone, which the bell wakes.
     ///
     /// # Errors
     /// When the kernel gives none.
-    pub(crate) fn new(entries: u32, watching: Watching, bell: Arc<Bell>) -> io::Result<Self> {
+    pub(crate) fn new(entries: u32, watching: CompletionWatch, bell: Arc<WorkerBell>) -> io::Result<Self> {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -227,7 +227,7 @@ impl Ring {
     /// Waits for the bell from the next submission on.
     fn listen(&mut self) {
         let entry = opcode::PollAdd::new(Fd(self.bell.fd().as_raw_fd()), libc::POLLIN as u32).build();
-        self.submit(Token::Bell, entry, Held::Nothing);
+        self.submit(RingToken::Bell, entry, LentMemory::Nothing);
     }
 
     /// Submits the operations asked for and waits for a completion or the bell, at most until `timeout`. Zero
@@ -238,7 +238,7 @@ impl Ring {
     pub(crate) fn submit_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let submitted = if !self.early.is_empty() || !self.uring.completion().is_empty() {
             self.uring.submit()
-        } else if self.watching == Watching::WhenWorthwhile
+        } else if self.watching == CompletionWatch::WhenWorthwhile
             && timeout != Some(Duration::ZERO)
             && self.polling.is_worthwhile()
         {
@@ -303,13 +303,13 @@ impl Ring {
     }
 
     /// The next completion that has arrived.
-    pub(crate) fn completed(&mut self) -> Option<Completed> {
+    pub(crate) fn completed(&mut self) -> Option<CompletedOperation> {
         loop {
             let entry = self.early.pop_front().or_else(|| self.uring.completion().next())?;
             // Invariant: `submit` made this key, and each operation here completes exactly once (none is
             // multishot).
             let operation = self.operations.remove(entry.user_data() as usize);
-            if operation.token == Token::Bell {
+            if operation.token == RingToken::Bell {
                 self.bell.silence();
                 self.listen();
                 continue;
@@ -318,29 +318,33 @@ impl Ring {
                 count if count >= 0 => Ok(count as usize),
                 error => Err(io::Error::from_raw_os_error(-error)),
             };
-            return Some(Completed { token: operation.token, result, held: operation.held });
+            return Some(CompletedOperation { token: operation.token, result, held: operation.held });
         }
     }
 
     /// Receives into a part of the buffer: at least one byte, or all of it when `whole`.
     pub(crate) fn receive(
         &mut self,
-        token: Token,
+        token: RingToken,
         fd: BorrowedFd<'_>,
-        mut buffer: Buffer,
-        part: Part,
+        mut buffer: AlignedBuffer,
+        part: BufferPart,
         whole: bool,
     ) {
         let (memory, length) = window(&mut buffer, part);
         let flags = if whole { libc::MSG_WAITALL } else { 0 };
         let entry = opcode::Recv::new(Fd(fd.as_raw_fd()), memory, length).flags(flags).build();
-        self.submit(token, entry, Held::Buffer(buffer));
+        self.submit(token, entry, LentMemory::Buffer(buffer));
     }
 
     /// Sends what is left of a message, or a part of that.
-    pub(crate) fn send<I: Item>(&mut self, token: Token, fd: BorrowedFd<'_>, mut message: Box<Message<I>>)
-    where
-        Held: From<Box<Message<I>>>,
+    pub(crate) fn send<I: MessageItem>(
+        &mut self,
+        token: RingToken,
+        fd: BorrowedFd<'_>,
+        mut message: Box<ReplyMessage<I>>,
+    ) where
+        LentMemory: From<Box<ReplyMessage<I>>>,
     {
         let header = message.prepare();
         // Without MSG_WAITALL: a send that the socket's buffer cuts short completes, and shows that the
@@ -356,8 +360,8 @@ impl Ring {
         self.submit(token, entry, held);
     }
 
-    fn submit(&mut self, token: Token, entry: squeue::Entry, held: Held) {
-        let key = self.operations.insert(Operation { token, held });
+    fn submit(&mut self, token: RingToken, entry: squeue::Entry, held: LentMemory) {
+        let key = self.operations.insert(RingOperation { token, held });
         let entry = entry.user_data(key as u64);
         loop {
             // SAFETY: the entry points only into `held`, which `operations` owns until the completion. Moving
@@ -378,44 +382,44 @@ impl Ring {
 /// An operation on a file, with the memory that it uses. It is valid for as long as the file is open.
 #[derive(Debug)]
 pub(crate) struct FileOperation {
-    token: Token,
+    token: RingToken,
     entry: squeue::Entry,
-    held: Held,
+    held: LentMemory,
 }
 
 impl FileOperation {
     /// Reads into a part of the buffer.
     pub(crate) fn read(
-        token: Token,
+        token: RingToken,
         fd: BorrowedFd<'_>,
-        mut buffer: Buffer,
-        part: Part,
+        mut buffer: AlignedBuffer,
+        part: BufferPart,
         offset: u64,
     ) -> Self {
         let (memory, length) = window(&mut buffer, part);
         let entry = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset).build();
-        Self { token, entry, held: Held::Buffer(buffer) }
+        Self { token, entry, held: LentMemory::Buffer(buffer) }
     }
 
     /// Reads what the page cache holds of a part; fails with EAGAIN where that begins with nothing.
     pub(crate) fn read_cached(
-        token: Token,
+        token: RingToken,
         fd: BorrowedFd<'_>,
-        mut buffer: Buffer,
-        part: Part,
+        mut buffer: AlignedBuffer,
+        part: BufferPart,
         offset: u64,
     ) -> Self {
         let (memory, length) = window(&mut buffer, part);
         let read = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset);
-        Self { token, entry: read.rw_flags(libc::RWF_NOWAIT).build(), held: Held::Buffer(buffer) }
+        Self { token, entry: read.rw_flags(libc::RWF_NOWAIT).build(), held: LentMemory::Buffer(buffer) }
     }
 
     /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
     pub(crate) fn write(
-        token: Token,
+        token: RingToken,
         fd: BorrowedFd<'_>,
-        mut buffer: Buffer,
-        part: Part,
+        mut buffer: AlignedBuffer,
+        part: BufferPart,
         offset: u64,
         durable: bool,
     ) -> Self {
@@ -424,40 +428,46 @@ impl FileOperation {
             .offset(offset)
             .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
             .build();
-        Self { token, entry, held: Held::Buffer(buffer) }
+        Self { token, entry, held: LentMemory::Buffer(buffer) }
     }
 
     /// Brings the written data of a range, and what is needed to find it, to stable storage.
-    pub(crate) fn sync(token: Token, fd: BorrowedFd<'_>, range: SyncRange) -> Self {
+    pub(crate) fn sync(token: RingToken, fd: BorrowedFd<'_>, range: SyncRange) -> Self {
         let SyncRange { offset, length } = range;
         let sync = opcode::Fsync::new(Fd(fd.as_raw_fd())).offset(offset).len(length);
         let entry = sync.flags(FsyncFlags::DATASYNC).build();
-        Self { token, entry, held: Held::Nothing }
+        Self { token, entry, held: LentMemory::Nothing }
     }
 
     /// Changes a range's allocation; see fallocate(2) for the mode.
-    pub(crate) fn allocate(token: Token, fd: BorrowedFd<'_>, mode: i32, offset: u64, length: u64) -> Self {
+    pub(crate) fn allocate(
+        token: RingToken,
+        fd: BorrowedFd<'_>,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Self {
         let entry = opcode::Fallocate::new(Fd(fd.as_raw_fd()), length).offset(offset).mode(mode).build();
-        Self { token, entry, held: Held::Nothing }
+        Self { token, entry, held: LentMemory::Nothing }
     }
 
     /// The operation as one that was refused.
-    pub(crate) fn refused(self, error: io::Error) -> Completed {
-        Completed { token: self.token, result: Err(error), held: self.held }
+    pub(crate) fn refused(self, error: io::Error) -> CompletedOperation {
+        CompletedOperation { token: self.token, result: Err(error), held: self.held }
     }
 }
 
-impl Drop for Ring {
+impl Drop for IoRing {
     fn drop(&mut self) {
         // Closing a ring does not wait for its operations. What the kernel may still write to is never freed.
-        if self.operations.iter().any(|(_, operation)| !matches!(operation.held, Held::Nothing)) {
+        if self.operations.iter().any(|(_, operation)| !matches!(operation.held, LentMemory::Nothing)) {
             std::mem::forget(std::mem::take(&mut self.operations));
         }
     }
 }
 
 /// The memory of a part, with bounds checked.
-fn window(buffer: &mut Buffer, part: Part) -> (*mut u8, u32) {
+fn window(buffer: &mut AlignedBuffer, part: BufferPart) -> (*mut u8, u32) {
     assert!(
         part.start <= buffer.len() && part.length <= buffer.len() - part.start,
         "a part lies in its buffer"
@@ -510,11 +520,17 @@ mod tests {
     fn a_part_of_a_payload_while_watching_does_not_outlast_the_timeout() {
         let (report, outcome) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let bell = Arc::new(Bell::new().unwrap());
-            let mut ring = Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile, bell).unwrap();
+            let bell = Arc::new(WorkerBell::new().unwrap());
+            let mut ring = IoRing::new(WORKER_ENTRIES, CompletionWatch::WhenWorthwhile, bell).unwrap();
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-            let part = Part { start: 0, length: 4096 };
-            ring.receive(Token::Received { session: 0 }, ours.as_fd(), Buffer::zeroed(4096), part, true);
+            let part = BufferPart { start: 0, length: 4096 };
+            ring.receive(
+                RingToken::Received { session: 0 },
+                ours.as_fd(),
+                AlignedBuffer::zeroed(4096),
+                part,
+                true,
+            );
             let writer = std::thread::spawn(move || {
                 for _ in 0..2_000 {
                     std::io::Write::write_all(&mut theirs, &[1]).unwrap();

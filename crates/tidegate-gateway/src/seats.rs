@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::config::PoolLimits;
-use crate::stats::Refusal;
+use crate::stats::RefusalReason;
 
 /// The source of a connection. Clients of one source cannot be told apart and share a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Source {
+pub(crate) enum ConnectionSource {
     /// An IPv4 address, or a network of 64 bits in IPv6, which one host may have alone.
     Address(IpAddr),
     /// The user at the other end of a Unix socket.
@@ -21,7 +21,7 @@ pub(crate) enum Source {
     Unknown,
 }
 
-impl Source {
+impl ConnectionSource {
     pub(crate) fn of_address(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
@@ -47,7 +47,7 @@ impl ExportSeats {
 
 /// The places of a pool.
 #[derive(Debug, Default)]
-pub(crate) struct Seats {
+pub(crate) struct PoolSeats {
     sessions: usize,
     of_export: usize,
     of_source: usize,
@@ -56,10 +56,10 @@ pub(crate) struct Seats {
     taken: usize,
     exports: HashMap<u64, ExportSeats>,
     /// Sources that have places, shared or kept.
-    sources: HashMap<Source, usize>,
+    sources: HashMap<ConnectionSource, usize>,
 }
 
-impl Seats {
+impl PoolSeats {
     /// Takes new bounds, and the exports that are served: their identity, and whether they are protected.
     /// Sessions beyond the new bounds stay.
     pub(crate) fn configure(&mut self, limits: &PoolLimits, exports: &[(u64, bool)]) {
@@ -83,18 +83,18 @@ impl Seats {
     ///
     /// # Errors
     /// The bound that is reached.
-    pub(crate) fn take(&mut self, export: u64, source: Source) -> Result<(), Refusal> {
+    pub(crate) fn take(&mut self, export: u64, source: ConnectionSource) -> Result<(), RefusalReason> {
         if self.taken >= self.sessions {
-            return Err(Refusal::PoolSessions);
+            return Err(RefusalReason::PoolSessions);
         }
         let drawn: usize = self.exports.values().map(ExportSeats::drawn).sum();
         let seats = self.exports.entry(export).or_default();
         let of_source = self.sources.entry(source).or_default();
         if seats.taken >= seats.kept {
             let refusal = match () {
-                () if seats.taken >= self.of_export => Some(Refusal::ExportSessions),
-                () if *of_source >= self.of_source => Some(Refusal::SourceSessions),
-                () if drawn >= self.shared => Some(Refusal::PoolSessions),
+                () if seats.taken >= self.of_export => Some(RefusalReason::ExportSessions),
+                () if *of_source >= self.of_source => Some(RefusalReason::SourceSessions),
+                () if drawn >= self.shared => Some(RefusalReason::PoolSessions),
                 () => None,
             };
             if let Some(refusal) = refusal {
@@ -109,7 +109,7 @@ impl Seats {
     }
 
     /// Takes a place back.
-    pub(crate) fn give_back(&mut self, export: u64, source: Source) {
+    pub(crate) fn give_back(&mut self, export: u64, source: ConnectionSource) {
         self.taken -= 1;
         if let Some(seats) = self.exports.get_mut(&export) {
             seats.taken -= 1;
@@ -125,7 +125,7 @@ impl Seats {
         self.exports.get(&export).is_some_and(|seats| seats.drawn() > 0)
     }
 
-    fn forget_unused(&mut self, export: u64, source: Source) {
+    fn forget_unused(&mut self, export: u64, source: ConnectionSource) {
         if self.exports.get(&export).is_some_and(|seats| !seats.served && seats.taken == 0) {
             self.exports.remove(&export);
         }
@@ -145,12 +145,12 @@ mod tests {
         PoolLimits { sessions, ..PoolLimits::default() }
     }
 
-    fn user(id: u32) -> Source {
-        Source::User(id)
+    fn user(id: u32) -> ConnectionSource {
+        ConnectionSource::User(id)
     }
 
     /// Takes places until one is refused.
-    fn hoard(seats: &mut Seats, export: u64, source: Source) -> (usize, Refusal) {
+    fn hoard(seats: &mut PoolSeats, export: u64, source: ConnectionSource) -> (usize, RefusalReason) {
         let mut count = 0;
         loop {
             match seats.take(export, source) {
@@ -162,33 +162,33 @@ mod tests {
 
     #[test]
     fn a_hoarder_is_stopped_by_its_exports_quota_and_then_by_its_own() {
-        let mut seats = Seats::default();
+        let mut seats = PoolSeats::default();
         seats.configure(&limits(256), &[(1, false), (2, true), (3, false)]);
-        assert_eq!(hoard(&mut seats, 1, user(7)), (128, Refusal::ExportSessions));
-        assert_eq!(hoard(&mut seats, 3, user(7)), (64, Refusal::SourceSessions));
-        assert_eq!(hoard(&mut seats, 3, user(8)).1, Refusal::PoolSessions);
+        assert_eq!(hoard(&mut seats, 1, user(7)), (128, RefusalReason::ExportSessions));
+        assert_eq!(hoard(&mut seats, 3, user(7)), (64, RefusalReason::SourceSessions));
+        assert_eq!(hoard(&mut seats, 3, user(8)).1, RefusalReason::PoolSessions);
         // The protected export's places are there, also for a source that has used up its quota.
         for _ in 0..16 {
             assert_eq!(seats.take(2, user(7)), Ok(()));
         }
-        assert_eq!(seats.take(2, user(9)), Err(Refusal::PoolSessions));
+        assert_eq!(seats.take(2, user(9)), Err(RefusalReason::PoolSessions));
         seats.give_back(2, user(7));
         assert_eq!(seats.take(2, user(9)), Ok(()));
     }
 
     #[test]
     fn a_pool_with_one_export_gives_it_every_place() {
-        let mut seats = Seats::default();
+        let mut seats = PoolSeats::default();
         seats.configure(&PoolLimits { source_sessions: Some(5), ..limits(5) }, &[(1, false)]);
-        assert_eq!(hoard(&mut seats, 1, user(1)), (5, Refusal::PoolSessions));
+        assert_eq!(hoard(&mut seats, 1, user(1)), (5, RefusalReason::PoolSessions));
         seats.configure(&limits(1), &[(1, false)]);
         (0..5).for_each(|_| seats.give_back(1, user(1)));
-        assert_eq!(hoard(&mut seats, 1, user(1)), (1, Refusal::PoolSessions));
+        assert_eq!(hoard(&mut seats, 1, user(1)), (1, RefusalReason::PoolSessions));
     }
 
     #[test]
     fn hosts_in_one_ipv6_network_are_one_source() {
-        let of = |text: &str| Source::of_address(text.parse().unwrap());
+        let of = |text: &str| ConnectionSource::of_address(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8:0:0:ffff::2"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
@@ -202,7 +202,7 @@ mod tests {
             protected in prop::collection::vec(any::<bool>(), 1..6),
             steps in prop::collection::vec((0u64..6, 0u32..3, any::<bool>()), 0..200),
         ) {
-            let mut seats = Seats::default();
+            let mut seats = PoolSeats::default();
             let exports: Vec<(u64, bool)> = (0..).zip(protected).collect();
             seats.configure(&limits(sessions), &exports);
             let mut taken = Vec::new();

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tidegate_nbd::transmission::ReplyStyle;
 use tidegate_units::Instant;
 
-use crate::directory::{Pin, SessionSlot};
-use crate::input::Input;
-use crate::message::{Message, Reply};
+use crate::directory::{ExportPin, SessionSlot};
+use crate::input::SessionInput;
+use crate::message::{ReadyReply, ReplyMessage};
 
 /// The progress of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum SessionPhase {
     /// Requests are read and answered.
     Open,
     /// The client said goodbye: requests in flight are answered, then the connection is closed.
@@ -38,7 +38,7 @@ pub(crate) struct NewSession {
     /// Shared with the relay of a session by TLS.
     pub(crate) slot: Arc<SessionSlot>,
     /// Holds the export until the session is counted there.
-    pub(crate) _pin: Pin,
+    pub(crate) _pin: ExportPin,
 }
 
 /// A wait for memory.
@@ -46,28 +46,28 @@ pub(crate) struct NewSession {
 pub(crate) struct MemoryWait {
     /// The time from which on no memory of the export was returned.
     pub(crate) since: Instant,
-    /// The number of times memory had been returned by then; see [`crate::memory::Memory::returns`].
+    /// The number of times memory had been returned by then; see [`crate::memory::PoolMemory::returns`].
     pub(crate) returns: u64,
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ClientSession {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) peer: String,
     /// The worker's key of its export.
     pub(crate) export: usize,
     pub(crate) style: ReplyStyle,
-    pub(crate) phase: Phase,
-    pub(crate) input: Input,
+    pub(crate) phase: SessionPhase,
+    pub(crate) input: SessionInput,
     /// The time at which the receive under way began.
     pub(crate) receiving: Option<Instant>,
     /// Waits for memory or for its own replies to be taken before it is read from again.
     pub(crate) stalled: bool,
     /// Waits for memory, which `stalled` sessions may.
     pub(crate) memory_wait: Option<MemoryWait>,
-    pub(crate) replies: VecDeque<Reply>,
+    pub(crate) replies: VecDeque<ReadyReply>,
     /// Away while it is being sent.
-    pub(crate) message: Option<Box<Message<Reply>>>,
+    pub(crate) message: Option<Box<ReplyMessage<ReadyReply>>>,
     /// True if it is on the worker's list of sessions to attend to.
     pub(crate) listed: bool,
     /// Requests between header and sent reply.
@@ -82,26 +82,26 @@ pub(crate) struct Session {
     pub(crate) progress: Instant,
     /// A request of it was refused, and that was logged.
     pub(crate) complained: bool,
-    /// The number of its upstream's losses that a flush has told it of; see [`crate::upstream::Ledger`].
+    /// The number of its upstream's losses that a flush has told it of; see [`crate::upstream::ChangeLedger`].
     pub(crate) heard_losses: u64,
     /// Its place among the pool's sessions, given back when it is closed.
     pub(crate) slot: Option<Arc<SessionSlot>>,
 }
 
-impl Session {
+impl ClientSession {
     pub(crate) fn new(new: NewSession, export: usize, heard_losses: u64, now: Instant) -> Self {
         Self {
-            input: Input::new(&new.already),
+            input: SessionInput::new(&new.already),
             socket: new.socket,
             peer: new.peer,
             export,
             style: new.style,
-            phase: Phase::Open,
+            phase: SessionPhase::Open,
             receiving: None,
             stalled: false,
             memory_wait: None,
             replies: VecDeque::new(),
-            message: Some(Box::new(Message::new())),
+            message: Some(Box::new(ReplyMessage::new())),
             listed: false,
             requests: 0,
             bytes: 0,
@@ -116,7 +116,7 @@ impl Session {
 
     /// Returns true if nothing uses the session any more.
     pub(crate) fn is_gone(&self) -> bool {
-        self.phase == Phase::Closed
+        self.phase == SessionPhase::Closed
             && self.receiving.is_none()
             && self.message.is_some()
             && self.requests == 0
@@ -130,7 +130,7 @@ impl Session {
 
     /// Returns the time of its last request, if nothing is under way on it that an end would lose.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
-        let idle = self.phase == Phase::Open && self.requests == 0 && !self.input.is_within_request();
+        let idle = self.phase == SessionPhase::Open && self.requests == 0 && !self.input.is_within_request();
         idle.then_some(self.active)
     }
 

@@ -4,18 +4,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tidegate_control::{ConsumerObservation, Decision, LoopConfig, Observation, Outstanding, combine};
-use tidegate_nbd::Operation;
+use tidegate_control::{ConsumerObservation, Decision, LoopConfig, MeanOutstanding, Observation, combine};
+use tidegate_nbd::CheckedOperation;
 use tidegate_regulate::{
     CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, RegulatedQueue,
 };
-use tidegate_sched::{Discipline, Extent, Pull, Release, SfqConfig};
+use tidegate_sched::{BucketRelease, Discipline, PullAnswer, SfqConfig, StorageExtent};
 use tidegate_units::{ConsumerName, Instant, ResourceName, Window};
 
 use crate::config::{ExportConfig, PoolConfig};
 use crate::histogram::FineHistogram;
-use crate::peers::Peers;
-use crate::request::Request;
+use crate::peers::PeerReports;
+use crate::request::ClientRequest;
 use crate::stats::{
     ConsumerSnapshot, ContractSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot, TenantSnapshot,
 };
@@ -25,7 +25,7 @@ pub(crate) const MAX_QUEUED: u32 = 16_384;
 
 /// A consumer's side of the stage.
 #[derive(Debug)]
-pub(crate) struct Consumer {
+pub(crate) struct StageConsumer {
     account: ConsumerAccount<FineHistogram>,
     /// Its volume hangs: the law does not count it.
     hung: bool,
@@ -40,13 +40,13 @@ pub(crate) struct Consumer {
 }
 
 /// Queue, law and measurements of one pool. Times are the worker's.
-pub(crate) struct Stage {
+pub(crate) struct PoolStage {
     resource: ResourceName,
     queue: RegulatedQueue<usize>,
     /// The times of the law's steps; `None` without a law.
     timer: Option<StepTimer>,
     /// The other hosts that share the resource, if any do.
-    peers: Option<Arc<dyn Peers>>,
+    peers: Option<Arc<dyn PeerReports>>,
     recent: VecDeque<Decision>,
     decisions: u64,
 }
@@ -65,8 +65,8 @@ impl StepTimer {
     }
 }
 
-impl Stage {
-    pub(crate) fn new(config: &PoolConfig, peers: Option<Arc<dyn Peers>>, now: Instant) -> Self {
+impl PoolStage {
+    pub(crate) fn new(config: &PoolConfig, peers: Option<Arc<dyn PeerReports>>, now: Instant) -> Self {
         let scheduler = SfqConfig { discipline: config.discipline, ..SfqConfig::default() };
         let queue = RegulatedQueue::new(QueueConfig {
             // Finish tags decide alone: to stay with a flow because its requests are close would go past
@@ -92,8 +92,8 @@ impl Stage {
         stage
     }
 
-    pub(crate) fn add(&mut self, config: &ExportConfig, now: Instant) -> Consumer {
-        Consumer {
+    pub(crate) fn add(&mut self, config: &ExportConfig, now: Instant) -> StageConsumer {
+        StageConsumer {
             account: self.queue.add(terms(config), now),
             hung: false,
             answered: Instant::ZERO,
@@ -106,14 +106,14 @@ impl Stage {
     }
 
     /// Forgets a consumer that has nothing queued.
-    pub(crate) fn remove(&mut self, consumer: &Consumer) {
+    pub(crate) fn remove(&mut self, consumer: &StageConsumer) {
         let left = self.queue.remove(&consumer.account);
         debug_assert!(left.is_empty(), "a removed consumer has requests queued");
     }
 
     pub(crate) fn reconfigure_consumer(
         &mut self,
-        consumer: &mut Consumer,
+        consumer: &mut StageConsumer,
         config: &ExportConfig,
         now: Instant,
     ) {
@@ -125,7 +125,7 @@ impl Stage {
         &mut self,
         depth: u32,
         law: Option<&LoopConfig>,
-        release: Release,
+        release: BucketRelease,
         now: Instant,
     ) {
         let depth = Window::new(f64::from(depth));
@@ -134,7 +134,7 @@ impl Stage {
     }
 
     /// Gives a consumer the state that the law, as it is now, needs.
-    pub(crate) fn settle(&mut self, consumer: &mut Consumer, now: Instant) {
+    pub(crate) fn settle(&mut self, consumer: &mut StageConsumer, now: Instant) {
         self.queue.settle(&mut consumer.account, now);
     }
 
@@ -150,7 +150,13 @@ impl Stage {
     }
 
     /// Has a request, or the next slice of one, wait for its turn. `extent` is what it is charged with.
-    pub(crate) fn enqueue(&mut self, consumer: &mut Consumer, key: usize, extent: Extent, now: Instant) {
+    pub(crate) fn enqueue(
+        &mut self,
+        consumer: &mut StageConsumer,
+        key: usize,
+        extent: StorageExtent,
+        now: Instant,
+    ) {
         let returned = self.queue.enqueue(&mut consumer.account, key, extent, now);
         if returned && let Some(timer) = &mut self.timer {
             timer.returned = true;
@@ -158,19 +164,19 @@ impl Stage {
     }
 
     /// The next request to dispatch, or when to ask again.
-    pub(crate) fn pull(&mut self, now: Instant) -> Pull<usize> {
+    pub(crate) fn pull(&mut self, now: Instant) -> PullAnswer<usize> {
         self.queue.pull(now)
     }
 
     /// Returns the consumer's snapshot.
     pub(crate) fn snapshot(
         &self,
-        consumer: &Consumer,
+        consumer: &StageConsumer,
         sessions: usize,
         removed: bool,
         now: Instant,
     ) -> ConsumerSnapshot {
-        let Consumer { account, reads, writes, flushes, trims, errors, .. } = consumer;
+        let StageConsumer { account, reads, writes, flushes, trims, errors, .. } = consumer;
         let terms = account.terms();
         let service = self.queue.status(account, now).and_then(|status| status.reserved);
         let reserved = terms.reservation.zip(service).map(|(rate, service)| ReservedSnapshot {
@@ -212,18 +218,18 @@ impl Stage {
     }
 
     /// A pulled request goes to the backend.
-    pub(crate) fn dispatched(consumer: &mut Consumer, operation: &Operation) {
+    pub(crate) fn dispatched(consumer: &mut StageConsumer, operation: &CheckedOperation) {
         consumer.account.dispatched(kind_of(operation));
     }
 
     /// Gives the slots of a consumer's requests at the backend to others: its volume is silent.
-    pub(crate) fn lend_slots(&mut self, consumer: &mut Consumer, now: Instant) {
+    pub(crate) fn lend_slots(&mut self, consumer: &mut StageConsumer, now: Instant) {
         self.queue.lend_slots(&mut consumer.account, now);
     }
 
     /// Counts a request that is about to go to the backend outside the window, as if it had come from the
     /// queue.
-    pub(crate) fn borrow_slot(consumer: &mut Consumer, now: Instant) {
+    pub(crate) fn borrow_slot(consumer: &mut StageConsumer, now: Instant) {
         consumer.account.borrow_slot(now);
     }
 
@@ -235,7 +241,7 @@ impl Stage {
     /// Takes out the queued requests that are `gone`, because their session is, and returns them.
     pub(crate) fn cancel(
         &mut self,
-        consumer: &mut Consumer,
+        consumer: &mut StageConsumer,
         now: Instant,
         gone: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
@@ -245,8 +251,8 @@ impl Stage {
     /// The backend is done with a request that was dispatched; `succeeded` makes it a sample.
     pub(crate) fn completed(
         &mut self,
-        consumer: &mut Consumer,
-        request: &Request,
+        consumer: &mut StageConsumer,
+        request: &ClientRequest,
         now: Instant,
         succeeded: bool,
     ) {
@@ -266,8 +272,8 @@ impl Stage {
 
     /// A request is answered; its reply waits to be sent.
     pub(crate) fn answered(
-        consumer: &mut Consumer,
-        operation: &Operation,
+        consumer: &mut StageConsumer,
+        operation: &CheckedOperation,
         arrived: Instant,
         now: Instant,
         succeeded: bool,
@@ -280,7 +286,7 @@ impl Stage {
             statistics.count += 1;
             statistics.bytes += length_of(operation);
             statistics.total.record(now.latency_since(arrived));
-        } else if matches!(operation, Operation::Flush) {
+        } else if matches!(operation, CheckedOperation::Flush) {
             consumer.flushes += 1;
         } else {
             consumer.trims += 1;
@@ -297,7 +303,7 @@ impl Stage {
     pub(crate) fn step<'a>(
         &mut self,
         now: Instant,
-        consumers: impl Iterator<Item = (usize, &'a mut Consumer)>,
+        consumers: impl Iterator<Item = (usize, &'a mut StageConsumer)>,
         oldest: impl Fn(usize) -> [Option<Instant>; 2],
     ) {
         let Some(interval) = self.queue.law().map(|law| law.interval) else { return };
@@ -307,7 +313,7 @@ impl Stage {
             // Steps that were missed are not made up for: the law is told how much time has passed.
             timer.next = (timer.next + interval).max(now + interval / 2);
         }
-        let mut consumers: Vec<(usize, &mut Consumer)> = consumers.collect();
+        let mut consumers: Vec<(usize, &mut StageConsumer)> = consumers.collect();
         let observed = consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now));
         let mut observation = Observation::new(self.resource.clone(), now, observed.collect());
         let report = self.peers.as_ref().and_then(|peers| {
@@ -332,7 +338,7 @@ impl Stage {
     /// Returns a consumer's measurements since the last observation.
     fn observe(
         &self,
-        consumer: &mut Consumer,
+        consumer: &mut StageConsumer,
         oldest: [Option<Instant>; 2],
         now: Instant,
     ) -> ConsumerObservation {
@@ -342,7 +348,7 @@ impl Stage {
             for operations in [&mut observed.reads, &mut observed.writes] {
                 (operations.in_flight, operations.oldest_in_flight) = (0, None);
             }
-            observed.mean_outstanding = Outstanding::default();
+            observed.mean_outstanding = MeanOutstanding::default();
         }
         observed
     }
@@ -361,7 +367,7 @@ impl Stage {
     }
 }
 
-impl Consumer {
+impl StageConsumer {
     pub(crate) fn name(&self) -> &ConsumerName {
         &self.account.terms().name
     }
@@ -397,7 +403,7 @@ impl Consumer {
         self.errors += 1;
     }
 
-    fn statistics_of(&mut self, operation: &Operation) -> Option<&mut OpSnapshot> {
+    fn statistics_of(&mut self, operation: &CheckedOperation) -> Option<&mut OpSnapshot> {
         match kind_of(operation)? {
             OperationKind::Read => Some(&mut self.reads),
             OperationKind::Write => Some(&mut self.writes),
@@ -421,22 +427,22 @@ fn terms(config: &ExportConfig) -> ConsumerTerms {
 
 /// Returns the kind of an operation, as the law and the statistics distinguish them; `None` for trims and
 /// flushes.
-pub(crate) fn kind_of(operation: &Operation) -> Option<OperationKind> {
+pub(crate) fn kind_of(operation: &CheckedOperation) -> Option<OperationKind> {
     match operation {
-        Operation::Read { .. } => Some(OperationKind::Read),
-        Operation::Write { .. } | Operation::WriteZeroes { .. } => Some(OperationKind::Write),
-        Operation::Trim { .. } | Operation::Flush | Operation::Disconnect => None,
+        CheckedOperation::Read { .. } => Some(OperationKind::Read),
+        CheckedOperation::Write { .. } | CheckedOperation::WriteZeroes { .. } => Some(OperationKind::Write),
+        CheckedOperation::Trim { .. } | CheckedOperation::Flush | CheckedOperation::Disconnect => None,
     }
 }
 
 /// The bytes that an operation reads or changes.
-pub(crate) fn length_of(operation: &Operation) -> u64 {
+pub(crate) fn length_of(operation: &CheckedOperation) -> u64 {
     match *operation {
-        Operation::Read { length, .. }
-        | Operation::Write { length, .. }
-        | Operation::Trim { length, .. }
-        | Operation::WriteZeroes { length, .. } => u64::from(length),
-        Operation::Flush | Operation::Disconnect => 0,
+        CheckedOperation::Read { length, .. }
+        | CheckedOperation::Write { length, .. }
+        | CheckedOperation::Trim { length, .. }
+        | CheckedOperation::WriteZeroes { length, .. } => u64::from(length),
+        CheckedOperation::Flush | CheckedOperation::Disconnect => 0,
     }
 }
 

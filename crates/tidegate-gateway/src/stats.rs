@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidegate_control::{Contract, Decision};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
-use crate::histogram::{FineHistogram, Histogram};
+use crate::histogram::{FineHistogram, TimeHistogram};
 
 /// All pools at about one moment.
 #[derive(Debug, Clone, Serialize)]
@@ -20,13 +20,13 @@ pub struct GatewaySnapshot {
     /// Handshakes that ended without a session since the start: malformed, too slow, refused, or only asking.
     pub handshakes_ended: u64,
     /// Connections refused since the start, for each reason.
-    pub refused: Vec<(Refusal, u64)>,
+    pub refused: Vec<(RefusalReason, u64)>,
 }
 
 /// The reasons why a connection got no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Refusal {
+pub enum RefusalReason {
     /// No export has the name that the client asked for.
     UnknownExport,
     /// The upstream of the export has not been reached since the start.
@@ -59,7 +59,7 @@ pub enum Refusal {
     System,
 }
 
-impl Refusal {
+impl RefusalReason {
     /// All reasons.
     pub const ALL: [Self; 15] = [
         Self::UnknownExport,
@@ -271,8 +271,8 @@ pub struct OpSnapshot {
     /// Bytes of payload; for write-zeroes the bytes zeroed.
     pub bytes: u64,
     /// From dispatch to completion: the resource's own response time.
-    pub backend: Histogram,
+    pub backend: TimeHistogram,
     /// The time from the request's arrival in the gateway to its reply being queued: the time that the client
     /// sees, less the network.
-    pub total: Histogram,
+    pub total: TimeHistogram,
 }

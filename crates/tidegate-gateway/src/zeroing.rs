@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use tidegate_nbd::Operation;
+use tidegate_nbd::CheckedOperation;
 use tidegate_units::Instant;
 
 /// The zeros that are written at once where the storage cannot make a range zero by itself.
@@ -47,7 +47,7 @@ const SLOW_FOR: Duration = Duration::from_secs(60);
 
 /// The mechanism that carries a slice out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
+pub(crate) enum ZeroingMethod {
     /// The range is marked as zero or unused. The storage says so if it cannot.
     Mark,
     /// The storage makes it zero by whatever it has for that, and keeps the space allocated if it is to.
@@ -60,24 +60,24 @@ pub(crate) enum Method {
 
 /// The part of a request that is carried out at once: its bytes from `from` to `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slice {
+pub(crate) struct RequestSlice {
     pub(crate) from: u32,
     pub(crate) until: u32,
-    pub(crate) method: Method,
+    pub(crate) method: ZeroingMethod,
     /// The bytes that it counts for; none: one I/O.
     pub(crate) charged: u32,
 }
 
-impl Slice {
+impl RequestSlice {
     /// All of a request that moves data.
     pub(crate) fn whole(length: u32) -> Self {
-        Self { from: 0, until: length, method: Method::Transfer, charged: length }
+        Self { from: 0, until: length, method: ZeroingMethod::Transfer, charged: length }
     }
 }
 
 /// The kinds of storage, by the part that writes zeros and by what the storage tells about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Storage {
+pub(crate) enum ZeroingStorage {
     /// A file system or block device, which refuses to mark a range that it would have to write.
     File,
     /// A server that refuses, when asked to, zeroing a range that it would have to write.
@@ -129,62 +129,69 @@ impl Marking {
 
 /// The behaviour of an export's storage with ranges, as far as it is known.
 #[derive(Debug)]
-pub(crate) struct Zeroing {
-    storage: Storage,
+pub(crate) struct ZeroingBehaviour {
+    storage: ZeroingStorage,
     zeroes: Marking,
     trims: Marking,
     /// The storage can make a range zero and keep it allocated.
     allocates: bool,
 }
 
-impl Zeroing {
-    pub(crate) fn new(storage: Storage) -> Self {
+impl ZeroingBehaviour {
+    pub(crate) fn new(storage: ZeroingStorage) -> Self {
         let zeroes = match storage {
-            Storage::Silent => Marking::Impossible,
-            Storage::File | Storage::FastZeroes => Marking::UNTRIED,
-            Storage::Emulated => Marking::Quick { length: LONGEST, proven: true },
+            ZeroingStorage::Silent => Marking::Impossible,
+            ZeroingStorage::File | ZeroingStorage::FastZeroes => Marking::UNTRIED,
+            ZeroingStorage::Emulated => Marking::Quick { length: LONGEST, proven: true },
         };
-        let trims = if storage == Storage::Emulated { zeroes } else { Marking::UNTRIED };
+        let trims = if storage == ZeroingStorage::Emulated { zeroes } else { Marking::UNTRIED };
         Self { storage, zeroes, trims, allocates: true }
     }
 
     /// The next slice of an operation of which `done` bytes are done.
-    pub(crate) fn slice(&mut self, operation: &Operation, done: u32, now: Instant) -> Slice {
+    pub(crate) fn slice(&mut self, operation: &CheckedOperation, done: u32, now: Instant) -> RequestSlice {
         match *operation {
-            Operation::Read { length, .. } | Operation::Write { length, .. } => Slice::whole(length),
-            Operation::Trim { offset, length, .. } => {
+            CheckedOperation::Read { length, .. } | CheckedOperation::Write { length, .. } => {
+                RequestSlice::whole(length)
+            }
+            CheckedOperation::Trim { offset, length, .. } => {
                 let at = Place { offset, length, done };
                 match self.trims.at(now) {
                     Marking::Quick { length, proven } => at.marked(length, proven),
-                    Marking::Slow { .. } | Marking::Impossible => at.charged(CHARGED, Method::Mark),
+                    Marking::Slow { .. } | Marking::Impossible => at.charged(CHARGED, ZeroingMethod::Mark),
                 }
             }
-            Operation::WriteZeroes { offset, length, no_hole, .. } => {
+            CheckedOperation::WriteZeroes { offset, length, no_hole, .. } => {
                 self.zeroes_at(&Place { offset, length, done }, no_hole, now)
             }
-            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         }
     }
 
-    fn zeroes_at(&mut self, at: &Place, no_hole: bool, now: Instant) -> Slice {
-        let file = self.storage == Storage::File;
+    fn zeroes_at(&mut self, at: &Place, no_hole: bool, now: Instant) -> RequestSlice {
+        let file = self.storage == ZeroingStorage::File;
         let writing = if file { ZEROES } else { CHARGED };
         if file && let Some(edge) = at.edge() {
             return edge;
         }
         let slice = match (no_hole, self.zeroes.at(now)) {
-            (true, _) if self.allocates => at.charged(CHARGED, Method::Allocate),
-            (true, _) | (false, Marking::Impossible) => at.charged(writing, Method::Write),
+            (true, _) if self.allocates => at.charged(CHARGED, ZeroingMethod::Allocate),
+            (true, _) | (false, Marking::Impossible) => at.charged(writing, ZeroingMethod::Write),
             (false, Marking::Quick { length, proven }) => at.marked(length, proven),
-            (false, Marking::Slow { .. }) => at.charged(CHARGED, Method::Mark),
+            (false, Marking::Slow { .. }) => at.charged(CHARGED, ZeroingMethod::Mark),
         };
         if file { at.in_blocks(slice) } else { slice }
     }
 
     /// A slice is about to be carried out. One that counts as a single I/O, and was sliced before the storage
     /// turned out to be slow, becomes as short as it has paid for.
-    pub(crate) fn dispatched(&mut self, operation: &Operation, slice: &mut Slice, now: Instant) {
-        if slice.method != Method::Mark || slice.charged > 0 {
+    pub(crate) fn dispatched(
+        &mut self,
+        operation: &CheckedOperation,
+        slice: &mut RequestSlice,
+        now: Instant,
+    ) {
+        if slice.method != ZeroingMethod::Mark || slice.charged > 0 {
             return;
         }
         if let Some((offset, marking)) = self.marking_of(operation)
@@ -195,9 +202,15 @@ impl Zeroing {
     }
 
     /// A slice was carried out in this time.
-    pub(crate) fn carried_out(&mut self, operation: &Operation, slice: Slice, time: Duration, now: Instant) {
-        if slice.method == Method::Mark
-            && self.storage != Storage::Emulated
+    pub(crate) fn carried_out(
+        &mut self,
+        operation: &CheckedOperation,
+        slice: RequestSlice,
+        time: Duration,
+        now: Instant,
+    ) {
+        if slice.method == ZeroingMethod::Mark
+            && self.storage != ZeroingStorage::Emulated
             && let Some((_, marking)) = self.marking_of(operation)
         {
             marking.took(slice.until - slice.from, time, now);
@@ -205,21 +218,22 @@ impl Zeroing {
     }
 
     /// The storage cannot carry out slices of zeroes by this method.
-    pub(crate) fn cannot(&mut self, method: Method) {
+    pub(crate) fn cannot(&mut self, method: ZeroingMethod) {
         match method {
-            Method::Mark => self.zeroes = Marking::Impossible,
-            Method::Allocate => self.allocates = false,
-            Method::Write | Method::Transfer => {}
+            ZeroingMethod::Mark => self.zeroes = Marking::Impossible,
+            ZeroingMethod::Allocate => self.allocates = false,
+            ZeroingMethod::Write | ZeroingMethod::Transfer => {}
         }
     }
 
-    fn marking_of(&mut self, operation: &Operation) -> Option<(u64, &mut Marking)> {
+    fn marking_of(&mut self, operation: &CheckedOperation) -> Option<(u64, &mut Marking)> {
         match *operation {
-            Operation::Trim { offset, .. } => Some((offset, &mut self.trims)),
-            Operation::WriteZeroes { offset, .. } => Some((offset, &mut self.zeroes)),
-            Operation::Read { .. } | Operation::Write { .. } | Operation::Flush | Operation::Disconnect => {
-                None
-            }
+            CheckedOperation::Trim { offset, .. } => Some((offset, &mut self.trims)),
+            CheckedOperation::WriteZeroes { offset, .. } => Some((offset, &mut self.zeroes)),
+            CheckedOperation::Read { .. }
+            | CheckedOperation::Write { .. }
+            | CheckedOperation::Flush
+            | CheckedOperation::Disconnect => None,
         }
     }
 }
@@ -232,14 +246,14 @@ struct Place {
 }
 
 impl Place {
-    fn marked(&self, longest: u32, proven: bool) -> Slice {
-        let slice = self.charged(longest, Method::Mark);
-        if proven { Slice { charged: 0, ..slice } } else { slice }
+    fn marked(&self, longest: u32, proven: bool) -> RequestSlice {
+        let slice = self.charged(longest, ZeroingMethod::Mark);
+        if proven { RequestSlice { charged: 0, ..slice } } else { slice }
     }
 
-    fn charged(&self, longest: u32, method: Method) -> Slice {
+    fn charged(&self, longest: u32, method: ZeroingMethod) -> RequestSlice {
         let until = self.until(longest);
-        Slice { from: self.done, until, method, charged: until - self.done }
+        RequestSlice { from: self.done, until, method, charged: until - self.done }
     }
 
     /// The end of a slice of at most `longest` bytes, a power of two. It is a multiple of that, except for
@@ -253,17 +267,17 @@ impl Place {
     }
 
     /// The whole blocks of a slice that begins with one and holds one.
-    fn in_blocks(&self, slice: Slice) -> Slice {
+    fn in_blocks(&self, slice: RequestSlice) -> RequestSlice {
         let beyond = ((self.offset + u64::from(slice.until)) % BLOCK) as u32;
         let charged = slice.charged.saturating_sub(beyond);
-        Slice { until: slice.until - beyond, charged, ..slice }
+        RequestSlice { until: slice.until - beyond, charged, ..slice }
     }
 
     /// Returns the slice before the first whole block, or after the last.
-    fn edge(&self) -> Option<Slice> {
+    fn edge(&self) -> Option<RequestSlice> {
         let start = self.offset + u64::from(self.done);
         let is_edge = !start.is_multiple_of(BLOCK) || u64::from(self.length - self.done) < BLOCK;
-        is_edge.then(|| self.charged(BLOCK as u32, Method::Write))
+        is_edge.then(|| self.charged(BLOCK as u32, ZeroingMethod::Write))
     }
 }
 
@@ -280,17 +294,22 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn zeroes(offset: u64, length: u32) -> Operation {
-        Operation::WriteZeroes { offset, length, fua: false, no_hole: false, fast: false }
+    fn zeroes(offset: u64, length: u32) -> CheckedOperation {
+        CheckedOperation::WriteZeroes { offset, length, fua: false, no_hole: false, fast: false }
     }
 
-    fn trim(length: u32) -> Operation {
-        Operation::Trim { offset: 0, length, fua: false }
+    fn trim(length: u32) -> CheckedOperation {
+        CheckedOperation::Trim { offset: 0, length, fua: false }
     }
 
     /// Carries an operation out, `time` for each GiB that is marked. Returns the charge, in bytes and in
     /// I/Os.
-    fn carry_out(zeroing: &mut Zeroing, operation: &Operation, length: u32, time: Duration) -> (u64, u64) {
+    fn carry_out(
+        zeroing: &mut ZeroingBehaviour,
+        operation: &CheckedOperation,
+        length: u32,
+        time: Duration,
+    ) -> (u64, u64) {
         let (mut done, mut charged, mut ios) = (0, 0, 0);
         while done < length {
             let slice = zeroing.slice(operation, done, at(1));
@@ -308,7 +327,7 @@ mod tests {
 
     #[test]
     fn where_marking_is_quick_only_the_first_slice_counts_by_its_bytes() {
-        let mut zeroing = Zeroing::new(Storage::File);
+        let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
         let quick = Duration::from_millis(10);
         assert_eq!(carry_out(&mut zeroing, &zeroes(0, GIB), GIB, quick).0, u64::from(MIB));
         let (charged, ios) = carry_out(&mut zeroing, &zeroes(0, u32::MAX), u32::MAX, quick);
@@ -318,14 +337,23 @@ mod tests {
 
     #[test]
     fn where_the_storage_cannot_mark_every_byte_counts() {
-        let mut zeroing = Zeroing::new(Storage::File);
-        assert_eq!(zeroing.slice(&zeroes(0, GIB), 0, at(0)).method, Method::Mark);
-        zeroing.cannot(Method::Mark);
+        let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
+        assert_eq!(zeroing.slice(&zeroes(0, GIB), 0, at(0)).method, ZeroingMethod::Mark);
+        zeroing.cannot(ZeroingMethod::Mark);
         let slice = zeroing.slice(&zeroes(0, GIB), 0, at(0));
-        assert_eq!(slice, Slice { from: 0, until: ZEROES, method: Method::Write, charged: ZEROES });
+        assert_eq!(
+            slice,
+            RequestSlice { from: 0, until: ZEROES, method: ZeroingMethod::Write, charged: ZEROES }
+        );
         assert_eq!(carry_out(&mut zeroing, &zeroes(0, GIB), GIB, Duration::ZERO).0, u64::from(GIB));
         assert_eq!(
-            carry_out(&mut Zeroing::new(Storage::Silent), &zeroes(0, GIB), GIB, Duration::ZERO).0,
+            carry_out(
+                &mut ZeroingBehaviour::new(ZeroingStorage::Silent),
+                &zeroes(0, GIB),
+                GIB,
+                Duration::ZERO
+            )
+            .0,
             u64::from(GIB),
             "a server that does not say"
         );
@@ -333,23 +361,28 @@ mod tests {
 
     #[test]
     fn zeroes_that_stay_allocated_count_by_their_bytes_always() {
-        let mut zeroing = Zeroing::new(Storage::File);
-        let kept = Operation::WriteZeroes { offset: 0, length: GIB, fua: false, no_hole: true, fast: false };
-        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, Method::Allocate);
+        let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
+        let kept =
+            CheckedOperation::WriteZeroes { offset: 0, length: GIB, fua: false, no_hole: true, fast: false };
+        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, ZeroingMethod::Allocate);
         assert_eq!(carry_out(&mut zeroing, &kept, GIB, Duration::ZERO).0, u64::from(GIB));
-        zeroing.cannot(Method::Allocate);
-        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, Method::Write);
-        assert_eq!(zeroing.slice(&zeroes(0, GIB), 0, at(0)).method, Method::Mark, "that is another matter");
+        zeroing.cannot(ZeroingMethod::Allocate);
+        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, ZeroingMethod::Write);
+        assert_eq!(
+            zeroing.slice(&zeroes(0, GIB), 0, at(0)).method,
+            ZeroingMethod::Mark,
+            "that is another matter"
+        );
     }
 
     #[test]
     fn storage_that_marks_as_slowly_as_it_writes_is_charged_like_one_that_writes_for_a_while() {
-        for storage in [Storage::File, Storage::FastZeroes, Storage::Silent] {
-            let mut zeroing = Zeroing::new(storage);
+        for storage in [ZeroingStorage::File, ZeroingStorage::FastZeroes, ZeroingStorage::Silent] {
+            let mut zeroing = ZeroingBehaviour::new(storage);
             // 200 MB/s.
             let (charged, _) = carry_out(&mut zeroing, &trim(GIB), GIB, Duration::from_secs(5));
             assert!(charged >= u64::from(GIB - 32 * MIB), "{storage:?}: {charged}");
-            let mut early = Slice { from: 0, until: LONGEST, method: Method::Mark, charged: 0 };
+            let mut early = RequestSlice { from: 0, until: LONGEST, method: ZeroingMethod::Mark, charged: 0 };
             zeroing.dispatched(&trim(GIB), &mut early, at(1));
             assert_eq!(early.until, ONE_IO, "one that was queued before");
             assert_eq!(zeroing.slice(&trim(GIB), 0, at(60)).charged, MIB);
@@ -366,8 +399,8 @@ mod tests {
         fn slices_cover_the_range(
             offset in 0u64..3 * u64::from(MIB), length in 1u32..300 * MIB, no_hole in any::<bool>(), cannot in 0u32..40,
         ) {
-            let mut zeroing = Zeroing::new(Storage::File);
-            let operation = Operation::WriteZeroes { offset, length, fua: false, no_hole, fast: false };
+            let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
+            let operation = CheckedOperation::WriteZeroes { offset, length, fua: false, no_hole, fast: false };
             let (mut done, mut slices) = (0, 0);
             while done < length {
                 let slice = zeroing.slice(&operation, done, at(0));
@@ -376,10 +409,10 @@ mod tests {
                 let longest = if slice.charged > 0 { CHARGED } else { LONGEST };
                 prop_assert!(bytes <= longest);
                 prop_assert!(slice.charged == 0 || slice.charged == bytes);
-                prop_assert!(slice.method != Method::Write || (slice.charged == bytes && bytes <= ZEROES));
+                prop_assert!(slice.method != ZeroingMethod::Write || (slice.charged == bytes && bytes <= ZEROES));
                 let whole = (offset + u64::from(slice.from)).is_multiple_of(BLOCK)
                     && (offset + u64::from(slice.until)).is_multiple_of(BLOCK);
-                prop_assert!(slice.method == Method::Write || whole);
+                prop_assert!(slice.method == ZeroingMethod::Write || whole);
                 slices += 1;
                 if slices == cannot {
                     zeroing.cannot(slice.method);

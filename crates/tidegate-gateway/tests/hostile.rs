@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use common::raw::{Raw, closed, connect, request};
 use common::{MIB, Served, emulated_pool, file_pool, name, run, run_any};
 use tidegate_gateway::{
-    DataStore, Endpoint, ExportConfig, ExportStore, Gateway, GatewayConfig, PoolConfig, Refusal, StartError,
+    DataStore, ExportConfig, ExportStore, Gateway, GatewayConfig, ListenEndpoint, PoolConfig, RefusalReason,
+    StartError,
 };
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 use tidegate_units::Bytes;
 
 /// Well-behaved, and checks what it reads.
@@ -103,7 +104,7 @@ fn handshakes_that_do_not_go_on_keep_nobody_out() {
     served.wait_for_handshakes(12);
     let refused = served.gateway.snapshot().unwrap().refused;
     let count = |wanted| refused.iter().find(|(refusal, _)| *refusal == wanted).unwrap().1;
-    assert!(count(Refusal::Displaced) >= 8 && count(Refusal::TooSlow) >= 1, "{refused:?}");
+    assert!(count(RefusalReason::Displaced) >= 8 && count(RefusalReason::TooSlow) >= 1, "{refused:?}");
 }
 
 #[test]
@@ -116,16 +117,16 @@ fn a_session_that_was_idle_for_long_makes_room_for_a_newcomer() {
         vec![pool]
     });
     let (mut idle, mut busy) = (Raw::open(&served.socket(), "a"), Raw::open(&served.socket(), "a"));
-    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(idle.ask(NbdCommand::Flush, 0, 0), 0);
     let mut newcomer = None;
     let began = Instant::now();
     while newcomer.is_none() && began.elapsed() < Duration::from_secs(60) {
-        assert_eq!(busy.ask(Command::Flush, 0, 0), 0);
+        assert_eq!(busy.ask(NbdCommand::Flush, 0, 0), 0);
         newcomer = Raw::try_open(&served.socket(), "a");
     }
-    assert_eq!(newcomer.unwrap().ask(Command::Flush, 0, 0), 0);
+    assert_eq!(newcomer.unwrap().ask(NbdCommand::Flush, 0, 0), 0);
     assert!(idle.is_closed());
-    assert_eq!(busy.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(busy.ask(NbdCommand::Flush, 0, 0), 0);
 }
 
 #[test]
@@ -136,11 +137,11 @@ fn a_session_that_is_idle_stays_while_its_place_is_not_needed_or_may_not_be_had(
         vec![pool]
     });
     let mut idle = Raw::open(&served.socket(), "a");
-    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(idle.ask(NbdCommand::Flush, 0, 0), 0);
     for _ in 0..5 {
         assert!(Raw::try_open(&served.socket(), "a").is_none());
     }
-    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(idle.ask(NbdCommand::Flush, 0, 0), 0);
 }
 
 #[test]
@@ -150,15 +151,15 @@ fn requests_out_of_range_are_answered_and_the_session_goes_on() {
     let size = 64 * MIB;
     let mib = MIB as u32;
     for (what, command, offset, length, errno) in [
-        ("read beyond the end", Command::Read, size, 512, Errno::Inval),
-        ("read across the end", Command::Read, size - 512, 1024, Errno::Inval),
-        ("read that overflows", Command::Read, u64::MAX - 100, 512, Errno::Inval),
-        ("read of nothing", Command::Read, 0, 0, Errno::Inval),
-        ("read of 33 MiB", Command::Read, 0, 33 * mib, Errno::Overflow),
-        ("trim beyond the end", Command::Trim, size, 512, Errno::Inval),
-        ("zeroes beyond the end", Command::WriteZeroes, size, 512, Errno::NoSpc),
-        ("unknown command", Command::Other(77), 0, 0, Errno::Inval),
-        ("block status without contexts", Command::BlockStatus, 0, 4096, Errno::Inval),
+        ("read beyond the end", NbdCommand::Read, size, 512, Errno::Inval),
+        ("read across the end", NbdCommand::Read, size - 512, 1024, Errno::Inval),
+        ("read that overflows", NbdCommand::Read, u64::MAX - 100, 512, Errno::Inval),
+        ("read of nothing", NbdCommand::Read, 0, 0, Errno::Inval),
+        ("read of 33 MiB", NbdCommand::Read, 0, 33 * mib, Errno::Overflow),
+        ("trim beyond the end", NbdCommand::Trim, size, 512, Errno::Inval),
+        ("zeroes beyond the end", NbdCommand::WriteZeroes, size, 512, Errno::NoSpc),
+        ("unknown command", NbdCommand::Other(77), 0, 0, Errno::Inval),
+        ("block status without contexts", NbdCommand::BlockStatus, 0, 4096, Errno::Inval),
     ] {
         assert_eq!(client.ask(command, offset, length), errno.code(), "{what}");
     }
@@ -166,7 +167,7 @@ fn requests_out_of_range_are_answered_and_the_session_goes_on() {
     assert_eq!(client.answer(), (5, Errno::NoSpc.code()));
     client.send_write(6, size - 4096, &[1; 4096]);
     assert_eq!(client.answer(), (6, 0));
-    client.send(Command::Read, 7, size - 4096, 4096);
+    client.send(NbdCommand::Read, 7, size - 4096, 4096);
     assert_eq!(client.data(4096), (7, vec![1; 4096]));
     assert_eq!(served.pool().consumers[0].errors, 10);
 }
@@ -176,11 +177,11 @@ fn a_stream_out_of_step_is_cut() {
     let served = two_files();
     let mut other = Raw::open(&served.socket(), "a");
     let mut oversized = Raw::open(&served.socket(), "a");
-    oversized.send(Command::Write, 1, 0, u32::MAX);
+    oversized.send(NbdCommand::Write, 1, 0, u32::MAX);
     let mut broken = Raw::open(&served.socket(), "a");
     broken.0.write_all(&[0xee; 28]).unwrap();
     assert!(broken.is_closed() && oversized.is_closed());
-    assert_eq!(other.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(other.ask(NbdCommand::Flush, 0, 0), 0);
     served.wait_until(|pool| pool.sessions == 1);
 }
 
@@ -194,7 +195,7 @@ fn a_half_closed_socket_is_closed_and_its_queue_cancelled() {
     });
     let mut client = Raw::open(&served.socket(), "slow");
     for cookie in 0..100 {
-        client.send(Command::Read, cookie, 0, 4096);
+        client.send(NbdCommand::Read, cookie, 0, 4096);
     }
     served.wait_until(|pool| pool.consumers[0].queued >= 90);
     client.0.shutdown(Shutdown::Write).unwrap();
@@ -210,10 +211,10 @@ fn a_client_that_vanishes_leaves_nothing_behind_and_disturbs_nobody() {
     for round in 0..20 {
         let mut client = Raw::open(&served.socket(), "a");
         for cookie in 0..50 {
-            client.send(Command::Read, cookie, cookie * 4096, 65_536);
+            client.send(NbdCommand::Read, cookie, cookie * 4096, 65_536);
         }
         // In the middle of a payload.
-        client.send(Command::Write, 50, 0, MIB as u32);
+        client.send(NbdCommand::Write, 50, 0, MIB as u32);
         client.0.write_all(&vec![0; round * 4000]).unwrap();
         drop(client);
     }
@@ -236,7 +237,7 @@ fn a_client_that_never_takes_its_replies_is_bounded_and_then_cut() {
     for hoarder in &mut hoarders {
         // A gibibyte of replies each.
         let requests: Vec<u8> =
-            (0..1024).flat_map(|cookie| request(Command::Read, cookie, 0, MIB as u32)).collect();
+            (0..1024).flat_map(|cookie| request(NbdCommand::Read, cookie, 0, MIB as u32)).collect();
         hoarder.0.write_all(&requests).unwrap();
     }
     // The export's own 8 MiB, and half of the 48 MiB that are shared.
@@ -258,7 +259,7 @@ fn payloads_that_never_come_occupy_little_and_not_for_ever() {
     });
     let mut hoarders: Vec<Raw> = (0..8).map(|_| Raw::open(&served.socket(), "a")).collect();
     for hoarder in &mut hoarders {
-        hoarder.send(Command::Write, 1, 0, 32 * MIB as u32);
+        hoarder.send(NbdCommand::Write, 1, 0, 32 * MIB as u32);
         hoarder.0.write_all(&[0; 100_000]).unwrap();
     }
     // Idle between two requests, which is nobody's business.
@@ -267,10 +268,10 @@ fn payloads_that_never_come_occupy_little_and_not_for_ever() {
     assert_eq!(pool.bytes_in_use, Bytes::from_mib(8), "one MiB each");
     // Another client of the same export has room for a whole request.
     let mut other = Raw::open(&served.socket(), "a");
-    other.send(Command::Read, 7, 0, 16 * MIB as u32);
+    other.send(NbdCommand::Read, 7, 0, 16 * MIB as u32);
     assert_eq!(other.data(16 * MIB as usize).0, 7);
     assert!(hoarders.iter_mut().all(Raw::is_closed));
-    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(idle.ask(NbdCommand::Flush, 0, 0), 0);
     served.wait_until(|pool| pool.bytes_in_use == Bytes::ZERO);
 }
 
@@ -287,7 +288,7 @@ fn a_client_that_leaves_while_it_waits_returns_its_memory() {
     });
     let mut client = Raw::open(&served.socket(), "slow");
     for cookie in 0..8 {
-        client.send(Command::Read, cookie, 0, MIB as u32);
+        client.send(NbdCommand::Read, cookie, 0, MIB as u32);
     }
     served.wait_until(|pool| pool.bytes_in_use == Bytes::from_mib(4));
     drop(client);
@@ -304,7 +305,7 @@ fn a_request_that_waits_in_vain_for_memory_ends_and_its_session_goes_on() {
     });
     let mut hoarders: Vec<Raw> = (0..4).map(|_| Raw::open(&served.socket(), "a")).collect();
     for hoarder in &mut hoarders {
-        hoarder.send(Command::Read, 1, 0, 16 * MIB as u32);
+        hoarder.send(NbdCommand::Read, 1, 0, 16 * MIB as u32);
     }
     served.wait_until(|pool| pool.bytes_in_use >= Bytes::from_mib(16));
     let mut waiting = Raw::open(&served.socket(), "a");
@@ -325,7 +326,7 @@ fn requests_beyond_the_bound_wait_and_none_is_lost() {
     });
     let mut client = Raw::open(&served.socket(), "a");
     for cookie in 0..500 {
-        let command = if cookie % 3 == 0 { Command::Flush } else { Command::Trim };
+        let command = if cookie % 3 == 0 { NbdCommand::Flush } else { NbdCommand::Trim };
         client.send(
             command,
             cookie,
@@ -366,10 +367,10 @@ fn a_file_cut_under_the_gateway_is_an_error_to_its_client_alone() {
     let served = two_files();
     let mut victim = Raw::open(&served.socket(), "a");
     std::fs::OpenOptions::new().write(true).open(served.path("a")).unwrap().set_len(MIB + 100).unwrap();
-    assert_eq!(victim.ask(Command::Read, 2 * MIB, 4096), Errno::Io.code());
+    assert_eq!(victim.ask(NbdCommand::Read, 2 * MIB, 4096), Errno::Io.code());
     // Across the new end: what is there does not pass for the whole.
-    assert_eq!(victim.ask(Command::Read, MIB, 4096), Errno::Io.code());
-    victim.send(Command::Read, 1, 0, 4096);
+    assert_eq!(victim.ask(NbdCommand::Read, MIB, 4096), Errno::Io.code());
+    victim.send(NbdCommand::Read, 1, 0, 4096);
     assert_eq!(victim.data(4096), (1, vec![0; 4096]));
     good_client_gets_through(&served, "b");
 }
@@ -405,7 +406,8 @@ fn a_full_file_system_is_enospc_to_the_writer_and_reads_go_on() {
     // Only root can make a file system that is too small; `make test` runs as root in CI.
     let Some(_mount) = Tmpfs::mount(&small, "1M") else { return };
     let pool = file_pool(&small, &["a"], 16 * MIB);
-    let config = GatewayConfig::new(vec![Endpoint::Unix(directory.path().join("nbd.sock"))], vec![pool]);
+    let config =
+        GatewayConfig::new(vec![ListenEndpoint::Unix(directory.path().join("nbd.sock"))], vec![pool]);
     let served = Served::with(directory, config);
     let mut client = Raw::open(&served.socket(), "a");
     let answers: Vec<u32> = (0..8)
@@ -416,11 +418,11 @@ fn a_full_file_system_is_enospc_to_the_writer_and_reads_go_on() {
         .collect();
     assert_eq!(answers[0], 0);
     assert!(answers.contains(&Errno::NoSpc.code()), "{answers:?}");
-    client.send(Command::Read, 1, 0, 4096);
+    client.send(NbdCommand::Read, 1, 0, 4096);
     assert_eq!(client.data(4096), (1, vec![1; 4096]));
     // tmpfs knows no FALLOC_FL_ZERO_RANGE: zeros are written instead.
-    assert_eq!(client.ask(Command::WriteZeroes, 0, MIB as u32 / 2), 0);
-    client.send(Command::Read, 2, 0, 4096);
+    assert_eq!(client.ask(NbdCommand::WriteZeroes, 0, MIB as u32 / 2), 0);
+    client.send(NbdCommand::Read, 2, 0, 4096);
     assert_eq!(client.data(4096), (2, vec![0; 4096]));
     drop(client);
     let Served { gateway, directory: _directory, .. } = served;
@@ -455,7 +457,8 @@ fn after_a_failed_flush_no_later_one_says_that_all_is_well() {
     let Some(device) = Loop::over(&common::file(&small, "disk", 16 * MIB)) else { return };
     let mut pool = file_pool(directory.path(), &["other"], MIB);
     pool.exports.push(ExportConfig::new(name("disk"), ExportStore::Path(device.0.clone().into())));
-    let config = GatewayConfig::new(vec![Endpoint::Unix(directory.path().join("nbd.sock"))], vec![pool]);
+    let config =
+        GatewayConfig::new(vec![ListenEndpoint::Unix(directory.path().join("nbd.sock"))], vec![pool]);
     let served = Served::with(directory, config);
     let (mut one, mut two) = (Raw::open(&served.socket(), "disk"), Raw::open(&served.socket(), "disk"));
     // Into the page cache, which has room; what is below has not.
@@ -463,10 +466,10 @@ fn after_a_failed_flush_no_later_one_says_that_all_is_well() {
         client.send_write(1, offset, &[1; 2 * MIB as usize]);
         assert_eq!(client.answer(), (1, 0));
     }
-    assert_ne!(one.ask(Command::Flush, 0, 0), 0);
-    assert_ne!(two.ask(Command::Flush, 0, 0), 0, "its write is lost as well");
-    assert_ne!(one.ask(Command::Flush, 0, 0), 0, "and does not come back");
-    assert_eq!(Raw::open(&served.socket(), "other").ask(Command::Flush, 0, 0), 0);
+    assert_ne!(one.ask(NbdCommand::Flush, 0, 0), 0);
+    assert_ne!(two.ask(NbdCommand::Flush, 0, 0), 0, "its write is lost as well");
+    assert_ne!(one.ask(NbdCommand::Flush, 0, 0), 0, "and does not come back");
+    assert_eq!(Raw::open(&served.socket(), "other").ask(NbdCommand::Flush, 0, 0), 0);
     drop((one, two));
     let Served { gateway, directory: _directory, .. } = served;
     drop(gateway);
@@ -488,7 +491,7 @@ fn an_emulated_device_without_room_is_enospc_to_the_writer() {
     assert_eq!(client.answer(), (1, 0));
     client.send_write(2, MIB, &[1; 4096]);
     assert_eq!(client.answer(), (2, Errno::NoSpc.code()));
-    assert_eq!(client.ask(Command::Trim, 0, 4096), 0);
+    assert_eq!(client.ask(NbdCommand::Trim, 0, 4096), 0);
     client.send_write(3, MIB, &[1; 4096]);
     assert_eq!(client.answer(), (3, 0));
 }
@@ -496,7 +499,7 @@ fn an_emulated_device_without_room_is_enospc_to_the_writer() {
 #[test]
 fn what_cannot_be_served_is_said_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::Unix(directory.path().join("nbd.sock"));
+    let endpoint = ListenEndpoint::Unix(directory.path().join("nbd.sock"));
     let start = |pool: PoolConfig| Gateway::start(GatewayConfig::new(vec![endpoint.clone()], vec![pool]));
     let with = |store: &str| {
         let mut pool = file_pool(directory.path(), &[], 0);

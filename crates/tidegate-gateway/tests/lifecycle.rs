@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use common::raw::Raw;
 use common::{MIB, Served, emulated_pool, file, file_pool, name, pool_name};
-use tidegate_control::{Law, LoopConfig, PidConfig};
-use tidegate_gateway::{ApplyError, DrainReport, Endpoint, ExportConfig, ExportStore};
+use tidegate_control::{LawConfig, LoopConfig, PidConfig};
+use tidegate_gateway::{ApplyError, DrainReport, ExportConfig, ExportStore, ListenEndpoint};
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 use tidegate_units::{Latency, Shares};
 
 #[test]
@@ -38,10 +38,10 @@ fn no_client_notices_a_reload() {
         pool.exports[1].protected = reloads.is_multiple_of(2);
         pool.depth = 1 + reloads % 7;
         pool.law = reloads.is_multiple_of(3).then(|| {
-            LoopConfig::new(pool_name("array"), Latency::from_millis(2), Law::Pid(PidConfig::default()))
+            LoopConfig::new(pool_name("array"), Latency::from_millis(2), LawConfig::Pid(PidConfig::default()))
         });
         served.gateway.apply(served.config.clone()).unwrap();
-        client.send(Command::Read, 1, 0, 4096);
+        client.send(NbdCommand::Read, 1, 0, 4096);
         client.data(4096);
     }
     assert!(fio.wait().unwrap().success() && reloads > 10, "{reloads} reloads");
@@ -61,8 +61,11 @@ fn no_client_notices_a_reload() {
 fn a_changed_depth_holds_at_once_under_a_law() {
     let mut served = Served::start(|_| {
         let mut pool = emulated_pool(&["a"], MIB, 1_000.0);
-        let mut law =
-            LoopConfig::new(pool_name("array"), Latency::from_millis(2), Law::Pid(PidConfig::default()));
+        let mut law = LoopConfig::new(
+            pool_name("array"),
+            Latency::from_millis(2),
+            LawConfig::Pid(PidConfig::default()),
+        );
         law.interval = Duration::from_secs(3600);
         (pool.depth, pool.law) = (8, Some(law));
         vec![pool]
@@ -103,7 +106,7 @@ fn a_client_that_was_just_let_in_keeps_an_export_that_is_removed_at_that_moment(
     for _ in 0..50 {
         let mut client = Raw::open(&served.socket(), "goes");
         served.gateway.apply(without.clone()).unwrap();
-        assert_eq!(client.ask(Command::Flush, 0, 0), 0);
+        assert_eq!(client.ask(NbdCommand::Flush, 0, 0), 0);
         served.gateway.apply(with.clone()).unwrap();
     }
     served.wait_until(|pool| pool.consumers.len() == 2);
@@ -113,7 +116,7 @@ fn a_client_that_was_just_let_in_keeps_an_export_that_is_removed_at_that_moment(
 fn what_needs_a_restart_is_said_and_nothing_is_applied() {
     let mut served = Served::start(|directory| vec![file_pool(directory, &["a"], MIB)]);
     let mut config = served.config.clone();
-    config.listen.push(Endpoint::Tcp("127.0.0.1:0".parse().unwrap()).into());
+    config.listen.push(ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap()).into());
     config.pools[0].exports[0].shares = Shares::new(7).unwrap();
     config.pools[0].exports[0].read_only = true;
     let Err(ApplyError::NeedsRestart(things)) = served.gateway.apply(config.clone()) else { panic!() };
@@ -150,7 +153,7 @@ fn a_drain_answers_what_was_received_and_refuses_the_rest() {
     // The idle one is let go, which shows that the drain has begun.
     assert!(idle.is_closed() && !drain.is_finished());
     assert!(!socket.exists());
-    client.send(Command::Read, 1000, 0, 4096);
+    client.send(NbdCommand::Read, 1000, 0, 4096);
     let mut answers: Vec<_> = (0..21).map(|_| client.answer()).collect();
     answers.sort_unstable();
     let expected: Vec<_> =
@@ -170,7 +173,7 @@ fn a_drain_ends_at_its_deadline_whatever_is_left() {
     });
     let mut client = Raw::open(&served.socket(), "a");
     for cookie in 0..20 {
-        client.send(Command::Read, cookie, 0, 4096);
+        client.send(NbdCommand::Read, cookie, 0, 4096);
     }
     served.wait_until(|pool| pool.in_flight == 1);
     let began = Instant::now();
@@ -185,10 +188,10 @@ fn tcp_serves_as_well_and_tells_its_port() {
     let served = Served::start(|directory| vec![file_pool(directory, &["a"], MIB)]);
     let Served { gateway, mut config, directory } = served;
     drop(gateway);
-    config.listen.push(Endpoint::Tcp("127.0.0.1:0".parse().unwrap()).into());
+    config.listen.push(ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap()).into());
     let served = Served::with(directory, config);
     let addresses = served.gateway.addresses();
-    let Endpoint::Tcp(address) = addresses[1] else { panic!("{addresses:?}") };
+    let ListenEndpoint::Tcp(address) = addresses[1] else { panic!("{addresses:?}") };
     let uri = format!("nbd://{address}/a");
     common::qemu_io(&uri, &["write -P 1 0 1M", "read -P 1 0 1M"]);
     common::qemu_io(&served.uri("a"), &["read -P 1 0 1M"]);

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{MIB, POLL, Served, emulated_pool};
-use tidegate_control::{Bound, Law, LoopConfig, PidConfig, WindowConfig};
+use tidegate_control::{LawConfig, LoopConfig, OutputBound, PidConfig, WindowConfig};
 use tidegate_gateway::{ConsumerSnapshot, PoolSnapshot};
-use tidegate_sched::{Beyond, Limit};
+use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{Iops, Latency, Shares};
 
 /// A client that keeps `depth` requests outstanding; ended when dropped.
@@ -116,8 +116,12 @@ fn a_limit_holds_on_an_idle_device() {
     let burst = Duration::from_millis(100);
     let served = Served::start(|_| {
         let mut pool = emulated_pool(&["limited"], 16 * MIB, 20_000.0);
-        pool.exports[0].limit =
-            Some(Limit { iops: Some(Iops::new(200.0)), bytes_per_s: None, burst, beyond: Beyond::Wait });
+        pool.exports[0].limit = Some(ConsumerLimit {
+            iops: Some(Iops::new(200.0)),
+            bytes_per_s: None,
+            burst,
+            beyond: BeyondLimit::Wait,
+        });
         vec![pool]
     });
     let _client = Fio::start(&served.uri("limited"), "randwrite", 32);
@@ -144,14 +148,16 @@ fn a_reservation_is_kept_against_a_neighbour_with_a_hundred_times_the_shares() {
         pool.exports[0].shares = Shares::new(1).unwrap();
         pool.exports[0].reservation = Some(Iops::new(300.0));
         pool.exports[1].shares = Shares::new(100).unwrap();
-        let law = Law::Window(WindowConfig::default());
+        let law = LawConfig::Window(WindowConfig::default());
         pool.law = Some(LoopConfig::new(pool.name.clone(), Latency::from_micros(600), law));
         vec![pool]
     });
     let _clients: Vec<Fio> =
         ["reserved", "heavy"].iter().map(|export| Fio::start(&served.uri(export), "randread", 32)).collect();
     // The law needs some intervals to find the floor.
-    served.wait_until(|pool| pool.decision.as_ref().is_some_and(|it| it.bound == Some(Bound::Reservation)));
+    served.wait_until(|pool| {
+        pool.decision.as_ref().is_some_and(|it| it.bound == Some(OutputBound::Reservation))
+    });
     let seen = Backlogged::watch(&served, 2_000, |pool| {
         assert!(pool.in_flight <= 32, "{} in flight", pool.in_flight);
     });
@@ -174,7 +180,7 @@ fn a_reservation_is_kept_against_a_neighbour_with_a_hundred_times_the_shares() {
 /// The main job, in small: three writers bury a reader; a law digs it out, whichever law it is.
 #[test]
 fn either_law_brings_the_protected_reader_back_to_its_target() {
-    let laws = [Law::Window(WindowConfig::default()), Law::Pid(PidConfig::default())];
+    let laws = [LawConfig::Window(WindowConfig::default()), LawConfig::Pid(PidConfig::default())];
     std::thread::scope(|scope| {
         for law in laws {
             scope.spawn(move || regulate(law));
@@ -182,7 +188,7 @@ fn either_law_brings_the_protected_reader_back_to_its_target() {
     });
 }
 
-fn regulate(law: Law) {
+fn regulate(law: LawConfig) {
     let mut served = Served::start(|_| {
         let mut pool = emulated_pool(&["db", "w1", "w2", "w3"], 16 * MIB, 250.0);
         pool.exports[0].protected = true;

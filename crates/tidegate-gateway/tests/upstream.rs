@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::raw::Raw;
 use common::{MIB, Served, emulated_pool, file, file_pool, name, qemu_io, run, run_any};
 use servers::{Server, upstream_pool};
-use tidegate_gateway::{Endpoint, ExportConfig, ExportStore, Gateway, GatewayConfig};
-use tidegate_nbd::transmission::Command;
+use tidegate_gateway::{ExportConfig, ExportStore, Gateway, GatewayConfig, ListenEndpoint};
+use tidegate_nbd::transmission::NbdCommand;
 use tidegate_nbd::{Errno, ExportName};
 
 /// A gateway over each kind of server, which has 64 MiB.
@@ -170,9 +170,9 @@ fn requests_are_split_at_the_upstreams_greatest_payload() {
     let data: Vec<u8> = (0..5 * MIB + 4096).map(|i| (i / 4096) as u8).collect();
     client.send_write(1, 8192, &data);
     assert_eq!(client.answer(), (1, 0));
-    client.send(Command::Read, 2, 8192, data.len() as u32);
+    client.send(NbdCommand::Read, 2, 8192, data.len() as u32);
     assert!(client.data(data.len()) == (2, data));
-    client.send(Command::Read, 3, 0, 512);
+    client.send(NbdCommand::Read, 3, 0, 512);
     assert_eq!(client.answer(), (3, Errno::Inval.code()), "smaller than the least block");
 }
 
@@ -195,7 +195,7 @@ fn what_is_wrong_with_an_upstream_is_said_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let start = |socket: &Path, export: &str| {
         let pool = upstream_pool(socket, &[("vol", export)]);
-        let endpoint = Endpoint::Unix(directory.path().join("nbd.sock"));
+        let endpoint = ListenEndpoint::Unix(directory.path().join("nbd.sock"));
         let gateway = Gateway::start(GatewayConfig::new(vec![endpoint], vec![pool])).unwrap();
         let pool = gateway.snapshot().unwrap().pools.remove(0);
         assert!(pool.consumers.is_empty(), "the export is not served");
@@ -273,7 +273,7 @@ fn a_pool_may_have_a_depth_of_its_own() {
     });
     let mut client = Raw::open(&served.socket(), "vol");
     for cookie in 0..50 {
-        client.send(Command::Read, cookie, 0, 4096);
+        client.send(NbdCommand::Read, cookie, 0, 4096);
     }
     let busy = served.wait_until(|pool| pool.consumers[0].queued > 10);
     assert!(busy.in_flight <= 2);

@@ -21,14 +21,14 @@ use hostile_server::{Connection, Hostile, byte_at};
 use proptest::prelude::*;
 use servers::upstream_pool;
 use tempfile::TempDir;
-use tidegate_gateway::{BackendConfig, Replay};
-use tidegate_nbd::transmission::{Command, Frame, Request};
+use tidegate_gateway::{BackendConfig, ReplayRule};
+use tidegate_nbd::transmission::{NbdCommand, ReplyFrame, WireRequest};
 use tidegate_nbd::{CommandFlags, Errno};
 use tidegate_units::Bytes;
 
 const EIO: u32 = Errno::Io.code();
 
-fn over(server: &Hostile, replay: Replay) -> Served {
+fn over(server: &Hostile, replay: ReplayRule) -> Served {
     Served::start(|_| {
         let mut pool = upstream_pool(&server.socket, &[("vol", "")]);
         let BackendConfig::Nbd(config) = &mut pool.backend else { unreachable!() };
@@ -44,7 +44,9 @@ fn expected(offset: u64, length: u32) -> Vec<u8> {
 }
 
 /// Answers the first request of all with `misbehave`, and behaves from then on.
-fn once(misbehave: impl Fn(&mut Connection, &Request, &[u8]) + Send + Sync + 'static) -> (Hostile, TempDir) {
+fn once(
+    misbehave: impl Fn(&mut Connection, &WireRequest, &[u8]) + Send + Sync + 'static,
+) -> (Hostile, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let done = AtomicBool::new(false);
     let act = move |connection: &mut Connection| {
@@ -63,7 +65,7 @@ fn nothing_is_left(served: &Served) {
     served.wait_until(|pool| pool.in_flight == 0 && pool.bytes_in_use == Bytes::ZERO);
 }
 
-type Misbehaviour = fn(&mut Connection, &Request, &[u8]);
+type Misbehaviour = fn(&mut Connection, &WireRequest, &[u8]);
 
 /// Breaches after which the connection is of no use.
 const BREACHES: &[(&str, Misbehaviour)] = &[
@@ -72,10 +74,10 @@ const BREACHES: &[(&str, Misbehaviour)] = &[
     ("an old cookie", |connection, request, _| connection.reply(request.cookie & 0xffff_ffff, Ok(()), &[])),
     ("an error for nobody", |connection, _, _| connection.reply(u64::MAX, Err(Errno::Io), &[])),
     ("structured though simple was agreed", |connection, request, _| {
-        connection.say(&Frame::data(request.cookie, request.offset, request.length, true));
+        connection.say(&ReplyFrame::data(request.cookie, request.offset, request.length, true));
     }),
     ("an end in the head", |connection, request, _| {
-        connection.say(&Frame::simple(request.cookie, Ok(()))[..7]);
+        connection.say(&ReplyFrame::simple(request.cookie, Ok(()))[..7]);
         let _ = connection.stream.shutdown(Shutdown::Both);
     }),
     ("an end", |connection, _, _| drop(connection.stream.shutdown(Shutdown::Both))),
@@ -101,9 +103,9 @@ fn reads_survive_every_breach_of_the_protocol() {
     for (what, misbehave) in BREACHES.iter().chain(more) {
         for length in [4096, 300_000, 2 * MIB as u32] {
             let (server, _directory) = once(*misbehave);
-            let served = over(&server, Replay::Reads);
+            let served = over(&server, ReplayRule::Reads);
             let mut client = Raw::open(&served.socket(), "vol");
-            client.send(Command::Read, 1, 8192, length);
+            client.send(NbdCommand::Read, 1, 8192, length);
             assert!(client.data(length as usize) == (1, expected(8192, length)), "{what}, {length} bytes");
             let upstream = served.pool().consumers[0].upstream.unwrap();
             assert!(upstream.replayed >= 1 && upstream.failed == 0, "{what}: {upstream:?}");
@@ -116,13 +118,13 @@ fn reads_survive_every_breach_of_the_protocol() {
 fn writes_fail_after_every_breach_of_the_protocol_and_only_they() {
     for (what, misbehave) in BREACHES {
         let (server, _directory) = once(*misbehave);
-        let served = over(&server, Replay::Reads);
+        let served = over(&server, ReplayRule::Reads);
         let mut client = Raw::open(&served.socket(), "vol");
         client.send_write(1, 8192, &[1; 300_000]);
         assert_eq!(client.answer(), (1, EIO), "{what}");
         client.send_write(2, 8192, &[2; 300_000]);
         assert_eq!(client.answer(), (2, 0), "{what}");
-        client.send(Command::Read, 3, 8192, 300_000);
+        client.send(NbdCommand::Read, 3, 8192, 300_000);
         assert!(client.data(300_000) == (3, vec![2; 300_000]), "{what}");
         nothing_is_left(&served);
     }
@@ -132,7 +134,7 @@ fn writes_fail_after_every_breach_of_the_protocol_and_only_they() {
 fn with_replay_of_everything_writes_survive_too() {
     for (what, misbehave) in BREACHES {
         let (server, _directory) = once(*misbehave);
-        let served = over(&server, Replay::All);
+        let served = over(&server, ReplayRule::All);
         let mut client = Raw::open(&served.socket(), "vol");
         client.send_write(1, 8192, &[1; 300_000]);
         assert_eq!(client.answer(), (1, 0), "{what}");
@@ -154,10 +156,10 @@ fn what_follows_a_right_answer_harms_only_the_connection() {
     };
     for misbehave in [twice, too_much] {
         let (server, _directory) = once(misbehave);
-        let served = over(&server, Replay::Reads);
+        let served = over(&server, ReplayRule::Reads);
         let mut client = Raw::open(&served.socket(), "vol");
         for cookie in 0..20 {
-            client.send(Command::Read, cookie, cookie * 4096, 4096);
+            client.send(NbdCommand::Read, cookie, cookie * 4096, 4096);
             assert_eq!(client.data(4096), (cookie, expected(cookie * 4096, 4096)));
         }
         served.wait_until(|pool| pool.consumers[0].upstream.is_some_and(|upstream| upstream.reconnects == 1));
@@ -172,14 +174,14 @@ fn a_reply_that_comes_before_the_request_has_left_is_none() {
     let act = |connection: &mut Connection| {
         let mut head = [0; 28];
         if std::io::Read::read_exact(&mut connection.stream, &mut head).is_ok() {
-            let request = Request::parse(&head).unwrap();
+            let request = WireRequest::parse(&head).unwrap();
             connection.reply(request.cookie, Ok(()), &[]);
             // The gateway has taken the reply when it closes; or it waits for its data to be taken, in vain.
             std::thread::sleep(Duration::from_millis(50));
         }
     };
     let server = Hostile::start(&directory.path().join("u.sock"), |_, stream| Some(stream), act);
-    let served = over(&server, Replay::Reads);
+    let served = over(&server, ReplayRule::Reads);
     let mut client = Raw::open(&served.socket(), "vol");
     client.send_write(1, 0, &vec![1; 8 * MIB as usize]);
     assert_eq!(client.answer(), (1, EIO), "said to be done while most of it was still here");
@@ -198,15 +200,15 @@ fn errors_of_the_upstream_reach_the_client_with_their_meaning() {
         (12_345, Errno::Inval),
     ] {
         let (server, _directory) = once(move |connection, request, _| {
-            let mut reply = Frame::simple(request.cookie, Err(Errno::Io)).to_vec();
+            let mut reply = ReplyFrame::simple(request.cookie, Err(Errno::Io)).to_vec();
             reply[4..8].copy_from_slice(&said.to_be_bytes());
             connection.say(&reply);
         });
-        let served = over(&server, Replay::Reads);
+        let served = over(&server, ReplayRule::Reads);
         let mut client = Raw::open(&served.socket(), "vol");
         client.send_write(1, 0, &[1; 4096]);
         assert_eq!(client.answer(), (1, heard.code()), "{said}");
-        assert_eq!(client.ask(Command::Trim, 0, 4096), 0);
+        assert_eq!(client.ask(NbdCommand::Trim, 0, 4096), 0);
         assert_eq!(
             served.pool().consumers[0].upstream.unwrap().reconnects,
             0,
@@ -219,7 +221,7 @@ fn errors_of_the_upstream_reach_the_client_with_their_meaning() {
 fn failing_once(
     directory: &Path,
     errno: Errno,
-    fails: impl Fn(&Request) -> bool + Send + Sync + 'static,
+    fails: impl Fn(&WireRequest) -> bool + Send + Sync + 'static,
 ) -> Hostile {
     let failing = AtomicBool::new(true);
     let act = move |connection: &mut Connection| {
@@ -237,8 +239,8 @@ fn failing_once(
 /// Whether its kernel told of lost data by it, and takes that for clean now, the gateway cannot know.
 #[test]
 fn after_a_flush_or_fua_that_the_upstream_fails_no_flush_succeeds_whatever_the_error() {
-    let flush: fn(&Request) -> bool = |request| request.command == Command::Flush;
-    let fua: fn(&Request) -> bool = |request| request.flags.contains(CommandFlags::FUA);
+    let flush: fn(&WireRequest) -> bool = |request| request.command == NbdCommand::Flush;
+    let fua: fn(&WireRequest) -> bool = |request| request.flags.contains(CommandFlags::FUA);
     for (fails, errno) in [
         (flush, Errno::Io),
         (flush, Errno::Inval),
@@ -248,20 +250,23 @@ fn after_a_flush_or_fua_that_the_upstream_fails_no_flush_succeeds_whatever_the_e
     ] {
         let directory = tempfile::tempdir().unwrap();
         let server = failing_once(directory.path(), errno, fails);
-        let served = over(&server, Replay::Reads);
+        let served = over(&server, ReplayRule::Reads);
         let (mut one, mut two) = (Raw::open(&served.socket(), "vol"), Raw::open(&served.socket(), "vol"));
         for client in [&mut one, &mut two] {
             client.send_write(1, 0, &[1; 4096]);
             assert_eq!(client.answer(), (1, 0));
         }
-        let first =
-            if fails(&fua_request()) { one.write_fua(0, &[2; 4096]) } else { one.ask(Command::Flush, 0, 0) };
+        let first = if fails(&fua_request()) {
+            one.write_fua(0, &[2; 4096])
+        } else {
+            one.ask(NbdCommand::Flush, 0, 0)
+        };
         assert_eq!(first, errno.code());
         for _ in 0..3 {
-            assert_eq!(two.ask(Command::Flush, 0, 0), EIO, "its write may be among those that are lost");
-            assert_eq!((one.ask(Command::Flush, 0, 0), one.write_fua(0, &[3; 4096])), (EIO, EIO));
+            assert_eq!(two.ask(NbdCommand::Flush, 0, 0), EIO, "its write may be among those that are lost");
+            assert_eq!((one.ask(NbdCommand::Flush, 0, 0), one.write_fua(0, &[3; 4096])), (EIO, EIO));
         }
-        assert_eq!(Raw::open(&served.socket(), "vol").ask(Command::Flush, 0, 0), EIO);
+        assert_eq!(Raw::open(&served.socket(), "vol").ask(NbdCommand::Flush, 0, 0), EIO);
         one.send_write(1, 0, &[4; 4096]);
         assert_eq!(one.answer(), (1, 0), "reads and plain writes go on");
         assert!(served.pool().consumers[0].poisoned);
@@ -271,17 +276,17 @@ fn after_a_flush_or_fua_that_the_upstream_fails_no_flush_succeeds_whatever_the_e
 #[test]
 fn an_error_that_tells_of_nothing_but_its_own_request_poisons_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let server = failing_once(directory.path(), Errno::NoSpc, |request| request.command == Command::Write);
-    let served = over(&server, Replay::Reads);
+    let server = failing_once(directory.path(), Errno::NoSpc, |request| request.command == NbdCommand::Write);
+    let served = over(&server, ReplayRule::Reads);
     let mut client = Raw::open(&served.socket(), "vol");
     client.send_write(1, 0, &[1; 4096]);
     assert_eq!(client.answer(), (1, Errno::NoSpc.code()));
-    assert_eq!((client.ask(Command::Flush, 0, 0), client.write_fua(0, &[2; 4096])), (0, 0));
+    assert_eq!((client.ask(NbdCommand::Flush, 0, 0), client.write_fua(0, &[2; 4096])), (0, 0));
     assert!(!served.pool().consumers[0].poisoned);
 }
 
-fn fua_request() -> Request {
-    Request { command: Command::Write, flags: CommandFlags::FUA, cookie: 0, offset: 0, length: 0 }
+fn fua_request() -> WireRequest {
+    WireRequest { command: NbdCommand::Write, flags: CommandFlags::FUA, cookie: 0, offset: 0, length: 0 }
 }
 
 #[test]
@@ -298,13 +303,13 @@ fn a_request_that_breaks_every_connection_fails_in_the_end_and_others_do_not() {
             }
         };
         let server = Hostile::start(&directory.path().join("u.sock"), |_, stream| Some(stream), act);
-        let served = over(&server, Replay::Reads);
+        let served = over(&server, ReplayRule::Reads);
         let mut client = Raw::open(&served.socket(), "vol");
         client.0.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        client.send(Command::Read, 1, 4096, 4096);
+        client.send(NbdCommand::Read, 1, 4096, 4096);
         assert_eq!(client.answer(), (1, EIO));
         assert!(server.connections.load(Ordering::Relaxed) < 100);
-        client.send(Command::Read, 2, 0, 4096);
+        client.send(NbdCommand::Read, 2, 0, 4096);
         assert_eq!(client.data(4096), (2, expected(0, 4096)));
         nothing_is_left(&served);
     }
@@ -339,9 +344,9 @@ fn whatever_answers_in_place_of_a_lost_upstream_is_tried_again() {
         }
     };
     let server = Hostile::start(&directory.path().join("u.sock"), greet, act);
-    let served = over(&server, Replay::Reads);
+    let served = over(&server, ReplayRule::Reads);
     let mut client = Raw::open(&served.socket(), "vol");
-    client.send(Command::Read, 1, 0, 65_536);
+    client.send(NbdCommand::Read, 1, 0, 65_536);
     assert!(client.data(65_536) == (1, expected(0, 65_536)));
     assert!(server.connections.load(Ordering::Relaxed) > greetings.len());
 }
@@ -354,7 +359,7 @@ fn a_drain_does_not_wait_for_an_upstream_beyond_its_deadline() {
     });
     let served = Served::start(|_| vec![upstream_pool(&server.socket, &[("vol", "")])]);
     let mut client = Raw::open(&served.socket(), "vol");
-    client.send(Command::Read, 1, 0, 4096);
+    client.send(NbdCommand::Read, 1, 0, 4096);
     served.wait_until(|pool| pool.in_flight == 1);
     let began = Instant::now();
     let report = served.gateway.drain(Duration::from_millis(300)).unwrap();
@@ -393,7 +398,7 @@ fn moods() -> impl Strategy<Value = Vec<Mood>> {
 
 /// Answers in an order and a manner that the moods decide.
 fn moody(connection: &mut Connection, moods: &[Mood]) {
-    let mut late: Vec<(Request, Vec<u8>)> = Vec::new();
+    let mut late: Vec<(WireRequest, Vec<u8>)> = Vec::new();
     let mut moods = moods.iter().cycle().skip(connection.number * 7);
     while let Ok(next) = connection.request_within(Duration::from_millis(20)) {
         let Some((request, payload)) = next else {
@@ -433,7 +438,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let act = move |connection: &mut Connection| moody(connection, &moods);
         let server = Hostile::start(&directory.path().join("u.sock"), |_, stream| Some(stream), act);
-        let served = over(&server, Replay::Reads);
+        let served = over(&server, ReplayRule::Reads);
         let mut client = Raw::open(&served.socket(), "vol");
         client.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         const BLOCK: u64 = 65_536;
@@ -446,7 +451,7 @@ proptest! {
             for cookie in 0..32 {
                 let at = cookie / 2 * BLOCK;
                 if cookie % 2 == 0 {
-                    client.send(Command::Read, cookie, at, BLOCK as u32);
+                    client.send(NbdCommand::Read, cookie, at, BLOCK as u32);
                 } else {
                     client.send_write(cookie, 4 * MIB + at, &[(round * 32 + cookie) as u8; BLOCK as usize]);
                 }

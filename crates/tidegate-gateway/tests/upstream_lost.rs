@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use common::raw::Raw;
 use common::{MIB, Served, file, file_pool};
 use servers::{Server, upstream_pool};
-use tidegate_gateway::{BackendConfig, PoolConfig, Replay, UpstreamConfig, UpstreamSnapshot};
+use tidegate_gateway::{BackendConfig, PoolConfig, ReplayRule, UpstreamConfig, UpstreamSnapshot};
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 
 const EIO: u32 = Errno::Io.code();
 
@@ -52,7 +52,7 @@ fn reads_in_flight_are_read_again_and_writes_in_flight_fail() {
     let served = over(&socket, |_| {});
     let (mut reader, mut writer) = (Raw::open(&served.socket(), "vol"), Raw::open(&served.socket(), "vol"));
     for cookie in 0..20 {
-        reader.send(Command::Read, cookie, cookie * 65_536, 65_536);
+        reader.send(NbdCommand::Read, cookie, cookie * 65_536, 65_536);
     }
     for cookie in 0..5 {
         writer.send_write(cookie, 8 * MIB + cookie * 4096, &[1; 4096]);
@@ -86,7 +86,7 @@ fn with_replay_of_everything_no_request_fails() {
     let socket = directory.path().join("u.sock");
     let image = file(directory.path(), "image", 16 * MIB);
     let server = slow_nbdkit(&socket, &image, &["wdelay=2"]);
-    let served = over(&socket, |config| config.replay = Replay::All);
+    let served = over(&socket, |config| config.replay = ReplayRule::All);
     let mut client = Raw::open(&served.socket(), "vol");
     for cookie in 0..8 {
         client.send_write(cookie, cookie * MIB, &vec![cookie as u8 + 1; MIB as usize]);
@@ -98,7 +98,7 @@ fn with_replay_of_everything_no_request_fails() {
     answers.sort_unstable();
     assert_eq!(answers, (0..8).map(|cookie| (cookie, 0)).collect::<Vec<_>>());
     for cookie in 0..8 {
-        client.send(Command::Read, cookie, cookie * MIB, MIB as u32);
+        client.send(NbdCommand::Read, cookie, cookie * MIB, MIB as u32);
         assert!(client.data(MIB as usize).1.iter().all(|byte| *byte == cookie as u8 + 1));
     }
 }
@@ -115,17 +115,17 @@ fn a_flush_after_a_loss_fails_once_for_every_session_and_never_claims_what_is_lo
     assert_eq!(one.answer(), (1, 0));
     server.kill();
     let server = slow_nbdkit(&socket, &image, &[]);
-    assert_eq!(two.ask(Command::Flush, 0, 0), EIO, "nobody knows whose write it was");
-    assert_eq!(one.ask(Command::Flush, 0, 0), EIO);
-    assert_eq!((one.ask(Command::Flush, 0, 0), two.ask(Command::Flush, 0, 0)), (0, 0));
+    assert_eq!(two.ask(NbdCommand::Flush, 0, 0), EIO, "nobody knows whose write it was");
+    assert_eq!(one.ask(NbdCommand::Flush, 0, 0), EIO);
+    assert_eq!((one.ask(NbdCommand::Flush, 0, 0), two.ask(NbdCommand::Flush, 0, 0)), (0, 0));
     assert_eq!(upstream(&served).unflushed_losses, 1);
     // What was flushed in time is not lost, and what is written after a loss is none of its.
     one.send_write(2, 0, &[2; 4096]);
     assert_eq!(one.answer(), (2, 0));
-    assert_eq!(one.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(one.ask(NbdCommand::Flush, 0, 0), 0);
     server.kill();
     let _server = slow_nbdkit(&socket, &image, &[]);
-    assert_eq!((one.ask(Command::Flush, 0, 0), two.ask(Command::Flush, 0, 0)), (0, 0));
+    assert_eq!((one.ask(NbdCommand::Flush, 0, 0), two.ask(NbdCommand::Flush, 0, 0)), (0, 0));
     assert_eq!(upstream(&served).unflushed_losses, 1);
 }
 
@@ -149,12 +149,12 @@ fn an_upstream_without_a_volatile_cache_loses_nothing() {
     let server = Server::nbdkit(&socket, &arguments);
     let served = over(&socket, |_| {});
     let mut client = Raw::open(&served.socket(), "vol");
-    assert_eq!(client.ask(Command::Flush, 0, 0), Errno::Inval.code(), "it was not offered");
+    assert_eq!(client.ask(NbdCommand::Flush, 0, 0), Errno::Inval.code(), "it was not offered");
     client.send_write(1, 4096, &[3; 4096]);
     assert_eq!(client.answer(), (1, 0));
     server.kill();
     let _server = Server::nbdkit(&socket, &arguments);
-    client.send(Command::Read, 2, 4096, 4096);
+    client.send(NbdCommand::Read, 2, 4096, 4096);
     assert!(client.data(4096) == (2, vec![3; 4096]));
     assert_eq!(upstream(&served).unflushed_losses, 0);
 }
@@ -167,21 +167,21 @@ fn an_outage_is_bridged_for_as_long_as_is_said_and_no_longer() {
     let server = slow_nbdkit(&socket, &image, &[]);
     let served = over(&socket, |config| config.reconnect = Duration::from_millis(700));
     let mut client = Raw::open(&served.socket(), "vol");
-    assert_eq!(client.ask(Command::Trim, 0, 4096), 0);
+    assert_eq!(client.ask(NbdCommand::Trim, 0, 4096), 0);
     server.kill();
     served.wait_until(|pool| pool.consumers[0].upstream.is_some_and(|upstream| upstream.connections == 0));
     let began = Instant::now();
-    client.send(Command::Read, 1, 0, 4096);
+    client.send(NbdCommand::Read, 1, 0, 4096);
     assert_eq!(client.answer(), (1, EIO));
     assert!(began.elapsed() < Duration::from_secs(5), "it waits for the outage's end, not for ever");
     let began = Instant::now();
     for _ in 0..10 {
-        assert_eq!(client.ask(Command::Trim, 0, 4096), EIO);
+        assert_eq!(client.ask(NbdCommand::Trim, 0, 4096), EIO);
     }
     assert!(began.elapsed() < Duration::from_millis(500), "what is known to be gone is not waited for");
     let _server = slow_nbdkit(&socket, &image, &[]);
     served.wait_until(|pool| pool.consumers[0].upstream.is_some_and(|upstream| upstream.connections == 4));
-    client.send(Command::Read, 1, 0, 4096);
+    client.send(NbdCommand::Read, 1, 0, 4096);
     assert_eq!(client.data(4096).0, 1);
 }
 
@@ -201,14 +201,14 @@ fn an_upstream_that_comes_back_different_is_refused_until_it_is_the_same_again()
         vec!["--filter=multi-conn", "file", image.to_str().unwrap(), "multi-conn-mode=disable"],
     ] {
         let different = Server::nbdkit(&socket, &different);
-        client.send(Command::Read, 1, 0, 4096);
+        client.send(NbdCommand::Read, 1, 0, 4096);
         assert_eq!(client.answer(), (1, EIO), "long before the outage's end");
         assert_eq!(upstream(&served).connections, 0);
         different.kill();
     }
     let _server = slow_nbdkit(&socket, &image, &[]);
     served.wait_until(|pool| pool.consumers[0].upstream.is_some_and(|upstream| upstream.connections == 4));
-    client.send(Command::Read, 1, 0, 4096);
+    client.send(NbdCommand::Read, 1, 0, 4096);
     assert_eq!(client.data(4096).0, 1);
 }
 
@@ -218,7 +218,7 @@ fn an_upstream_that_comes_back_different_is_refused_until_it_is_the_same_again()
 #[test]
 fn an_upstream_that_is_drained_and_started_again_is_not_noticed() {
     let own = Served::start(|directory| vec![file_pool(directory, &["vol"], 64 * MIB)]);
-    let served = over(&own.socket(), |config| config.replay = Replay::All);
+    let served = over(&own.socket(), |config| config.replay = ReplayRule::All);
     let uri = served.uri("vol");
     let fio = std::thread::spawn(move || {
         common::run(
@@ -275,7 +275,7 @@ fn a_verifying_load_survives_crashes_of_its_upstream() {
                         let length = [4096u64, 300_000, 1 << 20][rounds as usize % 3];
                         let at = |cookie: u64| ((rounds * 7 + index * 13 + cookie) * 524_288) % (30 * MIB);
                         for cookie in 0..8 {
-                            client.send(Command::Read, cookie, at(cookie), length as u32);
+                            client.send(NbdCommand::Read, cookie, at(cookie), length as u32);
                         }
                         for _ in 0..8 {
                             let (cookie, data) = client.data(length as usize);

@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tempfile::TempDir;
-use tidegate_host::sense::{Activity, DiskStats, SessionReader, Volumes, sessions};
-use tidegate_host::trees::Machine;
-use tidegate_host::{DeviceNumber, Root};
+use tidegate_host::sense::{DeviceActivity, DiskStats, SessionReader, VolumeTree, sessions};
+use tidegate_host::trees::FixtureMachine;
+use tidegate_host::{DeviceNumber, SystemRoot};
 
-const MACHINE: Machine = Machine { volumes: 1_000, groups: 20, initiators: 10 };
+const MACHINE: FixtureMachine = FixtureMachine { volumes: 1_000, groups: 20, initiators: 10 };
 
 /// The machine's files, in memory where there is such a place.
-fn machine() -> (TempDir, Root) {
+fn machine() -> (TempDir, SystemRoot) {
     let memory = Path::new("/dev/shm");
     let tree = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
     let tree = tree.expect("a directory for the machine's files");
     MACHINE.write(tree.path()).expect("the machine's files can be written");
-    let root = Root::at(tree.path());
+    let root = SystemRoot::at(tree.path());
     (tree, root)
 }
 
@@ -44,7 +44,7 @@ fn sense(criterion: &mut Criterion) {
         });
     });
     group.bench_function("1000 volumes", |bencher| {
-        bencher.iter(|| Volumes::read(black_box(&root)).expect("the machine's volumes"));
+        bencher.iter(|| VolumeTree::read(black_box(&root)).expect("the machine's volumes"));
     });
     group.bench_function("10000 sessions", |bencher| {
         bencher.iter(|| {
@@ -59,7 +59,7 @@ fn sense(criterion: &mut Criterion) {
     group.bench_function("10000 sessions again", |bencher| {
         bencher.iter(|| {
             let active = |device: DeviceNumber| device.minor.is_multiple_of(10);
-            reader.read(|device| Activity { reads: active(device), writes: active(device) });
+            reader.read(|device| DeviceActivity { reads: active(device), writes: active(device) });
             assert_eq!(reader.sessions().sessions.len(), 10_000);
         });
     });

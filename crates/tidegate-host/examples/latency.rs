@@ -8,12 +8,12 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use tidegate_host::Root;
-use tidegate_host::sense::Volumes;
-use tidegate_host::sense::latency::{BlockLatency, Latencies, ReadsAndWrites};
+use tidegate_host::SystemRoot;
+use tidegate_host::sense::VolumeTree;
+use tidegate_host::sense::latency::{BlockLatency, LatencyBuckets, ReadsAndWrites};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let volumes = Volumes::read(&Root::default())?;
+    let volumes = VolumeTree::read(&SystemRoot::default())?;
     let mut devices = BTreeMap::new();
     for name in std::env::args().skip(1) {
         let device = volumes.find(&name).ok_or_else(|| format!("{name}: there is no such device"))?;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn print(device: &str, kind: &str, latencies: &Latencies) {
+fn print(device: &str, kind: &str, latencies: &LatencyBuckets) {
     if let Some(mean) = latencies.mean() {
         let [half, most, nearly_all] =
             [0.5, 0.95, 0.99].map(|quantile| latencies.quantile(quantile).unwrap_or(mean));

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant as Clock;
 
 use serde::Serialize;
-use tidegate_host::throttle::{Hold, Method, Packets, Throttle as Kernel, undo};
+use tidegate_host::throttle::{DelayedPackets, Throttle as Kernel, ThrottleMethod, ThrottleRequest, undo};
 use tidegate_units::{Instant, Latency, ResourceName};
 
 const DELAY: Latency = Latency::from_millis(50);
@@ -48,7 +48,7 @@ struct Throttle {
 
 impl Throttle {
     /// How long it takes to have that in force, an agent's interval after what was before.
-    fn apply(&mut self, holds: &[Hold]) -> Result<f64, Box<dyn Error>> {
+    fn apply(&mut self, holds: &[ThrottleRequest]) -> Result<f64, Box<dyn Error>> {
         self.now = self.now + Latency::from_millis(100);
         let begin = Clock::now();
         self.delay.apply(self.now, holds)?;
@@ -56,7 +56,7 @@ impl Throttle {
     }
 
     /// The mean time of a change.
-    fn changes(&mut self, of: impl Fn(u32) -> Vec<Hold>) -> Result<f64, Box<dyn Error>> {
+    fn changes(&mut self, of: impl Fn(u32) -> Vec<ThrottleRequest>) -> Result<f64, Box<dyn Error>> {
         let mut sum = 0.0;
         for change in 1..=CHANGES {
             sum += self.apply(&of(change))?;
@@ -71,8 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: throttle netem|edt RESOURCES CONSUMERS".into());
     };
     let method = match name.as_str() {
-        "netem" => Method::Netem,
-        "edt" => Method::Edt,
+        "netem" => ThrottleMethod::Netem,
+        "edt" => ThrottleMethod::Edt,
         other => return Err(format!("there is no throttle `{other}`").into()),
     };
     let (resources, consumers): (u32, u32) = (resources.parse()?, consumers.parse()?);
@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let begin = first + resource * consumers;
         (begin..begin + consumers).map(|address| Ipv4Addr::from(address).into()).collect()
     };
-    let holds = |delay: Latency, without: Option<u32>| -> Vec<Hold> {
+    let holds = |delay: Latency, without: Option<u32>| -> Vec<ThrottleRequest> {
         (0..resources)
             .map(|resource| {
                 let name = ResourceName::new(&format!("vg{resource}"))
@@ -89,13 +89,20 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let members =
                     of(resource).into_iter().enumerate().filter(|(n, _)| Some(*n as u32) != without);
                 let members = members.map(|(_, address)| address).collect();
-                Hold { resource: name, members, delay, limits: BTreeMap::new(), cgroups: BTreeMap::new() }
+                ThrottleRequest {
+                    resource: name,
+                    members,
+                    delay,
+                    limits: BTreeMap::new(),
+                    cgroups: BTreeMap::new(),
+                }
             })
             .collect()
     };
 
     let ports = BTreeSet::from([3260]);
-    let mut throttle = Throttle { delay: Kernel::new(method, Packets::All, &ports)?, now: Instant::ZERO };
+    let mut throttle =
+        Throttle { delay: Kernel::new(method, DelayedPackets::All, &ports)?, now: Instant::ZERO };
     let join_s = throttle.apply(&holds(Latency::ZERO, None))?;
     let hold_s = throttle.apply(&holds(DELAY, None))?;
     writeln!(io::stderr(), "held")?;

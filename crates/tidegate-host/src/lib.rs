@@ -13,4 +13,4 @@ pub mod throttle;
 pub mod trees;
 
 pub use device::DeviceNumber;
-pub use root::{ReadError, Root};
+pub use root::{ReadError, SystemRoot};

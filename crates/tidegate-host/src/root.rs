@@ -8,15 +8,15 @@ use thiserror::Error;
 
 /// The directory under which `/proc` and `/sys` are: `/`, or a captured tree of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root(PathBuf);
+pub struct SystemRoot(PathBuf);
 
-impl Default for Root {
+impl Default for SystemRoot {
     fn default() -> Self {
         Self(PathBuf::from("/"))
     }
 }
 
-impl Root {
+impl SystemRoot {
     /// A tree elsewhere, such as one that was captured.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {

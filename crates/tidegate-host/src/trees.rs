@@ -21,7 +21,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path};
 
-pub use machine::Machine;
+pub use machine::FixtureMachine;
 
 /// Writes a captured tree below a directory.
 ///

@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ConnectionPhase {
     /// No complete request has arrived since it was opened, or since its last answer was taken.
     Waiting,
     /// Its request is complete, and its answer is not.
@@ -30,23 +30,23 @@ pub(crate) enum Phase {
 struct Connection {
     id: u64,
     source: IpAddr,
-    phase: Phase,
+    phase: ConnectionPhase,
     since: Instant,
 }
 
 impl Connection {
     fn may_make_room(&self, now: Instant) -> bool {
         match self.phase {
-            Phase::Waiting => true,
-            Phase::Answering => false,
-            Phase::Sending => now.saturating_duration_since(self.since) >= GRACE,
+            ConnectionPhase::Waiting => true,
+            ConnectionPhase::Answering => false,
+            ConnectionPhase::Sending => now.saturating_duration_since(self.since) >= GRACE,
         }
     }
 }
 
 /// The answer to a new connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Admitted {
+pub(crate) enum AdmittedConnection {
     /// It is served under this number.
     Open(u64),
     /// The same, and another one makes room for it.
@@ -57,7 +57,7 @@ pub(crate) enum Admitted {
 
 /// The open connections of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Connections {
+pub(crate) struct OpenConnections {
     open: Vec<Connection>,
     next: u64,
 }
@@ -74,19 +74,25 @@ fn network(source: IpAddr) -> IpAddr {
     }
 }
 
-impl Connections {
+impl OpenConnections {
     /// Takes a new connection. Among those that may make room it is the oldest of the source that has most.
-    pub(crate) fn admit(&mut self, source: IpAddr, now: Instant) -> Admitted {
+    pub(crate) fn admit(&mut self, source: IpAddr, now: Instant) -> AdmittedConnection {
         let displaced = if self.open.len() < MOST_CONNECTIONS {
             None
         } else {
-            let Some(at) = self.displaced(now) else { return Admitted::Full };
+            let Some(at) = self.displaced(now) else { return AdmittedConnection::Full };
             Some(self.open.swap_remove(at).id)
         };
         let id = self.next;
         self.next += 1;
-        self.open.push(Connection { id, source: network(source), phase: Phase::Waiting, since: now });
-        displaced.map_or(Admitted::Open(id), |displaced| Admitted::InPlaceOf(id, displaced))
+        self.open.push(Connection {
+            id,
+            source: network(source),
+            phase: ConnectionPhase::Waiting,
+            since: now,
+        });
+        displaced
+            .map_or(AdmittedConnection::Open(id), |displaced| AdmittedConnection::InPlaceOf(id, displaced))
     }
 
     fn displaced(&self, now: Instant) -> Option<usize> {
@@ -104,7 +110,7 @@ impl Connections {
         Some(self.open.swap_remove(at).id)
     }
 
-    pub(crate) fn enter(&mut self, id: u64, phase: Phase, now: Instant) {
+    pub(crate) fn enter(&mut self, id: u64, phase: ConnectionPhase, now: Instant) {
         if let Some(connection) = self.open.iter_mut().find(|connection| connection.id == id) {
             (connection.phase, connection.since) = (phase, now);
         }
@@ -113,7 +119,7 @@ impl Connections {
     /// Returns the time from which on a connection's answer has been on the way.
     pub(crate) fn sending_since(&self, id: u64) -> Option<Instant> {
         let connection = self.open.iter().find(|connection| connection.id == id)?;
-        (connection.phase == Phase::Sending).then_some(connection.since)
+        (connection.phase == ConnectionPhase::Sending).then_some(connection.since)
     }
 
     pub(crate) fn close(&mut self, id: u64) {
@@ -131,12 +137,14 @@ mod tests {
 
     #[test]
     fn a_flood_from_one_address_displaces_itself_and_nothing_that_is_answered() {
-        let (mut connections, now) = (Connections::default(), Instant::now());
-        let Admitted::Open(honest) = connections.admit("10.0.0.9".parse().unwrap(), now) else { panic!() };
-        let Admitted::Open(answered) = connections.admit(LOCAL, now) else { panic!() };
-        connections.enter(answered, Phase::Answering, now);
+        let (mut connections, now) = (OpenConnections::default(), Instant::now());
+        let AdmittedConnection::Open(honest) = connections.admit("10.0.0.9".parse().unwrap(), now) else {
+            panic!()
+        };
+        let AdmittedConnection::Open(answered) = connections.admit(LOCAL, now) else { panic!() };
+        connections.enter(answered, ConnectionPhase::Answering, now);
         for at in 1..1_000 {
-            assert_ne!(connections.admit(LOCAL, now + Duration::from_millis(at)), Admitted::Full);
+            assert_ne!(connections.admit(LOCAL, now + Duration::from_millis(at)), AdmittedConnection::Full);
         }
         let open: Vec<_> = connections.open.iter().map(|connection| connection.id).collect();
         assert_eq!(open.len(), MOST_CONNECTIONS);
@@ -145,13 +153,16 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_not_taken_makes_room_after_a_second() {
-        let (mut connections, now) = (Connections::default(), Instant::now());
+        let (mut connections, now) = (OpenConnections::default(), Instant::now());
         for _ in 0..MOST_CONNECTIONS {
-            let Admitted::Open(id) = connections.admit(LOCAL, now) else { panic!() };
-            connections.enter(id, Phase::Sending, now);
+            let AdmittedConnection::Open(id) = connections.admit(LOCAL, now) else { panic!() };
+            connections.enter(id, ConnectionPhase::Sending, now);
         }
-        assert_eq!(connections.admit(LOCAL, now + GRACE / 2), Admitted::Full);
-        assert_eq!(connections.admit(LOCAL, now + GRACE), Admitted::InPlaceOf(MOST_CONNECTIONS as u64, 0));
+        assert_eq!(connections.admit(LOCAL, now + GRACE / 2), AdmittedConnection::Full);
+        assert_eq!(
+            connections.admit(LOCAL, now + GRACE),
+            AdmittedConnection::InPlaceOf(MOST_CONNECTIONS as u64, 0)
+        );
     }
 
     #[test]
@@ -168,7 +179,7 @@ mod tests {
         fn the_bound_holds_and_what_is_answered_stays(
             steps in prop::collection::vec((0_u8..4, 0_u8..6, 0_u64..3_000), 0..400)
         ) {
-            let (mut connections, begin) = (Connections::default(), Instant::now());
+            let (mut connections, begin) = (OpenConnections::default(), Instant::now());
             let (mut ids, mut answering, mut elapsed) = (Vec::new(), Vec::new(), 0);
             for (step, number, pause) in steps {
                 elapsed += pause;
@@ -176,20 +187,20 @@ mod tests {
                 let chosen = ids.get(usize::from(number) * ids.len() / 6).copied();
                 match (step, chosen) {
                     (0 | 1, _) => match connections.admit(IpAddr::from([10, 0, 0, number]), now) {
-                        Admitted::Open(id) => ids.push(id),
-                        Admitted::InPlaceOf(id, displaced) => {
+                        AdmittedConnection::Open(id) => ids.push(id),
+                        AdmittedConnection::InPlaceOf(id, displaced) => {
                             prop_assert!(!answering.contains(&displaced));
                             ids.retain(|known| *known != displaced);
                             ids.push(id);
                         }
-                        Admitted::Full => prop_assert_eq!(ids.len(), MOST_CONNECTIONS),
+                        AdmittedConnection::Full => prop_assert_eq!(ids.len(), MOST_CONNECTIONS),
                     },
                     (2, Some(id)) => {
-                        connections.enter(id, Phase::Answering, now);
+                        connections.enter(id, ConnectionPhase::Answering, now);
                         answering.push(id);
                     }
                     (3, Some(id)) => {
-                        connections.enter(id, Phase::Sending, now);
+                        connections.enter(id, ConnectionPhase::Sending, now);
                         answering.retain(|known| *known != id);
                     }
                     _ => {}

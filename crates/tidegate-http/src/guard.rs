@@ -20,7 +20,7 @@ use thiserror::Error;
 
 /// The names under which a server may be asked to change something, beside its addresses and `localhost`.
 #[derive(Debug, Clone, Default)]
-pub struct Names(Arc<[String]>);
+pub struct ServerNames(Arc<[String]>);
 
 /// The reasons why a request is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -59,7 +59,7 @@ impl Unwelcome {
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-impl Names {
+impl ServerNames {
     /// These names, and the machine's own.
     #[must_use]
     pub fn new(configured: impl IntoIterator<Item = String>) -> Self {
@@ -147,7 +147,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let names = Names::exactly(["Broker.example.".to_owned()]);
+        let names = ServerNames::exactly(["Broker.example.".to_owned()]);
         names.check(&request.body(()).unwrap().into_parts().0)
     }
 

@@ -14,7 +14,7 @@
 //! | descriptors | all but a [reserve](descriptors) | the connection is closed |
 //!
 //! A request that changes something must come from a client that is no web page of another site: see
-//! [`Names`].
+//! [`ServerNames`].
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ mod server;
 mod token;
 
 pub use connections::MOST_CONNECTIONS;
-pub use guard::Names;
-pub use refusals::{Cause, Refusals};
-pub use server::{ANSWER_TIME, BODY_TIME, HEADER_TIME, LARGEST_BODY, SEND_TIME, Server};
-pub use token::{NoRandom, Token, TokenAdmission, TokenError, TokenRefused};
+pub use guard::ServerNames;
+pub use refusals::{HttpRefusals, RefusalCause};
+pub use server::{ANSWER_TIME, BODY_TIME, HEADER_TIME, HttpServer, LARGEST_BODY, SEND_TIME};
+pub use token::{BearerToken, NoRandom, TokenAdmission, TokenError, TokenRefused};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The cause for which a connection was closed before it had its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum RefusalCause {
     /// It had no request, and made room for a newer connection.
     Displaced,
     /// Every other connection was being answered.
@@ -15,7 +15,7 @@ pub enum Cause {
     Slow,
 }
 
-impl Cause {
+impl RefusalCause {
     /// Every cause.
     pub const ALL: [Self; 4] = [Self::Displaced, Self::Full, Self::Descriptors, Self::Slow];
 
@@ -33,23 +33,23 @@ impl Cause {
 
 /// Counters of refused connections, shared with whatever shows them.
 #[derive(Debug, Default)]
-pub struct Refusals([AtomicU64; Cause::ALL.len()]);
+pub struct HttpRefusals([AtomicU64; RefusalCause::ALL.len()]);
 
-impl Refusals {
+impl HttpRefusals {
     /// Counts one.
-    pub(crate) fn count(&self, cause: Cause) {
+    pub(crate) fn count(&self, cause: RefusalCause) {
         self.0[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns how many there were for a cause.
     #[must_use]
-    pub fn of(&self, cause: Cause) -> u64 {
+    pub fn of(&self, cause: RefusalCause) -> u64 {
         self.0[cause as usize].load(Ordering::Relaxed)
     }
 
     /// Returns how many there were.
     #[must_use]
     pub fn total(&self) -> u64 {
-        Cause::ALL.into_iter().map(|cause| self.of(cause)).sum()
+        RefusalCause::ALL.into_iter().map(|cause| self.of(cause)).sum()
     }
 }

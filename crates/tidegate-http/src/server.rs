@@ -25,10 +25,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use crate::connections::{Admitted, Connections, Phase};
+use crate::connections::{AdmittedConnection, ConnectionPhase, OpenConnections};
 use crate::descriptors;
-use crate::guard::Names;
-use crate::refusals::{Cause, Refusals};
+use crate::guard::ServerNames;
+use crate::refusals::{HttpRefusals, RefusalCause};
 
 /// The time that a client has for the header of a request, from its connection or its last answer on.
 pub const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -63,19 +63,19 @@ const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// An HTTP server whose clients are not trusted.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     listener: TcpListener,
     address: SocketAddr,
-    names: Names,
-    refusals: Arc<Refusals>,
+    names: ServerNames,
+    refusals: Arc<HttpRefusals>,
 }
 
-impl Server {
+impl HttpServer {
     /// Begins to listen.
     ///
     /// # Errors
     /// When the address cannot be listened on.
-    pub async fn bind(address: SocketAddr, names: Names) -> io::Result<Self> {
+    pub async fn bind(address: SocketAddr, names: ServerNames) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, names, refusals: Arc::default() })
@@ -89,7 +89,7 @@ impl Server {
 
     /// The counters of refused connections.
     #[must_use]
-    pub fn refusals(&self) -> Arc<Refusals> {
+    pub fn refusals(&self) -> Arc<HttpRefusals> {
         Arc::clone(&self.refusals)
     }
 
@@ -129,7 +129,7 @@ impl Server {
                 }
                 Err(error) if is_of_the_connection(&error) => {}
                 Err(error) => {
-                    shared.refuse(Cause::Descriptors);
+                    shared.refuse(RefusalCause::Descriptors);
                     shared.make_room();
                     complaints.cannot_accept(&error);
                     sleep(PAUSE).await;
@@ -153,8 +153,8 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 /// The same for all connections of a server.
 struct Shared {
     router: Router,
-    names: Names,
-    refusals: Arc<Refusals>,
+    names: ServerNames,
+    refusals: Arc<HttpRefusals>,
     connections: Mutex<Table>,
     /// An answer has come to its end, or a connection has.
     answered: Notify,
@@ -163,7 +163,7 @@ struct Shared {
 /// Open connections, and how each is told to end.
 #[derive(Default)]
 struct Table {
-    connections: Connections,
+    connections: OpenConnections,
     ends: Vec<(u64, Arc<Notify>)>,
 }
 
@@ -181,7 +181,7 @@ impl Shared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refuse(&self, cause: Cause) {
+    fn refuse(&self, cause: RefusalCause) {
         self.refusals.count(cause);
     }
 
@@ -189,7 +189,7 @@ impl Shared {
     /// answer. Connections that come later wait in the kernel's queue meanwhile, in their order.
     async fn place(self: &Arc<Self>, stream: &TcpStream, from: SocketAddr) -> Option<Place> {
         if descriptors::is_reserved(stream.as_raw_fd()) {
-            self.refuse(Cause::Descriptors);
+            self.refuse(RefusalCause::Descriptors);
             self.make_room();
             return None;
         }
@@ -204,7 +204,7 @@ impl Shared {
         });
         let place = admitted.await.ok();
         if place.is_none() {
-            self.refuse(Cause::Full);
+            self.refuse(RefusalCause::Full);
         }
         place
     }
@@ -212,13 +212,13 @@ impl Shared {
     fn admit(self: &Arc<Self>, from: SocketAddr) -> Option<Place> {
         let mut table = self.table();
         let id = match table.connections.admit(from.ip(), Instant::now()) {
-            Admitted::Open(id) => id,
-            Admitted::InPlaceOf(id, displaced) => {
+            AdmittedConnection::Open(id) => id,
+            AdmittedConnection::InPlaceOf(id, displaced) => {
                 table.end(displaced);
-                self.refuse(Cause::Displaced);
+                self.refuse(RefusalCause::Displaced);
                 id
             }
-            Admitted::Full => return None,
+            AdmittedConnection::Full => return None,
         };
         let displaced = Arc::new(Notify::new());
         table.ends.push((id, Arc::clone(&displaced)));
@@ -245,9 +245,9 @@ struct Place {
 }
 
 impl Place {
-    fn enter(&self, phase: Phase) {
+    fn enter(&self, phase: ConnectionPhase) {
         self.shared.table().connections.enter(self.id, phase, Instant::now());
-        if phase == Phase::Sending {
+        if phase == ConnectionPhase::Sending {
             self.shared.answered.notify_one();
         }
     }
@@ -280,14 +280,14 @@ async fn serve_connection(stream: TcpStream, place: Place, mut ending: watch::Re
             outcome = connection.as_mut() => {
                 let is_slow = outcome.is_err_and(|error| error.is_timeout());
                 if is_slow && !place.asked.load(Ordering::Relaxed) {
-                    place.shared.refuse(Cause::Slow);
+                    place.shared.refuse(RefusalCause::Slow);
                 }
                 return;
             }
             () = place.displaced.notified() => return,
             () = sleep(SEND_TIME) => {
                 if place.is_stuck() {
-                    place.shared.refuse(Cause::Slow);
+                    place.shared.refuse(RefusalCause::Slow);
                     return;
                 }
             }
@@ -300,7 +300,7 @@ async fn answer(place: &Place, request: Request<Incoming>) -> Result<Response, I
     let response = match checked(place, request).await {
         Ok(request) => {
             place.asked.store(true, Ordering::Relaxed);
-            place.enter(Phase::Answering);
+            place.enter(ConnectionPhase::Answering);
             let router = TowerToHyperService::new(place.shared.router.clone());
             match timeout(ANSWER_TIME, router.call(request)).await {
                 Ok(Ok(response)) => response,
@@ -311,7 +311,7 @@ async fn answer(place: &Place, request: Request<Incoming>) -> Result<Response, I
         }
         Err(refused) => refused,
     };
-    place.enter(Phase::Sending);
+    place.enter(ConnectionPhase::Sending);
     Ok(response)
 }
 
@@ -332,7 +332,7 @@ async fn checked(place: &Place, request: Request<Incoming>) -> Result<Request<Bo
             return Err(problem(StatusCode::BAD_REQUEST, "not-understood", &why));
         }
         Err(_) => {
-            place.shared.refuse(Cause::Slow);
+            place.shared.refuse(RefusalCause::Slow);
             let why = format!("the body of the request did not arrive within {} s", BODY_TIME.as_secs());
             return Err(problem(StatusCode::REQUEST_TIMEOUT, "too-slow", &why));
         }
@@ -359,7 +359,7 @@ impl Complaints {
         Self { address, next: now, told: 0, next_failure: now }
     }
 
-    fn about(&mut self, refusals: &Refusals) {
+    fn about(&mut self, refusals: &HttpRefusals) {
         let total = refusals.total();
         let now = Instant::now();
         if total == self.told || now < self.next {
@@ -367,7 +367,8 @@ impl Complaints {
         }
         self.next = now + BETWEEN_COMPLAINTS;
         let more = total - std::mem::replace(&mut self.told, total);
-        let causes = Cause::ALL.map(|cause| format!("{} {}", refusals.of(cause), cause.name())).join(", ");
+        let causes =
+            RefusalCause::ALL.map(|cause| format!("{} {}", refusals.of(cause), cause.name())).join(", ");
         tracing::warn!(
             "http://{}: {more} connections refused or closed before their answer (in all: {causes}); look for a \
              client that opens connections and sends no request",

@@ -24,7 +24,7 @@ const OPEN_TO_OTHERS: u32 = 0o006;
 
 /// A token. Its `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Arc<str>);
+pub struct BearerToken(Arc<str>);
 
 /// The reasons why there is no token.
 #[derive(Debug, Error)]
@@ -45,7 +45,7 @@ pub enum TokenError {
     NoToken(PathBuf),
 }
 
-impl Token {
+impl BearerToken {
     /// Reads a token from a file: all of it, without spaces and line ends around it. Warns in the log when
     /// others than its owner and group may read or write the file.
     ///
@@ -85,7 +85,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
@@ -121,11 +121,11 @@ impl TokenAdmission {
     /// # Errors
     /// When the system has no random numbers.
     pub fn new<'a>(
-        all: &Token,
-        nodes: impl IntoIterator<Item = (&'a ResourceName, &'a Token)>,
+        all: &BearerToken,
+        nodes: impl IntoIterator<Item = (&'a ResourceName, &'a BearerToken)>,
     ) -> Result<Self, NoRandom> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandom)?;
-        let tag = |token: &Token| hmac::sign(&key, token.as_str().as_bytes());
+        let tag = |token: &BearerToken| hmac::sign(&key, token.as_str().as_bytes());
         let nodes = nodes.into_iter().map(|(node, token)| (node.clone(), tag(token))).collect();
         Ok(Self { all: tag(all), nodes, key })
     }
@@ -155,8 +155,8 @@ impl TokenAdmission {
 mod tests {
     use super::*;
 
-    fn token(text: &str) -> Token {
-        Token::new(text).unwrap()
+    fn token(text: &str) -> BearerToken {
+        BearerToken::new(text).unwrap()
     }
 
     #[test]
@@ -164,16 +164,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "0123456789abcde=\n").unwrap();
-        let read = Token::from_file(&path).unwrap();
+        let read = BearerToken::from_file(&path).unwrap();
         assert_eq!((read.as_str(), format!("{read:?}").as_str()), ("0123456789abcde=", "Token(..)"));
         let long = [b'a'; LONGEST + 1];
         for bad in [&b"0123456789abcde"[..], b"", b"0123456789 abcdef", b"0123456789abcdef\xff", &long[..]] {
             std::fs::write(&path, bad).unwrap();
-            assert!(matches!(Token::from_file(&path), Err(TokenError::NoToken(_))), "{bad:?}");
+            assert!(matches!(BearerToken::from_file(&path), Err(TokenError::NoToken(_))), "{bad:?}");
         }
         std::fs::write(&path, &long[1..]).unwrap();
-        Token::from_file(&path).unwrap();
-        let missing = Token::from_file(&folder.path().join("none")).unwrap_err().to_string();
+        BearerToken::from_file(&path).unwrap();
+        let missing = BearerToken::from_file(&folder.path().join("none")).unwrap_err().to_string();
         assert!(missing.contains("/none"), "{missing}");
     }
 

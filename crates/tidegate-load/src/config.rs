@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::{Bytes, Iops};
 
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// The most connections of one load, each with two threads.
 const MAX_CONNECTIONS: u32 = 64;
@@ -23,13 +23,13 @@ const MAX_DURATION: Duration = Duration::from_secs(365 * 86_400);
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadConfig {
     /// The export to load.
-    pub target: Target,
+    pub target: LoadTarget,
     /// The number of connections, 1 to 64.
     pub connections: u32,
     /// The times at which requests come.
-    pub arrivals: Arrivals,
+    pub arrivals: LoadArrivals,
     /// The order in which requests touch the blocks.
-    pub order: Order,
+    pub order: BlockOrder,
     /// The share of reads, 0 (only writes) to 1 (only reads).
     pub read_fraction: f64,
     /// The size of every request.
@@ -42,9 +42,9 @@ pub struct LoadConfig {
     /// True if writes must be on stable storage before they are answered.
     pub fua: bool,
     /// The content of writes.
-    pub payload: Payload,
+    pub payload: WritePayload,
     /// Pauses; none if absent.
-    pub phases: Option<Phases>,
+    pub phases: Option<LoadPhases>,
     /// The length of the run; until stopped if absent.
     pub duration: Option<Duration>,
     /// The seed of random numbers: the same seed makes the same requests in the same order, per connection.
@@ -54,18 +54,18 @@ pub struct LoadConfig {
 impl LoadConfig {
     /// Random reads of 4 KiB over the whole export, one at a time, until stopped.
     #[must_use]
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: LoadTarget) -> Self {
         Self {
             target,
             connections: 1,
-            arrivals: Arrivals::Closed { depth: 1, think: Duration::ZERO },
-            order: Order::Random,
+            arrivals: LoadArrivals::Closed { depth: 1, think: Duration::ZERO },
+            order: BlockOrder::Random,
             read_fraction: 1.0,
             block: Bytes::from_kib(4),
             offset: Bytes::ZERO,
             span: None,
             fua: false,
-            payload: Payload::Random,
+            payload: WritePayload::Random,
             phases: None,
             duration: None,
             seed: 1,
@@ -81,9 +81,9 @@ impl LoadConfig {
             return Err(ConfigError::Connections(self.connections));
         }
         let (depth, think) = match self.arrivals {
-            Arrivals::Closed { depth, think } => (depth, think),
-            Arrivals::Open { rate, spacing, depth } => {
-                if let Spacing::Drawn { from, to, .. } = spacing
+            LoadArrivals::Closed { depth, think } => (depth, think),
+            LoadArrivals::Open { rate, spacing, depth } => {
+                if let RequestSpacing::Drawn { from, to, .. } = spacing
                     && !(0.0 <= from && from < to && to <= 1.0)
                 {
                     return Err(ConfigError::Part { from, to });
@@ -120,7 +120,7 @@ impl LoadConfig {
 
 /// The times at which requests come.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Arrivals {
+pub enum LoadArrivals {
     /// Each connection keeps `depth` requests outstanding; an answer makes room for the next request.
     Closed {
         /// The requests outstanding per connection, 1 to 4096.
@@ -133,7 +133,7 @@ pub enum Arrivals {
         /// The rate of all connections together, at most 1 000 000 per second.
         rate: Iops,
         /// The spacing of the requests.
-        spacing: Spacing,
+        spacing: RequestSpacing,
         /// The most requests outstanding per connection, 1 to 4096. A request that is due at this bound waits
         /// its turn at the generator. None is dropped, and its response time includes the wait. Requests that
         /// still wait at the end of the run are reported as unsent.
@@ -143,7 +143,7 @@ pub enum Arrivals {
 
 /// The spacing of requests in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Spacing {
+pub enum RequestSpacing {
     /// Evenly.
     Even,
     /// With exponentially distributed intervals, as of many independent users.
@@ -163,7 +163,7 @@ pub enum Spacing {
 
 /// The order of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum BlockOrder {
     /// Any block of the region, uniformly.
     Random,
     /// One after the other, from the region's end back to its beginning. Of several connections each begins
@@ -173,7 +173,7 @@ pub enum Order {
 
 /// The content of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Payload {
+pub enum WritePayload {
     /// Bytes that do not compress.
     Random,
     /// Zeroes.
@@ -184,7 +184,7 @@ pub enum Payload {
 
 /// Load that comes and goes. Requests that are outstanding when a pause begins complete normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Phases {
+pub struct LoadPhases {
     /// The time for which the load is on; not zero.
     pub on: Duration,
     /// The length of the pause after that.

@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use tidegate_nbd::handshake::{Client, ClientEvent, Opened};
-use tidegate_tls::{ClientFiles, ClientTls, HandshakeError, Identity, TlsStream};
+use tidegate_nbd::handshake::{ClientEvent, ClientHandshake, Opened};
+use tidegate_tls::{ClientFiles, ClientTls, HandshakeError, TlsIdentity, TlsStream};
 
 use crate::error::ConnectError;
-use crate::target::{Endpoint, Target};
+use crate::target::{LoadTarget, ServerEndpoint};
 
 /// The longest time for one address to answer, and the longest for the handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connected stream socket.
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub(crate) enum StreamSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Socket {
-    fn connect(endpoint: &Endpoint) -> io::Result<Self> {
+impl StreamSocket {
+    fn connect(endpoint: &ServerEndpoint) -> io::Result<Self> {
         match endpoint {
-            Endpoint::Tcp { host, port } => {
+            ServerEndpoint::Tcp { host, port } => {
                 let mut last = None;
                 for address in (host.as_str(), *port).to_socket_addrs()? {
                     match TcpStream::connect_timeout(&address, PATIENCE) {
@@ -41,7 +41,7 @@ impl Socket {
                 }
                 Err(last.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into()))
             }
-            Endpoint::Unix(path) => connect_unix(path).map(Self::Unix),
+            ServerEndpoint::Unix(path) => connect_unix(path).map(Self::Unix),
         }
     }
 
@@ -84,11 +84,11 @@ impl Socket {
     }
 }
 
-impl From<Socket> for OwnedFd {
-    fn from(socket: Socket) -> Self {
+impl From<StreamSocket> for OwnedFd {
+    fn from(socket: StreamSocket) -> Self {
         match socket {
-            Socket::Tcp(stream) => stream.into(),
-            Socket::Unix(stream) => stream.into(),
+            StreamSocket::Tcp(stream) => stream.into(),
+            StreamSocket::Unix(stream) => stream.into(),
         }
     }
 }
@@ -109,18 +109,18 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 
 /// A connection whose handshake is done.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) socket: Socket,
+pub(crate) struct LoadConnection {
+    pub(crate) socket: StreamSocket,
     pub(crate) opened: Opened,
 }
 
-impl Connection {
+impl LoadConnection {
     /// Connects and opens the export, asking for structured replies.
-    pub(crate) fn open(target: &Target) -> Result<Self, ConnectError> {
+    pub(crate) fn open(target: &LoadTarget) -> Result<Self, ConnectError> {
         let tls = target.tls.as_deref().map(|folder| client_tls(folder, &target.endpoint)).transpose()?;
-        let socket = Socket::connect(&target.endpoint).map_err(ConnectError::Socket)?;
+        let socket = StreamSocket::connect(&target.endpoint).map_err(ConnectError::Socket)?;
         let deadline = Instant::now() + PATIENCE;
-        let mut client = Client::open(target.export.clone(), true);
+        let mut client = ClientHandshake::open(target.export.clone(), true);
         if tls.is_some() {
             client = client.by_tls();
         }
@@ -159,14 +159,14 @@ impl Connection {
 
 /// The certificates in a folder, by the names that libnbd and QEMU use: `ca-cert.pem`, and where the server
 /// asks for them `client-cert.pem` and `client-key.pem`.
-fn client_tls(folder: &Path, endpoint: &Endpoint) -> Result<ClientTls, ConnectError> {
+fn client_tls(folder: &Path, endpoint: &ServerEndpoint) -> Result<ClientTls, ConnectError> {
     let server = match endpoint {
-        Endpoint::Tcp { host, .. } => host.as_str(),
-        Endpoint::Unix(_) => "localhost",
+        ServerEndpoint::Tcp { host, .. } => host.as_str(),
+        ServerEndpoint::Unix(_) => "localhost",
     };
     let certificate = folder.join("client-cert.pem");
     let identity =
-        certificate.exists().then(|| Identity { certificate, private_key: folder.join("client-key.pem") });
+        certificate.exists().then(|| TlsIdentity { certificate, private_key: folder.join("client-key.pem") });
     let server = server.parse().map_err(ConnectError::ServerName)?;
     let files = ClientFiles { authorities: folder.join("ca-cert.pem"), identity, server };
     files.load().map_err(ConnectError::Certificates)
@@ -174,12 +174,12 @@ fn client_tls(folder: &Path, endpoint: &Endpoint) -> Result<ClientTls, ConnectEr
 
 /// A connection during its handshake.
 enum Wire {
-    Plain(Socket),
+    Plain(StreamSocket),
     Tls(Box<TlsStream>),
 }
 
 impl Wire {
-    fn send(&mut self, client: &mut Client, deadline: Instant) -> Result<(), ConnectError> {
+    fn send(&mut self, client: &mut ClientHandshake, deadline: Instant) -> Result<(), ConnectError> {
         while !client.output().is_empty() {
             let count = match self {
                 Self::Plain(socket) => {
@@ -214,7 +214,7 @@ impl Wire {
 
     /// The socket for the load; by TLS it is one end of a relay, which ends with the connection or with the
     /// load.
-    fn into_socket(self) -> Result<Socket, ConnectError> {
+    fn into_socket(self) -> Result<StreamSocket, ConnectError> {
         match self {
             Self::Plain(socket) => Ok(socket),
             Self::Tls(stream) => {
@@ -223,13 +223,13 @@ impl Wire {
                 let run = move || drop(relay.run());
                 let thread = std::thread::Builder::new().name("load-tls".to_owned());
                 thread.spawn(run).map_err(ConnectError::Io)?;
-                Ok(Socket::Unix(socket.into()))
+                Ok(StreamSocket::Unix(socket.into()))
             }
         }
     }
 }
 
-fn bound(socket: &Socket, deadline: Instant) -> Result<(), ConnectError> {
+fn bound(socket: &StreamSocket, deadline: Instant) -> Result<(), ConnectError> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(ConnectError::TimedOut(PATIENCE));

@@ -31,7 +31,7 @@ pub enum LoadError {
         /// The target's URI.
         target: String,
         /// The reason.
-        source: Unsuitable,
+        source: UnsuitableExport,
     },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
@@ -44,7 +44,7 @@ pub enum LoadError {
         /// The number of unanswered requests on this connection.
         outstanding: usize,
         /// The way the connection was lost.
-        source: Loss,
+        source: ConnectionLoss,
     },
     /// A thread ended by a defect of this program.
     #[error("{target}: a thread of the load generator panicked")]
@@ -86,7 +86,7 @@ pub enum ConnectError {
 
 /// The reasons why an export cannot take a load.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Unsuitable {
+pub enum UnsuitableExport {
     /// It is read-only.
     #[error("the export is read-only, and the load writes")]
     ReadOnly,
@@ -121,7 +121,7 @@ pub enum Unsuitable {
 
 /// The way a connection was lost.
 #[derive(Debug, Error)]
-pub enum Loss {
+pub enum ConnectionLoss {
     /// The server closed it.
     #[error("the server closed it")]
     Closed,

@@ -5,13 +5,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::Pending;
+use tidegate_nbd::transmission::PendingReply;
 
-use crate::error::Loss;
+use crate::error::ConnectionLoss;
 
 /// A request without an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outstanding {
+pub(crate) struct OutstandingRequest {
     pub(crate) read: bool,
     pub(crate) offset: u64,
     pub(crate) length: u32,
@@ -22,14 +22,14 @@ pub(crate) struct Outstanding {
 /// A request's answer is complete.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Landed {
-    pub(crate) request: Outstanding,
+    pub(crate) request: OutstandingRequest,
     pub(crate) result: Result<(), Errno>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     cookie: u64,
-    request: Outstanding,
+    request: OutstandingRequest,
     /// Bytes of a read that have come.
     received: u64,
     failed: Option<Errno>,
@@ -37,7 +37,7 @@ struct Entry {
 
 /// Room for one request, and when its last answer came.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct RequestSlot {
     index: usize,
     /// None for a slot that was never used.
     pub(crate) freed: Option<Instant>,
@@ -55,17 +55,17 @@ enum Mode {
     Lost,
 }
 
-/// The outstanding requests; only behind [`Flight::lock`].
+/// The outstanding requests; only behind [`ConnectionFlight::lock`].
 #[derive(Debug)]
 pub(crate) struct State {
     entries: Vec<Option<Entry>>,
-    free: VecDeque<Slot>,
+    free: VecDeque<RequestSlot>,
     /// The number of entries, not of the slots in use: the sender may have a slot and wait with it.
     outstanding: usize,
     /// Requests ever sent: part of the cookie, so that a second answer to a request is recognised as such.
     launched: u64,
     mode: Mode,
-    loss: Option<(Loss, usize)>,
+    loss: Option<(ConnectionLoss, usize)>,
     /// True while the sender waits for a slot or for the last answer. Nothing else needs waking.
     sender_waits: bool,
 }
@@ -93,10 +93,10 @@ impl State {
     }
 
     /// Returns the facts that the parser needs about a request.
-    pub(crate) fn pending(&mut self, cookie: u64) -> Option<Pending> {
+    pub(crate) fn pending(&mut self, cookie: u64) -> Option<PendingReply> {
         self.entry(cookie).map(|entry| match entry.request {
-            Outstanding { read: true, offset, length, .. } => Pending::Read { offset, length },
-            Outstanding { read: false, .. } => Pending::Other,
+            OutstandingRequest { read: true, offset, length, .. } => PendingReply::Read { offset, length },
+            OutstandingRequest { read: false, .. } => PendingReply::Other,
         })
     }
 
@@ -115,18 +115,18 @@ impl State {
     }
 
     /// The answer is complete: frees the slot. `None` for a cookie that is not outstanding.
-    pub(crate) fn land(&mut self, cookie: u64, now: Instant) -> Result<Option<Landed>, Loss> {
+    pub(crate) fn land(&mut self, cookie: u64, now: Instant) -> Result<Option<Landed>, ConnectionLoss> {
         let Some(Entry { request, received, failed, .. }) = self.entry(cookie).copied() else {
             return Ok(None);
         };
         if failed.is_none() && request.read && received != u64::from(request.length) {
             let received = u32::try_from(received).unwrap_or(u32::MAX);
-            return Err(Loss::ShortRead { wanted: request.length, received });
+            return Err(ConnectionLoss::ShortRead { wanted: request.length, received });
         }
         let index = slot_of(cookie);
         self.entries[index] = None;
         self.outstanding -= 1;
-        self.free.push_back(Slot { index, freed: Some(now) });
+        self.free.push_back(RequestSlot { index, freed: Some(now) });
         Ok(Some(Landed { request, result: failed.map_or(Ok(()), Err) }))
     }
 
@@ -138,7 +138,7 @@ impl State {
 
 /// The requests outstanding on one connection. Their number is bounded by the depth.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct ConnectionFlight {
     state: Mutex<State>,
     /// A slot was freed, or the mode changed.
     freed: Condvar,
@@ -146,14 +146,14 @@ pub(crate) struct Flight {
     halted: Condvar,
 }
 
-impl Flight {
+impl ConnectionFlight {
     /// Room for `depth` requests, at most 65 536.
     pub(crate) fn new(depth: u32) -> Self {
         let depth = depth as usize;
         assert!(depth <= 1 << SLOT_BITS, "a cookie names a slot in {SLOT_BITS} bits");
         let state = State {
             entries: vec![None; depth],
-            free: (0..depth).map(|index| Slot { index, freed: None }).collect(),
+            free: (0..depth).map(|index| RequestSlot { index, freed: None }).collect(),
             outstanding: 0,
             launched: 0,
             mode: Mode::Running,
@@ -170,7 +170,7 @@ impl Flight {
     }
 
     /// Waits for a slot. `None` when the load was halted, or `until` has passed.
-    pub(crate) fn claim(&self, until: Option<Instant>) -> Option<Slot> {
+    pub(crate) fn claim(&self, until: Option<Instant>) -> Option<RequestSlot> {
         let mut state = self.lock();
         loop {
             // A late slot is none, too: a backlog must not prolong the run.
@@ -207,12 +207,12 @@ impl Flight {
     }
 
     /// Gives back a slot that is not needed.
-    pub(crate) fn release(&self, slot: Slot) {
+    pub(crate) fn release(&self, slot: RequestSlot) {
         self.lock().free.push_back(slot);
     }
 
     /// Notes a request as outstanding, and yields its cookie.
-    pub(crate) fn launch(&self, slot: Slot, request: Outstanding) -> u64 {
+    pub(crate) fn launch(&self, slot: RequestSlot, request: OutstandingRequest) -> u64 {
         let mut state = self.lock();
         let cookie = (state.launched << SLOT_BITS) | slot.index as u64;
         state.launched += 1;
@@ -269,7 +269,7 @@ impl Flight {
     }
 
     /// The connection is gone; the first loss counts, and none does after the goodbye.
-    pub(crate) fn lose(&self, loss: Loss) {
+    pub(crate) fn lose(&self, loss: ConnectionLoss) {
         self.change(|state| {
             if matches!(state.mode, Mode::Running | Mode::Stopped) {
                 state.mode = Mode::Lost;
@@ -285,13 +285,13 @@ impl Flight {
             if matches!(state.mode, Mode::Running | Mode::Stopped) {
                 state.mode = Mode::Stopped;
                 let outstanding = state.outstanding();
-                state.loss.get_or_insert((Loss::ShuttingDown, outstanding));
+                state.loss.get_or_insert((ConnectionLoss::ShuttingDown, outstanding));
             }
         });
     }
 
     /// Takes the loss of the connection, with the number of requests then outstanding.
-    pub(crate) fn take_loss(&self) -> Option<(Loss, usize)> {
+    pub(crate) fn take_loss(&self) -> Option<(ConnectionLoss, usize)> {
         self.lock().loss.take()
     }
 
@@ -323,13 +323,13 @@ fn wait<'a>(
 mod tests {
     use super::*;
 
-    fn read(length: u32) -> Outstanding {
-        Outstanding { read: true, offset: 0, length, due: Instant::now() }
+    fn read(length: u32) -> OutstandingRequest {
+        OutstandingRequest { read: true, offset: 0, length, due: Instant::now() }
     }
 
     #[test]
     fn the_depth_bounds_what_is_outstanding() {
-        let flight = Flight::new(2);
+        let flight = ConnectionFlight::new(2);
         let soon = || Some(Instant::now() + std::time::Duration::from_millis(20));
         let (first, second) = (flight.claim(None).unwrap(), flight.claim(None).unwrap());
         assert!(flight.claim(soon()).is_none());
@@ -346,27 +346,27 @@ mod tests {
 
     #[test]
     fn a_second_answer_finds_no_request() {
-        let flight = Flight::new(1);
+        let flight = ConnectionFlight::new(1);
         let slot = flight.claim(None).unwrap();
-        let cookie = flight.launch(slot, Outstanding { read: false, ..read(8) });
+        let cookie = flight.launch(slot, OutstandingRequest { read: false, ..read(8) });
         assert!(flight.lock().land(cookie, Instant::now()).unwrap().is_some());
         let slot = flight.claim(None).unwrap();
         let next = flight.launch(slot, read(8));
         assert_ne!(next, cookie);
         assert!(flight.lock().land(cookie, Instant::now()).unwrap().is_none());
         assert_eq!(flight.lock().pending(cookie), None);
-        assert_eq!(flight.lock().pending(next), Some(Pending::Read { offset: 0, length: 8 }));
+        assert_eq!(flight.lock().pending(next), Some(PendingReply::Read { offset: 0, length: 8 }));
         assert_eq!(flight.lock().pending(u64::MAX), None);
     }
 
     #[test]
     fn a_read_must_arrive_whole_unless_it_failed() {
-        let flight = Flight::new(2);
+        let flight = ConnectionFlight::new(2);
         let cookie = flight.launch(flight.claim(None).unwrap(), read(8));
         flight.lock().received(cookie, 7);
         assert!(matches!(
             flight.lock().land(cookie, Instant::now()),
-            Err(Loss::ShortRead { wanted: 8, received: 7 })
+            Err(ConnectionLoss::ShortRead { wanted: 8, received: 7 })
         ));
         flight.lock().failed(cookie, Errno::Io);
         let landed = flight.lock().land(cookie, Instant::now()).unwrap().unwrap();
@@ -375,30 +375,30 @@ mod tests {
 
     #[test]
     fn a_halt_ends_every_wait() {
-        let flight = Flight::new(1);
+        let flight = ConnectionFlight::new(1);
         flight.launch(flight.claim(None).unwrap(), read(8));
         flight.stop();
         assert!(flight.claim(None).is_none());
         assert!(!flight.sleep_until(Instant::now() + std::time::Duration::from_secs(3600)));
-        flight.lose(Loss::Closed);
+        flight.lose(ConnectionLoss::Closed);
         flight.drain(Instant::now() + std::time::Duration::from_secs(3600));
-        assert!(matches!(flight.take_loss(), Some((Loss::Closed, 1))));
+        assert!(matches!(flight.take_loss(), Some((ConnectionLoss::Closed, 1))));
     }
 
     #[test]
     fn a_server_that_shuts_down_is_the_reason_even_if_it_then_closes() {
-        let flight = Flight::new(1);
+        let flight = ConnectionFlight::new(1);
         flight.dismiss();
         assert!(flight.claim(None).is_none());
-        flight.lose(Loss::Closed);
-        assert!(matches!(flight.take_loss(), Some((Loss::ShuttingDown, 0))));
+        flight.lose(ConnectionLoss::Closed);
+        assert!(matches!(flight.take_loss(), Some((ConnectionLoss::ShuttingDown, 0))));
     }
 
     #[test]
     fn nothing_is_lost_after_the_goodbye() {
-        let flight = Flight::new(1);
+        let flight = ConnectionFlight::new(1);
         assert_eq!(flight.leave(), 0);
-        flight.lose(Loss::Closed);
+        flight.lose(ConnectionLoss::Closed);
         assert!(flight.take_loss().is_none());
         assert!(flight.lock().is_leaving());
     }

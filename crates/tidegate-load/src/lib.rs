@@ -1,6 +1,6 @@
 //! An NBD load generator that measures response times.
 //!
-//! [`Load::connect`] opens the connections, [`Load::start`] begins, [`LoadHandle::sample`] looks at it while
+//! [`RunningLoad::connect`] opens the connections, [`RunningLoad::start`] begins, [`LoadHandle::sample`] looks at it while
 //! it runs, [`LoadHandle::join`] waits for the end and yields the [`LoadReport`].
 //!
 //! Each connection has one thread that sends and one that receives, on blocking sockets. So the storage is
@@ -22,9 +22,11 @@ mod stats;
 mod target;
 mod worker;
 
-pub use config::{Arrivals, ConfigError, LoadConfig, Order, Payload, Phases, Spacing};
-pub use error::{ConnectError, LoadError, Loss, Unsuitable};
+pub use config::{
+    BlockOrder, ConfigError, LoadArrivals, LoadConfig, LoadPhases, RequestSpacing, WritePayload,
+};
+pub use error::{ConnectError, ConnectionLoss, LoadError, UnsuitableExport};
 pub use report::{LatencyReport, LoadReport, OperationReport, SecondReport};
-pub use run::{Load, LoadHandle};
-pub use stats::{OperationSample, Sample};
-pub use target::{Endpoint, Target, TargetError};
+pub use run::{LoadHandle, RunningLoad};
+pub use stats::{LoadSample, OperationSample};
+pub use target::{LoadTarget, ServerEndpoint, TargetError};

@@ -4,43 +4,42 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use tidegate_nbd::{Geometry, TransmissionFlags};
+use tidegate_nbd::{ExportGeometry, TransmissionFlags};
 use tidegate_units::Bytes;
 
-use crate::config::{LoadConfig, Order, Phases, Spacing};
-use crate::error::Unsuitable;
+use crate::config::{BlockOrder, LoadConfig, LoadPhases, RequestSpacing};
+use crate::error::UnsuitableExport;
 
 /// The part of an export that is loaded, in whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Region {
+pub(crate) struct LoadedRegion {
     offset: u64,
     block: u32,
     /// At least one.
     blocks: u64,
 }
 
-impl Region {
+impl LoadedRegion {
     /// Fits the load to the export.
-    pub(crate) fn fit(config: &LoadConfig, geometry: &Geometry) -> Result<Self, Unsuitable> {
+    pub(crate) fn fit(config: &LoadConfig, geometry: &ExportGeometry) -> Result<Self, UnsuitableExport> {
         let writes = config.read_fraction < 1.0;
         if writes && geometry.flags.contains(TransmissionFlags::READ_ONLY) {
-            return Err(Unsuitable::ReadOnly);
+            return Err(UnsuitableExport::ReadOnly);
         }
         if writes && config.fua && !geometry.flags.contains(TransmissionFlags::SEND_FUA) {
-            return Err(Unsuitable::NoFua);
+            return Err(UnsuitableExport::NoFua);
         }
         let minimum = u64::from(geometry.blocks.minimum());
         for block in [config.block, config.offset] {
             if block.get() % minimum != 0 {
-                return Err(Unsuitable::Unaligned { block, minimum: Bytes::new(minimum) });
+                return Err(UnsuitableExport::Unaligned { block, minimum: Bytes::new(minimum) });
             }
         }
         let maximum = geometry.blocks.maximum();
-        let block = u32::try_from(config.block.get())
-            .ok()
-            .filter(|block| *block <= maximum)
-            .ok_or(Unsuitable::TooLarge { block: config.block, maximum: Bytes::new(u64::from(maximum)) })?;
-        let misfit = Unsuitable::Region { block: config.block, size: Bytes::new(geometry.size) };
+        let block = u32::try_from(config.block.get()).ok().filter(|block| *block <= maximum).ok_or(
+            UnsuitableExport::TooLarge { block: config.block, maximum: Bytes::new(u64::from(maximum)) },
+        )?;
+        let misfit = UnsuitableExport::Region { block: config.block, size: Bytes::new(geometry.size) };
         let offset = config.offset.get();
         let rest = geometry.size.checked_sub(offset).ok_or(misfit.clone())?;
         let span = config.span.map_or(rest, Bytes::get);
@@ -59,7 +58,7 @@ impl Region {
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Io {
+pub(crate) struct LoadIo {
     pub(crate) read: bool,
     /// In bytes from the export's beginning.
     pub(crate) offset: u64,
@@ -67,17 +66,17 @@ pub(crate) struct Io {
 
 /// The requests of one connection, one after the other.
 #[derive(Debug)]
-pub(crate) struct Requests {
+pub(crate) struct RequestSequence {
     random: Pcg64,
-    region: Region,
-    order: Order,
+    region: LoadedRegion,
+    order: BlockOrder,
     read_fraction: f64,
     next_block: u64,
 }
 
-impl Requests {
+impl RequestSequence {
     /// Those of connection `index` of the load.
-    pub(crate) fn new(config: &LoadConfig, region: Region, index: u32) -> Self {
+    pub(crate) fn new(config: &LoadConfig, region: LoadedRegion, index: u32) -> Self {
         // Sequential connections divide the region: together they read it once, rather than each all of it.
         let share = u128::from(region.blocks) * u128::from(index) / u128::from(config.connections);
         Self {
@@ -89,10 +88,10 @@ impl Requests {
         }
     }
 
-    pub(crate) fn next(&mut self) -> Io {
+    pub(crate) fn next(&mut self) -> LoadIo {
         let block = match self.order {
-            Order::Random => self.random.random_range(0..self.region.blocks),
-            Order::Sequential => {
+            BlockOrder::Random => self.random.random_range(0..self.region.blocks),
+            BlockOrder::Sequential => {
                 let block = self.next_block;
                 self.next_block = (block + 1) % self.region.blocks;
                 block
@@ -100,7 +99,7 @@ impl Requests {
         };
         // Drawn for pure loads too, so that a seed yields the same offsets whatever the mix.
         let read = self.random.random::<f64>() < self.read_fraction;
-        Io { read, offset: self.region.offset + block * u64::from(self.region.block) }
+        LoadIo { read, offset: self.region.offset + block * u64::from(self.region.block) }
     }
 }
 
@@ -108,23 +107,23 @@ impl Requests {
 #[derive(Debug)]
 pub(crate) struct DueTimes {
     random: Pcg64,
-    spacing: Spacing,
+    spacing: RequestSpacing,
     /// Mean seconds between two requests.
     interval: f64,
     /// The number of intervals that have passed, if moments are even. They are counted rather than summed up,
     /// so that no rounding adds up.
     intervals: f64,
-    /// For [`Spacing::Drawn`]: the number of moments of all connections that have passed, and the number of
+    /// For [`RequestSpacing::Drawn`]: the number of moments of all connections that have passed, and the number of
     /// moments to each of this connection's.
     moment: u64,
     connections: u32,
-    /// For [`Spacing::Poisson`]: the last due time in seconds.
+    /// For [`RequestSpacing::Poisson`]: the last due time in seconds.
     last: f64,
 }
 
 impl DueTimes {
     /// Those of connection `index` of `connections`, at `rate` requests per second of all together.
-    pub(crate) fn new(rate: f64, spacing: Spacing, connections: u32, index: u32, seed: u64) -> Self {
+    pub(crate) fn new(rate: f64, spacing: RequestSpacing, connections: u32, index: u32, seed: u64) -> Self {
         Self {
             // A stream of its own: the spacing must not change which blocks are touched.
             random: Pcg64::seed_from_u64(seed.wrapping_add(u64::from(index)) ^ 0x9e37_79b9_7f4a_7c15),
@@ -140,17 +139,17 @@ impl DueTimes {
 
     pub(crate) fn next(&mut self) -> Duration {
         let secs = match self.spacing {
-            Spacing::Even => {
+            RequestSpacing::Even => {
                 let due = self.intervals * self.interval;
                 self.intervals += 1.0;
                 due
             }
-            Spacing::Poisson => {
+            RequestSpacing::Poisson => {
                 // 1 − u lies in (0, 1]: its logarithm is finite.
                 self.last -= (1.0 - self.random.random::<f64>()).ln() * self.interval;
                 self.last
             }
-            Spacing::Drawn { from, to, seed } => loop {
+            RequestSpacing::Drawn { from, to, seed } => loop {
                 let (moment, due) = (self.moment, self.intervals * self.interval);
                 self.moment = moment.wrapping_add(u64::from(self.connections));
                 self.intervals += 1.0;
@@ -165,8 +164,8 @@ impl DueTimes {
     /// Returns the number of requests that are due within a time, on average.
     pub(crate) fn expected_within(&self, time: Duration) -> u64 {
         let part = match self.spacing {
-            Spacing::Even | Spacing::Poisson => 1.0,
-            Spacing::Drawn { from, to, .. } => to - from,
+            RequestSpacing::Even | RequestSpacing::Poisson => 1.0,
+            RequestSpacing::Drawn { from, to, .. } => to - from,
         };
         (part * time.as_secs_f64() / self.interval) as u64
     }
@@ -180,16 +179,16 @@ fn drawn(seed: u64, moment: u64) -> f64 {
 
 /// The times when the load is on, counted from its beginning.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Timetable(Option<Phases>);
+pub(crate) struct LoadTimetable(Option<LoadPhases>);
 
-impl Timetable {
-    pub(crate) fn new(phases: Option<Phases>) -> Self {
+impl LoadTimetable {
+    pub(crate) fn new(phases: Option<LoadPhases>) -> Self {
         Self(phases)
     }
 
     /// The earliest moment from `at` on at which the load is on.
     pub(crate) fn next_on(self, at: Duration) -> Duration {
-        let Some(Phases { on, off, delay }) = self.0 else { return at };
+        let Some(LoadPhases { on, off, delay }) = self.0 else { return at };
         let Some(running) = at.checked_sub(delay) else { return delay };
         let into = remainder(running, on + off);
         if into < on { at } else { at.saturating_add(on + off - into) }
@@ -197,7 +196,7 @@ impl Timetable {
 
     /// The moment by which the load has been on for a time.
     pub(crate) fn after_active(self, active: Duration) -> Duration {
-        let Some(Phases { on, off, delay }) = self.0 else { return active };
+        let Some(LoadPhases { on, off, delay }) = self.0 else { return active };
         let pauses = nanos(active) / nanos(on).max(1);
         let paused = Duration::from_nanos(pauses.saturating_mul(nanos(off)));
         active.saturating_add(paused).saturating_add(delay)
@@ -205,7 +204,7 @@ impl Timetable {
 
     /// Returns the time for which the load has been on by a moment.
     pub(crate) fn active_by(self, at: Duration) -> Duration {
-        let Some(Phases { on, off, delay }) = self.0 else { return at };
+        let Some(LoadPhases { on, off, delay }) = self.0 else { return at };
         let running = at.saturating_sub(delay);
         let cycles = nanos(running) / nanos(on + off).max(1);
         let into = remainder(running, on + off);
@@ -227,15 +226,15 @@ mod tests {
     use tidegate_nbd::{BlockSizes, ExportName};
 
     use super::*;
-    use crate::target::Target;
+    use crate::target::LoadTarget;
 
     fn config() -> LoadConfig {
-        LoadConfig::new(Target::unix("/x", ExportName::default()))
+        LoadConfig::new(LoadTarget::unix("/x", ExportName::default()))
     }
 
-    fn geometry(size: u64) -> Geometry {
+    fn geometry(size: u64) -> ExportGeometry {
         let blocks = BlockSizes::new(512, 4096, 1 << 20).unwrap();
-        Geometry { size, flags: TransmissionFlags::HAS_FLAGS, blocks }
+        ExportGeometry { size, flags: TransmissionFlags::HAS_FLAGS, blocks }
     }
 
     #[test]
@@ -244,7 +243,7 @@ mod tests {
         let moments: Vec<Vec<u64>> = parts
             .iter()
             .map(|&(from, to)| {
-                let mut due = DueTimes::new(1_000.0, Spacing::Drawn { from, to, seed: 7 }, 1, 0, 1);
+                let mut due = DueTimes::new(1_000.0, RequestSpacing::Drawn { from, to, seed: 7 }, 1, 0, 1);
                 assert_eq!(due.expected_within(Duration::from_secs(10)), ((to - from) * 10_000.0) as u64);
                 let moments = std::iter::from_fn(|| Some(due.next().as_millis() as u64));
                 moments.take_while(|&moment| moment < 10_000).collect()
@@ -262,44 +261,48 @@ mod tests {
 
     #[test]
     fn a_load_must_fit_the_export() {
-        let fit = |config: &LoadConfig, size| Region::fit(config, &geometry(size));
+        let fit = |config: &LoadConfig, size| LoadedRegion::fit(config, &geometry(size));
         let kib = Bytes::from_kib;
         let whole = fit(&config(), 10_000).unwrap();
-        assert_eq!(whole, Region { offset: 0, block: 4096, blocks: 2 });
+        assert_eq!(whole, LoadedRegion { offset: 0, block: 4096, blocks: 2 });
         let part = LoadConfig { offset: kib(4), span: Some(kib(4)), ..config() };
-        assert_eq!(fit(&part, 8192), Ok(Region { offset: 4096, block: 4096, blocks: 1 }));
+        assert_eq!(fit(&part, 8192), Ok(LoadedRegion { offset: 4096, block: 4096, blocks: 1 }));
         for (config, size) in [
             (part.clone(), 8191),
             (config(), 4095),
             (LoadConfig { offset: kib(100), ..config() }, 8192),
             (LoadConfig { span: Some(kib(2)), ..config() }, 8192),
         ] {
-            assert!(matches!(fit(&config, size), Err(Unsuitable::Region { .. })));
+            assert!(matches!(fit(&config, size), Err(UnsuitableExport::Region { .. })));
         }
         for odd in [
             LoadConfig { block: Bytes::new(100), ..config() },
             LoadConfig { offset: Bytes::new(1), ..config() },
         ] {
-            assert!(matches!(fit(&odd, 1 << 20), Err(Unsuitable::Unaligned { .. })));
+            assert!(matches!(fit(&odd, 1 << 20), Err(UnsuitableExport::Unaligned { .. })));
         }
         for large in [Bytes::from_mib(2), Bytes::from_gib(8)] {
             let large = LoadConfig { block: large, ..config() };
-            assert!(matches!(fit(&large, 1 << 40), Err(Unsuitable::TooLarge { .. })));
+            assert!(matches!(fit(&large, 1 << 40), Err(UnsuitableExport::TooLarge { .. })));
         }
         let writing = LoadConfig { read_fraction: 0.9, fua: true, ..config() };
-        assert_eq!(fit(&writing, 1 << 20), Err(Unsuitable::NoFua));
-        let read_only = Geometry { flags: TransmissionFlags::READ_ONLY, ..geometry(1 << 20) };
-        assert_eq!(Region::fit(&writing, &read_only), Err(Unsuitable::ReadOnly));
-        assert!(Region::fit(&config(), &read_only).is_ok());
+        assert_eq!(fit(&writing, 1 << 20), Err(UnsuitableExport::NoFua));
+        let read_only = ExportGeometry { flags: TransmissionFlags::READ_ONLY, ..geometry(1 << 20) };
+        assert_eq!(LoadedRegion::fit(&writing, &read_only), Err(UnsuitableExport::ReadOnly));
+        assert!(LoadedRegion::fit(&config(), &read_only).is_ok());
     }
 
     #[test]
     fn sequential_requests_wrap_and_connections_share_the_region() {
-        let config =
-            LoadConfig { order: Order::Sequential, connections: 2, offset: Bytes::from_kib(4), ..config() };
-        let region = Region::fit(&config, &geometry(5 * 4096)).unwrap();
+        let config = LoadConfig {
+            order: BlockOrder::Sequential,
+            connections: 2,
+            offset: Bytes::from_kib(4),
+            ..config()
+        };
+        let region = LoadedRegion::fit(&config, &geometry(5 * 4096)).unwrap();
         let offsets = |index| {
-            let mut requests = Requests::new(&config, region, index);
+            let mut requests = RequestSequence::new(&config, region, index);
             [(); 5].map(|()| requests.next().offset / 4096)
         };
         assert_eq!(offsets(0), [1, 2, 3, 4, 1]);
@@ -309,8 +312,8 @@ mod tests {
     #[test]
     fn the_mix_and_the_coverage_are_as_asked() {
         let config = LoadConfig { read_fraction: 0.7, ..config() };
-        let region = Region::fit(&config, &geometry(16 * 4096)).unwrap();
-        let mut requests = Requests::new(&config, region, 0);
+        let region = LoadedRegion::fit(&config, &geometry(16 * 4096)).unwrap();
+        let mut requests = RequestSequence::new(&config, region, 0);
         let sample: Vec<_> = (0..20_000).map(|_| requests.next()).collect();
         let reads = sample.iter().filter(|io| io.read).count();
         // The standard deviation is 65.
@@ -324,7 +327,7 @@ mod tests {
 
     #[test]
     fn due_times_keep_the_rate() {
-        for spacing in [Spacing::Even, Spacing::Poisson] {
+        for spacing in [RequestSpacing::Even, RequestSpacing::Poisson] {
             let mut due = DueTimes::new(1_000.0, spacing, 2, 1, 7);
             let last = (0..50_000).map(|_| due.next()).reduce(|last, next| {
                 assert!(next >= last);
@@ -334,7 +337,7 @@ mod tests {
             let secs = last.unwrap().as_secs_f64();
             assert!((secs - 100.0).abs() < 2.0, "{spacing:?}: {secs}");
         }
-        let mut even = DueTimes::new(4.0, Spacing::Even, 2, 1, 7);
+        let mut even = DueTimes::new(4.0, RequestSpacing::Even, 2, 1, 7);
         assert_eq!([even.next(), even.next()], [Duration::from_millis(250), Duration::from_millis(750)]);
         assert_eq!(even.expected_within(Duration::from_secs(3)), 6);
     }
@@ -345,7 +348,8 @@ mod tests {
 
     #[test]
     fn phases_begin_after_the_delay_and_repeat() {
-        let timetable = Timetable::new(Some(Phases { on: millis(30), off: millis(5), delay: millis(10) }));
+        let timetable =
+            LoadTimetable::new(Some(LoadPhases { on: millis(30), off: millis(5), delay: millis(10) }));
         for (at, on) in [(0, 10), (10, 10), (39, 39), (40, 45), (44, 45), (45, 45), (74, 74), (75, 80)] {
             assert_eq!(timetable.next_on(millis(at)), millis(on), "at {at}");
         }
@@ -362,7 +366,7 @@ mod tests {
         fn both_readings_of_a_timetable_agree(
             on in 1u64..100, off in 0u64..100, delay in 0u64..100, active in 0u64..1000, at in 0u64..1000,
         ) {
-            let timetable = Timetable::new(Some(Phases {
+            let timetable = LoadTimetable::new(Some(LoadPhases {
                 on: millis(on), off: millis(off), delay: millis(delay),
             }));
             let wall = timetable.after_active(millis(active));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate_units::{ByteRate, Iops, Latency};
 
-use crate::stats::{Operation, OperationSample, Stats};
+use crate::stats::{LoadStats, OperationSample, OperationStats};
 
 /// The result of a load. Serialised, its keys carry their units.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -88,7 +88,13 @@ pub struct SecondReport {
 }
 
 impl LoadReport {
-    pub(crate) fn new(target: String, ended: Duration, stats: &Stats, unsent: u64, unanswered: u64) -> Self {
+    pub(crate) fn new(
+        target: String,
+        ended: Duration,
+        stats: &LoadStats,
+        unsent: u64,
+        unanswered: u64,
+    ) -> Self {
         let duration_s = ended.max(stats.last_completion).as_secs_f64();
         Self {
             target,
@@ -108,7 +114,7 @@ impl LoadReport {
 }
 
 impl OperationReport {
-    fn new(operation: &Operation, duration_s: f64) -> Self {
+    fn new(operation: &OperationStats, duration_s: f64) -> Self {
         let total = &operation.total;
         let percentile =
             |share| Latency::from_nanos(operation.histogram.value_at_quantile(share)).as_millis_f64();
@@ -201,19 +207,19 @@ mod tests {
     use tidegate_nbd::Errno;
 
     use super::*;
-    use crate::stats::Completion;
+    use crate::stats::LoadCompletion;
 
     fn report() -> LoadReport {
-        let mut stats = Stats::new();
+        let mut stats = LoadStats::new();
         let completions: Vec<_> = (1..=1000)
-            .map(|micros| Completion {
+            .map(|micros| LoadCompletion {
                 read: true,
                 bytes: 4096,
                 outcome: Ok(Latency::from_micros(micros * 10)),
             })
             .collect();
         stats.record(Duration::from_millis(1_500), &completions);
-        let failed = Completion { read: false, bytes: 4096, outcome: Err(Errno::Io) };
+        let failed = LoadCompletion { read: false, bytes: 4096, outcome: Err(Errno::Io) };
         stats.record(Duration::from_secs(2), &[failed]);
         LoadReport::new("nbd://host:10809/disk".to_owned(), Duration::from_secs(2), &stats, 3, 4)
     }
@@ -254,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_load_of_no_time_has_no_rates() {
-        let report = LoadReport::new("x".to_owned(), Duration::ZERO, &Stats::new(), 0, 0);
+        let report = LoadReport::new("x".to_owned(), Duration::ZERO, &LoadStats::new(), 0, 0);
         assert!(report.reads.iops.abs() < f64::EPSILON);
         assert!(report.to_string().contains("no request was answered"));
     }

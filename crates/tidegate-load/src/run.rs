@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::config::{Arrivals, LoadConfig};
-use crate::connection::Connection;
+use crate::config::{LoadArrivals, LoadConfig};
+use crate::connection::LoadConnection;
 use crate::error::{ConnectError, LoadError};
-use crate::flight::Flight;
-use crate::plan::Region;
+use crate::flight::ConnectionFlight;
+use crate::plan::LoadedRegion;
 use crate::report::LoadReport;
-use crate::stats::{Sample, Stats};
-use crate::worker::{Leftover, Line, Shared, WRITE_PATIENCE};
+use crate::stats::{LoadSample, LoadStats};
+use crate::worker::{LeftoverRequests, SharedConnection, SharedLoad, WRITE_PATIENCE};
 
 /// The threads call nothing deep.
 const STACK: usize = 256 << 10;
 
 /// A load whose connections are open. Dropping it closes them.
 #[derive(Debug)]
-pub struct Load {
+pub struct RunningLoad {
     config: LoadConfig,
-    region: Region,
-    connections: Vec<Connection>,
+    region: LoadedRegion,
+    connections: Vec<LoadConnection>,
 }
 
-impl Load {
+impl RunningLoad {
     /// Opens the connections.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Load {
         let target = || config.target.to_string();
         let connections = (0..config.connections)
             .map(|_| {
-                let connection = Connection::open(&config.target)?;
+                let connection = LoadConnection::open(&config.target)?;
                 connection.socket.set_timeouts(Duration::ZERO, WRITE_PATIENCE).map_err(ConnectError::Io)?;
                 Ok(connection)
             })
@@ -44,7 +44,7 @@ impl Load {
         // between.
         let mut region = None;
         for connection in &connections {
-            let fitted = Region::fit(&config, &connection.opened.geometry)
+            let fitted = LoadedRegion::fit(&config, &connection.opened.geometry)
                 .map_err(|source| LoadError::Unsuitable { target: target(), source })?;
             region.get_or_insert(fitted);
         }
@@ -67,17 +67,18 @@ impl Load {
     pub fn start_at(self, origin: Instant) -> Result<LoadHandle, LoadError> {
         let Self { config, region, connections } = self;
         let depth = match config.arrivals {
-            Arrivals::Closed { depth, .. } | Arrivals::Open { depth, .. } => depth,
+            LoadArrivals::Closed { depth, .. } | LoadArrivals::Open { depth, .. } => depth,
         };
         let lines = connections
             .into_iter()
-            .map(|Connection { socket, opened }| Line {
+            .map(|LoadConnection { socket, opened }| SharedConnection {
                 socket,
                 replies: opened.replies,
-                flight: Flight::new(depth),
+                flight: ConnectionFlight::new(depth),
             })
             .collect();
-        let shared = Arc::new(Shared { config, region, origin, lines, stats: Mutex::new(Stats::new()) });
+        let shared =
+            Arc::new(SharedLoad { config, region, origin, lines, stats: Mutex::new(LoadStats::new()) });
         let mut handle = LoadHandle { shared, senders: Vec::new(), receivers: Vec::new() };
         for index in 0..handle.shared.lines.len() {
             // On failure the handle is dropped, which ends what was started.
@@ -100,15 +101,15 @@ fn spawn<T: Send + 'static>(
 /// A running load. Dropping it stops it, and waits for its threads.
 #[derive(Debug)]
 pub struct LoadHandle {
-    shared: Arc<Shared>,
-    senders: Vec<JoinHandle<Leftover>>,
+    shared: Arc<SharedLoad>,
+    senders: Vec<JoinHandle<LeftoverRequests>>,
     receivers: Vec<JoinHandle<()>>,
 }
 
 impl LoadHandle {
     /// Returns the requests completed since the last call. Cheap: some hundred bytes are copied.
     #[must_use]
-    pub fn sample(&self) -> Sample {
+    pub fn sample(&self) -> LoadSample {
         let in_flight = self.shared.lines.iter().map(|line| line.flight.lock().outstanding()).sum();
         self.shared.stats().sample(self.shared.elapsed(Instant::now()), in_flight)
     }
@@ -139,7 +140,7 @@ impl LoadHandle {
     /// When a connection was lost.
     pub fn join(mut self) -> Result<LoadReport, LoadError> {
         let panicked = || LoadError::Panicked { target: self.shared.config.target.to_string() };
-        let mut total = Leftover::default();
+        let mut total = LeftoverRequests::default();
         let mut ended = self.shared.origin;
         for sender in std::mem::take(&mut self.senders) {
             let leftover = sender.join().map_err(|_| panicked())?;

@@ -47,7 +47,7 @@ impl OperationSample {
 
 /// The completions since the last sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sample {
+pub struct LoadSample {
     /// The time since the last sample.
     pub span: Duration,
     /// Reads.
@@ -60,7 +60,7 @@ pub struct Sample {
 
 /// An answered request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Completion {
+pub(crate) struct LoadCompletion {
     pub(crate) read: bool,
     pub(crate) bytes: u32,
     /// The response time, or the error.
@@ -69,13 +69,13 @@ pub(crate) struct Completion {
 
 /// Everything about one kind of operation.
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub(crate) struct OperationStats {
     pub(crate) total: OperationSample,
     pub(crate) histogram: Histogram<u64>,
     sample: OperationSample,
 }
 
-impl Operation {
+impl OperationStats {
     fn new() -> Self {
         let histogram = Histogram::new_with_bounds(LEAST, GREATEST, DIGITS)
             .expect("constant bounds, the greater one more than twice the lesser");
@@ -92,9 +92,9 @@ pub(crate) struct Second {
 
 /// All the figures of a load.
 #[derive(Debug)]
-pub(crate) struct Stats {
-    pub(crate) reads: Operation,
-    pub(crate) writes: Operation,
+pub(crate) struct LoadStats {
+    pub(crate) reads: OperationStats,
+    pub(crate) writes: OperationStats,
     /// By the second in which the requests completed, since the load began.
     pub(crate) seconds: Vec<Second>,
     pub(crate) first_error: Option<Errno>,
@@ -103,11 +103,11 @@ pub(crate) struct Stats {
     sampled: Duration,
 }
 
-impl Stats {
+impl LoadStats {
     pub(crate) fn new() -> Self {
         Self {
-            reads: Operation::new(),
-            writes: Operation::new(),
+            reads: OperationStats::new(),
+            writes: OperationStats::new(),
             seconds: Vec::new(),
             first_error: None,
             last_completion: Duration::ZERO,
@@ -116,7 +116,7 @@ impl Stats {
     }
 
     /// Counts requests that completed `at` a time since the load began.
-    pub(crate) fn record(&mut self, at: Duration, completions: &[Completion]) {
+    pub(crate) fn record(&mut self, at: Duration, completions: &[LoadCompletion]) {
         if completions.is_empty() {
             return;
         }
@@ -152,10 +152,10 @@ impl Stats {
     }
 
     /// Returns the completions since the last call.
-    pub(crate) fn sample(&mut self, now: Duration, in_flight: usize) -> Sample {
+    pub(crate) fn sample(&mut self, now: Duration, in_flight: usize) -> LoadSample {
         let span = now.saturating_sub(self.sampled);
         self.sampled = now;
-        Sample {
+        LoadSample {
             span,
             reads: std::mem::take(&mut self.reads.sample),
             writes: std::mem::take(&mut self.writes.sample),
@@ -168,14 +168,14 @@ impl Stats {
 mod tests {
     use super::*;
 
-    fn read(millis: u64) -> Completion {
-        Completion { read: true, bytes: 4096, outcome: Ok(Latency::from_millis(millis)) }
+    fn read(millis: u64) -> LoadCompletion {
+        LoadCompletion { read: true, bytes: 4096, outcome: Ok(Latency::from_millis(millis)) }
     }
 
     #[test]
     fn totals_samples_and_seconds_count_the_same_requests() {
-        let mut stats = Stats::new();
-        let failed = Completion { read: false, bytes: 4096, outcome: Err(Errno::NoSpc) };
+        let mut stats = LoadStats::new();
+        let failed = LoadCompletion { read: false, bytes: 4096, outcome: Err(Errno::NoSpc) };
         stats.record(Duration::from_millis(200), &[read(1), read(3)]);
         let first = stats.sample(Duration::from_millis(500), 2);
         stats.record(Duration::from_millis(2_500), &[read(8), failed]);
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(second.span, Duration::from_millis(2_500));
         assert_eq!((second.writes.count, second.writes.errors), (0, 1));
         assert_eq!(second.writes.latency_mean(), None);
-        assert_eq!(stats.sample(Duration::from_secs(3), 0), Sample::default());
+        assert_eq!(stats.sample(Duration::from_secs(3), 0), LoadSample::default());
 
         assert_eq!(stats.reads.total.bytes, 3 * 4096);
         assert_eq!(stats.reads.total.latency_max, Latency::from_millis(8));
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn absurd_times_are_counted_and_take_no_room() {
-        let mut stats = Stats::new();
-        let endless = Completion { outcome: Ok(Latency::MAX), ..read(0) };
+        let mut stats = LoadStats::new();
+        let endless = LoadCompletion { outcome: Ok(Latency::MAX), ..read(0) };
         stats.record(Duration::MAX, &[endless, endless]);
         assert_eq!(stats.reads.total.count, 2);
         assert_eq!(stats.reads.total.latency_sum, Latency::MAX);

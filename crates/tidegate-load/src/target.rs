@@ -12,7 +12,7 @@ const DEFAULT_PORT: u16 = 10_809;
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
+pub enum ServerEndpoint {
     /// By TCP.
     Tcp {
         /// A name, an IPv4 address, or an IPv6 address without brackets.
@@ -26,9 +26,9 @@ pub enum Endpoint {
 
 /// An export of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Target {
+pub struct LoadTarget {
     /// The address of the server.
-    pub endpoint: Endpoint,
+    pub endpoint: ServerEndpoint,
     /// The name of the export; the empty name is the server's default.
     pub export: ExportName,
     /// The folder with certificates, where the connections are encrypted.
@@ -69,21 +69,21 @@ pub enum TargetError {
     Export(#[from] ExportNameError),
 }
 
-impl Target {
+impl LoadTarget {
     /// An export of a server behind a Unix socket.
     #[must_use]
     pub fn unix(socket: impl Into<PathBuf>, export: ExportName) -> Self {
-        Self { endpoint: Endpoint::Unix(socket.into()), export, tls: None }
+        Self { endpoint: ServerEndpoint::Unix(socket.into()), export, tls: None }
     }
 
     /// An export of a server behind a TCP port.
     #[must_use]
     pub fn tcp(host: impl Into<String>, port: u16, export: ExportName) -> Self {
-        Self { endpoint: Endpoint::Tcp { host: host.into(), port }, export, tls: None }
+        Self { endpoint: ServerEndpoint::Tcp { host: host.into(), port }, export, tls: None }
     }
 }
 
-impl FromStr for Target {
+impl FromStr for LoadTarget {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
@@ -116,7 +116,7 @@ impl FromStr for Target {
                 return Err(TargetError::HostAndSocket(text.to_owned()));
             }
             let socket = socket.filter(|socket| !socket.is_empty());
-            Endpoint::Unix(socket.ok_or_else(|| TargetError::NoSocket(text.to_owned()))?.into())
+            ServerEndpoint::Unix(socket.ok_or_else(|| TargetError::NoSocket(text.to_owned()))?.into())
         } else {
             tcp_endpoint(authority, text)?
         };
@@ -128,7 +128,7 @@ impl FromStr for Target {
     }
 }
 
-fn tcp_endpoint(authority: &str, text: &str) -> Result<Endpoint, TargetError> {
+fn tcp_endpoint(authority: &str, text: &str) -> Result<ServerEndpoint, TargetError> {
     let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
         Some((host, rest)) => {
@@ -148,7 +148,7 @@ fn tcp_endpoint(authority: &str, text: &str) -> Result<Endpoint, TargetError> {
             port.parse().ok().filter(|port| *port != 0).ok_or_else(|| TargetError::Port(port.to_owned()))?
         }
     };
-    Ok(Endpoint::Tcp { host: host.to_owned(), port })
+    Ok(ServerEndpoint::Tcp { host: host.to_owned(), port })
 }
 
 /// Undoes percent-encoding.
@@ -184,25 +184,25 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for LoadTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let export = encode(self.export.as_str());
         let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
         match &self.endpoint {
-            Endpoint::Tcp { host, port } if host.contains(':') => {
+            ServerEndpoint::Tcp { host, port } if host.contains(':') => {
                 write!(f, "{scheme}://[{host}]:{port}/{export}")?;
             }
-            Endpoint::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}/{export}")?,
-            Endpoint::Unix(path) => {
+            ServerEndpoint::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}/{export}")?,
+            ServerEndpoint::Unix(path) => {
                 write!(f, "{scheme}+unix:///{export}?socket={}", encode(&Path::to_string_lossy(path)))?;
             }
         }
         match (&self.tls, &self.endpoint) {
             (None, _) => Ok(()),
-            (Some(folder), Endpoint::Tcp { .. }) => {
+            (Some(folder), ServerEndpoint::Tcp { .. }) => {
                 write!(f, "?tls-certificates={}", encode(&folder.to_string_lossy()))
             }
-            (Some(folder), Endpoint::Unix(_)) => {
+            (Some(folder), ServerEndpoint::Unix(_)) => {
                 write!(f, "&tls-certificates={}", encode(&folder.to_string_lossy()))
             }
         }
@@ -222,20 +222,20 @@ mod tests {
     #[test]
     fn uris_are_understood() {
         for (text, target) in [
-            ("nbd://localhost/disk", Target::tcp("localhost", 10_809, name("disk"))),
-            ("nbd://10.0.0.1:99/", Target::tcp("10.0.0.1", 99, name(""))),
-            ("nbd://host", Target::tcp("host", 10_809, name(""))),
-            ("nbd://[::1]/a/b", Target::tcp("::1", 10_809, name("a/b"))),
-            ("nbd://[fe80::1]:7/x%20y", Target::tcp("fe80::1", 7, name("x y"))),
-            ("nbd+unix:///disk?socket=/run/n.sock", Target::unix("/run/n.sock", name("disk"))),
-            ("nbd+unix://?socket=rel", Target::unix("rel", name(""))),
+            ("nbd://localhost/disk", LoadTarget::tcp("localhost", 10_809, name("disk"))),
+            ("nbd://10.0.0.1:99/", LoadTarget::tcp("10.0.0.1", 99, name(""))),
+            ("nbd://host", LoadTarget::tcp("host", 10_809, name(""))),
+            ("nbd://[::1]/a/b", LoadTarget::tcp("::1", 10_809, name("a/b"))),
+            ("nbd://[fe80::1]:7/x%20y", LoadTarget::tcp("fe80::1", 7, name("x y"))),
+            ("nbd+unix:///disk?socket=/run/n.sock", LoadTarget::unix("/run/n.sock", name("disk"))),
+            ("nbd+unix://?socket=rel", LoadTarget::unix("rel", name(""))),
             (
                 "nbds://h/x?tls-certificates=/etc/pki",
-                Target { tls: Some("/etc/pki".into()), ..Target::tcp("h", 10_809, name("x")) },
+                LoadTarget { tls: Some("/etc/pki".into()), ..LoadTarget::tcp("h", 10_809, name("x")) },
             ),
             (
                 "nbds+unix:///x?tls-certificates=c&socket=s",
-                Target { tls: Some("c".into()), ..Target::unix("s", name("x")) },
+                LoadTarget { tls: Some("c".into()), ..LoadTarget::unix("s", name("x")) },
             ),
         ] {
             assert_eq!(text.parse(), Ok(target), "{text}");
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_uri_is_said() {
-        let error = |text: &str| text.parse::<Target>().unwrap_err();
+        let error = |text: &str| text.parse::<LoadTarget>().unwrap_err();
         assert_eq!(error("localhost:10809"), TargetError::Scheme("localhost:10809".to_owned()));
         assert_eq!(error("http://x/"), TargetError::Scheme("http://x/".to_owned()));
         for unsafe_tls in ["nbds://x/", "nbds://x/?tls-certificates=", "nbds+unix:///x?socket=s"] {
@@ -277,18 +277,18 @@ mod tests {
             export in "[^\0]{0,30}", host in "[a-z0-9.:]{1,20}", port in 1u16..=65535, socket in "[^\0]{1,30}",
         ) {
             for target in
-                [Target::tcp(host, port, name(&export)), Target::unix(socket.clone(), name(&export))]
+                [LoadTarget::tcp(host, port, name(&export)), LoadTarget::unix(socket.clone(), name(&export))]
             {
                 prop_assert_eq!(target.to_string().parse(), Ok(target.clone()));
-                let secret = Target { tls: Some(socket.clone().into()), ..target };
+                let secret = LoadTarget { tls: Some(socket.clone().into()), ..target };
                 prop_assert_eq!(secret.to_string().parse(), Ok(secret));
             }
         }
 
         #[test]
         fn arbitrary_text_is_no_trouble(text in "\\PC{0,60}") {
-            let _ = text.parse::<Target>();
-            let _ = format!("nbd+unix://{text}").parse::<Target>();
+            let _ = text.parse::<LoadTarget>();
+            let _ = format!("nbd+unix://{text}").parse::<LoadTarget>();
         }
     }
 }

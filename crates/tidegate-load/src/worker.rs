@@ -5,17 +5,19 @@ use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate_nbd::transmission::{Command, REQUEST_SIZE, ReplyEvent, ReplyParser, ReplyStyle, Request};
+use tidegate_nbd::transmission::{
+    NbdCommand, REQUEST_SIZE, ReplyEvent, ReplyParser, ReplyStyle, WireRequest,
+};
 use tidegate_nbd::{CommandFlags, Errno};
 use tidegate_units::Latency;
 
-use crate::config::{Arrivals, LoadConfig};
-use crate::connection::{Socket, is_timeout};
-use crate::error::Loss;
-use crate::flight::{Flight, Outstanding, Slot};
-use crate::payload::Payloads;
-use crate::plan::{DueTimes, Io, Region, Requests, Timetable};
-use crate::stats::{Completion, Stats};
+use crate::config::{LoadArrivals, LoadConfig};
+use crate::connection::{StreamSocket, is_timeout};
+use crate::error::ConnectionLoss;
+use crate::flight::{ConnectionFlight, OutstandingRequest, RequestSlot};
+use crate::payload::PayloadSource;
+use crate::plan::{DueTimes, LoadIo, LoadTimetable, LoadedRegion, RequestSequence};
+use crate::stats::{LoadCompletion, LoadStats};
 
 /// The longest wait for answers once no more requests are sent.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -28,7 +30,7 @@ const RECEIVE_BUFFER: usize = 256 << 10;
 
 /// The requests that a connection left undone.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Leftover {
+pub(crate) struct LeftoverRequests {
     pub(crate) unsent: u64,
     pub(crate) unanswered: u64,
     /// The time when the last request could have been sent.
@@ -37,20 +39,20 @@ pub(crate) struct Leftover {
 
 /// One connection, as its two threads share it.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) socket: Socket,
+pub(crate) struct SharedConnection {
+    pub(crate) socket: StreamSocket,
     pub(crate) replies: ReplyStyle,
-    pub(crate) flight: Flight,
+    pub(crate) flight: ConnectionFlight,
 }
 
-impl Line {
+impl SharedConnection {
     /// Sends a request. A server that takes no bytes blocks this. The request is given up once the load
     /// should have ended: at `end`, or by a halt.
     fn write(&self, end: Option<Instant>, mut head: &[u8], mut payload: &[u8]) -> Result<(), Ended> {
         let mut overdue = None;
         while !(head.is_empty() && payload.is_empty()) {
             match self.socket.write_vectored(&[IoSlice::new(head), IoSlice::new(payload)]) {
-                Ok(0) => return Err(Ended::Lost(Loss::Closed)),
+                Ok(0) => return Err(Ended::Lost(ConnectionLoss::Closed)),
                 Ok(count) => {
                     let of_head = count.min(head.len());
                     head = &head[of_head..];
@@ -72,16 +74,16 @@ impl Line {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedLoad {
     pub(crate) config: LoadConfig,
-    pub(crate) region: Region,
+    pub(crate) region: LoadedRegion,
     pub(crate) origin: Instant,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) stats: Mutex<Stats>,
+    pub(crate) lines: Vec<SharedConnection>,
+    pub(crate) stats: Mutex<LoadStats>,
 }
 
-impl Shared {
-    pub(crate) fn stats(&self) -> MutexGuard<'_, Stats> {
+impl SharedLoad {
+    pub(crate) fn stats(&self) -> MutexGuard<'_, LoadStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,14 +102,14 @@ impl Shared {
     }
 
     /// A connection is gone: the load ends, because what is left would not be the load that was asked for.
-    fn lose(&self, line: &Line, loss: Loss) {
+    fn lose(&self, line: &SharedConnection, loss: ConnectionLoss) {
         line.flight.lose(loss);
         line.socket.shut_down();
         self.stop();
     }
 
     /// The sending thread of a connection.
-    pub(crate) fn send(&self, index: usize) -> Leftover {
+    pub(crate) fn send(&self, index: usize) -> LeftoverRequests {
         // The default slack of 50 µs would show in the response times of an open loop. Without the right to
         // change it they are that much worse, and still correct.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -115,12 +117,12 @@ impl Shared {
         let mut sender = Sender {
             shared: self,
             line,
-            requests: Requests::new(&self.config, self.region, index as u32),
-            payloads: Payloads::new(&self.config, self.region.block(), index as u32),
+            requests: RequestSequence::new(&self.config, self.region, index as u32),
+            payloads: PayloadSource::new(&self.config, self.region.block(), index as u32),
         };
         let outcome = match self.config.arrivals {
-            Arrivals::Closed { think, .. } => sender.closed_loop(think).map(|()| 0),
-            Arrivals::Open { rate, spacing, .. } => {
+            LoadArrivals::Closed { think, .. } => sender.closed_loop(think).map(|()| 0),
+            LoadArrivals::Open { rate, spacing, .. } => {
                 let LoadConfig { connections, seed, .. } = self.config;
                 sender.open_loop(DueTimes::new(rate.per_second(), spacing, connections, index as u32, seed))
             }
@@ -140,11 +142,11 @@ impl Shared {
         let unanswered = line.flight.leave();
         if unanswered == 0 {
             // The server is about to see the end of the connection either way.
-            let goodbye = request(Command::Disconnect, CommandFlags::NONE, 0, 0, 0);
+            let goodbye = request(NbdCommand::Disconnect, CommandFlags::NONE, 0, 0, 0);
             let _ = line.socket.write_vectored(&[IoSlice::new(&goodbye)]);
         }
         line.socket.shut_down();
-        Leftover { unsent, unanswered: unanswered as u64, ended: Some(ended) }
+        LeftoverRequests { unsent, unanswered: unanswered as u64, ended: Some(ended) }
     }
 
     /// The receiving thread of a connection.
@@ -155,7 +157,7 @@ impl Shared {
         let mut completions = Vec::new();
         loop {
             let loss = match line.socket.read(&mut buffer) {
-                Ok(0) => Loss::Closed,
+                Ok(0) => ConnectionLoss::Closed,
                 Ok(count) => match self.take(line, &mut parser, &buffer[..count], &mut completions) {
                     Ok(()) => continue,
                     Err(loss) => loss,
@@ -173,11 +175,11 @@ impl Shared {
     /// Takes bytes from the server: completes requests and counts them.
     fn take(
         &self,
-        line: &Line,
+        line: &SharedConnection,
         parser: &mut ReplyParser,
         mut bytes: &[u8],
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), Loss> {
+        completions: &mut Vec<LoadCompletion>,
+    ) -> Result<(), ConnectionLoss> {
         // One look at the clock for all that came at once: it came at the same time.
         let now = Instant::now();
         let mut state = line.flight.lock();
@@ -186,7 +188,7 @@ impl Shared {
             let (taken, event) = match parser.receive(bytes, |cookie| state.pending(cookie)) {
                 Ok(progress) => progress,
                 Err(error) => {
-                    outcome = Err(Loss::Protocol(error));
+                    outcome = Err(ConnectionLoss::Protocol(error));
                     break;
                 }
             };
@@ -197,7 +199,7 @@ impl Shared {
                 Some(ReplyEvent::Hole { cookie, length, .. }) => state.received(cookie, length as usize),
                 Some(ReplyEvent::Failed { cookie, errno, .. }) => state.failed(cookie, errno),
                 Some(ReplyEvent::End { cookie }) => match state.land(cookie, now) {
-                    Ok(Some(landed)) => completions.push(Completion {
+                    Ok(Some(landed)) => completions.push(LoadCompletion {
                         read: landed.request.read,
                         bytes: landed.request.length,
                         outcome: landed
@@ -226,22 +228,22 @@ impl Shared {
 enum Ended {
     /// The server takes no more bytes, and the load should have ended.
     GivenUp,
-    Lost(Loss),
+    Lost(ConnectionLoss),
 }
 
 /// The state of a sending thread.
 struct Sender<'a> {
-    shared: &'a Shared,
-    line: &'a Line,
-    requests: Requests,
-    payloads: Payloads,
+    shared: &'a SharedLoad,
+    line: &'a SharedConnection,
+    requests: RequestSequence,
+    payloads: PayloadSource,
 }
 
 impl Sender<'_> {
     /// Sends a request whenever an answer makes room for it.
     fn closed_loop(&mut self, think: Duration) -> Result<(), Ended> {
-        let Shared { config, origin, .. } = self.shared;
-        let (timetable, end) = (Timetable::new(config.phases), self.shared.end());
+        let SharedLoad { config, origin, .. } = self.shared;
+        let (timetable, end) = (LoadTimetable::new(config.phases), self.shared.end());
         let flight = &self.line.flight;
         while let Some(slot) = flight.claim(end) {
             let ready = slot.freed.map_or(*origin, |freed| freed + think).max(Instant::now());
@@ -262,8 +264,8 @@ impl Sender<'_> {
 
     /// Sends requests when they are due; says about how many were due and not sent at the end.
     fn open_loop(&mut self, mut due_times: DueTimes) -> Result<u64, Ended> {
-        let Shared { config, origin, .. } = self.shared;
-        let (timetable, end) = (Timetable::new(config.phases), self.shared.end());
+        let SharedLoad { config, origin, .. } = self.shared;
+        let (timetable, end) = (LoadTimetable::new(config.phases), self.shared.end());
         let flight = &self.line.flight;
         loop {
             let active = due_times.next();
@@ -286,35 +288,35 @@ impl Sender<'_> {
         }
     }
 
-    fn launch(&mut self, slot: Slot, due: Instant) -> Result<(), Ended> {
-        let Io { read, offset } = self.requests.next();
+    fn launch(&mut self, slot: RequestSlot, due: Instant) -> Result<(), Ended> {
+        let LoadIo { read, offset } = self.requests.next();
         let length = self.shared.region.block();
-        let cookie = self.line.flight.launch(slot, Outstanding { read, offset, length, due });
+        let cookie = self.line.flight.launch(slot, OutstandingRequest { read, offset, length, due });
         let (line, end) = (self.line, self.shared.end());
         if read {
-            let head = request(Command::Read, CommandFlags::NONE, cookie, offset, length);
+            let head = request(NbdCommand::Read, CommandFlags::NONE, cookie, offset, length);
             return line.write(end, &head, &[]);
         }
         let flags = if self.shared.config.fua { CommandFlags::FUA } else { CommandFlags::NONE };
-        let head = request(Command::Write, flags, cookie, offset, length);
+        let head = request(NbdCommand::Write, flags, cookie, offset, length);
         line.write(end, &head, self.payloads.next())
     }
 }
 
 /// Returns the loss that a failed read or write means for the connection.
-fn lost(error: io::Error) -> Loss {
+fn lost(error: io::Error) -> ConnectionLoss {
     match error.kind() {
-        ErrorKind::BrokenPipe => Loss::Closed,
-        _ => Loss::Io(error),
+        ErrorKind::BrokenPipe => ConnectionLoss::Closed,
+        _ => ConnectionLoss::Io(error),
     }
 }
 
 fn request(
-    command: Command,
+    command: NbdCommand,
     flags: CommandFlags,
     cookie: u64,
     offset: u64,
     length: u32,
 ) -> [u8; REQUEST_SIZE] {
-    Request { command, flags, cookie, offset, length }.encode()
+    WireRequest { command, flags, cookie, offset, length }.encode()
 }

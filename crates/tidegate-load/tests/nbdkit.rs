@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tidegate_load::{
-    Arrivals, ConnectError, Load, LoadConfig, LoadError, LoadReport, Loss, Order, Payload, Phases, Spacing,
-    Target, Unsuitable,
+    BlockOrder, ConnectError, ConnectionLoss, LoadArrivals, LoadConfig, LoadError, LoadPhases, LoadReport,
+    LoadTarget, RequestSpacing, RunningLoad, UnsuitableExport, WritePayload,
 };
 use tidegate_nbd::ExportName;
-use tidegate_nbd::handshake::{ClientError, Refusal};
+use tidegate_nbd::handshake::{ClientError, OptionRefusal};
 use tidegate_units::{Bytes, Iops};
 
 /// Waits for a condition, long enough for a machine that is busy with other tests.
@@ -60,8 +60,8 @@ impl Nbdkit {
         self.folder.path().join("socket")
     }
 
-    fn target(&self) -> Target {
-        Target::unix(self.socket(), ExportName::default())
+    fn target(&self) -> LoadTarget {
+        LoadTarget::unix(self.socket(), ExportName::default())
     }
 
     /// A load of a second or less, by default.
@@ -91,14 +91,14 @@ impl Drop for Nbdkit {
 }
 
 fn run(config: LoadConfig) -> LoadReport {
-    Load::connect(config).unwrap().start().unwrap().join().unwrap()
+    RunningLoad::connect(config).unwrap().start().unwrap().join().unwrap()
 }
 
 #[test]
 fn a_mixed_closed_loop_is_counted_consistently() {
     let server = Nbdkit::start(&["memory", "16M"]);
-    let load = Load::connect(LoadConfig {
-        arrivals: Arrivals::Closed { depth: 8, think: Duration::ZERO },
+    let load = RunningLoad::connect(LoadConfig {
+        arrivals: LoadArrivals::Closed { depth: 8, think: Duration::ZERO },
         connections: 2,
         read_fraction: 0.5,
         fua: true,
@@ -153,13 +153,13 @@ fn writes_arrive_where_they_should_and_nowhere_else() {
     std::fs::write(&file, vec![0; 1 << 20]).unwrap();
     let server = Nbdkit::start(&["file", file.to_str().unwrap()]);
     let report = run(LoadConfig {
-        arrivals: Arrivals::Closed { depth: 4, think: Duration::ZERO },
-        order: Order::Sequential,
+        arrivals: LoadArrivals::Closed { depth: 4, think: Duration::ZERO },
+        order: BlockOrder::Sequential,
         read_fraction: 0.0,
         block: Bytes::from_kib(16),
         offset: Bytes::from_kib(128),
         span: Some(Bytes::from_kib(256)),
-        payload: Payload::Byte(0xa5),
+        payload: WritePayload::Byte(0xa5),
         ..server.config()
     });
     assert!(report.writes.requests >= 16, "the region was written once at least: {report}");
@@ -185,7 +185,7 @@ fn tcp_is_served() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listen = ["-i", "127.0.0.1", "-p", &port.to_string()];
     let _server = Nbdkit::spawn(tempfile::tempdir().unwrap(), &listen, &["memory", "1M"]);
-    let target: Target = format!("nbd://localhost:{port}/").parse().unwrap();
+    let target: LoadTarget = format!("nbd://localhost:{port}/").parse().unwrap();
     wait_until("nbdkit listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     let report = run(LoadConfig { duration: Some(Duration::from_millis(100)), ..LoadConfig::new(target) });
     assert!(report.reads.requests > 0, "{report}");
@@ -195,7 +195,7 @@ fn tcp_is_served() {
 fn an_open_loop_keeps_its_rate_and_sees_the_delay() {
     let server = Nbdkit::start(&["--filter=delay", "memory", "1M", "rdelay=20ms"]);
     let report = run(LoadConfig {
-        arrivals: Arrivals::Open { rate: Iops::new(100.0), spacing: Spacing::Even, depth: 64 },
+        arrivals: LoadArrivals::Open { rate: Iops::new(100.0), spacing: RequestSpacing::Even, depth: 64 },
         duration: Some(Duration::from_secs(1)),
         ..server.config()
     });
@@ -209,7 +209,7 @@ fn an_open_loop_keeps_its_rate_and_sees_the_delay() {
 fn a_slow_server_cannot_slow_down_the_questions() {
     let server = Nbdkit::start(&["--filter=delay", "memory", "1M", "rdelay=50ms"]);
     let report = run(LoadConfig {
-        arrivals: Arrivals::Open { rate: Iops::new(100.0), spacing: Spacing::Poisson, depth: 1 },
+        arrivals: LoadArrivals::Open { rate: Iops::new(100.0), spacing: RequestSpacing::Poisson, depth: 1 },
         duration: Some(Duration::from_secs(1)),
         ..server.config()
     });
@@ -223,7 +223,7 @@ fn a_slow_server_cannot_slow_down_the_questions() {
 fn think_time_bounds_the_rate() {
     let server = Nbdkit::start(&["memory", "1M"]);
     let report = run(LoadConfig {
-        arrivals: Arrivals::Closed { depth: 2, think: Duration::from_millis(50) },
+        arrivals: LoadArrivals::Closed { depth: 2, think: Duration::from_millis(50) },
         duration: Some(Duration::from_millis(500)),
         ..server.config()
     });
@@ -235,7 +235,7 @@ fn a_load_pauses_and_comes_back() {
     let server = Nbdkit::start(&["memory", "1M"]);
     let second = Duration::from_secs(1);
     let report = run(LoadConfig {
-        phases: Some(Phases { on: second, off: second, delay: second }),
+        phases: Some(LoadPhases { on: second, off: second, delay: second }),
         duration: Some(second * 4),
         ..server.config()
     });
@@ -257,8 +257,8 @@ fn errors_are_counted_apart() {
 #[test]
 fn a_server_that_dies_is_a_clear_error() {
     let server = Nbdkit::start(&["--filter=delay", "memory", "1M", "rdelay=3600"]);
-    let handle = Load::connect(LoadConfig {
-        arrivals: Arrivals::Closed { depth: 3, think: Duration::ZERO },
+    let handle = RunningLoad::connect(LoadConfig {
+        arrivals: LoadArrivals::Closed { depth: 3, think: Duration::ZERO },
         connections: 2,
         duration: None,
         ..server.config()
@@ -269,7 +269,9 @@ fn a_server_that_dies_is_a_clear_error() {
     wait_until("all requests are outstanding", || handle.sample().in_flight == 6);
     server.signal(Signal::KILL);
     let error = handle.join().unwrap_err();
-    let LoadError::Lost { target, outstanding: 3, source: Loss::Closed | Loss::Io(_) } = &error else {
+    let LoadError::Lost { target, outstanding: 3, source: ConnectionLoss::Closed | ConnectionLoss::Io(_) } =
+        &error
+    else {
         panic!("{error:?}")
     };
     assert_eq!(*target, server.target().to_string());
@@ -281,15 +283,15 @@ fn a_server_that_shuts_down_is_left() {
     let server =
         Nbdkit::start(&["--filter=error", "memory", "1M", "error=ESHUTDOWN", "error-pread-rate=100%"]);
     let config = LoadConfig { duration: None, connections: 2, ..server.config() };
-    let error = Load::connect(config).unwrap().start().unwrap().join().unwrap_err();
-    assert!(matches!(error, LoadError::Lost { source: Loss::ShuttingDown, .. }), "{error:?}");
+    let error = RunningLoad::connect(config).unwrap().start().unwrap().join().unwrap_err();
+    assert!(matches!(error, LoadError::Lost { source: ConnectionLoss::ShuttingDown, .. }), "{error:?}");
 }
 
 #[test]
 fn stopping_ends_even_if_the_server_hangs() {
     let server = Nbdkit::start(&["memory", "16M"]);
-    let handle = Load::connect(LoadConfig {
-        arrivals: Arrivals::Closed { depth: 64, think: Duration::ZERO },
+    let handle = RunningLoad::connect(LoadConfig {
+        arrivals: LoadArrivals::Closed { depth: 64, think: Duration::ZERO },
         read_fraction: 0.0,
         block: Bytes::from_mib(1),
         duration: None,
@@ -314,7 +316,7 @@ fn stopping_ends_even_if_the_server_hangs() {
 #[test]
 fn a_handle_that_is_dropped_ends_the_load() {
     let server = Nbdkit::start(&["memory", "1M"]);
-    drop(Load::connect(LoadConfig { duration: None, ..server.config() }).unwrap().start().unwrap());
+    drop(RunningLoad::connect(LoadConfig { duration: None, ..server.config() }).unwrap().start().unwrap());
 }
 
 #[test]
@@ -323,21 +325,21 @@ fn an_export_that_cannot_take_the_load_says_why() {
         let server = Nbdkit::start(arguments);
         let mut config = server.config();
         change(&mut config);
-        match Load::connect(config) {
+        match RunningLoad::connect(config) {
             Err(LoadError::Unsuitable { source, .. }) => source,
             other => panic!("{other:?}"),
         }
     };
     assert_eq!(
         unsuitable(&["-r", "memory", "1M"], &|config| config.read_fraction = 0.0),
-        Unsuitable::ReadOnly
+        UnsuitableExport::ReadOnly
     );
-    assert!(matches!(unsuitable(&["memory", "1k"], &|_| {}), Unsuitable::Region { .. }));
+    assert!(matches!(unsuitable(&["memory", "1k"], &|_| {}), UnsuitableExport::Region { .. }));
 }
 
 #[test]
 fn what_is_wrong_with_the_target_is_said() {
-    let failure = |target: Target| match Load::connect(LoadConfig::new(target)) {
+    let failure = |target: LoadTarget| match RunningLoad::connect(LoadConfig::new(target)) {
         Err(error @ LoadError::Connect { .. }) => (error.to_string(), error),
         other => panic!("{other:?}"),
     };
@@ -346,16 +348,16 @@ fn what_is_wrong_with_the_target_is_said() {
         other => panic!("{other:?}"),
     };
 
-    let nowhere = Target::unix("/nonexistent/socket", ExportName::default());
+    let nowhere = LoadTarget::unix("/nonexistent/socket", ExportName::default());
     let (text, error) = failure(nowhere);
     assert!(text.starts_with("nbd+unix:///?socket=/nonexistent/socket: cannot connect: "), "{text}");
     assert!(matches!(source(error), ConnectError::Socket(_)));
 
     let server =
         Nbdkit::start(&["--filter=exportname", "memory", "1M", "exportname=disk", "exportname-strict=true"]);
-    let (text, error) = failure(Target::unix(server.socket(), ExportName::new("disc").unwrap()));
+    let (text, error) = failure(LoadTarget::unix(server.socket(), ExportName::new("disc").unwrap()));
     assert!(text.contains("/disc?"), "{text}");
-    let ConnectError::Handshake(ClientError::Refused { refusal: Refusal::Unknown, .. }) = source(error)
+    let ConnectError::Handshake(ClientError::Refused { refusal: OptionRefusal::Unknown, .. }) = source(error)
     else {
         panic!("{text}")
     };
@@ -373,8 +375,8 @@ fn what_is_wrong_with_the_target_is_said() {
 }
 
 /// Something that listens, greets, and hangs up.
-fn stranger(path: &Path, greeting: &'static [u8]) -> Target {
+fn stranger(path: &Path, greeting: &'static [u8]) -> LoadTarget {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || listener.accept().unwrap().0.write_all(greeting).unwrap());
-    Target::unix(path, ExportName::default())
+    LoadTarget::unix(path, ExportName::default())
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::errno::Errno;
 use crate::flags::{CommandFlags, TransmissionFlags};
-use crate::transmission::{Command, Request};
+use crate::transmission::{NbdCommand, WireRequest};
 
 /// The longest string of the protocol in bytes (specification, "Conventions").
 pub const MAX_STRING: usize = 4096;
@@ -146,16 +146,16 @@ impl Default for BlockSizes {
 
 /// An export as the server describes it to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Export {
+pub struct ExportDescription {
     /// The geometry that requests are judged by.
-    pub geometry: Geometry,
+    pub geometry: ExportGeometry,
     /// For people; `""` for none. More than [`MAX_STRING`] bytes are not sent.
     pub description: String,
 }
 
 /// The part of an export that requests are judged by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Geometry {
+pub struct ExportGeometry {
     /// The size in bytes.
     pub size: u64,
     /// The abilities of the export.
@@ -164,10 +164,10 @@ pub struct Geometry {
     pub blocks: BlockSizes,
 }
 
-/// A request that passed [`Geometry::check`]: its range is not empty, lies within the export and is aligned,
+/// A request that passed [`ExportGeometry::check`]: its range is not empty, lies within the export and is aligned,
 /// its payload is within bounds, and the export can do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum CheckedOperation {
     /// Read `length` bytes at `offset`.
     Read {
         /// The offset in bytes.
@@ -212,7 +212,7 @@ pub enum Operation {
     Disconnect,
 }
 
-impl Geometry {
+impl ExportGeometry {
     /// Judges a request: what to do, or which error to answer.
     ///
     /// A refused `WRITE` still has its payload on the wire. `DISC` is accepted whatever else it carries,
@@ -224,46 +224,46 @@ impl Geometry {
     /// the end, for empty or unaligned ones, and for commands and flags that were not offered; a payload that
     /// is too long is [`Errno::Inval`], or [`Errno::Overflow`] for a read where
     /// [`TransmissionFlags::SEND_DF`] was offered.
-    pub fn check(&self, request: &Request) -> Result<Operation, Errno> {
-        let Request { command, flags, offset, length, .. } = *request;
-        if command == Command::Disconnect {
-            return Ok(Operation::Disconnect);
+    pub fn check(&self, request: &WireRequest) -> Result<CheckedOperation, Errno> {
+        let WireRequest { command, flags, offset, length, .. } = *request;
+        if command == NbdCommand::Disconnect {
+            return Ok(CheckedOperation::Disconnect);
         }
         if !self.allowed_flags(command).contains(flags) {
             return Err(Errno::Inval);
         }
         let fua = flags.contains(CommandFlags::FUA);
         match command {
-            Command::Read => {
+            NbdCommand::Read => {
                 self.check_range(offset, length, Errno::Inval)?;
                 if length > self.blocks.maximum {
                     let df = self.flags.contains(TransmissionFlags::SEND_DF);
                     return Err(if df { Errno::Overflow } else { Errno::Inval });
                 }
-                Ok(Operation::Read { offset, length })
+                Ok(CheckedOperation::Read { offset, length })
             }
-            Command::Write => {
+            NbdCommand::Write => {
                 self.check_change(TransmissionFlags::NONE)?;
                 self.check_range(offset, length, Errno::NoSpc)?;
                 if length > self.blocks.maximum {
                     return Err(Errno::Inval);
                 }
-                Ok(Operation::Write { offset, length, fua })
+                Ok(CheckedOperation::Write { offset, length, fua })
             }
-            Command::Flush => {
+            NbdCommand::Flush => {
                 self.check_offered(TransmissionFlags::SEND_FLUSH)?;
                 // The specification reserves both fields; a flush of a range is not something we could keep.
-                if offset == 0 && length == 0 { Ok(Operation::Flush) } else { Err(Errno::Inval) }
+                if offset == 0 && length == 0 { Ok(CheckedOperation::Flush) } else { Err(Errno::Inval) }
             }
-            Command::Trim => {
+            NbdCommand::Trim => {
                 self.check_change(TransmissionFlags::SEND_TRIM)?;
                 self.check_range(offset, length, Errno::Inval)?;
-                Ok(Operation::Trim { offset, length, fua })
+                Ok(CheckedOperation::Trim { offset, length, fua })
             }
-            Command::WriteZeroes => {
+            NbdCommand::WriteZeroes => {
                 self.check_change(TransmissionFlags::SEND_WRITE_ZEROES)?;
                 self.check_range(offset, length, Errno::NoSpc)?;
-                Ok(Operation::WriteZeroes {
+                Ok(CheckedOperation::WriteZeroes {
                     offset,
                     length,
                     fua,
@@ -271,23 +271,23 @@ impl Geometry {
                     fast: flags.contains(CommandFlags::FAST_ZERO),
                 })
             }
-            Command::Disconnect
-            | Command::Cache
-            | Command::BlockStatus
-            | Command::Resize
-            | Command::Other(_) => Err(Errno::Inval),
+            NbdCommand::Disconnect
+            | NbdCommand::Cache
+            | NbdCommand::BlockStatus
+            | NbdCommand::Resize
+            | NbdCommand::Other(_) => Err(Errno::Inval),
         }
     }
 
-    fn allowed_flags(&self, command: Command) -> CommandFlags {
+    fn allowed_flags(&self, command: NbdCommand) -> CommandFlags {
         let offered = |flag, command_flag| {
             if self.flags.contains(flag) { command_flag } else { CommandFlags::NONE }
         };
         // Clients are known to set FUA on commands that write nothing; the specification lets them.
         let fua = offered(TransmissionFlags::SEND_FUA, CommandFlags::FUA);
         match command {
-            Command::Read => fua | offered(TransmissionFlags::SEND_DF, CommandFlags::DF),
-            Command::WriteZeroes => {
+            NbdCommand::Read => fua | offered(TransmissionFlags::SEND_DF, CommandFlags::DF),
+            NbdCommand::WriteZeroes => {
                 fua | CommandFlags::NO_HOLE
                     | offered(TransmissionFlags::SEND_FAST_ZERO, CommandFlags::FAST_ZERO)
             }
@@ -335,12 +335,12 @@ mod tests {
 
     const SIZE: u64 = 1 << 30;
 
-    fn geometry() -> Geometry {
-        Geometry { size: SIZE, flags: EVERYTHING, blocks: BlockSizes::new(512, 4096, 1 << 20).unwrap() }
+    fn geometry() -> ExportGeometry {
+        ExportGeometry { size: SIZE, flags: EVERYTHING, blocks: BlockSizes::new(512, 4096, 1 << 20).unwrap() }
     }
 
-    fn request(command: Command, offset: u64, length: u32) -> Request {
-        Request { command, flags: CommandFlags::NONE, cookie: 7, offset, length }
+    fn request(command: NbdCommand, offset: u64, length: u32) -> WireRequest {
+        WireRequest { command, flags: CommandFlags::NONE, cookie: 7, offset, length }
     }
 
     #[test]
@@ -360,10 +360,10 @@ mod tests {
     fn the_end_of_the_export_is_exact_and_the_error_depends_on_the_command() {
         let geometry = geometry();
         for (command, beyond) in [
-            (Command::Read, Errno::Inval),
-            (Command::Trim, Errno::Inval),
-            (Command::Write, Errno::NoSpc),
-            (Command::WriteZeroes, Errno::NoSpc),
+            (NbdCommand::Read, Errno::Inval),
+            (NbdCommand::Trim, Errno::Inval),
+            (NbdCommand::Write, Errno::NoSpc),
+            (NbdCommand::WriteZeroes, Errno::NoSpc),
         ] {
             assert!(geometry.check(&request(command, SIZE - 4096, 4096)).is_ok());
             assert_eq!(geometry.check(&request(command, SIZE - 4096, 4608)), Err(beyond));
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn unaligned_and_empty_ranges_are_einval() {
-        for command in [Command::Read, Command::Write, Command::Trim, Command::WriteZeroes] {
+        for command in [NbdCommand::Read, NbdCommand::Write, NbdCommand::Trim, NbdCommand::WriteZeroes] {
             for (offset, length) in [(1, 512), (512, 511), (0, 0), (256, 256)] {
                 assert_eq!(geometry().check(&request(command, offset, length)), Err(Errno::Inval));
             }
@@ -385,64 +385,65 @@ mod tests {
     fn payloads_are_bound_and_effects_are_not() {
         let mut geometry = geometry();
         let long = (1 << 20) + 512;
-        assert!(geometry.check(&request(Command::Write, 0, 1 << 20)).is_ok());
-        assert_eq!(geometry.check(&request(Command::Write, 0, long)), Err(Errno::Inval));
-        assert_eq!(geometry.check(&request(Command::Read, 0, long)), Err(Errno::Overflow));
-        assert!(geometry.check(&request(Command::Trim, 0, long)).is_ok());
-        assert!(geometry.check(&request(Command::WriteZeroes, 0, 1 << 29)).is_ok());
+        assert!(geometry.check(&request(NbdCommand::Write, 0, 1 << 20)).is_ok());
+        assert_eq!(geometry.check(&request(NbdCommand::Write, 0, long)), Err(Errno::Inval));
+        assert_eq!(geometry.check(&request(NbdCommand::Read, 0, long)), Err(Errno::Overflow));
+        assert!(geometry.check(&request(NbdCommand::Trim, 0, long)).is_ok());
+        assert!(geometry.check(&request(NbdCommand::WriteZeroes, 0, 1 << 29)).is_ok());
         geometry.flags = geometry.flags.without(TransmissionFlags::SEND_DF);
-        assert_eq!(geometry.check(&request(Command::Read, 0, long)), Err(Errno::Inval));
+        assert_eq!(geometry.check(&request(NbdCommand::Read, 0, long)), Err(Errno::Inval));
     }
 
     #[test]
     fn a_read_only_export_refuses_changes_and_still_flushes() {
         let mut geometry = geometry();
         geometry.flags = geometry.flags | TransmissionFlags::READ_ONLY;
-        for command in [Command::Write, Command::Trim, Command::WriteZeroes] {
+        for command in [NbdCommand::Write, NbdCommand::Trim, NbdCommand::WriteZeroes] {
             assert_eq!(geometry.check(&request(command, 0, 512)), Err(Errno::Perm));
         }
-        assert!(geometry.check(&request(Command::Read, 0, 512)).is_ok());
-        assert_eq!(geometry.check(&request(Command::Flush, 0, 0)), Ok(Operation::Flush));
+        assert!(geometry.check(&request(NbdCommand::Read, 0, 512)).is_ok());
+        assert_eq!(geometry.check(&request(NbdCommand::Flush, 0, 0)), Ok(CheckedOperation::Flush));
     }
 
     #[test]
     fn what_was_not_offered_is_refused() {
-        let bare = Geometry { flags: TransmissionFlags::HAS_FLAGS, ..geometry() };
-        for command in [Command::Trim, Command::WriteZeroes] {
+        let bare = ExportGeometry { flags: TransmissionFlags::HAS_FLAGS, ..geometry() };
+        for command in [NbdCommand::Trim, NbdCommand::WriteZeroes] {
             assert_eq!(bare.check(&request(command, 0, 512)), Err(Errno::Inval));
         }
-        assert_eq!(bare.check(&request(Command::Flush, 0, 0)), Err(Errno::Inval));
-        for command in [Command::Cache, Command::BlockStatus, Command::Resize, Command::Other(99)] {
+        assert_eq!(bare.check(&request(NbdCommand::Flush, 0, 0)), Err(Errno::Inval));
+        for command in [NbdCommand::Cache, NbdCommand::BlockStatus, NbdCommand::Resize, NbdCommand::Other(99)]
+        {
             assert_eq!(geometry().check(&request(command, 0, 512)), Err(Errno::Inval));
         }
-        let flagged = |command, flags| Request { flags, ..request(command, 0, 512) };
+        let flagged = |command, flags| WireRequest { flags, ..request(command, 0, 512) };
         for (command, flags) in [
-            (Command::Write, CommandFlags::FUA),
-            (Command::Read, CommandFlags::DF),
-            (Command::WriteZeroes, CommandFlags::FAST_ZERO),
+            (NbdCommand::Write, CommandFlags::FUA),
+            (NbdCommand::Read, CommandFlags::DF),
+            (NbdCommand::WriteZeroes, CommandFlags::FAST_ZERO),
         ] {
             assert!(geometry().check(&flagged(command, flags)).is_ok());
             assert_eq!(bare.check(&flagged(command, flags)), Err(Errno::Inval));
         }
         for (command, flags) in [
-            (Command::Write, CommandFlags::DF),
-            (Command::Read, CommandFlags::NO_HOLE),
-            (Command::Trim, CommandFlags::FAST_ZERO),
-            (Command::Read, CommandFlags::REQ_ONE),
-            (Command::Write, CommandFlags::from_bits(1 << 15)),
+            (NbdCommand::Write, CommandFlags::DF),
+            (NbdCommand::Read, CommandFlags::NO_HOLE),
+            (NbdCommand::Trim, CommandFlags::FAST_ZERO),
+            (NbdCommand::Read, CommandFlags::REQ_ONE),
+            (NbdCommand::Write, CommandFlags::from_bits(1 << 15)),
         ] {
             assert_eq!(geometry().check(&flagged(command, flags)), Err(Errno::Inval));
         }
-        assert!(geometry().check(&flagged(Command::Read, CommandFlags::FUA)).is_ok());
+        assert!(geometry().check(&flagged(NbdCommand::Read, CommandFlags::FUA)).is_ok());
     }
 
     #[test]
     fn flush_reserves_its_range_and_disconnect_always_goes_through() {
-        assert_eq!(geometry().check(&request(Command::Flush, 512, 0)), Err(Errno::Inval));
-        assert_eq!(geometry().check(&request(Command::Flush, 0, 512)), Err(Errno::Inval));
+        assert_eq!(geometry().check(&request(NbdCommand::Flush, 512, 0)), Err(Errno::Inval));
+        assert_eq!(geometry().check(&request(NbdCommand::Flush, 0, 512)), Err(Errno::Inval));
         let goodbye =
-            Request { flags: CommandFlags::from_bits(u16::MAX), ..request(Command::Disconnect, 9, 9) };
-        assert_eq!(geometry().check(&goodbye), Ok(Operation::Disconnect));
+            WireRequest { flags: CommandFlags::from_bits(u16::MAX), ..request(NbdCommand::Disconnect, 9, 9) };
+        assert_eq!(geometry().check(&goodbye), Ok(CheckedOperation::Disconnect));
     }
 
     proptest! {
@@ -454,23 +455,23 @@ mod tests {
         ) {
             let minimum = 1 << shift;
             let blocks = BlockSizes::new(minimum, minimum.max(512), 1 << 20).unwrap();
-            let geometry = Geometry { size, flags: TransmissionFlags::from_bits(export_flags), blocks };
+            let geometry = ExportGeometry { size, flags: TransmissionFlags::from_bits(export_flags), blocks };
             let (offset, length) =
                 if near_end { (size.saturating_sub(offset % 8192), length % 8192) } else { (offset, length) };
-            let request = Request {
-                command: Command::from_code(code), flags: CommandFlags::from_bits(flags), cookie: 0, offset, length,
+            let request = WireRequest {
+                command: NbdCommand::from_code(code), flags: CommandFlags::from_bits(flags), cookie: 0, offset, length,
             };
             let payload = match geometry.check(&request) {
-                Ok(Operation::Read { .. } | Operation::Write { .. }) => true,
-                Ok(Operation::Trim { .. } | Operation::WriteZeroes { .. }) => false,
-                Ok(Operation::Flush | Operation::Disconnect) | Err(_) => return Ok(()),
+                Ok(CheckedOperation::Read { .. } | CheckedOperation::Write { .. }) => true,
+                Ok(CheckedOperation::Trim { .. } | CheckedOperation::WriteZeroes { .. }) => false,
+                Ok(CheckedOperation::Flush | CheckedOperation::Disconnect) | Err(_) => return Ok(()),
             };
             prop_assert!(length > 0);
             prop_assert!(u128::from(offset) + u128::from(length) <= u128::from(size));
             prop_assert!(offset % u64::from(minimum) == 0 && length % minimum == 0);
             prop_assert!(!payload || length <= 1 << 20);
             let read_only = geometry.flags.contains(TransmissionFlags::READ_ONLY);
-            prop_assert!(request.command == Command::Read || !read_only);
+            prop_assert!(request.command == NbdCommand::Read || !read_only);
         }
     }
 }

@@ -1,10 +1,17 @@
 //! Fuzz targets: each takes bytes as a peer might send them, and checks what must hold whatever they are.
 
-use crate::handshake::{Answer, Client, ClientError, ClientEvent, Opened, Server, ServerError, ServerEvent};
-use crate::transmission::{
-    ExpectedData, Frame, Pending, REQUEST_SIZE, ReplyError, ReplyEvent, ReplyParser, ReplyStyle, Request,
+use crate::handshake::{
+    ClientError, ClientEvent, ClientHandshake, ExportAnswer, Opened, ServerError, ServerEvent,
+    ServerHandshake,
 };
-use crate::{BlockSizes, Errno, Export, ExportName, Geometry, MAX_STRING, Operation, TransmissionFlags};
+use crate::transmission::{
+    ExpectedData, PendingReply, REQUEST_SIZE, ReplyError, ReplyEvent, ReplyFrame, ReplyParser, ReplyStyle,
+    WireRequest,
+};
+use crate::{
+    BlockSizes, CheckedOperation, Errno, ExportDescription, ExportGeometry, ExportName, MAX_STRING,
+    TransmissionFlags,
+};
 
 /// The most input that either side of a handshake keeps: the longest data of one option.
 const MOST_HELD: usize = 64 << 10;
@@ -43,8 +50,8 @@ impl Cut {
     }
 }
 
-fn geometry() -> Geometry {
-    Geometry {
+fn geometry() -> ExportGeometry {
+    ExportGeometry {
         size: (1 << 30) + 512,
         flags: TransmissionFlags::SEND_FLUSH | TransmissionFlags::SEND_DF | TransmissionFlags::SEND_FUA,
         blocks: BlockSizes::DEFAULT,
@@ -52,14 +59,15 @@ fn geometry() -> Geometry {
 }
 
 /// An export's name decides the answer, so that the input does.
-fn answer(name: &ExportName) -> Answer {
+fn answer(name: &ExportName) -> ExportAnswer {
     match name.as_str().as_bytes().first() {
-        None | Some(b'a'..=b'm') => {
-            Answer::Found(Export { geometry: geometry(), description: "a volume".to_owned() })
-        }
-        Some(b'n'..=b't') => Answer::AtCapacity,
-        Some(b'u'..=b'z') => Answer::ShuttingDown,
-        Some(_) => Answer::Unknown,
+        None | Some(b'a'..=b'm') => ExportAnswer::Found(ExportDescription {
+            geometry: geometry(),
+            description: "a volume".to_owned(),
+        }),
+        Some(b'n'..=b't') => ExportAnswer::AtCapacity,
+        Some(b'u'..=b'z') => ExportAnswer::ShuttingDown,
+        Some(_) => ExportAnswer::Unknown,
     }
 }
 
@@ -72,7 +80,7 @@ struct Course<T> {
 }
 
 fn serve(input: &[u8], mut cut: Cut) -> Course<Result<ServerEvent, ServerError>> {
-    let (mut server, mut sent, mut taken, mut arrived) = (Server::new(), Vec::new(), 0, 0);
+    let (mut server, mut sent, mut taken, mut arrived) = (ServerHandshake::new(), Vec::new(), 0, 0);
     let listed = ["first", "second"].map(|name| ExportName::new(name).expect("a valid name"));
     loop {
         assert!(server.output().len() <= MOST_SERVER_OUTPUT, "{} bytes of output", server.output().len());
@@ -134,7 +142,7 @@ fn check_opened(opened: &Opened) {
     assert!(flags.contains(TransmissionFlags::HAS_FLAGS));
     let structured = opened.replies == ReplyStyle::Structured;
     assert_eq!(flags.contains(TransmissionFlags::SEND_DF), structured, "who may ask for whole replies");
-    assert!(matches!(answer(&opened.name), Answer::Found(_)), "`{}` was refused", opened.name);
+    assert!(matches!(answer(&opened.name), ExportAnswer::Found(_)), "`{}` was refused", opened.name);
 }
 
 /// A client's handshake, as the server reads it.
@@ -149,7 +157,11 @@ pub fn server_handshake(input: &[u8]) {
     }
 }
 
-fn connect(mut client: Client, input: &[u8], mut cut: Cut) -> Course<Result<ClientEvent, ClientError>> {
+fn connect(
+    mut client: ClientHandshake,
+    input: &[u8],
+    mut cut: Cut,
+) -> Course<Result<ClientEvent, ClientError>> {
     let (mut sent, mut taken, mut arrived) = (Vec::new(), 0, 0);
     loop {
         let outcome = match client.receive(&input[taken..arrived]) {
@@ -182,8 +194,11 @@ fn connect(mut client: Client, input: &[u8], mut cut: Cut) -> Course<Result<Clie
 /// A server's handshake, as the client reads it: opening with and without structured replies, and listing.
 pub fn client_handshake(input: &[u8]) {
     let name = || ExportName::new("database").expect("a valid name");
-    let clients: [&dyn Fn() -> Client; 3] =
-        [&|| Client::open(name(), true), &|| Client::open(name(), false), &Client::list];
+    let clients: [&dyn Fn() -> ClientHandshake; 3] = [
+        &|| ClientHandshake::open(name(), true),
+        &|| ClientHandshake::open(name(), false),
+        &ClientHandshake::list,
+    ];
     for client in clients {
         let course = connect(client(), input, Cut::Whole);
         assert!(course.sent.len() <= MOST_CLIENT_OUTPUT, "{} bytes of output", course.sent.len());
@@ -211,20 +226,20 @@ pub fn client_handshake(input: &[u8]) {
 }
 
 /// Exports of different sizes, abilities and block sizes.
-fn geometries() -> [Geometry; 4] {
+fn geometries() -> [ExportGeometry; 4] {
     use TransmissionFlags as F;
     let all =
         F::SEND_FLUSH | F::SEND_FUA | F::SEND_TRIM | F::SEND_WRITE_ZEROES | F::SEND_DF | F::SEND_FAST_ZERO;
     let coarse = BlockSizes::new(512, 4096, 1 << 20).expect("valid sizes");
     [
-        Geometry { size: 1 << 30, flags: all, blocks: BlockSizes::DEFAULT },
-        Geometry { size: 1 << 20, flags: all | F::READ_ONLY, blocks: coarse },
-        Geometry { size: u64::MAX, flags: all, blocks: coarse },
-        Geometry { size: 0, flags: F::NONE, blocks: BlockSizes::DEFAULT },
+        ExportGeometry { size: 1 << 30, flags: all, blocks: BlockSizes::DEFAULT },
+        ExportGeometry { size: 1 << 20, flags: all | F::READ_ONLY, blocks: coarse },
+        ExportGeometry { size: u64::MAX, flags: all, blocks: coarse },
+        ExportGeometry { size: 0, flags: F::NONE, blocks: BlockSizes::DEFAULT },
     ]
 }
 
-fn check_range(geometry: &Geometry, offset: u64, length: u32) {
+fn check_range(geometry: &ExportGeometry, offset: u64, length: u32) {
     assert!(length > 0, "an empty range");
     let end = offset.checked_add(length.into()).expect("a range within the export");
     assert!(end <= geometry.size, "{offset}+{length} is beyond {}", geometry.size);
@@ -236,15 +251,15 @@ fn check_range(geometry: &Geometry, offset: u64, length: u32) {
 }
 
 /// The reply that a server would write, as the client reads it.
-fn check_reply(style: ReplyStyle, request: &Request, judged: Result<Operation, Errno>) {
+fn check_reply(style: ReplyStyle, request: &WireRequest, judged: Result<CheckedOperation, Errno>) {
     let cookie = request.cookie;
-    let (frame, pending): (Frame, _) = match judged {
-        Ok(Operation::Disconnect) => return,
-        Ok(Operation::Read { offset, length }) => {
-            (style.data(cookie, offset, length), Pending::Read { offset, length })
+    let (frame, pending): (ReplyFrame, _) = match judged {
+        Ok(CheckedOperation::Disconnect) => return,
+        Ok(CheckedOperation::Read { offset, length }) => {
+            (style.data(cookie, offset, length), PendingReply::Read { offset, length })
         }
-        Ok(_) => (style.success(cookie), Pending::Other),
-        Err(errno) => (style.error(cookie, errno), Pending::Other),
+        Ok(_) => (style.success(cookie), PendingReply::Other),
+        Err(errno) => (style.error(cookie, errno), PendingReply::Other),
     };
     let mut parser = ReplyParser::new(style);
     let (mut bytes, mut failed, mut ended) = (&frame[..], None, false);
@@ -260,7 +275,7 @@ fn check_reply(style: ReplyStyle, request: &Request, judged: Result<Operation, E
         }
     }
     match pending {
-        Pending::Read { length, .. } => {
+        PendingReply::Read { length, .. } => {
             let expected = parser.expects_data().map(|data| data.length);
             assert_eq!(expected, Some(length), "the data of the read");
             parser.received_data(length);
@@ -270,7 +285,7 @@ fn check_reply(style: ReplyStyle, request: &Request, judged: Result<Operation, E
                 "the end of the read"
             );
         }
-        Pending::Other => assert!(ended, "the end of the reply"),
+        PendingReply::Other => assert!(ended, "the end of the reply"),
     }
     assert_eq!(failed, judged.err());
     assert!(parser.is_between_replies());
@@ -281,31 +296,34 @@ fn check_reply(style: ReplyStyle, request: &Request, judged: Result<Operation, E
 pub fn requests(input: &[u8]) {
     for bytes in input.chunks_exact(REQUEST_SIZE) {
         let bytes: &[u8; REQUEST_SIZE] = bytes.try_into().expect("a chunk of this size");
-        let Ok(request) = Request::parse(bytes) else { return };
+        let Ok(request) = WireRequest::parse(bytes) else { return };
         assert_eq!(request.encode(), *bytes, "nothing of a request is lost");
         assert!(request.payload_length() == 0 || request.payload_length() == request.length);
         for geometry in geometries() {
             let judged = geometry.check(&request);
             match judged {
-                Ok(Operation::Read { offset, length }) => {
+                Ok(CheckedOperation::Read { offset, length }) => {
                     check_range(&geometry, offset, length);
                     assert!(length <= geometry.blocks.maximum());
                 }
-                Ok(Operation::Write { offset, length, .. }) => {
+                Ok(CheckedOperation::Write { offset, length, .. }) => {
                     check_range(&geometry, offset, length);
                     assert!(length <= geometry.blocks.maximum());
                     assert_eq!(length, request.payload_length());
                 }
                 Ok(
-                    Operation::Trim { offset, length, .. } | Operation::WriteZeroes { offset, length, .. },
+                    CheckedOperation::Trim { offset, length, .. }
+                    | CheckedOperation::WriteZeroes { offset, length, .. },
                 ) => {
                     check_range(&geometry, offset, length);
                 }
-                Ok(Operation::Flush | Operation::Disconnect) | Err(_) => {}
+                Ok(CheckedOperation::Flush | CheckedOperation::Disconnect) | Err(_) => {}
             }
             let changes = matches!(
                 judged,
-                Ok(Operation::Write { .. } | Operation::Trim { .. } | Operation::WriteZeroes { .. })
+                Ok(CheckedOperation::Write { .. }
+                    | CheckedOperation::Trim { .. }
+                    | CheckedOperation::WriteZeroes { .. })
             );
             assert!(!changes || !geometry.flags.contains(TransmissionFlags::READ_ONLY));
             for style in [ReplyStyle::Simple, ReplyStyle::Structured] {
@@ -327,10 +345,10 @@ struct Answered {
 }
 
 /// Requests with cookies 0 to 3 read, 4 to 7 do not, and others are not pending.
-fn pending(cookie: u64) -> Option<Pending> {
+fn pending(cookie: u64) -> Option<PendingReply> {
     match cookie {
-        0..=3 => Some(Pending::Read { offset: 4096 * cookie, length: 96 << cookie }),
-        4..=7 => Some(Pending::Other),
+        0..=3 => Some(PendingReply::Read { offset: 4096 * cookie, length: 96 << cookie }),
+        4..=7 => Some(PendingReply::Other),
         _ => None,
     }
 }
@@ -401,7 +419,7 @@ pub fn replies(input: &[u8]) {
     for style in [ReplyStyle::Simple, ReplyStyle::Structured] {
         let whole = answered(style, input, Cut::Whole, false);
         for (cookie, at, data) in &whole.data {
-            let Some(Pending::Read { offset, length }) = pending(*cookie) else {
+            let Some(PendingReply::Read { offset, length }) = pending(*cookie) else {
                 panic!("data for {cookie}, which reads nothing");
             };
             let end = at + data.len() as u64;

@@ -2,11 +2,11 @@
 
 /// Bytes of one message that is not complete yet. It never keeps more than was asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Collector {
+pub(crate) struct MessageCollector {
     bytes: Vec<u8>,
 }
 
-impl Collector {
+impl MessageCollector {
     /// Moves bytes from `input` until `wanted` are collected; says whether they are.
     pub(crate) fn fill(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         let missing = wanted.saturating_sub(self.bytes.len());
@@ -54,9 +54,9 @@ pub(crate) fn skip(input: &mut &[u8], remaining: &mut u64) -> bool {
 
 /// Big-endian numbers and slices off the front of a message whose length is known.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+pub(crate) struct MessageFields<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> MessageFields<'a> {
     pub(crate) fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;

@@ -8,17 +8,17 @@
 //!
 //! The order of calls on the server's side:
 //!
-//! 1. [`handshake::Server`]: send [`output`](handshake::Server::output), feed what arrives to
-//!    [`receive`](handshake::Server::receive), answer its questions, until it reports
+//! 1. [`handshake::ServerHandshake`]: send [`output`](handshake::ServerHandshake::output), feed what arrives to
+//!    [`receive`](handshake::ServerHandshake::receive), answer its questions, until it reports
 //!    [`Opened`](handshake::ServerEvent::Opened).
 //! 2. For every [`REQUEST_SIZE`](transmission::REQUEST_SIZE) bytes:
-//!    [`Request::parse`](transmission::Request::parse), then [`Geometry::check`], which yields the
-//!    [`Operation`] to carry out or the [`Errno`] to answer. A `WRITE` is followed by
-//!    [`payload_length`](transmission::Request::payload_length) bytes even if it is refused.
-//! 3. Answer with a [`Frame`](transmission::Frame) made by the session's
+//!    [`WireRequest::parse`](transmission::WireRequest::parse), then [`ExportGeometry::check`], which yields the
+//!    [`CheckedOperation`] to carry out or the [`Errno`] to answer. A `WRITE` is followed by
+//!    [`payload_length`](transmission::WireRequest::payload_length) bytes even if it is refused.
+//! 3. Answer with a [`ReplyFrame`](transmission::ReplyFrame) made by the session's
 //!    [`ReplyStyle`](transmission::ReplyStyle).
 //!
-//! On the client's side: [`handshake::Client`], [`Request::encode`](transmission::Request::encode),
+//! On the client's side: [`handshake::ClientHandshake`], [`WireRequest::encode`](transmission::WireRequest::encode),
 //! [`ReplyParser`](transmission::ReplyParser).
 
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ pub mod transmission;
 
 pub use errno::Errno;
 pub use export::{
-    BlockSizes, BlockSizesError, Export, ExportName, ExportNameError, Geometry, MAX_STRING, Operation,
+    BlockSizes, BlockSizesError, CheckedOperation, ExportDescription, ExportGeometry, ExportName,
+    ExportNameError, MAX_STRING,
 };
 pub use flags::{CommandFlags, TransmissionFlags};

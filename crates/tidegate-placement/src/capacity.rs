@@ -9,7 +9,7 @@ use tidegate_units::ByteRate;
 ///
 /// The paper's best rule, SM-R3, divides the mean of the last ten samples by one transfer more. It does not
 /// know that one more transfer costs all of them bandwidth. Nor does it know how an idle node will do. Its
-/// mean lags ten samples behind the load that others put on the node. `Capacity` keeps three things apart:
+/// mean lags ten samples behind the load that others put on the node. `NodeCapacity` keeps three things apart:
 ///
 /// - **the cost of concurrency**: with n transfers a node moves `C(n) = peak / (a + b·(n − 1))`. So `peak/C`
 ///   is a straight line in n, fitted by least squares with exponential forgetting;
@@ -17,7 +17,7 @@ use tidegate_units::ByteRate;
 ///   samples, for load from outside;
 /// - **the error**: the mean error of its own predictions, one sample ahead. It leaves that as a margin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Capacity {
+pub struct NodeCapacity {
     line: Sums,
     /// The measured rate over the rate that the line predicts.
     level: f64,
@@ -51,13 +51,13 @@ impl Sums {
     }
 }
 
-impl Default for Capacity {
+impl Default for NodeCapacity {
     fn default() -> Self {
         Self { line: Sums::default(), level: 1.0, error: Self::FIRST_ERROR }
     }
 }
 
-impl Capacity {
+impl NodeCapacity {
     /// The assumed cost of each further transfer before anything was measured: 2 % of the rate of one alone.
     const FIRST_COST: f64 = 0.02;
     /// The weight of the assumption, in samples. It is small and never fades. It gives the slope when only
@@ -151,14 +151,17 @@ mod tests {
 
     #[test]
     fn before_anything_was_measured_it_is_the_peak_with_a_margin() {
-        let alone = Capacity::default().of_each(1.0, peak()).per_second();
+        let alone = NodeCapacity::default().of_each(1.0, peak()).per_second();
         assert!((alone - 270e6).abs() < 1.0, "{alone}");
-        assert_eq!(Capacity::default().of_each(0.0, peak()), Capacity::default().of_each(1.0, peak()));
+        assert_eq!(
+            NodeCapacity::default().of_each(0.0, peak()),
+            NodeCapacity::default().of_each(1.0, peak())
+        );
     }
 
     #[test]
     fn what_others_take_is_followed_within_some_samples() {
-        let mut capacity = Capacity::default();
+        let mut capacity = NodeCapacity::default();
         for _ in 0..100 {
             capacity.observe(10.0, true_rate(10.0, 0.01), peak());
         }
@@ -172,12 +175,12 @@ mod tests {
 
     #[test]
     fn an_idle_node_forgets_what_others_took() {
-        let mut capacity = Capacity::default();
+        let mut capacity = NodeCapacity::default();
         for _ in 0..8 {
             capacity.observe(1.0, ByteRate::new(30e6), peak());
         }
         let held = capacity.of_each(1.0, peak());
-        capacity.idle(Capacity::LEVEL_HALF_LIFE * 20);
+        capacity.idle(NodeCapacity::LEVEL_HALF_LIFE * 20);
         assert!(capacity.of_each(1.0, peak()) > held);
     }
 
@@ -186,7 +189,7 @@ mod tests {
         /// never saw.
         #[test]
         fn the_cost_of_concurrency_is_learnt(cost in 0.0..0.2f64, noise in prop::collection::vec(0.95..1.05f64, 200)) {
-            let mut capacity = Capacity::default();
+            let mut capacity = NodeCapacity::default();
             for (place, noise) in noise.iter().enumerate() {
                 let active = 1.0 + (place % 12) as f64;
                 capacity.observe(active, ByteRate::new(true_rate(active, cost).per_second() * noise), peak());
@@ -203,7 +206,7 @@ mod tests {
         fn more_transfers_get_less_each(
             samples in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, prop::num::f64::ANY), 0..50),
         ) {
-            let mut capacity = Capacity::default();
+            let mut capacity = NodeCapacity::default();
             for (active, rate, peak) in samples {
                 capacity.observe(active, ByteRate::new(rate), ByteRate::new(peak));
                 let mut last = f64::INFINITY;

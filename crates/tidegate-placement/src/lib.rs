@@ -3,7 +3,7 @@
 //!
 //! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD
 //! COMPUTING 2010, §III. [`Placement`] holds the state of each node, the promises to transfers, and the
-//! transfers that wait. A [`Policy`] decides whether a node can carry one transfer more. Nothing here moves
+//! transfers that wait. A [`PlacementPolicy`] decides whether a node can carry one transfer more. Nothing here moves
 //! data or reads a clock: the caller asks, reports measurements, and reports when a transfer has ended.
 
 #![forbid(unsafe_code)]
@@ -18,14 +18,16 @@ mod policy;
 mod requirement;
 mod tape;
 
-pub use capacity::Capacity;
+pub use capacity::NodeCapacity;
 pub use moving_average::{MovingAverage, SAMPLES};
-pub use node::{DeviceLane, Direction, DirectionReport, NodeConfig, NodeReport, NodeSample, Room};
-pub use peak::Peak;
-pub use placement::{
-    Answer, Ask, Grant, PlaceError, Placement, PlacementConfig, PlacementConfigError, Progress, Ticket,
-    UnknownNode,
+pub use node::{
+    DeviceLane, DirectionReport, FreeSpace, NodeConfig, NodeReport, NodeSample, TransferDirection,
 };
-pub use policy::{Policy, PolicyError, View};
-pub use requirement::{Kept, Requirement};
-pub use tape::{DiskCache, Tape};
+pub use peak::NodePeak;
+pub use placement::{
+    PlaceError, Placement, PlacementAnswer, PlacementConfig, PlacementConfigError, PlacementGrant,
+    PlacementRequest, TransferProgress, TransferTicket, UnknownNode,
+};
+pub use policy::{NodeView, PlacementPolicy, PolicyError};
+pub use requirement::{RateRecord, TransferRequirement};
+pub use tape::{DiskCache, NodeTapes};

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
-use super::capacity::Capacity;
+use super::capacity::NodeCapacity;
 use super::first_byte::FirstByte;
 use super::moving_average::MovingAverage;
-use super::peak::Peak;
-use super::policy::View;
-use super::tape::Tape;
+use super::peak::NodePeak;
+use super::policy::NodeView;
+use super::tape::NodeTapes;
 
 /// The direction in which data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum TransferDirection {
     /// From the node.
     Read,
     /// To the node.
     Write,
 }
 
-impl Direction {
+impl TransferDirection {
     /// Reads first.
     pub const BOTH: [Self; 2] = [Self::Read, Self::Write];
 }
@@ -31,9 +31,9 @@ pub struct NodeConfig {
     /// Its name.
     pub name: ResourceName,
     /// The peak rate at which it is read.
-    pub read: Peak,
+    pub read: NodePeak,
     /// The peak rate at which it is written.
-    pub write: Peak,
+    pub write: NodePeak,
     /// Its class of availability: the higher, the more it survives.
     pub availability: u8,
     /// Its class of cost: the higher, the dearer.
@@ -42,7 +42,7 @@ pub struct NodeConfig {
     /// its recall.
     pub latency: Option<Latency>,
     /// The tape store, if the node is a disk in front of tapes.
-    pub tape: Option<Tape>,
+    pub tape: Option<NodeTapes>,
     /// The free space on it, until a sample says more. `None` if it is not known, and not asked.
     pub free: Option<Bytes>,
 }
@@ -58,12 +58,12 @@ pub struct NodeSample {
     /// silent.
     pub device: [DeviceLane; 2],
     /// The free space on it.
-    pub free: Room,
+    pub free: FreeSpace,
 }
 
 /// The free space on a node, as a sample reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum FreeSpace {
     /// The free space.
     Free(Bytes),
     /// The free space is no longer known: the last value is too old.
@@ -117,12 +117,12 @@ pub struct DirectionReport {
 /// Transfers whose rate has been known for long enough: their number, and the number of those that get less
 /// than they reserved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct SettledTransfers {
     all: u32,
     short: u32,
 }
 
-impl Known {
+impl SettledTransfers {
     /// Counts a change of one transfer: whether it was and is known to fall short. `None`: it was or is not
     /// known.
     pub(super) fn changes(&mut self, before: Option<bool>, after: Option<bool>) {
@@ -138,37 +138,37 @@ impl Known {
 /// One direction of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
-    pub(super) peak: Peak,
+    pub(super) peak: NodePeak,
     /// The average rate of transfers.
     average: MovingAverage,
     /// The average rate of all data that moved, whoever moved it.
     moving: MovingAverage,
     pub(super) first_byte: FirstByte,
-    capacity: Capacity,
+    capacity: NodeCapacity,
     pub(super) active: u32,
     /// Active transfers whose data is being recalled: each has a drive.
     pub(super) recalling: u32,
     pub(super) reserved: ByteRate,
     pub(super) lent: ByteRate,
-    pub(super) known: Known,
+    pub(super) known: SettledTransfers,
     /// The sum over the transfers of the seconds in which their data moved, since the last sample.
     busy: f64,
     counted: Instant,
 }
 
 impl Lane {
-    fn new(peak: Peak, latency: Option<Latency>, now: Instant) -> Self {
+    fn new(peak: NodePeak, latency: Option<Latency>, now: Instant) -> Self {
         Self {
             peak,
             average: MovingAverage::default(),
             moving: MovingAverage::default(),
             first_byte: FirstByte::new(latency),
-            capacity: Capacity::default(),
+            capacity: NodeCapacity::default(),
             active: 0,
             recalling: 0,
             reserved: ByteRate::ZERO,
             lent: ByteRate::ZERO,
-            known: Known::default(),
+            known: SettledTransfers::default(),
             busy: 0.0,
             counted: now,
         }
@@ -230,8 +230,8 @@ impl Lane {
         self.capacity.observe(active, rate, self.peak.get());
     }
 
-    pub(super) fn view(&self) -> View<'_> {
-        View {
+    pub(super) fn view(&self) -> NodeView<'_> {
+        NodeView {
             peak: self.peak.get(),
             reserved: self.reserved,
             moving_average: self.average.get().unwrap_or_default(),
@@ -257,7 +257,7 @@ impl Lane {
 
 /// A node, and what was placed on it.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct PlacementNode {
     pub(super) config: NodeConfig,
     read: Lane,
     write: Lane,
@@ -268,24 +268,24 @@ pub(super) struct Node {
     sampled: Instant,
 }
 
-impl Node {
+impl PlacementNode {
     pub(super) fn new(config: NodeConfig, now: Instant) -> Self {
         let lane = |peak| Lane::new(peak, config.latency, now);
         let (read, write) = (lane(config.read), lane(config.write));
         Self { config, read, write, promised: 0, rests_until: now, sampled: now }
     }
 
-    pub(super) const fn lane(&self, direction: Direction) -> &Lane {
+    pub(super) const fn lane(&self, direction: TransferDirection) -> &Lane {
         match direction {
-            Direction::Read => &self.read,
-            Direction::Write => &self.write,
+            TransferDirection::Read => &self.read,
+            TransferDirection::Write => &self.write,
         }
     }
 
-    pub(super) const fn lane_mut(&mut self, direction: Direction) -> &mut Lane {
+    pub(super) const fn lane_mut(&mut self, direction: TransferDirection) -> &mut Lane {
         match direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
+            TransferDirection::Read => &mut self.read,
+            TransferDirection::Write => &mut self.write,
         }
     }
 
@@ -317,9 +317,9 @@ impl Node {
         let elapsed = now.saturating_since(self.sampled);
         self.sampled = now;
         match sample.free {
-            Room::Free(free) => self.config.free = Some(free),
-            Room::Unknown => self.config.free = None,
-            Room::NotAsked => {}
+            FreeSpace::Free(free) => self.config.free = Some(free),
+            FreeSpace::Unknown => self.config.free = None,
+            FreeSpace::NotAsked => {}
         }
         let lanes = [(&mut self.read, sample.read), (&mut self.write, sample.write)];
         for ((lane, rate), device) in lanes.into_iter().zip(sample.device) {

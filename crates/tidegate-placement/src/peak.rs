@@ -10,12 +10,12 @@ use tidegate_units::ByteRate;
 /// the part above their rate halves in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that
 /// lost a path, is not for ever taken for what it was. Without a transfer nothing is known, and nothing ages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Peak {
+pub struct NodePeak {
     rate: ByteRate,
     pinned: bool,
 }
 
-impl Peak {
+impl NodePeak {
     /// The time of transfers in which half of the part above their rate is forgotten. An hour: longer than
     /// others disturb a node, shorter than a working day.
     pub const HALF_LIFE: Duration = Duration::from_secs(3600);
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn the_greatest_is_learnt_and_ages() {
-        let mut peak = Peak::learnt(ByteRate::ZERO);
+        let mut peak = NodePeak::learnt(ByteRate::ZERO);
         peak.observe(ByteRate::new(60.0 * MB), Duration::from_secs(1));
         assert_eq!(peak.get(), ByteRate::new(60.0 * MB));
-        peak.observe(ByteRate::new(20.0 * MB), Peak::HALF_LIFE);
+        peak.observe(ByteRate::new(20.0 * MB), NodePeak::HALF_LIFE);
         assert!((peak.get().per_second() - 40.0 * MB).abs() < 1.0);
         peak.observe(ByteRate::new(50.0 * MB), Duration::from_secs(1));
         assert_eq!(peak.get(), ByteRate::new(50.0 * MB));
@@ -83,22 +83,22 @@ mod tests {
 
     #[test]
     fn a_probe_replaces_what_was_learnt_unless_others_were_there() {
-        let mut peak = Peak::learnt(ByteRate::new(60.0 * MB));
+        let mut peak = NodePeak::learnt(ByteRate::new(60.0 * MB));
         peak.probed(ByteRate::new(20.0 * MB), true);
         assert_eq!(peak.get(), ByteRate::new(60.0 * MB));
         peak.probed(ByteRate::new(20.0 * MB), false);
         assert_eq!(peak.get(), ByteRate::new(20.0 * MB));
         peak.probed(ByteRate::new(30.0 * MB), true);
         assert_eq!(peak.get(), ByteRate::new(30.0 * MB));
-        peak.observe(ByteRate::ZERO, Peak::HALF_LIFE);
+        peak.observe(ByteRate::ZERO, NodePeak::HALF_LIFE);
         assert_eq!(peak.get(), ByteRate::new(15.0 * MB), "it ages like anything else that is learnt");
     }
 
     #[test]
     fn what_is_pinned_stays() {
-        let mut peak = Peak::pinned(ByteRate::new(60.0 * MB));
+        let mut peak = NodePeak::pinned(ByteRate::new(60.0 * MB));
         peak.observe(ByteRate::new(900.0 * MB), Duration::from_secs(1));
-        peak.observe(ByteRate::new(1.0), Peak::HALF_LIFE * 100);
+        peak.observe(ByteRate::new(1.0), NodePeak::HALF_LIFE * 100);
         peak.probed(ByteRate::new(900.0 * MB), false);
         assert_eq!(peak.get(), ByteRate::new(60.0 * MB));
     }

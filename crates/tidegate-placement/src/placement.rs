@@ -6,18 +6,18 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
-use super::capacity::Capacity;
+use super::capacity::NodeCapacity;
 use super::moving_average::MovingAverage;
-use super::node::{Direction, Node, NodeConfig, NodeReport, NodeSample};
-use super::peak::Peak;
-use super::policy::{Policy, PolicyError, View};
-use super::requirement::Requirement;
+use super::node::{NodeConfig, NodeReport, NodeSample, PlacementNode, TransferDirection};
+use super::peak::NodePeak;
+use super::policy::{NodeView, PlacementPolicy, PolicyError};
+use super::requirement::TransferRequirement;
 
 /// The configuration of a placement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlacementConfig {
     /// The rule by which nodes are chosen.
-    pub policy: Policy,
+    pub policy: PlacementPolicy,
     /// The number of transfers that may wait, at least 1. Default 10 000.
     pub greatest_queue: usize,
     /// The time after which a transfer without [progress reports](Placement::progress) is taken for dead. Its
@@ -30,7 +30,7 @@ pub struct PlacementConfig {
 impl PlacementConfig {
     /// Returns the configuration with every default.
     #[must_use]
-    pub const fn new(policy: Policy) -> Self {
+    pub const fn new(policy: PlacementPolicy) -> Self {
         Self { policy, greatest_queue: 10_000, lease: Duration::from_secs(10), lend: true }
     }
 }
@@ -57,11 +57,11 @@ pub enum PlacementConfigError {
 
 /// A request for a transfer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct PlacementRequest {
     /// The direction.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// The service that it needs.
-    pub requirement: Requirement,
+    pub requirement: TransferRequirement,
     /// The amount of data that it moves.
     pub size: Bytes,
     /// The least class of availability, for writes.
@@ -79,13 +79,13 @@ pub struct Ask {
 
 /// A transfer's number, from the moment when it was asked for. None is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct TransferTicket(pub u64);
 
 /// The answer that a transfer may begin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Grant {
+pub struct PlacementGrant {
     /// The transfer's ticket.
-    pub ticket: Ticket,
+    pub ticket: TransferTicket,
     /// The node that carries it.
     pub node: ResourceName,
     /// The rate that the policy expects it to get.
@@ -96,16 +96,16 @@ pub struct Grant {
 
 /// The answer to a request for a transfer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum PlacementAnswer {
     /// It may begin.
-    Granted(Grant),
+    Granted(PlacementGrant),
     /// No node can carry it now: it waits for [`Placement::step`] to grant it.
-    Waiting(Ticket),
+    Waiting(TransferTicket),
 }
 
 /// A report on a transfer under way.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress {
+pub struct TransferProgress {
     /// Its rate since the last report.
     pub rate: ByteRate,
 }
@@ -180,9 +180,9 @@ pub struct UnknownNode(pub ResourceName);
 
 /// A transfer that was placed.
 #[derive(Debug, Clone)]
-struct Active {
+struct ActiveTransfer {
     node: ResourceName,
-    direction: Direction,
+    direction: TransferDirection,
     size: Bytes,
     /// The rate that it was promised.
     reserved: ByteRate,
@@ -195,7 +195,7 @@ struct Active {
     heard: Instant,
 }
 
-impl Active {
+impl ActiveTransfer {
     /// Returns true if it gets less than it reserved; `None` until its rate has been known for long enough.
     fn falls_short(&self) -> Option<bool> {
         let mean = self.used.get().unwrap_or_default().per_second();
@@ -211,9 +211,9 @@ impl Active {
 #[derive(Debug, Clone)]
 pub struct Placement {
     config: PlacementConfig,
-    nodes: BTreeMap<ResourceName, Node>,
-    waiting: VecDeque<(Ticket, Ask)>,
-    active: BTreeMap<Ticket, Active>,
+    nodes: BTreeMap<ResourceName, PlacementNode>,
+    waiting: VecDeque<(TransferTicket, PlacementRequest)>,
+    active: BTreeMap<TransferTicket, ActiveTransfer>,
     next: u64,
     /// The node that was taken last in turn; the next one follows.
     turn: Option<ResourceName>,
@@ -253,7 +253,7 @@ impl Placement {
         let mut known = BTreeMap::new();
         for node in nodes {
             let name = node.name.clone();
-            if known.insert(name.clone(), Node::new(node, now)).is_some() {
+            if known.insert(name.clone(), PlacementNode::new(node, now)).is_some() {
                 return Err(PlacementConfigError::Twice(name));
             }
         }
@@ -265,9 +265,9 @@ impl Placement {
     ///
     /// # Errors
     /// When it could never be carried, or too many wait.
-    pub fn ask(&mut self, now: Instant, ask: Ask) -> Result<Answer, PlaceError> {
+    pub fn ask(&mut self, now: Instant, ask: PlacementRequest) -> Result<PlacementAnswer, PlaceError> {
         self.check(&ask)?;
-        let ticket = Ticket(self.next);
+        let ticket = TransferTicket(self.next);
         let mut awaited = Awaited::default();
         for (_, earlier) in &self.waiting {
             if awaited.is_all(&self.nodes) {
@@ -278,24 +278,24 @@ impl Placement {
         if let Some(grant) = self.choose(now, &ask, &awaited, ticket) {
             self.next += 1;
             self.begin(now, &ask, &grant);
-            return Ok(Answer::Granted(grant));
+            return Ok(PlacementAnswer::Granted(grant));
         }
         if self.waiting.len() >= self.config.greatest_queue {
             return Err(PlaceError::QueueFull(self.waiting.len()));
         }
         self.next += 1;
         self.waiting.push_back((ticket, ask));
-        Ok(Answer::Waiting(ticket))
+        Ok(PlacementAnswer::Waiting(ticket))
     }
 
     /// Returns the transfers that waited and may begin now. Call it after samples and ends.
-    pub fn step(&mut self, now: Instant) -> Vec<Grant> {
+    pub fn step(&mut self, now: Instant) -> Vec<PlacementGrant> {
         self.step_with_asks(now).into_iter().map(|(grant, _)| grant).collect()
     }
 
     /// Returns the same grants, each with what it asked for. A caller that cannot begin one [puts it
     /// back](Self::put_back).
-    pub fn step_with_asks(&mut self, now: Instant) -> Vec<(Grant, Ask)> {
+    pub fn step_with_asks(&mut self, now: Instant) -> Vec<(PlacementGrant, PlacementRequest)> {
         self.bury(now);
         let mut granted = Vec::new();
         let mut awaited = Awaited::default();
@@ -321,7 +321,7 @@ impl Placement {
 
     /// Returns a granted transfer that could not begin to its place in the queue: tickets are in the order of
     /// asking.
-    pub fn put_back(&mut self, now: Instant, ticket: Ticket, ask: Ask) {
+    pub fn put_back(&mut self, now: Instant, ticket: TransferTicket, ask: PlacementRequest) {
         self.abandoned(now, ticket);
         let place = self.waiting.partition_point(|(other, _)| *other < ticket);
         self.waiting.insert(place, (ticket, ask));
@@ -329,7 +329,7 @@ impl Placement {
 
     /// Returns true if a transfer's data is being recalled from a tape.
     #[must_use]
-    pub fn recalls(&self, ticket: Ticket) -> bool {
+    pub fn recalls(&self, ticket: TransferTicket) -> bool {
         self.active.get(&ticket).is_some_and(|active| active.recalls)
     }
 
@@ -338,7 +338,12 @@ impl Placement {
     ///
     /// # Errors
     /// When its node is no more.
-    pub fn resume(&mut self, now: Instant, ask: &Ask, grant: &Grant) -> Result<(), UnknownNode> {
+    pub fn resume(
+        &mut self,
+        now: Instant,
+        ask: &PlacementRequest,
+        grant: &PlacementGrant,
+    ) -> Result<(), UnknownNode> {
         if !self.nodes.contains_key(&grant.node) {
             return Err(UnknownNode(grant.node.clone()));
         }
@@ -349,7 +354,7 @@ impl Placement {
 
     /// Takes note that a transfer failed because of its node: no new transfer is placed there for
     /// [`REST`](Self::REST). Call [`ended`](Self::ended) besides.
-    pub fn failed(&mut self, now: Instant, ticket: Ticket) {
+    pub fn failed(&mut self, now: Instant, ticket: TransferTicket) {
         if let Some(active) = self.active.get(&ticket)
             && let Some(node) = self.nodes.get_mut(&active.node)
         {
@@ -359,17 +364,17 @@ impl Placement {
 
     /// Ends a transfer, whether it was finished or not, or takes it out of the queue. Returns true if it was
     /// there. Its write counts as written in full until a sample reports the free space.
-    pub fn ended(&mut self, now: Instant, ticket: Ticket) -> bool {
-        self.over(now, ticket, Node::wrote)
+    pub fn ended(&mut self, now: Instant, ticket: TransferTicket) -> bool {
+        self.over(now, ticket, PlacementNode::wrote)
     }
 
     /// Ends a transfer of which nothing stays: the room that it was promised is free again at once, for the
     /// next attempt. Otherwise like [`ended`](Self::ended).
-    pub fn abandoned(&mut self, now: Instant, ticket: Ticket) -> bool {
-        self.over(now, ticket, Node::wrote_not)
+    pub fn abandoned(&mut self, now: Instant, ticket: TransferTicket) -> bool {
+        self.over(now, ticket, PlacementNode::wrote_not)
     }
 
-    fn over(&mut self, now: Instant, ticket: Ticket, settle: fn(&mut Node, Bytes)) -> bool {
+    fn over(&mut self, now: Instant, ticket: TransferTicket, settle: fn(&mut PlacementNode, Bytes)) -> bool {
         if let Some(active) = self.active.remove(&ticket) {
             if let Some(node) = self.nodes.get_mut(&active.node) {
                 let lane = node.lane_mut(active.direction);
@@ -378,7 +383,7 @@ impl Placement {
                 }
                 lane.ended(now, active.reserved, active.lent);
                 lane.known.changes(active.falls_short(), None);
-                if active.direction == Direction::Write {
+                if active.direction == TransferDirection::Write {
                     settle(node, active.size);
                 }
             }
@@ -393,7 +398,7 @@ impl Placement {
     /// not use over ten samples. The transfer has that part back as soon as it uses more than it kept. From
     /// then on no new transfer gets that part; those that were placed on it stay. Returns true if the
     /// transfer is known. One that is not known was taken for dead, and has to ask anew.
-    pub fn progress(&mut self, now: Instant, ticket: Ticket, progress: Progress) -> bool {
+    pub fn progress(&mut self, now: Instant, ticket: TransferTicket, progress: TransferProgress) -> bool {
         let Some(active) = self.active.get_mut(&ticket) else { return false };
         active.heard = now;
         let fell_short = active.falls_short();
@@ -427,7 +432,7 @@ impl Placement {
     }
 
     /// Takes the time from a transfer's request to its first byte: others have to expect the same.
-    pub fn first_byte(&mut self, now: Instant, ticket: Ticket, latency: Latency) {
+    pub fn first_byte(&mut self, now: Instant, ticket: TransferTicket, latency: Latency) {
         if let Some(active) = self.active.get_mut(&ticket)
             && let Some(node) = self.nodes.get_mut(&active.node)
         {
@@ -450,11 +455,11 @@ impl Placement {
     pub fn probed(
         &mut self,
         node: &ResourceName,
-        direction: Direction,
+        direction: TransferDirection,
         rate: Option<ByteRate>,
-    ) -> Result<Peak, UnknownNode> {
+    ) -> Result<NodePeak, UnknownNode> {
         let known = self.nodes.get_mut(node).ok_or_else(|| UnknownNode(node.clone()))?;
-        let is_used = Direction::BOTH.into_iter().any(|direction| known.lane(direction).active > 0);
+        let is_used = TransferDirection::BOTH.into_iter().any(|direction| known.lane(direction).active > 0);
         let peak = &mut known.lane_mut(direction).peak;
         if let Some(rate) = rate {
             peak.probed(rate, is_used);
@@ -499,26 +504,26 @@ impl Placement {
 
     /// Ends the transfers that sent no report for longer than the lease.
     fn bury(&mut self, now: Instant) {
-        let silent = |active: &Active| now.saturating_since(active.heard) > self.config.lease;
-        let dead: Vec<Ticket> =
+        let silent = |active: &ActiveTransfer| now.saturating_since(active.heard) > self.config.lease;
+        let dead: Vec<TransferTicket> =
             self.active.iter().filter(|(_, active)| silent(active)).map(|(ticket, _)| *ticket).collect();
         for ticket in dead {
             self.ended(now, ticket);
         }
     }
 
-    fn begin(&mut self, now: Instant, ask: &Ask, grant: &Grant) {
+    fn begin(&mut self, now: Instant, ask: &PlacementRequest, grant: &PlacementGrant) {
         let reserved = ask.requirement.rate();
         let mut recalls = false;
         if let Some(node) = self.nodes.get_mut(&grant.node) {
             recalls = recall(node, ask).is_some();
             node.lane_mut(ask.direction).began(now, reserved, recalls);
-            if ask.direction == Direction::Write {
+            if ask.direction == TransferDirection::Write {
                 node.promised = node.promised.saturating_add(ask.size.get());
             }
         }
         self.turn = Some(grant.node.clone());
-        let active = Active {
+        let active = ActiveTransfer {
             node: grant.node.clone(),
             direction: ask.direction,
             size: ask.size,
@@ -533,11 +538,17 @@ impl Placement {
 
     /// Chooses the node that carries it best, of those that can carry it and that no earlier transfer could
     /// use.
-    fn choose(&self, now: Instant, ask: &Ask, awaited: &Awaited, ticket: Ticket) -> Option<Grant> {
+    fn choose(
+        &self,
+        now: Instant,
+        ask: &PlacementRequest,
+        awaited: &Awaited,
+        ticket: TransferTicket,
+    ) -> Option<PlacementGrant> {
         let policy = self.config.policy;
-        let free = |node: &&Node| !awaited.0.contains(&node.config.name) && node.rests_until <= now;
-        let can = |node: &&Node| {
-            let has_room = ask.direction == Direction::Read || node.has_room(ask.size);
+        let free = |node: &&PlacementNode| !awaited.0.contains(&node.config.name) && node.rests_until <= now;
+        let can = |node: &&PlacementNode| {
+            let has_room = ask.direction == TransferDirection::Read || node.has_room(ask.size);
             let view = node.lane(ask.direction).view();
             // Of a node that never carried anything nothing is known, and by carrying nothing nothing would
             // ever be.
@@ -549,23 +560,28 @@ impl Placement {
                 && (is_new || policy.carries(&view, ask.requirement.rate()))
         };
         let nodes = self.in_turn().filter(|node| may_use(ask, node)).filter(free).filter(can);
-        let expected = |node: &Node| policy.expected(&node.lane(ask.direction).view());
+        let expected = |node: &PlacementNode| policy.expected(&node.lane(ask.direction).view());
         let best = match policy {
-            Policy::RoundRobin => nodes.into_iter().next(),
+            PlacementPolicy::RoundRobin => nodes.into_iter().next(),
             // Of equals the first in turn.
             _ => nodes.reduce(|best, node| if expected(node) > expected(best) { node } else { best }),
         }?;
         let node = best.config.name.clone();
-        Some(Grant { ticket, node, expected: expected(best), first_byte: first_byte(now, best, ask) })
+        Some(PlacementGrant {
+            ticket,
+            node,
+            expected: expected(best),
+            first_byte: first_byte(now, best, ask),
+        })
     }
 
     /// The nodes that a transfer may be waiting for.
-    fn could_have(&self, now: Instant, ask: &Ask) -> Vec<ResourceName> {
-        let has = |node: &&Node| {
+    fn could_have(&self, now: Instant, ask: &PlacementRequest) -> Vec<ResourceName> {
+        let has = |node: &&PlacementNode| {
             let has_room = node.config.free.is_none_or(|free| ask.size <= free);
             // Who waits for a node to become quick again loses nothing to others there: it is they from whom
             // that is learnt.
-            (ask.direction == Direction::Read || has_room)
+            (ask.direction == TransferDirection::Read || has_room)
                 && self.could_ever(node, ask)
                 && is_soon(now, node, ask)
                 // Nor is who waits for a drive in the way of who reads from the disk.
@@ -577,32 +593,34 @@ impl Placement {
 
     /// Returns true if the node might carry it one day. The most that a node moves may not be known, or be
     /// learnt from transfers that asked for less.
-    fn could_ever(&self, node: &Node, ask: &Ask) -> bool {
+    fn could_ever(&self, node: &PlacementNode, ask: &PlacementRequest) -> bool {
         match ask.requirement {
-            Requirement::Latency(asked) => least_latency(node, ask).is_none_or(|least| least <= asked),
+            TransferRequirement::Latency(asked) => {
+                least_latency(node, ask).is_none_or(|least| least <= asked)
+            }
             _ => !node.lane(ask.direction).peak.is_pinned() || self.could_carry(node, ask),
         }
     }
 
     /// Returns true if a node carries it when no other transfer uses the node, as far as its peak says.
-    fn could_carry(&self, node: &Node, ask: &Ask) -> bool {
+    fn could_carry(&self, node: &PlacementNode, ask: &PlacementRequest) -> bool {
         let peak = node.lane(ask.direction).peak.get();
-        let idle = View {
+        let idle = NodeView {
             peak,
             reserved: ByteRate::ZERO,
             moving_average: ByteRate::ZERO,
             moving: ByteRate::ZERO,
             active: 0,
             recalling: 0,
-            capacity: &Capacity::default(),
+            capacity: &NodeCapacity::default(),
         };
         let policy = self.config.policy;
-        policy == Policy::RoundRobin
+        policy == PlacementPolicy::RoundRobin
             || ask.requirement.rate() <= peak && policy.carries(&idle, ask.requirement.rate())
     }
 
     /// Returns all nodes, beginning after the one that was last taken.
-    fn in_turn(&self) -> impl Iterator<Item = &Node> {
+    fn in_turn(&self) -> impl Iterator<Item = &PlacementNode> {
         use std::ops::Bound::{Excluded, Unbounded};
         let last = self.turn.as_ref();
         let after = self.nodes.range::<ResourceName, _>((last.map_or(Unbounded, Excluded), Unbounded));
@@ -611,8 +629,10 @@ impl Placement {
     }
 
     /// Checks a request as far as that is possible before anything is measured.
-    fn check(&self, ask: &Ask) -> Result<(), PlaceError> {
-        if !matches!(ask.requirement, Requirement::Latency(_)) && ask.requirement.rate() == ByteRate::ZERO {
+    fn check(&self, ask: &PlacementRequest) -> Result<(), PlaceError> {
+        if !matches!(ask.requirement, TransferRequirement::Latency(_))
+            && ask.requirement.rate() == ByteRate::ZERO
+        {
             return Err(PlaceError::NoRate);
         }
         if let Some(unknown) =
@@ -622,23 +642,25 @@ impl Placement {
         }
         let candidates = || self.nodes.values().filter(|node| may_use(ask, node));
         if candidates().next().is_none() {
-            let anybody = Ask { except: Vec::new(), ..ask.clone() };
+            let anybody = PlacementRequest { except: Vec::new(), ..ask.clone() };
             return Err(match ask.direction {
                 _ if self.nodes.values().any(|node| may_use(&anybody, node)) => PlaceError::Excluded,
-                Direction::Read => PlaceError::NoReplica,
-                Direction::Write => PlaceError::NoClass { availability: ask.availability, cost: ask.cost },
+                TransferDirection::Read => PlaceError::NoReplica,
+                TransferDirection::Write => {
+                    PlaceError::NoClass { availability: ask.availability, cost: ask.cost }
+                }
             });
         }
         // Rooms and rates that are not known are no reason to refuse. What was promised to transfers under
         // way may come free, when they fail.
         let rooms: Option<Vec<Bytes>> = candidates().map(|node| node.config.free).collect();
         if let Some(greatest) = rooms.and_then(|rooms| rooms.into_iter().max())
-            && ask.direction == Direction::Write
+            && ask.direction == TransferDirection::Write
             && ask.size > greatest
         {
             return Err(PlaceError::TooLarge { size: ask.size, greatest });
         }
-        if let Requirement::Latency(asked) = ask.requirement {
+        if let TransferRequirement::Latency(asked) = ask.requirement {
             // What was learnt may be otherwise tomorrow.
             let said: Option<Vec<Latency>> = candidates().map(|node| least_latency(node, ask)).collect();
             let least = said.and_then(|said| said.into_iter().min());
@@ -647,7 +669,7 @@ impl Placement {
                 None => Ok(()),
             };
         }
-        let peak = |node: &Node| node.lane(ask.direction).peak.get();
+        let peak = |node: &PlacementNode| node.lane(ask.direction).peak.get();
         let greatest =
             candidates().map(peak).fold(ByteRate::ZERO, |one, other| if other > one { other } else { one });
         if !candidates().any(|node| self.could_ever(node, ask)) {
@@ -663,20 +685,20 @@ struct Awaited(BTreeSet<ResourceName>);
 
 impl Awaited {
     /// Returns true if no later transfer can have any: then later ones are not looked at.
-    fn is_all(&self, nodes: &BTreeMap<ResourceName, Node>) -> bool {
+    fn is_all(&self, nodes: &BTreeMap<ResourceName, PlacementNode>) -> bool {
         self.0.len() == nodes.len()
     }
 }
 
 /// Returns true if the first byte is to be expected in time, or no time was asked for. A node whose time is
 /// not known is tried: it could never become known otherwise.
-fn is_soon(now: Instant, node: &Node, ask: &Ask) -> bool {
-    let Requirement::Latency(asked) = ask.requirement else { return true };
+fn is_soon(now: Instant, node: &PlacementNode, ask: &PlacementRequest) -> bool {
+    let TransferRequirement::Latency(asked) = ask.requirement else { return true };
     first_byte(now, node, ask).is_none_or(|first_byte| first_byte <= asked)
 }
 
 /// Returns the time to expect from a request to its first byte; `None` if it is not known.
-fn first_byte(now: Instant, node: &Node, ask: &Ask) -> Option<Latency> {
+fn first_byte(now: Instant, node: &PlacementNode, ask: &PlacementRequest) -> Option<Latency> {
     match (node.lane(ask.direction).first_byte.get(now), recall(node, ask)) {
         (None, None) => None,
         (known, recall) => Some(known.unwrap_or_default().saturating_add(recall.unwrap_or_default())),
@@ -684,21 +706,21 @@ fn first_byte(now: Instant, node: &Node, ask: &Ask) -> Option<Latency> {
 }
 
 /// Returns the time in which a node recalls what is asked for; `None` if it need not recall it.
-fn recall(node: &Node, ask: &Ask) -> Option<Latency> {
-    let is_read = ask.direction == Direction::Read;
+fn recall(node: &PlacementNode, ask: &PlacementRequest) -> Option<Latency> {
+    let is_read = ask.direction == TransferDirection::Read;
     let tape = node.config.tape.filter(|_| is_read && ask.on_tape.contains(&node.config.name));
     tape.map(|tape| tape.recall)
 }
 
 /// Returns true if a drive is free, or none is needed. A transfer that reads from the disk needs none, and
 /// one that waits for a drive has nothing reserved meanwhile.
-fn has_drive(node: &Node, ask: &Ask) -> bool {
+fn has_drive(node: &PlacementNode, ask: &PlacementRequest) -> bool {
     recall(node, ask).is_none()
         || node.config.tape.is_some_and(|tape| node.lane(ask.direction).recalling < tape.drives)
 }
 
 /// Returns the least time to the first byte on a node, by its configuration; `None` if none is configured.
-fn least_latency(node: &Node, ask: &Ask) -> Option<Latency> {
+fn least_latency(node: &PlacementNode, ask: &PlacementRequest) -> Option<Latency> {
     match (node.config.latency, recall(node, ask)) {
         (None, None) => None,
         (said, recall) => Some(said.unwrap_or_default().saturating_add(recall.unwrap_or_default())),
@@ -706,13 +728,15 @@ fn least_latency(node: &Node, ask: &Ask) -> Option<Latency> {
 }
 
 /// Returns true if a node is of the right classes, or holds a replica, and is not excluded.
-fn may_use(ask: &Ask, node: &Node) -> bool {
+fn may_use(ask: &PlacementRequest, node: &PlacementNode) -> bool {
     if ask.except.contains(&node.config.name) {
         return false;
     }
     match ask.direction {
-        Direction::Read => ask.replicas.contains(&node.config.name),
-        Direction::Write => node.config.availability >= ask.availability && node.config.cost <= ask.cost,
+        TransferDirection::Read => ask.replicas.contains(&node.config.name),
+        TransferDirection::Write => {
+            node.config.availability >= ask.availability && node.config.cost <= ask.cost
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 use thiserror::Error;
 use tidegate_units::ByteRate;
 
-use super::capacity::Capacity;
+use super::capacity::NodeCapacity;
 
 /// The rule by which nodes are chosen (Nikolow §III.B). The paper gives no values for its coefficients. The
 /// defaults here are overheads of nothing. For [`StaticQos`](Self::StaticQos), which the paper says to be
 /// cautious, the default is an overhead of a quarter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Policy {
+pub enum PlacementPolicy {
     /// The next node, whatever it can do.
     RoundRobin,
     /// Eq. 4: no more than λ = BSN_max/(rb·k4) transfers at once.
@@ -33,14 +33,14 @@ pub enum Policy {
         /// k3, the overhead of the rate that is asked for.
         overhead: f64,
     },
-    /// Beyond the paper: the rate that each would get by the node's own history ([`Capacity`]), or no
+    /// Beyond the paper: the rate that each would get by the node's own history ([`NodeCapacity`]), or no
     /// transfer at all.
     Learnt,
 }
 
 /// The state of a node that a policy looks at, in the direction of the transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct View<'a> {
+pub struct NodeView<'a> {
     /// max, BSN_max: the most that it moves.
     pub peak: ByteRate,
     /// res_ban: the rate that is reserved on it, less the rate that was lent.
@@ -56,17 +56,17 @@ pub struct View<'a> {
     /// Active transfers whose data is being recalled from a tape: they move nothing yet.
     pub recalling: u32,
     /// The learnt capacity of the node.
-    pub capacity: &'a Capacity,
+    pub capacity: &'a NodeCapacity,
 }
 
 /// A coefficient is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
-#[error("the overhead k of a policy is above 0 and at most {greatest}, it is {is}", greatest = Policy::GREATEST_OVERHEAD)]
+#[error("the overhead k of a policy is above 0 and at most {greatest}, it is {is}", greatest = PlacementPolicy::GREATEST_OVERHEAD)]
 pub struct PolicyError {
     is: f64,
 }
 
-impl View<'_> {
+impl NodeView<'_> {
     /// np: the number of transfers that ma10 covers. A transfer whose data is being recalled moves nothing,
     /// for minutes, and is not counted: it would make an idle node look full.
     fn moving_now(&self) -> u32 {
@@ -74,7 +74,7 @@ impl View<'_> {
     }
 }
 
-impl Policy {
+impl PlacementPolicy {
     /// The greatest coefficient.
     pub const GREATEST_OVERHEAD: f64 = 100.0;
 
@@ -101,7 +101,7 @@ impl Policy {
 
     /// Returns true if the node can carry a transfer more that asks for this rate.
     #[must_use]
-    pub fn carries(&self, node: &View<'_>, asked: ByteRate) -> bool {
+    pub fn carries(&self, node: &NodeView<'_>, asked: ByteRate) -> bool {
         let rate = asked.per_second();
         let peak = node.peak.per_second();
         match *self {
@@ -123,7 +123,7 @@ impl Policy {
     /// Returns the rate that a transfer more would get on the node, as far as the policy knows. It decides
     /// between several nodes, and is told to the client.
     #[must_use]
-    pub fn expected(&self, node: &View<'_>) -> ByteRate {
+    pub fn expected(&self, node: &NodeView<'_>) -> ByteRate {
         let one_more = f64::from(node.active) + 1.0;
         let peak = node.peak.per_second();
         match *self {
@@ -145,9 +145,13 @@ mod tests {
 
     const MB: f64 = 1e6;
 
-    fn carries(policy: Policy, (peak, reserved, average, active): (f64, f64, f64, u32), asked: f64) -> bool {
-        let capacity = Capacity::default();
-        let node = View {
+    fn carries(
+        policy: PlacementPolicy,
+        (peak, reserved, average, active): (f64, f64, f64, u32),
+        asked: f64,
+    ) -> bool {
+        let capacity = NodeCapacity::default();
+        let node = NodeView {
             peak: ByteRate::new(peak * MB),
             reserved: ByteRate::new(reserved * MB),
             moving_average: ByteRate::new(average * MB),
@@ -162,43 +166,49 @@ mod tests {
     #[test]
     fn the_papers_rules() {
         // The disk of the paper's three nodes, 60 MB/s, and transfers of 10 MB/s.
-        let r1 = Policy::SmR1 { overhead: 1.0 };
+        let r1 = PlacementPolicy::SmR1 { overhead: 1.0 };
         assert!(carries(r1, (60.0, 40.0, 55.0, 4), 10.0));
         assert!(!carries(r1, (60.0, 50.0, 0.0, 5), 10.0), "as much as is asked for is not more");
-        assert!(carries(Policy::SmR1 { overhead: 0.9 }, (60.0, 50.0, 0.0, 5), 10.0));
+        assert!(carries(PlacementPolicy::SmR1 { overhead: 0.9 }, (60.0, 50.0, 0.0, 5), 10.0));
 
-        let r2 = Policy::SmR2 { overhead: 1.0 };
+        let r2 = PlacementPolicy::SmR2 { overhead: 1.0 };
         assert!(carries(r2, (60.0, 900.0, 30.0, 90), 10.0), "it sees what moves, and nothing else");
         assert!(!carries(r2, (60.0, 0.0, 50.0, 1), 10.0));
 
-        assert!(carries(Policy::SM_R3, (60.0, 0.0, 55.0, 4), 10.0));
-        assert!(!carries(Policy::SM_R3, (60.0, 0.0, 50.0, 4), 10.0));
-        assert!(carries(Policy::SM_R3, (60.0, 0.0, 0.0, 0), 10.0), "one transfer is begun in any case");
+        assert!(carries(PlacementPolicy::SM_R3, (60.0, 0.0, 55.0, 4), 10.0));
+        assert!(!carries(PlacementPolicy::SM_R3, (60.0, 0.0, 50.0, 4), 10.0));
+        assert!(
+            carries(PlacementPolicy::SM_R3, (60.0, 0.0, 0.0, 0), 10.0),
+            "one transfer is begun in any case"
+        );
 
-        let fixed = Policy::StaticQos { overhead: 1.0 };
+        let fixed = PlacementPolicy::StaticQos { overhead: 1.0 };
         assert!(carries(fixed, (60.0, 0.0, 0.0, 5), 10.0), "the sixth of six");
         assert!(!carries(fixed, (60.0, 0.0, 0.0, 6), 10.0));
         assert!(
-            !carries(Policy::StaticQos { overhead: 1.25 }, (60.0, 0.0, 0.0, 4), 10.0),
+            !carries(PlacementPolicy::StaticQos { overhead: 1.25 }, (60.0, 0.0, 0.0, 4), 10.0),
             "λ = 4.8, and 4 are whole"
         );
 
-        assert!(carries(Policy::RoundRobin, (1.0, 99.0, 0.0, 1000), 10.0));
+        assert!(carries(PlacementPolicy::RoundRobin, (1.0, 99.0, 0.0, 1000), 10.0));
     }
 
     #[test]
     fn what_was_learnt_says_what_each_would_get() {
         // 60 MB/s less 10 %: 54; two get 26 each.
-        assert!(carries(Policy::Learnt, (60.0, 0.0, 0.0, 1), 26.0));
-        assert!(!carries(Policy::Learnt, (60.0, 0.0, 0.0, 1), 27.0));
-        assert!(carries(Policy::Learnt, (60.0, 0.0, 0.0, 0), 100.0), "one transfer is begun in any case");
+        assert!(carries(PlacementPolicy::Learnt, (60.0, 0.0, 0.0, 1), 26.0));
+        assert!(!carries(PlacementPolicy::Learnt, (60.0, 0.0, 0.0, 1), 27.0));
+        assert!(
+            carries(PlacementPolicy::Learnt, (60.0, 0.0, 0.0, 0), 100.0),
+            "one transfer is begun in any case"
+        );
     }
 
     #[test]
     fn a_node_that_only_recalled_from_its_tapes_looked_full() {
-        let capacity = Capacity::default();
+        let capacity = NodeCapacity::default();
         let rate = |mb: f64| ByteRate::new(mb * MB);
-        let node = View {
+        let node = NodeView {
             peak: rate(60.0),
             reserved: rate(20.0),
             moving_average: ByteRate::ZERO,
@@ -207,25 +217,25 @@ mod tests {
             recalling: 2,
             capacity: &capacity,
         };
-        for policy in [Policy::SM_R3, Policy::Learnt] {
+        for policy in [PlacementPolicy::SM_R3, PlacementPolicy::Learnt] {
             assert!(policy.carries(&node, rate(10.0)), "{policy:?}");
-            assert!(!policy.carries(&View { recalling: 1, ..node }, rate(60.0)), "{policy:?}");
+            assert!(!policy.carries(&NodeView { recalling: 1, ..node }, rate(60.0)), "{policy:?}");
         }
-        assert_eq!(Policy::SM_R3.expected(&node), rate(60.0));
+        assert_eq!(PlacementPolicy::SM_R3.expected(&node), rate(60.0));
     }
 
     #[test]
     fn coefficients_that_mean_nothing_are_refused() {
         for overhead in [0.0, -1.0, f64::NAN, 101.0] {
             for policy in [
-                Policy::StaticQos { overhead },
-                Policy::SmR1 { overhead },
-                Policy::SmR2 { overhead },
-                Policy::SmR3 { overhead },
+                PlacementPolicy::StaticQos { overhead },
+                PlacementPolicy::SmR1 { overhead },
+                PlacementPolicy::SmR2 { overhead },
+                PlacementPolicy::SmR3 { overhead },
             ] {
                 assert!(policy.validate().is_err(), "{policy:?}");
             }
         }
-        assert!(Policy::SM_R3.validate().is_ok() && Policy::Learnt.validate().is_ok());
+        assert!(PlacementPolicy::SM_R3.validate().is_ok() && PlacementPolicy::Learnt.validate().is_ok());
     }
 }

@@ -7,7 +7,7 @@ use super::moving_average::MovingAverage;
 /// The service that a transfer needs of the node that carries it (Nikolow §III.A: "several types of transfer
 /// rate can be specified").
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Requirement {
+pub enum TransferRequirement {
     /// All of it divided by all of its time.
     Average(ByteRate),
     /// The mean of any ten samples that follow each other: no pause for longer.
@@ -18,7 +18,7 @@ pub enum Requirement {
     Latency(Latency),
 }
 
-impl Requirement {
+impl TransferRequirement {
     /// The bandwidth that it takes; zero if only the first byte counts.
     #[must_use]
     pub const fn rate(&self) -> ByteRate {
@@ -31,8 +31,8 @@ impl Requirement {
 
 /// The record of a transfer's rates and latency: tells whether it gets what it was promised, so far.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
-    requirement: Requirement,
+pub struct RateRecord {
+    requirement: TransferRequirement,
     window: MovingAverage,
     bytes: f64,
     seconds: f64,
@@ -41,10 +41,10 @@ pub struct Kept {
     missed: bool,
 }
 
-impl Kept {
+impl RateRecord {
     /// Makes the record of a transfer that has not begun.
     #[must_use]
-    pub fn new(requirement: Requirement) -> Self {
+    pub fn new(requirement: TransferRequirement) -> Self {
         Self {
             requirement,
             window: MovingAverage::default(),
@@ -70,11 +70,11 @@ impl Kept {
         let rate = ByteRate::new(bytes / seconds);
         self.window.add(rate);
         self.missed |= match self.requirement {
-            Requirement::Current(asked) => rate < asked,
-            Requirement::MovingAverage(asked) => {
+            TransferRequirement::Current(asked) => rate < asked,
+            TransferRequirement::MovingAverage(asked) => {
                 self.window.is_full() && self.window.get().is_some_and(|mean| mean < asked)
             }
-            Requirement::Average(_) | Requirement::Latency(_) => false,
+            TransferRequirement::Average(_) | TransferRequirement::Latency(_) => false,
         };
     }
 
@@ -88,14 +88,14 @@ impl Kept {
     #[must_use]
     pub fn is_kept(&self) -> Option<bool> {
         match self.requirement {
-            Requirement::Average(asked) => Some(self.average()? >= asked),
+            TransferRequirement::Average(asked) => Some(self.average()? >= asked),
             // Fewer than ten samples, all there will be of a short transfer, are judged by their own mean.
-            Requirement::MovingAverage(asked) => {
+            TransferRequirement::MovingAverage(asked) => {
                 let short = !self.window.is_full() && self.window.get()? < asked;
                 Some(!self.missed && !short)
             }
-            Requirement::Current(_) => self.average().map(|_| !self.missed),
-            Requirement::Latency(asked) => Some(self.latency? <= asked),
+            TransferRequirement::Current(_) => self.average().map(|_| !self.missed),
+            TransferRequirement::Latency(asked) => Some(self.latency? <= asked),
         }
     }
 }
@@ -104,8 +104,8 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn kept(requirement: Requirement, rates: &[f64]) -> Option<bool> {
-        let mut kept = Kept::new(requirement);
+    fn kept(requirement: TransferRequirement, rates: &[f64]) -> Option<bool> {
+        let mut kept = RateRecord::new(requirement);
         for rate in rates {
             kept.add(*rate, 1.0);
         }
@@ -117,34 +117,38 @@ mod tests {
         let ten = ByteRate::new(10.0);
         let mut pause = vec![20.0; 12];
         pause[3] = 0.0;
-        assert_eq!(kept(Requirement::Average(ten), &pause), Some(true));
-        assert_eq!(kept(Requirement::MovingAverage(ten), &pause), Some(true));
-        assert_eq!(kept(Requirement::Current(ten), &pause), Some(false), "a pause is below any rate");
+        assert_eq!(kept(TransferRequirement::Average(ten), &pause), Some(true));
+        assert_eq!(kept(TransferRequirement::MovingAverage(ten), &pause), Some(true));
+        assert_eq!(kept(TransferRequirement::Current(ten), &pause), Some(false), "a pause is below any rate");
 
         let mut slow = vec![40.0; 30];
         slow[10..20].fill(5.0);
-        assert_eq!(kept(Requirement::Average(ten), &slow), Some(true));
-        assert_eq!(kept(Requirement::MovingAverage(ten), &slow), Some(false), "for ten samples it was slow");
+        assert_eq!(kept(TransferRequirement::Average(ten), &slow), Some(true));
+        assert_eq!(
+            kept(TransferRequirement::MovingAverage(ten), &slow),
+            Some(false),
+            "for ten samples it was slow"
+        );
 
         assert_eq!(
-            kept(Requirement::MovingAverage(ten), &[9.0, 9.0]),
+            kept(TransferRequirement::MovingAverage(ten), &[9.0, 9.0]),
             Some(false),
             "a short transfer is judged, too"
         );
-        assert_eq!(kept(Requirement::MovingAverage(ten), &[9.0, 12.0]), Some(true));
+        assert_eq!(kept(TransferRequirement::MovingAverage(ten), &[9.0, 12.0]), Some(true));
     }
 
     #[test]
     fn nothing_measured_is_unknown() {
         for requirement in [
-            Requirement::Average(ByteRate::ZERO),
-            Requirement::MovingAverage(ByteRate::ZERO),
-            Requirement::Current(ByteRate::ZERO),
-            Requirement::Latency(Latency::MAX),
+            TransferRequirement::Average(ByteRate::ZERO),
+            TransferRequirement::MovingAverage(ByteRate::ZERO),
+            TransferRequirement::Current(ByteRate::ZERO),
+            TransferRequirement::Latency(Latency::MAX),
         ] {
             assert_eq!(kept(requirement, &[]), None);
         }
-        let mut nothing = Kept::new(Requirement::Average(ByteRate::ZERO));
+        let mut nothing = RateRecord::new(TransferRequirement::Average(ByteRate::ZERO));
         nothing.add(f64::NAN, 1.0);
         nothing.add(1.0, 0.0);
         assert_eq!(nothing.is_kept(), None);
@@ -152,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_latency_is_that_of_the_first_byte() {
-        let mut kept = Kept::new(Requirement::Latency(Latency::from_millis(20)));
+        let mut kept = RateRecord::new(TransferRequirement::Latency(Latency::from_millis(20)));
         kept.add(1.0, 1.0);
         assert_eq!(kept.is_kept(), None);
         kept.began(Latency::from_millis(21));

@@ -8,7 +8,7 @@ use tidegate_units::{Bytes, Latency};
 /// Nikolow names hierarchical stores as the first of the systems that sensors watch. A transfer that needs a
 /// recall takes a drive until its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tape {
+pub struct NodeTapes {
     /// Mounting a tape, finding the place on it, and copying to the disk.
     pub recall: Latency,
     /// The number of recalls that go on at once, at least 1.

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use tidegate_control::{ConsumerObservation, Operations, Outstanding};
+use tidegate_control::{ConsumerObservation, MeanOutstanding, OperationTotals};
 use tidegate_sched::{CostModel, FlowId, FlowStatus};
 use tidegate_units::{Bytes, Instant, Latency};
 
@@ -27,7 +27,7 @@ pub struct ConsumerAccount<S> {
     pub(crate) rates: Option<Box<RateAccount<S>>>,
     /// All requests of the consumer, queued or at the resource.
     pub(crate) outstanding: OutstandingIntegral,
-    interval: [Operations; 2],
+    interval: [OperationTotals; 2],
     /// Needed once per interval, and boxed for the same reason.
     pub(crate) terms: Box<ConsumerTerms>,
     pub(crate) delay: Latency,
@@ -50,7 +50,7 @@ impl<S: LatencySamples> ConsumerAccount<S> {
             lent: 0,
             rates,
             outstanding: OutstandingIntegral::beginning_at(now),
-            interval: [Operations::default(); 2],
+            interval: [OperationTotals::default(); 2],
             terms: Box::new(terms),
             delay: Latency::ZERO,
             observed: MeanSince::beginning_at(now),
@@ -176,7 +176,7 @@ impl<S: LatencySamples> ConsumerAccount<S> {
     pub(crate) fn forget_requests(&mut self, now: Instant) {
         (self.queued, self.in_flight, self.lent) = (0, 0, 0);
         self.outstanding.clear(now);
-        self.interval = [Operations::default(); 2];
+        self.interval = [OperationTotals::default(); 2];
         self.delay = Latency::ZERO;
     }
 
@@ -202,7 +202,7 @@ impl<S: LatencySamples> ConsumerAccount<S> {
             reservation: terms.reservation.map(in_requests),
             reads,
             writes,
-            mean_outstanding: Outstanding::new(mean.unwrap_or(self.outstanding.value() as f64)),
+            mean_outstanding: MeanOutstanding::new(mean.unwrap_or(self.outstanding.value() as f64)),
             queued: self.queued,
             ..ConsumerObservation::idle(terms.name.clone(), terms.shares, terms.protected)
         };
@@ -214,8 +214,8 @@ impl<S: LatencySamples> ConsumerAccount<S> {
 }
 
 /// Takes the counters of one kind, and begins them anew. Requests in flight stay.
-fn take(operations: &mut Operations, oldest: Option<Instant>, now: Instant) -> Operations {
-    let fresh = Operations { in_flight: operations.in_flight, ..Operations::default() };
+fn take(operations: &mut OperationTotals, oldest: Option<Instant>, now: Instant) -> OperationTotals {
+    let fresh = OperationTotals { in_flight: operations.in_flight, ..OperationTotals::default() };
     let taken = std::mem::replace(operations, fresh);
-    Operations { oldest_in_flight: oldest.map(|dispatched| now.latency_since(dispatched)), ..taken }
+    OperationTotals { oldest_in_flight: oldest.map(|dispatched| now.latency_since(dispatched)), ..taken }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{ConsumerCommand, Operations};
+use tidegate_control::{ConsumerCommand, OperationTotals};
 use tidegate_units::{ConsumerName, Iops, Latency};
 
 use crate::limit::DirectionLimits;
@@ -44,14 +44,14 @@ impl RegulatedConsumer {
     pub(crate) fn send(&mut self, elapsed: Duration, sent: &SentLoad, device: &DeviceLoad) {
         self.mix.observe(elapsed, &sent.reads, &sent.writes);
         self.undated.plus(sent);
-        let mut dated = Operations::default();
+        let mut dated = OperationTotals::default();
         for (undated, sum, device) in [
             (&mut self.undated.reads, &mut self.load.reads, &device.reads),
             (&mut self.undated.writes, &mut self.load.writes, &device.writes),
         ] {
             let Some(mean) = mean_latency(device) else { continue };
             let sent = std::mem::take(undated);
-            let completed = Operations { total_latency: mean.scale(sent.count as f64), ..sent };
+            let completed = OperationTotals { total_latency: mean.scale(sent.count as f64), ..sent };
             plus(sum, &completed);
             plus(&mut dated, &completed);
         }

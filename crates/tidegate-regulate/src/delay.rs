@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Commands, Outstanding};
+use tidegate_control::{Commands, MeanOutstanding};
 use tidegate_units::{Latency, Window};
 
 use crate::pace::remembered;
@@ -44,7 +44,7 @@ pub struct MemberDemand {
 impl MemberDemand {
     /// Takes what was outstanding on average in some time, throttled or at the storage, and the number of
     /// completed requests that the throttle may delay.
-    pub fn observe(&mut self, elapsed: Duration, outstanding: Outstanding, completed: u64) {
+    pub fn observe(&mut self, elapsed: Duration, outstanding: MeanOutstanding, completed: u64) {
         let (keep, seconds) = (remembered(elapsed, MEMORY), elapsed.as_secs_f64());
         self.seconds = keep * self.seconds + seconds;
         self.outstanding = keep * self.outstanding + outstanding.get() * seconds;
@@ -110,10 +110,10 @@ mod tests {
     fn what_a_window_comes_to_is_unknown_while_nothing_completes_and_nothing_while_it_is_not_full() {
         let mut demand = MemberDemand::default();
         assert_eq!(demand.delay(&window(4.0), LONGEST), None);
-        demand.observe(INTERVAL, Outstanding::new(8.0), 0);
+        demand.observe(INTERVAL, MeanOutstanding::new(8.0), 0);
         assert_eq!(demand.delay(&window(4.0), LONGEST), None);
         assert_eq!(demand.delay(&window(8.0), LONGEST), Some(Latency::ZERO));
-        demand.observe(INTERVAL, Outstanding::new(8.0), 50);
+        demand.observe(INTERVAL, MeanOutstanding::new(8.0), 50);
         // 4 wait, and 100 a second go on.
         assert!((delay_of(&demand, &window(4.0)) - 0.040).abs() < 0.005);
         assert_eq!(demand.delay(&window(0.1), Latency::from_millis(30)), Some(Latency::from_millis(30)));
@@ -129,7 +129,7 @@ mod tests {
             let held = (done * delay).min(outstanding);
             demand.observe(
                 INTERVAL,
-                Outstanding::new(there + held),
+                MeanOutstanding::new(there + held),
                 (done * INTERVAL.as_secs_f64()).round() as u64,
             );
             there = outstanding - held;
@@ -160,7 +160,7 @@ mod tests {
         ) {
             let mut demand = MemberDemand::default();
             for (steps, outstanding, completed, allowed) in seen {
-                demand.observe(INTERVAL * steps, Outstanding::new(outstanding), completed.into());
+                demand.observe(INTERVAL * steps, MeanOutstanding::new(outstanding), completed.into());
                 if let Some(delay) = demand.delay(&window(allowed), LONGEST) {
                     prop_assert!(delay <= LONGEST);
                 }

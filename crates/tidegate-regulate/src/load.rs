@@ -1,15 +1,15 @@
 //! Loads, as sensors report them to a [`RegulatedResource`](crate::RegulatedResource).
 
-use tidegate_control::Operations;
+use tidegate_control::OperationTotals;
 use tidegate_units::{Bytes, Latency};
 
 /// The load of one consumer, or of several together: requests that completed, and how long they took.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StorageLoad {
     /// Reads.
-    pub reads: Operations,
+    pub reads: OperationTotals,
     /// Writes.
-    pub writes: Operations,
+    pub writes: OperationTotals,
     /// The time that its requests were outstanding at the storage, all together, in seconds. A wait in the
     /// network is not part of it.
     pub outstanding_seconds: f64,
@@ -29,18 +29,18 @@ pub struct InFlight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SentLoad {
     /// Reads.
-    pub reads: Operations,
+    pub reads: OperationTotals,
     /// Writes.
-    pub writes: Operations,
+    pub writes: OperationTotals,
 }
 
 /// The load of a device: its completed requests, of all senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceLoad {
     /// Reads.
-    pub reads: Operations,
+    pub reads: OperationTotals,
     /// Writes.
-    pub writes: Operations,
+    pub writes: OperationTotals,
     /// Requests in flight at the end.
     pub in_flight: u64,
 }
@@ -63,12 +63,12 @@ impl SentLoad {
 }
 
 /// Returns the mean latency of completed requests; `None` if there are none.
-pub(crate) fn mean_latency(operations: &Operations) -> Option<Latency> {
+pub(crate) fn mean_latency(operations: &OperationTotals) -> Option<Latency> {
     operations.total_latency.as_nanos().checked_div(operations.count).map(Latency::from_nanos)
 }
 
 /// Adds completed requests.
-pub(crate) fn plus(sum: &mut Operations, more: &Operations) {
+pub(crate) fn plus(sum: &mut OperationTotals, more: &OperationTotals) {
     sum.count = sum.count.saturating_add(more.count);
     sum.bytes = Bytes::new(sum.bytes.get().saturating_add(more.bytes.get()));
     sum.total_latency = sum.total_latency.saturating_add(more.total_latency);

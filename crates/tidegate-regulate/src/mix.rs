@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::Operations;
+use tidegate_control::OperationTotals;
 use tidegate_units::{ByteRate, Iops};
 
 use crate::limit::{DirectionLimits, RateLimit};
@@ -38,7 +38,7 @@ struct RecentLoad {
 
 impl DirectionMix {
     /// Takes the requests of some time: their numbers and their bytes.
-    pub fn observe(&mut self, elapsed: Duration, reads: &Operations, writes: &Operations) {
+    pub fn observe(&mut self, elapsed: Duration, reads: &OperationTotals, writes: &OperationTotals) {
         self.reads.wait(elapsed, reads.count);
         self.writes.wait(elapsed, writes.count);
         // A consumer that does nothing for a while goes on as before.
@@ -69,7 +69,7 @@ impl DirectionMix {
 }
 
 impl RecentLoad {
-    fn add(&mut self, keep: f64, done: &Operations) {
+    fn add(&mut self, keep: f64, done: &OperationTotals) {
         self.count = keep * self.count + done.count as f64;
         self.bytes = keep * self.bytes + done.bytes.get() as f64;
     }
@@ -97,8 +97,8 @@ mod tests {
 
     const SIZE: u64 = 4096;
 
-    fn done(count: u64) -> Operations {
-        Operations { count, bytes: Bytes::new(count * SIZE), ..Operations::default() }
+    fn done(count: u64) -> OperationTotals {
+        OperationTotals { count, bytes: Bytes::new(count * SIZE), ..OperationTotals::default() }
     }
 
     fn observe(mix: &mut DirectionMix, elapsed: Duration, reads: u64, writes: u64) {

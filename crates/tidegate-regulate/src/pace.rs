@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Operations, Outstanding};
+use tidegate_control::{MeanOutstanding, OperationTotals};
 use tidegate_units::{ByteRate, Iops, Latency};
 
 use crate::limit::RateLimit;
@@ -60,7 +60,7 @@ pub struct WritePace {
 impl WritePace {
     /// Takes what was written in some time. Returns the seconds, all together, that writes waited in front of
     /// the device meanwhile: none while no consumer is throttled.
-    pub fn observe(&mut self, elapsed: Duration, writes: &Operations) -> f64 {
+    pub fn observe(&mut self, elapsed: Duration, writes: &OperationTotals) -> f64 {
         let time = elapsed.as_secs_f64();
         if elapsed.is_zero() {
             return 0.0;
@@ -101,7 +101,7 @@ impl WritePace {
         self.limited = known && delay > Latency::ZERO;
         self.limited.then(|| {
             let takes = Latency::from_secs_f64(self.seconds / self.count);
-            rate(Outstanding::new(self.free), takes, delay, floor)
+            rate(MeanOutstanding::new(self.free), takes, delay, floor)
         })
     }
 
@@ -113,7 +113,7 @@ impl WritePace {
 
 /// Returns the rate of writers that keep so many requests outstanding, which take that long, when each waits
 /// for `delay` before. It is never less than `floor`.
-fn rate(outstanding: Outstanding, takes: Latency, delay: Latency, floor: Iops) -> Iops {
+fn rate(outstanding: MeanOutstanding, takes: Latency, delay: Latency, floor: Iops) -> Iops {
     let each = takes.saturating_add(delay).as_secs_f64();
     Iops::new((outstanding.get() / each).max(floor.per_second()))
 }
@@ -152,13 +152,13 @@ mod tests {
 
     /// Returns the writes of one step by consumers that keep `outstanding` under way, when each takes so
     /// long.
-    fn done(outstanding: f64, takes: Latency) -> Operations {
+    fn done(outstanding: f64, takes: Latency) -> OperationTotals {
         let count = (outstanding * STEP.as_secs_f64() / takes.as_secs_f64()).round() as u64;
-        Operations {
+        OperationTotals {
             count,
             bytes: Bytes::new(count * SIZE),
             total_latency: takes.scale(count as f64),
-            ..Operations::default()
+            ..OperationTotals::default()
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
         assert!((usual - 20.0).abs() <= 1.0, "{usual}");
         let (mut let_through, mut waited) = (0.0, 0);
         while let_through < 16.0 * SIZE as f64 {
-            pace.observe(STEP, &Operations::default());
+            pace.observe(STEP, &OperationTotals::default());
             let_through += bytes_of(pace.limit(ms(1_150), FLOOR).unwrap()) * STEP.as_secs_f64();
             waited += 1;
         }
@@ -260,7 +260,7 @@ mod tests {
     fn after_silence_it_is_learnt_anew() {
         let mut pace = learnt(24.0, ms(50));
         for _ in 0..20 {
-            pace.observe(STEP, &Operations::default());
+            pace.observe(STEP, &OperationTotals::default());
         }
         assert_eq!(pace.limit(ms(50), FLOOR), None);
     }
@@ -277,7 +277,7 @@ mod tests {
             delays in [latency(), latency()],
             floor in 0.0..100.0,
         ) {
-            let at = |delay| rate(Outstanding::new(outstanding), takes, delay, Iops::new(floor)).per_second();
+            let at = |delay| rate(MeanOutstanding::new(outstanding), takes, delay, Iops::new(floor)).per_second();
             let [shorter, longer] = [delays[0].min(delays[1]), delays[0].max(delays[1])];
             prop_assert!(at(longer) <= at(shorter));
             prop_assert!(at(longer) >= floor);
@@ -296,11 +296,11 @@ mod tests {
             let mut pace = WritePace::default();
             for (steps, count, bytes, nanos, delay) in seen {
                 let elapsed = STEP * steps as u32;
-                let writes = Operations {
+                let writes = OperationTotals {
                     count: count.into(),
                     bytes: Bytes::new(bytes),
                     total_latency: Latency::from_nanos(nanos),
-                    ..Operations::default()
+                    ..OperationTotals::default()
                 };
                 let waits = pace.observe(elapsed, &writes);
                 prop_assert!(waits.is_finite() && (0.0..=pace.free * elapsed.as_secs_f64()).contains(&waits));

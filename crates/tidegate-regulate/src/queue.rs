@@ -8,7 +8,7 @@ use tidegate_control::{
     ConsumerCommand, ConsumerObservation, ControlLoop, Decision, HostReport, LoopConfig, LoopConfigError,
     Observation,
 };
-use tidegate_sched::{Extent, FlowStatus, Pull, Release, Sfq, SfqConfig};
+use tidegate_sched::{BucketRelease, FlowStatus, PullAnswer, Sfq, SfqConfig, StorageExtent};
 use tidegate_units::{Instant, Iops, Latency, Window};
 
 use crate::account::ConsumerAccount;
@@ -25,7 +25,7 @@ pub struct QueueConfig {
     /// The most requests outstanding of consumers that are not protected. A law works below this bound.
     pub depth: Window,
     /// The release of requests, under laws that command rates.
-    pub release: Release,
+    pub release: BucketRelease,
     /// The law; `None`: the window is always `depth`.
     pub law: Option<LoopConfig>,
     /// True if consumers begin at the law's first rate. False if nothing is throttled before the law's first
@@ -49,7 +49,7 @@ pub struct RegulatedQueue<T> {
     depth: Window,
     /// The window that the law commands; `None` without a law, or when the law commands none.
     commanded: Option<Window>,
-    release: Release,
+    release: BucketRelease,
     starts_throttled: bool,
 }
 
@@ -123,7 +123,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     pub fn reconfigure(
         &mut self,
         depth: Window,
-        release: Release,
+        release: BucketRelease,
         law: Option<&LoopConfig>,
         now: Instant,
     ) -> Result<(), LoopConfigError> {
@@ -171,7 +171,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         &mut self,
         account: &mut ConsumerAccount<S>,
         request: T,
-        extent: Extent,
+        extent: StorageExtent,
         now: Instant,
     ) -> bool {
         account.queued += 1;
@@ -189,7 +189,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
 
     /// Returns the next request to dispatch, or the time to ask again.
     #[inline]
-    pub fn pull(&mut self, now: Instant) -> Pull<T> {
+    pub fn pull(&mut self, now: Instant) -> PullAnswer<T> {
         self.scheduler.pull(now)
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_control::{ConsumerObservation, Contract, FirstRate};
-use tidegate_sched::{BucketStatus, LeakyBucket, Release};
+use tidegate_sched::{BucketRelease, BucketStatus, LeakyBucket};
 use tidegate_units::{Instant, Iops, Latency};
 
 use crate::request::CompletedRequest;
@@ -61,7 +61,12 @@ pub(crate) struct AccountStart {
 impl<S: LatencySamples> RateAccount<S> {
     /// An account that begins at the contract's rate, or at the law's first rate (Lee, table 1), or without a
     /// bucket.
-    pub(crate) fn new(terms: &ConsumerTerms, release: Release, start: AccountStart, now: Instant) -> Self {
+    pub(crate) fn new(
+        terms: &ConsumerTerms,
+        release: BucketRelease,
+        start: AccountStart,
+        now: Instant,
+    ) -> Self {
         let (rate, throttled) = match start.first {
             FirstRate::AtLeast(floor) => {
                 (terms.contract.map_or(floor, |contract| contract.iops()), start.throttled)
@@ -88,7 +93,7 @@ impl<S: LatencySamples> RateAccount<S> {
     pub(crate) fn reconfigure(
         &mut self,
         terms: &ConsumerTerms,
-        release: Release,
+        release: BucketRelease,
         first: FirstRate,
         now: Instant,
     ) {
@@ -238,6 +243,6 @@ impl ContractRecord {
 const fn bucket_size(terms: &ConsumerTerms, first: FirstRate) -> u32 {
     match first {
         FirstRate::AtLeast(_) => terms.bucket,
-        FirstRate::Released => Release::USUAL_SIZE,
+        FirstRate::Released => BucketRelease::USUAL_SIZE,
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, LoopConfigError, Observation,
-    Operations, Outstanding, SignalPercentile,
+    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, LoopConfigError, MeanOutstanding,
+    Observation, OperationTotals, SignalPercentile,
 };
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
@@ -272,7 +272,7 @@ impl RegulatedResource {
             };
             if !since.is_zero() {
                 let time = since.as_secs_f64();
-                observed.mean_outstanding = Outstanding::new((load.outstanding_seconds + unseen) / time);
+                observed.mean_outstanding = MeanOutstanding::new((load.outstanding_seconds + unseen) / time);
                 observed.queued = (delayed / time).ceil() as u32;
                 let completed = load.reads.count.saturating_add(load.writes.count) as f64;
                 if rate.is_some_and(|rate| completed >= THROTTLED * (rate.per_second() * time)) {
@@ -316,7 +316,7 @@ impl RegulatedResource {
         let outstanding: f64 = eligible().map(|consumer| consumer.mean_outstanding.get()).sum();
         let delayed = eligible().map(|consumer| self.throttle.delayed(&consumer.reads, &consumer.writes));
         let delayed = delayed.fold(0, u64::saturating_add);
-        self.demand.observe(since, Outstanding::new(outstanding), delayed);
+        self.demand.observe(since, MeanOutstanding::new(outstanding), delayed);
     }
 
     /// Puts a rate into force for each consumer that is named, and releases the others. Commands are in the
@@ -335,7 +335,7 @@ impl RegulatedResource {
 
 impl ThrottleKind {
     /// Returns the number of completed requests that a delay of all consumers delays.
-    const fn delayed(self, reads: &Operations, writes: &Operations) -> u64 {
+    const fn delayed(self, reads: &OperationTotals, writes: &OperationTotals) -> u64 {
         match self {
             Self::Delay { .. } => reads.count.saturating_add(writes.count),
             Self::WriteDelay { .. } => writes.count,

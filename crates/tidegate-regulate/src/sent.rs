@@ -1,6 +1,6 @@
 //! Requests that are counted when they are sent, beside a device that counts them when they complete.
 
-use tidegate_control::Operations;
+use tidegate_control::OperationTotals;
 use tidegate_units::{Bytes, Instant, Latency};
 
 use crate::load::{DeviceLoad, SentLoad};
@@ -36,11 +36,12 @@ impl SentRequests {
             (self.reads, self.writes) = (DirectionLead(u64::MAX), DirectionLead(u64::MAX));
         }
         // The device may merge and split what consumers send: the rest is about what others did.
-        let rest = |lead: &mut DirectionLead, completed: &Operations, sent: &Operations| Operations {
-            count: lead.of_others(completed.count, sent.count, device.in_flight),
-            bytes: Bytes::new(completed.bytes.get().saturating_sub(sent.bytes.get())),
-            ..Operations::default()
-        };
+        let rest =
+            |lead: &mut DirectionLead, completed: &OperationTotals, sent: &OperationTotals| OperationTotals {
+                count: lead.of_others(completed.count, sent.count, device.in_flight),
+                bytes: Bytes::new(completed.bytes.get().saturating_sub(sent.bytes.get())),
+                ..OperationTotals::default()
+            };
         SentLoad {
             reads: rest(&mut self.reads, &device.reads, &sent.reads),
             writes: rest(&mut self.writes, &device.writes, &sent.writes),
@@ -90,7 +91,7 @@ mod tests {
     fn a_device_stalls_from_the_first_sample_without_a_completion() {
         let mut sent = SentRequests::default();
         let device = |completed, in_flight| DeviceLoad {
-            reads: Operations { count: completed, ..Operations::default() },
+            reads: OperationTotals { count: completed, ..OperationTotals::default() },
             in_flight,
             ..DeviceLoad::default()
         };

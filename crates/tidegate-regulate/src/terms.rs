@@ -1,7 +1,7 @@
 //! The terms on which a consumer uses a resource.
 
 use tidegate_control::Contract;
-use tidegate_sched::{Capacity, FlowConfig, LeakyBucket, Limit, Release};
+use tidegate_sched::{BucketRelease, ConsumerLimit, FlowCapacity, FlowConfig, LeakyBucket};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Shares};
 
 /// The terms on which a consumer uses a resource.
@@ -16,7 +16,7 @@ pub struct ConsumerTerms {
     /// A rate that goes before all shares, in I/Os of average size ([`tidegate_sched::CostModel`]).
     pub reservation: Option<Iops>,
     /// A ceiling that no law lifts.
-    pub limit: Option<Limit>,
+    pub limit: Option<ConsumerLimit>,
     /// The contract promised to it. It has an effect only under a law that keeps contracts.
     pub contract: Option<Contract>,
     /// The response time that it is to have under the self-tuning law. `None`: the target of the resource.
@@ -37,7 +37,7 @@ impl ConsumerTerms {
             limit: None,
             contract: None,
             goal: None,
-            bucket: Release::USUAL_SIZE,
+            bucket: BucketRelease::USUAL_SIZE,
         }
     }
 
@@ -51,7 +51,7 @@ impl ConsumerTerms {
             limit: self.limit,
             delay: Latency::ZERO,
             // Each owner bounds its queues by its own measure: payload memory, or the threads of a workload.
-            capacity: Capacity { requests: u32::MAX, bytes: Bytes::new(u64::MAX) },
+            capacity: FlowCapacity { requests: u32::MAX, bytes: Bytes::new(u64::MAX) },
         }
     }
 }

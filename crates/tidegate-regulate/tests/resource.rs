@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_control::{Law, LoopConfig, Operations, PidConfig, WindowConfig};
+use tidegate_control::{LawConfig, LoopConfig, OperationTotals, PidConfig, WindowConfig};
 use tidegate_regulate::{DeviceLoad, InFlight, RegulatedResource, SentLoad, StorageLoad, ThrottleKind};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
 
@@ -13,13 +13,13 @@ const LONGEST: Latency = Latency::from_millis(100);
 const FLOOR: Iops = Iops::new(2.0);
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-fn config(law: Law) -> LoopConfig {
+fn config(law: LawConfig) -> LoopConfig {
     let resource = ResourceName::new("disk").expect("a valid name");
     LoopConfig { interval: INTERVAL, ..LoopConfig::new(resource, Latency::from_millis(10), law) }
 }
 
-fn laws() -> impl Strategy<Value = Law> {
-    prop_oneof![Just(Law::Pid(PidConfig::default())), Just(Law::Window(WindowConfig::default()))]
+fn laws() -> impl Strategy<Value = LawConfig> {
+    prop_oneof![Just(LawConfig::Pid(PidConfig::default())), Just(LawConfig::Window(WindowConfig::default()))]
 }
 
 fn throttles() -> impl Strategy<Value = ThrottleKind> {
@@ -43,7 +43,7 @@ enum Step {
     Send {
         at: u64,
         elapsed: u64,
-        sent: Operations,
+        sent: OperationTotals,
         is_new: bool,
         device: DeviceLoad,
     },
@@ -59,12 +59,12 @@ enum Step {
     Release,
 }
 
-fn operations() -> impl Strategy<Value = Operations> {
-    (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(count, bytes, nanos)| Operations {
+fn operations() -> impl Strategy<Value = OperationTotals> {
+    (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(count, bytes, nanos)| OperationTotals {
         count: count.into(),
         bytes: Bytes::new(bytes),
         total_latency: Latency::from_nanos(nanos),
-        ..Operations::default()
+        ..OperationTotals::default()
     })
 }
 
@@ -77,7 +77,7 @@ fn loads() -> impl Strategy<Value = StorageLoad> {
 }
 
 fn devices() -> impl Strategy<Value = DeviceLoad> {
-    let some = |any| prop_oneof![Just(Operations::default()), any];
+    let some = |any| prop_oneof![Just(OperationTotals::default()), any];
     (some(operations().boxed()), some(operations().boxed()), 0..100_u64)
         .prop_map(|(reads, writes, in_flight)| DeviceLoad { reads, writes, in_flight })
 }
@@ -155,7 +155,7 @@ proptest! {
         law in laws(), throttle in throttles(), steps in prop::collection::vec(steps(), 1..60),
     ) {
         let greatest = match &law {
-            Law::Pid(pid) => pid.greatest,
+            LawConfig::Pid(pid) => pid.greatest,
             _ => LONGEST,
         };
         let mut resource = RegulatedResource::new(config(law), throttle).unwrap();
@@ -194,7 +194,7 @@ proptest! {
     fn asking_again_and_naming_the_same_consumers_changes_nothing(
         throttle in throttles(), steps in prop::collection::vec(steps(), 1..40),
     ) {
-        let law = || config(Law::Pid(PidConfig::default()));
+        let law = || config(LawConfig::Pid(PidConfig::default()));
         let mut once = RegulatedResource::new(law(), throttle).unwrap();
         let mut again = RegulatedResource::new(law(), throttle).unwrap();
         for step in steps {
@@ -212,7 +212,7 @@ proptest! {
     /// However time is cut into samples, an interval has one decision.
     #[test]
     fn decisions_come_once_in_an_interval(samples in prop::collection::vec(1..100_u64, 1..200)) {
-        let law = config(Law::Pid(PidConfig::default()));
+        let law = config(LawConfig::Pid(PidConfig::default()));
         let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
         let (mut elapsed, mut decisions) = (Duration::ZERO, 0_u32);
         for millis in samples {
@@ -228,12 +228,12 @@ proptest! {
     }
 }
 
-fn done(count: u64, millis: u64) -> Operations {
-    Operations {
+fn done(count: u64, millis: u64) -> OperationTotals {
+    OperationTotals {
         count,
         bytes: Bytes::new(count * 4_096),
         total_latency: Latency::from_millis(count * millis),
-        ..Operations::default()
+        ..OperationTotals::default()
     }
 }
 
@@ -254,7 +254,7 @@ fn slow(resource: &mut RegulatedResource, from: u64, seconds: u64) -> u64 {
 
 #[test]
 fn a_release_lasts_until_the_next_decision() {
-    let law = config(Law::Pid(PidConfig::default()));
+    let law = config(LawConfig::Pid(PidConfig::default()));
     let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
     set_consumers(&mut resource, [0]);
     let now = slow(&mut resource, 1, 3);
@@ -267,7 +267,7 @@ fn a_release_lasts_until_the_next_decision() {
 
 #[test]
 fn the_load_of_a_consumer_that_is_no_longer_eligible_becomes_the_others() {
-    let law = config(Law::Pid(PidConfig::default()));
+    let law = config(LawConfig::Pid(PidConfig::default()));
     let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
     set_consumers(&mut resource, [0, 1]);
     let load = StorageLoad { reads: done(20, 4), ..StorageLoad::default() };

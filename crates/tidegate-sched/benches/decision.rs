@@ -5,7 +5,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tidegate_sched::{Beyond, Discipline, Extent, FlowConfig, LeakyBucket, Limit, Pull, Sfq, SfqConfig};
+use tidegate_sched::{
+    BeyondLimit, ConsumerLimit, Discipline, FlowConfig, LeakyBucket, PullAnswer, Sfq, SfqConfig,
+    StorageExtent,
+};
 use tidegate_units::{Instant, Iops, Latency, Shares, Window};
 
 /// Requests queued in each flow.
@@ -19,7 +22,7 @@ fn backlogged(flows: u64, config: SfqConfig, flow: FlowConfig) -> (Sfq<u64>, Ins
         let weight = Shares::new((index % 7 + 1) as u32 * 100).unwrap_or_default();
         let id = scheduler.add_flow(&FlowConfig { weight, ..flow }, now);
         for request in 0..BACKLOG {
-            let extent = Extent { offset: request << 30, bytes: 4_096 };
+            let extent = StorageExtent { offset: request << 30, bytes: 4_096 };
             scheduler.enqueue(id, now, request, extent).expect("the queue has room");
         }
     }
@@ -30,9 +33,9 @@ fn backlogged(flows: u64, config: SfqConfig, flow: FlowConfig) -> (Sfq<u64>, Ins
 /// Dispatches a request, completes it, and queues another in its flow.
 fn decide(scheduler: &mut Sfq<u64>, now: &mut Instant) {
     *now = *now + Duration::from_micros(1);
-    if let Pull::Request { flow, request, .. } = scheduler.pull(*now) {
+    if let PullAnswer::Request { flow, request, .. } = scheduler.pull(*now) {
         scheduler.complete(flow, *now).expect("it was just dispatched");
-        let extent = Extent { offset: request << 30, bytes: 4_096 };
+        let extent = StorageExtent { offset: request << 30, bytes: 4_096 };
         scheduler.enqueue(flow, *now, black_box(request), extent).expect("the queue has room");
     }
 }
@@ -44,11 +47,11 @@ fn decision(criterion: &mut Criterion) {
     let finish_tags = SfqConfig { discipline: Discipline::FinishTags, ..whole };
     let plain = FlowConfig::default();
     let limited = FlowConfig {
-        limit: Some(Limit {
+        limit: Some(ConsumerLimit {
             iops: Some(Iops::new(1e9)),
             bytes_per_s: None,
             burst: Duration::from_secs(1),
-            beyond: Beyond::Wait,
+            beyond: BeyondLimit::Wait,
         }),
         ..plain
     };

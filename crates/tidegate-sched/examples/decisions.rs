@@ -9,7 +9,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate_sched::{Beyond, Extent, FlowConfig, FlowId, Limit, Pull, Sfq, SfqConfig};
+use tidegate_sched::{
+    BeyondLimit, ConsumerLimit, FlowConfig, FlowId, PullAnswer, Sfq, SfqConfig, StorageExtent,
+};
 use tidegate_units::{Instant, Iops, Shares, Window};
 
 /// Requests queued for each client.
@@ -36,12 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut now = Instant::ZERO + Duration::from_secs(1);
     let mut scheduler = Sfq::new(SfqConfig { window: Some(Window::new(1.0)), ..SfqConfig::default() });
     for client in 0..clients {
-        let limit = Limit {
+        let limit = ConsumerLimit {
             iops: Some(Iops::new(LIMIT * mean)),
             bytes_per_s: None,
             // As good as none, which is what mClock has.
             burst: Duration::from_secs_f64(1.0 / mean),
-            beyond: Beyond::Wait,
+            beyond: BeyondLimit::Wait,
         };
         let config = FlowConfig {
             weight: Shares::try_from((client % WEIGHTS + 1) as u32 * 100)?,
@@ -57,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut served = [0u64; WEIGHTS as usize];
     for _ in 0..decisions {
         now = now + STEP;
-        if let Pull::Request { flow, request, .. } = scheduler.pull(now) {
+        if let PullAnswer::Request { flow, request, .. } = scheduler.pull(now) {
             scheduler.complete(flow, now)?;
             enqueue(&mut scheduler, flow, now, request)?;
             served[(request / BACKLOG % WEIGHTS) as usize] += 1;
@@ -70,6 +72,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn enqueue(scheduler: &mut Sfq<u64>, flow: FlowId, now: Instant, request: u64) -> Result<(), Box<dyn Error>> {
     // Far from each other, so that none is preferred for being near; without bytes, so that each costs one
     // I/O.
-    let extent = Extent { offset: request << 30, bytes: 0 };
+    let extent = StorageExtent { offset: request << 30, bytes: 0 };
     scheduler.enqueue(flow, now, request, extent).map_err(|refused| refused.reason.to_string().into())
 }

@@ -12,22 +12,22 @@ const GREATEST: u64 = 1_000_000_000_000;
 
 /// Tokens per second, as an integer of nanotokens per second. At most 10¹² tokens per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rate(i128);
+pub struct TokenRate(i128);
 
-impl Rate {
+impl TokenRate {
     fn from_f64(per_second: f64) -> Self {
         // Both units guarantee a finite number that is not negative.
         Self((per_second.min(GREATEST as f64) * NANO).round() as i128)
     }
 }
 
-impl From<Iops> for Rate {
+impl From<Iops> for TokenRate {
     fn from(rate: Iops) -> Self {
         Self::from_f64(rate.per_second())
     }
 }
 
-impl From<ByteRate> for Rate {
+impl From<ByteRate> for TokenRate {
     fn from(rate: ByteRate) -> Self {
         Self::from_f64(rate.per_second())
     }
@@ -42,7 +42,7 @@ impl From<ByteRate> for Rate {
 /// Use: [`TokenBucket::ready_at`] says when; [`TokenBucket::take`] at or after that time.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
-    rate: Rate,
+    rate: TokenRate,
     capacity: i128,
     level: i128,
     filled_at: Instant,
@@ -51,18 +51,18 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A full bucket. A burst of less than one token counts as one, more than 10¹² as 10¹².
     #[must_use]
-    pub fn new(rate: Rate, burst: u64, now: Instant) -> Self {
+    pub fn new(rate: TokenRate, burst: u64, now: Instant) -> Self {
         let capacity = capacity(burst);
         Self { rate, capacity, level: capacity, filled_at: now }
     }
 
     /// Changes rate and burst from `now` on. What the bucket holds stays, up to the new burst.
-    pub fn set(&mut self, rate: Rate, burst: u64, now: Instant) {
+    pub fn set(&mut self, rate: TokenRate, burst: u64, now: Instant) {
         self.set_in_ticks(rate, burst, 0, now);
     }
 
     /// The same for who fills it in ticks of so many nanoseconds: what comes with one fits beside the burst.
-    pub(crate) fn set_in_ticks(&mut self, rate: Rate, burst: u64, tick: u64, now: Instant) {
+    pub(crate) fn set_in_ticks(&mut self, rate: TokenRate, burst: u64, tick: u64, now: Instant) {
         self.fill(now);
         self.rate = rate;
         self.capacity = capacity(burst).saturating_add(rate.0.saturating_mul(i128::from(tick)));

@@ -16,12 +16,12 @@ const LEAP: Duration = Duration::from_secs(86_400);
 /// while the caller's clock goes forward. A clock set back therefore neither freezes what is held nor
 /// releases it early.
 #[derive(Debug, Default)]
-pub(crate) struct Clock {
+pub(crate) struct SchedulerClock {
     newest: Option<Instant>,
     passed: Instant,
 }
 
-impl Clock {
+impl SchedulerClock {
     /// Takes a reading of the caller's clock.
     pub(crate) fn read(&mut self, now: Instant) -> Instant {
         let newest = *self.newest.get_or_insert(now);
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn passes_only_forward() {
-        let mut clock = Clock::default();
+        let mut clock = SchedulerClock::default();
         assert_eq!(clock.read(secs(1_000)), secs(0), "the origin is the caller's affair");
         assert_eq!(clock.read(secs(1_003)), secs(3));
         assert_eq!(clock.read(secs(5)), secs(3), "set back: no time passes");
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn late_timestamps_do_not_make_time_pass_twice() {
-        let mut clock = Clock::default();
+        let mut clock = SchedulerClock::default();
         clock.read(secs(10));
         for _ in 0..1_000 {
             clock.read(Instant::from_nanos(9_500_000_000));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn leaping_to_and_fro_does_not_use_time_up() {
-        let mut clock = Clock::default();
+        let mut clock = SchedulerClock::default();
         for _ in 0..1_000 {
             clock.read(Instant::ZERO);
             clock.read(Instant::MAX);

@@ -4,15 +4,15 @@ use std::fmt;
 
 use tidegate_units::{Bytes, Iops};
 
-/// Binary digits behind the point of a [`Cost`].
+/// Binary digits behind the point of a [`RequestCost`].
 pub(crate) const COST_BITS: u32 = 16;
 
 /// The cost of a request in I/Os of average size, a fixed-point number with 16 binary digits behind the
-/// point. Between 0 and [`Cost::MAX`], so that virtual times stay within reach of each other.
+/// point. Between 0 and [`RequestCost::MAX`], so that virtual times stay within reach of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Cost(u64);
+pub struct RequestCost(u64);
 
-impl Cost {
+impl RequestCost {
     /// Nothing: no batch, no credit.
     pub const ZERO: Self = Self(0);
     /// One I/O, the least that a request costs.
@@ -20,7 +20,7 @@ impl Cost {
     /// The greatest cost: 65 536 I/Os. Whatever is larger costs this much.
     pub const MAX: Self = Self(1 << (16 + COST_BITS));
 
-    /// From whole I/Os; at most [`Cost::MAX`].
+    /// From whole I/Os; at most [`RequestCost::MAX`].
     #[must_use]
     pub const fn from_ios(ios: u32) -> Self {
         let raw = (ios as u64) << COST_BITS;
@@ -38,7 +38,7 @@ impl Cost {
     }
 }
 
-impl fmt::Display for Cost {
+impl fmt::Display for RequestCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2} I/Os", self.as_ios())
     }
@@ -65,12 +65,12 @@ impl CostModel {
 
     /// The cost of a request of this many bytes; a request without data (a flush) costs one I/O.
     #[must_use]
-    pub fn cost(self, bytes: u32) -> Cost {
+    pub fn cost(self, bytes: u32) -> RequestCost {
         let bytes = u64::from(bytes);
         if bytes <= self.bytes_per_io {
-            return Cost::ONE;
+            return RequestCost::ONE;
         }
-        Cost(((bytes << COST_BITS) / self.bytes_per_io).min(Cost::MAX.0))
+        RequestCost(((bytes << COST_BITS) / self.bytes_per_io).min(RequestCost::MAX.0))
     }
 
     /// A rate of I/Os of average size, such as a reservation, in requests per second of someone who sends so
@@ -100,14 +100,14 @@ mod tests {
     #[test]
     fn the_larger_share_counts_never_the_sum() {
         let model = CostModel::default();
-        assert_eq!(model.cost(0), Cost::ONE);
-        assert_eq!(model.cost(4 << 10), Cost::ONE);
-        assert_eq!(model.cost(64 << 10), Cost::ONE);
-        assert_eq!(model.cost(128 << 10), Cost::from_ios(2));
+        assert_eq!(model.cost(0), RequestCost::ONE);
+        assert_eq!(model.cost(4 << 10), RequestCost::ONE);
+        assert_eq!(model.cost(64 << 10), RequestCost::ONE);
+        assert_eq!(model.cost(128 << 10), RequestCost::from_ios(2));
         assert_eq!(model.cost(96 << 10).to_string(), "1.50 I/Os");
-        assert_eq!(CostModel::new(Bytes::new(1)).cost(u32::MAX), Cost::MAX);
-        assert_eq!(CostModel::new(Bytes::ZERO).cost(2), Cost::from_ios(2));
-        assert_eq!(Cost::from_ios(u32::MAX), Cost::MAX);
+        assert_eq!(CostModel::new(Bytes::new(1)).cost(u32::MAX), RequestCost::MAX);
+        assert_eq!(CostModel::new(Bytes::ZERO).cost(2), RequestCost::from_ios(2));
+        assert_eq!(RequestCost::from_ios(u32::MAX), RequestCost::MAX);
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             let model = CostModel::new(Bytes::new(per_io));
             let (small, large) = (a.min(b), a.max(b));
             prop_assert!(model.cost(small) <= model.cost(large));
-            prop_assert!(model.cost(small) >= Cost::ONE);
+            prop_assert!(model.cost(small) >= RequestCost::ONE);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::tournament::Wrapping;
+use crate::tournament::WrappingTree;
 
 /// Tag that decides between the requests at the heads of the flows; the least one goes.
 ///
@@ -31,7 +31,7 @@ pub enum Discipline {
 
 /// Time at which requests may take the place of those that are done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Refill {
+pub enum RefillTime {
     /// One by one, as each is done: as many as the window permits are outstanding while requests wait.
     #[default]
     OneByOne,
@@ -42,7 +42,7 @@ pub enum Refill {
     /// price is paid in throughput.
     ///
     /// YFQ lets the disk reorder within batches of b requests. Do its authors begin the next one only when
-    /// all of the last are done? Their text could not be checked for it; [`Refill::OneByOne`] is the other
+    /// all of the last are done? Their text could not be checked for it; [`RefillTime::OneByOne`] is the other
     /// reading.
     InBatches,
 }
@@ -50,20 +50,20 @@ pub enum Refill {
 /// Inputs of YFQ's virtual work function. Code that changes the order stays out of line: inlined, it would
 /// slow down the decisions by start tags.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct VirtualWork {
     /// Ready flows, by the start tag of their head.
-    waiting: Wrapping,
+    waiting: WrappingTree,
     /// Start tag of the request that the tags chose last, while anything is outstanding.
     serving: Option<u128>,
 }
 
-impl Default for Work {
+impl Default for VirtualWork {
     fn default() -> Self {
-        Self { waiting: Wrapping::new(), serving: None }
+        Self { waiting: WrappingTree::new(), serving: None }
     }
 }
 
-impl Work {
+impl VirtualWork {
     /// v, not less than what it has reached: a credit may put a start tag behind it.
     #[inline(never)]
     pub(crate) fn at(&self, reached: u128) -> u128 {

@@ -9,7 +9,7 @@ pub struct UnknownFlow;
 
 /// Reason that a request was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum QueueRefusal {
     /// No such flow: it was removed, or belongs to another scheduler.
     #[error("no such flow")]
     UnknownFlow,
@@ -23,11 +23,11 @@ pub enum Refusal {
 
 /// A request that was not queued, returned to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused<T> {
+pub struct RefusedRequest<T> {
     /// The request.
     pub request: T,
     /// Reason of the refusal.
-    pub reason: Refusal,
+    pub reason: QueueRefusal,
 }
 
 /// Reason that a completion was not accepted. Nothing has changed.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares};
 
-use crate::cost::{COST_BITS, Cost};
-use crate::leaky_bucket::{BucketStatus, LeakyBucket, Outlet};
-use crate::limit::{Beyond, Limit, Limiter};
-use crate::reservation::{Reservation, ReservedService};
+use crate::cost::{COST_BITS, RequestCost};
+use crate::leaky_bucket::{BucketOutlet, BucketStatus, LeakyBucket};
+use crate::limit::{BeyondLimit, ConsumerLimit, LimitState};
+use crate::reservation::{FlowReservation, ReservedService};
 
 /// Binary digits by which a tag is finer than a cost. With the greatest cost (2³²) and the least weight a
 /// request advances its flow by 2⁵⁸; with the least cost (2¹⁶) and the greatest weight (10⁶) by 4·10⁶, so
@@ -25,14 +25,14 @@ pub struct FlowId {
 /// Bounds of a flow's queue. A request beyond either bound is refused, except that an empty queue takes any
 /// request: else one larger than the bound could never go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capacity {
+pub struct FlowCapacity {
     /// The greatest number of requests.
     pub requests: u32,
     /// The greatest sum of their sizes.
     pub bytes: Bytes,
 }
 
-impl Default for Capacity {
+impl Default for FlowCapacity {
     /// 1 024 requests, 64 MiB: several times what a block client keeps outstanding.
     fn default() -> Self {
         Self { requests: 1_024, bytes: Bytes::from_mib(64) }
@@ -46,29 +46,29 @@ pub struct FlowConfig {
     pub weight: Shares,
     /// Outside of the window and ahead of every flow in it: for a protected consumer.
     pub exempt: bool,
-    /// A rate that goes before all shares, in I/Os of average size ([`Cost`]); zero is none. It
+    /// A rate that goes before all shares, in I/Os of average size ([`RequestCost`]); zero is none. It
     /// has no effect while the flow is exempt: then all of it goes before.
     pub reservation: Option<Iops>,
     /// Leaky bucket that requests pass before they wait for their turn.
     pub bucket: Option<LeakyBucket>,
     /// A ceiling.
-    pub limit: Option<Limit>,
+    pub limit: Option<ConsumerLimit>,
     /// Delay of each request after its arrival.
     pub delay: Latency,
     /// Bounds of the queue.
-    pub capacity: Capacity,
+    pub capacity: FlowCapacity,
 }
 
 /// Place in the storage that a request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extent {
+pub struct StorageExtent {
     /// First byte.
     pub offset: u64,
     /// Size in bytes; zero for a flush. 32 bits, as in the block protocols, so that sums never overflow.
     pub bytes: u32,
 }
 
-impl Extent {
+impl StorageExtent {
     /// The first byte after it.
     pub(crate) fn end(self) -> u64 {
         self.offset.saturating_add(u64::from(self.bytes))
@@ -108,7 +108,7 @@ impl LaneName {
 }
 
 /// Standing of the request at the head of a flow, as far as delay, bucket and limit are concerned.
-pub(crate) enum Standing {
+pub(crate) enum HeadStanding {
     /// There is none.
     Empty,
     /// It may go.
@@ -120,9 +120,9 @@ pub(crate) enum Standing {
 }
 
 #[derive(Debug)]
-pub(crate) struct Queued<T> {
+pub(crate) struct QueuedRequest<T> {
     pub(crate) request: T,
-    pub(crate) extent: Extent,
+    pub(crate) extent: StorageExtent,
     pub(crate) arrived: Instant,
 }
 
@@ -133,7 +133,7 @@ pub(crate) struct Flow<T> {
     pub(crate) lane: LaneName,
     /// Removed, and waiting for its last completion.
     pub(crate) draining: bool,
-    pub(crate) capacity: Capacity,
+    pub(crate) capacity: FlowCapacity,
     /// Virtual time per I/O: the inverse of the weight.
     slope: u64,
     /// Start tag of the request at the head; has a meaning only while the flow is ready.
@@ -141,8 +141,8 @@ pub(crate) struct Flow<T> {
     /// Finish tag of the request dispatched last.
     pub(crate) finish: u128,
     pub(crate) delay: Latency,
-    pub(crate) terms: Option<Box<Terms>>,
-    pub(crate) queue: VecDeque<Queued<T>>,
+    pub(crate) terms: Option<Box<FlowTerms>>,
+    pub(crate) queue: VecDeque<QueuedRequest<T>>,
     pub(crate) queued_bytes: u64,
     /// Outside of the window and under it, because a flow may change while requests are outstanding.
     pub(crate) outstanding: [u32; 2],
@@ -150,11 +150,11 @@ pub(crate) struct Flow<T> {
 
 /// Terms of a flow beyond its weight. Few flows have any; the others stay within two cache lines.
 #[derive(Debug, Default)]
-pub(crate) struct Terms {
-    pub(crate) reservation: Option<Reservation>,
+pub(crate) struct FlowTerms {
+    pub(crate) reservation: Option<FlowReservation>,
     /// Elsewhere, so that it does not come between the others in memory where there is none.
-    bucket: Option<Box<Outlet>>,
-    pub(crate) limiter: Option<Limiter>,
+    bucket: Option<Box<BucketOutlet>>,
+    pub(crate) limiter: Option<LimitState>,
     /// Until when the limit held or holds the request at the head.
     limited_until: Instant,
     /// True if requests beyond the limit may go as surplus.
@@ -163,20 +163,20 @@ pub(crate) struct Terms {
     pub(crate) surplus_finish: u128,
 }
 
-impl Terms {
+impl FlowTerms {
     fn new(config: &FlowConfig, now: Instant) -> Option<Self> {
         let mut terms =
-            Self { reservation: config.reservation.and_then(Reservation::new), ..Self::default() };
-        terms.bucket = config.bucket.map(|bucket| Box::new(Outlet::new(bucket, now)));
+            Self { reservation: config.reservation.and_then(FlowReservation::new), ..Self::default() };
+        terms.bucket = config.bucket.map(|bucket| Box::new(BucketOutlet::new(bucket, now)));
         terms.set_limit(config.limit, now);
         (terms.reservation.is_some() || terms.bucket.is_some() || terms.limiter.is_some()).then_some(terms)
     }
 
-    pub(crate) fn set_limit(&mut self, limit: Option<Limit>, now: Instant) {
-        self.soft = limit.is_some_and(|limit| limit.beyond == Beyond::Surplus);
+    pub(crate) fn set_limit(&mut self, limit: Option<ConsumerLimit>, now: Instant) {
+        self.soft = limit.is_some_and(|limit| limit.beyond == BeyondLimit::Surplus);
         match (&mut self.limiter, limit) {
             (Some(limiter), Some(limit)) => limiter.set(limit, now),
-            (None, Some(limit)) => self.limiter = Some(Limiter::new(limit, now)),
+            (None, Some(limit)) => self.limiter = Some(LimitState::new(limit, now)),
             (_, None) => self.limiter = None,
         }
         // What the old limit held until later is let go now, unless the new one holds it again.
@@ -196,7 +196,7 @@ impl<T> Flow<T> {
             start: virtual_time,
             finish: virtual_time,
             delay: config.delay,
-            terms: Terms::new(config, now).map(Box::new),
+            terms: FlowTerms::new(config, now).map(Box::new),
             queue: VecDeque::new(),
             queued_bytes: 0,
             outstanding: [0; 2],
@@ -208,57 +208,61 @@ impl<T> Flow<T> {
     }
 
     /// Its reservation, bucket and limit, to be changed.
-    pub(crate) fn terms_mut(&mut self) -> &mut Terms {
+    pub(crate) fn terms_mut(&mut self) -> &mut FlowTerms {
         self.terms.get_or_insert_default()
     }
 
-    pub(crate) fn reservation_mut(&mut self) -> Option<&mut Reservation> {
+    pub(crate) fn reservation_mut(&mut self) -> Option<&mut FlowReservation> {
         self.terms.as_mut()?.reservation.as_mut()
     }
 
     /// c/φ: how far this cost advances the flow.
-    pub(crate) fn advance(&self, cost: Cost) -> u128 {
+    pub(crate) fn advance(&self, cost: RequestCost) -> u128 {
         (u128::from(self.slope) * u128::from(cost.raw())) >> COST_BITS
     }
 
     #[inline]
-    pub(crate) fn standing(&mut self, now: Instant) -> Standing {
+    pub(crate) fn standing(&mut self, now: Instant) -> HeadStanding {
         if self.queue.is_empty() {
-            return Standing::Empty;
+            return HeadStanding::Empty;
         }
         if self.terms.as_ref().is_some_and(|terms| terms.limiter.is_some() || terms.bucket.is_some()) {
             return self.standing_by_terms(now);
         }
         if self.delay == Latency::ZERO {
             // Whatever it is: it need not be fetched from memory before its turn.
-            return Standing::Ready;
+            return HeadStanding::Ready;
         }
-        Standing::until(self.queue[0].arrived + self.delay, now)
+        HeadStanding::until(self.queue[0].arrived + self.delay, now)
     }
 
     /// The same for a flow with a bucket or a limit.
-    fn standing_by_terms(&mut self, now: Instant) -> Standing {
+    fn standing_by_terms(&mut self, now: Instant) -> HeadStanding {
         let (Some(head), Some(terms)) = (self.queue.front(), self.terms.as_deref_mut()) else {
-            return Standing::Empty;
+            return HeadStanding::Empty;
         };
         let released = match &mut terms.bucket {
             Some(bucket) => bucket.first_release(now, entered(&self.queue, self.delay)),
             None => head.arrived + self.delay,
         };
-        let Some(limiter) = &mut terms.limiter else { return Standing::until(released, now) };
+        let Some(limiter) = &mut terms.limiter else { return HeadStanding::until(released, now) };
         let permitted = limiter.ready_at(head.extent.bytes, now).unwrap_or(Instant::MAX);
         if permitted > now && terms.soft {
             // Held by its delay or its bucket it may go as surplus after that, whenever the limit permits it.
-            return if released > now { Standing::Held(released) } else { Standing::Beyond(permitted) };
+            return if released > now {
+                HeadStanding::Held(released)
+            } else {
+                HeadStanding::Beyond(permitted)
+            };
         }
         terms.limited_until = if permitted > now { permitted } else { terms.limited_until.min(now) };
-        Standing::until(released.max(permitted), now)
+        HeadStanding::until(released.max(permitted), now)
     }
 
     /// Takes the request at the head, which goes now, and says since when it could have gone as far as delay,
     /// bucket and limit are concerned.
     #[inline]
-    pub(crate) fn take_head(&mut self, now: Instant) -> Option<(Queued<T>, Instant)> {
+    pub(crate) fn take_head(&mut self, now: Instant) -> Option<(QueuedRequest<T>, Instant)> {
         let by_terms = if self.terms.is_some() { self.leave_terms(now) } else { None };
         let head = self.queue.pop_front()?;
         let released = by_terms.unwrap_or(head.arrived + self.delay);
@@ -294,7 +298,7 @@ impl<T> Flow<T> {
         let terms = self.terms.get_or_insert_default();
         match (&mut terms.bucket, bucket) {
             (Some(outlet), Some(bucket)) => outlet.set(bucket, now, entered(&self.queue, self.delay)),
-            (outlet, bucket) => *outlet = bucket.map(|bucket| Box::new(Outlet::new(bucket, now))),
+            (outlet, bucket) => *outlet = bucket.map(|bucket| Box::new(BucketOutlet::new(bucket, now))),
         }
     }
 
@@ -329,32 +333,35 @@ impl<T> Flow<T> {
         Some(bucket.status(now, entered(&self.queue, self.delay)))
     }
 
-    pub(crate) fn has_room_for(&self, bytes: u32) -> Result<(), Full> {
+    pub(crate) fn has_room_for(&self, bytes: u32) -> Result<(), FullBound> {
         if self.queue.is_empty() {
             Ok(())
         } else if self.queue.len() >= self.capacity.requests as usize {
-            Err(Full::Requests)
+            Err(FullBound::Requests)
         } else if self.queued_bytes + u64::from(bytes) > self.capacity.bytes.get() {
-            Err(Full::Bytes)
+            Err(FullBound::Bytes)
         } else {
             Ok(())
         }
     }
 }
 
-impl Standing {
+impl HeadStanding {
     fn until(eligible: Instant, now: Instant) -> Self {
         if eligible <= now { Self::Ready } else { Self::Held(eligible) }
     }
 }
 
 /// Returns the time at which each request in a queue came or will come to the bucket: its delay is then over.
-fn entered<T>(queue: &VecDeque<Queued<T>>, delay: Latency) -> impl Fn(usize) -> Option<Instant> + Copy {
+fn entered<T>(
+    queue: &VecDeque<QueuedRequest<T>>,
+    delay: Latency,
+) -> impl Fn(usize) -> Option<Instant> + Copy {
     move |index| queue.get(index).map(|queued| queued.arrived + delay)
 }
 
 /// Bound that a request would have gone beyond.
-pub(crate) enum Full {
+pub(crate) enum FullBound {
     Requests,
     Bytes,
 }

@@ -4,10 +4,10 @@ use std::hint::black_box;
 
 use tidegate_units::Bytes;
 
-use crate::cost::Cost;
-use crate::discipline::{Discipline, Work};
-use crate::flow::{Extent, LaneName};
-use crate::tournament::Wrapping;
+use crate::cost::RequestCost;
+use crate::discipline::{Discipline, VirtualWork};
+use crate::flow::{LaneName, StorageExtent};
+use crate::tournament::WrappingTree;
 
 /// Bounds within which the scheduler stays with a flow whose requests are close to each other (PARDA §3.3).
 /// The paper groups I/Os "as long as they exhibit some spatial locality (within a few MB)", and gives no
@@ -16,26 +16,26 @@ use crate::tournament::Wrapping;
 /// Requests that follow the one that the tags chose are paid for like any other, only later. So a batch
 /// changes the order within the fairness bound stated at [`Sfq`](crate::Sfq), and no long-run share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Batch {
+pub struct FlowBatch {
     /// The greatest distance from the end of a request to the beginning of the next.
     pub locality: Bytes,
     /// Greatest number of requests that may follow the one that the tags chose.
     pub requests: u32,
     /// Greatest cost that may follow the request that the tags chose.
-    pub cost: Cost,
+    pub cost: RequestCost,
 }
 
-impl Default for Batch {
+impl Default for FlowBatch {
     /// 4 MiB, seven requests, eight I/Os: half a mebibyte of a stream in one go at 64 KiB per I/O.
     fn default() -> Self {
-        Self { locality: Bytes::from_mib(4), requests: 7, cost: Cost::from_ios(8) }
+        Self { locality: Bytes::from_mib(4), requests: 7, cost: RequestCost::from_ios(8) }
     }
 }
 
 /// Greatest lead over the others' shares to which a reservation may take a flow, beyond the request that
 /// goes. Requests that are due come in clumps, as the window opens. Within a clump the tags must keep order,
 /// so it is several times the usual number outstanding.
-pub(crate) const AHEAD: Cost = Cost::from_ios(256);
+pub(crate) const AHEAD: RequestCost = RequestCost::from_ios(256);
 
 /// A batch in progress.
 #[derive(Debug, Clone, Copy)]
@@ -49,19 +49,19 @@ struct Run {
 /// A scheduler's lanes. Few schedulers need more than the one under the window: the others are made when they
 /// are first used, so that thousands of schedulers stay small.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct ReadyLanes {
     pub(crate) discipline: Discipline,
-    windowed: Lane,
-    exempt: Option<Box<Lane>>,
-    surplus: Option<Box<Lane>>,
+    windowed: ReadyLane,
+    exempt: Option<Box<ReadyLane>>,
+    surplus: Option<Box<ReadyLane>>,
 }
 
-impl Lanes {
+impl ReadyLanes {
     pub(crate) fn new(discipline: Discipline) -> Self {
-        Self { discipline, windowed: Lane::new(discipline), exempt: None, surplus: None }
+        Self { discipline, windowed: ReadyLane::new(discipline), exempt: None, surplus: None }
     }
 
-    fn get(&self, name: LaneName) -> Option<&Lane> {
+    fn get(&self, name: LaneName) -> Option<&ReadyLane> {
         match name {
             LaneName::Exempt => self.exempt.as_deref(),
             LaneName::Windowed => Some(&self.windowed),
@@ -70,9 +70,9 @@ impl Lanes {
     }
 
     /// To be changed.
-    pub(crate) fn get_mut(&mut self, name: LaneName) -> &mut Lane {
+    pub(crate) fn get_mut(&mut self, name: LaneName) -> &mut ReadyLane {
         let discipline = self.discipline;
-        let made = || Box::new(Lane::new(discipline));
+        let made = || Box::new(ReadyLane::new(discipline));
         match name {
             LaneName::Exempt => self.exempt.get_or_insert_with(made),
             LaneName::Windowed => &mut self.windowed,
@@ -89,7 +89,7 @@ impl Lanes {
     }
 
     pub(crate) fn virtual_time(&self, name: LaneName) -> u128 {
-        self.get(name).map_or(0, Lane::virtual_time)
+        self.get(name).map_or(0, ReadyLane::virtual_time)
     }
 
     /// The flow has no eligible request any more, or is no longer of this lane.
@@ -101,7 +101,7 @@ impl Lanes {
 
     /// See [`Sfq::recall`](crate::Sfq::recall).
     pub(crate) fn recall(&self, slot: u32) {
-        let Lane { ready, work, reached, greatest_finish, run } = &self.windowed;
+        let ReadyLane { ready, work, reached, greatest_finish, run } = &self.windowed;
         black_box((*reached, *greatest_finish, *run, ready.first(), ready.contains(slot)));
         if let Some(work) = work {
             work.recall(slot);
@@ -125,10 +125,10 @@ impl Lanes {
 /// Tags are 128 bits wide: the greatest step is 2⁵⁸, so they do not overflow. Their low 64
 /// bits are compared, which is exact because tags of ready flows lie within a few such steps of each other.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    pub(crate) ready: Wrapping,
+pub(crate) struct ReadyLane {
+    pub(crate) ready: WrappingTree,
     /// Inputs of v with finish tags.
-    work: Option<Box<Work>>,
+    work: Option<Box<VirtualWork>>,
     /// With start tags v itself, with finish tags a value that v has reached.
     reached: u128,
     /// The greatest finish tag of any request dispatched.
@@ -136,13 +136,13 @@ pub(crate) struct Lane {
     run: Option<Run>,
 }
 
-impl Lane {
+impl ReadyLane {
     fn new(discipline: Discipline) -> Self {
         let work = match discipline {
             Discipline::StartTags => None,
             Discipline::FinishTags => Some(Box::default()),
         };
-        Self { ready: Wrapping::new(), work, reached: 0, greatest_finish: 0, run: None }
+        Self { ready: WrappingTree::new(), work, reached: 0, greatest_finish: 0, run: None }
     }
 
     /// v: no request that arrives now starts before it.
@@ -178,7 +178,11 @@ impl Lane {
     }
 
     /// The flow whose batch goes on, if its next request permits that.
-    pub(crate) fn following(&self, batch: &Batch, head: impl Fn(u32) -> (Extent, Cost)) -> Option<u32> {
+    pub(crate) fn following(
+        &self,
+        batch: &FlowBatch,
+        head: impl Fn(u32) -> (StorageExtent, RequestCost),
+    ) -> Option<u32> {
         let run = self.run.filter(|run| run.requests_left > 0)?;
         let (extent, cost) = head(run.slot);
         let near = run.end.abs_diff(extent.offset) <= batch.locality.get();
@@ -192,8 +196,8 @@ impl Lane {
         slot: u32,
         start: u128,
         finish: u128,
-        extent: Extent,
-        batch: Option<&Batch>,
+        extent: StorageExtent,
+        batch: Option<&FlowBatch>,
     ) {
         match &mut self.work {
             None => self.reached = self.reached.max(start),
@@ -213,7 +217,7 @@ impl Lane {
 
     /// A request goes because it follows another. It does not move v, which may not run past the tags of
     /// those who wait.
-    pub(crate) fn followed(&mut self, finish: u128, extent: Extent, cost: Cost) {
+    pub(crate) fn followed(&mut self, finish: u128, extent: StorageExtent, cost: RequestCost) {
         self.greatest_finish = self.greatest_finish.max(finish);
         if let Some(run) = &mut self.run {
             run.end = extent.end();

@@ -12,7 +12,7 @@ use crate::bucket::TokenBucket;
 /// and table 1).
 ///
 /// A request that gets a token is *released*: from then on it is one of those among whom the scheduler
-/// chooses, and it has had its token whatever the scheduler does. A [`Limit`](crate::Limit) in contrast takes
+/// chooses, and it has had its token whatever the scheduler does. A [`ConsumerLimit`](crate::ConsumerLimit) in contrast takes
 /// its token when a request is dispatched, so that tokens pile up while the flow waits for its turn. Every
 /// request takes one token, whatever its size.
 ///
@@ -42,14 +42,14 @@ pub struct LeakyBucket {
 /// Settings for the release of requests by the [buckets](LeakyBucket) of a scheduler, those of all flows
 /// alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
+pub struct BucketRelease {
     /// Tokens come at whole multiples of this; zero: at any time.
     pub tick: Duration,
     /// Greatest number of a flow's requests that may be released and wait for their turn; `None`: any number.
     pub ahead: Option<u32>,
 }
 
-impl Release {
+impl BucketRelease {
     /// The usual σ. What is released at once waits for itself: with as few as two, who is back from a pause
     /// is hardly late by that.
     pub const USUAL_SIZE: u32 = 2;
@@ -61,7 +61,7 @@ impl Release {
     }
 }
 
-impl Default for Release {
+impl Default for BucketRelease {
     /// Every millisecond (Lee §4.1), and two ahead.
     fn default() -> Self {
         Self { tick: Duration::from_millis(1), ahead: Some(2) }
@@ -87,7 +87,7 @@ pub struct BucketStatus {
 /// Nothing happens here by itself. Whoever asks brings it up to date first, which finds the releases at the
 /// times at which they took place.
 #[derive(Debug, Clone)]
-pub(crate) struct Outlet {
+pub(crate) struct BucketOutlet {
     tokens: TokenBucket,
     tick: u64,
     ahead: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Outlet {
     released: VecDeque<Instant>,
 }
 
-impl Outlet {
+impl BucketOutlet {
     pub(crate) fn new(bucket: LeakyBucket, now: Instant) -> Self {
         let mut outlet = Self {
             tokens: TokenBucket::new(bucket.rate.into(), bucket.size.into(), now),

@@ -1,7 +1,7 @@
 //! Request schedulers and shapers: they decide which request goes next, and when.
 //!
 //! [`Sfq`] shares a storage resource among flows by weight, under a [window](Sfq::set_window) on what is
-//! outstanding, with a [reservation](Sfq::set_reservation), a [leaky bucket](LeakyBucket), a [limit](Limit)
+//! outstanding, with a [reservation](Sfq::set_reservation), a [leaky bucket](LeakyBucket), a [limit](ConsumerLimit)
 //! and a [delay](Sfq::set_delay) per flow. [`TokenBucket`] is the shaper beneath bucket and limit. All of it
 //! is pull-style and pure: the owner tells the time and asks, and gets a request, nothing, or the time before
 //! which there will be nothing.
@@ -43,13 +43,13 @@ mod spacing;
 mod tournament;
 mod window;
 
-pub use bucket::{Rate, TokenBucket};
-pub use cost::{Cost, CostModel};
-pub use discipline::{Discipline, Refill};
-pub use error::{CompleteError, Refusal, Refused, UnknownFlow};
-pub use flow::{Capacity, Extent, FlowConfig, FlowId, FlowStatus};
-pub use lane::Batch;
-pub use leaky_bucket::{BucketStatus, LeakyBucket, Release};
-pub use limit::{Beyond, Limit};
+pub use bucket::{TokenBucket, TokenRate};
+pub use cost::{CostModel, RequestCost};
+pub use discipline::{Discipline, RefillTime};
+pub use error::{CompleteError, QueueRefusal, RefusedRequest, UnknownFlow};
+pub use flow::{FlowCapacity, FlowConfig, FlowId, FlowStatus, StorageExtent};
+pub use lane::FlowBatch;
+pub use leaky_bucket::{BucketRelease, BucketStatus, LeakyBucket};
+pub use limit::{BeyondLimit, ConsumerLimit};
 pub use reservation::ReservedService;
-pub use sfq::{Pull, Sfq, SfqConfig};
+pub use sfq::{PullAnswer, Sfq, SfqConfig};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_units::{ByteRate, Instant, Iops};
 
-use crate::bucket::{Rate, TokenBucket};
+use crate::bucket::{TokenBucket, TokenRate};
 
 /// A consumer's ceiling. A request needs a token of the I/O bucket and its size from the byte bucket; the two
 /// are separate ceilings and never added up.
@@ -12,7 +12,7 @@ use crate::bucket::{Rate, TokenBucket};
 /// With a burst of one I/O the I/O bucket is mClock's limit tag, `L = max(L of the one before + 1/l, now)`: a
 /// request may go when its tag has come. Only that here a limit holds for what goes by reservation, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limit {
+pub struct ConsumerLimit {
     /// The greatest number of I/Os per second; `None`: any number. Zero stops the flow.
     pub iops: Option<Iops>,
     /// The greatest number of bytes per second; `None`: any number. Zero stops the flow.
@@ -21,12 +21,12 @@ pub struct Limit {
     /// single request that is larger goes too, and is paid for afterwards.
     pub burst: Duration,
     /// Treatment of requests beyond the ceiling.
-    pub beyond: Beyond,
+    pub beyond: BeyondLimit,
 }
 
-/// Treatment of requests beyond a [`Limit`] (dmclock: `AtLimit`).
+/// Treatment of requests beyond a [`ConsumerLimit`] (dmclock: `AtLimit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Beyond {
+pub enum BeyondLimit {
     /// They wait until the limit allows them, even while the storage is idle: a hard limit.
     #[default]
     Wait,
@@ -36,22 +36,22 @@ pub enum Beyond {
     Surplus,
 }
 
-/// The state of a [`Limit`].
+/// The state of a [`ConsumerLimit`].
 #[derive(Debug)]
-pub(crate) struct Limiter {
+pub(crate) struct LimitState {
     requests: Option<TokenBucket>,
     bytes: Option<TokenBucket>,
 }
 
-impl Limiter {
-    pub(crate) fn new(limit: Limit, now: Instant) -> Self {
+impl LimitState {
+    pub(crate) fn new(limit: ConsumerLimit, now: Instant) -> Self {
         let mut limiter = Self { requests: None, bytes: None };
         limiter.set(limit, now);
         limiter
     }
 
     /// A dimension that was limited before keeps its tokens and its debts; a new one starts full.
-    pub(crate) fn set(&mut self, limit: Limit, now: Instant) {
+    pub(crate) fn set(&mut self, limit: ConsumerLimit, now: Instant) {
         let seconds = limit.burst.as_secs_f64();
         let iops = limit.iops.map(|rate| (rate.into(), (rate.per_second() * seconds).ceil() as u64));
         let bytes = limit.bytes_per_s.map(|rate| (rate.into(), (rate.per_second() * seconds).ceil() as u64));
@@ -76,7 +76,7 @@ impl Limiter {
     }
 }
 
-fn set_bucket(bucket: &mut Option<TokenBucket>, wanted: Option<(Rate, u64)>, now: Instant) {
+fn set_bucket(bucket: &mut Option<TokenBucket>, wanted: Option<(TokenRate, u64)>, now: Instant) {
     match (bucket.as_mut(), wanted) {
         (Some(bucket), Some((rate, burst))) => bucket.set(rate, burst, now),
         (None, Some((rate, burst))) => *bucket = Some(TokenBucket::new(rate, burst, now)),
@@ -88,8 +88,8 @@ fn set_bucket(bucket: &mut Option<TokenBucket>, wanted: Option<(Rate, u64)>, now
 mod tests {
     use super::*;
 
-    fn seconds_for(limit: Limit, requests: u32, bytes: u32) -> f64 {
-        let mut limiter = Limiter::new(limit, Instant::ZERO);
+    fn seconds_for(limit: ConsumerLimit, requests: u32, bytes: u32) -> f64 {
+        let mut limiter = LimitState::new(limit, Instant::ZERO);
         let mut now = Instant::ZERO;
         for _ in 0..requests {
             now = limiter.ready_at(bytes, now).unwrap();
@@ -101,11 +101,11 @@ mod tests {
     /// The trap: a sum of both costs would take 20 s.
     #[test]
     fn the_larger_dimension_decides_alone() {
-        let limit = Limit {
+        let limit = ConsumerLimit {
             iops: Some(Iops::new(100.0)),
             bytes_per_s: Some(ByteRate::new(6_553_600.0)),
             burst: Duration::ZERO,
-            beyond: Beyond::Wait,
+            beyond: BeyondLimit::Wait,
         };
         let seconds = seconds_for(limit, 1_001, 65_536);
         assert!((seconds - 10.0).abs() < 0.05, "{seconds}");
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn a_dimension_switched_off_no_longer_holds() {
-        let limit = Limit {
+        let limit = ConsumerLimit {
             iops: Some(Iops::ZERO),
             bytes_per_s: Some(ByteRate::new(1e6)),
             burst: Duration::ZERO,
-            beyond: Beyond::Wait,
+            beyond: BeyondLimit::Wait,
         };
-        let mut limiter = Limiter::new(limit, Instant::ZERO);
+        let mut limiter = LimitState::new(limit, Instant::ZERO);
         limiter.take(1, Instant::ZERO);
         assert_eq!(limiter.ready_at(1, Instant::ZERO), None);
-        limiter.set(Limit { iops: None, ..limit }, Instant::ZERO);
+        limiter.set(ConsumerLimit { iops: None, ..limit }, Instant::ZERO);
         assert!(limiter.ready_at(1, Instant::ZERO).is_some());
     }
 }

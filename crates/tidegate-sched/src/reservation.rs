@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_units::{Instant, Iops};
 
-use crate::cost::{COST_BITS, Cost};
-use crate::tournament::Tournament;
+use crate::cost::{COST_BITS, RequestCost};
+use crate::tournament::TournamentTree;
 
 /// Binary digits of a nanosecond in a reservation tag: 1/r is then exact to better than a part in a million
 /// up to ten million I/Os per second.
@@ -27,10 +27,10 @@ const OWED_PART: u32 = 7;
 
 /// A flow's reservation tag, and what it got.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reservation {
+pub(crate) struct FlowReservation {
     /// 1/r, the time between two I/Os, in 2⁻¹⁶ ns.
     interval: u64,
-    /// R of the request at the head, in 2⁻¹⁶ ns of [`Reservations`]' time.
+    /// R of the request at the head, in 2⁻¹⁶ ns of [`ReservedFlows`]' time.
     tag: u128,
     /// Since when the flow has had an eligible request.
     since: Option<Instant>,
@@ -47,7 +47,7 @@ pub(crate) struct Reservation {
 /// ones a bad second goes unseen.
 const JUDGED: Duration = Duration::from_secs(1);
 
-impl Reservation {
+impl FlowReservation {
     /// `None` for a rate of nothing.
     pub(crate) fn new(rate: Iops) -> Option<Self> {
         let interval = interval(rate)?;
@@ -88,7 +88,7 @@ impl Reservation {
         self.judged = (backlogged, self.served);
     }
 
-    fn dispatched(&mut self, cost: Cost, now: Instant) {
+    fn dispatched(&mut self, cost: RequestCost, now: Instant) {
         self.served = self.served.saturating_add(cost.raw());
         self.last_cost = cost.raw();
         self.judge(now);
@@ -96,7 +96,7 @@ impl Reservation {
 
     /// A request went by shares. The tag stays: the next request is due when this one would have been, so
     /// that what the flow gets by shares is not taken from its reservation (mClock: R tags go back by 1/r).
-    pub(crate) fn shared(&mut self, cost: Cost, now: Instant) {
+    pub(crate) fn shared(&mut self, cost: RequestCost, now: Instant) {
         self.dispatched(cost, now);
     }
 
@@ -108,7 +108,7 @@ impl Reservation {
         self.tag = self.tag.max(u128::from(time) << TAG_BITS);
     }
 
-    fn steps(&self, cost: Cost) -> u128 {
+    fn steps(&self, cost: RequestCost) -> u128 {
         (u128::from(self.interval) * u128::from(cost.raw())) >> COST_BITS
     }
 }
@@ -134,10 +134,10 @@ pub struct ReservedService {
 }
 
 impl ReservedService {
-    /// Returns the service dispatched, by reservation or by shares, in I/Os of average size ([`Cost`]).
+    /// Returns the service dispatched, by reservation or by shares, in I/Os of average size ([`RequestCost`]).
     #[must_use]
     pub fn served_ios(self) -> f64 {
-        self.served as f64 / Cost::ONE.raw() as f64
+        self.served as f64 / RequestCost::ONE.raw() as f64
     }
 }
 
@@ -148,16 +148,16 @@ impl ReservedService {
 /// [`LATEST_NANOS`]: reservations beyond the storage's capacity then fall behind together, each by the same
 /// factor (mClock's tags advance by c/r each, and the earliest goes first), and none saves up more than that.
 #[derive(Debug)]
-pub(crate) struct Reservations {
-    heads: Tournament,
+pub(crate) struct ReservedFlows {
+    heads: TournamentTree,
     slip: u64,
     /// Debt to the shares since they were last served, in cost · 2⁻⁷; negative after a large request.
     owed: i64,
 }
 
-impl Reservations {
+impl ReservedFlows {
     pub(crate) fn new() -> Self {
-        Self { heads: Tournament::new(), slip: 0, owed: 0 }
+        Self { heads: TournamentTree::new(), slip: 0, owed: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -178,7 +178,7 @@ impl Reservations {
     /// it has some, R = R of the one before + c/r, late or not. mClock goes back to the arrival for every
     /// request; then who keeps few requests waiting loses what a full window made it wait for, and
     /// reservations beyond the capacity would be served by queue length.
-    pub(crate) fn enter(&mut self, slot: u32, flow: &mut Reservation, now: Instant) {
+    pub(crate) fn enter(&mut self, slot: u32, flow: &mut FlowReservation, now: Instant) {
         if let Some((_, tag)) = self.heads.first() {
             self.slip_behind(tag, now);
         }
@@ -188,7 +188,7 @@ impl Reservations {
     }
 
     /// The flow has no eligible request any more.
-    pub(crate) fn leave(&mut self, slot: u32, flow: &mut Reservation, now: Instant) {
+    pub(crate) fn leave(&mut self, slot: u32, flow: &mut FlowReservation, now: Instant) {
         if let Some(since) = flow.since.take() {
             flow.backlogged += now.saturating_since(since);
             self.heads.remove(slot);
@@ -196,14 +196,14 @@ impl Reservations {
     }
 
     /// Another rate. No tag lies further ahead than one I/O at that rate.
-    pub(crate) fn set(&mut self, slot: u32, flow: &mut Reservation, rate: Iops, now: Instant) {
+    pub(crate) fn set(&mut self, slot: u32, flow: &mut FlowReservation, rate: Iops, now: Instant) {
         // What was before is judged by what was reserved then, or not at all.
         flow.judge(now);
         flow.judged = (flow.backlogged_until(now), flow.served);
         if let Some(interval) = interval(rate) {
             flow.interval = interval;
         }
-        let latest = (u128::from(self.time(now)) << TAG_BITS) + flow.steps(Cost::ONE);
+        let latest = (u128::from(self.time(now)) << TAG_BITS) + flow.steps(RequestCost::ONE);
         flow.tag = flow.tag.min(latest);
         if flow.since.is_some() {
             self.heads.set(slot, flow.key());
@@ -212,25 +212,25 @@ impl Reservations {
 
     /// A request of the flow went because it was due. If the flow has another, [`stay`](Self::stay) comes
     /// next, else [`leave`](Self::leave).
-    pub(crate) fn reserved(&mut self, flow: &mut Reservation, cost: Cost, now: Instant) {
+    pub(crate) fn reserved(&mut self, flow: &mut FlowReservation, cost: RequestCost, now: Instant) {
         self.owed = self.owed.saturating_add_unsigned(cost.raw());
         flow.dispatched(cost, now);
         flow.tag += flow.steps(cost);
     }
 
     /// The flow has another eligible request, after one that was due.
-    pub(crate) fn stay(&mut self, slot: u32, flow: &Reservation) {
+    pub(crate) fn stay(&mut self, slot: u32, flow: &FlowReservation) {
         self.heads.set(slot, flow.key());
     }
 
     /// Any flow's request went by shares.
-    pub(crate) fn shares_served(&mut self, cost: Cost) {
+    pub(crate) fn shares_served(&mut self, cost: RequestCost) {
         let paid = cost.raw().cast_signed() << OWED_PART;
         self.owed = if self.must_share() { self.owed - paid } else { self.owed.min(0) };
     }
 
     fn must_share(&self) -> bool {
-        self.owed >= Cost::ONE.raw().cast_signed() << OWED_PART
+        self.owed >= RequestCost::ONE.raw().cast_signed() << OWED_PART
     }
 
     fn time(&self, now: Instant) -> u64 {

@@ -8,18 +8,18 @@ use std::hint::black_box;
 use slab::Slab;
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
-use crate::clock::Clock;
-use crate::cost::{Cost, CostModel};
-use crate::discipline::{Discipline, Refill};
-use crate::error::{CompleteError, Refusal, Refused, UnknownFlow};
-use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, Queued};
-use crate::lane::{Batch, Lanes};
+use crate::clock::SchedulerClock;
+use crate::cost::{CostModel, RequestCost};
+use crate::discipline::{Discipline, RefillTime};
+use crate::error::{CompleteError, QueueRefusal, RefusedRequest, UnknownFlow};
+use crate::flow::{Flow, FlowConfig, FlowId, FlowStatus, FullBound, LaneName, QueuedRequest, StorageExtent};
+use crate::lane::{FlowBatch, ReadyLanes};
 use crate::leaky_bucket::LeakyBucket;
-use crate::limit::Limit;
-use crate::reservation::{Reservation, Reservations};
-use crate::spacing::Spacing;
-use crate::tournament::Tournament;
-use crate::window::{Admission, Gate};
+use crate::limit::ConsumerLimit;
+use crate::reservation::{FlowReservation, ReservedFlows};
+use crate::spacing::DispatchSpacing;
+use crate::tournament::TournamentTree;
+use crate::window::{GateAnswer, WindowGate};
 
 /// Settings of a scheduler as a whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,27 +29,27 @@ pub struct SfqConfig {
     /// D, how many requests may be outstanding; `None`: any number. Fractions are kept over time.
     pub window: Option<Window>,
     /// Time at which the window is filled up again.
-    pub refill: Refill,
+    pub refill: RefillTime,
     /// Rule that turns size into cost.
     pub cost: CostModel,
     /// Bounds for staying with a flow whose requests are close to each other. `None`: the scheduler does not
     /// stay.
-    pub batch: Option<Batch>,
+    pub batch: Option<FlowBatch>,
     /// Greatest cost that a flow may save up while it is idle, to go first when it comes back (PARDA §3.4: "a
-    /// bounded number of credits while idle"). [`Cost::ZERO`] is SFQ as published.
-    pub idle_credit: Cost,
+    /// bounded number of credits while idle"). [`RequestCost::ZERO`] is SFQ as published.
+    pub idle_credit: RequestCost,
 }
 
 impl Default for SfqConfig {
-    /// Start tags, no window, 64 KiB per I/O, batches by [`Batch::default`], no credit.
+    /// Start tags, no window, 64 KiB per I/O, batches by [`FlowBatch::default`], no credit.
     fn default() -> Self {
         Self {
             discipline: Discipline::StartTags,
             window: None,
-            refill: Refill::OneByOne,
+            refill: RefillTime::OneByOne,
             cost: CostModel::default(),
-            batch: Some(Batch::default()),
-            idle_credit: Cost::ZERO,
+            batch: Some(FlowBatch::default()),
+            idle_credit: RequestCost::ZERO,
         }
     }
 }
@@ -62,7 +62,7 @@ impl SfqConfig {
         Self {
             discipline: Discipline::FinishTags,
             window: Some(batch),
-            refill: Refill::InBatches,
+            refill: RefillTime::InBatches,
             batch: None,
             ..Self::default()
         }
@@ -71,7 +71,7 @@ impl SfqConfig {
 
 /// The answer to [`Sfq::pull`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pull<T> {
+pub enum PullAnswer<T> {
     /// Dispatch this request now, and tell [`Sfq::complete`] when it is done.
     Request {
         /// Flow that it belongs to.
@@ -96,8 +96,8 @@ pub enum Pull<T> {
 /// # Order of calls
 ///
 /// [`add_flow`](Self::add_flow), then [`enqueue`](Self::enqueue) for every request that arrives. After
-/// arrivals, completions, changed settings, and when the time of a [`Pull::NotBefore`] has come:
-/// [`pull`](Self::pull) until it answers no [`Pull::Request`]. For each request dispatched, once:
+/// arrivals, completions, changed settings, and when the time of a [`PullAnswer::NotBefore`] has come:
+/// [`pull`](Self::pull) until it answers no [`PullAnswer::Request`]. For each request dispatched, once:
 /// [`complete`](Self::complete). `now` comes from one clock; one that is set back does no harm.
 ///
 /// # What is scheduled
@@ -128,7 +128,7 @@ pub enum Pull<T> {
 /// 2. else the flow with the least start tag (or finish tag): the *weight-based* phase. Its R stays (mClock:
 ///    the tags of its further requests go back by c/r), so that a flow does not have to repay what its shares
 ///    gave it;
-/// 3. else, by their weights, flows beyond a [soft limit](crate::Beyond::Surplus).
+/// 3. else, by their weights, flows beyond a [soft limit](crate::BeyondLimit::Surplus).
 ///
 /// A request that goes by reservation advances the flow's start tag by c/φ like any other, and does not make
 /// v its own. A flow thus gets the larger of its reservation and its share, and what is left goes by shares.
@@ -153,15 +153,15 @@ pub enum Pull<T> {
 ///
 /// - Tags, reservations and shares begin with the release. A reservation beyond the bucket's rate gets the
 ///   rate.
-/// - A [`Limit`], soft or hard, applies to what is released. Only that can go as
-///   [surplus](crate::Beyond::Surplus): the bucket itself knows no surplus, whoever sets it raises its rate.
+/// - A [`ConsumerLimit`], soft or hard, applies to what is released. Only that can go as
+///   [surplus](crate::BeyondLimit::Surplus): the bucket itself knows no surplus, whoever sets it raises its rate.
 /// - An exempt flow passes its bucket like any other. Once released its requests go ahead of the window.
 ///
 /// # What holds
 ///
 /// Over any stretch in which flows i and j always have eligible requests and none goes by reservation, the
 /// costs dispatched differ by `|W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j)`,
-/// where c is a flow's greatest cost, b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is
+/// where c is a flow's greatest cost, b the cost of [`FlowBatch`] and k the idle credit. With b = k = 0 that is
 /// Goyal's bound. Of the costs *completed* up to D requests are still open, whence the factor D + 1 of Jin's
 /// bound.
 ///
@@ -172,7 +172,7 @@ pub enum Pull<T> {
 /// apart, and one may end it c/φ ahead.
 ///
 /// An eligible request goes whenever the window has room (work conservation), except with
-/// [`Refill::InBatches`]. Within a flow order is first in, first out. Exempt flows share among themselves by
+/// [`RefillTime::InBatches`]. Within a flow order is first in, first out. Exempt flows share among themselves by
 /// tags of their own, ahead of the window and outside of it: they can neither be held by it nor move the
 /// virtual time of the others.
 ///
@@ -182,17 +182,17 @@ pub enum Pull<T> {
 #[derive(Debug)]
 pub struct Sfq<T> {
     cost: CostModel,
-    batch: Option<Batch>,
-    idle_credit: Cost,
-    clock: Clock,
+    batch: Option<FlowBatch>,
+    idle_credit: RequestCost,
+    clock: SchedulerClock,
     flows: Slab<Flow<T>>,
     generation: u32,
-    lanes: Lanes,
+    lanes: ReadyLanes,
     /// Flows whose head is not eligible yet, or only as surplus, by the time when it will be.
-    held: Tournament,
-    reservations: Reservations,
-    gate: Gate,
-    spacing: Spacing,
+    held: TournamentTree,
+    reservations: ReservedFlows,
+    gate: WindowGate,
+    spacing: DispatchSpacing,
     exempt_outstanding: u32,
     queued: usize,
     queued_bytes: u64,
@@ -206,14 +206,14 @@ impl<T> Sfq<T> {
             cost: config.cost,
             batch: config.batch.filter(|batch| batch.requests > 0),
             idle_credit: config.idle_credit,
-            clock: Clock::default(),
+            clock: SchedulerClock::default(),
             flows: Slab::with_capacity(1),
             generation: 0,
-            lanes: Lanes::new(config.discipline),
-            held: Tournament::new(),
-            reservations: Reservations::new(),
-            gate: Gate::new(config.window, config.refill),
-            spacing: Spacing::default(),
+            lanes: ReadyLanes::new(config.discipline),
+            held: TournamentTree::new(),
+            reservations: ReservedFlows::new(),
+            gate: WindowGate::new(config.window, config.refill),
+            spacing: DispatchSpacing::default(),
             exempt_outstanding: 0,
             queued: 0,
             queued_bytes: 0,
@@ -277,7 +277,7 @@ impl<T> Sfq<T> {
         let now = self.clock.read(now);
         self.flow_mut(id)?;
         let flow = &mut self.flows[id.slot as usize];
-        let wanted = reservation.and_then(|rate| Some((rate, Reservation::new(rate)?)));
+        let wanted = reservation.and_then(|rate| Some((rate, FlowReservation::new(rate)?)));
         match (&mut flow.terms_mut().reservation, wanted) {
             (Some(reservation), Some((rate, _))) => self.reservations.set(id.slot, reservation, rate, now),
             (reservation @ None, Some((_, new))) => {
@@ -299,7 +299,12 @@ impl<T> Sfq<T> {
     ///
     /// # Errors
     /// [`UnknownFlow`].
-    pub fn set_limit(&mut self, id: FlowId, limit: Option<Limit>, now: Instant) -> Result<(), UnknownFlow> {
+    pub fn set_limit(
+        &mut self,
+        id: FlowId,
+        limit: Option<ConsumerLimit>,
+        now: Instant,
+    ) -> Result<(), UnknownFlow> {
         let now = self.clock.read(now);
         self.flow_mut(id)?.terms_mut().set_limit(limit, now);
         self.place(id.slot, now);
@@ -378,26 +383,30 @@ impl<T> Sfq<T> {
     /// Queues a request that arrives now.
     ///
     /// # Errors
-    /// [`Refused`] returns the request when the flow's queue is full or the flow is unknown.
+    /// [`RefusedRequest`] returns the request when the flow's queue is full or the flow is unknown.
     pub fn enqueue(
         &mut self,
         id: FlowId,
         now: Instant,
         request: T,
-        extent: Extent,
-    ) -> Result<(), Refused<T>> {
+        extent: StorageExtent,
+    ) -> Result<(), RefusedRequest<T>> {
         let now = self.clock.read(now);
         let Ok(flow) = self.flow_mut(id) else {
-            return Err(Refused { request, reason: Refusal::UnknownFlow });
+            return Err(RefusedRequest { request, reason: QueueRefusal::UnknownFlow });
         };
         match flow.has_room_for(extent.bytes) {
             Ok(()) => {}
-            Err(Full::Requests) => return Err(Refused { request, reason: Refusal::TooManyRequests }),
-            Err(Full::Bytes) => return Err(Refused { request, reason: Refusal::TooManyBytes }),
+            Err(FullBound::Requests) => {
+                return Err(RefusedRequest { request, reason: QueueRefusal::TooManyRequests });
+            }
+            Err(FullBound::Bytes) => {
+                return Err(RefusedRequest { request, reason: QueueRefusal::TooManyBytes });
+            }
         }
         let first = flow.queue.is_empty();
         flow.queued_bytes += u64::from(extent.bytes);
-        flow.queue.push_back(Queued { request, extent, arrived: now });
+        flow.queue.push_back(QueuedRequest { request, extent, arrived: now });
         self.queued += 1;
         self.queued_bytes += u64::from(extent.bytes);
         if first {
@@ -407,7 +416,7 @@ impl<T> Sfq<T> {
     }
 
     /// The next request to dispatch, or when to ask again.
-    pub fn pull(&mut self, now: Instant) -> Pull<T> {
+    pub fn pull(&mut self, now: Instant) -> PullAnswer<T> {
         let now = self.clock.read(now);
         self.release(now);
         if self.lanes.has_ready(LaneName::Exempt) {
@@ -419,10 +428,10 @@ impl<T> Sfq<T> {
         if let Some(lane) = next {
             let spaced = self.spacing.open_at(now);
             match self.gate.admit(now) {
-                Admission::Open if spaced <= now => return self.dispatch(lane, now),
-                Admission::Open => wake = spaced,
-                Admission::NotBefore(open) => wake = open.max(spaced),
-                Admission::Shut => {}
+                GateAnswer::Open if spaced <= now => return self.dispatch(lane, now),
+                GateAnswer::Open => wake = spaced,
+                GateAnswer::NotBefore(open) => wake = open.max(spaced),
+                GateAnswer::Shut => {}
             }
         } else {
             self.gate.idle(now);
@@ -430,7 +439,11 @@ impl<T> Sfq<T> {
         if let Some((_, eligible)) = self.held.first() {
             wake = wake.min(Instant::from_nanos(eligible));
         }
-        if wake == Instant::MAX { Pull::Nothing } else { Pull::NotBefore(self.clock.callers(wake)) }
+        if wake == Instant::MAX {
+            PullAnswer::Nothing
+        } else {
+            PullAnswer::NotBefore(self.clock.callers(wake))
+        }
     }
 
     /// A request of this flow that was dispatched is done.
@@ -545,13 +558,14 @@ mod tests {
             let weight = Shares::new(shares).unwrap();
             let id = scheduler.add_flow(&FlowConfig { weight, ..FlowConfig::default() }, Instant::ZERO);
             for request in 0..150u32 {
-                let extent = Extent { offset: 0, bytes: request.wrapping_mul(0x9e37_79b9) >> (flow * 3) };
+                let extent =
+                    StorageExtent { offset: 0, bytes: request.wrapping_mul(0x9e37_79b9) >> (flow * 3) };
                 scheduler.flows[id.slot as usize].capacity.bytes = Bytes::from_gib(1 << 20);
                 scheduler.enqueue(id, Instant::ZERO, flow, extent).unwrap();
             }
         }
         std::iter::from_fn(|| match scheduler.pull(Instant::ZERO) {
-            Pull::Request { request, .. } => Some(request),
+            PullAnswer::Request { request, .. } => Some(request),
             _ => None,
         })
         .collect()
@@ -560,7 +574,7 @@ mod tests {
     #[test]
     fn requests_held_together_go_one_by_one_and_exempt_ones_do_not_wait() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let extent = Extent { offset: 0, bytes: 4_096 };
+        let extent = StorageExtent { offset: 0, bytes: 4_096 };
         let mut scheduler = Sfq::new(SfqConfig { batch: None, ..SfqConfig::default() });
         scheduler.set_spacing(Latency::from_millis(10));
         let held: Vec<_> = (0..3)
@@ -572,11 +586,11 @@ mod tests {
         for &flow in &held {
             scheduler.enqueue(flow, at(0), 0, extent).unwrap();
         }
-        assert_eq!(scheduler.pull(at(0)), Pull::NotBefore(at(50)));
+        assert_eq!(scheduler.pull(at(0)), PullAnswer::NotBefore(at(50)));
         for millis in [50, 60, 70] {
-            assert!(matches!(scheduler.pull(at(millis)), Pull::Request { .. }), "at {millis} ms");
+            assert!(matches!(scheduler.pull(at(millis)), PullAnswer::Request { .. }), "at {millis} ms");
             if millis < 70 {
-                assert_eq!(scheduler.pull(at(millis + 1)), Pull::NotBefore(at(millis + 10)));
+                assert_eq!(scheduler.pull(at(millis + 1)), PullAnswer::NotBefore(at(millis + 10)));
             }
         }
         let protected = scheduler.add_flow(&FlowConfig { exempt: true, ..FlowConfig::default() }, at(71));
@@ -584,7 +598,7 @@ mod tests {
             scheduler.enqueue(protected, at(71), 1, extent).unwrap();
             assert_eq!(
                 scheduler.pull(at(71)),
-                Pull::Request { flow: protected, request: 1, released: at(71) }
+                PullAnswer::Request { flow: protected, request: 1, released: at(71) }
             );
         }
     }

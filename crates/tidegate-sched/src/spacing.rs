@@ -11,12 +11,12 @@ const LONGEST: Latency = Latency::from_millis(1_000);
 
 /// The least time between two dispatches. Times are the scheduler's own: they never go back.
 #[derive(Debug, Default)]
-pub(crate) struct Spacing {
+pub(crate) struct DispatchSpacing {
     least: Latency,
     last: Option<Instant>,
 }
 
-impl Spacing {
+impl DispatchSpacing {
     /// A change acts on the next dispatch already.
     pub(crate) fn set(&mut self, least: Latency) {
         self.least = least.min(LONGEST);

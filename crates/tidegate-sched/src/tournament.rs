@@ -46,7 +46,7 @@ const NOBODY: Group = Group([ABSENT; ARITY]);
 
 /// See the module. Keys are numbers.
 #[derive(Debug)]
-pub(crate) struct Tournament {
+pub(crate) struct TournamentTree {
     least: Entry,
     /// Level by level from the top: the winner of group 4g + 1 + i is in group g at i. None as long as no
     /// slot was used but the first, which wins by itself: thousands of schedulers with a flow each have no
@@ -59,7 +59,7 @@ pub(crate) struct Tournament {
     sequence: u32,
 }
 
-impl Tournament {
+impl TournamentTree {
     pub(crate) const fn new() -> Self {
         Self { least: ABSENT, groups: Vec::new(), bottom: 0, sequence: 0 }
     }
@@ -184,14 +184,14 @@ const MARGIN: u64 = 1 << 62;
 ///
 /// What is compared is how far each is from an origin, which follows them from time to time.
 #[derive(Debug)]
-pub(crate) struct Wrapping {
-    distances: Tournament,
+pub(crate) struct WrappingTree {
+    distances: TournamentTree,
     origin: u64,
 }
 
-impl Wrapping {
+impl WrappingTree {
     pub(crate) const fn new() -> Self {
-        Self { distances: Tournament::new(), origin: 0 }
+        Self { distances: TournamentTree::new(), origin: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -272,7 +272,7 @@ mod tests {
             greatest in any::<bool>(),
             sets_to_the_last in 0u32..400,
         ) {
-            let mut tournament = Tournament::new();
+            let mut tournament = TournamentTree::new();
             tournament.sequence = u32::MAX - 1 - sets_to_the_last;
             let mut list = List::default();
             for (slot, key) in steps {
@@ -296,7 +296,7 @@ mod tests {
             steps in prop::collection::vec((slots(), prop::option::weighted(0.7, 0u64..1 << 60), 0u64..1 << 60), 0..300),
             from in prop_oneof![Just(0), Just(u64::MAX - (1 << 60)), Just((1 << 63) - (1 << 60)), any::<u64>()],
         ) {
-            let (mut tournament, mut list, mut drift) = (Wrapping::new(), List::default(), from);
+            let (mut tournament, mut list, mut drift) = (WrappingTree::new(), List::default(), from);
             for (slot, key, step) in steps {
                 drift = drift.wrapping_add(step);
                 let (left, stay) = list.0.iter().partition(|member| drift.wrapping_sub(member.1).cast_signed() > 1 << 60);
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_origin_follows_a_key_that_falls() {
-        let mut tournament = Wrapping::new();
+        let mut tournament = WrappingTree::new();
         let mut key = 1u64 << 63;
         for slot in 0..64 {
             key = key.wrapping_sub(1 << 61);

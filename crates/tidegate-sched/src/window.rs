@@ -8,7 +8,7 @@
 
 use tidegate_units::{Instant, Window};
 
-use crate::discipline::Refill;
+use crate::discipline::RefillTime;
 
 /// Binary digits behind the point of a window.
 const BITS: u32 = 20;
@@ -33,7 +33,7 @@ const LONGEST_STEP_NANOS: u64 = 1 << 40;
 
 /// Answer of the gate to one more request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum GateAnswer {
     Open,
     /// Not before this time, unless a completion or a larger window comes first.
     NotBefore(Instant),
@@ -43,7 +43,7 @@ pub(crate) enum Admission {
 
 /// See the module. Times are the scheduler's own: they never go back.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct WindowGate {
     /// ⌊w⌋ and the fraction that is left; `None`: no bound.
     window: Option<(u32, i64)>,
     outstanding: u32,
@@ -63,15 +63,15 @@ struct Sent {
     closed: bool,
 }
 
-impl Gate {
-    pub(crate) fn new(window: Option<Window>, refill: Refill) -> Self {
+impl WindowGate {
+    pub(crate) fn new(window: Option<Window>, refill: RefillTime) -> Self {
         Self {
             window: window.map(whole_and_fraction),
             outstanding: 0,
             balance: 0,
             balanced_at: Instant::ZERO,
             waiting: false,
-            batch: (refill == Refill::InBatches).then(Sent::default),
+            batch: (refill == RefillTime::InBatches).then(Sent::default),
         }
     }
 
@@ -103,27 +103,27 @@ impl Gate {
     }
 
     /// May a request that waits now go?
-    pub(crate) fn admit(&mut self, now: Instant) -> Admission {
+    pub(crate) fn admit(&mut self, now: Instant) -> GateAnswer {
         if self.batch.is_some_and(|batch| self.is_sent(batch)) {
             self.settle(now);
             self.waiting = true;
-            return Admission::Shut;
+            return GateAnswer::Shut;
         }
-        let Some((whole, fraction)) = self.window else { return Admission::Open };
+        let Some((whole, fraction)) = self.window else { return GateAnswer::Open };
         if self.outstanding < whole {
-            return Admission::Open;
+            return GateAnswer::Open;
         }
         self.settle(now);
         if self.outstanding > whole || fraction == 0 {
             self.waiting = true;
-            return Admission::Shut;
+            return GateAnswer::Shut;
         }
         if self.balance >= 0 {
-            return Admission::Open;
+            return GateAnswer::Open;
         }
         self.waiting = true;
         let nanos = (-self.balance - 1) / fraction + 1;
-        Admission::NotBefore(now + tidegate_units::Latency::from_nanos(nanos.unsigned_abs()))
+        GateAnswer::NotBefore(now + tidegate_units::Latency::from_nanos(nanos.unsigned_abs()))
     }
 
     /// No request waits.
@@ -176,22 +176,22 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
-    fn gate(window: f64) -> Gate {
-        Gate::new(Some(Window::new(window)), Refill::OneByOne)
+    fn gate(window: f64) -> WindowGate {
+        WindowGate::new(Some(Window::new(window)), RefillTime::OneByOne)
     }
 
     /// Lets requests through as fast as the gate allows; each is outstanding for the next of `latencies`.
     /// Returns the mean number outstanding and the greatest.
-    fn backlogged(gate: &mut Gate, latencies: &[u64], requests: usize) -> (f64, u32) {
+    fn backlogged(gate: &mut WindowGate, latencies: &[u64], requests: usize) -> (f64, u32) {
         let (mut now, mut area, mut most) = (0u64, 0.0, 0);
         let mut ends: Vec<u64> = Vec::new();
         let mut next = latencies.iter().copied().cycle();
         for _ in 0..requests {
             loop {
                 let wake = match gate.admit(at(now)) {
-                    Admission::Open => break,
-                    Admission::NotBefore(wake) => Some(wake.as_nanos()),
-                    Admission::Shut => None,
+                    GateAnswer::Open => break,
+                    GateAnswer::NotBefore(wake) => Some(wake.as_nanos()),
+                    GateAnswer::Shut => None,
                 };
                 let end = ends.iter().copied().min();
                 let then = wake.into_iter().chain(end).min().expect("a shut gate has requests outstanding");
@@ -212,12 +212,12 @@ mod tests {
     #[test]
     fn a_pause_follows_by_littles_law() {
         let mut gate = gate(0.25);
-        assert_eq!(gate.admit(at(0)), Admission::Open);
+        assert_eq!(gate.admit(at(0)), GateAnswer::Open);
         gate.dispatched(at(0));
-        assert_eq!(gate.admit(at(1_000_000)), Admission::Shut);
+        assert_eq!(gate.admit(at(1_000_000)), GateAnswer::Shut);
         gate.completed(at(8_000_000));
-        assert_eq!(gate.admit(at(8_000_000)), Admission::NotBefore(at(32_000_000)));
-        assert_eq!(gate.admit(at(32_000_000)), Admission::Open);
+        assert_eq!(gate.admit(at(8_000_000)), GateAnswer::NotBefore(at(32_000_000)));
+        assert_eq!(gate.admit(at(32_000_000)), GateAnswer::Open);
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
             gate.dispatched(at(0));
             gate.completed(at(60_000_000_000));
             match gate.admit(at(60_000_000_000)) {
-                Admission::NotBefore(then) => assert!(then <= at(61_000_000_000)),
+                GateAnswer::NotBefore(then) => assert!(then <= at(61_000_000_000)),
                 other => panic!("window {window}: {other:?}"),
             }
         }
@@ -238,23 +238,23 @@ mod tests {
         let mut gate = gate(0.1);
         gate.dispatched(at(0));
         gate.completed(at(1_000_000));
-        assert!(matches!(gate.admit(at(1_000_000)), Admission::NotBefore(_)));
+        assert!(matches!(gate.admit(at(1_000_000)), GateAnswer::NotBefore(_)));
         gate.set(Some(Window::new(3.0)), at(1_000_000));
         for _ in 0..3 {
-            assert_eq!(gate.admit(at(1_000_000)), Admission::Open);
+            assert_eq!(gate.admit(at(1_000_000)), GateAnswer::Open);
             gate.dispatched(at(1_000_000));
         }
-        assert_eq!(gate.admit(at(1_000_000)), Admission::Shut);
+        assert_eq!(gate.admit(at(1_000_000)), GateAnswer::Shut);
         gate.set(Some(Window::new(1.0)), at(1_000_000));
         assert_eq!(gate.outstanding(), 3);
         gate.completed(at(2_000_000));
         gate.completed(at(2_000_000));
-        assert_eq!(gate.admit(at(2_000_000)), Admission::Shut);
+        assert_eq!(gate.admit(at(2_000_000)), GateAnswer::Shut);
         gate.completed(at(2_000_000));
-        assert_eq!(gate.admit(at(2_000_000)), Admission::Open);
+        assert_eq!(gate.admit(at(2_000_000)), GateAnswer::Open);
         gate.set(None, at(2_000_000));
         for _ in 0..1_000 {
-            assert_eq!(gate.admit(at(2_000_000)), Admission::Open);
+            assert_eq!(gate.admit(at(2_000_000)), GateAnswer::Open);
             gate.dispatched(at(2_000_000));
         }
     }
@@ -267,9 +267,9 @@ mod tests {
         for _ in 0..1_000 {
             loop {
                 match gate.admit(at(now)) {
-                    Admission::Open => break,
-                    Admission::NotBefore(then) => now = then.as_nanos() + 3_000_000,
-                    Admission::Shut => unreachable!("nothing is outstanding"),
+                    GateAnswer::Open => break,
+                    GateAnswer::NotBefore(then) => now = then.as_nanos() + 3_000_000,
+                    GateAnswer::Shut => unreachable!("nothing is outstanding"),
                 }
             }
             gate.dispatched(at(now));
@@ -286,34 +286,34 @@ mod tests {
     fn idleness_earns_nothing() {
         let mut gate = gate(0.5);
         let hour = 3_600_000_000_000;
-        assert_eq!(gate.admit(at(hour)), Admission::Open);
+        assert_eq!(gate.admit(at(hour)), GateAnswer::Open);
         gate.dispatched(at(hour));
         gate.completed(at(hour + 5_000_000));
-        assert_eq!(gate.admit(at(hour + 5_000_000)), Admission::NotBefore(at(hour + 10_000_000)));
+        assert_eq!(gate.admit(at(hour + 5_000_000)), GateAnswer::NotBefore(at(hour + 10_000_000)));
         gate.idle(at(hour + 7_000_000));
         gate.dispatched(at(2 * hour));
         gate.completed(at(2 * hour + 1_000_000));
-        assert_eq!(gate.admit(at(2 * hour + 1_000_000)), Admission::NotBefore(at(2 * hour + 2_000_000)));
+        assert_eq!(gate.admit(at(2 * hour + 1_000_000)), GateAnswer::NotBefore(at(2 * hour + 2_000_000)));
     }
 
     #[test]
     fn a_batch_is_refilled_when_all_of_it_is_done() {
-        let mut gate = Gate::new(Some(Window::new(2.5)), Refill::InBatches);
+        let mut gate = WindowGate::new(Some(Window::new(2.5)), RefillTime::InBatches);
         for _ in 0..3 {
-            assert_eq!(gate.admit(at(0)), Admission::Open);
+            assert_eq!(gate.admit(at(0)), GateAnswer::Open);
             gate.dispatched(at(0));
         }
         for done in 0..3 {
-            assert_eq!(gate.admit(at(done)), Admission::Shut, "{done} of 3 done");
+            assert_eq!(gate.admit(at(done)), GateAnswer::Shut, "{done} of 3 done");
             gate.completed(at(done));
         }
-        assert_eq!(gate.admit(at(3)), Admission::Open);
+        assert_eq!(gate.admit(at(3)), GateAnswer::Open);
         gate.dispatched(at(3));
         gate.idle(at(3));
-        assert_eq!(gate.admit(at(4)), Admission::Shut, "came after the batch was closed");
+        assert_eq!(gate.admit(at(4)), GateAnswer::Shut, "came after the batch was closed");
         gate.completed(at(5));
         gate.idle(at(5));
-        assert_eq!(gate.admit(at(6)), Admission::Open);
+        assert_eq!(gate.admit(at(6)), GateAnswer::Open);
     }
 
     proptest! {

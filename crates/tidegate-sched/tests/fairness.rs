@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Batch, Beyond, Cost, CostModel, Discipline, Extent, FlowConfig, FlowId, Limit, Pull, Refill, Sfq,
-    SfqConfig,
+    BeyondLimit, ConsumerLimit, CostModel, Discipline, FlowBatch, FlowConfig, FlowId, PullAnswer, RefillTime,
+    RequestCost, Sfq, SfqConfig, StorageExtent,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -64,7 +64,7 @@ fn discipline() -> impl Strategy<Value = Discipline> {
 /// The next request of a scheduler that always has one waiting; as many complete as it takes.
 fn next_of<T>(scheduler: &mut Sfq<T>, running: &mut Vec<FlowId>, which: usize) -> (FlowId, T) {
     loop {
-        if let Pull::Request { flow, request, .. } = scheduler.pull(Instant::ZERO) {
+        if let PullAnswer::Request { flow, request, .. } = scheduler.pull(Instant::ZERO) {
             running.push(flow);
             return (flow, request);
         }
@@ -104,13 +104,13 @@ proptest! {
             let request = request as u64;
             if action < 5 {
                 let flow = flow % weights.len();
-                let extent = Extent { offset: 0, bytes: sixteenths as u32 * 4 * KIB };
+                let extent = StorageExtent { offset: 0, bytes: sixteenths as u32 * 4 * KIB };
                 scheduler.enqueue(ids[flow], Instant::ZERO, request, extent).unwrap();
                 oracle.arrive(flow, request, sixteenths);
             } else if action < 8 {
                 let expected = if oracle.outstanding < depth as usize { oracle.may_go() } else { Vec::new() };
                 match scheduler.pull(Instant::ZERO) {
-                    Pull::Request { flow, request, .. } => {
+                    PullAnswer::Request { flow, request, .. } => {
                         let which = ids.iter().position(|&id| id == flow).unwrap();
                         prop_assert!(
                             expected.contains(&(which, request)),
@@ -144,11 +144,11 @@ proptest! {
         sizes in prop::collection::vec(0.0f64..1.0, 1..20),
         early in prop::collection::vec(0usize..5, 0..40),
     ) {
-        let batch = batch.map(|(requests, ios)| Batch {
-            locality: Bytes::from_mib(4), requests, cost: Cost::from_ios(ios),
+        let batch = batch.map(|(requests, ios)| FlowBatch {
+            locality: Bytes::from_mib(4), requests, cost: RequestCost::from_ios(ios),
         });
-        let refill = if in_batches { Refill::InBatches } else { Refill::OneByOne };
-        let idle_credit = Cost::from_ios(credit);
+        let refill = if in_batches { RefillTime::InBatches } else { RefillTime::OneByOne };
+        let idle_credit = RequestCost::from_ios(credit);
         let config = SfqConfig { discipline, refill, batch, idle_credit, ..plain(f64::from(depth)) };
         let model = CostModel::default();
         let mut scheduler = Sfq::new(config);
@@ -159,7 +159,7 @@ proptest! {
             let blocks = 1 + (sizes.next().unwrap() * f64::from(flows[flow].1 - 1)) as u32;
             let bytes = blocks * 16 * KIB;
             scheduler
-                .enqueue(ids[flow], Instant::ZERO, model.cost(bytes).as_ios(), Extent { offset: 0, bytes })
+                .enqueue(ids[flow], Instant::ZERO, model.cost(bytes).as_ios(), StorageExtent { offset: 0, bytes })
                 .unwrap();
         };
         // A history in which some were idle, so that credits and debts differ.
@@ -220,12 +220,12 @@ proptest! {
         let mut running = Vec::new();
         for (arrive, which) in steps {
             if arrive {
-                scheduler.enqueue(ids[which], Instant::ZERO, (), Extent::default()).unwrap();
+                scheduler.enqueue(ids[which], Instant::ZERO, (), StorageExtent::default()).unwrap();
             } else if !running.is_empty() {
                 let flow = running.swap_remove(which % running.len());
                 scheduler.complete(flow, Instant::ZERO).unwrap();
             }
-            while let Pull::Request { flow, .. } = scheduler.pull(Instant::ZERO) {
+            while let PullAnswer::Request { flow, .. } = scheduler.pull(Instant::ZERO) {
                 running.push(flow);
             }
             prop_assert!(scheduler.queued() == 0 || scheduler.outstanding() == depth);
@@ -238,13 +238,13 @@ fn dispatched(scheduler: &mut Sfq<()>, ids: &[FlowId], now: Instant, count: u32)
     let mut counts = vec![0.0; ids.len()];
     for &id in ids {
         while scheduler.status(id, now).unwrap().queued < 2 {
-            scheduler.enqueue(id, now, (), Extent::default()).unwrap();
+            scheduler.enqueue(id, now, (), StorageExtent::default()).unwrap();
         }
     }
     for _ in 0..count {
-        let Pull::Request { flow, .. } = scheduler.pull(now) else { panic!("backlogged") };
+        let PullAnswer::Request { flow, .. } = scheduler.pull(now) else { panic!("backlogged") };
         scheduler.complete(flow, now).unwrap();
-        scheduler.enqueue(flow, now, (), Extent::default()).unwrap();
+        scheduler.enqueue(flow, now, (), StorageExtent::default()).unwrap();
         counts[ids.iter().position(|&id| id == flow).unwrap()] += 1.0;
     }
     counts
@@ -280,7 +280,7 @@ fn a_flow_that_was_idle_does_not_catch_up() {
 
 #[test]
 fn an_idle_credit_is_spent_first_and_is_bounded() {
-    let config = SfqConfig { idle_credit: Cost::from_ios(10), ..plain(1.0) };
+    let config = SfqConfig { idle_credit: RequestCost::from_ios(10), ..plain(1.0) };
     let mut scheduler = Sfq::new(config);
     let ids = [1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
     dispatched(&mut scheduler, &ids[..1], Instant::ZERO, 10_000);
@@ -292,7 +292,7 @@ fn an_idle_credit_is_spent_first_and_is_bounded() {
 
 #[test]
 fn a_new_flow_has_no_credit() {
-    let config = SfqConfig { idle_credit: Cost::from_ios(10), ..plain(1.0) };
+    let config = SfqConfig { idle_credit: RequestCost::from_ios(10), ..plain(1.0) };
     let mut scheduler = Sfq::new(config);
     let old = scheduler.add_flow(&weight(1), Instant::ZERO);
     dispatched(&mut scheduler, &[old], Instant::ZERO, 1_000);
@@ -306,8 +306,12 @@ fn a_new_flow_has_no_credit() {
 fn a_flow_that_was_limited_saved_up_nothing() {
     let mut scheduler = Sfq::new(plain(1.0));
     let ids = [1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
-    let limit =
-        Limit { iops: Some(Iops::ZERO), bytes_per_s: None, burst: Duration::ZERO, beyond: Beyond::Wait };
+    let limit = ConsumerLimit {
+        iops: Some(Iops::ZERO),
+        bytes_per_s: None,
+        burst: Duration::ZERO,
+        beyond: BeyondLimit::Wait,
+    };
     scheduler.set_limit(ids[1], Some(limit), Instant::ZERO).unwrap();
     let held = dispatched(&mut scheduler, &ids, Instant::ZERO, 5_000);
     assert!(held[1] <= 1.0, "{held:?}");
@@ -318,12 +322,12 @@ fn a_flow_that_was_limited_saved_up_nothing() {
 
 #[test]
 fn a_batch_follows_a_local_stream_and_no_other() {
-    let batch = Batch { locality: Bytes::from_mib(1), requests: 3, cost: Cost::from_ios(100) };
+    let batch = FlowBatch { locality: Bytes::from_mib(1), requests: 3, cost: RequestCost::from_ios(100) };
     let mut scheduler = Sfq::new(SfqConfig { batch: Some(batch), ..plain(100.0) });
     let ids = [1, 1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
     for index in 0..8 {
-        let near = Extent { offset: index * 4_096, bytes: 4_096 };
-        let far = Extent { offset: index << 30, bytes: 4_096 };
+        let near = StorageExtent { offset: index * 4_096, bytes: 4_096 };
+        let far = StorageExtent { offset: index << 30, bytes: 4_096 };
         for (&id, (name, extent)) in ids.iter().zip([('s', near), ('q', far), ('r', far)]) {
             scheduler.enqueue(id, Instant::ZERO, name, extent).unwrap();
         }
@@ -334,7 +338,7 @@ fn a_batch_follows_a_local_stream_and_no_other() {
 /// Everything that can go, in order.
 fn order(scheduler: &mut Sfq<char>) -> String {
     let next = || match scheduler.pull(Instant::ZERO) {
-        Pull::Request { request, .. } => Some(request),
+        PullAnswer::Request { request, .. } => Some(request),
         _ => None,
     };
     std::iter::from_fn(next).collect()
@@ -342,10 +346,10 @@ fn order(scheduler: &mut Sfq<char>) -> String {
 
 #[test]
 fn a_batch_is_no_debt_after_an_idle_time() {
-    let mut scheduler = Sfq::new(SfqConfig { batch: Some(Batch::default()), ..plain(100.0) });
+    let mut scheduler = Sfq::new(SfqConfig { batch: Some(FlowBatch::default()), ..plain(100.0) });
     let ids = [1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
     for _ in 0..8 {
-        scheduler.enqueue(ids[0], Instant::ZERO, 'a', Extent::default()).unwrap();
+        scheduler.enqueue(ids[0], Instant::ZERO, 'a', StorageExtent::default()).unwrap();
     }
     assert_eq!(order(&mut scheduler), "aaaaaaaa");
     for _ in 0..8 {
@@ -353,7 +357,9 @@ fn a_batch_is_no_debt_after_an_idle_time() {
     }
     for index in 0..4 {
         for (&id, name) in ids.iter().zip(['a', 'b']) {
-            scheduler.enqueue(id, Instant::ZERO, name, Extent { offset: index << 30, bytes: 0 }).unwrap();
+            scheduler
+                .enqueue(id, Instant::ZERO, name, StorageExtent { offset: index << 30, bytes: 0 })
+                .unwrap();
         }
     }
     assert_eq!(order(&mut scheduler), "abababab");
@@ -362,12 +368,12 @@ fn a_batch_is_no_debt_after_an_idle_time() {
 /// A credit puts a tag behind virtual time; virtual time must not follow it there.
 #[test]
 fn one_flows_credit_does_not_add_to_anothers() {
-    let config = SfqConfig { idle_credit: Cost::from_ios(10), ..plain(1.0) };
+    let config = SfqConfig { idle_credit: RequestCost::from_ios(10), ..plain(1.0) };
     let mut scheduler = Sfq::new(config);
     let ids = [1, 1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
     dispatched(&mut scheduler, &ids[..1], Instant::ZERO, 1_000);
-    scheduler.enqueue(ids[1], Instant::ZERO, (), Extent::default()).unwrap();
-    assert!(matches!(scheduler.pull(Instant::ZERO), Pull::Request { flow, .. } if flow == ids[1]));
+    scheduler.enqueue(ids[1], Instant::ZERO, (), StorageExtent::default()).unwrap();
+    assert!(matches!(scheduler.pull(Instant::ZERO), PullAnswer::Request { flow, .. } if flow == ids[1]));
     scheduler.complete(ids[1], Instant::ZERO).unwrap();
     let counts = dispatched(&mut scheduler, &[ids[0], ids[2]], Instant::ZERO, 100);
     assert!(counts[1] - counts[0] <= 12.0, "{counts:?}");
@@ -393,10 +399,10 @@ fn an_exempt_flow_goes_first_and_leaves_window_and_shares_alone() {
     for _ in 0..1_000 {
         for id in [ids[0], ids[0], ids[1], ids[1], protected] {
             // What does not fit stays out: each flow is backlogged all the same.
-            let _ = scheduler.enqueue(id, Instant::ZERO, (), Extent::default());
+            let _ = scheduler.enqueue(id, Instant::ZERO, (), StorageExtent::default());
         }
         let mut running = Vec::new();
-        while let Pull::Request { flow, .. } = scheduler.pull(Instant::ZERO) {
+        while let PullAnswer::Request { flow, .. } = scheduler.pull(Instant::ZERO) {
             running.push(flow);
         }
         assert_eq!(running[0], protected);
@@ -415,20 +421,20 @@ fn an_exempt_flow_goes_first_and_leaves_window_and_shares_alone() {
 fn a_flow_removed_with_requests_outstanding_keeps_their_place_in_the_window() {
     let mut scheduler = Sfq::new(plain(1.0));
     let old = scheduler.add_flow(&weight(1), Instant::ZERO);
-    scheduler.enqueue(old, Instant::ZERO, 'a', Extent::default()).unwrap();
-    scheduler.enqueue(old, Instant::ZERO, 'b', Extent::default()).unwrap();
+    scheduler.enqueue(old, Instant::ZERO, 'a', StorageExtent::default()).unwrap();
+    scheduler.enqueue(old, Instant::ZERO, 'b', StorageExtent::default()).unwrap();
     assert_eq!(
         scheduler.pull(Instant::ZERO),
-        Pull::Request { flow: old, request: 'a', released: Instant::ZERO }
+        PullAnswer::Request { flow: old, request: 'a', released: Instant::ZERO }
     );
     assert_eq!(scheduler.remove_flow(old), Ok(vec!['b']));
     let new = scheduler.add_flow(&weight(1), Instant::ZERO);
-    scheduler.enqueue(new, Instant::ZERO, 'c', Extent::default()).unwrap();
-    assert_eq!(scheduler.pull(Instant::ZERO), Pull::Nothing);
+    scheduler.enqueue(new, Instant::ZERO, 'c', StorageExtent::default()).unwrap();
+    assert_eq!(scheduler.pull(Instant::ZERO), PullAnswer::Nothing);
     scheduler.complete(old, Instant::ZERO).unwrap();
     assert_eq!(
         scheduler.pull(Instant::ZERO),
-        Pull::Request { flow: new, request: 'c', released: Instant::ZERO }
+        PullAnswer::Request { flow: new, request: 'c', released: Instant::ZERO }
     );
     assert!(scheduler.complete(old, Instant::ZERO).is_err());
 }
@@ -439,15 +445,15 @@ fn a_delay_counts_from_arrival_and_changes_for_what_is_held() {
     let mut scheduler = Sfq::new(plain(8.0));
     let config = FlowConfig { delay: Latency::from_millis(10), ..weight(1) };
     let flow = scheduler.add_flow(&config, at(0));
-    scheduler.enqueue(flow, at(0), 'a', Extent::default()).unwrap();
-    scheduler.enqueue(flow, at(4), 'b', Extent::default()).unwrap();
-    assert_eq!(scheduler.pull(at(4)), Pull::NotBefore(at(10)));
-    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a', released: at(10) });
-    assert_eq!(scheduler.pull(at(10)), Pull::NotBefore(at(14)));
+    scheduler.enqueue(flow, at(0), 'a', StorageExtent::default()).unwrap();
+    scheduler.enqueue(flow, at(4), 'b', StorageExtent::default()).unwrap();
+    assert_eq!(scheduler.pull(at(4)), PullAnswer::NotBefore(at(10)));
+    assert_eq!(scheduler.pull(at(10)), PullAnswer::Request { flow, request: 'a', released: at(10) });
+    assert_eq!(scheduler.pull(at(10)), PullAnswer::NotBefore(at(14)));
     scheduler.set_delay(flow, Latency::from_millis(50), at(11)).unwrap();
-    assert_eq!(scheduler.pull(at(14)), Pull::NotBefore(at(54)));
+    assert_eq!(scheduler.pull(at(14)), PullAnswer::NotBefore(at(54)));
     scheduler.set_delay(flow, Latency::from_millis(2), at(15)).unwrap();
-    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b', released: at(6) });
+    assert_eq!(scheduler.pull(at(15)), PullAnswer::Request { flow, request: 'b', released: at(6) });
 }
 
 /// It used to wait for the limit as well.
@@ -455,19 +461,19 @@ fn a_delay_counts_from_arrival_and_changes_for_what_is_held() {
 fn a_request_beyond_a_soft_limit_goes_as_surplus_as_soon_as_its_delay_is_over() {
     let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
     let mut scheduler = Sfq::new(plain(8.0));
-    let limit = Limit {
+    let limit = ConsumerLimit {
         iops: Some(Iops::new(1.0)),
         bytes_per_s: None,
         burst: Duration::ZERO,
-        beyond: Beyond::Surplus,
+        beyond: BeyondLimit::Surplus,
     };
     let config = FlowConfig { delay: Latency::from_millis(10), limit: Some(limit), ..weight(1) };
     let flow = scheduler.add_flow(&config, at(0));
-    scheduler.enqueue(flow, at(0), 'a', Extent::default()).unwrap();
-    scheduler.enqueue(flow, at(5), 'b', Extent::default()).unwrap();
-    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a', released: at(10) });
-    assert_eq!(scheduler.pull(at(10)), Pull::NotBefore(at(15)));
-    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b', released: at(15) });
+    scheduler.enqueue(flow, at(0), 'a', StorageExtent::default()).unwrap();
+    scheduler.enqueue(flow, at(5), 'b', StorageExtent::default()).unwrap();
+    assert_eq!(scheduler.pull(at(10)), PullAnswer::Request { flow, request: 'a', released: at(10) });
+    assert_eq!(scheduler.pull(at(10)), PullAnswer::NotBefore(at(15)));
+    assert_eq!(scheduler.pull(at(15)), PullAnswer::Request { flow, request: 'b', released: at(15) });
 }
 
 #[test]
@@ -475,34 +481,34 @@ fn a_clock_set_back_does_not_freeze_what_is_held() {
     let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
     let mut scheduler = Sfq::new(plain(8.0));
     let flow = scheduler.add_flow(&FlowConfig { delay: Latency::from_millis(10), ..weight(1) }, at(0));
-    scheduler.enqueue(flow, at(3_600_000), (), Extent::default()).unwrap();
-    assert_eq!(scheduler.pull(at(5)), Pull::NotBefore(at(15)));
-    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: (), released: at(15) });
+    scheduler.enqueue(flow, at(3_600_000), (), StorageExtent::default()).unwrap();
+    assert_eq!(scheduler.pull(at(5)), PullAnswer::NotBefore(at(15)));
+    assert_eq!(scheduler.pull(at(15)), PullAnswer::Request { flow, request: (), released: at(15) });
 }
 
 #[test]
 fn a_limit_is_kept_while_the_storage_is_idle() {
     let mut scheduler = Sfq::new(plain(8.0));
-    let limit = Limit {
+    let limit = ConsumerLimit {
         iops: Some(Iops::new(100.0)),
         bytes_per_s: None,
         burst: Duration::ZERO,
-        beyond: Beyond::Wait,
+        beyond: BeyondLimit::Wait,
     };
     let flow = scheduler.add_flow(&FlowConfig { limit: Some(limit), ..weight(1) }, Instant::ZERO);
     let mut now = Instant::ZERO;
     for _ in 0..100 {
-        scheduler.enqueue(flow, now, (), Extent::default()).unwrap();
+        scheduler.enqueue(flow, now, (), StorageExtent::default()).unwrap();
     }
     let mut count = 0;
     loop {
         match scheduler.pull(now) {
-            Pull::Request { .. } => {
+            PullAnswer::Request { .. } => {
                 count += 1;
                 scheduler.complete(flow, now).unwrap();
             }
-            Pull::NotBefore(then) => now = then,
-            Pull::Nothing => break,
+            PullAnswer::NotBefore(then) => now = then,
+            PullAnswer::Nothing => break,
         }
     }
     assert_eq!(count, 100);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Beyond, Capacity, Extent, FlowConfig, FlowId, LeakyBucket, Limit, Pull, Refill, Sfq, SfqConfig,
-    TokenBucket,
+    BeyondLimit, ConsumerLimit, FlowCapacity, FlowConfig, FlowId, LeakyBucket, PullAnswer, RefillTime, Sfq,
+    SfqConfig, StorageExtent, TokenBucket,
 };
 use tidegate_units::{Instant, Iops, Latency, Shares, Window};
 
@@ -33,7 +33,7 @@ fn through(bucket: LeakyBucket) -> FlowConfig {
 }
 
 fn scheduler<T>(window: f64) -> Sfq<T> {
-    let refill = Refill::OneByOne;
+    let refill = RefillTime::OneByOne;
     Sfq::new(SfqConfig { refill, ..SfqConfig::yfq(Window::new(window)) })
 }
 
@@ -135,18 +135,18 @@ proptest! {
         for step in steps {
             match step {
                 Step::Arrive(requests) => for _ in 0..requests {
-                    scheduler.enqueue(flow, now(&oracle), (), Extent::default()).unwrap();
+                    scheduler.enqueue(flow, now(&oracle), (), StorageExtent::default()).unwrap();
                     oracle.held.push_back(oracle.now);
                     oracle.release();
                 },
                 Step::Pull => match scheduler.pull(now(&oracle)) {
-                    Pull::Request { released, .. } => {
+                    PullAnswer::Request { released, .. } => {
                         let expected = oracle.released.pop_front().map(|time| at(origin + time));
                         prop_assert_eq!(Some(released), expected);
                         oracle.release();
                         running += 1;
                     }
-                    Pull::NotBefore(then) => {
+                    PullAnswer::NotBefore(then) => {
                         prop_assert!(oracle.released.is_empty());
                         let mut next = Polled {
                             held: oracle.held.clone(), released: VecDeque::new(), ..oracle
@@ -156,7 +156,7 @@ proptest! {
                         next.advance(then.as_nanos() - origin);
                         prop_assert!(!next.released.is_empty(), "too early");
                     }
-                    Pull::Nothing => {
+                    PullAnswer::Nothing => {
                         let stopped = oracle.held.is_empty() || oracle.rate == 0 && oracle.level < 1_000_000_000;
                         prop_assert!(running == 2 || oracle.released.is_empty() && stopped);
                     }
@@ -211,10 +211,10 @@ proptest! {
             rates.push((now, rate));
             most = most.max(rate * tick as f64 / 1e9);
             for _ in 0..requests {
-                let _full = scheduler.enqueue(flow, at(now), (), Extent::default());
+                let _full = scheduler.enqueue(flow, at(now), (), StorageExtent::default());
             }
             now += pause;
-            while let Pull::Request { released, .. } = scheduler.pull(at(now)) {
+            while let PullAnswer::Request { released, .. } = scheduler.pull(at(now)) {
                 releases.push(released.as_nanos());
             }
         }
@@ -248,11 +248,11 @@ proptest! {
         pauses in prop::collection::vec(0u64..5 * MILLI, 1..100),
     ) {
         let mut scheduler = scheduler(2.0);
-        let limit = limit.map(|(rate, soft)| Limit {
+        let limit = limit.map(|(rate, soft)| ConsumerLimit {
             iops: Some(Iops::new(rate)),
             bytes_per_s: None,
             burst: Duration::ZERO,
-            beyond: if soft { Beyond::Surplus } else { Beyond::Wait },
+            beyond: if soft { BeyondLimit::Surplus } else { BeyondLimit::Wait },
         });
         let reservation = reservation.map(Iops::new);
         let config = FlowConfig { limit, reservation, ..through(bucket(rate, size, ahead)) };
@@ -261,10 +261,10 @@ proptest! {
         let (mut now, mut next, mut last) = (0, 0, at(0));
         let mut running = VecDeque::new();
         for (request, pause) in pauses.into_iter().enumerate() {
-            scheduler.enqueue(flow, at(now), request, Extent::default()).unwrap();
-            scheduler.enqueue(other, at(now), request, Extent::default()).unwrap();
+            scheduler.enqueue(flow, at(now), request, StorageExtent::default()).unwrap();
+            scheduler.enqueue(other, at(now), request, StorageExtent::default()).unwrap();
             now += pause;
-            while let Pull::Request { flow: from, request, released } = scheduler.pull(at(now)) {
+            while let PullAnswer::Request { flow: from, request, released } = scheduler.pull(at(now)) {
                 prop_assert!(released <= at(now));
                 if from == flow {
                     prop_assert_eq!(request, next);
@@ -284,14 +284,14 @@ proptest! {
 
 fn enqueue(scheduler: &mut Sfq<()>, flow: FlowId, requests: u32, now: Instant) {
     for _ in 0..requests {
-        scheduler.enqueue(flow, now, (), Extent::default()).unwrap();
+        scheduler.enqueue(flow, now, (), StorageExtent::default()).unwrap();
     }
 }
 
 /// Of everything that goes now: whose it is, and since when it could.
 fn go(scheduler: &mut Sfq<()>, now: Instant) -> Vec<(FlowId, Instant)> {
     let next = || match scheduler.pull(now) {
-        Pull::Request { flow, released, .. } => Some((flow, released)),
+        PullAnswer::Request { flow, released, .. } => Some((flow, released)),
         _ => None,
     };
     std::iter::from_fn(next).collect()
@@ -303,7 +303,7 @@ fn a_burst_goes_at_once_and_then_a_token_at_a_time() {
     let flow = scheduler.add_flow(&through(bucket(40.0, 8, None)), ms(0));
     enqueue(&mut scheduler, flow, 10, ms(0));
     assert_eq!(go(&mut scheduler, ms(0)), vec![(flow, ms(0)); 8]);
-    assert_eq!(scheduler.pull(ms(0)), Pull::NotBefore(ms(25)));
+    assert_eq!(scheduler.pull(ms(0)), PullAnswer::NotBefore(ms(25)));
     assert_eq!(go(&mut scheduler, ms(60)), [(flow, ms(25)), (flow, ms(50))], "nobody looked at the time");
 }
 
@@ -315,11 +315,11 @@ fn tokens_come_with_the_tick() {
     let flow = scheduler.add_flow(&through(bucket(3_000.0, 4, None)), ms(0));
     enqueue(&mut scheduler, flow, 10, at(999_999));
     assert_eq!(go(&mut scheduler, at(999_999)), vec![(flow, at(999_999)); 4]);
-    assert_eq!(scheduler.pull(at(999_999)), Pull::NotBefore(ms(1)));
+    assert_eq!(scheduler.pull(at(999_999)), PullAnswer::NotBefore(ms(1)));
     assert_eq!(go(&mut scheduler, ms(1)), vec![(flow, ms(1)); 3]);
     let continuous = LeakyBucket { tick: Duration::ZERO, ..bucket(3_000.0, 4, None) };
     scheduler.set_bucket(flow, Some(continuous), ms(1)).unwrap();
-    assert_eq!(scheduler.pull(ms(1)), Pull::NotBefore(at(1_333_334)));
+    assert_eq!(scheduler.pull(ms(1)), PullAnswer::NotBefore(at(1_333_334)));
 }
 
 /// A rate of many tokens per tick is reached whatever σ is.
@@ -327,7 +327,7 @@ fn tokens_come_with_the_tick() {
 fn a_small_bucket_does_not_bound_the_rate() {
     for rate in [999.0, 1_500.0, 2_500.0, 50_000.0] {
         let mut scheduler = scheduler(1e6);
-        let wide = Capacity { requests: u32::MAX, ..Capacity::default() };
+        let wide = FlowCapacity { requests: u32::MAX, ..FlowCapacity::default() };
         let flow =
             scheduler.add_flow(&FlowConfig { capacity: wide, ..through(bucket(rate, 1, Some(2))) }, ms(0));
         enqueue(&mut scheduler, flow, 60_000, ms(0));
@@ -389,12 +389,12 @@ fn tokens_and_debts_outlive_a_change_of_rate() {
     assert_eq!(go(&mut scheduler, ms(0)).len(), 2);
     // Half a token is there; the other half comes at the new rate.
     scheduler.set_bucket(flow, Some(bucket(100.0, 2, None)), ms(50)).unwrap();
-    assert_eq!(scheduler.pull(ms(50)), Pull::NotBefore(ms(55)));
+    assert_eq!(scheduler.pull(ms(50)), PullAnswer::NotBefore(ms(55)));
     scheduler.set_bucket(flow, Some(bucket(0.0, 2, None)), ms(52)).unwrap();
-    assert_eq!(scheduler.pull(ms(52)), Pull::Nothing);
-    assert_eq!(scheduler.pull(ms(9_000)), Pull::Nothing);
+    assert_eq!(scheduler.pull(ms(52)), PullAnswer::Nothing);
+    assert_eq!(scheduler.pull(ms(9_000)), PullAnswer::Nothing);
     scheduler.set_bucket(flow, Some(bucket(100.0, 2, None)), ms(9_000)).unwrap();
-    assert_eq!(scheduler.pull(ms(9_000)), Pull::NotBefore(ms(9_003)));
+    assert_eq!(scheduler.pull(ms(9_000)), PullAnswer::NotBefore(ms(9_003)));
     scheduler.set_bucket(flow, None, ms(9_001)).unwrap();
     assert_eq!(go(&mut scheduler, ms(9_001)).len(), 18);
     assert_eq!(scheduler.status(flow, ms(9_001)).unwrap().bucket, None);
@@ -424,17 +424,17 @@ fn a_reservation_beyond_the_rate_gets_the_rate() {
 #[test]
 fn surplus_is_what_is_released_beyond_the_limit() {
     let mut scheduler = scheduler(100.0);
-    let limit = Limit {
+    let limit = ConsumerLimit {
         iops: Some(Iops::new(10.0)),
         bytes_per_s: None,
         burst: Duration::ZERO,
-        beyond: Beyond::Surplus,
+        beyond: BeyondLimit::Surplus,
     };
     let flow = FlowConfig { limit: Some(limit), ..through(bucket(100.0, 4, None)) };
     let flow = scheduler.add_flow(&flow, ms(0));
     enqueue(&mut scheduler, flow, 6, ms(0));
     assert_eq!(go(&mut scheduler, ms(0)), vec![(flow, ms(0)); 4], "one within the limit, three beyond");
-    assert_eq!(scheduler.pull(ms(0)), Pull::NotBefore(ms(10)));
+    assert_eq!(scheduler.pull(ms(0)), PullAnswer::NotBefore(ms(10)));
     assert_eq!(go(&mut scheduler, ms(15)), [(flow, ms(10))]);
 }
 
@@ -446,28 +446,28 @@ fn an_exempt_flow_passes_its_bucket_and_then_goes_ahead_of_the_window() {
     enqueue(&mut scheduler, exempt, 3, ms(0));
     enqueue(&mut scheduler, other, 2, ms(0));
     assert_eq!(go(&mut scheduler, ms(0)), [(exempt, ms(0)), (exempt, ms(0)), (other, ms(0))]);
-    assert_eq!(scheduler.pull(ms(3)), Pull::NotBefore(ms(10)));
+    assert_eq!(scheduler.pull(ms(3)), PullAnswer::NotBefore(ms(10)));
     assert_eq!(go(&mut scheduler, ms(12)), [(exempt, ms(10))]);
 }
 
 #[test]
 fn a_limit_that_holds_the_head_counts_until_it_lets_go() {
     let mut scheduler = scheduler(1.0);
-    let limit = Limit {
+    let limit = ConsumerLimit {
         iops: Some(Iops::new(100.0)),
         bytes_per_s: None,
         burst: Duration::ZERO,
-        beyond: Beyond::Wait,
+        beyond: BeyondLimit::Wait,
     };
     let flow = scheduler.add_flow(&FlowConfig { limit: Some(limit), ..FlowConfig::default() }, ms(0));
     enqueue(&mut scheduler, flow, 3, ms(0));
     assert_eq!(go(&mut scheduler, ms(0)), [(flow, ms(0))]);
     scheduler.complete(flow, ms(3)).unwrap();
-    assert_eq!(scheduler.pull(ms(3)), Pull::NotBefore(ms(10)));
+    assert_eq!(scheduler.pull(ms(3)), PullAnswer::NotBefore(ms(10)));
     assert_eq!(go(&mut scheduler, ms(14)), [(flow, ms(10))], "the limit let it go, nobody took it");
     scheduler.complete(flow, ms(20)).unwrap();
-    scheduler.set_limit(flow, Some(Limit { iops: Some(Iops::ZERO), ..limit }), ms(22)).unwrap();
-    assert_eq!(scheduler.pull(ms(23)), Pull::Nothing);
+    scheduler.set_limit(flow, Some(ConsumerLimit { iops: Some(Iops::ZERO), ..limit }), ms(22)).unwrap();
+    assert_eq!(scheduler.pull(ms(23)), PullAnswer::Nothing);
     scheduler.set_limit(flow, None, ms(30)).unwrap();
     assert_eq!(go(&mut scheduler, ms(40)), [(flow, ms(30))]);
 }
@@ -496,18 +496,18 @@ fn what_is_behind_those_that_are_gone_moves_up() {
     let mut scheduler = scheduler::<u32>(64.0);
     let flow = scheduler.add_flow(&through(bucket(10.0, 1, Some(2))), ms(0));
     for request in 0..300 {
-        scheduler.enqueue(flow, ms(0), request, Extent { offset: 0, bytes: 4_096 }).unwrap();
+        scheduler.enqueue(flow, ms(0), request, StorageExtent { offset: 0, bytes: 4_096 }).unwrap();
     }
     let first = scheduler.pull(ms(0));
-    assert!(matches!(first, Pull::Request { request: 0, .. }), "{first:?}");
-    scheduler.enqueue(flow, ms(50), 1_000, Extent { offset: 0, bytes: 4_096 }).unwrap();
+    assert!(matches!(first, PullAnswer::Request { request: 0, .. }), "{first:?}");
+    scheduler.enqueue(flow, ms(50), 1_000, StorageExtent { offset: 0, bytes: 4_096 }).unwrap();
     let gone = scheduler.cancel(flow, ms(50), |&request| request < 1_000).unwrap();
     assert_eq!(gone, (1..300).collect::<Vec<_>>());
     assert_eq!((scheduler.queued(), scheduler.queued_bytes().get()), (1, 4_096));
     // The token that the first took is spent: the next comes after a tenth of a second, and not after half a
     // minute.
-    assert_eq!(scheduler.pull(ms(50)), Pull::NotBefore(ms(100)));
-    assert_eq!(scheduler.pull(ms(100)), Pull::Request { flow, request: 1_000, released: ms(100) });
+    assert_eq!(scheduler.pull(ms(50)), PullAnswer::NotBefore(ms(100)));
+    assert_eq!(scheduler.pull(ms(100)), PullAnswer::Request { flow, request: 1_000, released: ms(100) });
     assert!(
         scheduler.cancel(flow, ms(100), |_| true).unwrap().is_empty(),
         "what is dispatched is not queued"
@@ -519,9 +519,9 @@ fn the_first_that_was_released_says_how_long_it_has_waited() {
     let mut scheduler = scheduler::<u32>(1.0);
     let flow = scheduler.add_flow(&through(bucket(10.0, 2, Some(2))), ms(0));
     for request in 0..4 {
-        scheduler.enqueue(flow, ms(0), request, Extent { offset: 0, bytes: 4_096 }).unwrap();
+        scheduler.enqueue(flow, ms(0), request, StorageExtent { offset: 0, bytes: 4_096 }).unwrap();
     }
-    assert!(matches!(scheduler.pull(ms(0)), Pull::Request { .. }));
+    assert!(matches!(scheduler.pull(ms(0)), PullAnswer::Request { .. }));
     let waited = |scheduler: &Sfq<u32>, now| scheduler.status(flow, now).unwrap().bucket.unwrap().waited;
     // The second one has had a token since the beginning, and the window is full.
     assert_eq!(waited(&scheduler, ms(70)), Some(Duration::from_millis(70)));
@@ -544,8 +544,8 @@ proptest! {
         let mut scheduler = if discipline { scheduler::<(u32, u32)>(3.0) } else {
             Sfq::new(SfqConfig { window: Some(Window::new(3.0)), ..SfqConfig::default() })
         };
-        let limit = Limit {
-            iops: Some(Iops::new(200.0)), bytes_per_s: None, burst: Duration::from_millis(10), beyond: Beyond::Surplus,
+        let limit = ConsumerLimit {
+            iops: Some(Iops::new(200.0)), bytes_per_s: None, burst: Duration::from_millis(10), beyond: BeyondLimit::Surplus,
         };
         let configs = [
             FlowConfig::default(),
@@ -560,7 +560,7 @@ proptest! {
             now += 1;
             match what {
                 0 => {
-                    scheduler.enqueue(flows[flow], ms(now), (owner, number), Extent { offset: 0, bytes: 512 }).unwrap();
+                    scheduler.enqueue(flows[flow], ms(now), (owner, number), StorageExtent { offset: 0, bytes: 512 }).unwrap();
                     expected[flow].push_back((owner, number));
                     number += 1;
                 }
@@ -579,13 +579,13 @@ proptest! {
                     scheduler.complete(flow, ms(now)).unwrap();
                 },
                 _ => match scheduler.pull(ms(now)) {
-                    Pull::Request { flow, request, .. } => {
+                    PullAnswer::Request { flow, request, .. } => {
                         let at = flows.iter().position(|&other| other == flow).unwrap();
                         prop_assert_eq!(Some(request), expected[at].pop_front());
                         outstanding.push_back(flow);
                     }
-                    Pull::NotBefore(time) => prop_assert!(time > ms(now)),
-                    Pull::Nothing => {}
+                    PullAnswer::NotBefore(time) => prop_assert!(time > ms(now)),
+                    PullAnswer::Nothing => {}
                 },
             }
             prop_assert_eq!(scheduler.queued(), expected.iter().map(VecDeque::len).sum::<usize>());

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Batch, Beyond, Capacity, CompleteError, Cost, Discipline, Extent, FlowConfig, FlowId, LeakyBucket, Limit,
-    Pull, Refill, Refusal, Sfq, SfqConfig, UnknownFlow,
+    BeyondLimit, CompleteError, ConsumerLimit, Discipline, FlowBatch, FlowCapacity, FlowConfig, FlowId,
+    LeakyBucket, PullAnswer, QueueRefusal, RefillTime, RequestCost, Sfq, SfqConfig, StorageExtent,
+    UnknownFlow,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -23,7 +24,7 @@ enum Operation {
     Weight { flow: usize, weight: u32 },
     Exempt { flow: usize, exempt: bool },
     Delay { flow: usize, micros: u64 },
-    Limit { flow: usize, limit: Option<(Option<f64>, Option<f64>, u64)>, beyond: Beyond },
+    Limit { flow: usize, limit: Option<(Option<f64>, Option<f64>, u64)>, beyond: BeyondLimit },
     Reservation { flow: usize, reservation: Option<f64> },
     Bucket { flow: usize, bucket: Option<(f64, u32, u64, Option<u32>)> },
     Window(Option<f64>),
@@ -55,7 +56,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 prop::option::of(prop_oneof![Just(0.0), 1.0f64..1e4]),
                 prop::option::of(prop_oneof![Just(0.0), 1e3f64..1e8, Just(f64::MAX)]),
                 0u64..1_000,
-            )), prop_oneof![Just(Beyond::Wait), Just(Beyond::Surplus)])
+            )), prop_oneof![Just(BeyondLimit::Wait), Just(BeyondLimit::Surplus)])
             .prop_map(|(flow, limit, beyond)| O::Limit { flow, limit, beyond }),
         2 => (flow(), prop::option::of(prop_oneof![Just(0.0), 1e-12f64..1.0, 1.0f64..1e5, Just(f64::MAX)]))
             .prop_map(|(flow, reservation)| O::Reservation { flow, reservation }),
@@ -84,7 +85,7 @@ struct ModelFlow {
     ahead: Option<usize>,
     /// How many waited behind it when last seen.
     released: usize,
-    capacity: Capacity,
+    capacity: FlowCapacity,
     queue: VecDeque<(u64, u32)>,
 }
 
@@ -125,7 +126,7 @@ impl Model {
         let count = self.flows.len().max(1);
         match *operation {
             Operation::Add { weight, exempt, requests, kib } => {
-                let capacity = Capacity { requests, bytes: Bytes::from_kib(kib) };
+                let capacity = FlowCapacity { requests, bytes: Bytes::from_kib(kib) };
                 let weight = Shares::new(weight).unwrap();
                 let id = self
                     .scheduler
@@ -148,7 +149,7 @@ impl Model {
                 self.removed.push(flow.id);
             }
             Operation::Enqueue { flow, offset, bytes } if !self.flows.is_empty() => {
-                self.enqueue(flow % count, Extent { offset, bytes })?;
+                self.enqueue(flow % count, StorageExtent { offset, bytes })?;
             }
             Operation::Pull => self.pull()?,
             Operation::Complete { index } => {
@@ -189,14 +190,14 @@ impl Model {
                     .unwrap();
             }
             Operation::Limit { flow, limit, beyond } if !self.flows.is_empty() => {
-                let limit = limit.map(|(iops, bytes, burst)| Limit {
+                let limit = limit.map(|(iops, bytes, burst)| ConsumerLimit {
                     iops: iops.map(Iops::new),
                     bytes_per_s: bytes.map(ByteRate::new),
                     burst: Duration::from_millis(burst),
                     beyond,
                 });
                 let flow = &mut self.flows[flow % count];
-                flow.soft = limit.is_some() && beyond == Beyond::Surplus;
+                flow.soft = limit.is_some() && beyond == BeyondLimit::Surplus;
                 self.scheduler.set_limit(flow.id, limit, now).unwrap();
             }
             Operation::Bucket { flow, bucket } if !self.flows.is_empty() => {
@@ -230,7 +231,7 @@ impl Model {
         self.check()
     }
 
-    fn enqueue(&mut self, index: usize, extent: Extent) -> Result<(), TestCaseError> {
+    fn enqueue(&mut self, index: usize, extent: StorageExtent) -> Result<(), TestCaseError> {
         let now = self.now();
         let flow = &mut self.flows[index];
         let request = self.next_request;
@@ -239,9 +240,9 @@ impl Model {
         let expected = if flow.queue.is_empty() {
             Ok(())
         } else if flow.queue.len() as u64 >= u64::from(flow.capacity.requests) {
-            Err(Refusal::TooManyRequests)
+            Err(QueueRefusal::TooManyRequests)
         } else if bytes + u64::from(extent.bytes) > flow.capacity.bytes.get() {
-            Err(Refusal::TooManyBytes)
+            Err(QueueRefusal::TooManyBytes)
         } else {
             Ok(())
         };
@@ -259,7 +260,7 @@ impl Model {
         let now = self.now();
         let windowed = self.scheduler.outstanding();
         match self.scheduler.pull(now) {
-            Pull::Request { flow: id, request, released } => {
+            PullAnswer::Request { flow: id, request, released } => {
                 prop_assert!(released <= now || self.was_set_back, "dispatched before it was released");
                 let flow = self.flows.iter_mut().find(|flow| flow.id == id);
                 prop_assert!(flow.is_some(), "a request of a flow that is gone");
@@ -274,8 +275,8 @@ impl Model {
                 }
                 self.outstanding.entry(id).or_default()[usize::from(in_window)] += 1;
             }
-            Pull::NotBefore(then) => prop_assert!(then > now || self.now == u64::MAX),
-            Pull::Nothing => {}
+            PullAnswer::NotBefore(then) => prop_assert!(then > now || self.now == u64::MAX),
+            PullAnswer::Nothing => {}
         }
         Ok(())
     }
@@ -344,9 +345,9 @@ proptest! {
     #[test]
     fn nothing_is_lost_doubled_or_overtaken(
         discipline in prop_oneof![Just(Discipline::StartTags), Just(Discipline::FinishTags)],
-        refill in prop_oneof![3 => Just(Refill::OneByOne), 1 => Just(Refill::InBatches)],
+        refill in prop_oneof![3 => Just(RefillTime::OneByOne), 1 => Just(RefillTime::InBatches)],
         window in prop::option::of(0.0f64..8.0),
-        batch in prop::option::of(Just(Batch::default())),
+        batch in prop::option::of(Just(FlowBatch::default())),
         credit in 0u32..100,
         operations in prop::collection::vec(operation(), 1..300),
     ) {
@@ -355,7 +356,7 @@ proptest! {
             refill,
             window: window.map(Window::new),
             batch,
-            idle_credit: Cost::from_ios(credit),
+            idle_credit: RequestCost::from_ios(credit),
             ..SfqConfig::default()
         });
         for operation in &operations {

@@ -6,7 +6,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_sched::{Beyond, Extent, FlowConfig, FlowId, Limit, Pull, Sfq, SfqConfig};
+use tidegate_sched::{
+    BeyondLimit, ConsumerLimit, FlowConfig, FlowId, PullAnswer, Sfq, SfqConfig, StorageExtent,
+};
 use tidegate_units::{Instant, Iops, Shares, Window};
 
 const SECOND: u64 = 1_000_000_000;
@@ -28,9 +30,13 @@ fn flow(shares: u32, reservation: f64) -> FlowConfig {
     }
 }
 
-fn limited(shares: u32, reservation: f64, limit: f64, beyond: Beyond) -> FlowConfig {
-    let limit =
-        Limit { iops: Some(Iops::new(limit)), bytes_per_s: None, burst: Duration::from_millis(200), beyond };
+fn limited(shares: u32, reservation: f64, limit: f64, beyond: BeyondLimit) -> FlowConfig {
+    let limit = ConsumerLimit {
+        iops: Some(Iops::new(limit)),
+        bytes_per_s: None,
+        burst: Duration::from_millis(200),
+        beyond,
+    };
     FlowConfig { limit: Some(limit), ..flow(shares, reservation) }
 }
 
@@ -138,14 +144,14 @@ proptest! {
             let request = request as u64;
             if action < 5 {
                 let flow = flow % flows.len();
-                let extent = Extent { offset: 0, bytes: sixteenths as u32 * 4 * KIB };
+                let extent = StorageExtent { offset: 0, bytes: sixteenths as u32 * 4 * KIB };
                 scheduler.enqueue(ids[flow], at(now), request, extent).unwrap();
                 oracle.arrive(flow, now, sixteenths, request);
             } else if action < 8 {
                 let (may_go, reserved) =
                     if oracle.outstanding < depth as usize { oracle.may_go(now) } else { (Vec::new(), false) };
                 match scheduler.pull(at(now)) {
-                    Pull::Request { flow, request, .. } => {
+                    PullAnswer::Request { flow, request, .. } => {
                         let which = ids.iter().position(|&id| id == flow).unwrap();
                         prop_assert!(may_go.contains(&which), "{which} went, {may_go:?} might");
                         prop_assert_eq!(oracle.go(which, reserved), request);
@@ -230,13 +236,13 @@ impl Bench {
             let now = at(self.now);
             for client in self.clients.iter().filter(|client| client.active) {
                 while self.scheduler.status(client.id, now).unwrap().queued < 4 {
-                    let extent = Extent { offset: 0, bytes: client.bytes };
+                    let extent = StorageExtent { offset: 0, bytes: client.bytes };
                     self.scheduler.enqueue(client.id, now, client.bytes, extent).unwrap();
                 }
             }
             let mut wake = u64::MAX;
             match self.scheduler.pull(now) {
-                Pull::Request { flow, request: bytes, .. } => {
+                PullAnswer::Request { flow, request: bytes, .. } => {
                     let ios = f64::from(bytes.max(64 * KIB)) / f64::from(64 * KIB);
                     let service = (ios * 1e9 / self.capacity * self.jitter()) as u64;
                     self.free_at = self.free_at.max(self.now) + service;
@@ -248,8 +254,8 @@ impl Bench {
                     client.dispatched.push(now);
                     continue;
                 }
-                Pull::NotBefore(then) => wake = then.as_nanos(),
-                Pull::Nothing => {}
+                PullAnswer::NotBefore(then) => wake = then.as_nanos(),
+                PullAnswer::Nothing => {}
             }
             if let Some(&std::cmp::Reverse((done, flow))) =
                 self.running.peek().filter(|next| next.0.0 <= wake)
@@ -307,7 +313,7 @@ proptest! {
             // One is unlimited, so that the capacity is used.
             let limit = limit.filter(|_| index > 0).map(|factor| (reservation + 20.0) * factor);
             configs.push(match limit {
-                Some(limit) => limited(shares, reservation, limit, Beyond::Wait),
+                Some(limit) => limited(shares, reservation, limit, BeyondLimit::Wait),
                 None => flow(shares, reservation),
             });
             entitlements.push((shares, reservation, limit.unwrap_or(f64::INFINITY)));
@@ -439,7 +445,7 @@ fn what_could_not_be_kept_is_forgiven_beyond_a_second() {
 
 #[test]
 fn a_soft_limit_holds_under_contention_and_gives_the_surplus_when_alone() {
-    let soft = |shares| limited(shares, 0.0, 100.0, Beyond::Surplus);
+    let soft = |shares| limited(shares, 0.0, 100.0, BeyondLimit::Surplus);
     let mut bench = Bench::new(4, 1_000.0, &[soft(100), soft(300), flow(1, 0.0)]);
     let got = bench.run(20.0);
     assert!(got[0] <= 101.0 && got[1] <= 101.0 && got[2] > 798.0, "{got:?}");
@@ -457,10 +463,10 @@ fn a_soft_limit_holds_under_contention_and_gives_the_surplus_when_alone() {
 
 #[test]
 fn a_soft_limit_keeps_the_storage_busy_with_nobody_else_there() {
-    let mut bench = Bench::new(4, 1_000.0, &[limited(100, 50.0, 60.0, Beyond::Surplus)]);
+    let mut bench = Bench::new(4, 1_000.0, &[limited(100, 50.0, 60.0, BeyondLimit::Surplus)]);
     let got = bench.run(10.0);
     assert!(got[0] > 995.0, "{got:?}");
-    let mut hard = Bench::new(4, 1_000.0, &[limited(100, 50.0, 60.0, Beyond::Wait)]);
+    let mut hard = Bench::new(4, 1_000.0, &[limited(100, 50.0, 60.0, BeyondLimit::Wait)]);
     hard.run(1.0);
     let got = hard.run(10.0);
     assert!((59.0..=60.3).contains(&got[0]), "{got:?}");
@@ -470,15 +476,17 @@ fn a_soft_limit_keeps_the_storage_busy_with_nobody_else_there() {
 #[test]
 fn exemption_ends_at_the_soft_limit() {
     let mut scheduler = scheduler(1.0);
-    let exempt = FlowConfig { exempt: true, ..limited(100, 0.0, 10.0, Beyond::Surplus) };
+    let exempt = FlowConfig { exempt: true, ..limited(100, 0.0, 10.0, BeyondLimit::Surplus) };
     let exempt = scheduler.add_flow(&exempt, at(0));
     let other = scheduler.add_flow(&flow(1, 0.0), at(0));
     for _ in 0..4 {
-        scheduler.enqueue(exempt, at(0), (), Extent::default()).unwrap();
+        scheduler.enqueue(exempt, at(0), (), StorageExtent::default()).unwrap();
     }
-    scheduler.enqueue(other, at(0), (), Extent::default()).unwrap();
+    scheduler.enqueue(other, at(0), (), StorageExtent::default()).unwrap();
     let mut next = || match scheduler.pull(at(0)) {
-        Pull::Request { flow, .. } => (Some(flow), scheduler.exempt_outstanding(), scheduler.outstanding()),
+        PullAnswer::Request { flow, .. } => {
+            (Some(flow), scheduler.exempt_outstanding(), scheduler.outstanding())
+        }
         _ => (None, scheduler.exempt_outstanding(), scheduler.outstanding()),
     };
     assert_eq!(next(), (Some(exempt), 1, 0));
@@ -486,7 +494,7 @@ fn exemption_ends_at_the_soft_limit() {
     assert_eq!(next(), (Some(other), 2, 1), "the window of one is full");
     assert_eq!(next(), (None, 2, 1));
     scheduler.complete(other, at(1)).unwrap();
-    assert_eq!(scheduler.pull(at(1)), Pull::Request { flow: exempt, request: (), released: at(0) });
+    assert_eq!(scheduler.pull(at(1)), PullAnswer::Request { flow: exempt, request: (), released: at(0) });
     assert_eq!((scheduler.exempt_outstanding(), scheduler.outstanding()), (2, 1));
 }
 

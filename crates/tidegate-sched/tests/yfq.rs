@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tidegate_sched::{Discipline, Extent, FlowConfig, FlowId, Pull, Refill, Sfq, SfqConfig};
+use tidegate_sched::{Discipline, FlowConfig, FlowId, PullAnswer, RefillTime, Sfq, SfqConfig, StorageExtent};
 use tidegate_units::{Instant, Shares, Window};
 
 const KIB: u32 = 1024;
@@ -76,7 +76,7 @@ impl Published {
     }
 }
 
-fn yfq(window: f64, refill: Refill) -> SfqConfig {
+fn yfq(window: f64, refill: RefillTime) -> SfqConfig {
     SfqConfig { refill, ..SfqConfig::yfq(Window::new(window)) }
 }
 
@@ -92,7 +92,7 @@ proptest! {
         weights in prop::collection::vec(0u32..9, 1..8),
         steps in prop::collection::vec((0u32..10, 0usize..8, 16u64..160), 1..400),
     ) {
-        let mut scheduler = Sfq::new(yfq(1.0, Refill::OneByOne));
+        let mut scheduler = Sfq::new(yfq(1.0, RefillTime::OneByOne));
         let mut oracle = Published::default();
         let mut ids: Vec<FlowId> = Vec::new();
         for &exponent in &weights {
@@ -103,17 +103,17 @@ proptest! {
             let request = request as u64;
             if action < 5 {
                 let flow = flow % weights.len();
-                let extent = Extent { offset: 0, bytes: sixteenths as u32 * 4 * KIB };
+                let extent = StorageExtent { offset: 0, bytes: sixteenths as u32 * 4 * KIB };
                 scheduler.enqueue(ids[flow], NOW, request, extent).unwrap();
                 oracle.arrive(flow, request, sixteenths);
             } else if let Some(serving) = oracle.serving {
-                prop_assert_eq!(scheduler.pull(NOW), Pull::Nothing, "one at a time");
+                prop_assert_eq!(scheduler.pull(NOW), PullAnswer::Nothing, "one at a time");
                 scheduler.complete(ids[serving], NOW).unwrap();
                 oracle.done();
             } else {
                 let expected = oracle.may_go();
                 match scheduler.pull(NOW) {
-                    Pull::Request { flow, request, .. } => {
+                    PullAnswer::Request { flow, request, .. } => {
                         let which = ids.iter().position(|&id| id == flow).unwrap();
                         prop_assert!(
                             expected.contains(&(which, request)),
@@ -136,17 +136,17 @@ proptest! {
         weights in prop::collection::vec(1u32..20, 2..6),
         completions in prop::collection::vec(any::<usize>(), 1..20),
     ) {
-        let refill = if in_batches { Refill::InBatches } else { Refill::OneByOne };
+        let refill = if in_batches { RefillTime::InBatches } else { RefillTime::OneByOne };
         let mut scheduler = Sfq::new(yfq(f64::from(depth), refill));
         let ids: Vec<FlowId> = weights.iter().map(|&shares| scheduler.add_flow(&weight(shares), NOW)).collect();
         for &id in ids.iter().chain(&ids) {
-            scheduler.enqueue(id, NOW, (), Extent::default()).unwrap();
+            scheduler.enqueue(id, NOW, (), StorageExtent::default()).unwrap();
         }
         let mut served = vec![0.0; ids.len()];
         let (mut running, mut completions) = (Vec::new(), completions.iter().cycle());
         for _ in 0..4_000 {
-            while let Pull::Request { flow, .. } = scheduler.pull(NOW) {
-                scheduler.enqueue(flow, NOW, (), Extent::default()).unwrap();
+            while let PullAnswer::Request { flow, .. } = scheduler.pull(NOW) {
+                scheduler.enqueue(flow, NOW, (), StorageExtent::default()).unwrap();
                 served[ids.iter().position(|&id| id == flow).unwrap()] += 1.0;
                 running.push(flow);
             }
@@ -170,12 +170,12 @@ proptest! {
         discipline in prop_oneof![Just(Discipline::StartTags), Just(Discipline::FinishTags)],
         steps in prop::collection::vec((any::<bool>(), 0usize..4), 1..200),
     ) {
-        let mut scheduler = Sfq::new(SfqConfig { discipline, ..yfq(f64::from(size), Refill::InBatches) });
+        let mut scheduler = Sfq::new(SfqConfig { discipline, ..yfq(f64::from(size), RefillTime::InBatches) });
         let ids: Vec<FlowId> = (1..5).map(|shares| scheduler.add_flow(&weight(shares), NOW)).collect();
         let mut running = Vec::new();
         for (arrive, which) in steps {
             if arrive {
-                scheduler.enqueue(ids[which], NOW, (), Extent::default()).unwrap();
+                scheduler.enqueue(ids[which], NOW, (), StorageExtent::default()).unwrap();
             } else if !running.is_empty() {
                 let flow = running.swap_remove(which % running.len());
                 scheduler.complete(flow, NOW).unwrap();
@@ -183,10 +183,10 @@ proptest! {
             let waiting = scheduler.queued();
             let expected = if running.is_empty() { waiting.min(size as usize) } else { 0 };
             for _ in 0..expected {
-                let Pull::Request { flow, .. } = scheduler.pull(NOW) else { panic!("{expected} of {waiting}") };
+                let PullAnswer::Request { flow, .. } = scheduler.pull(NOW) else { panic!("{expected} of {waiting}") };
                 running.push(flow);
             }
-            prop_assert_eq!(scheduler.pull(NOW), Pull::Nothing);
+            prop_assert_eq!(scheduler.pull(NOW), PullAnswer::Nothing);
         }
     }
 }
@@ -196,10 +196,10 @@ fn order(discipline: Discipline, requests: &[(usize, u32)]) -> Vec<usize> {
     let mut scheduler = Sfq::new(SfqConfig { discipline, ..SfqConfig::yfq(Window::new(100.0)) });
     let ids = [1, 1].map(|shares| scheduler.add_flow(&weight(shares), NOW));
     for &(flow, kib) in requests {
-        scheduler.enqueue(ids[flow], NOW, flow, Extent { offset: 0, bytes: kib * KIB }).unwrap();
+        scheduler.enqueue(ids[flow], NOW, flow, StorageExtent { offset: 0, bytes: kib * KIB }).unwrap();
     }
     let next = || match scheduler.pull(NOW) {
-        Pull::Request { request, .. } => Some(request),
+        PullAnswer::Request { request, .. } => Some(request),
         _ => None,
     };
     std::iter::from_fn(next).collect()
@@ -214,33 +214,35 @@ fn small_requests_go_before_a_large_one_that_starts_with_them() {
 
 #[test]
 fn a_weight_changed_while_waiting_counts_at_once() {
-    let mut scheduler = Sfq::new(yfq(100.0, Refill::OneByOne));
+    let mut scheduler = Sfq::new(yfq(100.0, RefillTime::OneByOne));
     let ids = [100, 200].map(|shares| scheduler.add_flow(&weight(shares), NOW));
     for &id in &ids {
-        scheduler.enqueue(id, NOW, (), Extent::default()).unwrap();
+        scheduler.enqueue(id, NOW, (), StorageExtent::default()).unwrap();
     }
     scheduler.set_weight(ids[0], Shares::new(300).unwrap()).unwrap();
-    assert!(matches!(scheduler.pull(NOW), Pull::Request { flow, .. } if flow == ids[0]));
+    assert!(matches!(scheduler.pull(NOW), PullAnswer::Request { flow, .. } if flow == ids[0]));
 }
 
 /// The virtual work stays with the least start tag: who was idle does not wait behind what others have been
 /// promised.
 #[test]
 fn a_flow_that_was_idle_starts_with_the_least_start_tag() {
-    let mut scheduler = Sfq::new(yfq(1.0, Refill::OneByOne));
+    let mut scheduler = Sfq::new(yfq(1.0, RefillTime::OneByOne));
     let [large, small, idle] = [1, 1, 1].map(|shares| scheduler.add_flow(&weight(shares), NOW));
-    scheduler.enqueue(large, NOW, 'l', Extent { offset: 0, bytes: 640 * KIB }).unwrap();
+    scheduler.enqueue(large, NOW, 'l', StorageExtent { offset: 0, bytes: 640 * KIB }).unwrap();
     for _ in 0..9 {
-        scheduler.enqueue(small, NOW, 's', Extent::default()).unwrap();
+        scheduler.enqueue(small, NOW, 's', StorageExtent::default()).unwrap();
     }
     let next = |scheduler: &mut Sfq<char>| {
-        let Pull::Request { flow, request, .. } = scheduler.pull(NOW) else { panic!("something waits") };
+        let PullAnswer::Request { flow, request, .. } = scheduler.pull(NOW) else {
+            panic!("something waits")
+        };
         scheduler.complete(flow, NOW).unwrap();
         request
     };
     assert!((0..8).all(|_| next(&mut scheduler) == 's'));
     for _ in 0..8 {
-        scheduler.enqueue(idle, NOW, 'i', Extent::default()).unwrap();
+        scheduler.enqueue(idle, NOW, 'i', StorageExtent::default()).unwrap();
     }
     let order: String = (0..10).map(|_| next(&mut scheduler)).collect();
     assert_eq!(order, "iiiiiiiisl", "v is the start tag of the large request, 0");

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use tidegate_cluster::Cluster;
+use tidegate_cluster::ClusterHandle;
 use tidegate_control::{HeardReport, HostReport};
-use tidegate_gateway::Peers;
+use tidegate_gateway::PeerReports;
 use tidegate_units::{HostName, ResourceName};
 
 /// The other hosts that share one pool's resource.
 #[derive(Debug)]
 pub(crate) struct PoolPeers {
-    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) cluster: Arc<ClusterHandle>,
     pub(crate) host: HostName,
     pub(crate) resource: ResourceName,
 }
 
-impl Peers for PoolPeers {
+impl PeerReports for PoolPeers {
     fn host(&self) -> &HostName {
         &self.host
     }

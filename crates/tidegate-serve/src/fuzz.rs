@@ -8,9 +8,9 @@ use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_sched::Discipline;
 use tidegate_units::{Bytes, Iops, Latency};
 
-use crate::admission::api::{self, Refused};
-use crate::admission::{MOST_TENANTS, Model};
-use crate::config::{Config, ConfigError};
+use crate::admission::api::{self, QuestionRefusal};
+use crate::admission::{MOST_TENANTS, StorageModel};
+use crate::config::{ConfigError, ServeConfig};
 
 #[path = "../../../fuzz/findings.rs"]
 mod findings;
@@ -35,10 +35,10 @@ fn check_invalid(text: &str, error: ConfigError) {
 /// The text of a gateway's configuration, and of where its metrics are.
 pub fn gateway_configuration(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
-    match Config::parse(NAME, text, Path::new("/nowhere")) {
+    match ServeConfig::parse(NAME, text, Path::new("/nowhere")) {
         Ok(config) => {
             findings::check_warnings(text, &config.warnings);
-            let again = Config::parse(NAME, text, Path::new("/nowhere")).map(|config| config.warnings);
+            let again = ServeConfig::parse(NAME, text, Path::new("/nowhere")).map(|config| config.warnings);
             assert!(again.is_ok_and(|again| again == config.warnings), "a text is read in two ways");
             let exports = config.gateway.pools.iter().flat_map(|pool| &pool.exports);
             let mut names: Vec<_> = exports.map(|export| &export.name).collect();
@@ -54,7 +54,7 @@ pub fn gateway_configuration(input: &[u8]) {
     }
 }
 
-fn check_refused(refused: &Refused) {
+fn check_refused(refused: &QuestionRefusal) {
     let said = refused.text();
     assert!(said.len() <= LONGEST_MESSAGE, "{} bytes of message", said.len());
     assert!(!said.contains(char::is_control), "a message with control characters: {said:?}");
@@ -79,7 +79,7 @@ pub fn admit_bodies(input: &[u8]) {
         assert!((0.0..=1.0).contains(&load.reads), "{load:?}");
     }
     let device = ExponentialConfig { rate: Iops::new(100.0), servers: 4, capacity: Bytes::from_gib(1) };
-    let model = Model::new(DeviceConfig::Exponential(device), 16, Discipline::StartTags);
+    let model = StorageModel::new(DeviceConfig::Exponential(device), 16, Discipline::StartTags);
     let rule = AdmissionRule::default();
     let mut offer = model.offer(loads, &rule);
     (offer.requests, offer.seeds) = (MOST_REQUESTS / 10, 1);

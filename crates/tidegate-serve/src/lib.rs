@@ -1,5 +1,5 @@
-//! The gateway as a service: [`Config::load`](config::Config::load) reads its configuration, [`serve`](serve::serve)
-//! runs it until it is told to stop, [`Summary`](summary::Summary) says what a configuration comes to.
+//! The gateway as a service: [`ServeConfig::load`](config::ServeConfig::load) reads its configuration, [`serve`](serve::serve)
+//! runs it until it is told to stop, [`ConfigSummary`](summary::ConfigSummary) says what a configuration comes to.
 
 #![forbid(unsafe_code)]
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_cluster::{Policies, Policy};
-use tidegate_control::{Law, LoopConfig};
+use tidegate_cluster::{PolicySource, ResourcePolicy};
+use tidegate_control::{LawConfig, LoopConfig};
 use tidegate_gateway::{GatewayConfig, PoolConfig};
-use tidegate_sched::{Beyond, Limit};
+use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{ConsumerName, Iops, ResourceName};
 
 /// The burst of a limit that the host's configuration does not have, as where nothing is said there.
@@ -17,7 +17,7 @@ const FLOOR: Iops = Iops::new(2.0);
 
 /// This host's pools in the cluster, which policies are laid over, and its consent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Members<'a> {
+pub(crate) struct PolicyMembers<'a> {
     pub(crate) pools: &'a [ResourceName],
     /// Protected exports that a policy may limit.
     pub(crate) may_limit: &'a [ConsumerName],
@@ -29,8 +29,8 @@ pub(crate) struct Members<'a> {
 /// written.
 pub(crate) fn in_force(
     config: &GatewayConfig,
-    members: Members<'_>,
-    policies: &Policies,
+    members: PolicyMembers<'_>,
+    policies: &PolicySource,
 ) -> (GatewayConfig, Vec<String>) {
     let (mut config, mut remarks) = (config.clone(), Vec::new());
     for pool in config.pools.iter_mut().filter(|pool| members.pools.contains(&pool.name)) {
@@ -41,7 +41,12 @@ pub(crate) fn in_force(
     (config, remarks)
 }
 
-fn apply(pool: &mut PoolConfig, policy: &Policy, may_limit: &[ConsumerName], remarks: &mut Vec<String>) {
+fn apply(
+    pool: &mut PoolConfig,
+    policy: &ResourcePolicy,
+    may_limit: &[ConsumerName],
+    remarks: &mut Vec<String>,
+) {
     let floor = pool.law.as_ref().and_then(floor).unwrap_or(FLOOR);
     if let (Some(law), Some(target)) = (&mut pool.law, policy.target) {
         law.target = target;
@@ -69,13 +74,13 @@ fn apply(pool: &mut PoolConfig, policy: &Policy, may_limit: &[ConsumerName], rem
                         pool.name, export.name
                     ));
                 }
-                let own = export.limit.unwrap_or(Limit {
+                let own = export.limit.unwrap_or(ConsumerLimit {
                     iops: None,
                     bytes_per_s: None,
                     burst: BURST,
-                    beyond: Beyond::Wait,
+                    beyond: BeyondLimit::Wait,
                 });
-                export.limit = Some(Limit { iops: Some(limit.max(least)), ..own });
+                export.limit = Some(ConsumerLimit { iops: Some(limit.max(least)), ..own });
             }
             None => {}
         }
@@ -95,10 +100,10 @@ fn apply(pool: &mut PoolConfig, policy: &Policy, may_limit: &[ConsumerName], rem
 /// The rate that a law leaves every consumer, where it commands delays or rates.
 fn floor(law: &LoopConfig) -> Option<Iops> {
     match law.law {
-        Law::Window(_) => None,
-        Law::Pid(pid) => Some(pid.floor),
-        Law::Integral(integral) => Some(integral.floor),
-        Law::SelfTuning(self_tuning) => Some(self_tuning.floor),
+        LawConfig::Window(_) => None,
+        LawConfig::Pid(pid) => Some(pid.floor),
+        LawConfig::Integral(integral) => Some(integral.floor),
+        LawConfig::SelfTuning(self_tuning) => Some(self_tuning.floor),
     }
 }
 
@@ -111,7 +116,7 @@ mod tests {
     use tidegate_units::Latency;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::ServeConfig;
 
     fn configured() -> GatewayConfig {
         let text = "listen = ['unix:/s']
@@ -129,11 +134,11 @@ mod tests {
             backend = { kind = 'emulated', preset = 'sata-stripe' }
             target = '20ms'
             export.vm3 = { size = '4MiB' }";
-        Config::parse("t", text, Path::new("/")).unwrap().gateway
+        ServeConfig::parse("t", text, Path::new("/")).unwrap().gateway
     }
 
-    fn policies(json: &str) -> Policies {
-        let policy = Policy::from_json(json.as_bytes()).unwrap();
+    fn policies(json: &str) -> PolicySource {
+        let policy = ResourcePolicy::from_json(json.as_bytes()).unwrap();
         let revision = |name: &str| {
             let (writer, policy) = (PolicyKey::generate().writer(), policy.clone());
             (ResourceName::new(name).unwrap(), PolicyRevision { revision: 1, serial: 1, writer, policy })
@@ -143,7 +148,7 @@ mod tests {
 
     fn laid_over(json: &str, may_limit: &[ConsumerName]) -> (GatewayConfig, Vec<String>) {
         let pools = [ResourceName::new("array").unwrap()];
-        in_force(&configured(), Members { pools: &pools, may_limit }, &policies(json))
+        in_force(&configured(), PolicyMembers { pools: &pools, may_limit }, &policies(json))
     }
 
     #[test]
@@ -155,7 +160,8 @@ mod tests {
         let [array, own] = &changed.pools[..] else { panic!("two pools") };
         assert_eq!(array.law.as_ref().unwrap().target, Latency::from_millis(30));
         assert_eq!([array.exports[0].shares.get(), array.exports[1].shares.get()], [400, 200]);
-        let limit = Limit { iops: Some(Iops::new(50.0)), ..config.pools[0].exports[0].limit.unwrap() };
+        let limit =
+            ConsumerLimit { iops: Some(Iops::new(50.0)), ..config.pools[0].exports[0].limit.unwrap() };
         assert_eq!(array.exports[0].limit, Some(limit));
         assert_eq!(*own, config.pools[1], "a pool that is not a member is the host's own affair");
         assert_eq!(remarks, [""; 0]);
@@ -179,7 +185,7 @@ mod tests {
     fn a_limit_has_a_floor_and_leaves_what_is_reserved() {
         let json =
             r#"{"version":1,"limits":{"vm1":"1 IO/s","vm2":"10 IO/s"},"reservations":{"vm1":"7 IO/s"}}"#;
-        assert!(Policy::from_json(json.as_bytes()).is_err(), "it contradicts itself");
+        assert!(ResourcePolicy::from_json(json.as_bytes()).is_err(), "it contradicts itself");
         let json = r#"{"version":1,"limits":{"vm1":"1 IO/s","vm2":"10 IO/s"}}"#;
         let (config, remarks) = laid_over(json, &[]);
         assert_eq!((limited(&config, 0), limited(&config, 1)), (Some(FLOOR), Some(Iops::new(80.0))));

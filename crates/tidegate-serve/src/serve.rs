@@ -8,26 +8,27 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
-use tidegate_cluster::{Cluster, JoinError, Policies, PolicyWatch};
+use tidegate_cluster::{ClusterHandle, JoinError, PolicySource, PolicyWatch};
 use tidegate_gateway::{
-    Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, Opening, Peers, StartError,
+    AddedExports, Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, PeerReports,
+    StartError,
 };
-use tidegate_http::{NoRandom, Refusals, Token, TokenError};
+use tidegate_http::{BearerToken, HttpRefusals, NoRandom, TokenError};
 use tidegate_units::{ResourceName, TimeOfDay};
 
-use crate::admission::api::{self, Access, Model, ModelOf};
-use crate::admission::{self, Change, MeasuredSet, Outcome, Standings};
+use crate::admission::api::{self, ModelOf, QuestionAccess, StorageModel};
+use crate::admission::{self, AnswerSubject, MeasuredSet, PoolStandings, SetChange};
 use crate::cluster::PoolPeers;
-use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
-use crate::metrics::Exposition;
+use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
+use crate::metrics::MetricsExposition;
 use crate::policy;
 use crate::status;
-use crate::summary::{Kept, Summary};
-use tidegate_service::journal::Journal;
+use crate::summary::{ConfigSummary, ContractSummary};
+use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
-use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, Scrape};
-use tidegate_service::signals::{self, Signal};
-use tidegate_service::status::{Asked, routes};
+use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
+use tidegate_service::signals::{self, ServiceSignal};
+use tidegate_service::status::{StatusRequest, routes};
 use tidegate_service::supervisor::Supervisor;
 
 /// The interval at which the laws' decisions are read. The gateway remembers 64, which at the shortest
@@ -48,20 +49,20 @@ const UNCHANGED: Duration = Duration::from_secs(3_600);
 pub(crate) enum Event {
     Reload,
     Stop,
-    Scrape(Scrape),
+    Scrape(ScrapeRequest),
     /// Say how it stands.
-    Status(Asked),
+    Status(StatusRequest),
     /// Say what model a pool has.
     ModelOf(ModelOf),
     /// The cluster's policies have changed.
-    Policies(Policies),
+    Policies(PolicySource),
     /// It is known whether a set of contracts can be kept.
     Judged(Box<MeasuredSet>),
     /// The configuration was read again.
     Read {
         /// The count of the reading, by which one that was given up is told from the newest.
         count: u64,
-        outcome: Box<Result<Config, ConfigError>>,
+        outcome: Box<Result<ServeConfig, ConfigError>>,
     },
     /// The volumes that a configuration adds are open, or cannot be opened.
     Opened {
@@ -71,11 +72,11 @@ pub(crate) enum Event {
     },
 }
 
-impl From<Signal> for Event {
-    fn from(signal: Signal) -> Self {
+impl From<ServiceSignal> for Event {
+    fn from(signal: ServiceSignal) -> Self {
         match signal {
-            Signal::Reload => Self::Reload,
-            Signal::Stop => Self::Stop,
+            ServiceSignal::Reload => Self::Reload,
+            ServiceSignal::Stop => Self::Stop,
         }
     }
 }
@@ -86,8 +87,8 @@ impl From<ModelOf> for Event {
     }
 }
 
-impl From<Asked> for Event {
-    fn from(asked: Asked) -> Self {
+impl From<StatusRequest> for Event {
+    fn from(asked: StatusRequest) -> Self {
         Self::Status(asked)
     }
 }
@@ -98,8 +99,8 @@ impl From<MeasuredSet> for Event {
     }
 }
 
-impl From<Scrape> for Event {
-    fn from(scrape: Scrape) -> Self {
+impl From<ScrapeRequest> for Event {
+    fn from(scrape: ScrapeRequest) -> Self {
         Self::Scrape(scrape)
     }
 }
@@ -146,7 +147,7 @@ pub enum ServeError {
 /// When the service cannot start, or a pool fails. A drain that had to cut clients off is no error: it is
 /// logged.
 pub fn serve(path: &Path) -> Result<(), ServeError> {
-    let config = Config::load(path)?;
+    let config = ServeConfig::load(path)?;
     log_warnings(&config);
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     // Before anything is served: a signal must find its handler from the first connection on.
@@ -156,14 +157,14 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         follow_policies(watch, sender.clone()).map_err(ServeError::Policies)?;
     }
     let now = time_of_day();
-    let contracts = Standings::new(&config.contracts, now);
-    let first = in_force(&config, &Policies::default(), &contracts);
+    let contracts = PoolStandings::new(&config.contracts, now);
+    let first = in_force(&config, &PolicySource::default(), &contracts);
     let gateway = Gateway::start_among(first, |pool| {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
     })?;
-    log_lines(&Summary::new(&config));
-    let access = Access::default();
+    log_lines(&ConfigSummary::new(&config));
+    let access = QuestionAccess::default();
     access.set(admit_token(&config)?.as_ref())?;
     let metrics = config
         .metrics
@@ -177,16 +178,16 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     }
     let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("ready, listening on {}", addresses.join(", "));
-    let journal = Journal::default();
-    let mut service = Service {
+    let journal = RecentDecisions::default();
+    let mut service = RunningService {
         path: path.to_owned(),
         config,
         gateway,
         cluster,
-        policies: Policies::default(),
+        policies: PolicySource::default(),
         access,
         journal,
-        recent: status::Pools::default(),
+        recent: status::PoolCounters::default(),
         reloads: ReloadCounts::default(),
         http_refused: metrics.as_ref().map(MetricsServer::refusals),
         contracts,
@@ -195,7 +196,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         readings: 0,
         opening: None,
         openings: 0,
-        measuring: Measuring::Idle,
+        measuring: MeasuringState::Idle,
         events: sender,
         supervisor: Supervisor::of_this_process(),
     };
@@ -216,14 +217,14 @@ fn time_of_day() -> TimeOfDay {
 
 /// A configuration that waits for an answer about its contracts.
 struct Pending {
-    config: Config,
+    config: ServeConfig,
     /// Those that are not in force already.
-    brought: Standings,
+    brought: PoolStandings,
 }
 
 /// The state of the measurement of contracts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Measuring {
+enum MeasuringState {
     Idle,
     /// One question is being answered.
     Busy,
@@ -231,20 +232,24 @@ enum Measuring {
     Failed,
 }
 
-fn join(plan: &ClusterPlan) -> Result<Arc<Cluster>, ServeError> {
-    Ok(Arc::new(Cluster::join(plan.config()?)?))
+fn join(plan: &ClusterPlan) -> Result<Arc<ClusterHandle>, ServeError> {
+    Ok(Arc::new(ClusterHandle::join(plan.config()?)?))
 }
 
-fn peers(plan: &ClusterPlan, cluster: &Arc<Cluster>, pool: &ResourceName) -> Option<Arc<dyn Peers>> {
+fn peers(
+    plan: &ClusterPlan,
+    cluster: &Arc<ClusterHandle>,
+    pool: &ResourceName,
+) -> Option<Arc<dyn PeerReports>> {
     plan.pools().contains(pool).then(|| {
         let (cluster, host) = (Arc::clone(cluster), plan.host().clone());
-        Arc::new(PoolPeers { cluster, host, resource: pool.clone() }) as Arc<dyn Peers>
+        Arc::new(PoolPeers { cluster, host, resource: pool.clone() }) as Arc<dyn PeerReports>
     })
 }
 
 /// The token that questions about contracts show, in the file that a configuration names.
-fn admit_token(config: &Config) -> Result<Option<Token>, TokenError> {
-    config.admit_token.as_deref().map(Token::from_file).transpose()
+fn admit_token(config: &ServeConfig) -> Result<Option<BearerToken>, TokenError> {
+    config.admit_token.as_deref().map(BearerToken::from_file).transpose()
 }
 
 fn log_lines(lines: &impl ToString) {
@@ -253,34 +258,34 @@ fn log_lines(lines: &impl ToString) {
     }
 }
 
-fn log_refused(contracts: &Standings) {
+fn log_refused(contracts: &PoolStandings) {
     for refused in contracts.refused_sets() {
         tracing::error!("{refused}");
     }
 }
 
-fn log_warnings(config: &Config) {
+fn log_warnings(config: &ServeConfig) {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
 }
 
-struct Service {
+struct RunningService {
     path: PathBuf,
-    config: Config,
+    config: ServeConfig,
     gateway: Gateway,
-    cluster: Option<Arc<Cluster>>,
+    cluster: Option<Arc<ClusterHandle>>,
     /// Those of the cluster that are in force.
-    policies: Policies,
+    policies: PolicySource,
     /// The token that questions about contracts show.
-    access: Access,
-    journal: Journal,
+    access: QuestionAccess,
+    journal: RecentDecisions,
     /// Totals of the consumers some seconds ago.
-    recent: status::Pools,
+    recent: status::PoolCounters,
     reloads: ReloadCounts,
     /// HTTP connections that were refused.
-    http_refused: Option<Arc<Refusals>>,
-    contracts: Standings,
+    http_refused: Option<Arc<HttpRefusals>>,
+    contracts: PoolStandings,
     /// Read, and not in force yet.
     pending: Option<Pending>,
     /// Since when the configuration is being read.
@@ -291,12 +296,12 @@ struct Service {
     opening: Option<Pending>,
     /// Openings begun so far.
     openings: u64,
-    measuring: Measuring,
+    measuring: MeasuringState,
     events: SyncSender<Event>,
     supervisor: Supervisor,
 }
 
-impl Service {
+impl RunningService {
     fn run(mut self, events: &Receiver<Event>) -> Result<(), ServeError> {
         let mut next_tick = Instant::now() + TICK;
         loop {
@@ -310,7 +315,7 @@ impl Service {
                 }
                 Ok(Event::ModelOf(ModelOf { pool, answer })) => {
                     // Nobody waits any more when the client has gone away.
-                    let _ = answer.send(Model::of(&self.config.gateway, &pool));
+                    let _ = answer.send(StorageModel::of(&self.config.gateway, &pool));
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
                 Ok(Event::Judged(judged)) => self.judged(&judged),
@@ -343,9 +348,9 @@ impl Service {
         Ok(snapshot)
     }
 
-    fn answer(&mut self, scrape: Scrape) -> Result<(), GatewayError> {
+    fn answer(&mut self, scrape: ScrapeRequest) -> Result<(), GatewayError> {
         let gateway = self.look()?;
-        let exposition = Exposition {
+        let exposition = MetricsExposition {
             gateway,
             decisions: self.journal.counts(),
             reloads: self.reloads,
@@ -364,12 +369,12 @@ impl Service {
         let changes = self.contracts.step(time_of_day());
         for change in &changes {
             match change {
-                Change::Begun(said) => tracing::info!("{said}"),
-                Change::Waits(said) => tracing::warn!("{said}"),
-                Change::Refused(said) => tracing::error!("{said}"),
+                SetChange::Begun(said) => tracing::info!("{said}"),
+                SetChange::Waits(said) => tracing::warn!("{said}"),
+                SetChange::Refused(said) => tracing::error!("{said}"),
             }
         }
-        if changes.iter().any(|change| matches!(change, Change::Begun(_))) {
+        if changes.iter().any(|change| matches!(change, SetChange::Begun(_))) {
             self.enforce();
         }
     }
@@ -385,12 +390,12 @@ impl Service {
     /// An answer about a set of contracts: of those that hold, of those of a configuration that waits for it,
     /// or of both.
     fn judged(&mut self, judged: &MeasuredSet) {
-        self.measuring = Measuring::Idle;
+        self.measuring = MeasuringState::Idle;
         match self.contracts.judged(judged) {
-            Some(Outcome::Refused(said)) => tracing::error!("{said}"),
+            Some(AnswerSubject::Refused(said)) => tracing::error!("{said}"),
             // With what is expected, which was measured.
-            Some(Outcome::InForce) => self.enforce(),
-            Some(Outcome::Later) | None => {}
+            Some(AnswerSubject::InForce) => self.enforce(),
+            Some(AnswerSubject::Later) | None => {}
         }
         self.keep_time();
         if let Some(mut pending) = self.pending.take() {
@@ -408,7 +413,7 @@ impl Service {
         self.readings += 1;
         let (count, events, path) = (self.readings, self.events.clone(), self.path.clone());
         let body = move || {
-            let outcome = Box::new(Config::load(&path));
+            let outcome = Box::new(ServeConfig::load(&path));
             // The service may have ended meanwhile.
             let _ = events.send(Event::Read { count, outcome });
         };
@@ -418,7 +423,7 @@ impl Service {
         }
     }
 
-    fn read(&mut self, count: u64, outcome: Result<Config, ConfigError>) {
+    fn read(&mut self, count: u64, outcome: Result<ServeConfig, ConfigError>) {
         // A newer request to reload has a reading of its own, and what took too long was refused.
         if count != self.readings {
             return;
@@ -449,7 +454,7 @@ impl Service {
             Ok(Reloaded::InForce) => {
                 self.reloads.applied += 1;
                 log_warnings(&self.config);
-                log_lines(&Summary::new(&self.config));
+                log_lines(&ConfigSummary::new(&self.config));
                 tracing::info!("reloaded {}", self.path.display());
             }
             Err(why) => {
@@ -461,7 +466,7 @@ impl Service {
 
     /// Puts the cluster's policies into force. One that does not fit this host's configuration changes
     /// nothing here.
-    fn adopt(&mut self, policies: Policies) {
+    fn adopt(&mut self, policies: PolicySource) {
         for remark in policy::in_force(&self.config.gateway, members(&self.config), &policies).1 {
             tracing::warn!("{remark}");
         }
@@ -476,7 +481,7 @@ impl Service {
         }
     }
 
-    fn try_reload(&mut self, config: Config) -> Result<Reloaded, String> {
+    fn try_reload(&mut self, config: ServeConfig) -> Result<Reloaded, String> {
         let fixed = [
             ("metrics", config.metrics != self.config.metrics),
             ("cluster", config.cluster != self.config.cluster),
@@ -531,7 +536,7 @@ impl Service {
     }
 
     /// Opens volumes on another thread: this one must not wait for storage, which may hang.
-    fn open(&mut self, opening: Opening) -> io::Result<()> {
+    fn open(&mut self, opening: AddedExports) -> io::Result<()> {
         self.openings += 1;
         let (count, events) = (self.openings, self.events.clone());
         let body = move || {
@@ -572,23 +577,23 @@ impl Service {
 
     /// Has what is not known measured, one set at a time: first what a configuration waits for.
     fn measure(&mut self) {
-        if self.measuring == Measuring::Busy {
+        if self.measuring == MeasuringState::Busy {
             return;
         }
         let pending = self.pending.as_ref().map(|pending| &pending.brought);
-        let Some(question) = pending.into_iter().chain([&self.contracts]).find_map(Standings::question)
+        let Some(question) = pending.into_iter().chain([&self.contracts]).find_map(PoolStandings::question)
         else {
             return;
         };
         match admission::begin(question, self.events.clone()) {
-            Ok(()) => self.measuring = Measuring::Busy,
+            Ok(()) => self.measuring = MeasuringState::Busy,
             Err(error) => {
-                if self.measuring != Measuring::Failed {
+                if self.measuring != MeasuringState::Failed {
                     tracing::error!(
                         "contracts are not judged, there is no thread for it, trying again: {error}"
                     );
                 }
-                self.measuring = Measuring::Failed;
+                self.measuring = MeasuringState::Failed;
             }
         }
     }
@@ -598,7 +603,7 @@ impl Service {
         let deadline = self.config.drain_deadline;
         self.supervisor.stopping(deadline);
         // A pool that is silent costs a part of the time that there is.
-        log_lines(&Kept::new(&self.look()?));
+        log_lines(&ContractSummary::new(&self.look()?));
         tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
         let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()))?;
         for pool in &report.stuck {
@@ -625,16 +630,16 @@ enum Reloaded {
 }
 
 /// The configuration of a host under the cluster's policies, with the contracts of this time of day.
-fn in_force(config: &Config, policies: &Policies, contracts: &Standings) -> GatewayConfig {
+fn in_force(config: &ServeConfig, policies: &PolicySource, contracts: &PoolStandings) -> GatewayConfig {
     let (mut gateway, _) = policy::in_force(&config.gateway, members(config), policies);
     contracts.apply(&mut gateway);
     gateway
 }
 
 /// The part of a configuration that policies are laid over.
-fn members(config: &Config) -> policy::Members<'_> {
+fn members(config: &ServeConfig) -> policy::PolicyMembers<'_> {
     let plan = config.cluster.as_ref();
-    policy::Members {
+    policy::PolicyMembers {
         pools: plan.map_or(&[], ClusterPlan::pools),
         may_limit: plan.map_or(&[], ClusterPlan::may_limit),
     }

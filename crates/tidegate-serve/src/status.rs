@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use tidegate_gateway::{ConsumerSnapshot, GatewayConfig, GatewaySnapshot, PoolConfig, PoolSnapshot};
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, Did, MOST_CONSUMERS, Recent, ResourceStatus, Service, Status, Total, decided, law,
-    seconds,
+    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, RecentCounters, ResourceStatus,
+    ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use crate::metrics::is_held;
 
 /// The counters of each pool's consumers.
-pub(crate) type Pools = BTreeMap<ResourceName, Recent<ConsumerName>>;
+pub(crate) type PoolCounters = BTreeMap<ResourceName, RecentCounters<ConsumerName>>;
 
 /// Takes note of what consumers did, as often as that is of use.
-pub(crate) fn note(pools: &mut Pools, snapshot: &GatewaySnapshot) {
+pub(crate) fn note(pools: &mut PoolCounters, snapshot: &GatewaySnapshot) {
     pools.retain(|name, _| snapshot.pools.iter().any(|pool| pool.name == *name));
     for pool in &snapshot.pools {
         let recent = pools.entry(pool.name.clone()).or_default();
@@ -28,27 +28,32 @@ pub(crate) fn note(pools: &mut Pools, snapshot: &GatewaySnapshot) {
 
 /// Returns the requests of a consumer and their time. Where a law releases requests, it is the time since
 /// their release, which the law judges; otherwise it is the time at the storage.
-fn total(consumer: &ConsumerSnapshot) -> Total {
+fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
     if let Some(tenant) = &consumer.tenant {
-        return Total { count: tenant.released.count(), sum: tenant.released.sum() };
+        return ConsumerTotal { count: tenant.released.count(), sum: tenant.released.sum() };
     }
-    let of = |times: &tidegate_gateway::Histogram| Total { count: times.count(), sum: times.sum() };
+    let of =
+        |times: &tidegate_gateway::TimeHistogram| ConsumerTotal { count: times.count(), sum: times.sum() };
     of(&consumer.reads.backend).and(of(&consumer.writes.backend))
 }
 
 /// Returns a gateway's status, with the configuration that is in force.
-pub(crate) fn of_gateway(config: &GatewayConfig, snapshot: &GatewaySnapshot, recent: &Pools) -> Status {
+pub(crate) fn of_gateway(
+    config: &GatewayConfig,
+    snapshot: &GatewaySnapshot,
+    recent: &PoolCounters,
+) -> ServiceStatus {
     let pools = snapshot.pools.iter().map(|pool| {
         let config = config.pools.iter().find(|config| config.name == pool.name);
         of_pool(config, pool, recent.get(&pool.name))
     });
-    Status::new(Service::Serve, true, pools.collect())
+    ServiceStatus::new(ServiceKind::Serve, true, pools.collect())
 }
 
 fn of_pool(
     config: Option<&PoolConfig>,
     pool: &PoolSnapshot,
-    recent: Option<&Recent<ConsumerName>>,
+    recent: Option<&RecentCounters<ConsumerName>>,
 ) -> ResourceStatus {
     let by_law = ByLaw::of_each(pool.decision.as_ref());
     let did = |consumer: &ConsumerSnapshot| recent?.since(pool.at, &consumer.name, total(consumer));
@@ -71,7 +76,7 @@ fn of_pool(
         }
     };
     // Of all together only where it is known of each.
-    let all: Option<Vec<Did>> = pool.consumers.iter().map(did).collect();
+    let all: Option<Vec<LoadFigures>> = pool.consumers.iter().map(did).collect();
     ResourceStatus {
         name: pool.name.to_string(),
         present: pool.awaited.is_empty() || !pool.consumers.is_empty(),
@@ -84,9 +89,9 @@ fn of_pool(
     }
 }
 
-fn together(all: &[Did]) -> Option<Did> {
+fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
     let seconds = all.first()?.seconds;
     let iops: f64 = all.iter().map(|did| did.iops).sum();
     let busy: f64 = all.iter().filter_map(|did| Some(did.iops * did.response_time_seconds?)).sum();
-    Some(Did { seconds, iops, response_time_seconds: (iops > 0.0).then(|| busy / iops) })
+    Some(LoadFigures { seconds, iops, response_time_seconds: (iops > 0.0).then(|| busy / iops) })
 }

@@ -9,17 +9,17 @@ use tidegate_gateway::{
     BackendConfig, ContractSnapshot, DataStore, ExportConfig, ExportStore, FineHistogram, GatewaySnapshot,
     PoolConfig, UpstreamConfig,
 };
-use tidegate_sched::{Beyond, Discipline, Release};
-use tidegate_service::entitlements::Entitlements;
+use tidegate_sched::{BeyondLimit, BucketRelease, Discipline};
+use tidegate_service::entitlements::BandEntitlements;
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency};
 
 use crate::admission::PoolContracts;
-use crate::config::Config;
+use crate::config::ServeConfig;
 
 /// The exports, the addresses and the laws of a configuration. Serialised: plain numbers in the units that
 /// keys name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct ConfigSummary {
     listen: Vec<String>,
     metrics: Option<String>,
     pools: Vec<Pool>,
@@ -32,7 +32,7 @@ struct Pool {
     depth: u32,
     scheduler: &'static str,
     law: Option<Regulation>,
-    exports: Vec<Export>,
+    exports: Vec<ExportSummary>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,11 +47,11 @@ struct Regulation {
     dry_run: bool,
     /// The entitlements of all consumers named in bands, at the end of each band.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    bands: Vec<Entitlements>,
+    bands: Vec<BandEntitlements>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Export {
+struct ExportSummary {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
@@ -103,10 +103,10 @@ fn seconds<S: serde::Serializer>(latency: &Latency, serializer: S) -> Result<S::
     serializer.serialize_f64(latency.as_secs_f64())
 }
 
-impl Summary {
+impl ConfigSummary {
     /// The summary of a configuration.
     #[must_use]
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &ServeConfig) -> Self {
         Self {
             listen: config.gateway.listen.iter().map(|listen| listen.endpoint.to_string()).collect(),
             metrics: config.metrics.map(|address| format!("http://{address}/metrics")),
@@ -174,7 +174,7 @@ fn regulation(law: &LoopConfig) -> Regulation {
         set_point: law.set_point(),
         interval: law.interval.into(),
         dry_run: law.dry_run,
-        bands: law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
+        bands: law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
     }
 }
 
@@ -188,7 +188,7 @@ fn requirements(contracts: Option<&PoolContracts>, name: &ConsumerName) -> Vec<T
         until: period.until().to_string(),
         promise: promise(
             &requirement.given.contract,
-            requirement.given.bucket.unwrap_or(Release::USUAL_SIZE),
+            requirement.given.bucket.unwrap_or(BucketRelease::USUAL_SIZE),
         ),
     });
     timed.collect()
@@ -199,14 +199,14 @@ const fn promise(contract: &Contract, bucket: u32) -> Promise {
     Promise { iops, response_time, expected, bucket }
 }
 
-fn export(export: &ExportConfig, requirements: Vec<Timed>) -> Export {
+fn export(export: &ExportConfig, requirements: Vec<Timed>) -> ExportSummary {
     let (path, size, upstream) = match &export.store {
         ExportStore::Path(path) => (Some(path.display().to_string()), None, None),
         ExportStore::Size(size) => (None, Some(*size), None),
         ExportStore::Upstream(name) => (None, None, Some(name.to_string())),
     };
     let (iops, bytes_per_s) = export.limit.map_or((None, None), |limit| (limit.iops, limit.bytes_per_s));
-    Export {
+    ExportSummary {
         name: export.name.to_string(),
         path,
         size,
@@ -217,14 +217,14 @@ fn export(export: &ExportConfig, requirements: Vec<Timed>) -> Export {
         reservation: export.reservation,
         limit_iops: iops,
         limit_bytes: bytes_per_s,
-        limit_soft: export.limit.is_some_and(|limit| limit.beyond == Beyond::Surplus),
+        limit_soft: export.limit.is_some_and(|limit| limit.beyond == BeyondLimit::Surplus),
         contract: export.contract.as_ref().map(|contract| promise(contract, export.bucket)),
         requirements,
         goal_seconds: export.goal.map(Latency::as_secs_f64),
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for ConfigSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "listening on {}", self.listen.join(", "))?;
         if let Some(metrics) = &self.metrics {
@@ -274,7 +274,7 @@ impl fmt::Display for Pool {
     }
 }
 
-impl fmt::Display for Export {
+impl fmt::Display for ExportSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.path, &self.size, &self.upstream) {
             (Some(path), ..) => write!(f, "{path}")?,
@@ -318,11 +318,11 @@ impl fmt::Display for Export {
 /// The outcome of a gateway's contracts, for people: the promise, the achieved rate, and the requests later
 /// than promised.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub(crate) struct ContractSummary {
     contracts: Vec<(String, String, ContractSnapshot, FineHistogram)>,
 }
 
-impl Kept {
+impl ContractSummary {
     pub(crate) fn new(gateway: &GatewaySnapshot) -> Self {
         let consumers =
             gateway.pools.iter().flat_map(|pool| pool.consumers.iter().map(move |consumer| (pool, consumer)));
@@ -335,7 +335,7 @@ impl Kept {
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for ContractSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (pool, name, kept, released)) in self.contracts.iter().enumerate() {
             let ContractSnapshot { contract, requests, late, active } = kept;
@@ -398,8 +398,8 @@ mod tests {
         export.rest = { size = '2GiB' }
     ";
 
-    fn summary() -> Summary {
-        Summary::new(&Config::parse("t", TEXT, Path::new("/")).unwrap())
+    fn summary() -> ConfigSummary {
+        ConfigSummary::new(&ServeConfig::parse("t", TEXT, Path::new("/")).unwrap())
     }
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn a_law_is_called_by_its_own_name_whatever_it_shares_with_another_one() {
         let text = TEXT.replacen("law = 'integral'", "law = 'queueing-model'", 1);
-        let summary = Summary::new(&Config::parse("t", &text, Path::new("/")).unwrap());
+        let summary = ConfigSummary::new(&ServeConfig::parse("t", &text, Path::new("/")).unwrap());
         let said = "law queueing-model: keeps goals, steers who has none to 40.0ms, by a window, decides every 1.00s";
         assert!(summary.to_string().contains(said), "{summary}");
         assert_eq!(serde_json::to_value(summary).unwrap()["pools"][4]["law"]["kind"], "queueing_model");
@@ -452,7 +452,7 @@ mod tests {
             export.business = { size = '1GiB' }
             export.mining = { size = '1GiB' }
         ";
-        let summary = Summary::new(&Config::parse("t", text, Path::new("/")).unwrap());
+        let summary = ConfigSummary::new(&ServeConfig::parse("t", text, Path::new("/")).unwrap());
         let said = "decides every 1.00s\n  \
              band 0, up to 100 IO/s together: business 50 IO/s, mining 50 IO/s\n  \
              band 1, up to 400 IO/s together: business 350 IO/s, mining 50 IO/s\n  \

@@ -11,15 +11,17 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_agent::AgentConfig;
-use tidegate_control::{IntegralConfig, KneeConfig, Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
+use tidegate_control::{
+    IntegralConfig, KneeConfig, LawConfig, LoopConfig, PidConfig, Smoothing, WindowConfig,
+};
 use tidegate_device::{DeviceConfig, ExponentialChange, ExponentialConfig};
 use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits};
-use tidegate_sched::{Discipline, Release};
-use tidegate_serve::config::{Config, ConfigError, Severity};
+use tidegate_sched::{BucketRelease, Discipline};
+use tidegate_serve::config::{ConfigError, ServeConfig, Severity};
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
-fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse("tidegate.toml", text, Path::new("/etc/tidegate"))
+fn parse(text: &str) -> Result<ServeConfig, ConfigError> {
+    ServeConfig::parse("tidegate.toml", text, Path::new("/etc/tidegate"))
 }
 
 fn said(text: &str) -> String {
@@ -149,11 +151,11 @@ fn the_complete_example_states_the_defaults() {
     let default = |pool: &PoolConfig, law, target| {
         LoopConfig::new(ResourceName::new(pool.name.as_str()).unwrap(), Latency::from_millis(target), law)
     };
-    assert_eq!(windowed.law, Some(default(windowed, Law::Window(WindowConfig::default()), 15)));
-    assert_eq!(delayed.law, Some(default(delayed, Law::Pid(PidConfig::default()), 15)));
+    assert_eq!(windowed.law, Some(default(windowed, LawConfig::Window(WindowConfig::default()), 15)));
+    assert_eq!(delayed.law, Some(default(delayed, LawConfig::Pid(PidConfig::default()), 15)));
     let integral = IntegralConfig { greatest: Some(Iops::new(1_000.0)), ..IntegralConfig::default() };
-    assert_eq!(promised.law, Some(default(promised, Law::Integral(integral), 50)));
-    assert_eq!((promised.release, windowed.discipline), (Release::default(), Discipline::StartTags));
+    assert_eq!(promised.law, Some(default(promised, LawConfig::Integral(integral), 50)));
+    assert_eq!((promised.release, windowed.discipline), (BucketRelease::default(), Discipline::StartTags));
     assert_eq!(windowed.depth, PoolConfig::DEFAULT_DEPTH);
     let example = PoolLimits {
         export_sessions: Some(128),
@@ -164,7 +166,7 @@ fn the_complete_example_states_the_defaults() {
     assert_eq!(windowed.limits, example);
     assert_eq!(averaged.law.as_ref().unwrap().smoothing, Smoothing::PerInterval { past_weight: 0.998 });
     assert_eq!(averaged.law.as_ref().unwrap().knee, Some(KneeConfig::default()));
-    assert_eq!(shared.law, Some(default(shared, Law::Window(WindowConfig::across_hosts()), 25)));
+    assert_eq!(shared.law, Some(default(shared, LawConfig::Window(WindowConfig::across_hosts()), 25)));
     assert_eq!(config.cluster.as_ref().unwrap().pools(), std::slice::from_ref(&shared.name));
     // What is written as a default is what nothing gives.
     let silent = parse(
@@ -233,7 +235,7 @@ fn the_document_states_the_defaults_of_the_complete_example() {
 }
 
 /// One value in an otherwise valid configuration.
-fn with(place: &str, value: &str) -> Result<Config, ConfigError> {
+fn with(place: &str, value: &str) -> Result<ServeConfig, ConfigError> {
     let mut lines = vec![
         ("listen", "['tcp:127.0.0.1:0']".to_owned()),
         ("pool.p.backend", "{ kind = 'emulated', preset = 'dnes-309170w' }".to_owned()),
@@ -392,7 +394,7 @@ fn files_that_cannot_be_used_are_found_with_their_place() {
     let path = folder.path().join("tidegate.toml");
     let load = |text: &str| {
         fs::write(&path, text).unwrap();
-        match Config::load(&path) {
+        match ServeConfig::load(&path) {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
         }
@@ -425,7 +427,7 @@ fn volumes_that_are_in_use_or_probably_not_meant_are_reported() {
             "listen = ['unix:s']\n[pool.p]\nbackend = {{ kind = 'file' }}\nexport.one = {one}\nexport.two = {two}\n"
         );
         fs::write(&path, text).unwrap();
-        let findings = match Config::load(&path) {
+        let findings = match ServeConfig::load(&path) {
             Ok(config) => config.warnings,
             Err(ConfigError::Invalid(findings)) => findings,
             Err(error) => panic!("{error}"),
@@ -447,7 +449,7 @@ fn volumes_that_are_in_use_or_probably_not_meant_are_reported() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
-    let error = Config::load(Path::new("/nonexistent/tidegate.toml")).unwrap_err();
+    let error = ServeConfig::load(Path::new("/nonexistent/tidegate.toml")).unwrap_err();
     assert!(matches!(error, ConfigError::Read { .. }));
     assert!(error.to_string().starts_with("/nonexistent/tidegate.toml: "), "{error}");
 }
@@ -500,7 +502,7 @@ fn files_for_an_encrypted_connection_are_looked_at() {
         let carrier = format!("carrier = {{ kind = 'nats', servers = ['tls://127.0.0.1:4222'], {keys} }}");
         fs::write(&path, format!("listen = ['tcp:127.0.0.1:0']\n[cluster]\nname = 'c'\n{carrier}\n{pool}"))
             .unwrap();
-        Config::load(&path).err().map(|error| error.to_string()).unwrap_or_default()
+        ServeConfig::load(&path).err().map(|error| error.to_string()).unwrap_or_default()
     };
     for name in ["one", "other"] {
         openssl(folder.path(), name);

@@ -7,22 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::metrics::{AgentExposition, AgentMetric, ResourceStatus};
-use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
+use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, RejectionCounts};
 use tidegate_control::{
-    BandPosition, Contract, ControlLoop, Decision, Input, Law, LawKind, LoopConfig, Observation, Operations,
-    PointDecision, Reserved, SetPointChoice, SetPointReason, Shortage, WindowConfig, combine,
+    BandPosition, Contract, ControlLoop, Decision, LawConfig, LawKind, LoopConfig, Observation,
+    OperationTotals, PointDecision, ReservationDecision, ReservationShortage, SetPointChoice, SetPointReason,
+    SignalState, WindowConfig, combine,
 };
 use tidegate_gateway::{
-    ConsumerSnapshot, ContractSnapshot, FineHistogram, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot,
-    ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
+    ConsumerSnapshot, ContractSnapshot, FineHistogram, GatewaySnapshot, OpSnapshot, PoolSnapshot,
+    ReservedSnapshot, TenantSnapshot, TimeHistogram, UpstreamSnapshot,
 };
 use tidegate_host::sense::latency::ReadsAndWrites;
-use tidegate_host::sense::session::Via;
+use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
 use tidegate_serve::admission::ContractsStatus;
-use tidegate_serve::metrics::{Exposition, Metric};
+use tidegate_serve::metrics::{MetricsExposition, ServeMetric};
 use tidegate_service::log::LogCounts;
-use tidegate_service::metrics::{InputCounts, Kind, ReloadCounts, Spec};
+use tidegate_service::metrics::{InputCounts, MetricKind, MetricSpec, ReloadCounts};
 use tidegate_units::{
     ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window,
 };
@@ -30,7 +31,7 @@ use tidegate_units::{
 const DOCUMENT: &str = include_str!("../../../docs/reference/metrics.md");
 
 fn operation(millis: &[u64]) -> OpSnapshot {
-    let mut times = Histogram::default();
+    let mut times = TimeHistogram::default();
     for millis in millis {
         times.record(Latency::from_millis(*millis));
     }
@@ -128,7 +129,7 @@ fn a_band_is_its_number_and_the_part_of_it() {
 /// A decision that holds one of two.
 fn decision(dry_run: bool) -> Decision {
     let resource = ResourceName::new("vg0").unwrap();
-    let law = Law::Window(WindowConfig::default());
+    let law = LawConfig::Window(WindowConfig::default());
     let config = LoopConfig { dry_run, ..LoopConfig::new(resource.clone(), Latency::from_millis(15), law) };
     let mut control = ControlLoop::new(config).unwrap();
     let mut observation = Observation::new(resource, Instant::ZERO, Vec::new());
@@ -145,12 +146,12 @@ fn decision(dry_run: bool) -> Decision {
         most: Some(Iops::new(3_180.0)),
         most_at: Some(Latency::from_millis(41)),
     });
-    decision.reserved = Some(Reserved {
+    decision.reserved = Some(ReservationDecision {
         rate: Iops::new(200.0),
         everywhere: Iops::new(300.0),
         latency: Latency::from_millis(20),
         window: Window::new(4.2),
-        missed: Some(Shortage::Storage),
+        missed: Some(ReservationShortage::Storage),
     });
     decision.point = Some(point(Some(BandPosition::In { band: 2, part: 0.2 })));
     (decision.estimate, decision.held, decision.throttled) = (Some(Latency::from_millis(20)), 1, 2);
@@ -158,11 +159,11 @@ fn decision(dry_run: bool) -> Decision {
 }
 
 /// A name with everything that must be escaped, and a pool that a law holds.
-fn exposition(dry_run: bool) -> Exposition {
+fn exposition(dry_run: bool) -> MetricsExposition {
     let name = ResourceName::new("vg0").unwrap();
     let mut counts = InputCounts::default();
-    counts.add(Input::Idle);
-    Exposition {
+    counts.add(SignalState::Idle);
+    MetricsExposition {
         gateway: GatewaySnapshot {
             pools: vec![PoolSnapshot {
                 name: name.clone(),
@@ -185,7 +186,7 @@ fn exposition(dry_run: bool) -> Exposition {
             silent: vec![ResourceName::new("vg1").unwrap()],
             handshakes: 0,
             handshakes_ended: 7,
-            refused: vec![(tidegate_gateway::Refusal::ExportSessions, 3)],
+            refused: vec![(tidegate_gateway::RefusalReason::ExportSessions, 3)],
         },
         decisions: BTreeMap::from([(name, counts)]),
         reloads: ReloadCounts { applied: 1, refused: 2 },
@@ -203,7 +204,7 @@ fn exposition(dry_run: bool) -> Exposition {
 fn divided() -> PointDecision {
     let name = ConsumerName::new("batch.slice").unwrap();
     let (entitled, rate) = (Iops::new(350.0), Iops::new(350.0));
-    let allotments = vec![tidegate_control::Allotment { name, entitled, rate, held: true }];
+    let allotments = vec![tidegate_control::PointAllotment { name, entitled, rate, held: true }];
     let window = Some(Window::new(4.5));
     PointDecision { allotments, window, ..point(Some(BandPosition::In { band: 2, part: 0.2 })) }
 }
@@ -212,12 +213,12 @@ fn divided() -> PointDecision {
 fn agents_exposition() -> AgentExposition {
     let name = ResourceName::new("vg0").unwrap();
     let mut counts = InputCounts::default();
-    counts.add(Input::Idle);
-    let reads = Operations {
+    counts.add(SignalState::Idle);
+    let reads = OperationTotals {
         count: 4,
         bytes: Bytes::from_kib(16),
         total_latency: Latency::from_millis(50),
-        ..Operations::default()
+        ..OperationTotals::default()
     };
     AgentExposition {
         reloads: ReloadCounts { applied: 1, refused: 2 },
@@ -225,7 +226,7 @@ fn agents_exposition() -> AgentExposition {
         log: LogCounts { dropped: 3, repeated: 4 },
         sees: true,
         acts: Some(true),
-        targets: BTreeMap::from([(Via::Iscsi, (true, 3)), (Via::Nfs, (false, 0))]),
+        targets: BTreeMap::from([(TargetKind::Iscsi, (true, 3)), (TargetKind::Nfs, (false, 0))]),
         throttle_errors: 5,
         guardian_starts: 1,
         resources: vec![ResourceStatus {
@@ -241,7 +242,7 @@ fn agents_exposition() -> AgentExposition {
                 ..decision(false)
             }),
             reads,
-            writes: Operations::default(),
+            writes: OperationTotals::default(),
             members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]
                 .map(|name| ConsumerName::new(name).unwrap())
                 .into(),
@@ -289,7 +290,7 @@ fn cluster() -> ClusterStatus {
         duplicates: Vec::new(),
         sent: 9,
         taken: 8,
-        rejected: Rejected { bad_key: 5, ..Rejected::default() },
+        rejected: RejectionCounts { bad_key: 5, ..RejectionCounts::default() },
         unpublished: 0,
     }
 }
@@ -329,11 +330,11 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-fn gateways() -> Vec<Spec> {
-    Metric::ALL.map(Metric::spec).into()
+fn gateways() -> Vec<MetricSpec> {
+    ServeMetric::ALL.map(ServeMetric::spec).into()
 }
 
-fn agents() -> Vec<Spec> {
+fn agents() -> Vec<MetricSpec> {
     AgentMetric::ALL.map(AgentMetric::spec).into()
 }
 
@@ -344,7 +345,7 @@ fn the_document_and_the_code_agree() {
     agree(agent, &agents());
 }
 
-fn agree(document: &str, specs: &[Spec]) {
+fn agree(document: &str, specs: &[MetricSpec]) {
     let mut documented = BTreeMap::new();
     for row in document.lines().filter(|line| line.starts_with("| `tidegate_")) {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -375,7 +376,7 @@ fn the_expositions_keep_the_rules_of_the_format() {
     keeps_the_rules(&agents_exposition().to_text(), &agents());
 }
 
-fn keeps_the_rules(text: &str, specs: &[Spec]) {
+fn keeps_the_rules(text: &str, specs: &[MetricSpec]) {
     assert!(text.ends_with("# EOF\n"));
     let mut seen = BTreeSet::new();
     let mut families = BTreeSet::new();
@@ -400,7 +401,8 @@ fn keeps_the_rules(text: &str, specs: &[Spec]) {
                 let name = spec.name();
                 let suffix = sample.name.strip_prefix(&name);
                 suffix == Some("")
-                    || (spec.kind == Kind::Histogram && matches!(suffix, Some("_bucket" | "_sum" | "_count")))
+                    || (spec.kind == MetricKind::Histogram
+                        && matches!(suffix, Some("_bucket" | "_sum" | "_count")))
             })
             .unwrap_or_else(|| panic!("unknown series: {line}"));
         let mut labels: Vec<_> = sample.labels.iter().map(|(label, _)| *label).collect();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
-use tidegate_config::{Finding, Report, Section};
+use tidegate_config::{Finding, FindingList, Section};
 
 /// A larger file is not a configuration: a thousand exports need a tenth of this.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
@@ -41,7 +41,7 @@ fn joined(findings: &[Finding]) -> String {
 pub fn metrics_address(path: &Path) -> Result<Option<SocketAddr>, ConfigError> {
     let text = read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     let name = path.display().to_string();
-    let (mut report, mut of_others) = (Report::new(&name, &text), Report::new(&name, &text));
+    let (mut report, mut of_others) = (FindingList::new(&name, &text), FindingList::new(&name, &text));
     let address = tidegate_config::parse(&text, &mut report).and_then(|document| {
         let root = Section::new(&document, 0..0, String::new(), &["metrics"], &mut of_others);
         Some(root.parsed::<MetricsAddress>("metrics", &mut report)?.value.0)

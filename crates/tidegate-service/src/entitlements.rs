@@ -3,12 +3,12 @@
 use std::fmt;
 
 use serde::Serialize;
-use tidegate_control::{Bands, Claim, allot};
+use tidegate_control::{BandClaim, Bands, allot};
 use tidegate_units::Iops;
 
 /// The parts that consumers are entitled to when all together do so much.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Entitlements {
+pub struct BandEntitlements {
     #[serde(rename = "up_to_iops")]
     up_to: Iops,
     entitled: Vec<Entitled>,
@@ -20,14 +20,14 @@ struct Entitled {
     iops: Iops,
 }
 
-impl Entitlements {
+impl BandEntitlements {
     /// At the end of each band.
     #[must_use]
     pub fn of(bands: &Bands) -> Vec<Self> {
         let names = bands.workloads();
         // Shares matter only beyond the last band.
         let claims: Vec<_> =
-            names.iter().map(|name| Claim { name: Some(name), shares: 1.0, most: None }).collect();
+            names.iter().map(|name| BandClaim { name: Some(name), shares: 1.0, most: None }).collect();
         let at = |up_to: Iops| {
             let each = names.iter().zip(allot(Some(bands), up_to, &claims));
             let entitled = each.map(|(name, iops)| Entitled { name: name.to_string(), iops });
@@ -37,7 +37,7 @@ impl Entitlements {
     }
 }
 
-impl fmt::Display for Entitlements {
+impl fmt::Display for BandEntitlements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "up to {} together: ", self.up_to)?;
         self.entitled.iter().enumerate().try_for_each(|(index, one)| {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_control::{Decision, Input};
+use tidegate_control::{Decision, SignalState};
 use tidegate_units::{Instant, ResourceName};
 
 use crate::metrics::InputCounts;
 
 /// The pools' decisions so far.
 #[derive(Debug, Default)]
-pub struct Journal {
+pub struct RecentDecisions {
     pools: BTreeMap<ResourceName, Pool>,
 }
 
@@ -55,7 +55,7 @@ impl Phase {
         Self {
             holding,
             at_bound: holding && decision.bound.is_some(),
-            overload: matches!(decision.input, Input::Overload { .. }),
+            overload: matches!(decision.input, SignalState::Overload { .. }),
             dry_run: decision.dry_run,
             failed: holding && !is_carried_out,
         }
@@ -85,7 +85,7 @@ impl Pool {
     }
 }
 
-impl Journal {
+impl RecentDecisions {
     /// Takes note of the new decisions about a resource. Of `total` decisions since the start, `recent` are
     /// the last ones, oldest first. Changes go to the log at level info, everything at level debug.
     pub fn follow(&mut self, resource: &ResourceName, total: u64, recent: &[Decision]) {
@@ -115,7 +115,7 @@ fn new_decisions(total: u64, recent: &[Decision], seen: u64) -> &[Decision] {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_control::{ControlLoop, Law, LoopConfig, Observation, WindowConfig};
+    use tidegate_control::{ControlLoop, LawConfig, LoopConfig, Observation, WindowConfig};
     use tidegate_units::Latency;
 
     use super::*;
@@ -123,7 +123,7 @@ mod tests {
     /// The last `remembered` of `total` decisions.
     fn recent(total: u64, remembered: u64) -> Vec<Decision> {
         let name = ResourceName::new("vg0").unwrap();
-        let law = Law::Window(WindowConfig::default());
+        let law = LawConfig::Window(WindowConfig::default());
         let mut control =
             ControlLoop::new(LoopConfig::new(name.clone(), Latency::from_millis(15), law)).unwrap();
         let decisions = (1..=total).map(|number| {

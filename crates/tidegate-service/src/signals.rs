@@ -15,7 +15,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// The request that a signal makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
+pub enum ServiceSignal {
     /// SIGHUP: read the configuration again.
     Reload,
     /// SIGTERM or SIGINT: end.
@@ -29,7 +29,7 @@ pub enum Signal {
 /// The system's answer: it does not deliver signals, or no thread is left.
 pub fn receive<E: Send + 'static>(
     events: SyncSender<E>,
-    event: impl Fn(Signal) -> E + Send + 'static,
+    event: impl Fn(ServiceSignal) -> E + Send + 'static,
 ) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let body = move || {
@@ -38,9 +38,10 @@ pub fn receive<E: Send + 'static>(
             // A reload beyond the events that already wait would read the same file as they do; a stop must
             // not be lost, and the service will come to it.
             let sent = match signal {
-                SIGHUP => {
-                    !matches!(events.try_send(event(Signal::Reload)), Err(TrySendError::Disconnected(_)))
-                }
+                SIGHUP => !matches!(
+                    events.try_send(event(ServiceSignal::Reload)),
+                    Err(TrySendError::Disconnected(_))
+                ),
                 _ if stopping => {
                     tracing::error!("second signal, ending at once");
                     log::flush(LAST_WORDS);
@@ -48,7 +49,7 @@ pub fn receive<E: Send + 'static>(
                 }
                 _ => {
                     stopping = true;
-                    events.send(event(Signal::Stop)).is_ok()
+                    events.send(event(ServiceSignal::Stop)).is_ok()
                 }
             };
             if !sent {

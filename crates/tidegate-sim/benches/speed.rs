@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use common::{add_busy_host, on_server, parda};
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_sim::{Silent, simulate};
+use tidegate_sim::{SilentRecorder, simulate};
 use tidegate_units::Latency;
 
 /// Requests that each virtual machine keeps outstanding (PARDA §5.2).
@@ -51,7 +51,7 @@ fn main() {
             add_busy_host(&mut scenario, &name, shares, OUTSTANDING, Some(parda(set_point, 1.0)));
         }
         let (began, processor) = (Instant::now(), processor_seconds());
-        let outcome = simulate(&scenario, 1, &mut Silent).unwrap();
+        let outcome = simulate(&scenario, 1, &mut SilentRecorder).unwrap();
         let (wall, processor) = (began.elapsed().as_secs_f64(), processor_seconds() - processor);
         let work = outcome.work;
         let rate = work.events as f64 / processor;

@@ -2,7 +2,7 @@
 //!
 //! Clients send one request after the other, as fast as their throttlers let them. The rate of all clients
 //! together is a new random one in every interval, and the mean response time of the interval is the answer.
-//! These are the samples to which [`tidegate_control::Arx::fit`] fits a model.
+//! These are the samples to which [`tidegate_control::ArxModel::fit`] fits a model.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,12 +21,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tidegate_control::ArxSample;
-use tidegate_device::{Completion, Device, DeviceConfig, Io};
-use tidegate_sched::{Extent, FlowConfig, FlowId, LeakyBucket, Pull, Sfq, SfqConfig};
+use tidegate_device::{Device, DeviceCompletion, DeviceConfig, DeviceIo};
+use tidegate_sched::{FlowConfig, FlowId, LeakyBucket, PullAnswer, Sfq, SfqConfig, StorageExtent};
 use tidegate_units::{Bytes, Instant, Iops, Latency, ResourceName};
 
 use crate::error::ScenarioError;
-use crate::random::Random;
+use crate::random::RandomStream;
 
 /// A storage model, the clients that excite it, and the noise.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,7 +73,7 @@ impl Excitation {
             return Err(ScenarioError::Time("interval", "more than nothing"));
         }
         let mut run = Run::new(self, seed)?;
-        let mut noise = Random::of(seed, &["excitation"]);
+        let mut noise = RandomStream::of(seed, &["excitation"]);
         let [least, greatest] = self.range().map(Iops::per_second);
         let mut samples = Vec::with_capacity(self.intervals as usize);
         for _ in 0..self.intervals {
@@ -89,7 +89,7 @@ impl Excitation {
 /// A client.
 struct Client {
     flow: FlowId,
-    random: Random,
+    random: RandomStream,
 }
 
 /// The experiment under way. Each client's throttler is a leaky bucket with room for one token. The gateway
@@ -107,7 +107,7 @@ struct Run<'a> {
     sent: HashMap<u64, Instant>,
     /// Requests that completed in the interval, and their total response time.
     done: (u64, Latency),
-    completed: Vec<Completion>,
+    completed: Vec<DeviceCompletion>,
 }
 
 impl<'a> Run<'a> {
@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
             let (most, given) = (MOST_CLIENTS as usize, clients as usize);
             return Err(ScenarioError::TooMany { kind: "clients", most, given });
         }
-        let device = Device::new(&excitation.device, Random::of(seed, &["device"]).seed())
+        let device = Device::new(&excitation.device, RandomStream::of(seed, &["device"]).seed())
             .map_err(|reason| wrong(reason.to_string()))?;
         let fits = u32::try_from(excitation.size.get()).is_ok() && excitation.size <= device.capacity();
         if !fits || excitation.size == Bytes::ZERO {
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
         let mut clients: Vec<Client> = (0..clients)
             .map(|number| Client {
                 flow: throttlers.add_flow(&FlowConfig::default(), Instant::ZERO),
-                random: Random::of(seed, &["client", &number.to_string()]),
+                random: RandomStream::of(seed, &["client", &number.to_string()]),
             })
             .collect();
         let start =
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
     /// A client has its next request ready: its throttler decides when it goes.
     fn ask(&mut self, client: u64) {
         let flow = self.clients[client as usize].flow;
-        let taken = self.throttlers.enqueue(flow, self.now, client, Extent::default());
+        let taken = self.throttlers.enqueue(flow, self.now, client, StorageExtent::default());
         debug_assert!(taken.is_ok(), "one request of each client at a time");
     }
 
@@ -196,17 +196,17 @@ impl<'a> Run<'a> {
     fn send(&mut self) -> Result<Instant, ScenarioError> {
         loop {
             match self.throttlers.pull(self.now) {
-                Pull::Request { request: client, .. } => {
+                PullAnswer::Request { request: client, .. } => {
                     let bytes = self.excitation.size.get();
                     let places = self.device.capacity().get() / bytes;
                     let offset = self.clients[client as usize].random.below(places) * bytes;
                     self.sent.insert(client, self.now);
                     self.device
-                        .submit(self.now, client, Io::read(offset, bytes as u32))
+                        .submit(self.now, client, DeviceIo::read(offset, bytes as u32))
                         .map_err(|reason| wrong(reason.to_string()))?;
                 }
-                Pull::NotBefore(at) => return Ok(at),
-                Pull::Nothing => return Ok(Instant::MAX),
+                PullAnswer::NotBefore(at) => return Ok(at),
+                PullAnswer::Nothing => return Ok(Instant::MAX),
             }
         }
     }
@@ -214,7 +214,7 @@ impl<'a> Run<'a> {
     fn complete(&mut self) {
         let mut completed = std::mem::take(&mut self.completed);
         self.device.advance(self.now, &mut completed);
-        for Completion { id: client, at } in completed.drain(..) {
+        for DeviceCompletion { id: client, at } in completed.drain(..) {
             if let Some(sent) = self.sent.remove(&client) {
                 self.done = (self.done.0 + 1, self.done.1.saturating_add(at.latency_since(sent)));
             }
@@ -234,7 +234,7 @@ fn wrong(reason: String) -> ScenarioError {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_control::{Arx, Offset};
+    use tidegate_control::{ArxModel, ModelOffset};
     use tidegate_device::{ExponentialConfig, Preset};
 
     use super::*;
@@ -302,7 +302,7 @@ mod tests {
     fn a_disk_answers_more_slowly_the_more_it_has_to_do() {
         let excitation = Excitation::new(Preset::Dnes309170w.config(), Bytes::from_kib(4), Iops::new(57.0));
         let samples = excitation.samples(Duration::from_secs(1), 1).unwrap();
-        let fit = Arx::fit(&samples, 1, Offset::Fitted).unwrap();
+        let fit = ArxModel::fit(&samples, 1, ModelOffset::Fitted).unwrap();
         assert!(fit.model.inputs()[0] > 0.0 && fit.r_squared > 0.0, "{fit:?}");
         assert!(fit.model.stable_below().is_some(), "{fit:?}");
     }

@@ -19,7 +19,7 @@ const TRACE: &str = "\n=== trace\n";
 
 /// Returns true if a template asks for more copies than are of use here.
 fn has_many_copies(text: &str) -> bool {
-    let mut report = tidegate_config::Report::new(NAME, text);
+    let mut report = tidegate_config::FindingList::new(NAME, text);
     let Some(document) = parse(text, &mut report) else { return false };
     let count = |table: &DeValue<'_>| {
         let DeValue::Integer(count) = table.as_table()?.get("count")?.get_ref() else { return None };

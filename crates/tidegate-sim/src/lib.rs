@@ -8,7 +8,7 @@
 //! In addition, [`iscsi`] simulates machines that use an iSCSI target whose packets are delayed.
 //!
 //! [`Scenario::parse`] reads a scenario, or a [`Scenario`] is put together in code. [`simulate`] simulates
-//! it. Same scenario, same seed: same [`Outcome`], byte for byte, and the same time series to the
+//! it. Same scenario, same seed: same [`SimulationOutcome`], byte for byte, and the same time series to the
 //! [`Recorder`].
 //!
 //! [`transfers`] simulates whole transfers over storage nodes, and their placement on the nodes.
@@ -45,9 +45,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An [`Outcome`] has the loads and response times of arrays, hosts and consumers over the time after the
+//! An [`SimulationOutcome`] has the loads and response times of arrays, hosts and consumers over the time after the
 //! warm-up. A [`Recorder`] hears every row of the time series and every decision of every law while the
-//! simulation runs. [`Series`] keeps the rows in memory, [`Silent`] wants none.
+//! simulation runs. [`TimeSeries`] keeps the rows in memory, [`SilentRecorder`] wants none.
 
 #![forbid(unsafe_code)]
 
@@ -69,7 +69,8 @@ pub mod transfers;
 pub use engine::simulate;
 pub use error::ScenarioError;
 pub use outcome::{
-    ConsumerOutcome, HostOutcome, Latencies, Missed, Named, Outcome, ResourceOutcome, WindowOutcome, Work,
+    ConsumerOutcome, EngineWork, HostOutcome, LatencySummary, MissedShares, NamedValues, ResourceOutcome,
+    SimulationOutcome, WindowOutcome,
 };
-pub use recorder::{OwnedRow, Recorder, Row, Sample, Series, Silent};
+pub use recorder::{OwnedRow, Recorder, SeriesRow, SeriesSample, SilentRecorder, TimeSeries};
 pub use scenario::{InvalidScenario, Scenario};

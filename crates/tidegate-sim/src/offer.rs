@@ -22,32 +22,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_admission::{Measured, Point};
+use tidegate_admission::{OfferResult, ProfilePoint};
 use tidegate_device::{Device, DeviceConfig};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
-use crate::engine::{Felt, Pooled, felt};
+use crate::engine::{FeltLatencies, PooledLatencies, felt};
 use crate::error::ScenarioError;
-use crate::random::Random;
+use crate::random::RandomStream;
 use crate::recorder::Recorder;
 use crate::scenario::{
-    Array, Arrivals, Disk, Durability, Host, Place, Region, Scenario, Sizes, Spacing, Span, Step, Think, Vm,
+    ArrivalSpacing, DiskPlace, DiskRegion, Durability, OperationArrivals, OperationStep, Scenario,
+    ScenarioArray, ScenarioHost, ScenarioSpan, SizeWeights, ThinkTiming, VirtualDisk, VirtualMachine,
     Workload,
 };
 
 /// A storage model, the load that is offered to it, and the parameters of the measurement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Offer {
+pub struct LoadOffer {
     /// The model.
     pub device: DeviceConfig,
     /// The host before it: depth, scheduler and, where there is one, law. Its name and its array are of no
     /// importance.
-    pub host: Host,
+    pub host: ScenarioHost,
     /// Loads of the consumers that send requests; at least one.
-    pub loads: Vec<Load>,
+    pub loads: Vec<ConsumerLoad>,
     /// Pattern in which requests arrive.
-    pub arriving: Arriving,
-    /// The fraction of response times that do not exceed a [quantile](Responses::quantile).
+    pub arriving: ArrivalPattern,
+    /// The fraction of response times that do not exceed a [quantile](ResponseTimes::quantile).
     pub quantile: f64,
     /// The seed of the first simulation; each of the others has the next.
     pub seed: u64,
@@ -58,14 +59,14 @@ pub struct Offer {
     /// more. No more than 100 000 are spent on the cache.
     pub requests: u32,
     /// Handle that ends it early, with [`ScenarioError::Stopped`].
-    pub stop: Stop,
+    pub stop: OfferStop,
 }
 
 /// Ends the simulations of an offer before their end, from another thread. A copy ends the same ones.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct OfferStop(Arc<AtomicBool>);
 
-impl Stop {
+impl OfferStop {
     /// Ends them.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -73,13 +74,13 @@ impl Stop {
 }
 
 /// All handles are equal: an offer is the same offer, whatever may end it.
-impl PartialEq for Stop {
+impl PartialEq for OfferStop {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Recorder for Stop {
+impl Recorder for OfferStop {
     fn wants_rows(&self) -> bool {
         false
     }
@@ -91,7 +92,7 @@ impl Recorder for Stop {
 
 /// One consumer's requests, anywhere on the storage.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Load {
+pub struct ConsumerLoad {
     /// The consumer.
     pub name: ConsumerName,
     /// Its weight in the scheduler.
@@ -99,23 +100,23 @@ pub struct Load {
     /// Requests per second.
     pub rate: Iops,
     /// Sizes of the requests.
-    pub sizes: Sizes,
+    pub sizes: SizeWeights,
     /// The fraction of the requests that read, 0 to 1.
     pub reads: f64,
 }
 
-impl Load {
+impl ConsumerLoad {
     /// Reads of one size, with the usual shares.
     #[must_use]
     pub fn random_reads(name: ConsumerName, rate: Iops, size: Bytes) -> Self {
         let bytes = u32::try_from(size.get()).unwrap_or(u32::MAX);
-        Self { name, shares: Shares::DEFAULT, rate, sizes: Sizes::fixed(bytes), reads: 1.0 }
+        Self { name, shares: Shares::DEFAULT, rate, sizes: SizeWeights::fixed(bytes), reads: 1.0 }
     }
 }
 
 /// Pattern in which requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Arriving {
+pub enum ArrivalPattern {
     /// Each consumer's requests arrive evenly, as a leaky bucket of its rate releases them while more are
     /// waiting. All buckets are in step, and requests due at the same time come in any order. This is so
     /// where the same ticks replenish all buckets (Lee §4.1: every millisecond). Nothing is worse: consumers
@@ -133,7 +134,7 @@ pub enum Arriving {
 
 /// The response of the storage to one rate.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Response {
+pub struct RateResponse {
     /// Requests offered per second, of all consumers.
     pub offered: Iops,
     /// Requests completed per second.
@@ -142,35 +143,35 @@ pub struct Response {
     /// fiftieth of the work done.
     pub sustained: bool,
     /// Response times of all consumers. `None` where no request completed.
-    pub all: Option<Responses>,
+    pub all: Option<ResponseTimes>,
     /// Each consumer's, in the order of the loads. `None` where none of its requests completed.
-    pub loads: Vec<Option<Responses>>,
+    pub loads: Vec<Option<ResponseTimes>>,
 }
 
 /// Response times from a request's arrival in its queue to its completion, of one request at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Responses {
+pub struct ResponseTimes {
     /// Number of requests.
     pub requests: u64,
     /// Their mean.
     pub mean: Latency,
-    /// Their [quantile](Offer::quantile), exact to one per cent.
+    /// Their [quantile](LoadOffer::quantile), exact to one per cent.
     pub quantile: Latency,
 }
 
-impl Response {
+impl RateResponse {
     /// Returns the response as a point of a profile. `None` where no request completed.
     #[must_use]
-    pub fn point(&self) -> Option<Point> {
-        let Responses { mean, quantile, .. } = self.all?;
+    pub fn point(&self) -> Option<ProfilePoint> {
+        let ResponseTimes { mean, quantile, .. } = self.all?;
         let Self { offered, completed, sustained, .. } = *self;
-        Some(Point { offered, completed, mean, quantile, sustained })
+        Some(ProfilePoint { offered, completed, mean, quantile, sustained })
     }
 }
 
 /// The reason why response times of all consumers cannot be given.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum Unmeasured {
+pub enum UnmeasuredReason {
     /// It cannot be simulated.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -225,25 +226,25 @@ const OVERLOADED: f64 = 0.9;
 /// depth can be served at once.
 const DOUBLINGS: u32 = 16;
 
-impl Offer {
+impl LoadOffer {
     /// Load on a model behind a host without a law, with the usual depth: in step, the 95th percentile, seeds
     /// 1 to 10 with 2000 requests each. Then a percentile is off by a half per cent or so, by chance.
     ///
     /// The scheduler makes no batches: they are for requests that lie close to each other, and these do not.
     #[must_use]
-    pub fn new(device: DeviceConfig, loads: Vec<Load>) -> Self {
+    pub fn new(device: DeviceConfig, loads: Vec<ConsumerLoad>) -> Self {
         let (name, array) = (HostName::new("pool"), ResourceName::new("storage"));
         let (Ok(name), Ok(array)) = (name, array) else { unreachable!("both are names") };
         Self {
             device,
-            host: Host { batch: None, ..Host::new(name, array) },
+            host: ScenarioHost { batch: None, ..ScenarioHost::new(name, array) },
             loads,
-            arriving: Arriving::default(),
+            arriving: ArrivalPattern::default(),
             quantile: 0.95,
             seed: 1,
             seeds: 10,
             requests: 2_000,
-            stop: Stop::default(),
+            stop: OfferStop::default(),
         }
     }
 
@@ -257,17 +258,17 @@ impl Offer {
     ///
     /// # Errors
     /// When the model, a load or the host cannot be simulated.
-    pub fn at(&self, scale: f64) -> Result<Response, ScenarioError> {
+    pub fn at(&self, scale: f64) -> Result<RateResponse, ScenarioError> {
         let offered = Iops::new(self.rate().per_second() * scale);
         let times = self.times(offered);
         let seeds = (0..self.seeds.max(1)).map(|at| self.seed.wrapping_add(at.into()));
-        let mut loads = vec![Pooled::default(); self.loads.len()];
-        let (mut all, mut undone, mut unwritten) = (Pooled::default(), 0, 0);
+        let mut loads = vec![PooledLatencies::default(); self.loads.len()];
+        let (mut all, mut undone, mut unwritten) = (PooledLatencies::default(), 0, 0);
         for seed in seeds.clone() {
             let scenario = self.scenario(self.consumers(scale, seed)?, times)?;
             let (consumers, bytes) = self.felt(&scenario, seed)?;
             unwritten += bytes;
-            for (load, Felt { response_times, undone: more }) in loads.iter_mut().zip(consumers) {
+            for (load, FeltLatencies { response_times, undone: more }) in loads.iter_mut().zip(consumers) {
                 all.add(response_times.clone());
                 load.add(response_times);
                 undone += more;
@@ -278,7 +279,7 @@ impl Offer {
             undone += (unwritten as f64 / written) as i64;
         }
         let seconds = (times.duration - times.warmup).as_secs_f64() * seeds.count() as f64;
-        Ok(Response {
+        Ok(RateResponse {
             offered,
             completed: Iops::new(all.count() as f64 / seconds),
             sustained: undone.saturating_mul(GROWTH) <= all.count().cast_signed(),
@@ -292,12 +293,12 @@ impl Offer {
     /// # Errors
     /// As [`at`](Self::at), and when a consumer has too few requests for a percentile of their response
     /// times. None at all must not pass as response times of nothing.
-    pub fn measured(&self, scale: f64) -> Result<Measured, Unmeasured> {
+    pub fn measured(&self, scale: f64) -> Result<OfferResult, UnmeasuredReason> {
         let response = self.at(scale)?;
         if !response.sustained {
-            return Ok(Measured::Overloaded);
+            return Ok(OfferResult::Overloaded);
         }
-        let enough = |(load, responses): (&Load, &Option<Responses>)| match responses {
+        let enough = |(load, responses): (&ConsumerLoad, &Option<ResponseTimes>)| match responses {
             Some(responses) if responses.requests >= u64::from(FEWEST_REQUESTS) => Ok(responses.quantile),
             few => {
                 let (name, requests) = (load.name.clone(), few.map_or(0, |few| few.requests));
@@ -305,12 +306,12 @@ impl Offer {
             }
         };
         let quantiles = self.loads.iter().zip(&response.loads).map(enough).collect::<Result<_, _>>()?;
-        Ok(Measured::Sustained(quantiles))
+        Ok(OfferResult::Sustained(quantiles))
     }
 
     /// Returns the number of requests for each seed that makes this load have enough over all seeds. A
     /// request under way at the end of a simulation does not count.
-    fn requests_needed(&self, load: &Load) -> u64 {
+    fn requests_needed(&self, load: &ConsumerLoad) -> u64 {
         let of_each_seed = f64::from(FEWEST_REQUESTS) / f64::from(self.seeds.max(1)) + 1.0;
         (of_each_seed * self.rate().per_second() / load.rate.per_second()).ceil() as u64
     }
@@ -324,15 +325,16 @@ impl Offer {
         self.loads.iter().map(|load| self.load_alone(load)).collect()
     }
 
-    fn load_alone(&self, load: &Load) -> Result<Latency, ScenarioError> {
+    fn load_alone(&self, load: &ConsumerLoad) -> Result<Latency, ScenarioError> {
         let mut duration = FIRST_DURATION;
         let mut mean = None;
         for _ in 0..TIMES_LONGER {
-            let arrivals = Arrivals::Closed { outstanding: 1, think: Think::NONE };
-            let vm = self.vm(&load.name, load.shares, vec![workload(load, arrivals, Span::ALWAYS)])?;
+            let arrivals = OperationArrivals::Closed { outstanding: 1, think: ThinkTiming::NONE };
+            let vm =
+                self.vm(&load.name, load.shares, vec![workload(load, arrivals, ScenarioSpan::ALWAYS)])?;
             let scenario = self.scenario(vec![vm], Times { duration, warmup: Duration::ZERO })?;
-            let mut pooled = Pooled::default();
-            for Felt { response_times, .. } in self.felt(&scenario, self.seed)?.0 {
+            let mut pooled = PooledLatencies::default();
+            for FeltLatencies { response_times, .. } in self.felt(&scenario, self.seed)?.0 {
                 pooled.add(response_times);
             }
             mean = pooled.mean();
@@ -366,16 +368,18 @@ impl Offer {
             let name = &self.loads.first().ok_or(ScenarioError::Nothing("load"))?.name;
             let mut workloads = Vec::new();
             for (load, (from, to)) in self.loads.iter().zip(self.parts()) {
-                let spacing = Spacing::Drawn { from, to };
+                let spacing = ArrivalSpacing::Drawn { from, to };
                 workloads.push(workload(
                     load,
                     self.open(Iops::new(offered), spacing, to - from),
-                    Span::ALWAYS,
+                    ScenarioSpan::ALWAYS,
                 ));
             }
             let vm = self.vm(name, Shares::DEFAULT, workloads)?;
-            let mut pooled = Pooled::default();
-            for Felt { response_times, .. } in self.felt(&self.scenario(vec![vm], times)?, self.seed)?.0 {
+            let mut pooled = PooledLatencies::default();
+            for FeltLatencies { response_times, .. } in
+                self.felt(&self.scenario(vec![vm], times)?, self.seed)?.0
+            {
                 pooled.add(response_times);
             }
             completed = Iops::new(pooled.count() as f64 / (times.duration - times.warmup).as_secs_f64());
@@ -391,7 +395,7 @@ impl Offer {
     ///
     /// # Errors
     /// As [`at`](Self::at), and when no request completes.
-    pub fn points(&self, greatest: Iops, count: u32) -> Result<Vec<Point>, ScenarioError> {
+    pub fn points(&self, greatest: Iops, count: u32) -> Result<Vec<ProfilePoint>, ScenarioError> {
         let whole = greatest.per_second() / self.rate().per_second();
         let point = |at| {
             let response = self.at(whole * f64::from(at) / f64::from(count))?;
@@ -400,7 +404,7 @@ impl Offer {
         (1..=count).map(point).collect()
     }
 
-    fn felt(&self, scenario: &Scenario, seed: u64) -> Result<(Vec<Felt>, i64), ScenarioError> {
+    fn felt(&self, scenario: &Scenario, seed: u64) -> Result<(Vec<FeltLatencies>, i64), ScenarioError> {
         felt(scenario, seed, &mut self.stop.clone())
     }
 
@@ -408,9 +412,9 @@ impl Offer {
         self.requests.max(FEWEST_REQUESTS)
     }
 
-    fn responses(&self, pooled: &Pooled) -> Option<Responses> {
+    fn responses(&self, pooled: &PooledLatencies) -> Option<ResponseTimes> {
         let (mean, quantile) = (pooled.mean()?, pooled.quantile(self.quantile)?);
-        Some(Responses { requests: pooled.count(), mean, quantile })
+        Some(ResponseTimes { requests: pooled.count(), mean, quantile })
     }
 
     fn times(&self, offered: Iops) -> Times {
@@ -449,20 +453,20 @@ impl Offer {
         ends.collect()
     }
 
-    fn consumers(&self, scale: f64, seed: u64) -> Result<Vec<Vm>, ScenarioError> {
+    fn consumers(&self, scale: f64, seed: u64) -> Result<Vec<VirtualMachine>, ScenarioError> {
         let whole = Iops::new(self.rate().per_second() * scale);
-        let consumer = |(load, (from, to)): (&Load, (f64, f64))| {
+        let consumer = |(load, (from, to)): (&ConsumerLoad, (f64, f64))| {
             let rate = Iops::new(load.rate.per_second() * scale);
             let (rate, spacing, begins) = match self.arriving {
-                Arriving::InStep => (rate, Spacing::Jittered(TIE), Latency::ZERO),
-                Arriving::Drawn => (whole, Spacing::Drawn { from, to }, Latency::ZERO),
-                Arriving::Even => {
-                    let phase = Random::of(seed, &["phase", load.name.as_str()]).fraction();
-                    (rate, Spacing::Even, Latency::from_secs_f64(phase / rate.per_second()))
+                ArrivalPattern::InStep => (rate, ArrivalSpacing::Jittered(TIE), Latency::ZERO),
+                ArrivalPattern::Drawn => (whole, ArrivalSpacing::Drawn { from, to }, Latency::ZERO),
+                ArrivalPattern::Even => {
+                    let phase = RandomStream::of(seed, &["phase", load.name.as_str()]).fraction();
+                    (rate, ArrivalSpacing::Even, Latency::from_secs_f64(phase / rate.per_second()))
                 }
-                Arriving::Poisson => (rate, Spacing::Poisson, Latency::ZERO),
+                ArrivalPattern::Poisson => (rate, ArrivalSpacing::Poisson, Latency::ZERO),
             };
-            let during = Span { from: Instant::ZERO + begins, to: Instant::MAX };
+            let during = ScenarioSpan { from: Instant::ZERO + begins, to: Instant::MAX };
             let arrivals = self.open(rate, spacing, to - from);
             self.vm(&load.name, load.shares, vec![workload(load, arrivals, during)])
         };
@@ -470,9 +474,9 @@ impl Offer {
     }
 
     /// Makes open arrivals. No more requests wait at an overloaded storage than are measured.
-    fn open(&self, rate: Iops, spacing: Spacing, part: f64) -> Arrivals {
+    fn open(&self, rate: Iops, spacing: ArrivalSpacing, part: f64) -> OperationArrivals {
         let limit = (f64::from(self.requests()) * part).ceil() as u32;
-        Arrivals::Open { rate, spacing, limit: limit.clamp(1, GREATEST_BACKLOG) }
+        OperationArrivals::Open { rate, spacing, limit: limit.clamp(1, GREATEST_BACKLOG) }
     }
 
     fn vm(
@@ -480,24 +484,29 @@ impl Offer {
         name: &ConsumerName,
         shares: Shares,
         mut workloads: Vec<Workload>,
-    ) -> Result<Vm, ScenarioError> {
+    ) -> Result<VirtualMachine, ScenarioError> {
         let device = Device::new(&self.device, self.seed).map_err(|reason| ScenarioError::Device {
             array: self.host.array.clone(),
             reason: reason.to_string(),
         })?;
-        let place = Place::At { offset: Bytes::ZERO, size: device.capacity() };
-        let disk = Disk { array: None, place };
+        let place = DiskPlace::At { offset: Bytes::ZERO, size: device.capacity() };
+        let disk = VirtualDisk { array: None, place };
         for (workload, number) in workloads.iter_mut().zip(1..) {
             workload.name = format!("{}-{number}", workload.name);
         }
-        Ok(Vm { shares, workloads, ..Vm::new(name.clone(), self.host.name.clone(), disk) })
+        Ok(VirtualMachine {
+            shares,
+            workloads,
+            ..VirtualMachine::new(name.clone(), self.host.name.clone(), disk)
+        })
     }
 
-    fn scenario(&self, vms: Vec<Vm>, times: Times) -> Result<Scenario, ScenarioError> {
+    fn scenario(&self, vms: Vec<VirtualMachine>, times: Times) -> Result<Scenario, ScenarioError> {
         if vms.is_empty() {
             return Err(ScenarioError::Nothing("load"));
         }
-        let array = Array { name: self.host.array.clone(), device: self.device.clone(), changes: Vec::new() };
+        let array =
+            ScenarioArray { name: self.host.array.clone(), device: self.device.clone(), changes: Vec::new() };
         Ok(Scenario {
             warmup: times.warmup,
             // Nobody looks at the time series.
@@ -516,16 +525,16 @@ struct Times {
     warmup: Duration,
 }
 
-fn workload(load: &Load, arrivals: Arrivals, during: Span) -> Workload {
+fn workload(load: &ConsumerLoad, arrivals: OperationArrivals, during: ScenarioSpan) -> Workload {
     Workload {
         name: load.name.to_string(),
         arrivals,
-        steps: vec![Step {
+        steps: vec![OperationStep {
             count: 1,
             sizes: load.sizes.clone(),
             reads: load.reads,
             sequential: 0.0,
-            region: Region::WHOLE,
+            region: DiskRegion::WHOLE,
             durability: Durability::None,
             disk: 0,
         }],

@@ -7,7 +7,7 @@ use tidegate_units::{ConsumerName, HostName, ResourceName, Shares};
 /// The result of a simulation, over the time after the warm-up. Serialised, it is the document of
 /// `tidegate sim run --json`; the same scenario and seed always give the same one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// The scenario's name.
     pub scenario: String,
     /// The seed that was used.
@@ -17,18 +17,18 @@ pub struct Outcome {
     /// Warm-up: the time at the beginning that is not in the statistics.
     pub warmup_s: f64,
     /// The arrays, by name, in the order of the scenario.
-    pub resources: Named<ResourceName, ResourceOutcome>,
+    pub resources: NamedValues<ResourceName, ResourceOutcome>,
     /// The hosts.
-    pub hosts: Named<HostName, HostOutcome>,
+    pub hosts: NamedValues<HostName, HostOutcome>,
     /// The virtual machines.
-    pub consumers: Named<ConsumerName, ConsumerOutcome>,
+    pub consumers: NamedValues<ConsumerName, ConsumerOutcome>,
     /// The engine's work, warm-up included.
-    pub work: Work,
+    pub work: EngineWork,
 }
 
 /// The engine's work, in numbers of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Work {
+pub struct EngineWork {
     /// Everything that happened: arrivals, dispatches and completions of requests, control steps, messages,
     /// timers.
     pub events: u64,
@@ -44,7 +44,7 @@ pub struct Work {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResourceOutcome {
     /// Time from a request's submission to the array until its answer; `None` without requests.
-    pub latency_ms: Option<Latencies>,
+    pub latency_ms: Option<LatencySummary>,
     /// Requests per second.
     pub iops: f64,
     /// Bytes per second.
@@ -70,21 +70,21 @@ pub struct HostOutcome {
     pub beta: Option<f64>,
     /// Fractions of decisions in which reservations of its virtual machines were missed. `None` where its law
     /// saw no reservations at work.
-    pub reservations_missed: Option<Missed>,
+    pub reservations_missed: Option<MissedShares>,
 }
 
 /// Fractions of a law's decisions at which waiting machines had got less than 95 % of their reservations over
 /// the seconds before. The two fractions tell the causes apart. Only decisions that saw reservations at work
 /// count. Both are 0 where all reservations are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Missed {
-    /// Reservations take a larger window than the host's greatest: [`Shortage::Window`].
+pub struct MissedShares {
+    /// Reservations take a larger window than the host's greatest: [`ReservationShortage::Window`].
     ///
-    /// [`Shortage::Window`]: tidegate_control::Shortage::Window
+    /// [`ReservationShortage::Window`]: tidegate_control::ReservationShortage::Window
     pub window: f64,
-    /// The array completes less than is reserved: [`Shortage::Storage`].
+    /// The array completes less than is reserved: [`ReservationShortage::Storage`].
     ///
-    /// [`Shortage::Storage`]: tidegate_control::Shortage::Storage
+    /// [`ReservationShortage::Storage`]: tidegate_control::ReservationShortage::Storage
     pub storage: f64,
 }
 
@@ -103,7 +103,7 @@ pub struct ConsumerOutcome {
     pub ops_per_s: f64,
     /// Response time as the virtual machine feels it: from issuing a request to its completion, its host's
     /// queue included. `None` without requests.
-    pub latency_ms: Option<Latencies>,
+    pub latency_ms: Option<LatencySummary>,
     /// Mean response time of the arrays for it.
     pub device_latency_ms: Option<f64>,
     /// The window under which it runs. It is its host's, shared with the host's other virtual machines, or
@@ -132,14 +132,14 @@ pub struct ContractOutcome {
     /// RT^E, the law's reference.
     pub expected_ms: f64,
     /// Time from a request's release by the leaky bucket to its completion; `None` without requests.
-    pub release_to_completion_ms: Option<Latencies>,
+    pub release_to_completion_ms: Option<LatencySummary>,
     /// The fraction of the requests that took longer than was promised, from their release on.
     pub late_fraction: Option<f64>,
 }
 
 /// A distribution of response times, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Latencies {
+pub struct LatencySummary {
     /// Exact.
     pub mean: f64,
     /// The median; percentiles are exact to one per cent.
@@ -162,9 +162,9 @@ pub struct WindowOutcome {
 
 /// Values by name, in an order of their own. They are serialised as a map.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Named<N, T>(Vec<(N, T)>);
+pub struct NamedValues<N, T>(Vec<(N, T)>);
 
-impl<N: AsRef<str>, T> Named<N, T> {
+impl<N: AsRef<str>, T> NamedValues<N, T> {
     /// The value under a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&T> {
@@ -189,13 +189,13 @@ impl<N: AsRef<str>, T> Named<N, T> {
     }
 }
 
-impl<N, T> FromIterator<(N, T)> for Named<N, T> {
+impl<N, T> FromIterator<(N, T)> for NamedValues<N, T> {
     fn from_iter<I: IntoIterator<Item = (N, T)>>(values: I) -> Self {
         Self(values.into_iter().collect())
     }
 }
 
-impl<N: AsRef<str>, T: Serialize> Serialize for Named<N, T> {
+impl<N: AsRef<str>, T: Serialize> Serialize for NamedValues<N, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {

@@ -16,12 +16,12 @@ struct Entry<E> {
 
 /// Events by their times.
 #[derive(Debug)]
-pub(crate) struct Queue<E> {
+pub(crate) struct EventQueue<E> {
     entries: Vec<Entry<E>>,
     inserted: u64,
 }
 
-impl<E: Copy> Queue<E> {
+impl<E: Copy> EventQueue<E> {
     pub(crate) const fn new() -> Self {
         Self { entries: Vec::new(), inserted: 0 }
     }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn events_at_the_same_time_happen_as_they_were_planned() {
-        let mut queue = Queue::new();
+        let mut queue = EventQueue::new();
         for event in 0..100u32 {
             queue.push(7, event);
         }
@@ -93,7 +93,7 @@ mod tests {
         /// Against the obvious: a list that is sorted, stably, whenever something is taken.
         #[test]
         fn agrees_with_a_sorted_list(steps in prop::collection::vec(prop::option::weighted(0.6, 0u64..50), 0..400)) {
-            let mut queue = Queue::new();
+            let mut queue = EventQueue::new();
             let mut list: Vec<(u64, u32)> = Vec::new();
             for (event, step) in (0u32..).zip(steps) {
                 match step {

@@ -6,9 +6,9 @@ use rand_pcg::Pcg64;
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(Pcg64);
+pub(crate) struct RandomStream(Pcg64);
 
-impl Random {
+impl RandomStream {
     /// The stream that belongs to these names under this seed, and to nothing else.
     pub(crate) fn of(seed: u64, names: &[&str]) -> Self {
         let stream = fingerprint(names);
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_stream_depends_on_seed_and_names_and_nothing_else() {
         let take = |seed, names: &[&str]| {
-            let mut random = Random::of(seed, names);
+            let mut random = RandomStream::of(seed, names);
             [random.seed(), random.seed(), random.seed()]
         };
         assert_eq!(take(1, &["a", "b"]), take(1, &["a", "b"]));
@@ -100,7 +100,7 @@ mod tests {
         // The correlation of 10 000 pairs of independent uniforms is within 0.04 in all but one of 10 000
         // cases.
         for (one, other) in [((1, "vm-1"), (1, "vm-2")), ((1, "vm-1"), (2, "vm-1"))] {
-            let (mut x, mut y) = (Random::of(one.0, &[one.1]), Random::of(other.0, &[other.1]));
+            let (mut x, mut y) = (RandomStream::of(one.0, &[one.1]), RandomStream::of(other.0, &[other.1]));
             let sum: f64 = (0..10_000).map(|_| (x.fraction() - 0.5) * (y.fraction() - 0.5)).sum();
             assert!((sum / 10_000.0 * 12.0).abs() < 0.04, "{sum}");
         }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn samples_have_the_moments_of_their_distributions() {
-        let mut random = Random::of(7, &["moments"]);
+        let mut random = RandomStream::of(7, &["moments"]);
         let mean = |f: &mut dyn FnMut() -> f64| (0..100_000).map(|_| f()).sum::<f64>() / 100_000.0;
         assert!((mean(&mut || random.fraction()) - 0.5).abs() < 0.005);
         assert!((mean(&mut || random.exponential()) - 1.0).abs() < 0.015);

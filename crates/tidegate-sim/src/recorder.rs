@@ -8,7 +8,7 @@ use tidegate_units::{ConsumerName, HostName, Instant};
 pub trait Recorder {
     /// One row of the time series: one consumer over one interval. Rows come in the order of time, and of the
     /// scenario.
-    fn row(&mut self, _row: &Row<'_>) {}
+    fn row(&mut self, _row: &SeriesRow<'_>) {}
 
     /// A decision of a host's law, or of a virtual machine's where each has one.
     fn decision(&mut self, _host: &HostName, _consumer: Option<&ConsumerName>, _decision: &Decision) {}
@@ -29,9 +29,9 @@ pub trait Recorder {
 
 /// Listens to nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
+pub struct SilentRecorder;
 
-impl Recorder for Silent {
+impl Recorder for SilentRecorder {
     fn wants_rows(&self) -> bool {
         false
     }
@@ -39,7 +39,7 @@ impl Recorder for Silent {
 
 /// One consumer over one interval of the time series.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Row<'a> {
+pub struct SeriesRow<'a> {
     /// The end of the interval, in seconds.
     pub time_s: f64,
     /// The consumer's host.
@@ -48,12 +48,12 @@ pub struct Row<'a> {
     pub consumer: &'a ConsumerName,
     /// The numbers.
     #[serde(flatten)]
-    pub sample: Sample,
+    pub sample: SeriesSample,
 }
 
 /// The numbers of a row. `None` means that there is no value: nothing completed, or there is no such law.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Sample {
+pub struct SeriesSample {
     /// The window that the consumer runs under at the end of the interval.
     pub window: Option<f64>,
     /// The rate at which its requests are released, where a law commands rates.
@@ -84,7 +84,7 @@ pub struct Sample {
 
 /// The time series in memory.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Series {
+pub struct TimeSeries {
     rows: Vec<OwnedRow>,
 }
 
@@ -98,10 +98,10 @@ pub struct OwnedRow {
     /// The consumer.
     pub consumer: ConsumerName,
     /// The numbers.
-    pub sample: Sample,
+    pub sample: SeriesSample,
 }
 
-impl Series {
+impl TimeSeries {
     /// All rows, in the order of time, and of the scenario.
     #[must_use]
     pub fn rows(&self) -> &[OwnedRow] {
@@ -109,13 +109,13 @@ impl Series {
     }
 
     /// A consumer's samples with their times in seconds.
-    pub fn of_consumer<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (f64, &'a Sample)> {
+    pub fn of_consumer<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (f64, &'a SeriesSample)> {
         self.rows.iter().filter(move |row| row.consumer.as_str() == name).map(|row| (row.time_s, &row.sample))
     }
 }
 
-impl Recorder for Series {
-    fn row(&mut self, row: &Row<'_>) {
+impl Recorder for TimeSeries {
+    fn row(&mut self, row: &SeriesRow<'_>) {
         self.rows.push(OwnedRow {
             time_s: row.time_s,
             host: row.host.clone(),

@@ -12,7 +12,7 @@ const FREE: &str = "the caller keeps only keys of what it has not taken out";
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct PlaceTable<T> {
     entries: Vec<Option<T>>,
     /// A bit for each entry that is free.
     free: Vec<u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Table<T> {
     some_free: Vec<u64>,
 }
 
-impl<T> Table<T> {
+impl<T> PlaceTable<T> {
     pub(crate) const fn new() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), some_free: Vec::new() }
     }
@@ -56,7 +56,7 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Index<usize> for Table<T> {
+impl<T> Index<usize> for PlaceTable<T> {
     type Output = T;
 
     fn index(&self, key: usize) -> &T {
@@ -64,7 +64,7 @@ impl<T> Index<usize> for Table<T> {
     }
 }
 
-impl<T> IndexMut<usize> for Table<T> {
+impl<T> IndexMut<usize> for PlaceTable<T> {
     fn index_mut(&mut self, key: usize) -> &mut T {
         self.entries[key].as_mut().expect(FREE)
     }
@@ -83,7 +83,7 @@ mod tests {
         /// bursts, because a word has 64 entries.
         #[test]
         fn the_least_free_key_is_taken(steps in prop::collection::vec((any::<bool>(), 1usize..400, any::<u32>()), 1..12)) {
-            let (mut table, mut map) = (Table::new(), BTreeMap::new());
+            let (mut table, mut map) = (PlaceTable::new(), BTreeMap::new());
             for (inserts, count, pick) in steps {
                 for step in 0..count as u32 {
                     if inserts {

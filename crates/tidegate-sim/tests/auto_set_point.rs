@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{Outcome, Scenario, Silent, simulate};
+use tidegate_sim::{Scenario, SilentRecorder, SimulationOutcome, simulate};
 
 const EXAMPLE: &str = include_str!("../../../scenarios/examples/auto-set-point.toml");
 
 const SEEDS: std::ops::Range<u64> = 0..3;
 
 /// Requests per second, and the array's mean response time in ms.
-fn given(outcome: &Outcome) -> (f64, f64) {
+fn given(outcome: &SimulationOutcome) -> (f64, f64) {
     let array = outcome.resources.get("lun").unwrap();
     (array.iops, array.latency_ms.unwrap().mean)
 }
@@ -22,7 +22,7 @@ fn fixed(ratio: f64) -> (f64, f64) {
     let text = EXAMPLE.replacen("\"auto\"", &format!("{ratio:.6}"), 1);
     let mut scenario = Scenario::parse("fixed", &text).unwrap();
     (scenario.duration, scenario.warmup) = (Duration::from_secs(30), Duration::from_secs(10));
-    given(&simulate(&scenario, 7, &mut Silent).unwrap())
+    given(&simulate(&scenario, 7, &mut SilentRecorder).unwrap())
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn gives_what_the_best_fixed_set_point_gives_without_being_told_it() {
 
     let scenario = Scenario::parse("auto", EXAMPLE).unwrap();
     for seed in SEEDS {
-        let outcome = simulate(&scenario, seed, &mut Silent).unwrap();
+        let outcome = simulate(&scenario, seed, &mut SilentRecorder).unwrap();
         let (iops, latency) = given(&outcome);
         let of = |name: &str| outcome.consumers.get(name).unwrap().iops;
         let ratio = (of("three") + of("four")) / (of("one") + of("two"));

@@ -2,22 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
-use tidegate_sim::{Outcome, Scenario, Silent, simulate};
+use tidegate_sim::{Scenario, SilentRecorder, SimulationOutcome, simulate};
 
 /// Two workloads with more to do than there is room for, on a storage that serves one request after the
 /// other, in a random time.
 const SCENARIO: &str = include_str!("../../../scenarios/examples/bands.toml");
 
-fn run(text: &str, seed: u64) -> Outcome {
+fn run(text: &str, seed: u64) -> SimulationOutcome {
     let scenario = Scenario::parse("bands.toml", text).unwrap();
-    simulate(&scenario, seed, &mut Silent).unwrap()
+    simulate(&scenario, seed, &mut SilentRecorder).unwrap()
 }
 
-fn iops(outcome: &Outcome, name: &str) -> f64 {
+fn iops(outcome: &SimulationOutcome, name: &str) -> f64 {
     outcome.consumers.iter().find(|(consumer, _)| consumer.as_str() == name).unwrap().1.iops
 }
 
-fn latency(outcome: &Outcome) -> f64 {
+fn latency(outcome: &SimulationOutcome) -> f64 {
     outcome.resources.iter().next().unwrap().1.latency_ms.as_ref().unwrap().mean
 }
 
@@ -35,7 +35,7 @@ fn what_the_goal_leaves_goes_by_bands_before_and_after_the_capacity_has_grown() 
         .replace("duration = \"120s\"", "duration = \"60s\"")
         .replace("warmup = \"75s\"", "warmup = \"15s\"");
     for seed in 1..=5 {
-        let by_bands = |outcome: &Outcome| {
+        let by_bands = |outcome: &SimulationOutcome| {
             let (business, mining) = (iops(outcome, "business"), iops(outcome, "mining"));
             let (due, by_shares) = (due_to_business(business + mining), 0.5 * (business + mining));
             // How near depends on how much the law swings, and is not tested here.
@@ -131,7 +131,7 @@ fn data_move_goals_change_and_the_law_begins_when_they_are_said_to() {
         (10..=60).map(|second| (f64::from(second), if second < 30 { 25.0 } else { 2.5 })).collect();
     assert_eq!(goals.0, expected);
 
-    let mut series = tidegate_sim::Series::default();
+    let mut series = tidegate_sim::TimeSeries::default();
     simulate(&scenario, 1, &mut series).unwrap();
     let of = |second: f64| *series.of_consumer("one").find(|(end, _)| *end >= second).unwrap().1;
     // Sixteen always outstanding on a disk of some 90 reads per second, and none of them held.
@@ -205,7 +205,7 @@ fn a_host_that_dies_leaves_everything_to_the_other_after_three_intervals() {
 
 /// The bounds of the hosts that hear each other at once: two who divide a storage between them, and neither
 /// starves.
-fn divided_by_bands(outcome: &Outcome, what: &str) {
+fn divided_by_bands(outcome: &SimulationOutcome, what: &str) {
     let (business, mining) = (iops(outcome, "business"), iops(outcome, "mining"));
     assert!((600.0..=930.0).contains(&(business + mining)), "{what}: {business} and {mining}");
     assert!(business < 500.0 && mining > 200.0, "{what}: {business} beside {mining}");

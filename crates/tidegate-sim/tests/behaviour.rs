@@ -4,26 +4,26 @@
 
 use std::ops::Range;
 
-use tidegate_sim::{Outcome, Scenario, Series, Silent, simulate};
+use tidegate_sim::{Scenario, SilentRecorder, SimulationOutcome, TimeSeries, simulate};
 
 fn scenario(text: &str) -> Scenario {
     Scenario::parse("scenario", text).map_err(|invalid| panic!("{invalid}")).unwrap()
 }
 
-fn run(text: &str) -> Outcome {
+fn run(text: &str) -> SimulationOutcome {
     let scenario = scenario(text);
-    simulate(&scenario, scenario.seed, &mut Silent).unwrap()
+    simulate(&scenario, scenario.seed, &mut SilentRecorder).unwrap()
 }
 
-fn series(text: &str) -> Series {
-    let mut series = Series::default();
+fn series(text: &str) -> TimeSeries {
+    let mut series = TimeSeries::default();
     let scenario = scenario(text);
     simulate(&scenario, scenario.seed, &mut series).unwrap();
     series
 }
 
 /// The mean of a consumer's IO/s over a stretch of seconds.
-fn iops(series: &Series, consumer: &str, seconds: Range<f64>) -> f64 {
+fn iops(series: &TimeSeries, consumer: &str, seconds: Range<f64>) -> f64 {
     let within: Vec<f64> = series
         .of_consumer(consumer)
         .filter(|(time, _)| seconds.start < *time && *time <= seconds.end)
@@ -113,7 +113,7 @@ fn losing_half_of_all_reports_costs_little() {
 fn a_liar_is_believed_to_a_point_only() {
     // One of four reports a hundred times what it measures. Believed, all windows would close to the least.
     let liar = series(&four(["", ", reported_factor = 100.0", "", ""], ""));
-    let all = |series: &Series| {
+    let all = |series: &TimeSeries| {
         ["a", "b", "c", "d"].map(|name| iops(series, name, 200.0..400.0)).iter().sum::<f64>()
     };
     near(all(&liar), 2_000.0, 0.02, "the array stays busy");
@@ -138,11 +138,12 @@ fn eight(first: &str) -> String {
 #[test]
 fn by_the_model_of_a_queue_one_liar_leaves_the_others_four_fifths() {
     for seed in 301..=303 {
-        let run = |text: &str| simulate(&scenario(text), seed, &mut Silent).unwrap();
+        let run = |text: &str| simulate(&scenario(text), seed, &mut SilentRecorder).unwrap();
         let (honest, misled) = (run(&eight("")), run(&eight(", reported_factor = 100.0")));
-        let all =
-            |outcome: &Outcome| outcome.consumers.iter().map(|(_, consumer)| consumer.iops).sum::<f64>();
-        let others = |outcome: &Outcome| all(outcome) - outcome.consumers.get("v0").unwrap().iops;
+        let all = |outcome: &SimulationOutcome| {
+            outcome.consumers.iter().map(|(_, consumer)| consumer.iops).sum::<f64>()
+        };
+        let others = |outcome: &SimulationOutcome| all(outcome) - outcome.consumers.get("v0").unwrap().iops;
         assert!(all(&misled) > 0.8 * all(&honest), "seed {seed}: {} of {}", all(&misled), all(&honest));
         let (had, have) = (others(&honest), others(&misled));
         assert!(have > 0.8 * had, "seed {seed}: the others have {have} of {had}");
@@ -256,7 +257,7 @@ fn a_contract_has_no_effect_where_no_law_keeps_it() {
         ))
     };
     let contract = ", contract = { iops = \"80 IO/s\", response_time = \"30ms\", bucket = 50 }";
-    let kept = |outcome: &Outcome| outcome.consumers.get("promised").unwrap().contract.is_some();
+    let kept = |outcome: &SimulationOutcome| outcome.consumers.get("promised").unwrap().contract.is_some();
     assert!(kept(&with("integral", contract)));
     let (promised, not) = (with("self-tuning", contract), with("self-tuning", ""));
     assert!(!kept(&promised));
@@ -357,7 +358,7 @@ fn a_trace_is_replayed_as_it_was_recorded() {
         );
     }
     let (scenario, _) = Scenario::read("trace", text, &mut |_| Ok(csv.clone())).unwrap();
-    let outcome = simulate(&scenario, 1, &mut Silent).unwrap();
+    let outcome = simulate(&scenario, 1, &mut SilentRecorder).unwrap();
     let count = |name: &str| outcome.consumers.get(name).unwrap().iops * 10.0;
     assert!((count("once") - 200.0).abs() < 0.5, "each record once: {}", count("once"));
     near(count("ever"), 1_000.0, 0.02, "100 per second, again and again");
@@ -381,7 +382,7 @@ fn disks_that_lie_apart_cost_more_than_one_that_is_shared() {
         )
     };
     let (shared, apart) = (run(&text("disk = 'shared'")), run(&text("size = '4GiB'")));
-    let rate = |outcome: &Outcome| outcome.resources.get("lun").unwrap().iops;
+    let rate = |outcome: &SimulationOutcome| outcome.resources.get("lun").unwrap().iops;
     assert!(rate(&shared) > 1.1 * rate(&apart), "{} against {}", rate(&shared), rate(&apart));
 }
 

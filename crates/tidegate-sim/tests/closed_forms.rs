@@ -7,20 +7,22 @@ mod common;
 use std::time::Duration;
 
 use common::{add_busy_host, host, on_server, parda, vm};
-use tidegate_sim::scenario::{Arrivals, SignalSource, Spacing, Think, ThinkTime, Workload};
-use tidegate_sim::{Outcome, Scenario, Silent, simulate};
+use tidegate_sim::scenario::{
+    ArrivalSpacing, OperationArrivals, SignalSource, ThinkTime, ThinkTiming, Workload,
+};
+use tidegate_sim::{Scenario, SilentRecorder, SimulationOutcome, simulate};
 use tidegate_units::{Iops, Latency};
 
-fn run(scenario: &Scenario) -> Outcome {
-    simulate(scenario, scenario.seed, &mut Silent).unwrap()
+fn run(scenario: &Scenario) -> SimulationOutcome {
+    simulate(scenario, scenario.seed, &mut SilentRecorder).unwrap()
 }
 
 fn near(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((found / expected - 1.0).abs() < tolerance, "{what}: {found}, expected {expected}");
 }
 
-fn open(rate: f64, spacing: Spacing) -> Workload {
-    let arrivals = Arrivals::Open { rate: Iops::new(rate), spacing, limit: 100_000 };
+fn open(rate: f64, spacing: ArrivalSpacing) -> Workload {
+    let arrivals = OperationArrivals::Open { rate: Iops::new(rate), spacing, limit: 100_000 };
     Workload { arrivals, ..Workload::random_reads("reads", 1, 16_384) }
 }
 
@@ -28,8 +30,8 @@ fn open(rate: f64, spacing: Spacing) -> Workload {
 fn poisson_arrivals_at_one_server_wait_as_m_m_1() {
     let mut scenario = on_server(1_000.0, 1, 1_000);
     scenario.warmup = Duration::from_secs(10);
-    scenario.hosts.push(tidegate_sim::scenario::Host { depth: 1_024, ..host("h") });
-    scenario.vms.push(vm("vm", "h", 100, open(800.0, Spacing::Poisson)));
+    scenario.hosts.push(tidegate_sim::scenario::ScenarioHost { depth: 1_024, ..host("h") });
+    scenario.vms.push(vm("vm", "h", 100, open(800.0, ArrivalSpacing::Poisson)));
     let outcome = run(&scenario);
     let array = outcome.resources.get("array").unwrap();
     let latency = array.latency_ms.unwrap();
@@ -56,8 +58,9 @@ fn a_closed_loop_with_think_time_is_a_machine_repairman() {
     let throughput = mu * (1.0 - 1.0 / terms.iter().sum::<f64>());
     let mut scenario = on_server(mu, 1, 2_000);
     scenario.hosts.push(host("h"));
-    let think_time = Think { mean: Latency::from_secs_f64(think), distribution: ThinkTime::Exponential };
-    let arrivals = Arrivals::Closed { outstanding: n, think: think_time };
+    let think_time =
+        ThinkTiming { mean: Latency::from_secs_f64(think), distribution: ThinkTime::Exponential };
+    let arrivals = OperationArrivals::Closed { outstanding: n, think: think_time };
     scenario.vms.push(vm("vm", "h", 100, Workload { arrivals, ..Workload::random_reads("reads", 1, 4_096) }));
     let consumer = run(&scenario).consumers.get("vm").unwrap().clone();
     near(consumer.iops, throughput, 0.01, "throughput");

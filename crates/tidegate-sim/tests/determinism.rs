@@ -6,8 +6,8 @@
 mod common;
 
 use common::{add_busy_host, on_server, parda, vm};
-use tidegate_sim::scenario::{Arrivals, Network, Spacing, Workload};
-use tidegate_sim::{Scenario, Series, Silent, simulate};
+use tidegate_sim::scenario::{ArrivalSpacing, OperationArrivals, ReportNetwork, Workload};
+use tidegate_sim::{Scenario, SilentRecorder, TimeSeries, simulate};
 use tidegate_units::{Iops, Latency};
 
 fn scenario() -> Scenario {
@@ -15,14 +15,15 @@ fn scenario() -> Scenario {
     for (name, shares) in [("h1", 100), ("h2", 300), ("h3", 50)] {
         add_busy_host(&mut scenario, name, shares, 32, Some(parda(Latency::from_millis(40), 1.0)));
     }
-    let arrivals = Arrivals::Open { rate: Iops::new(50.0), spacing: Spacing::Poisson, limit: 1_000 };
+    let arrivals =
+        OperationArrivals::Open { rate: Iops::new(50.0), spacing: ArrivalSpacing::Poisson, limit: 1_000 };
     let workload = Workload { arrivals, ..Workload::random_reads("open", 1, 4_096) };
     scenario.vms.push(vm("open", "h1", 100, workload));
     scenario
 }
 
 fn bytes(scenario: &Scenario, seed: u64) -> (String, String) {
-    let mut series = Series::default();
+    let mut series = TimeSeries::default();
     let outcome = simulate(scenario, seed, &mut series).unwrap();
     (serde_json::to_string(&outcome).unwrap(), format!("{:?}", series.rows()))
 }
@@ -35,17 +36,17 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
 
 #[test]
 fn listening_changes_nothing() {
-    let silent = simulate(&scenario(), 7, &mut Silent).unwrap();
+    let silent = simulate(&scenario(), 7, &mut SilentRecorder).unwrap();
     assert_eq!(serde_json::to_string(&silent).unwrap(), bytes(&scenario(), 7).0);
 }
 
 #[test]
 fn a_lossy_network_is_repeatable_too() {
-    let network = Network {
+    let network = ReportNetwork {
         delay: Latency::from_millis(3),
         jitter: Latency::from_millis(2),
         loss: 0.3,
-        ..Network::default()
+        ..ReportNetwork::default()
     };
     let lossy = Scenario { network, ..scenario() };
     assert_eq!(bytes(&lossy, 7), bytes(&lossy, 7));
@@ -56,7 +57,7 @@ fn a_lossy_network_is_repeatable_too() {
 fn a_workload_that_is_added_changes_no_others_arrivals() {
     // Arrivals of an open loop depend on nothing but its own numbers: as many as before, to the last one.
     let arrived = |scenario: &Scenario| {
-        let outcome = simulate(scenario, 3, &mut Silent).unwrap();
+        let outcome = simulate(scenario, 3, &mut SilentRecorder).unwrap();
         let open = outcome.consumers.get("open").unwrap();
         (open.iops * outcome.duration_s).round() as i64
     };

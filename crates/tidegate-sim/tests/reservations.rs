@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
-use tidegate_control::{Bound, Decision, Shortage};
-use tidegate_sim::{Missed, Outcome, Recorder, Scenario, Silent, simulate};
+use tidegate_control::{Decision, OutputBound, ReservationShortage};
+use tidegate_sim::{MissedShares, Recorder, Scenario, SilentRecorder, SimulationOutcome, simulate};
 use tidegate_units::{ConsumerName, HostName, Window};
 
 const EXAMPLE: &str = include_str!("../../../scenarios/examples/reservations.toml");
@@ -13,11 +13,11 @@ fn scenario() -> Scenario {
     Scenario::parse("reservations.toml", EXAMPLE).unwrap()
 }
 
-fn iops<const N: usize>(outcome: &Outcome, names: [&str; N]) -> [f64; N] {
+fn iops<const N: usize>(outcome: &SimulationOutcome, names: [&str; N]) -> [f64; N] {
     names.map(|name| outcome.consumers.get(name).unwrap().iops)
 }
 
-fn missed(outcome: &Outcome, host: &str) -> Option<Missed> {
+fn missed(outcome: &SimulationOutcome, host: &str) -> Option<MissedShares> {
     outcome.hosts.get(host).unwrap().reservations_missed
 }
 
@@ -49,7 +49,7 @@ fn decisions(scenario: &Scenario, of: &'static str) -> Vec<Decision> {
 #[test]
 fn a_reservation_is_kept_against_another_host_and_shares_and_limits_hold_besides() {
     for seed in [1, 2, 3] {
-        let outcome = simulate(&scenario(), seed, &mut Silent).unwrap();
+        let outcome = simulate(&scenario(), seed, &mut SilentRecorder).unwrap();
         let rates = iops(&outcome, ["database", "copies", "batch", "scans"]);
         let [database, copies, batch, scans] = rates;
         assert!((297.0..=330.0).contains(&database), "300 to 1 %, and little more: {rates:?}");
@@ -71,7 +71,7 @@ fn a_reservation_is_kept_against_another_host_and_shares_and_limits_hold_besides
 fn without_the_reservation_shares_alone_decide() {
     let mut scenario = scenario();
     scenario.vms[0].reservation = None;
-    let outcome = simulate(&scenario, 1, &mut Silent).unwrap();
+    let outcome = simulate(&scenario, 1, &mut SilentRecorder).unwrap();
     let [database, neighbour] = iops(&outcome, ["database", "neighbour"]);
     assert!(database < 60.0, "50 of 1 100 shares: {database}");
     assert!((neighbour / database - 3.0).abs() < 0.3, "its host's own, 1:3: {database} and {neighbour}");
@@ -81,27 +81,28 @@ fn without_the_reservation_shares_alone_decide() {
 #[test]
 fn the_law_says_what_the_window_is_held_open_for() {
     let decisions = decisions(&scenario(), "a");
-    let held = decisions.iter().filter(|one| one.bound == Some(Bound::Reservation)).count();
+    let held = decisions.iter().filter(|one| one.bound == Some(OutputBound::Reservation)).count();
     assert!(held > 80, "{held} of {}", decisions.len());
     for decision in &decisions {
         let reserved = decision.reserved.unwrap();
         assert!((reserved.rate.per_second() - 300.0).abs() < 1e-6, "{decision}");
     }
-    let said = decisions.iter().find(|one| one.bound == Some(Bound::Reservation)).unwrap().to_string();
+    let said = decisions.iter().find(|one| one.bound == Some(OutputBound::Reservation)).unwrap().to_string();
     assert!(said.contains(", the least that keeps reservations (300 IO/s at "), "{said}");
 }
 
 #[test]
 fn reservations_beyond_the_array_are_missed_by_the_same_part_and_the_law_says_why() {
     let scenario = scenario();
-    let outcome = simulate(&scenario, 1, &mut Silent).unwrap();
+    let outcome = simulate(&scenario, 1, &mut SilentRecorder).unwrap();
     let [orders, reports] = iops(&outcome, ["orders", "reports"]);
     assert!((orders + reports - 200.0).abs() < 10.0, "all of the array: {orders} and {reports}");
     assert!((orders / reports - 2.0).abs() < 0.1, "as they are reserved: {orders} and {reports}");
     let missed = missed(&outcome, "c").unwrap();
     assert!(missed.storage > 0.95 && missed.window < 0.05, "{missed:?}");
     let decisions = decisions(&scenario, "c");
-    let because = |decision: &&Decision| decision.reserved.unwrap().missed == Some(Shortage::Storage);
+    let because =
+        |decision: &&Decision| decision.reserved.unwrap().missed == Some(ReservationShortage::Storage);
     assert!(decisions.iter().filter(because).count() > 85);
     let said = decisions.iter().find(because).unwrap().to_string();
     assert!(said.ends_with("; reservations are missed: the storage completes less than 300 IO/s"), "{said}");
@@ -112,9 +113,9 @@ fn a_window_that_is_too_narrow_misses_a_reservation_that_the_array_could_keep() 
     let mut scenario = scenario();
     // At 25 ms and more, 300 IO/s take a window of 7.9 and more.
     let law = scenario.hosts[0].law.as_mut().unwrap();
-    let tidegate_control::Law::Window(window) = &mut law.law else { panic!("a window law") };
+    let tidegate_control::LawConfig::Window(window) = &mut law.law else { panic!("a window law") };
     window.greatest = Window::new(6.0);
-    let outcome = simulate(&scenario, 1, &mut Silent).unwrap();
+    let outcome = simulate(&scenario, 1, &mut SilentRecorder).unwrap();
     let [database] = iops(&outcome, ["database"]);
     assert!(database < 250.0, "{database}");
     let missed = missed(&outcome, "a").unwrap();

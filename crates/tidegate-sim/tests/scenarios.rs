@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::Value;
-use tidegate_sim::scenario::{Place, Scope, SignalSource, schema};
-use tidegate_sim::{Scenario, Silent, simulate};
+use tidegate_sim::scenario::{DiskPlace, LawScope, SignalSource, schema};
+use tidegate_sim::{Scenario, SilentRecorder, simulate};
 
 fn said(text: &str, folder: &Path) -> String {
     let mut files =
@@ -191,7 +191,7 @@ fn templates_become_hosts_and_machines_with_numbers() {
     let scenario = Scenario::parse("whole", WHOLE).map_err(|invalid| panic!("{invalid}")).unwrap();
     let names: Vec<&str> = scenario.hosts.iter().map(|host| host.name.as_str()).collect();
     assert_eq!((names.len(), names[0], names[11], names[12]), (13, "node-01", "node-12", "free"));
-    assert_eq!(scenario.hosts[0].scope, Scope::Vm);
+    assert_eq!(scenario.hosts[0].scope, LawScope::Vm);
     assert_eq!(scenario.hosts[0].signal, SignalSource::Local);
     assert_eq!(scenario.hosts[5].phase.as_micros(), 250_000 / 4);
     // Two rounds over the hosts of the template.
@@ -201,9 +201,9 @@ fn templates_become_hosts_and_machines_with_numbers() {
     let database = scenario.vms.last().unwrap();
     let workloads: Vec<&str> = database.workloads.iter().map(|workload| workload.name.as_str()).collect();
     assert_eq!(workloads, ["db.readers", "db.writers", "db.log", "commit"]);
-    assert_eq!(database.disks[1].place, Place::Shared("shared".to_owned()));
+    assert_eq!(database.disks[1].place, DiskPlace::Shared("shared".to_owned()));
     assert_eq!(database.workloads[2].steps[0].disk, 1);
-    simulate(&scenario, 1, &mut Silent).unwrap();
+    simulate(&scenario, 1, &mut SilentRecorder).unwrap();
 }
 
 proptest! {
@@ -216,7 +216,7 @@ proptest! {
         match Scenario::parse("slip", &text) {
             // A slip may make it last for years.
             Ok(scenario) if scenario.duration.as_secs() < 10 && scenario.vms.len() < 100 => {
-                prop_assert!(simulate(&scenario, 1, &mut Silent).is_ok());
+                prop_assert!(simulate(&scenario, 1, &mut SilentRecorder).is_ok());
             }
             Ok(_) => {}
             Err(invalid) => prop_assert!(!invalid.0.is_empty()),

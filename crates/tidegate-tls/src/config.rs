@@ -13,13 +13,13 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ServerConfig};
 use thiserror::Error;
 
-use crate::files::{self, Identity, TlsError};
+use crate::files::{self, TlsError, TlsIdentity};
 
 /// The files of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerFiles {
     /// The certificate that it shows.
-    pub identity: Identity,
+    pub identity: TlsIdentity,
     /// The authorities, in PEM form, one of which must have signed every client's certificate. `None`:
     /// clients need none.
     pub client_authorities: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub struct ClientFiles {
     /// The authorities, in PEM form, one of which must have signed the server's certificate.
     pub authorities: PathBuf,
     /// The certificate that it shows where the server asks for one.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
     /// The name or address that the server's certificate must have.
     pub server: ServerName,
 }

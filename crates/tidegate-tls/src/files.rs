@@ -18,7 +18,7 @@ const OPEN_TO_OTHERS: u32 = 0o006;
 
 /// A certificate and its private key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct TlsIdentity {
     /// The certificate in PEM form, and after it those between it and the authority's.
     pub certificate: PathBuf,
     /// Its private key, in PEM form.
@@ -94,7 +94,7 @@ pub fn check_private_key(path: &Path) -> Result<(), TlsError> {
 ///
 /// # Errors
 /// When they are not, or a file cannot be used.
-pub fn check_pair(identity: &Identity) -> Result<(), TlsError> {
+pub fn check_pair(identity: &TlsIdentity) -> Result<(), TlsError> {
     pair(identity).map(drop)
 }
 
@@ -125,8 +125,8 @@ pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 }
 
 /// A certificate and a private key that belong together.
-pub(crate) fn pair(identity: &Identity) -> Result<CertifiedKey, TlsError> {
-    let Identity { certificate, private_key } = identity;
+pub(crate) fn pair(identity: &TlsIdentity) -> Result<CertifiedKey, TlsError> {
+    let TlsIdentity { certificate, private_key } = identity;
     let (chain, key) = (certificates(certificate)?, key(private_key)?);
     let certified = CertifiedKey::from_der(chain, key, &crypto::ring::default_provider());
     certified.map_err(|error| TlsError::Pair {

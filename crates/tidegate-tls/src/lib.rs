@@ -5,7 +5,7 @@
 //! 2. [`TlsStream::accept`] or [`TlsStream::connect`] shakes hands on a socket; [`TlsStream::read`] and
 //!    [`TlsStream::write_all`] then serve whatever has to be said before the data path takes over. All of
 //!    them block, and end at a deadline.
-//! 3. [`TlsStream::split`] yields a socket that carries plain text, and the [`Relay`] that moves what it
+//! 3. [`TlsStream::split`] yields a socket that carries plain text, and the [`TlsRelay`] that moves what it
 //!    carries to and from the encrypted connection. The relay runs on a thread of its own until either side
 //!    ends.
 //!
@@ -22,7 +22,7 @@ mod stream;
 
 pub use config::{ClientFiles, ClientTls, ServerFiles, ServerName, ServerNameError, ServerTls};
 pub use files::{
-    Identity, TlsError, check_authorities, check_certificate, check_pair, check_private_key, warn_if_open,
+    TlsError, TlsIdentity, check_authorities, check_certificate, check_pair, check_private_key, warn_if_open,
 };
-pub use relay::{Relay, RelayEnd, RelayError};
+pub use relay::{RelayEnd, RelayError, TlsRelay};
 pub use stream::{HandshakeError, TlsStream};

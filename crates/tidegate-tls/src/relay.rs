@@ -22,7 +22,7 @@ use rustix::net::{
 use rustix::time::Timespec;
 use thiserror::Error;
 
-use crate::stream::{Buffer, TlsStream, send_all};
+use crate::stream::{ByteBuffer, TlsStream, send_all};
 
 /// The time for the other side to receive the rest, once the plain side has ended.
 const LINGER: Duration = Duration::from_secs(1);
@@ -57,11 +57,11 @@ pub enum RelayError {
 
 /// Moves bytes until either side ends.
 #[derive(Debug)]
-pub struct Relay {
+pub struct TlsRelay {
     stream: TlsStream,
     plain: OwnedFd,
     /// Decrypted, for the plain side.
-    inbound: Buffer,
+    inbound: ByteBuffer,
     /// The other side has said goodbye, or is gone.
     remote_ended: Option<RelayEnd>,
     /// The plain side knows that.
@@ -78,7 +78,7 @@ pub struct Relay {
     deadline: Option<Instant>,
 }
 
-impl Relay {
+impl TlsRelay {
     pub(crate) fn new(stream: TlsStream) -> io::Result<(OwnedFd, Self)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         for timeout in [Timeout::Recv, Timeout::Send] {
@@ -89,7 +89,7 @@ impl Relay {
         let relay = Self {
             stream,
             plain: ours,
-            inbound: Buffer::new(),
+            inbound: ByteBuffer::new(),
             remote_ended: None,
             told_plain: false,
             plain_deaf: false,
@@ -124,7 +124,7 @@ impl Relay {
     }
 
     fn relay(&mut self) -> Result<RelayEnd, RelayError> {
-        let mut outbound = Buffer::new();
+        let mut outbound = ByteBuffer::new();
         loop {
             let more = self.inward()? | self.outward(&mut outbound)?;
             // With the goodbye to the other side under way, there is nothing left but to hear its own.
@@ -218,7 +218,7 @@ impl Relay {
     }
 
     /// Moves what there is from the plain side to the other one; says whether there may be more.
-    fn outward(&mut self, outbound: &mut Buffer) -> Result<bool, RelayError> {
+    fn outward(&mut self, outbound: &mut ByteBuffer) -> Result<bool, RelayError> {
         for _ in 0..TURN {
             if !self.send_encrypted()? || self.told_remote {
                 return Ok(false);

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::config::{ClientTls, ServerTls};
 use crate::name;
-use crate::relay::Relay;
+use crate::relay::TlsRelay;
 
 /// The number of bytes received at once. The library takes them in pieces of a record.
 pub(crate) const CHUNK: usize = 64 << 10;
@@ -62,13 +62,13 @@ impl From<io::Error> for HandshakeError {
 
 /// Bytes between a start and an end, in memory that stays.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct ByteBuffer {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-impl Buffer {
+impl ByteBuffer {
     pub(crate) fn new() -> Self {
         Self { bytes: vec![0; CHUNK].into_boxed_slice(), start: 0, end: 0 }
     }
@@ -101,7 +101,7 @@ pub struct TlsStream {
     pub(crate) connection: Connection,
     pub(crate) socket: OwnedFd,
     /// Received, and not decrypted yet.
-    pub(crate) incoming: Buffer,
+    pub(crate) incoming: ByteBuffer,
 }
 
 impl TlsStream {
@@ -131,7 +131,7 @@ impl TlsStream {
     ) -> Result<Self, HandshakeError> {
         // What it bounds is written and sent in pieces of bounded size.
         connection.set_buffer_limit(None);
-        let mut stream = Self { connection, socket, incoming: Buffer::new() };
+        let mut stream = Self { connection, socket, incoming: ByteBuffer::new() };
         while stream.connection.is_handshaking() {
             stream.flush(deadline)?;
             if stream.connection.is_handshaking()
@@ -196,8 +196,8 @@ impl TlsStream {
     ///
     /// # Errors
     /// When the system has no descriptor left.
-    pub fn split(self) -> io::Result<(OwnedFd, Relay)> {
-        Relay::new(self)
+    pub fn split(self) -> io::Result<(OwnedFd, TlsRelay)> {
+        TlsRelay::new(self)
     }
 
     /// Takes one piece of what the other side sends.
@@ -229,18 +229,18 @@ impl TlsStream {
 
     fn flush(&mut self, deadline: Instant) -> Result<(), HandshakeError> {
         while self.connection.wants_write() {
-            self.connection.write_tls(&mut Sender { socket: &self.socket, deadline })?;
+            self.connection.write_tls(&mut StreamSender { socket: &self.socket, deadline })?;
         }
         Ok(())
     }
 }
 
-struct Sender<'a> {
+struct StreamSender<'a> {
     socket: &'a OwnedFd,
     deadline: Instant,
 }
 
-impl Write for Sender<'_> {
+impl Write for StreamSender<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }

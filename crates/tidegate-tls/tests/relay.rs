@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidegate_tls::{
-    ClientFiles, ClientTls, HandshakeError, Identity, RelayEnd, RelayError, ServerFiles, ServerTls, TlsStream,
+    ClientFiles, ClientTls, HandshakeError, RelayEnd, RelayError, ServerFiles, ServerTls, TlsIdentity,
+    TlsStream,
 };
 
 /// Longer than anything here takes, on the slowest machine.
@@ -39,8 +40,8 @@ impl Pki {
         Path::join(self.0.path(), file)
     }
 
-    fn identity(&self) -> Identity {
-        Identity { certificate: self.path("cert.pem"), private_key: self.path("key.pem") }
+    fn identity(&self) -> TlsIdentity {
+        TlsIdentity { certificate: self.path("cert.pem"), private_key: self.path("key.pem") }
     }
 
     fn server(&self) -> ServerTls {

@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_placement::{
-    Answer, Ask, DeviceLane, Direction, DirectionReport, DiskCache, Grant, NodeSample, PlaceError, Placement,
-    PlacementConfig, PlacementConfigError, Progress, Room, Ticket, UnknownNode,
+    DeviceLane, DirectionReport, DiskCache, FreeSpace, NodeSample, PlaceError, Placement, PlacementAnswer,
+    PlacementConfig, PlacementConfigError, PlacementGrant, PlacementRequest, TransferDirection,
+    TransferProgress, TransferTicket, UnknownNode,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
-use crate::catalogue::{Begun, Catalogue, CatalogueError, New};
+use crate::catalogue::{BegunTransfer, Catalogue, CatalogueError, NewReplica};
 use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
-use crate::sensed::{FASTEST, Heard, ReportError, SLOWEST, Sensed};
+use crate::sensed::{FASTEST, ReportError, SLOWEST, SensorHistory, SensorReport};
 use crate::wire::{
-    AWAY, End, Granted, Lane, Moved, Needs, Node, NodeSensor, Nodes, Object, Objects, PeakNow, Peaks, Probed,
-    Replica, Reservation, Stored, Way, Wish,
+    AWAY, CatalogueObject, DataDirection, NodeDirection, NodeList, NodePeaks, NodeSensor, NodeState,
+    ObjectList, ObjectReplica, PeakNow, PeakReport, ProgressReport, ServiceNeeds, StoredReport, TransferEnd,
+    TransferPermit, TransferQuestion, TransferReservation,
 };
 
 /// The activity of a node's device since the last sample, for all of its users.
@@ -29,7 +31,7 @@ pub struct DeviceSample {
 }
 
 /// Measures the device of a node.
-pub trait Sensor: Send + std::fmt::Debug {
+pub trait DeviceSensor: Send + std::fmt::Debug {
     /// Returns the activity since the last call, which was `elapsed` ago.
     fn sample(&mut self, elapsed: Duration) -> DeviceSample;
 }
@@ -119,14 +121,14 @@ impl BrokerError {
 /// A transfer that a client asked for.
 #[derive(Debug)]
 struct UnderWay {
-    ticket: Ticket,
-    way: Way,
+    ticket: TransferTicket,
+    way: DataDirection,
     name: Option<ObjectName>,
     size: Bytes,
     replica: bool,
-    needs: Needs,
+    needs: ServiceNeeds,
     /// The node where it may begin, once it may.
-    granted: Option<Granted>,
+    granted: Option<TransferPermit>,
     heard: Instant,
     /// True if anything was heard since the last look.
     fresh: bool,
@@ -156,11 +158,11 @@ pub struct Broker {
     placement: Placement,
     catalogue: Catalogue,
     under_way: BTreeMap<String, UnderWay>,
-    ids: BTreeMap<Ticket, String>,
+    ids: BTreeMap<TransferTicket, String>,
     /// The contents of the disks in front of tapes, by key, for nodes that have such disks.
     caches: BTreeMap<ResourceName, DiskCache>,
     /// The reports of sensors, for each node of the configuration that has one.
-    sensed: BTreeMap<ResourceName, Heard>,
+    sensed: BTreeMap<ResourceName, SensorHistory>,
     /// The bytes that were moved, since the last look, by transfers that have ended; reads first.
     ended: BTreeMap<ResourceName, [u64; 2]>,
     looked: Instant,
@@ -211,9 +213,9 @@ impl Broker {
     }
 
     fn resume(&mut self, now: Instant) {
-        let begun: Vec<Begun> = self.catalogue.under_way().cloned().collect();
+        let begun: Vec<BegunTransfer> = self.catalogue.under_way().cloned().collect();
         for (number, begun) in (0..).zip(begun) {
-            let wish = Wish {
+            let wish = TransferQuestion {
                 way: begun.way,
                 name: begun.name.clone(),
                 size: Some(begun.size),
@@ -223,11 +225,15 @@ impl Broker {
                 except: Vec::new(),
                 replica: begun.replica,
             };
-            let ticket = Ticket(number);
-            let grant =
-                Grant { ticket, node: begun.node.clone(), expected: ByteRate::ZERO, first_byte: None };
+            let ticket = TransferTicket(number);
+            let grant = PlacementGrant {
+                ticket,
+                node: begun.node.clone(),
+                expected: ByteRate::ZERO,
+                first_byte: None,
+            };
             let on_tape = if begun.recalls { vec![begun.node.clone()] } else { Vec::new() };
-            let asked = Ask { on_tape, ..ask(&wish, begun.size, Vec::new(), Vec::new()) };
+            let asked = PlacementRequest { on_tape, ..ask(&wish, begun.size, Vec::new(), Vec::new()) };
             let resumed = self.placement.resume(now, &asked, &grant);
             let (Ok(()), Some(plan)) = (resumed, self.plans.get(&begun.node)) else {
                 tracing::warn!("a transfer was under way to or from node `{}`, which is no more", begun.node);
@@ -236,9 +242,9 @@ impl Broker {
                 continue;
             };
             // Who asked may not have heard of the grant, and be told of it only now.
-            let read = begun.name.as_ref().filter(|_| begun.way == Way::Read);
+            let read = begun.name.as_ref().filter(|_| begun.way == DataDirection::Read);
             let sha256 = read.and_then(|name| self.catalogue.get(name)).map(|object| object.sha256);
-            let granted = Granted {
+            let granted = TransferPermit {
                 node: begun.node,
                 place: plan.place.to_string(),
                 key: begun.key,
@@ -272,7 +278,12 @@ impl Broker {
     ///
     /// # Errors
     /// When it can never be carried, contradicts the catalogue, or there are too many.
-    pub fn place(&mut self, now: Instant, id: &str, wish: Wish) -> Result<Reservation, BrokerError> {
+    pub fn place(
+        &mut self,
+        now: Instant,
+        id: &str,
+        wish: TransferQuestion,
+    ) -> Result<TransferReservation, BrokerError> {
         if let Some(transfer) = self.under_way.get(id) {
             let is_it = transfer.way == wish.way
                 && transfer.name == wish.name
@@ -281,8 +292,11 @@ impl Broker {
             return if is_it { self.reservation(now, id) } else { Err(BrokerError::Taken) };
         }
         // A key is written once.
-        let there =
-            wish.name.as_ref().filter(|_| wish.way == Way::Write).and_then(|name| self.catalogue.get(name));
+        let there = wish
+            .name
+            .as_ref()
+            .filter(|_| wish.way == DataDirection::Write)
+            .and_then(|name| self.catalogue.get(name));
         if there.is_some_and(|object| object.replicas.iter().any(|one| one.key == key(&object.name, id))) {
             return Err(BrokerError::Taken);
         }
@@ -295,11 +309,11 @@ impl Broker {
         // Of a node that is named again and again it is enough to know once.
         except.sort_unstable();
         except.dedup();
-        let asked = Ask { on_tape, ..ask(&wish, size, replicas, except) };
+        let asked = PlacementRequest { on_tape, ..ask(&wish, size, replicas, except) };
         let answer = self.placement.ask(now, asked)?;
         let ticket = match &answer {
-            Answer::Granted(grant) => grant.ticket,
-            Answer::Waiting(ticket) => *ticket,
+            PlacementAnswer::Granted(grant) => grant.ticket,
+            PlacementAnswer::Waiting(ticket) => *ticket,
         };
         let transfer = UnderWay {
             ticket,
@@ -317,25 +331,26 @@ impl Broker {
         };
         self.ids.insert(ticket, id.to_owned());
         self.under_way.insert(id.to_owned(), transfer);
-        if let Answer::Granted(grant) = answer {
+        if let PlacementAnswer::Granted(grant) = answer {
             self.grant(now, &grant).inspect_err(|_| self.forget(now, id, false))?;
         }
         self.reservation(now, id)
     }
 
     /// Returns the nodes whose replicas have to be recalled for a read, as far as is known.
-    fn on_tape(&self, wish: &Wish) -> Vec<ResourceName> {
-        let name = wish.name.as_ref().filter(|_| wish.way == Way::Read);
+    fn on_tape(&self, wish: &TransferQuestion) -> Vec<ResourceName> {
+        let name = wish.name.as_ref().filter(|_| wish.way == DataDirection::Read);
         let Some(object) = name.and_then(|name| self.catalogue.get(name)) else { return Vec::new() };
-        let is_on_tape =
-            |replica: &&Replica| self.caches.get(&replica.node).is_some_and(|cache| !cache.has(&replica.key));
+        let is_on_tape = |replica: &&ObjectReplica| {
+            self.caches.get(&replica.node).is_some_and(|cache| !cache.has(&replica.key))
+        };
         object.replicas.iter().filter(is_on_tape).map(|replica| replica.node.clone()).collect()
     }
 
     /// Takes note that data that was moved to or from a node with tapes is on its disk.
     fn is_on_disk(&mut self, id: &str) {
         let Some(transfer) = self.under_way.get(id) else { return };
-        if let Some(Granted { node, key: Some(key), .. }) = &transfer.granted
+        if let Some(TransferPermit { node, key: Some(key), .. }) = &transfer.granted
             && let Some(cache) = self.caches.get_mut(node)
         {
             cache.touch(key, transfer.size);
@@ -344,34 +359,37 @@ impl Broker {
 
     /// Checks a wish against the catalogue. Returns its size, the nodes that can be read from, and the nodes
     /// that must not be written to.
-    fn check(&self, wish: &Wish) -> Result<(Bytes, Vec<ResourceName>, Vec<ResourceName>), BrokerError> {
+    fn check(
+        &self,
+        wish: &TransferQuestion,
+    ) -> Result<(Bytes, Vec<ResourceName>, Vec<ResourceName>), BrokerError> {
         let known =
             |name: &ObjectName| self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()));
-        let holders = |object: &Object| -> Vec<ResourceName> {
+        let holders = |object: &CatalogueObject| -> Vec<ResourceName> {
             let nodes = object.replicas.iter().map(|replica| replica.node.clone());
             nodes.filter(|node| self.plans.contains_key(node)).collect()
         };
         let writers = |name: &ObjectName| {
             let name = name.clone();
-            self.under_way
-                .values()
-                .filter(move |transfer| transfer.way == Way::Write && transfer.name.as_ref() == Some(&name))
+            self.under_way.values().filter(move |transfer| {
+                transfer.way == DataDirection::Write && transfer.name.as_ref() == Some(&name)
+            })
         };
         match (wish.way, &wish.name) {
-            (Way::Read, None) => Err(BrokerError::NoName),
-            (Way::Write, None) if wish.replica => Err(BrokerError::NoName),
-            (Way::Read, Some(name)) => {
+            (DataDirection::Read, None) => Err(BrokerError::NoName),
+            (DataDirection::Write, None) if wish.replica => Err(BrokerError::NoName),
+            (DataDirection::Read, Some(name)) => {
                 let object = known(name)?;
                 Ok((object.size, holders(object), Vec::new()))
             }
-            (Way::Write, Some(name)) if wish.replica => {
+            (DataDirection::Write, Some(name)) if wish.replica => {
                 let object = known(name)?;
                 let mut except = holders(object);
                 let to = writers(name).filter_map(|transfer| Some(transfer.granted.as_ref()?.node.clone()));
                 except.extend(to);
                 Ok((object.size, Vec::new(), except))
             }
-            (Way::Write, name) => {
+            (DataDirection::Write, name) => {
                 if let Some(name) = name {
                     if self.catalogue.get(name).is_some() {
                         return Err(CatalogueError::Duplicate(name.clone()).into());
@@ -389,17 +407,17 @@ impl Broker {
     ///
     /// # Errors
     /// When it is not known.
-    pub fn reservation(&mut self, now: Instant, id: &str) -> Result<Reservation, BrokerError> {
+    pub fn reservation(&mut self, now: Instant, id: &str) -> Result<TransferReservation, BrokerError> {
         let lease_s = self.lease.as_secs_f64();
         let transfer = self.hear(now, id)?;
-        Ok(Reservation { id: id.to_owned(), lease_s, granted: transfer.granted.clone() })
+        Ok(TransferReservation { id: id.to_owned(), lease_s, granted: transfer.granted.clone() })
     }
 
     /// Takes the progress of a transfer.
     ///
     /// # Errors
     /// When it is not known, or was not granted.
-    pub fn progress(&mut self, now: Instant, id: &str, moved: Moved) -> Result<(), BrokerError> {
+    pub fn progress(&mut self, now: Instant, id: &str, moved: ProgressReport) -> Result<(), BrokerError> {
         let transfer = self.hear(now, id)?;
         if transfer.granted.is_none() {
             return Err(BrokerError::Gone);
@@ -425,7 +443,7 @@ impl Broker {
     ///
     /// # Errors
     /// When it is not known, was to write something else, or the catalogue cannot keep it.
-    pub fn stored(&mut self, now: Instant, id: &str, stored: Stored) -> Result<(), BrokerError> {
+    pub fn stored(&mut self, now: Instant, id: &str, stored: StoredReport) -> Result<(), BrokerError> {
         let key = key(&stored.name, id);
         let Some(transfer) = self.under_way.get_mut(id) else {
             // It may be that only the answer was lost.
@@ -440,7 +458,7 @@ impl Broker {
         // Who waits for the catalogue has nothing else to tell.
         transfer.heard = now;
         let Some(granted) = &transfer.granted else { return Err(BrokerError::Gone) };
-        let is_it = transfer.way == Way::Write
+        let is_it = transfer.way == DataDirection::Write
             && transfer.name.as_ref() == Some(&stored.name)
             && transfer.size == stored.size;
         if !is_it {
@@ -452,8 +470,8 @@ impl Broker {
         }
         transfer.moved = stored.size.get();
         let node = granted.node.clone();
-        let Stored { name, size, sha256 } = stored;
-        self.catalogue.stored(New { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
+        let StoredReport { name, size, sha256 } = stored;
+        self.catalogue.stored(NewReplica { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
         self.is_on_disk(id);
         self.forget(now, id, true);
         // It is kept, which is what was asked; what comes of it for others is theirs.
@@ -467,12 +485,12 @@ impl Broker {
     ///
     /// # Errors
     /// When it is not known.
-    pub fn end(&mut self, now: Instant, id: &str, end: &End) -> Result<(), BrokerError> {
+    pub fn end(&mut self, now: Instant, id: &str, end: &TransferEnd) -> Result<(), BrokerError> {
         let transfer = self.under_way.get(id).ok_or(BrokerError::Gone)?;
         let failed = end.failed;
         if failed {
             if let Some(granted) = &transfer.granted {
-                let why = end.why.as_deref().map(|why| End::failed(why).why.unwrap_or_default());
+                let why = end.why.as_deref().map(|why| TransferEnd::failed(why).why.unwrap_or_default());
                 let why = why.map_or_else(String::new, |why| format!(": {why}"));
                 tracing::warn!("a transfer failed at node `{}`, which is given a rest{why}", granted.node);
             }
@@ -480,7 +498,7 @@ impl Broker {
         }
         let was_granted = transfer.granted.is_some();
         // Who gave up in the middle may have had nothing of it.
-        let was_read = transfer.way == Way::Read && transfer.moved > 0 && !failed;
+        let was_read = transfer.way == DataDirection::Read && transfer.moved > 0 && !failed;
         // What has no name is in no catalogue: its writer alone knows whether it stays.
         let has_written = transfer.name.is_none() && !failed;
         if was_read {
@@ -498,17 +516,17 @@ impl Broker {
     ///
     /// # Errors
     /// When there is none of the name.
-    pub fn object(&self, name: &ObjectName) -> Result<Object, BrokerError> {
+    pub fn object(&self, name: &ObjectName) -> Result<CatalogueObject, BrokerError> {
         let object = self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()))?;
         Ok(self.with_places(object))
     }
 
     /// Returns at most `most` objects, after one of them.
     #[must_use]
-    pub fn objects(&self, after: Option<&ObjectName>, most: usize) -> Objects {
+    pub fn objects(&self, after: Option<&ObjectName>, most: usize) -> ObjectList {
         let mut objects = self.catalogue.after(after);
         let some = objects.by_ref().take(most).map(|object| self.with_places(object)).collect();
-        Objects { objects: some, more: objects.next().is_some() }
+        ObjectList { objects: some, more: objects.next().is_some() }
     }
 
     /// Forgets an object, and returns its places: the caller removes its data there. When this returns, no
@@ -516,7 +534,7 @@ impl Broker {
     ///
     /// # Errors
     /// When there is none, or the catalogue cannot be written.
-    pub fn remove(&mut self, name: &ObjectName) -> Result<Object, BrokerError> {
+    pub fn remove(&mut self, name: &ObjectName) -> Result<CatalogueObject, BrokerError> {
         let removed = self.catalogue.removed(name)?;
         for replica in removed.iter().flat_map(|object| &object.replicas) {
             if let Some(cache) = self.caches.get_mut(&replica.node) {
@@ -528,8 +546,8 @@ impl Broker {
 
     /// Returns the state of the nodes.
     #[must_use]
-    pub fn nodes(&self, now: Instant) -> Nodes {
-        let lane = |report: &DirectionReport| Lane {
+    pub fn nodes(&self, now: Instant) -> NodeList {
+        let lane = |report: &DirectionReport| NodeDirection {
             peak_bps: report.peak,
             current_bps: report.current,
             moving_average_bps: report.moving_average,
@@ -541,7 +559,7 @@ impl Broker {
         let nodes = self.placement.nodes().filter_map(|report| {
             let plan = self.plans.get(&report.name)?;
             let [read, write] = &report.directions;
-            Some(Node {
+            Some(NodeState {
                 place: plan.place.to_string(),
                 availability: plan.config.availability,
                 cost: plan.config.cost,
@@ -557,7 +575,7 @@ impl Broker {
                 name: report.name,
             })
         });
-        Nodes { nodes: nodes.collect(), waiting: self.placement.waiting() }
+        NodeList { nodes: nodes.collect(), waiting: self.placement.waiting() }
     }
 
     /// Takes a report of a node's own sensor.
@@ -565,14 +583,19 @@ impl Broker {
     /// # Errors
     /// When there is no such node, no reports are taken of it, or this one cannot be. What is known stays as
     /// it is.
-    pub fn report(&mut self, now: Instant, node: &ResourceName, report: Sensed) -> Result<(), BrokerError> {
+    pub fn report(
+        &mut self,
+        now: Instant,
+        node: &ResourceName,
+        report: SensorReport,
+    ) -> Result<(), BrokerError> {
         let plan = self.plans.get(node).ok_or_else(|| PlaceError::from(UnknownNode(node.clone())))?;
         if !plan.agent {
             return Err(ReportError::NotAsked(node.to_string()).into());
         }
         match self.sensed.get_mut(node) {
             Some(heard) => heard.hear(now, report)?,
-            None => drop(self.sensed.insert(node.clone(), Heard::first(now, report)?)),
+            None => drop(self.sensed.insert(node.clone(), SensorHistory::first(now, report)?)),
         }
         Ok(())
     }
@@ -581,7 +604,7 @@ impl Broker {
     ///
     /// # Errors
     /// When there is no such node, or a rate cannot be.
-    pub fn probed(&mut self, node: &ResourceName, probed: Probed) -> Result<Peaks, BrokerError> {
+    pub fn probed(&mut self, node: &ResourceName, probed: PeakReport) -> Result<NodePeaks, BrokerError> {
         let rates = [probed.read_bps, probed.write_bps];
         for rate in rates.into_iter().flatten() {
             believable(rate, FASTEST)?;
@@ -591,7 +614,10 @@ impl Broker {
             let peak = self.placement.probed(node, direction, rate).map_err(PlaceError::from)?;
             Ok::<_, BrokerError>(PeakNow { bps: peak.get(), pinned: peak.is_pinned() })
         };
-        Ok(Peaks { read: lane(Direction::Read, rates[0])?, write: lane(Direction::Write, rates[1])? })
+        Ok(NodePeaks {
+            read: lane(TransferDirection::Read, rates[0])?,
+            write: lane(TransferDirection::Write, rates[1])?,
+        })
     }
 
     /// Passes what was moved since the last look to the rules, ends transfers that were silent for too long,
@@ -647,7 +673,7 @@ impl Broker {
             *lane = lane.saturating_add(bytes);
             if std::mem::take(&mut transfer.fresh) && transfer.counted.is_some() {
                 let rate = ByteRate::new(bytes as f64 / elapsed);
-                self.placement.progress(now, transfer.ticket, Progress { rate });
+                self.placement.progress(now, transfer.ticket, TransferProgress { rate });
             }
         }
         for (name, plan) in &self.plans {
@@ -659,7 +685,8 @@ impl Broker {
             let may_fill = plan.capacity.map(|capacity| left(capacity, self.catalogue.held(name)));
             let has = device.and_then(|device| device.free);
             // What a sensor said before it fell silent is not known any more.
-            let free = [may_fill, has].into_iter().flatten().min().map_or(Room::Unknown, Room::Free);
+            let free =
+                [may_fill, has].into_iter().flatten().min().map_or(FreeSpace::Unknown, FreeSpace::Free);
             let [read, write] = own;
             let lanes = device.map(|device| device.lanes).unwrap_or_default();
             let sample = NodeSample { read, write, device: lanes, free };
@@ -694,21 +721,22 @@ impl Broker {
     /// Returns true if a transfer would write a replica of an object to a node that has one, or is being
     /// written one. That was decided while it waited.
     fn is_second(&self, id: &str, node: &ResourceName) -> bool {
-        let Some(UnderWay { way: Way::Write, replica: true, name: Some(name), .. }) = self.under_way.get(id)
+        let Some(UnderWay { way: DataDirection::Write, replica: true, name: Some(name), .. }) =
+            self.under_way.get(id)
         else {
             return false;
         };
-        let is_there = |object: &Object| object.replicas.iter().any(|replica| replica.node == *node);
+        let is_there = |object: &CatalogueObject| object.replicas.iter().any(|replica| replica.node == *node);
         self.catalogue.get(name).is_some_and(is_there)
             || self.under_way.values().any(|other| {
                 let to = other.granted.as_ref().map(|granted| &granted.node);
-                other.way == Way::Write && other.name.as_ref() == Some(name) && to == Some(node)
+                other.way == DataDirection::Write && other.name.as_ref() == Some(name) && to == Some(node)
             })
     }
 
     /// Lets a transfer begin, once the catalogue knows of it. If the catalogue cannot write it, it has not
     /// begun.
-    fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {
+    fn grant(&mut self, now: Instant, grant: &PlacementGrant) -> Result<(), BrokerError> {
         if let Some(id) = self.ids.get(&grant.ticket).cloned()
             && self.is_second(&id, &grant.node)
         {
@@ -724,18 +752,18 @@ impl Broker {
         };
         let object = transfer.name.as_ref().and_then(|name| self.catalogue.get(name));
         let key = match transfer.way {
-            Way::Write => transfer.name.as_ref().map(|name| key(name, &id)),
-            Way::Read => object
+            DataDirection::Write => transfer.name.as_ref().map(|name| key(name, &id)),
+            DataDirection::Read => object
                 .and_then(|object| object.replicas.iter().find(|replica| replica.node == grant.node))
                 .map(|replica| replica.key.clone()),
         };
-        let sha256 = object.filter(|_| transfer.way == Way::Read).map(|object| object.sha256);
-        if transfer.way == Way::Read && key.is_none() {
+        let sha256 = object.filter(|_| transfer.way == DataDirection::Read).map(|object| object.sha256);
+        if transfer.way == DataDirection::Read && key.is_none() {
             // It was removed while this waited.
             self.forget(now, &id, false);
             return Ok(());
         }
-        let granted = Granted {
+        let granted = TransferPermit {
             node: grant.node.clone(),
             place: plan.place.to_string(),
             key: key.clone(),
@@ -744,7 +772,7 @@ impl Broker {
             size: transfer.size,
             sha256,
         };
-        let begun = Begun {
+        let begun = BegunTransfer {
             id: id.clone(),
             way: transfer.way,
             name: transfer.name.clone(),
@@ -789,7 +817,7 @@ impl Broker {
         self.catalogue.fill_disk();
     }
 
-    fn with_places(&self, object: &Object) -> Object {
+    fn with_places(&self, object: &CatalogueObject) -> CatalogueObject {
         let mut object = object.clone();
         for replica in &mut object.replicas {
             replica.place = self.plans.get(&replica.node).map(|plan| plan.place.to_string());
@@ -804,9 +832,14 @@ fn key(name: &ObjectName, id: &str) -> String {
     format!("{name}.{id}")
 }
 
-fn ask(wish: &Wish, size: Bytes, replicas: Vec<ResourceName>, except: Vec<ResourceName>) -> Ask {
-    Ask {
-        direction: Direction::from(wish.way),
+fn ask(
+    wish: &TransferQuestion,
+    size: Bytes,
+    replicas: Vec<ResourceName>,
+    except: Vec<ResourceName>,
+) -> PlacementRequest {
+    PlacementRequest {
+        direction: TransferDirection::from(wish.way),
         requirement: wish.needs.into(),
         size,
         availability: wish.availability,
@@ -823,10 +856,10 @@ fn believable(number: f64, greatest: f64) -> Result<f64, BrokerError> {
     if (0.0..=greatest).contains(&number) { Ok(number) } else { Err(BrokerError::Unbelievable(number)) }
 }
 
-const fn lane(way: Way) -> usize {
+const fn lane(way: DataDirection) -> usize {
     match way {
-        Way::Read => 0,
-        Way::Write => 1,
+        DataDirection::Read => 0,
+        DataDirection::Write => 1,
     }
 }
 

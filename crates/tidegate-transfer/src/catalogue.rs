@@ -26,9 +26,9 @@ use tidegate_units::{Bytes, ResourceName};
 
 use crate::digest::Digest;
 use crate::name::{ObjectName, TransferId};
-use crate::wire::{Needs, Object, Replica, Way};
+use crate::wire::{CatalogueObject, DataDirection, ObjectReplica, ServiceNeeds};
 
-use site::Site;
+use site::CatalogueBucket;
 pub use site::SitePlan;
 
 const JOURNAL: &str = "catalogue";
@@ -154,12 +154,12 @@ impl CatalogueError {
 
 /// A transfer that was placed, with all that is needed to resume it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Begun {
+pub(crate) struct BegunTransfer {
     pub(crate) id: String,
-    pub(crate) way: Way,
+    pub(crate) way: DataDirection,
     pub(crate) name: Option<ObjectName>,
     pub(crate) size: Bytes,
-    pub(crate) needs: Needs,
+    pub(crate) needs: ServiceNeeds,
     pub(crate) node: ResourceName,
     pub(crate) key: Option<String>,
     /// True if it writes a further replica of an object that is there.
@@ -171,17 +171,17 @@ pub(crate) struct Begun {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Record {
+enum CatalogueRecord {
     Version(u32),
-    Began(Begun),
+    Began(BegunTransfer),
     Ended(String),
-    Stored(New),
+    Stored(NewReplica),
     Removed(ObjectName),
 }
 
 /// A replica that was written to its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct New {
+pub(crate) struct NewReplica {
     pub(crate) name: ObjectName,
     pub(crate) size: Bytes,
     pub(crate) sha256: Digest,
@@ -193,16 +193,16 @@ pub(crate) struct New {
 
 /// The state to which the records add up.
 #[derive(Debug, Default, PartialEq)]
-struct Known {
-    objects: BTreeMap<ObjectName, Object>,
-    under_way: BTreeMap<String, Begun>,
+struct CatalogueState {
+    objects: BTreeMap<ObjectName, CatalogueObject>,
+    under_way: BTreeMap<String, BegunTransfer>,
     /// The number of bytes of objects on each node.
     held: BTreeMap<ResourceName, u64>,
 }
 
-impl Known {
+impl CatalogueState {
     /// Checks that the record may be kept.
-    fn check(&self, new: &New) -> Result<(), CatalogueError> {
+    fn check(&self, new: &NewReplica) -> Result<(), CatalogueError> {
         match self.objects.get(&new.name) {
             Some(there) if there.size != new.size || there.sha256 != new.sha256 => {
                 Err(CatalogueError::Duplicate(new.name.clone()))
@@ -212,29 +212,29 @@ impl Known {
         }
     }
 
-    fn apply(&mut self, record: Record) {
+    fn apply(&mut self, record: CatalogueRecord) {
         match record {
-            Record::Version(_) => {}
-            Record::Began(begun) => {
+            CatalogueRecord::Version(_) => {}
+            CatalogueRecord::Began(begun) => {
                 self.under_way.insert(begun.id.clone(), begun);
             }
-            Record::Ended(id) => {
+            CatalogueRecord::Ended(id) => {
                 self.under_way.remove(&id);
             }
-            Record::Stored(new) => {
+            CatalogueRecord::Stored(new) => {
                 if let Some(id) = &new.ends {
                     self.under_way.remove(id);
                 }
-                let New { name, size, sha256, node, key, .. } = new;
+                let NewReplica { name, size, sha256, node, key, .. } = new;
                 let object = self.objects.entry(name.clone());
-                let object = object.or_insert(Object { name, size, sha256, replicas: Vec::new() });
+                let object = object.or_insert(CatalogueObject { name, size, sha256, replicas: Vec::new() });
                 if object.replicas.iter().all(|replica| replica.key != key) {
                     let held = self.held.entry(node.clone()).or_default();
                     *held = held.saturating_add(object.size.get());
-                    object.replicas.push(Replica { node, key, place: None });
+                    object.replicas.push(ObjectReplica { node, key, place: None });
                 }
             }
-            Record::Removed(name) => {
+            CatalogueRecord::Removed(name) => {
                 let Some(object) = self.objects.remove(&name) else { return };
                 for replica in &object.replicas {
                     if let Some(held) = self.held.get_mut(&replica.node) {
@@ -246,20 +246,20 @@ impl Known {
     }
 
     /// Returns the object as it will be.
-    fn with(&self, new: &New) -> Object {
-        let New { name, size, sha256, node, key, .. } = new.clone();
+    fn with(&self, new: &NewReplica) -> CatalogueObject {
+        let NewReplica { name, size, sha256, node, key, .. } = new.clone();
         let there = self.objects.get(&name).cloned();
-        let mut object = there.unwrap_or(Object { name, size, sha256, replicas: Vec::new() });
+        let mut object = there.unwrap_or(CatalogueObject { name, size, sha256, replicas: Vec::new() });
         if object.replicas.iter().all(|replica| replica.key != key) {
-            object.replicas.push(Replica { node, key, place: None });
+            object.replicas.push(ObjectReplica { node, key, place: None });
         }
         object
     }
 
-    fn records(&self) -> impl Iterator<Item = Record> {
+    fn records(&self) -> impl Iterator<Item = CatalogueRecord> {
         let stored = self.objects.values().flat_map(|object| {
             object.replicas.iter().map(|replica| {
-                Record::Stored(New {
+                CatalogueRecord::Stored(NewReplica {
                     name: object.name.clone(),
                     size: object.size,
                     sha256: object.sha256,
@@ -269,8 +269,8 @@ impl Known {
                 })
             })
         });
-        let begun = self.under_way.values().cloned().map(Record::Began);
-        std::iter::once(Record::Version(VERSION)).chain(stored).chain(begun)
+        let begun = self.under_way.values().cloned().map(CatalogueRecord::Began);
+        std::iter::once(CatalogueRecord::Version(VERSION)).chain(stored).chain(begun)
     }
 
     fn lines(&self) -> usize {
@@ -281,18 +281,18 @@ impl Known {
 /// The objects, the nodes that hold them, and the transfers under way. One process at a time has it.
 #[derive(Debug)]
 pub struct Catalogue {
-    known: Known,
+    known: CatalogueState,
     keeper: Keeper,
     /// The lock on the folder, kept as long as this lives.
     _lock: Arc<Lock>,
 }
 
 /// The place where a broker keeps its catalogue: its folder, and the bucket if there is one.
-pub type Kept<'a> = (&'a Path, Option<&'a SitePlan>);
+pub type CataloguePlace<'a> = (&'a Path, Option<&'a SitePlan>);
 
 /// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyResult {
     /// The number of objects.
     pub objects: usize,
     /// The number of transfers that are under way.
@@ -303,7 +303,7 @@ pub struct Copied {
 #[derive(Debug)]
 enum Keeper {
     Journal(Journal),
-    Site(Box<Site>),
+    Site(Box<CatalogueBucket>),
 }
 
 /// A lock on a folder: the folder belongs to one broker as long as this lives.
@@ -371,14 +371,14 @@ impl Catalogue {
         Self::open_locked((folder, Some(plan)), Arc::new(Lock::take(folder)?))
     }
 
-    fn open_locked((folder, site): Kept<'_>, lock: Arc<Lock>) -> Result<Self, CatalogueError> {
+    fn open_locked((folder, site): CataloguePlace<'_>, lock: Arc<Lock>) -> Result<Self, CatalogueError> {
         let (keeper, known) = match site {
             None => {
                 let (journal, known) = Journal::open(folder)?;
                 (Keeper::Journal(journal), known)
             }
             Some(plan) => {
-                let (site, known) = Site::open(plan, &identity(folder)?)?;
+                let (site, known) = CatalogueBucket::open(plan, &identity(folder)?)?;
                 (Keeper::Site(Box::new(site)), known)
             }
         };
@@ -391,7 +391,7 @@ impl Catalogue {
     /// # Errors
     /// When either is in use or cannot be read or written, or there is a catalogue already where it is copied
     /// to.
-    pub fn copy(from: Kept<'_>, to: Kept<'_>) -> Result<Copied, CatalogueError> {
+    pub fn copy(from: CataloguePlace<'_>, to: CataloguePlace<'_>) -> Result<CopyResult, CatalogueError> {
         let journal = from.0.join(JOURNAL);
         if from.1.is_none() {
             fs::metadata(&journal).map_err(at(&journal))?;
@@ -415,7 +415,7 @@ impl Catalogue {
             Keeper::Journal(journal) => journal.rewrite(&source.known)?,
             Keeper::Site(site) => {
                 let Self { known, keeper, .. } = &mut source;
-                let mut seen = Known::default();
+                let mut seen = CatalogueState::default();
                 site.fill(known, || match keeper {
                     Keeper::Journal(_) => Ok(()),
                     // It is not written, and nothing is taken from it here.
@@ -423,17 +423,17 @@ impl Catalogue {
                 })?;
             }
         }
-        Ok(Copied { objects: source.known.objects.len(), under_way: source.known.under_way.len() })
+        Ok(CopyResult { objects: source.known.objects.len(), under_way: source.known.under_way.len() })
     }
 
     /// Returns an object.
     #[must_use]
-    pub fn get(&self, name: &ObjectName) -> Option<&Object> {
+    pub fn get(&self, name: &ObjectName) -> Option<&CatalogueObject> {
         self.known.objects.get(name)
     }
 
     /// Returns all objects by their names, or only those after one of them.
-    pub fn after(&self, name: Option<&ObjectName>) -> impl Iterator<Item = &Object> {
+    pub fn after(&self, name: Option<&ObjectName>) -> impl Iterator<Item = &CatalogueObject> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = name.map_or(Unbounded, Excluded);
         self.known.objects.range::<ObjectName, _>((from, Unbounded)).map(|(_, object)| object)
@@ -446,30 +446,30 @@ impl Catalogue {
     }
 
     /// Returns the transfers that were placed and have not ended, as far as is known.
-    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Begun> {
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &BegunTransfer> {
         self.known.under_way.values()
     }
 
     /// Records that a transfer was placed. Not flushed: if the machine crashes, the client asks anew.
-    pub(crate) fn began(&mut self, begun: Begun) -> Result<(), CatalogueError> {
-        self.append(Record::Began(begun), false)
+    pub(crate) fn began(&mut self, begun: BegunTransfer) -> Result<(), CatalogueError> {
+        self.append(CatalogueRecord::Began(begun), false)
     }
 
     /// Records that a transfer is over. Not flushed: if the machine crashes, its lease ends it again.
     pub(crate) fn ended(&mut self, id: &str) -> Result<(), CatalogueError> {
-        self.append(Record::Ended(id.to_owned()), false)
+        self.append(CatalogueRecord::Ended(id.to_owned()), false)
     }
 
     /// Records that a replica was written. When this returns, no crash undoes it.
-    pub(crate) fn stored(&mut self, new: New) -> Result<(), CatalogueError> {
+    pub(crate) fn stored(&mut self, new: NewReplica) -> Result<(), CatalogueError> {
         self.known.check(&new)?;
-        self.append(Record::Stored(new), true)
+        self.append(CatalogueRecord::Stored(new), true)
     }
 
     /// Removes an object. When this returns, no crash undoes it.
-    pub(crate) fn removed(&mut self, name: &ObjectName) -> Result<Option<Object>, CatalogueError> {
+    pub(crate) fn removed(&mut self, name: &ObjectName) -> Result<Option<CatalogueObject>, CatalogueError> {
         let Some(object) = self.get(name).cloned() else { return Ok(None) };
-        self.append(Record::Removed(name.clone()), true)?;
+        self.append(CatalogueRecord::Removed(name.clone()), true)?;
         Ok(Some(object))
     }
 
@@ -501,7 +501,7 @@ impl Catalogue {
 
     /// Appends a record. After an error, the record may or may not be there at the next start. Until then it
     /// is not, unless a later write to NATS finds it.
-    fn append(&mut self, record: Record, flush: bool) -> Result<(), CatalogueError> {
+    fn append(&mut self, record: CatalogueRecord, flush: bool) -> Result<(), CatalogueError> {
         match &mut self.keeper {
             Keeper::Journal(journal) => journal.append(record, flush, &mut self.known),
             Keeper::Site(site) => site.append(record, &mut self.known),
@@ -539,7 +539,7 @@ struct Journal {
 }
 
 impl Journal {
-    fn open(folder: &Path) -> Result<(Self, Known), CatalogueError> {
+    fn open(folder: &Path) -> Result<(Self, CatalogueState), CatalogueError> {
         // Of a crash in the middle of rewriting; the journal itself is whole then.
         match fs::remove_file(folder.join(REWRITTEN)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -564,13 +564,18 @@ impl Journal {
         let folder = folder.to_owned();
         let mut opened = Self { folder, journal, lines, is_unflushed: true, retry: 0, broken: false };
         if opened.lines == 0 {
-            opened.append(Record::Version(VERSION), true, &mut known)?;
+            opened.append(CatalogueRecord::Version(VERSION), true, &mut known)?;
             opened.sync_folder()?;
         }
         Ok((opened, known))
     }
 
-    fn append(&mut self, record: Record, flush: bool, known: &mut Known) -> Result<(), CatalogueError> {
+    fn append(
+        &mut self,
+        record: CatalogueRecord,
+        flush: bool,
+        known: &mut CatalogueState,
+    ) -> Result<(), CatalogueError> {
         let path = self.folder.join(JOURNAL);
         if self.broken {
             return Err(CatalogueError::Broken(path));
@@ -605,7 +610,7 @@ impl Journal {
     }
 
     /// Writes the journal anew, as short as it can be.
-    fn rewrite(&mut self, known: &Known) -> Result<(), CatalogueError> {
+    fn rewrite(&mut self, known: &CatalogueState) -> Result<(), CatalogueError> {
         let path = self.folder.join(REWRITTEN);
         let write = || {
             let mut file =
@@ -635,12 +640,12 @@ impl Journal {
     }
 }
 
-fn line(record: &Record) -> io::Result<String> {
+fn line(record: &CatalogueRecord) -> io::Result<String> {
     let json = serde_json::to_string(record)?;
     Ok(format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes())))
 }
 
-fn parsed(line: &[u8]) -> Option<Record> {
+fn parsed(line: &[u8]) -> Option<CatalogueRecord> {
     let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
     let (sum, json) = line.split_at_checked(8)?;
     let json = json.strip_prefix(' ')?;
@@ -649,10 +654,10 @@ fn parsed(line: &[u8]) -> Option<Record> {
 }
 
 /// Returns the journal's state, the number of its lines, and the length of its undamaged part in bytes.
-fn read(path: &Path, journal: impl Read) -> Result<(Known, usize, u64), CatalogueError> {
+fn read(path: &Path, journal: impl Read) -> Result<(CatalogueState, usize, u64), CatalogueError> {
     let at = |source| CatalogueError::Io { path: path.to_owned(), source };
     let mut input = BufReader::new(journal);
-    let mut known = Known::default();
+    let mut known = CatalogueState::default();
     let (mut lines, mut whole, mut number) = (0, 0, 0);
     let mut damaged = None;
     let mut bytes = Vec::new();
@@ -668,12 +673,12 @@ fn read(path: &Path, journal: impl Read) -> Result<(Known, usize, u64), Catalogu
             continue;
         };
         if let Some(line) = damaged {
-            if matches!(record, Record::Began(_) | Record::Ended(_)) {
+            if matches!(record, CatalogueRecord::Began(_) | CatalogueRecord::Ended(_)) {
                 continue;
             }
             return Err(CatalogueError::Damaged { path: path.to_owned(), line });
         }
-        if let Record::Version(found) = record
+        if let CatalogueRecord::Version(found) = record
             && found != VERSION
         {
             return Err(CatalogueError::Version { path: path.to_owned(), found });
@@ -689,8 +694,8 @@ mod tests {
     use super::*;
     use crate::digest::Hasher;
 
-    fn new(name: &str, node: &str) -> New {
-        New {
+    fn new(name: &str, node: &str) -> NewReplica {
+        NewReplica {
             name: ObjectName::new(name).unwrap(),
             size: Bytes::new(3),
             sha256: Hasher::default().finish(),
@@ -700,13 +705,13 @@ mod tests {
         }
     }
 
-    fn begun(id: &str) -> Begun {
-        Begun {
+    fn begun(id: &str) -> BegunTransfer {
+        BegunTransfer {
             id: id.to_owned(),
-            way: Way::Write,
+            way: DataDirection::Write,
             name: None,
             size: Bytes::new(1),
-            needs: Needs::Average(1.0),
+            needs: ServiceNeeds::Average(1.0),
             node: ResourceName::new("a").unwrap(),
             key: None,
             replica: false,
@@ -728,7 +733,7 @@ mod tests {
             for number in 0..3 {
                 catalogue.began(begun(&number.to_string())).unwrap();
                 catalogue
-                    .stored(New { ends: Some(number.to_string()), ..new(&format!("o{number}"), "a") })
+                    .stored(NewReplica { ends: Some(number.to_string()), ..new(&format!("o{number}"), "a") })
                     .unwrap();
                 acknowledged.push((fs::metadata(&path).unwrap().len(), number + 1));
             }
@@ -847,7 +852,7 @@ mod tests {
         let mut catalogue = Catalogue::open(folder.path()).unwrap();
         catalogue.stored(new("a", "n")).unwrap();
         catalogue.stored(new("a", "m")).unwrap();
-        let other = New { size: Bytes::new(4), ..new("a", "o") };
+        let other = NewReplica { size: Bytes::new(4), ..new("a", "o") };
         assert!(matches!(catalogue.stored(other), Err(CatalogueError::Duplicate(_))));
         assert_eq!(catalogue.after(None).next().unwrap().replicas.len(), 2);
         let (n, m) = (ResourceName::new("n").unwrap(), ResourceName::new("m").unwrap());

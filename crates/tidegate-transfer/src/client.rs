@@ -7,16 +7,16 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tidegate_http::Token;
+use tidegate_http::BearerToken;
 use tidegate_units::ResourceName;
 use tokio::time::{Instant, sleep};
 
 use crate::name::{NoRandom, ObjectName, TransferId, is_key_of};
-use crate::sensed::Sensed;
+use crate::sensed::SensorReport;
 use crate::store::broker_client;
 use crate::wire::{
-    AWAY, End, Moved, Nodes, Object, Objects, Peaks, Probed, Problem, Reservation, Stored, Way, Wish,
-    one_line,
+    AWAY, ApiProblem, CatalogueObject, DataDirection, NodeList, NodePeaks, ObjectList, PeakReport,
+    ProgressReport, StoredReport, TransferEnd, TransferQuestion, TransferReservation, one_line,
 };
 
 /// The time in which a broker has to answer. One that does not is taken to be away.
@@ -41,11 +41,11 @@ pub enum AskError {
     },
     /// The broker refuses.
     #[error("{}", .0.error)]
-    Refused(Problem),
+    Refused(ApiProblem),
     /// The broker answers that a transfer is gone, and an answer to the same question was lost before. The
     /// lost answer may have been a yes.
     #[error("{}; before that it was told the same, and did not answer", .0.error)]
-    Doubtful(Problem),
+    Doubtful(ApiProblem),
     /// A transfer could not be given an id.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
@@ -92,14 +92,14 @@ fn encoded(name: &ResourceName) -> String {
 
 /// A client of a broker.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct BrokerClient {
     http: reqwest::Client,
     url: String,
     patience: Duration,
-    token: Option<Token>,
+    token: Option<BearerToken>,
 }
 
-impl Client {
+impl BrokerClient {
     /// Makes a client of the broker at an address such as `http://127.0.0.1:7311`. A broker that is away is
     /// waited for as long as `patience` says.
     ///
@@ -114,7 +114,7 @@ impl Client {
 
     /// Sends a token with every question, if there is one.
     #[must_use]
-    pub fn with_token(self, token: Option<Token>) -> Self {
+    pub fn with_token(self, token: Option<BearerToken>) -> Self {
         Self { token, ..self }
     }
 
@@ -122,13 +122,17 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there, or says no.
-    pub async fn place(&self, wish: &Wish) -> Result<Reservation, AskError> {
+    pub async fn place(&self, wish: &TransferQuestion) -> Result<TransferReservation, AskError> {
         self.place_as(&TransferId::fresh()?, wish).await
     }
 
     /// Asks for a transfer by an id of ours. Asked again it is the same transfer: it does not matter if the
     /// first answer was lost.
-    async fn place_as(&self, id: &TransferId, wish: &Wish) -> Result<Reservation, AskError> {
+    async fn place_as(
+        &self,
+        id: &TransferId,
+        wish: &TransferQuestion,
+    ) -> Result<TransferReservation, AskError> {
         let path = format!("/v1/transfers/{}", id.as_str());
         let reservation = self.ask(Method::PUT, &path, Some(wish)).await?;
         self.believed(reservation, id, wish)
@@ -138,32 +142,32 @@ impl Client {
     /// and under which key.
     fn believed(
         &self,
-        reservation: Reservation,
+        reservation: TransferReservation,
         id: &TransferId,
-        wish: &Wish,
-    ) -> Result<Reservation, AskError> {
+        wish: &TransferQuestion,
+    ) -> Result<TransferReservation, AskError> {
         let unbelievable = |what| Err(AskError::Unbelievable { url: self.url.clone(), what });
         if reservation.id != id.as_str() {
             return unbelievable("it answers for another transfer");
         }
         let Some(granted) = &reservation.granted else { return Ok(reservation) };
         let is_right = match (wish.way, &wish.name, &granted.key) {
-            (Way::Write, Some(name), Some(key)) => *key == format!("{name}.{}", id.as_str()),
-            (Way::Read, Some(name), Some(key)) => is_key_of(key, name),
-            (Way::Write, None, None) => true,
+            (DataDirection::Write, Some(name), Some(key)) => *key == format!("{name}.{}", id.as_str()),
+            (DataDirection::Read, Some(name), Some(key)) => is_key_of(key, name),
+            (DataDirection::Write, None, None) => true,
             _ => false,
         };
         if !is_right {
             return unbelievable("the key that it names is not one of this object");
         }
-        if wish.way == Way::Write && wish.size.is_some_and(|size| size != granted.size) {
+        if wish.way == DataDirection::Write && wish.size.is_some_and(|size| size != granted.size) {
             return unbelievable("it names another size than was asked for");
         }
         Ok(reservation)
     }
 
     /// Returns an object, if the keys of its replicas belong to it. They decide what is read and removed.
-    fn believed_object(&self, object: Object) -> Result<Object, AskError> {
+    fn believed_object(&self, object: CatalogueObject) -> Result<CatalogueObject, AskError> {
         if object.replicas.iter().all(|replica| is_key_of(&replica.key, &object.name)) {
             return Ok(object);
         }
@@ -171,7 +175,7 @@ impl Client {
         Err(AskError::Unbelievable { url: self.url.clone(), what })
     }
 
-    fn believed_as(&self, object: Object, name: &ObjectName) -> Result<Object, AskError> {
+    fn believed_as(&self, object: CatalogueObject, name: &ObjectName) -> Result<CatalogueObject, AskError> {
         if object.name == *name {
             return self.believed_object(object);
         }
@@ -182,7 +186,11 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or says no.
-    pub async fn place_and_wait(&self, wish: &Wish, waits: impl Fn()) -> Result<Reservation, AskError> {
+    pub async fn place_and_wait(
+        &self,
+        wish: &TransferQuestion,
+        waits: impl Fn(),
+    ) -> Result<TransferReservation, AskError> {
         let mut told = false;
         loop {
             let id = TransferId::fresh()?;
@@ -210,7 +218,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there, or does not know it.
-    pub async fn reservation(&self, id: &str) -> Result<Reservation, AskError> {
+    pub async fn reservation(&self, id: &str) -> Result<TransferReservation, AskError> {
         self.ask(Method::GET, &format!("/v1/transfers/{id}"), None::<&()>).await
     }
 
@@ -218,7 +226,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there, or does not know it.
-    pub async fn progress(&self, id: &str, moved: Moved) -> Result<(), AskError> {
+    pub async fn progress(&self, id: &str, moved: ProgressReport) -> Result<(), AskError> {
         self.tell(&format!("/v1/transfers/{id}/progress"), &moved).await
     }
 
@@ -226,7 +234,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or does not acknowledge it.
-    pub async fn stored(&self, id: &str, stored: &Stored) -> Result<(), AskError> {
+    pub async fn stored(&self, id: &str, stored: &StoredReport) -> Result<(), AskError> {
         let was_unheard = AtomicBool::new(false);
         let tell = async || {
             let outcome = self.tell_stored(id, stored).await;
@@ -245,7 +253,7 @@ impl Client {
         }
     }
 
-    async fn tell_stored(&self, id: &str, stored: &Stored) -> Result<(), AskError> {
+    async fn tell_stored(&self, id: &str, stored: &StoredReport) -> Result<(), AskError> {
         self.tell(&format!("/v1/transfers/{id}/stored"), stored).await
     }
 
@@ -254,7 +262,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or does not know it.
-    pub async fn end_patiently(&self, id: &str, end: End) -> Result<(), AskError> {
+    pub async fn end_patiently(&self, id: &str, end: TransferEnd) -> Result<(), AskError> {
         self.patiently(|| self.end(id, end.clone())).await
     }
 
@@ -262,7 +270,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there, or does not know it.
-    pub async fn end(&self, id: &str, end: End) -> Result<(), AskError> {
+    pub async fn end(&self, id: &str, end: TransferEnd) -> Result<(), AskError> {
         self.tell(&format!("/v1/transfers/{id}/end"), &end).await
     }
 
@@ -270,7 +278,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there, or knows none of the name.
-    pub async fn object(&self, name: &ObjectName) -> Result<Object, AskError> {
+    pub async fn object(&self, name: &ObjectName) -> Result<CatalogueObject, AskError> {
         let object = self.ask(Method::GET, &format!("/v1/objects/{name}"), None::<&()>).await?;
         self.believed_as(object, name)
     }
@@ -280,23 +288,23 @@ impl Client {
     /// # Errors
     /// When the broker is not there, or what it says cannot be: they come in the order of their names, so
     /// that a list has an end.
-    pub async fn objects(&self, after: Option<&ObjectName>) -> Result<Objects, AskError> {
+    pub async fn objects(&self, after: Option<&ObjectName>) -> Result<ObjectList, AskError> {
         let query = after.map(|name| format!("?after={name}")).unwrap_or_default();
-        let page: Objects = self.ask(Method::GET, &format!("/v1/objects{query}"), None::<&()>).await?;
+        let page: ObjectList = self.ask(Method::GET, &format!("/v1/objects{query}"), None::<&()>).await?;
         let names = || page.objects.iter().map(|object| &object.name);
         if !after.into_iter().chain(names()).is_sorted_by(|a, b| a < b) {
             let what = "its list of objects is not in the order of their names";
             return Err(AskError::Unbelievable { url: self.url.clone(), what });
         }
         let objects = page.objects.into_iter().map(|object| self.believed_object(object));
-        Ok(Objects { objects: objects.collect::<Result<_, _>>()?, more: page.more })
+        Ok(ObjectList { objects: objects.collect::<Result<_, _>>()?, more: page.more })
     }
 
     /// Returns an object. Waits for a broker that is away.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or knows none of the name.
-    pub async fn object_patiently(&self, name: &ObjectName) -> Result<Object, AskError> {
+    pub async fn object_patiently(&self, name: &ObjectName) -> Result<CatalogueObject, AskError> {
         self.patiently(|| self.object(name)).await
     }
 
@@ -304,7 +312,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or knows none of the name.
-    pub async fn remove(&self, name: &ObjectName) -> Result<Object, AskError> {
+    pub async fn remove(&self, name: &ObjectName) -> Result<CatalogueObject, AskError> {
         // Who removes has to be told where its data is, and the answer that says so may be lost.
         let before = self.object_patiently(name).await?;
         let was_unheard = AtomicBool::new(false);
@@ -325,7 +333,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there.
-    pub async fn nodes(&self) -> Result<Nodes, AskError> {
+    pub async fn nodes(&self) -> Result<NodeList, AskError> {
         self.ask(Method::GET, "/v1/nodes", None::<&()>).await
     }
 
@@ -333,7 +341,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is away for longer than our patience.
-    pub async fn nodes_patiently(&self) -> Result<Nodes, AskError> {
+    pub async fn nodes_patiently(&self) -> Result<NodeList, AskError> {
         self.patiently(|| self.nodes()).await
     }
 
@@ -341,7 +349,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there, or does not take it.
-    pub async fn report(&self, node: &ResourceName, report: &Sensed) -> Result<(), AskError> {
+    pub async fn report(&self, node: &ResourceName, report: &SensorReport) -> Result<(), AskError> {
         self.tell(&format!("/v1/nodes/{}/report", encoded(node)), report).await
     }
 
@@ -349,7 +357,7 @@ impl Client {
     ///
     /// # Errors
     /// When the broker is not there, or knows no such node.
-    pub async fn probed(&self, node: &ResourceName, found: &Probed) -> Result<Peaks, AskError> {
+    pub async fn probed(&self, node: &ResourceName, found: &PeakReport) -> Result<NodePeaks, AskError> {
         self.ask(Method::POST, &format!("/v1/nodes/{}/peak", encoded(node)), Some(found)).await
     }
 
@@ -411,10 +419,10 @@ impl Client {
         if status.is_success() {
             return Ok(body);
         }
-        match serde_json::from_slice::<Problem>(&body) {
+        match serde_json::from_slice::<ApiProblem>(&body) {
             Ok(problem) => {
-                let Problem { error, code } = &problem;
-                Err(AskError::Refused(Problem { error: one_line(error), code: one_line(code) }))
+                let ApiProblem { error, code } = &problem;
+                Err(AskError::Refused(ApiProblem { error: one_line(error), code: one_line(code) }))
             }
             Err(_) if status == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(self.no_broker(&"the question is too large"))

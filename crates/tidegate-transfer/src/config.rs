@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_config::{Finding, Given, Report, Section};
-use tidegate_http::Token;
-use tidegate_placement::{NodeConfig, Peak, PlacementConfig, Policy, Tape};
+use tidegate_config::{Finding, FindingList, PlacedValue, Section};
+use tidegate_http::BearerToken;
+use tidegate_placement::{NodeConfig, NodePeak, NodeTapes, PlacementConfig, PlacementPolicy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::catalogue::SitePlan;
-use crate::store::{About, Place};
+use crate::store::{BucketSetting, NodePlace};
 
 pub(crate) const ROOT_KEYS: &[&str] = &[
     "listen",
@@ -64,7 +64,7 @@ pub struct BrokerConfig {
     /// The names under which clients reach it, beside its addresses, `localhost` and the machine's own name.
     pub names: Vec<String>,
     /// The token that clients have to show; `None` if no client needs one.
-    pub token: Option<Token>,
+    pub token: Option<BearerToken>,
     /// The folder of its catalogue, or of its identity.
     pub state: PathBuf,
     /// The plan of a catalogue kept by NATS; `None` if it is in the folder.
@@ -85,7 +85,7 @@ pub struct NodePlan {
     /// The node's configuration for placement.
     pub config: NodeConfig,
     /// The place of the node.
-    pub place: Place,
+    pub place: NodePlace,
     /// The part of it that Tidegate may fill.
     pub capacity: Option<Bytes>,
     /// The path on this machine whose device is measured.
@@ -93,7 +93,7 @@ pub struct NodePlan {
     /// True if an agent on the node's own machine reports on it.
     pub agent: bool,
     /// The token that the agent may show instead of the broker's, for reports on this node only.
-    pub agent_token: Option<Token>,
+    pub agent_token: Option<BearerToken>,
     /// The capacity of the disk in front of its tapes; `None` if it has none.
     pub cache: Option<Bytes>,
 }
@@ -117,17 +117,17 @@ pub enum ConfigError {
 /// A policy's name, until its coefficient is known.
 #[derive(Clone, Copy)]
 enum Named {
-    Fixed(Policy),
-    Overhead(f64, fn(f64) -> Policy),
+    Fixed(PlacementPolicy),
+    Overhead(f64, fn(f64) -> PlacementPolicy),
 }
 
 const POLICIES: &[(&str, Named)] = &[
-    ("rr", Named::Fixed(Policy::RoundRobin)),
-    ("static-qos", Named::Overhead(1.25, |overhead| Policy::StaticQos { overhead })),
-    ("sm-r1", Named::Overhead(1.0, |overhead| Policy::SmR1 { overhead })),
-    ("sm-r2", Named::Overhead(1.0, |overhead| Policy::SmR2 { overhead })),
-    ("sm-r3", Named::Overhead(1.0, |overhead| Policy::SmR3 { overhead })),
-    ("learnt", Named::Fixed(Policy::Learnt)),
+    ("rr", Named::Fixed(PlacementPolicy::RoundRobin)),
+    ("static-qos", Named::Overhead(1.25, |overhead| PlacementPolicy::StaticQos { overhead })),
+    ("sm-r1", Named::Overhead(1.0, |overhead| PlacementPolicy::SmR1 { overhead })),
+    ("sm-r2", Named::Overhead(1.0, |overhead| PlacementPolicy::SmR2 { overhead })),
+    ("sm-r3", Named::Overhead(1.0, |overhead| PlacementPolicy::SmR3 { overhead })),
+    ("learnt", Named::Fixed(PlacementPolicy::Learnt)),
 ];
 
 impl BrokerConfig {
@@ -154,7 +154,7 @@ impl BrokerConfig {
     /// # Errors
     /// When anything in the text is wrong, or a token cannot be read.
     pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Self, ConfigError> {
-        let mut report = Report::new(name, text);
+        let mut report = FindingList::new(name, text);
         let config = tidegate_config::parse(text, &mut report).and_then(|document| {
             let what = "the configuration".to_owned();
             let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut report);
@@ -174,7 +174,7 @@ impl BrokerConfig {
 #[must_use]
 pub fn is_brokers(text: &str) -> bool {
     const OURS: [&str; 5] = ["node", "state", "catalogue", "policy", "lend"];
-    tidegate_config::parse(text, &mut Report::new("", text))
+    tidegate_config::parse(text, &mut FindingList::new("", text))
         .is_some_and(|document| OURS.iter().any(|key| document.get(*key).is_some()))
 }
 
@@ -189,7 +189,7 @@ fn at_least(
     key: &str,
     least: Latency,
     default: Latency,
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) -> Duration {
     let Some(given) = root.parsed::<Latency>(key, report) else { return default.to_duration() };
     if given.value < least {
@@ -198,7 +198,7 @@ fn at_least(
     given.value.to_duration()
 }
 
-fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<BrokerConfig> {
+fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Option<BrokerConfig> {
     let listen = root.parsed::<SocketAddr>("listen", report);
     if !root.has("listen") {
         root.missing("listen", "\"127.0.0.1:7311\"", report);
@@ -265,7 +265,7 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     if let Some(lend) = lend {
         placement.lend = lend;
         if lend
-            && !matches!(policy, Policy::SmR1 { .. })
+            && !matches!(policy, PlacementPolicy::SmR1 { .. })
             && let Some(span) = root.key_span("lend")
         {
             report.warning(
@@ -294,16 +294,21 @@ fn is_host_name(text: &str) -> bool {
 }
 
 /// Reads the token in a file that a key names.
-fn token(table: &Section<'_>, key: &str, folder: &Path, report: &mut Report<'_>) -> Option<Token> {
+fn token(table: &Section<'_>, key: &str, folder: &Path, report: &mut FindingList<'_>) -> Option<BearerToken> {
     let given = table.text(key, report)?;
-    let read = Token::from_file(&folder.join(given.value));
+    let read = BearerToken::from_file(&folder.join(given.value));
     read.map_err(|error| report.error(&given.span, error.to_string())).ok()
 }
 
 /// The shortest lease of a catalogue: a broker that waits a moment for a disk is not dead.
 const SHORTEST_HOLD: Latency = Latency::from_millis(2_000);
 
-fn site_plan(table: &Section<'_>, name: String, folder: &Path, report: &mut Report<'_>) -> Option<SitePlan> {
+fn site_plan(
+    table: &Section<'_>,
+    name: String,
+    folder: &Path,
+    report: &mut FindingList<'_>,
+) -> Option<SitePlan> {
     if !table.has("nats") {
         table.missing("nats", "[\"nats://10.0.0.5:4222\"]", report);
     }
@@ -331,7 +336,8 @@ fn site_plan(table: &Section<'_>, name: String, folder: &Path, report: &mut Repo
         report.error(&given.span, "a bucket has 1 to 100 of the letters, digits, `_` and `-`");
     }
     let replicas = table.whole("replicas", 1..=5, report);
-    let path = |key, report: &mut Report<'_>| table.text(key, report).map(|given| folder.join(given.value));
+    let path =
+        |key, report: &mut FindingList<'_>| table.text(key, report).map(|given| folder.join(given.value));
     Some(SitePlan {
         servers: servers.into_iter().map(|given| given.value).collect(),
         bucket: bucket.map_or_else(|| "tidegate-transfers".to_owned(), |given| given.value.to_owned()),
@@ -344,10 +350,11 @@ fn site_plan(table: &Section<'_>, name: String, folder: &Path, report: &mut Repo
     })
 }
 
-fn policy(root: &Section<'_>, report: &mut Report<'_>) -> Policy {
+fn policy(root: &Section<'_>, report: &mut FindingList<'_>) -> PlacementPolicy {
     let named = root.choice("policy", POLICIES, report);
     let overhead = root.number("overhead", report);
-    let named = named.map_or(Named::Overhead(1.0, |overhead| Policy::SmR3 { overhead }), |given| given.value);
+    let named = named
+        .map_or(Named::Overhead(1.0, |overhead| PlacementPolicy::SmR3 { overhead }), |given| given.value);
     match (named, overhead) {
         (Named::Fixed(policy), None) => policy,
         (Named::Fixed(policy), Some(given)) => {
@@ -366,7 +373,7 @@ fn policy(root: &Section<'_>, report: &mut Report<'_>) -> Policy {
     }
 }
 
-fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<NodePlan> {
+fn nodes(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Vec<NodePlan> {
     let tables = root.named_tables("node", NODE_KEYS, report).unwrap_or_default();
     if tables.is_empty() {
         report.error_with_help(
@@ -391,14 +398,14 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         {
             report.error(&place.span, "another node is at this place: what is free there would count twice");
         }
-        let class = |key, report: &mut Report<'_>| {
+        let class = |key, report: &mut FindingList<'_>| {
             let given = table.whole(key, 0..=u64::from(u8::MAX), report);
             given.map_or(0, |given| u8::try_from(given.value).unwrap_or(u8::MAX))
         };
         let (availability, cost) = (class("availability", report), class("cost", report));
         let both = peak(&table, "peak", report);
         let (read, write) = (peak(&table, "peak_read", report), peak(&table, "peak_write", report));
-        let learnt = Peak::learnt(ByteRate::ZERO);
+        let learnt = NodePeak::learnt(ByteRate::ZERO);
         let latency = table.parsed::<Latency>("latency", report).map(|given| given.value);
         let capacity = table.parsed::<Bytes>("capacity", report).map(|given| given.value);
         let sense = table.text("sense", report).map(|given| folder.join(given.value));
@@ -438,7 +445,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
 }
 
 /// Reads the places of nodes, for a client: it needs to know nothing else of them.
-pub(crate) fn places(root: &Section<'_>, report: &mut Report<'_>) -> BTreeMap<ResourceName, Place> {
+pub(crate) fn places(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeMap<ResourceName, NodePlace> {
     let mut places = BTreeMap::new();
     for (name, table) in root.named_tables("node", NODE_KEYS, report).unwrap_or_default() {
         if !table.has("place") {
@@ -454,24 +461,24 @@ pub(crate) fn places(root: &Section<'_>, report: &mut Report<'_>) -> BTreeMap<Re
 }
 
 /// Reads the place of a node. The further settings of a bucket may be in keys of their own.
-fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
-    let mut place = table.parsed::<Place>("place", report);
-    for what in About::ALL {
+fn place(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<PlacedValue<NodePlace>> {
+    let mut place = table.parsed::<NodePlace>("place", report);
+    for what in BucketSetting::ALL {
         let Some(given) = table.text(what.name(), report) else { continue };
         let key = what.name();
         match place.as_mut().map(|place| &mut place.value) {
-            Some(Place::S3(bucket)) if bucket.says(what) => {
+            Some(NodePlace::S3(bucket)) if bucket.says(what) => {
                 report.error(&given.span, format!("`place` says the {key} already"));
             }
-            Some(Place::S3(bucket)) => {
+            Some(NodePlace::S3(bucket)) => {
                 let can_be = bucket.say(what, given.value);
                 if can_be {
                     continue;
                 }
                 let example = match what {
-                    About::Endpoint => "`\"https://HOST:PORT\"`",
-                    About::Region => "`\"eu-central-1\"`",
-                    About::Profile => "the name of a part of the credentials file",
+                    BucketSetting::Endpoint => "`\"https://HOST:PORT\"`",
+                    BucketSetting::Region => "`\"eu-central-1\"`",
+                    BucketSetting::Profile => "the name of a part of the credentials file",
                 };
                 let value = given.value.chars().take(100).collect::<String>();
                 let value = value.escape_debug();
@@ -486,7 +493,7 @@ fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
 }
 
 /// Reads the tape store and its cache, if a node is a disk in front of tapes.
-fn tape(table: &Section<'_>, report: &mut Report<'_>) -> (Option<Tape>, Option<Bytes>) {
+fn tape(table: &Section<'_>, report: &mut FindingList<'_>) -> (Option<NodeTapes>, Option<Bytes>) {
     let recall = table.parsed::<Latency>("recall", report).map(|given| given.value);
     let drives = table.whole("drives", 1..=10_000, report);
     let cache = table.parsed::<Bytes>("cache", report).map(|given| given.value);
@@ -501,15 +508,15 @@ fn tape(table: &Section<'_>, report: &mut Report<'_>) -> (Option<Tape>, Option<B
         }
     }
     let drives = drives.map_or(1, |given| u32::try_from(given.value).unwrap_or(u32::MAX));
-    (recall.map(|recall| Tape { recall, drives }), cache.filter(|_| recall.is_some()))
+    (recall.map(|recall| NodeTapes { recall, drives }), cache.filter(|_| recall.is_some()))
 }
 
-fn peak(table: &Section<'_>, key: &str, report: &mut Report<'_>) -> Option<Peak> {
+fn peak(table: &Section<'_>, key: &str, report: &mut FindingList<'_>) -> Option<NodePeak> {
     let given = table.parsed::<ByteRate>(key, report)?;
     if given.value == ByteRate::ZERO {
         report.error(&given.span, format!("`{key}` of nothing: leave it out where it is to be learnt"));
     }
-    Some(Peak::pinned(given.value))
+    Some(NodePeak::pinned(given.value))
 }
 
 #[cfg(test)]
@@ -542,11 +549,11 @@ sense = "disk"
     #[test]
     fn reads_what_is_there_and_learns_what_is_not() {
         let config = BrokerConfig::parse("broker.toml", RIGHT, Path::new("/etc")).unwrap();
-        assert_eq!(config.placement.policy, Policy::SmR1 { overhead: 1.5 });
+        assert_eq!(config.placement.policy, PlacementPolicy::SmR1 { overhead: 1.5 });
         assert_eq!(config.state, Path::new("/etc/state"));
         let [array, disk] = &config.nodes[..] else { panic!("two nodes") };
-        assert_eq!(array.config.read, Peak::pinned(ByteRate::new(200e6)));
-        assert_eq!(array.config.write, Peak::pinned(ByteRate::new(300e6)));
+        assert_eq!(array.config.read, NodePeak::pinned(ByteRate::new(200e6)));
+        assert_eq!(array.config.write, NodePeak::pinned(ByteRate::new(300e6)));
         assert!(!disk.config.write.is_pinned());
         assert!(is_brokers("listen = \"127.0.0.1:0\"\nstate = \"s\"") && is_brokers("[catalogue]"));
         assert!(is_brokers(RIGHT) && !is_brokers("[pool.a]\n[pool.a.node]") && !is_brokers("[node"));

@@ -16,8 +16,8 @@ use crate::catalogue::{self, Catalogue};
 use crate::config::BrokerConfig;
 use crate::digest::Digest;
 use crate::name::{ObjectName, TransferId};
-use crate::serve::{Refused, read};
-use crate::wire::{End, Lane, Nodes};
+use crate::serve::{RequestRefusal, read};
+use crate::wire::{NodeDirection, NodeList, TransferEnd};
 
 /// The most requests of one input.
 const MOST_REQUESTS: usize = 100;
@@ -95,7 +95,7 @@ fn open(folder: &Folder, now: Instant) -> Broker {
 }
 
 /// Reads a body, and checks that its written form is understood, too, and says the same.
-fn body<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, Refused> {
+fn body<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, RequestRefusal> {
     let body: T = read(text.as_bytes())?;
     let written = serde_json::to_string(&body).expect("a document of plain fields");
     let again: T = read(written.as_bytes()).unwrap_or_else(|_| panic!("{written} is not understood"));
@@ -107,7 +107,7 @@ fn body<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, Refused> {
     Ok(body)
 }
 
-fn check_lane(lane: &Lane) {
+fn check_lane(lane: &NodeDirection) {
     let rates = [Some(lane.peak_bps), lane.current_bps, lane.moving_average_bps];
     let rates = rates.into_iter().flatten().chain([lane.reserved_bps, lane.lent_bps]);
     for rate in rates.map(ByteRate::per_second) {
@@ -116,7 +116,7 @@ fn check_lane(lane: &Lane) {
     assert!(lane.latency_s.is_none_or(|seconds| seconds.is_finite() && seconds >= 0.0), "{lane:?}");
 }
 
-fn check_nodes(nodes: &Nodes) {
+fn check_nodes(nodes: &NodeList) {
     assert_eq!(nodes.nodes.len(), 3);
     for node in &nodes.nodes {
         check_lane(&node.read);
@@ -126,7 +126,7 @@ fn check_nodes(nodes: &Nodes) {
         assert!(node.name.as_str() != "a" || node.free.is_some_and(|free| free <= capacity), "{node:?}");
     }
     let json = serde_json::to_string(nodes).expect("a document of plain fields");
-    let again: Result<Nodes, _> = serde_json::from_str(&json);
+    let again: Result<NodeList, _> = serde_json::from_str(&json);
     assert!(again.is_ok_and(|again| again.nodes.len() == 3), "{json}");
 }
 
@@ -139,7 +139,7 @@ fn check_objects(broker: &Broker, acknowledged: &Acknowledged) {
 
 impl Course {
     /// Asks one request: a page, its subject, and the body.
-    fn ask(&mut self, line: &str) -> Result<(), Refused> {
+    fn ask(&mut self, line: &str) -> Result<(), RequestRefusal> {
         let (page, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (of, text) = rest.split_once(' ').unwrap_or((rest, ""));
         let Self { broker, now, transfers, acknowledged } = self;
@@ -156,14 +156,14 @@ impl Course {
             "reservation" => drop(broker.reservation(now, of)?),
             "progress" => broker.progress(now, of, body(text)?)?,
             "stored" => {
-                let stored: crate::wire::Stored = body(text)?;
+                let stored: crate::wire::StoredReport = body(text)?;
                 let (name, what) = (stored.name.clone(), (stored.size, stored.sha256));
                 broker.stored(now, of, stored)?;
                 // Told again it changes nothing.
                 acknowledged.entry(name).or_insert(what);
             }
             "end" => {
-                let end: End = if text.is_empty() { End::default() } else { body(text)? };
+                let end: TransferEnd = if text.is_empty() { TransferEnd::default() } else { body(text)? };
                 broker.end(now, of, &end)?;
             }
             "object" => drop(broker.object(&ObjectName::new(of)?)?),
@@ -186,7 +186,7 @@ impl Course {
     fn end(&mut self) {
         for id in std::mem::take(&mut self.transfers) {
             // Most have ended before.
-            let _ = self.broker.end(self.now, &id, &End::default());
+            let _ = self.broker.end(self.now, &id, &TransferEnd::default());
         }
         let nodes = self.broker.nodes(self.now);
         assert_eq!(nodes.waiting, 0);

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 /// The number of bytes of an object that were moved, for observers. It never falls.
 #[derive(Debug, Default)]
-pub struct Gauge {
+pub struct BytesGauge {
     bytes: AtomicU64,
     first: OnceLock<Instant>,
 }
 
-impl Gauge {
+impl BytesGauge {
     /// Adds this many bytes.
     pub fn add(&self, bytes: u64) {
         if bytes > 0 {

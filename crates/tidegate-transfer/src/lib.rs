@@ -6,7 +6,7 @@
 //! - a [`Broker`] places transfers, knows the nodes of each object, and forgets nothing that it acknowledged
 //!   ([`Catalogue`]);
 //! - [`serve()`] answers for it over HTTP, and measures once a second;
-//! - a [`Client`] asks it, and [`Mover`] moves files between this machine and the nodes ([`store`]).
+//! - a [`BrokerClient`] asks it, and [`FileMover`] moves files between this machine and the nodes ([`store`]).
 //!
 //! The broker never touches the data, so that it is no bottleneck: clients speak to the nodes themselves.
 
@@ -29,15 +29,15 @@ mod serve;
 pub mod store;
 pub mod wire;
 
-pub use broker::{Broker, BrokerError, DeviceSample, Sensor};
-pub use catalogue::{Catalogue, CatalogueError, Copied, Kept, SitePlan};
-pub use client::{AskError, Client};
+pub use broker::{Broker, BrokerError, DeviceSample, DeviceSensor};
+pub use catalogue::{Catalogue, CatalogueError, CataloguePlace, CopyResult, SitePlan};
+pub use client::{AskError, BrokerClient};
 pub use config::{BrokerConfig, ConfigError};
 pub use digest::{Digest, Hasher};
-pub use gauge::Gauge;
-pub use mover::{Event, MoveError, Mover, Outcome, Settings};
+pub use gauge::BytesGauge;
+pub use mover::{FileMover, MoveError, MoverSettings, TransferEvent, TransferOutcome};
 pub use name::{NoRandom, ObjectName, ObjectNameError, fresh_run};
-pub use places::{Places, PlacesError};
-pub use probe::{Found, Probe, ProbeError, ProbeLimits};
+pub use places::{NodePlaces, PlacesError};
+pub use probe::{NodeProbe, ProbeError, ProbeLimits, ProbeResult};
 pub use serve::{ServeError, serve};
-pub use tidegate_http::{Token, TokenError};
+pub use tidegate_http::{BearerToken, TokenError};

@@ -9,19 +9,22 @@ use bytes::{Bytes as Piece, BytesMut};
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use thiserror::Error;
-use tidegate_placement::Kept;
+use tidegate_placement::RateRecord;
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::{AskError, Client};
+use crate::client::{AskError, BrokerClient};
 use crate::digest::{Digest, Hasher};
-use crate::gauge::Gauge;
+use crate::gauge::BytesGauge;
 use crate::name::ObjectName;
-use crate::places::{Places, PlacesError};
-use crate::store::{PIECE, Pieces, Store, StoreError};
-use crate::wire::{End, Granted, Moved, Needs, Reservation, Stored, Way, Wish};
+use crate::places::{NodePlaces, PlacesError};
+use crate::store::{DataPieces, NodeStore, PIECE, StoreError};
+use crate::wire::{
+    DataDirection, ProgressReport, ServiceNeeds, StoredReport, TransferEnd, TransferPermit, TransferQuestion,
+    TransferReservation,
+};
 
 /// The time between two progress reports to the broker: a few in every look of the broker at its nodes.
 const TELL: Duration = Duration::from_millis(250);
@@ -34,9 +37,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// The settings by which files are moved.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct MoverSettings {
     /// The service that each transfer needs.
-    pub needs: Needs,
+    pub needs: ServiceNeeds,
     /// The least class of availability of a node to write to.
     pub availability: u8,
     /// The greatest class of cost of a node to write to.
@@ -51,10 +54,10 @@ pub struct Settings {
     pub attempts: u32,
 }
 
-impl Settings {
+impl MoverSettings {
     /// Returns the settings with every default.
     #[must_use]
-    pub const fn new(needs: Needs) -> Self {
+    pub const fn new(needs: ServiceNeeds) -> Self {
         let stall = Duration::from_secs(60);
         Self { needs, availability: 0, cost: u8::MAX, copies: 1, verify: false, stall, attempts: 5 }
     }
@@ -62,7 +65,7 @@ impl Settings {
 
 /// An event of a transfer, for observers.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum TransferEvent<'a> {
     /// No node can carry it now.
     Waits,
     /// It begins on a node, and is to move this size.
@@ -75,7 +78,7 @@ pub enum Event<'a> {
 
 /// A transfer that came to its end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct TransferOutcome {
     /// The object.
     pub name: ObjectName,
     /// The file.
@@ -203,7 +206,7 @@ impl MoveError {
 const NEVER: [&str; 4] = ["excluded", "too-large", "too-fast", "too-soon"];
 
 /// The reason why one attempt ended.
-enum Attempt {
+enum AttemptEnd {
     /// The node is to blame.
     Node(String),
     /// The broker has forgotten about it, and it has to be asked for anew.
@@ -212,7 +215,7 @@ enum Attempt {
     Fatal(MoveError),
 }
 
-impl From<StoreError> for Attempt {
+impl From<StoreError> for AttemptEnd {
     fn from(error: StoreError) -> Self {
         Self::Node(error.to_string())
     }
@@ -221,12 +224,12 @@ impl From<StoreError> for Attempt {
 /// Decides what to do about a write that is not acknowledged. It may be tried again or removed only if the
 /// broker says that the catalogue does not have it. Otherwise its record may be on the disk, and only the
 /// answer is missing.
-fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
+fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> AttemptEnd {
     if error.is("gone") {
-        return Attempt::Lost;
+        return AttemptEnd::Lost;
     }
     let is_refused = ["duplicate", "otherwise", "unknown-object", "full"].iter().any(|code| error.is(code));
-    Attempt::Fatal(if is_refused {
+    AttemptEnd::Fatal(if is_refused {
         error.into()
     } else {
         MoveError::Unsure { node, key: key.to_owned(), why: error }
@@ -234,19 +237,19 @@ fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
 }
 
 /// The measurements that an attempt makes of itself, and reports to the broker.
-struct Meter {
-    moved: Arc<Gauge>,
-    kept: Kept,
+struct AttemptMeter {
+    moved: Arc<BytesGauge>,
+    kept: RateRecord,
     /// True if the time of its first byte says something of the direction that was asked for.
     tells_first: bool,
 }
 
 /// Moves files as a broker places them.
 #[derive(Debug, Clone)]
-pub struct Mover {
-    client: Client,
-    places: Places,
-    settings: Settings,
+pub struct FileMover {
+    client: BrokerClient,
+    places: NodePlaces,
+    settings: MoverSettings,
 }
 
 /// A replica that was written, or an object that was read.
@@ -258,10 +261,10 @@ struct Carried {
     failed: u32,
 }
 
-impl Mover {
+impl FileMover {
     /// Makes a mover for a broker, to and from the nodes at these places.
     #[must_use]
-    pub const fn new(client: Client, places: Places, settings: Settings) -> Self {
+    pub const fn new(client: BrokerClient, places: NodePlaces, settings: MoverSettings) -> Self {
         Self { client, places, settings }
     }
 
@@ -273,8 +276,8 @@ impl Mover {
         &self,
         file: &Path,
         name: &ObjectName,
-        watch: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<Outcome, MoveError> {
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
+    ) -> Result<TransferOutcome, MoveError> {
         let at = |source| MoveError::File { path: file.to_owned(), source };
         let about = tokio::fs::metadata(file).await.map_err(at)?;
         if !about.is_file() {
@@ -286,11 +289,11 @@ impl Mover {
         let mut known: Option<Digest> = None;
         let mut carried: Vec<Carried> = Vec::new();
         for copy in 0..self.settings.copies.max(1) {
-            let wish = Wish {
+            let wish = TransferQuestion {
                 name: Some(name.clone()),
                 size: Some(size),
                 replica: copy > 0,
-                ..self.wish(Way::Write)
+                ..self.wish(DataDirection::Write)
             };
             let (one, digest) = match self.put_one(file, wish, known, watch).await {
                 Ok(one) => one,
@@ -310,7 +313,7 @@ impl Mover {
 
     /// Checks that there are nodes for all replicas: otherwise the first would be stored for nothing.
     async fn check_copies(&self) -> Result<(), MoveError> {
-        let Settings { copies, availability, cost, .. } = self.settings;
+        let MoverSettings { copies, availability, cost, .. } = self.settings;
         if copies <= 1 {
             return Ok(());
         }
@@ -326,21 +329,21 @@ impl Mover {
     async fn put_one(
         &self,
         file: &Path,
-        mut wish: Wish,
+        mut wish: TransferQuestion,
         known: Option<Digest>,
-        watch: &(dyn Fn(Event<'_>) + Sync),
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
     ) -> Result<(Carried, Digest), MoveError> {
         let mut tries = Tries::new(self.settings.attempts);
         loop {
             let (reservation, granted) = self.grant(&mut wish, &mut tries, &[], watch).await?;
             let began = Instant::now();
-            let mut meter = Meter::new(self.settings.needs);
+            let mut meter = AttemptMeter::new(self.settings.needs);
             match self.put_once(file, &wish, known, &reservation.id, &granted, &mut meter, watch).await {
                 Ok(digest) => {
                     let seconds = began.elapsed().as_secs_f64();
                     return Ok((tries.carried(granted.node, seconds, &meter), digest));
                 }
-                Err(Attempt::Fatal(unsure @ MoveError::Unsure { .. })) => return Err(unsure),
+                Err(AttemptEnd::Fatal(unsure @ MoveError::Unsure { .. })) => return Err(unsure),
                 Err(attempt) => {
                     // The broker first: others need not try there now.
                     let failed =
@@ -356,18 +359,18 @@ impl Mover {
     async fn put_once(
         &self,
         file: &Path,
-        wish: &Wish,
+        wish: &TransferQuestion,
         known: Option<Digest>,
         id: &str,
-        granted: &Granted,
-        meter: &mut Meter,
-        watch: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<Digest, Attempt> {
-        let fatal = |source| Attempt::Fatal(MoveError::File { path: file.to_owned(), source });
+        granted: &TransferPermit,
+        meter: &mut AttemptMeter,
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
+    ) -> Result<Digest, AttemptEnd> {
+        let fatal = |source| AttemptEnd::Fatal(MoveError::File { path: file.to_owned(), source });
         let (store, key) = self.open(granted)?;
-        let source = Arc::new(Source::default());
+        let source = Arc::new(SendingSource::default());
         let input = File::open(file).await.map_err(fatal)?;
-        watch(Event::Begins(&granted.node, granted.size));
+        watch(TransferEvent::Begins(&granted.node, granted.size));
         let pieces = pieces(input, granted.size.get(), Arc::clone(&source));
         let moved = Arc::clone(&meter.moved);
         let write = async {
@@ -375,13 +378,13 @@ impl Mover {
             store.size(key).await
         };
         let written = self.beside(id, meter, watch, write).await;
-        let Read { hasher, bytes: read, is_short, error } = source.take();
+        let FileReading { hasher, bytes: read, is_short, error } = source.take();
         if let Some(error) = error {
             return Err(fatal(error));
         }
         if is_short {
             // Whatever the node made of it: a server takes it for a broken connection.
-            return Err(Attempt::Fatal(MoveError::Changed(file.to_owned())));
+            return Err(AttemptEnd::Fatal(MoveError::Changed(file.to_owned())));
         }
         let there = written??;
         let digest = hasher.finish();
@@ -389,13 +392,13 @@ impl Mover {
         let length = tokio::fs::metadata(file).await.map_err(fatal)?.len();
         let is_whole = read == granted.size.get() && length == read;
         if !is_whole || known.is_some_and(|known| known != digest) {
-            return Err(Attempt::Fatal(MoveError::Changed(file.to_owned())));
+            return Err(AttemptEnd::Fatal(MoveError::Changed(file.to_owned())));
         }
         if there != read {
-            return Err(Attempt::Node(format!("{there} of {read} bytes arrived")));
+            return Err(AttemptEnd::Node(format!("{there} of {read} bytes arrived")));
         }
         if self.settings.verify {
-            let mut back = Meter { tells_first: false, ..Meter::new(self.settings.needs) };
+            let mut back = AttemptMeter { tells_first: false, ..AttemptMeter::new(self.settings.needs) };
             let moved = Arc::clone(&back.moved);
             // How far this has come is nothing that was stored: the broker is told only that we are alive.
             let hash = async {
@@ -409,13 +412,13 @@ impl Mover {
                 Ok::<_, StoreError>(hasher.finish())
             };
             if self.beside(id, &mut back, &|_| (), hash).await?? != digest {
-                return Err(Attempt::Node(
+                return Err(AttemptEnd::Node(
                     "what it holds is not what was sent: the checksum differs".to_owned(),
                 ));
             }
         }
         let Some(name) = wish.name.clone() else { return Ok(digest) };
-        let stored = Stored { name, size: granted.size, sha256: digest };
+        let stored = StoredReport { name, size: granted.size, sha256: digest };
         match self.client.stored(id, &stored).await {
             Ok(()) => Ok(digest),
             Err(error) => Err(unacknowledged(error, granted.node.clone(), key)),
@@ -431,14 +434,14 @@ impl Mover {
         &self,
         name: &ObjectName,
         file: &Path,
-        watch: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<Outcome, MoveError> {
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
+    ) -> Result<TransferOutcome, MoveError> {
         let at = |source| MoveError::File { path: file.to_owned(), source };
         self.places.any()?;
-        let mut wish = Wish { name: Some(name.clone()), ..self.wish(Way::Read) };
+        let mut wish = TransferQuestion { name: Some(name.clone()), ..self.wish(DataDirection::Read) };
         let mut tries = Tries::new(self.settings.attempts);
         // What was read so far, from whom. On another node it goes on where the one before stopped.
-        let mut part: Option<Part> = None;
+        let mut part: Option<PartFile> = None;
         let mut damaged: Vec<ResourceName> = Vec::new();
         let carried = loop {
             let granted = self.grant(&mut wish, &mut tries, &damaged, watch).await;
@@ -450,17 +453,17 @@ impl Mover {
             };
             let part = match &mut part {
                 Some(part) => part,
-                None => match Part::new(file, &reservation.id).await {
+                None => match PartFile::new(file, &reservation.id).await {
                     Ok(new) => part.insert(new),
                     Err(error) => {
-                        let _ = self.client.end(&reservation.id, End::default()).await;
+                        let _ = self.client.end(&reservation.id, TransferEnd::default()).await;
                         return Err(at(error));
                     }
                 },
             };
             part.from.push(granted.node.clone());
             let began = Instant::now();
-            let mut meter = Meter::new(self.settings.needs);
+            let mut meter = AttemptMeter::new(self.settings.needs);
             let outcome = self.get_once(part, &reservation.id, &granted, &mut meter, watch).await;
             let seconds = began.elapsed().as_secs_f64();
             if let Err(attempt) = outcome {
@@ -468,13 +471,13 @@ impl Mover {
                 continue;
             }
             // It is over for the broker, whatever we make of it; if this is lost, its lease ends it.
-            let _ = self.client.end(&reservation.id, End::default()).await;
+            let _ = self.client.end(&reservation.id, TransferEnd::default()).await;
             let digest = part.hasher.clone().finish();
             if granted.sha256.is_some_and(|expected| expected == digest) {
                 break (tries.carried(granted.node, seconds, &meter), granted.size, digest);
             }
             let why = "what it holds is not what was stored: the checksum differs";
-            watch(Event::Failed(&granted.node, why));
+            watch(TransferEvent::Failed(&granted.node, why));
             tries.count += 1;
             tries.last = Some((granted.node.clone(), why.to_owned()));
             // Of several nodes nobody can say whose part is wrong. Those that are read alone say so
@@ -505,20 +508,20 @@ impl Mover {
 
     async fn get_once(
         &self,
-        part: &mut Part,
+        part: &mut PartFile,
         id: &str,
-        granted: &Granted,
-        meter: &mut Meter,
-        watch: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<(), Attempt> {
+        granted: &TransferPermit,
+        meter: &mut AttemptMeter,
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
+    ) -> Result<(), AttemptEnd> {
         let (store, key) = self.open(granted)?;
-        watch(Event::Begins(&granted.node, granted.size));
+        watch(TransferEvent::Begins(&granted.node, granted.size));
         let (size, from) = (granted.size.get(), part.length);
         let moved = Arc::clone(&meter.moved);
         let fetch = async {
             part.go_on()
                 .await
-                .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
+                .map_err(|source| AttemptEnd::Fatal(MoveError::File { path: part.path.clone(), source }))?;
             if part.length == size {
                 return Ok(());
             }
@@ -526,22 +529,22 @@ impl Mover {
             while let Some(piece) = pieces.next().await {
                 let piece = piece?;
                 if part.length + piece.len() as u64 > size {
-                    return Err(Attempt::Node(format!(
+                    return Err(AttemptEnd::Node(format!(
                         "it holds more than the {size} bytes that were stored"
                     )));
                 }
-                part.add(&piece)
-                    .await
-                    .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
+                part.add(&piece).await.map_err(|source| {
+                    AttemptEnd::Fatal(MoveError::File { path: part.path.clone(), source })
+                })?;
                 moved.add(piece.len() as u64);
             }
             match part.length {
                 length if length == size => Ok(()),
-                length => Err(Attempt::Node(format!("it ended after {length} of {size} bytes"))),
+                length => Err(AttemptEnd::Node(format!("it ended after {length} of {size} bytes"))),
             }
         };
-        let shift = |event: Event<'_>| match event {
-            Event::Moved(bytes) => watch(Event::Moved(Bytes::new(from + bytes.get()))),
+        let shift = |event: TransferEvent<'_>| match event {
+            TransferEvent::Moved(bytes) => watch(TransferEvent::Moved(Bytes::new(from + bytes.get()))),
             other => watch(other),
         };
         self.beside(id, meter, &shift, fetch).await?
@@ -552,10 +555,10 @@ impl Mover {
     async fn beside<T>(
         &self,
         id: &str,
-        meter: &mut Meter,
-        watch: &(dyn Fn(Event<'_>) + Sync),
+        meter: &mut AttemptMeter,
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
         work: impl Future<Output = T>,
-    ) -> Result<T, Attempt> {
+    ) -> Result<T, AttemptEnd> {
         let moved = Arc::clone(&meter.moved);
         let began = Instant::now();
         let (mut last, mut since) = (0, began);
@@ -567,12 +570,12 @@ impl Mover {
             loop {
                 sleep(TELL).await;
                 let bytes = moved.get();
-                watch(Event::Moved(Bytes::new(bytes)));
+                watch(TransferEvent::Moved(Bytes::new(bytes)));
                 if bytes > last {
                     (last, since) = (bytes, Instant::now());
                 } else if since.elapsed() > self.settings.stall {
                     let stall = self.settings.stall.as_secs_f64();
-                    return Attempt::Node(format!("it has moved nothing for {stall} s"));
+                    return AttemptEnd::Node(format!("it has moved nothing for {stall} s"));
                 }
                 let elapsed = sampled_at.elapsed();
                 if elapsed >= SAMPLE {
@@ -581,10 +584,10 @@ impl Mover {
                 }
                 // A broker that is away for a moment does not stop a transfer: it may know it again when it
                 // is back.
-                let tells = Moved { bytes: Bytes::new(bytes), first_byte_s: first_byte() };
+                let tells = ProgressReport { bytes: Bytes::new(bytes), first_byte_s: first_byte() };
                 match self.client.progress(id, tells).await {
                     Ok(()) => told |= tells.first_byte_s.is_some(),
-                    Err(error) if error.is("gone") => return Attempt::Lost,
+                    Err(error) if error.is("gone") => return AttemptEnd::Lost,
                     Err(_) => {}
                 }
             }
@@ -598,39 +601,48 @@ impl Mover {
         // Where there was nothing to move, that was soon enough.
         meter.kept.began(Latency::from(moved.first_after(began).unwrap_or_else(|| began.elapsed())));
         meter.kept.add((bytes - sampled) as f64, sampled_at.elapsed().as_secs_f64());
-        watch(Event::Moved(Bytes::new(bytes)));
+        watch(TransferEvent::Moved(Bytes::new(bytes)));
         // From here on time is the broker's.
         if !told
             && outcome.is_ok()
             && let Some(seconds) = first_byte()
         {
             // It was over before it was told of. For others it is good to know, and no matter if it is lost.
-            let tells = Moved { bytes: Bytes::new(bytes), first_byte_s: Some(seconds) };
+            let tells = ProgressReport { bytes: Bytes::new(bytes), first_byte_s: Some(seconds) };
             let _ = timeout(LAST_WORD, self.client.progress(id, tells)).await;
         }
         outcome
     }
 
-    fn wish(&self, way: Way) -> Wish {
-        let Settings { needs, availability, cost, .. } = self.settings;
-        Wish { way, name: None, size: None, needs, availability, cost, except: Vec::new(), replica: false }
+    fn wish(&self, way: DataDirection) -> TransferQuestion {
+        let MoverSettings { needs, availability, cost, .. } = self.settings;
+        TransferQuestion {
+            way,
+            name: None,
+            size: None,
+            needs,
+            availability,
+            cost,
+            except: Vec::new(),
+            replica: false,
+        }
     }
 
     /// Asks for a node to carry it, and waits for one if need be. Excluded nodes are never taken. A node
     /// where it failed before is taken only if there is no other.
     async fn grant(
         &self,
-        wish: &mut Wish,
+        wish: &mut TransferQuestion,
         tries: &mut Tries,
         excluded: &[ResourceName],
-        watch: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<(Reservation, Granted), MoveError> {
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
+    ) -> Result<(TransferReservation, TransferPermit), MoveError> {
         let since = OnceLock::new();
         loop {
             wish.except = excluded.iter().chain(&tries.failed_at).cloned().collect();
             let waits = || {
                 since.get_or_init(Instant::now);
-                watch(Event::Waits);
+                watch(TransferEvent::Waits);
             };
             let reservation = match self.client.place_and_wait(wish, waits).await {
                 // Those where it failed were given a rest, and may be the only ones that can.
@@ -654,16 +666,16 @@ impl Mover {
     }
 
     /// Opens the node, if our own configuration has it. Returns it with the key there.
-    fn open<'a>(&self, granted: &'a Granted) -> Result<(Store, &'a str), Attempt> {
+    fn open<'a>(&self, granted: &'a TransferPermit) -> Result<(NodeStore, &'a str), AttemptEnd> {
         let place =
-            self.places.find(&granted.node, &granted.place).map_err(|why| Attempt::Fatal(why.into()))?;
+            self.places.find(&granted.node, &granted.place).map_err(|why| AttemptEnd::Fatal(why.into()))?;
         let key =
-            granted.key.as_deref().ok_or_else(|| Attempt::Node("the broker names no key".to_owned()))?;
-        Ok((Store::open(place)?, key))
+            granted.key.as_deref().ok_or_else(|| AttemptEnd::Node("the broker names no key".to_owned()))?;
+        Ok((NodeStore::open(place)?, key))
     }
 
     /// Removes what an attempt may have left on a node, if the node answers.
-    async fn clean_up(&self, granted: &Granted) {
+    async fn clean_up(&self, granted: &TransferPermit) {
         if let Ok((store, key)) = self.open(granted) {
             // Nobody refers to it: it costs room, and no more.
             let _ = store.remove(key).await;
@@ -689,24 +701,24 @@ impl Tries {
     /// Gives up, or arranges that the next attempt is made elsewhere.
     async fn failed(
         &mut self,
-        mover: &Mover,
-        attempt: Attempt,
+        mover: &FileMover,
+        attempt: AttemptEnd,
         id: &str,
         node: ResourceName,
-        watch: &(dyn Fn(Event<'_>) + Sync),
+        watch: &(dyn Fn(TransferEvent<'_>) + Sync),
     ) -> Result<(), MoveError> {
         let (why, to_blame) = match attempt {
-            Attempt::Node(why) => (why, true),
-            Attempt::Lost => ("the broker has forgotten about it".to_owned(), false),
-            Attempt::Fatal(error) => {
-                let _ = mover.client.end(id, End::default()).await;
+            AttemptEnd::Node(why) => (why, true),
+            AttemptEnd::Lost => ("the broker has forgotten about it".to_owned(), false),
+            AttemptEnd::Fatal(error) => {
+                let _ = mover.client.end(id, TransferEnd::default()).await;
                 return Err(error);
             }
         };
         // The next attempt would be refused for this one. If it cannot be told, the lease ends it.
-        let end = if to_blame { End::failed(&why) } else { End::default() };
+        let end = if to_blame { TransferEnd::failed(&why) } else { TransferEnd::default() };
         let _ = mover.client.end_patiently(id, end).await;
-        watch(Event::Failed(&node, &why));
+        watch(TransferEvent::Failed(&node, &why));
         self.count += 1;
         if self.count >= self.most {
             return Err(MoveError::Nodes { attempts: self.count, node, why });
@@ -718,15 +730,21 @@ impl Tries {
         Ok(())
     }
 
-    fn carried(&self, node: ResourceName, seconds: f64, meter: &Meter) -> Carried {
+    fn carried(&self, node: ResourceName, seconds: f64, meter: &AttemptMeter) -> Carried {
         let kept = meter.kept.is_kept().unwrap_or(true);
         Carried { node, seconds, waited: self.waited, kept, failed: self.count }
     }
 }
 
-fn outcome(name: &ObjectName, file: &Path, size: Bytes, sha256: Digest, carried: Vec<Carried>) -> Outcome {
+fn outcome(
+    name: &ObjectName,
+    file: &Path,
+    size: Bytes,
+    sha256: Digest,
+    carried: Vec<Carried>,
+) -> TransferOutcome {
     let slowest = carried.iter().map(|one| one.seconds).fold(0.0, f64::max);
-    Outcome {
+    TransferOutcome {
         name: name.clone(),
         file: file.to_owned(),
         bytes: size,
@@ -740,15 +758,15 @@ fn outcome(name: &ObjectName, file: &Path, size: Bytes, sha256: Digest, carried:
     }
 }
 
-impl Meter {
-    fn new(needs: Needs) -> Self {
-        Self { moved: Arc::default(), kept: Kept::new(needs.into()), tells_first: true }
+impl AttemptMeter {
+    fn new(needs: ServiceNeeds) -> Self {
+        Self { moved: Arc::default(), kept: RateRecord::new(needs.into()), tells_first: true }
     }
 }
 
 /// The state of reading a file.
 #[derive(Default)]
-struct Read {
+struct FileReading {
     hasher: Hasher,
     bytes: u64,
     /// True if the file ended before the size that it had.
@@ -758,14 +776,14 @@ struct Read {
 
 /// The state of reading a file while it is sent.
 #[derive(Default)]
-struct Source(Mutex<Read>);
+struct SendingSource(Mutex<FileReading>);
 
-impl Source {
-    fn state(&self) -> MutexGuard<'_, Read> {
+impl SendingSource {
+    fn state(&self) -> MutexGuard<'_, FileReading> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Read {
+    fn take(&self) -> FileReading {
         std::mem::take(&mut *self.state())
     }
 
@@ -784,7 +802,7 @@ impl Source {
 }
 
 /// Returns the first `size` bytes of a file, piece by piece as they are asked for.
-fn pieces(file: File, size: u64, source: Arc<Source>) -> Pieces {
+fn pieces(file: File, size: u64, source: Arc<SendingSource>) -> DataPieces {
     let next = move |(mut file, left): (File, u64)| {
         let source = Arc::clone(&source);
         async move {
@@ -822,7 +840,7 @@ async fn fill(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {
 }
 
 /// A file in the making, beside its final path. It is removed if it is not finished.
-struct Part {
+struct PartFile {
     path: PathBuf,
     file: File,
     length: u64,
@@ -831,7 +849,7 @@ struct Part {
     finished: bool,
 }
 
-impl Part {
+impl PartFile {
     async fn new(target: &Path, id: &str) -> io::Result<Self> {
         let name = target.file_name().ok_or_else(|| io::Error::other("this is no name of a file"))?;
         let path = target.with_file_name(format!(".{}.{id}.part", name.to_string_lossy()));
@@ -875,7 +893,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartFile {
     fn drop(&mut self) {
         if !self.finished {
             // Left behind it would be in nobody's way.

@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
-use tidegate_config::{Report, Section};
+use tidegate_config::{FindingList, Section};
 use tidegate_units::ResourceName;
 
 use crate::config::{self, ConfigError};
-use crate::store::Place;
+use crate::store::NodePlace;
 use crate::wire::one_line;
 
 /// Storage nodes by their names.
 #[derive(Debug, Clone)]
-pub struct Places(Arc<Inner>);
+pub struct NodePlaces(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     /// The file that has them, or should have.
     file: PathBuf,
-    nodes: BTreeMap<ResourceName, Place>,
+    nodes: BTreeMap<ResourceName, NodePlace>,
 }
 
 /// The reason why nothing is sent to, read from or removed from a node that a broker named.
@@ -66,11 +66,11 @@ pub enum PlacesError {
         /// The client's configuration.
         file: PathBuf,
         /// The place that it names.
-        ours: Box<Place>,
+        ours: Box<NodePlace>,
     },
 }
 
-impl Places {
+impl NodePlaces {
     /// Returns no nodes, since a file is not there.
     #[must_use]
     pub fn none(file: &Path) -> Self {
@@ -98,7 +98,7 @@ impl Places {
     /// When a table is wrong.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         let name = file.display().to_string();
-        let mut report = Report::new(&name, text);
+        let mut report = FindingList::new(&name, text);
         let nodes = tidegate_config::parse(text, &mut report).map(|document| {
             let what = "the configuration".to_owned();
             let root = Section::new(&document, 0..0, what, config::ROOT_KEYS, &mut report);
@@ -114,14 +114,14 @@ impl Places {
     ///
     /// # Errors
     /// When it is not.
-    pub fn find(&self, node: &ResourceName, told: &str) -> Result<&Place, PlacesError> {
+    pub fn find(&self, node: &ResourceName, told: &str) -> Result<&NodePlace, PlacesError> {
         let Inner { file, nodes } = &*self.0;
         if nodes.is_empty() {
             return Err(PlacesError::NoNodes(file.clone()));
         }
         let (node, file) = (node.clone(), file.clone());
         let Some(ours) = nodes.get(&node) else { return Err(PlacesError::NoNode { node, file }) };
-        if told.parse::<Place>().is_ok_and(|told| told == *ours) {
+        if told.parse::<NodePlace>().is_ok_and(|told| told == *ours) {
             return Ok(ours);
         }
         Err(PlacesError::Elsewhere { node, told: one_line(told), file, ours: Box::new(ours.clone()) })
@@ -159,7 +159,7 @@ endpoint = "http://10.0.0.9:9000"
 
     #[test]
     fn a_place_is_that_of_our_own_configuration_or_none() {
-        let places = Places::parse(Path::new("nodes.toml"), BROKERS).unwrap();
+        let places = NodePlaces::parse(Path::new("nodes.toml"), BROKERS).unwrap();
         let find = |node: &str, told: &str| places.find(&ResourceName::new(node).unwrap(), told).cloned();
         assert_eq!(find("a", "file:///srv/a").unwrap().to_string(), "file:///srv/a");
         find("b", "s3://data/x?endpoint=http%3A%2F%2F10.0.0.9%3A9000").unwrap();
@@ -176,7 +176,7 @@ endpoint = "http://10.0.0.9:9000"
             assert!(matches!(refused, PlacesError::Elsewhere { .. }), "{told}: {refused}");
         }
         assert!(matches!(find("c", "file:///srv/a"), Err(PlacesError::NoNode { .. })));
-        let none = Places::none(Path::new("nodes.toml"));
+        let none = NodePlaces::none(Path::new("nodes.toml"));
         let refused = none.find(&ResourceName::new("a").unwrap(), "file:///srv/a").unwrap_err();
         assert_eq!(refused, PlacesError::NoNodes("nodes.toml".into()));
         assert_eq!(places.unencrypted().map(ResourceName::as_str).collect::<Vec<_>>(), ["b"]);
@@ -189,7 +189,7 @@ endpoint = "http://10.0.0.9:9000"
             ("[node.a]\n", "place"),
             ("[nodes.a]\n", "unknown key `nodes`"),
         ] {
-            let error = Places::parse(Path::new("nodes.toml"), text).unwrap_err().to_string();
+            let error = NodePlaces::parse(Path::new("nodes.toml"), text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

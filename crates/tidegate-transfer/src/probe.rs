@@ -14,7 +14,7 @@ use tidegate_units::{ByteRate, Bytes};
 use tokio::time::{Instant, timeout_at};
 
 use crate::name::{NoRandom, fresh_run};
-use crate::store::{PIECE, Pieces, Place, Store, StoreError, ended};
+use crate::store::{DataPieces, NodePlace, NodeStore, PIECE, StoreError, ended};
 
 /// The limits of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct ProbeLimits {
 
 /// The result for the fastest object, since a peak is the most that a node moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Found {
+pub struct ProbeResult {
     /// The rate of the object.
     pub rate: ByteRate,
     /// The size of the object.
@@ -67,22 +67,22 @@ const CREATION: Duration = Duration::from_secs(5);
 
 /// A probe of a node. Call [`clean_up`](Self::clean_up) at its end, whatever its result.
 #[derive(Debug)]
-pub struct Probe {
-    store: Store,
-    place: Place,
+pub struct NodeProbe {
+    store: NodeStore,
+    place: NodePlace,
     run: String,
     limits: ProbeLimits,
     /// The keys of the objects that were begun, and the sizes of those that were finished.
     keys: Vec<(String, Option<u64>)>,
 }
 
-impl Probe {
+impl NodeProbe {
     /// Makes a probe of a place. Nothing is moved yet.
     ///
     /// # Errors
     /// When it is not there.
-    pub fn new(place: &Place, limits: ProbeLimits) -> Result<Self, ProbeError> {
-        let (store, run) = (Store::open(place)?, fresh_run()?);
+    pub fn new(place: &NodePlace, limits: ProbeLimits) -> Result<Self, ProbeError> {
+        let (store, run) = (NodeStore::open(place)?, fresh_run()?);
         Ok(Self { store, place: place.clone(), run, limits, keys: Vec::new() })
     }
 
@@ -92,7 +92,7 @@ impl Probe {
     ///
     /// # Errors
     /// When the node fails, or the first did not come to its end.
-    pub async fn write(&mut self) -> Result<Found, ProbeError> {
+    pub async fn write(&mut self) -> Result<ProbeResult, ProbeError> {
         let mut noise = BytesMut::zeroed(PIECE);
         SystemRandom::new().fill(&mut noise).map_err(|_| NoRandom)?;
         let noise = noise.freeze();
@@ -124,7 +124,7 @@ impl Probe {
     ///
     /// # Errors
     /// When the node fails, or the first did not come to its end.
-    pub async fn read(&mut self) -> Result<Found, ProbeError> {
+    pub async fn read(&mut self) -> Result<ProbeResult, ProbeError> {
         let until = Instant::now() + self.limits.time;
         let mut tally = Tally::default();
         let mut written: Vec<(String, u64)> =
@@ -132,7 +132,7 @@ impl Probe {
         written.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
         let largest = written.first().map_or(0, |(_, size)| *size);
         for (key, size) in written {
-            if let Place::Folder(folder) = &self.place {
+            if let NodePlace::Folder(folder) = &self.place {
                 forget(&folder.join(&key)).map_err(|error| StoreError::File(folder.join(&key), error))?;
             }
             let began = Instant::now();
@@ -194,8 +194,8 @@ impl Tally {
         }
     }
 
-    fn found(&self) -> Option<Found> {
-        self.best.map(|(rate, of)| Found {
+    fn found(&self) -> Option<ProbeResult> {
+        self.best.map(|(rate, of)| ProbeResult {
             rate: ByteRate::new(rate),
             of: Bytes::new(of),
             moved: Bytes::new(self.moved),
@@ -205,7 +205,7 @@ impl Tally {
 }
 
 /// Returns pieces of `size` bytes of which no two blocks are alike, after `before` others.
-fn pieces(noise: Piece, before: u64, size: u64) -> Pieces {
+fn pieces(noise: Piece, before: u64, size: u64) -> DataPieces {
     let next = move |at: u64| {
         let noise = noise.clone();
         async move {
@@ -239,9 +239,9 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
     }
 
-    fn probe(folder: &Path, size: u64, time: Duration) -> Probe {
-        let place = Place::Folder(folder.to_owned());
-        Probe::new(&place, ProbeLimits { size: Bytes::new(size), time }).unwrap()
+    fn probe(folder: &Path, size: u64, time: Duration) -> NodeProbe {
+        let place = NodePlace::Folder(folder.to_owned());
+        NodeProbe::new(&place, ProbeLimits { size: Bytes::new(size), time }).unwrap()
     }
 
     #[test]

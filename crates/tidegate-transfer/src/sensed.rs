@@ -18,7 +18,7 @@ use crate::broker::DeviceSample;
 /// a cluster file system, and gives them one model; object stores are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum NodeKind {
     /// A disk of the node's own.
     Disk,
     /// An array of disks, or a volume on one.
@@ -31,7 +31,7 @@ pub enum Kind {
     Tape,
 }
 
-impl Kind {
+impl NodeKind {
     /// Each kind by its name in a configuration.
     pub const NAMED: [(&str, Self); 5] = [
         ("disk", Self::Disk),
@@ -46,7 +46,7 @@ impl Kind {
 /// that the sensor cannot know are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sensed {
+pub struct SensorReport {
     /// This start of the sensor: 16 hexadecimal digits drawn at random.
     pub run: String,
     /// The number of the report, from 1.
@@ -56,7 +56,7 @@ pub struct Sensed {
     /// The time that the current rates cover, in seconds.
     pub interval_s: f64,
     /// The kind of storage system.
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// The state of its reads.
     pub read: SensedLane,
     /// The state of its writes.
@@ -125,7 +125,7 @@ pub(crate) const FASTEST: f64 = 1e15;
 /// The longest time to a first byte, in seconds: a day.
 pub(crate) const SLOWEST: f64 = 86_400.0;
 
-impl Sensed {
+impl SensorReport {
     /// The shortest and the longest interval at which sensors are to report, in seconds.
     pub const INTERVALS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
@@ -165,8 +165,8 @@ impl Sensed {
 
 /// The reports of one sensor.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
-    last: Sensed,
+pub(crate) struct SensorHistory {
+    last: SensorReport,
     arrived: Instant,
     /// The offset of its sensor's clock that the quickest report shows: the least time by which one came
     /// after it.
@@ -185,7 +185,7 @@ struct Sum {
     seconds: f64,
 }
 
-impl Heard {
+impl SensorHistory {
     /// The number of its intervals after which a sensor that is not heard is silent.
     const PATIENCE: f64 = 3.0;
 
@@ -199,7 +199,7 @@ impl Heard {
     const EVENLY_LATE: u32 = 10;
 
     /// Takes the first report of a sensor.
-    pub(crate) fn first(now: Instant, report: Sensed) -> Result<Self, ReportError> {
+    pub(crate) fn first(now: Instant, report: SensorReport) -> Result<Self, ReportError> {
         report.validate()?;
         let offset = now.as_secs_f64() - report.at_s;
         let mut heard = Self {
@@ -215,7 +215,7 @@ impl Heard {
     }
 
     /// Takes another report.
-    pub(crate) fn hear(&mut self, now: Instant, report: Sensed) -> Result<(), ReportError> {
+    pub(crate) fn hear(&mut self, now: Instant, report: SensorReport) -> Result<(), ReportError> {
         report.validate()?;
         if report.run != self.last.run {
             if self.is_recent(now) {
@@ -267,7 +267,7 @@ impl Heard {
     }
 
     /// Returns its last report.
-    pub(crate) const fn last(&self) -> &Sensed {
+    pub(crate) const fn last(&self) -> &SensorReport {
         &self.last
     }
 
@@ -284,7 +284,7 @@ impl Heard {
             }),
             latency: lane.latency_s.map(Latency::from_secs_f64),
         };
-        let Sensed { read, write, free, .. } = &self.last;
+        let SensorReport { read, write, free, .. } = &self.last;
         Some(DeviceSample { lanes: [lane(read, moved[0]), lane(write, moved[1])], free: *free })
     }
 }
@@ -295,19 +295,19 @@ mod tests {
 
     use super::*;
 
-    fn report(sequence: u64, at_s: f64) -> Sensed {
+    fn report(sequence: u64, at_s: f64) -> SensorReport {
         let lane = SensedLane {
             current_bps: Some(10e6),
             moving_average_bps: Some(9e6),
             peak_bps: Some(60e6),
             latency_s: Some(0.004),
         };
-        Sensed {
+        SensorReport {
             run: "0123456789abcdef".to_owned(),
             sequence,
             at_s,
             interval_s: 1.0,
-            kind: Kind::Array,
+            kind: NodeKind::Array,
             read: SensedLane::default(),
             write: lane,
             free: Some(Bytes::new(1000)),
@@ -323,10 +323,10 @@ mod tests {
     fn every_number_is_checked() {
         assert_eq!(report(1, 1.0).validate(), Ok(()));
         // Nobody's wake-up is as exact as his configuration.
-        for interval_s in [Sensed::INTERVALS.start() * 0.9, Sensed::INTERVALS.end() * 1.1] {
-            assert_eq!(Sensed { interval_s, ..report(1, 1.0) }.validate(), Ok(()));
+        for interval_s in [SensorReport::INTERVALS.start() * 0.9, SensorReport::INTERVALS.end() * 1.1] {
+            assert_eq!(SensorReport { interval_s, ..report(1, 1.0) }.validate(), Ok(()));
         }
-        let wrong = |change: fn(&mut Sensed)| {
+        let wrong = |change: fn(&mut SensorReport)| {
             let mut report = report(1, 1.0);
             change(&mut report);
             report.validate().unwrap_err().to_string()
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_report_that_is_too_old_says_nothing() {
-        let mut heard = Heard::first(at(100.0), report(1, 1.0)).unwrap();
+        let mut heard = SensorHistory::first(at(100.0), report(1, 1.0)).unwrap();
         assert_eq!(heard.sample(at(103.0)).unwrap().lanes[1].rate, Some(ByteRate::new(10e6)));
         assert_eq!(heard.sample(at(103.1)), None, "unknown, and not idle");
         heard.hear(at(104.0), report(2, 5.0)).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn two_clocks_that_do_not_go_alike_made_all_reports_late() {
         // For a day, one that is slow by 200 µs in a second.
-        let mut heard = Heard::first(at(0.0), report(1, 0.0)).unwrap();
+        let mut heard = SensorHistory::first(at(0.0), report(1, 0.0)).unwrap();
         for second in 1..86_400u32 {
             let (now, its) = (f64::from(second), f64::from(second) * 0.9998);
             heard.hear(at(now), report(u64::from(second) + 1, its)).unwrap();
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_was_paused_made_all_later_reports_late() {
-        let mut heard = Heard::first(at(1.0), report(1, 1.0)).unwrap();
+        let mut heard = SensorHistory::first(at(1.0), report(1, 1.0)).unwrap();
         // For ten seconds its clock stood still.
         for second in 2..=11u32 {
             heard.hear(at(f64::from(second) + 10.0), report(u64::from(second), f64::from(second))).unwrap();
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn reports_that_wait_in_a_queue_stay_late() {
-        let mut heard = Heard::first(at(0.0), report(1, 0.0)).unwrap();
+        let mut heard = SensorHistory::first(at(0.0), report(1, 0.0)).unwrap();
         // Each takes longer than the one before, and all that waited come at once.
         for second in 1..=40u32 {
             let (now, its) = (f64::from(second) * 1.6 + 5.0, f64::from(second));
@@ -398,11 +398,11 @@ mod tests {
 
     #[test]
     fn what_was_overtaken_or_is_of_another_sensor_is_refused() {
-        let mut heard = Heard::first(at(0.0), report(5, 5.0)).unwrap();
+        let mut heard = SensorHistory::first(at(0.0), report(5, 5.0)).unwrap();
         for sequence in [0, 5] {
             assert_eq!(heard.hear(at(0.5), report(sequence, 6.0)), Err(ReportError::Late(sequence, 5)));
         }
-        let other = Sensed { run: "f".repeat(16), ..report(1, 0.0) };
+        let other = SensorReport { run: "f".repeat(16), ..report(1, 0.0) };
         assert_eq!(heard.hear(at(1.0), other.clone()), Err(ReportError::Another));
         assert_eq!(heard.hear(at(4.0), other.clone()), Ok(()), "the first is silent");
         assert_eq!(heard.last(), &other);
@@ -412,11 +412,11 @@ mod tests {
     fn what_came_since_the_last_look_is_one_mean() {
         let with = |sequence: u64, interval_s: f64, rate: Option<f64>| {
             let write = SensedLane { current_bps: rate, ..SensedLane::default() };
-            Sensed { write, interval_s, ..report(sequence, sequence as f64) }
+            SensorReport { write, interval_s, ..report(sequence, sequence as f64) }
         };
-        let mut heard = Heard::first(at(1.0), with(1, 1.0, Some(10.0))).unwrap();
+        let mut heard = SensorHistory::first(at(1.0), with(1, 1.0, Some(10.0))).unwrap();
         heard.hear(at(2.0), with(2, 3.0, Some(30.0))).unwrap();
-        let rate = |heard: &mut Heard| heard.sample(at(2.0)).unwrap().lanes[1].rate;
+        let rate = |heard: &mut SensorHistory| heard.sample(at(2.0)).unwrap().lanes[1].rate;
         assert_eq!(rate(&mut heard), Some(ByteRate::new(25.0)));
         assert_eq!(rate(&mut heard), Some(ByteRate::new(30.0)), "nothing came since: it is as it was");
         heard.hear(at(3.0), with(3, 1.0, None)).unwrap();
@@ -429,7 +429,7 @@ mod tests {
         fn a_liar_is_bounded(
             reports in prop::collection::vec((any::<u64>(), any::<f64>(), any::<f64>(), any::<f64>(), 0.0..10.0f64), 1..40),
         ) {
-            let mut heard: Option<Heard> = None;
+            let mut heard: Option<SensorHistory> = None;
             let mut now = 0.0;
             for (sequence, at_s, rate, latency, pause) in reports {
                 now += pause;
@@ -438,7 +438,7 @@ mod tests {
                 one.write.latency_s = Some(latency);
                 match &mut heard {
                     Some(heard) => drop(heard.hear(at(now), one)),
-                    none => *none = Heard::first(at(now), one).ok(),
+                    none => *none = SensorHistory::first(at(now), one).ok(),
                 }
                 if let Some(sample) = heard.as_mut().and_then(|heard| heard.sample(at(now))) {
                     let DeviceLane { rate, latency } = sample.lanes[1];

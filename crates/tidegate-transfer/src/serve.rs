@@ -16,19 +16,19 @@ use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tidegate_http::{Names, Server, TokenAdmission, TokenRefused};
+use tidegate_http::{HttpServer, ServerNames, TokenAdmission, TokenRefused};
 use tidegate_placement::{PlaceError, PlacementConfigError};
 use tidegate_units::{Instant, NameError, ResourceName};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::broker::{Broker, BrokerError, DeviceSample, Sensor};
+use crate::broker::{Broker, BrokerError, DeviceSample, DeviceSensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
 use crate::name::{NoRandom, ObjectName, ObjectNameError, TransferId, TransferIdError};
 use crate::sensed::ReportError;
-use crate::wire::{End, Problem, one_line};
+use crate::wire::{ApiProblem, TransferEnd, one_line};
 
 /// The greatest number of objects in one answer.
 const PAGE: usize = 1_000;
@@ -74,7 +74,7 @@ pub enum ServeError {
 /// When it cannot begin.
 pub fn serve(
     config: &BrokerConfig,
-    sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
+    sensors: BTreeMap<ResourceName, Box<dyn DeviceSensor>>,
 ) -> Result<(), ServeError> {
     let catalogue = match &config.site {
         Some(site) => Catalogue::open_at_site(&config.state, site)?,
@@ -91,12 +91,13 @@ pub fn serve(
 async fn run(
     config: &BrokerConfig,
     broker: Broker,
-    sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
+    sensors: BTreeMap<ResourceName, Box<dyn DeviceSensor>>,
 ) -> Result<(), ServeError> {
-    let api = Api::new(config, broker)?;
+    let api = BrokerApi::new(config, broker)?;
     let listen = |source| ServeError::Listen { address: config.listen, source };
-    let server =
-        Server::bind(config.listen, Names::new(config.names.iter().cloned())).await.map_err(listen)?;
+    let server = HttpServer::bind(config.listen, ServerNames::new(config.names.iter().cloned()))
+        .await
+        .map_err(listen)?;
     let address = server.address();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
@@ -122,12 +123,12 @@ async fn run(
 
 /// Looks at the nodes once in an interval. Ends when the broker is broken, or another has its catalogue.
 async fn look(
-    api: Api,
+    api: BrokerApi,
     interval: Duration,
-    sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
+    sensors: BTreeMap<ResourceName, Box<dyn DeviceSensor>>,
 ) -> Option<CatalogueError> {
     let mut watched: BTreeMap<_, _> =
-        sensors.into_iter().map(|(name, sensor)| (name, Watched::new(sensor))).collect();
+        sensors.into_iter().map(|(name, sensor)| (name, SensorThread::new(sensor))).collect();
     // What they say now counts from when they were made, and the reading of a catalogue lies between.
     sample(&mut watched, interval).await;
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
@@ -150,7 +151,7 @@ async fn look(
 
 /// A sensor, and the time when it was last asked.
 struct Timed {
-    sensor: Box<dyn Sensor>,
+    sensor: Box<dyn DeviceSensor>,
     asked: Clock,
 }
 
@@ -163,14 +164,14 @@ impl Timed {
 }
 
 /// A sensor on a thread of its own: if a file system hangs, it does not come back.
-struct Watched {
+struct SensorThread {
     idle: Option<Timed>,
     busy: Option<JoinHandle<(Timed, DeviceSample)>>,
     is_silent: bool,
 }
 
-impl Watched {
-    fn new(sensor: Box<dyn Sensor>) -> Self {
+impl SensorThread {
+    fn new(sensor: Box<dyn DeviceSensor>) -> Self {
         Self { idle: Some(Timed { sensor, asked: Clock::now() }), busy: None, is_silent: false }
     }
 
@@ -208,11 +209,11 @@ impl Watched {
 /// Asks every sensor, and waits for them no longer than an interval, or [`SENSING`]. None of them delays the
 /// broker.
 async fn sample(
-    watched: &mut BTreeMap<ResourceName, Watched>,
+    watched: &mut BTreeMap<ResourceName, SensorThread>,
     interval: Duration,
 ) -> BTreeMap<ResourceName, DeviceSample> {
     let until = tokio::time::Instant::now() + interval.min(SENSING);
-    watched.values_mut().for_each(Watched::begin);
+    watched.values_mut().for_each(SensorThread::begin);
     let mut samples = BTreeMap::new();
     for (name, watched) in watched {
         if let Some(sample) = watched.end(name, until).await {
@@ -223,14 +224,14 @@ async fn sample(
 }
 
 #[derive(Clone)]
-struct Api {
+struct BrokerApi {
     broker: Arc<Mutex<Broker>>,
     origin: Clock,
     /// The tokens that are admitted; `None`: every client is.
     admission: Option<Arc<TokenAdmission>>,
 }
 
-impl Api {
+impl BrokerApi {
     fn new(config: &BrokerConfig, broker: Broker) -> Result<Self, NoRandom> {
         let nodes = config.nodes.iter();
         let nodes = nodes.filter_map(|node| Some((&node.config.name, node.agent_token.as_ref()?)));
@@ -243,12 +244,12 @@ impl Api {
     }
 
     /// Checks that a request is admitted, by the token it shows.
-    fn admit(&self, headers: &HeaderMap, reports: Option<&ResourceName>) -> Result<(), Refused> {
+    fn admit(&self, headers: &HeaderMap, reports: Option<&ResourceName>) -> Result<(), RequestRefusal> {
         let Some(admission) = &self.admission else { return Ok(()) };
         let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         admission.admits(shown, reports).map_err(|refused| match refused {
-            TokenRefused::Missing => Refused::NoToken,
-            TokenRefused::Other => Refused::OtherToken,
+            TokenRefused::Missing => RequestRefusal::NoToken,
+            TokenRefused::Other => RequestRefusal::OtherToken,
         })
     }
 
@@ -257,21 +258,21 @@ impl Api {
     async fn with<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&mut Broker, Instant) -> T + Send + 'static,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, RequestRefusal> {
         let api = self.clone();
         let asked = tokio::task::spawn_blocking(move || {
             // Where a question ended in the middle of a change, nothing can be relied on any more.
-            let mut broker = api.broker.lock().map_err(|_| Refused::Broken)?;
+            let mut broker = api.broker.lock().map_err(|_| RequestRefusal::Broken)?;
             let now = Instant::ZERO + api.origin.elapsed();
             Ok(ask(&mut broker, now))
         });
-        asked.await.map_err(|_| Refused::Broken)?
+        asked.await.map_err(|_| RequestRefusal::Broken)?
     }
 }
 
 /// The reason why there is no answer.
 #[derive(Debug, Error)]
-pub(crate) enum Refused {
+pub(crate) enum RequestRefusal {
     #[error(transparent)]
     Broker(#[from] BrokerError),
     #[error("this is not understood: {0}")]
@@ -299,7 +300,7 @@ pub(crate) enum Refused {
     Broken,
 }
 
-impl Refused {
+impl RequestRefusal {
     /// Returns the reason for a client. It may quote the client's text, which is as long as a body may be.
     pub(crate) fn text(&self) -> String {
         one_line(&self.to_string())
@@ -353,9 +354,9 @@ impl Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for RequestRefusal {
     fn into_response(self) -> Response {
-        let problem = Problem { error: self.text(), code: self.code().to_owned() };
+        let problem = ApiProblem { error: self.text(), code: self.code().to_owned() };
         let mut response = json(self.status(), &problem);
         if response.status() == StatusCode::UNAUTHORIZED {
             // RFC 9110 §11.6.1, RFC 6750 §3.
@@ -371,14 +372,14 @@ fn json(status: StatusCode, document: &impl Serialize) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
 }
 
-type Answer = Result<Response, Refused>;
+type ApiAnswer = Result<Response, RequestRefusal>;
 
-pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, RequestRefusal> {
     Ok(serde_json::from_slice(body)?)
 }
 
 /// Returns the routes in three groups: for all, for sensors, and for clients with the broker's token.
-fn routes() -> [Vec<(&'static str, MethodRouter<Api>)>; 3] {
+fn routes() -> [Vec<(&'static str, MethodRouter<BrokerApi>)>; 3] {
     let to_all = vec![("/v1/openapi.json", get(openapi))];
     let of_sensors = vec![("/v1/nodes/{name}/report", post(report))];
     let others = vec![
@@ -395,75 +396,80 @@ fn routes() -> [Vec<(&'static str, MethodRouter<Api>)>; 3] {
     [to_all, of_sensors, others]
 }
 
-fn router(api: Api) -> Router {
-    let of = |routes: Vec<(&'static str, MethodRouter<Api>)>| {
+fn router(api: BrokerApi) -> Router {
+    let of = |routes: Vec<(&'static str, MethodRouter<BrokerApi>)>| {
         routes.into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route))
     };
     let [to_all, of_sensors, others] = routes().map(of);
     let of_sensors = of_sensors.layer(middleware::from_fn_with_state(api.clone(), may_report));
-    let others = others.fallback(async || Refused::NoPage);
+    let others = others.fallback(async || RequestRefusal::NoPage);
     let others = others.layer(middleware::from_fn_with_state(api.clone(), may_ask));
     let all = to_all.merge(of_sensors).merge(others);
     all.with_state(api)
 }
 
 /// Admits requests with the broker's token.
-async fn may_ask(State(api): State<Api>, request: Request, next: Next) -> Answer {
+async fn may_ask(State(api): State<BrokerApi>, request: Request, next: Next) -> ApiAnswer {
     api.admit(request.headers(), None)?;
     Ok(next.run(request).await)
 }
 
 /// Admits requests with the broker's token, or with that of the node.
-async fn may_report(State(api): State<Api>, path: RawPathParams, request: Request, next: Next) -> Answer {
+async fn may_report(
+    State(api): State<BrokerApi>,
+    path: RawPathParams,
+    request: Request,
+    next: Next,
+) -> ApiAnswer {
     let node = path.iter().find(|(key, _)| *key == "name").and_then(|(_, name)| ResourceName::new(name).ok());
     api.admit(request.headers(), node.as_ref())?;
     Ok(next.run(request).await)
 }
 
-async fn place(State(api): State<Api>, body: Body) -> Answer {
-    let id = TransferId::fresh().map_err(|_| Refused::Broken)?;
+async fn place(State(api): State<BrokerApi>, body: Body) -> ApiAnswer {
+    let id = TransferId::fresh().map_err(|_| RequestRefusal::Broken)?;
     place_as(&api, id, &body).await
 }
 
 /// Places a transfer under an id that the client chose: a client that did not hear the answer asks again.
-async fn place_named(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+async fn place_named(State(api): State<BrokerApi>, Path(id): Path<String>, body: Body) -> ApiAnswer {
     place_as(&api, id.parse()?, &body).await
 }
 
-async fn place_as(api: &Api, id: TransferId, body: &[u8]) -> Answer {
+async fn place_as(api: &BrokerApi, id: TransferId, body: &[u8]) -> ApiAnswer {
     let wish = read(body)?;
     let reservation = api.with(move |broker, now| broker.place(now, id.as_str(), wish)).await??;
     let status = if reservation.granted.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok(json(status, &reservation))
 }
 
-async fn reservation(State(api): State<Api>, Path(id): Path<String>) -> Answer {
+async fn reservation(State(api): State<BrokerApi>, Path(id): Path<String>) -> ApiAnswer {
     let reservation = api.with(move |broker, now| broker.reservation(now, &id)).await??;
     Ok(json(StatusCode::OK, &reservation))
 }
 
-async fn progress(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+async fn progress(State(api): State<BrokerApi>, Path(id): Path<String>, body: Body) -> ApiAnswer {
     let moved = read(&body)?;
     api.with(move |broker, now| broker.progress(now, &id, moved)).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn stored(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+async fn stored(State(api): State<BrokerApi>, Path(id): Path<String>, body: Body) -> ApiAnswer {
     let stored = read(&body)?;
     api.with(move |broker, now| broker.stored(now, &id, stored)).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn end(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
-    let end: End = if body.is_empty() { End::default() } else { read(&body)? };
+async fn end(State(api): State<BrokerApi>, Path(id): Path<String>, body: Body) -> ApiAnswer {
+    let end: TransferEnd = if body.is_empty() { TransferEnd::default() } else { read(&body)? };
     api.with(move |broker, now| broker.end(now, &id, &end)).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn objects(State(api): State<Api>, RawQuery(query): RawQuery) -> Answer {
+async fn objects(State(api): State<BrokerApi>, RawQuery(query): RawQuery) -> ApiAnswer {
     let (mut after, mut most) = (None, PAGE);
     for pair in query.as_deref().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        let wrong = || Refused::Query(pair.chars().take(100).collect());
+        let wrong = || RequestRefusal::Query(pair.chars().take(100).collect());
         match pair.split_once('=') {
             Some(("after", name)) => after = Some(ObjectName::new(name)?),
             Some(("limit", number)) => {
@@ -477,31 +483,31 @@ async fn objects(State(api): State<Api>, RawQuery(query): RawQuery) -> Answer {
     Ok(json(StatusCode::OK, &objects))
 }
 
-async fn object(State(api): State<Api>, Path(name): Path<String>) -> Answer {
+async fn object(State(api): State<BrokerApi>, Path(name): Path<String>) -> ApiAnswer {
     let name = ObjectName::new(&name)?;
     let object = api.with(move |broker, _| broker.object(&name)).await??;
     Ok(json(StatusCode::OK, &object))
 }
 
-async fn remove(State(api): State<Api>, Path(name): Path<String>) -> Answer {
+async fn remove(State(api): State<BrokerApi>, Path(name): Path<String>) -> ApiAnswer {
     let name = ObjectName::new(&name)?;
     let object = api.with(move |broker, _| broker.remove(&name)).await??;
     Ok(json(StatusCode::OK, &object))
 }
 
-async fn report(State(api): State<Api>, Path(name): Path<String>, body: Body) -> Answer {
+async fn report(State(api): State<BrokerApi>, Path(name): Path<String>, body: Body) -> ApiAnswer {
     let (node, report) = (ResourceName::new(&name)?, read(&body)?);
     api.with(move |broker, now| broker.report(now, &node, report)).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn peak(State(api): State<Api>, Path(name): Path<String>, body: Body) -> Answer {
+async fn peak(State(api): State<BrokerApi>, Path(name): Path<String>, body: Body) -> ApiAnswer {
     let (node, probed) = (ResourceName::new(&name)?, read(&body)?);
     let peaks = api.with(move |broker, _| broker.probed(&node, probed)).await??;
     Ok(json(StatusCode::OK, &peaks))
 }
 
-async fn nodes(State(api): State<Api>) -> Answer {
+async fn nodes(State(api): State<BrokerApi>) -> ApiAnswer {
     let nodes = api.with(|broker, now| broker.nodes(now)).await?;
     Ok(json(StatusCode::OK, &nodes))
 }

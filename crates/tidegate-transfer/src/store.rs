@@ -28,13 +28,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::gauge::Gauge;
+use crate::gauge::BytesGauge;
 
 pub use credentials::CredentialsError;
 pub use ends::ended;
-pub(crate) use s3::About;
-use s3::S3;
-pub use s3::{Bucket, S3Error};
+pub(crate) use s3::BucketSetting;
+use s3::S3Store;
+pub use s3::{S3Bucket, S3Error};
 
 /// The amount that is read, hashed and sent at once. It is large enough that a turn costs nothing beside its
 /// transfer, and small enough that a hundred transfers take 100 MB.
@@ -57,13 +57,13 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 /// or a bucket on an S3 server. WebDAV requests are `PUT`, `GET`, `HEAD` and `DELETE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Place {
+pub enum NodePlace {
     /// `file:///PATH`.
     Folder(PathBuf),
     /// `http://HOST[:PORT]/PATH/` or `https://…`, ending with a slash.
     Http(String),
     /// `s3://BUCKET/PREFIX`, and the further settings of the bucket.
-    S3(Bucket),
+    S3(S3Bucket),
 }
 
 /// A text that is not a place.
@@ -80,7 +80,7 @@ impl PlaceError {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for NodePlace {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -103,7 +103,7 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl NodePlace {
     /// Returns true if its data goes over a network without encryption.
     #[must_use]
     pub fn is_plain_beyond_this_host(&self) -> bool {
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for NodePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(path) => write!(f, "file://{}", path.display()),
@@ -125,7 +125,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl TryFrom<String> for Place {
+impl TryFrom<String> for NodePlace {
     type Error = PlaceError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
@@ -133,8 +133,8 @@ impl TryFrom<String> for Place {
     }
 }
 
-impl From<Place> for String {
-    fn from(place: Place) -> Self {
+impl From<NodePlace> for String {
+    fn from(place: NodePlace) -> Self {
         place.to_string()
     }
 }
@@ -177,22 +177,22 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// The data that is to be written, in pieces.
-pub type Pieces = BoxStream<'static, io::Result<Bytes>>;
+pub type DataPieces = BoxStream<'static, io::Result<Bytes>>;
 
 /// A connection to a node.
 #[derive(Debug, Clone)]
-pub struct Store(Kind);
+pub struct NodeStore(StoreKind);
 
 /// The ways to read objects, and the ways to write them if `object_store` does not do it as transfers need
 /// it.
 #[derive(Debug, Clone)]
-enum Kind {
+enum StoreKind {
     /// A folder. `object_store` flushes all at the end, and shows no progress meanwhile.
     Folder(Arc<LocalFileSystem>, PathBuf),
     /// A WebDAV server. `object_store` wants a whole object in memory to write it.
     Http(Arc<HttpStore>, reqwest::Client, String),
     /// A bucket. `object_store` shows no progress before the end of a part.
-    S3(Arc<S3>),
+    S3(Arc<S3Store>),
 }
 
 /// The connector that sends all requests through one client of ours.
@@ -238,18 +238,18 @@ pub fn is_plain_beyond_this_host(url: &str) -> bool {
     url.scheme() == "http" && !is_here
 }
 
-impl Store {
+impl NodeStore {
     /// Connects to a place. Only a folder is looked for at once; a server is not asked yet.
     ///
     /// # Errors
     /// When there is no such folder, or no connection can be made of the address.
-    pub fn open(place: &Place) -> Result<Self, StoreError> {
+    pub fn open(place: &NodePlace) -> Result<Self, StoreError> {
         Ok(Self(match place {
-            Place::Folder(path) => {
+            NodePlace::Folder(path) => {
                 let folder = LocalFileSystem::new_with_prefix(path)?;
-                Kind::Folder(Arc::new(folder), path.clone())
+                StoreKind::Folder(Arc::new(folder), path.clone())
             }
-            Place::Http(url) => {
+            NodePlace::Http(url) => {
                 let client = http_client()?;
                 // Whoever transfers knows better what to do about a failure than to repeat it: there are
                 // other nodes.
@@ -259,9 +259,9 @@ impl Store {
                     .with_retry(retry)
                     .with_http_connector(Ours(client.clone()))
                     .build()?;
-                Kind::Http(Arc::new(objects), client, url.clone())
+                StoreKind::Http(Arc::new(objects), client, url.clone())
             }
-            Place::S3(bucket) => Kind::S3(Arc::new(S3::open(bucket)?)),
+            NodePlace::S3(bucket) => StoreKind::S3(Arc::new(S3Store::open(bucket)?)),
         }))
     }
 
@@ -276,40 +276,40 @@ impl Store {
         &self,
         key: &str,
         size: u64,
-        pieces: Pieces,
-        moved: Arc<Gauge>,
+        pieces: DataPieces,
+        moved: Arc<BytesGauge>,
     ) -> Result<(), StoreError> {
         match &self.0 {
-            Kind::Folder(_, folder) => write_file(folder, key, counted(pieces, moved)).await,
-            Kind::Http(_, client, url) => {
+            StoreKind::Folder(_, folder) => write_file(folder, key, counted(pieces, moved)).await,
+            StoreKind::Http(_, client, url) => {
                 let body = reqwest::Body::wrap_stream(counted(pieces, moved));
                 let request = client.put(format!("{url}{key}")).header(CONTENT_LENGTH, size).body(body);
                 let answer = request.send().await?;
                 if answer.status().is_success() { Ok(()) } else { Err(StoreError::Status(answer.status())) }
             }
-            Kind::S3(bucket) => bucket.put(key, size, pieces, moved).await,
+            StoreKind::S3(bucket) => bucket.put(key, size, pieces, moved).await,
         }
     }
 
     fn objects(&self) -> &dyn ObjectStore {
         match &self.0 {
-            Kind::Folder(objects, _) => &**objects,
-            Kind::Http(objects, ..) => &**objects,
-            Kind::S3(bucket) => bucket.objects(),
+            StoreKind::Folder(objects, _) => &**objects,
+            StoreKind::Http(objects, ..) => &**objects,
+            StoreKind::S3(bucket) => bucket.objects(),
         }
     }
 
     fn key(&self, key: &str) -> Key {
         match &self.0 {
-            Kind::Folder(..) | Kind::Http(..) => Key::from(key),
-            Kind::S3(bucket) => bucket.key(key),
+            StoreKind::Folder(..) | StoreKind::Http(..) => Key::from(key),
+            StoreKind::S3(bucket) => bucket.key(key),
         }
     }
 
     fn explained(&self, error: object_store::Error) -> StoreError {
         match &self.0 {
-            Kind::Folder(..) | Kind::Http(..) => error.into(),
-            Kind::S3(bucket) => bucket.explain(&error),
+            StoreKind::Folder(..) | StoreKind::Http(..) => error.into(),
+            StoreKind::S3(bucket) => bucket.explain(&error),
         }
     }
 
@@ -363,9 +363,9 @@ impl Store {
 }
 
 /// Counts pieces as moved: when the next piece is asked for, the one before is on its way.
-fn counted(pieces: Pieces, moved: Arc<Gauge>) -> Pieces {
+fn counted(pieces: DataPieces, moved: Arc<BytesGauge>) -> DataPieces {
     let start = (pieces, moved, 0);
-    let next = async |(mut pieces, moved, before): (Pieces, Arc<Gauge>, u64)| {
+    let next = async |(mut pieces, moved, before): (DataPieces, Arc<BytesGauge>, u64)| {
         moved.add(before);
         let piece = pieces.next().await?;
         let length = piece.as_ref().map_or(0, |piece| piece.len() as u64);
@@ -376,7 +376,7 @@ fn counted(pieces: Pieces, moved: Arc<Gauge>) -> Pieces {
 
 /// Writes a file and flushes it as it grows. Otherwise all of a large file would be taken at once, at the
 /// rate of the memory. Then nothing would seem to move until the disk is done.
-async fn write_file(folder: &Path, key: &str, mut pieces: Pieces) -> Result<(), StoreError> {
+async fn write_file(folder: &Path, key: &str, mut pieces: DataPieces) -> Result<(), StoreError> {
     let path = folder.join(key);
     let at = |source| StoreError::File(path.clone(), source);
     let (file, mut unfinished) = create(&path).await.map_err(at)?;
@@ -434,7 +434,7 @@ mod tests {
     #[tokio::test]
     async fn a_part_is_not_left_in_a_folder_when_it_is_given_up_or_cannot_be_read() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&Place::Folder(folder.path().to_owned())).unwrap();
+        let store = NodeStore::open(&NodePlace::Folder(folder.path().to_owned())).unwrap();
         let given = Arc::new(Notify::new());
         let gives = Arc::clone(&given);
         let first = stream::once(async move {
@@ -455,7 +455,7 @@ mod tests {
     #[tokio::test]
     async fn a_key_in_a_folder_is_written_once() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&Place::Folder(folder.path().to_owned())).unwrap();
+        let store = NodeStore::open(&NodePlace::Folder(folder.path().to_owned())).unwrap();
         let data = |byte| stream::iter(vec![Ok(Bytes::from(vec![byte; 10]))]).boxed();
         store.put("x.1", 10, data(1), Arc::default()).await.unwrap();
         assert!(matches!(store.put("x.1", 10, data(2), Arc::default()).await, Err(StoreError::File(..))));
@@ -471,7 +471,7 @@ mod tests {
             ("https://store.example/a/", "https://store.example/a/"),
             ("s3://data/a/?region=eu-1", "s3://data/a?region=eu-1"),
         ] {
-            assert_eq!(text.parse::<Place>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<NodePlace>().unwrap().to_string(), shown);
         }
         for text in [
             "",
@@ -484,7 +484,7 @@ mod tests {
             "s3://b",
             "s3:/data",
         ] {
-            assert!(text.parse::<Place>().is_err(), "{text}");
+            assert!(text.parse::<NodePlace>().is_err(), "{text}");
         }
     }
 }

@@ -5,28 +5,28 @@
 //! with these.
 
 use serde::{Deserialize, Serialize};
-use tidegate_placement::{Direction, Requirement};
+use tidegate_placement::{TransferDirection, TransferRequirement};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::digest::Digest;
 use crate::name::ObjectName;
-use crate::sensed::Sensed;
+use crate::sensed::SensorReport;
 
 /// The direction in which data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum DataDirection {
     /// From a node.
     Read,
     /// To a node.
     Write,
 }
 
-impl From<Way> for Direction {
-    fn from(way: Way) -> Self {
+impl From<DataDirection> for TransferDirection {
+    fn from(way: DataDirection) -> Self {
         match way {
-            Way::Read => Self::Read,
-            Way::Write => Self::Write,
+            DataDirection::Read => Self::Read,
+            DataDirection::Write => Self::Write,
         }
     }
 }
@@ -34,7 +34,7 @@ impl From<Way> for Direction {
 /// The service that a transfer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Needs {
+pub enum ServiceNeeds {
     /// A rate, of all its bytes over all its time.
     Average(f64),
     /// A rate, of any ten samples that follow each other.
@@ -45,13 +45,13 @@ pub enum Needs {
     Latency(f64),
 }
 
-impl From<Needs> for Requirement {
-    fn from(needs: Needs) -> Self {
+impl From<ServiceNeeds> for TransferRequirement {
+    fn from(needs: ServiceNeeds) -> Self {
         match needs {
-            Needs::Average(rate) => Self::Average(ByteRate::new(rate)),
-            Needs::MovingAverage(rate) => Self::MovingAverage(ByteRate::new(rate)),
-            Needs::Current(rate) => Self::Current(ByteRate::new(rate)),
-            Needs::Latency(seconds) => Self::Latency(Latency::from_secs_f64(seconds)),
+            ServiceNeeds::Average(rate) => Self::Average(ByteRate::new(rate)),
+            ServiceNeeds::MovingAverage(rate) => Self::MovingAverage(ByteRate::new(rate)),
+            ServiceNeeds::Current(rate) => Self::Current(ByteRate::new(rate)),
+            ServiceNeeds::Latency(seconds) => Self::Latency(Latency::from_secs_f64(seconds)),
         }
     }
 }
@@ -59,9 +59,9 @@ impl From<Needs> for Requirement {
 /// `POST /v1/place`: asks for a new transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wish {
+pub struct TransferQuestion {
     /// The direction.
-    pub way: Way,
+    pub way: DataDirection,
     /// The object. Without one a write is placed and nothing of it is kept; a read needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<ObjectName>,
@@ -69,7 +69,7 @@ pub struct Wish {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
     /// The service that it needs.
-    pub needs: Needs,
+    pub needs: ServiceNeeds,
     /// The least class of availability, for writes. Default 0.
     #[serde(default)]
     pub availability: u8,
@@ -100,19 +100,19 @@ pub const fn any() -> u8 {
 
 /// The state of a transfer that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reservation {
+pub struct TransferReservation {
     /// The id that names it from now on.
     pub id: String,
     /// The number of seconds without a word from the client after which it is over.
     pub lease_s: f64,
     /// The place where it may begin; nothing while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted: Option<Granted>,
+    pub granted: Option<TransferPermit>,
 }
 
 /// The permission to begin a transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Granted {
+pub struct TransferPermit {
     /// The node.
     pub node: ResourceName,
     /// The place of the node: `file://…`, `http://…`, `https://…` or `s3://…`.
@@ -136,7 +136,7 @@ pub struct Granted {
 /// `POST /v1/transfers/{id}/progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Moved {
+pub struct ProgressReport {
     /// All bytes that were moved since the transfer began: repeated, they count once.
     pub bytes: Bytes,
     /// The time from its request to its first byte, in seconds, once it is known: repeated, it counts once.
@@ -147,7 +147,7 @@ pub struct Moved {
 /// `POST /v1/transfers/{id}/stored`: a write has come to its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stored {
+pub struct StoredReport {
     /// The object.
     pub name: ObjectName,
     /// The size that was written.
@@ -159,7 +159,7 @@ pub struct Stored {
 /// `POST /v1/transfers/{id}/end`: a transfer is over, or no longer wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-pub struct End {
+pub struct TransferEnd {
     /// True if it failed because of its node, which is given a rest.
     #[serde(default)]
     pub failed: bool,
@@ -168,7 +168,7 @@ pub struct End {
     pub why: Option<String>,
 }
 
-impl End {
+impl TransferEnd {
     /// The greatest number of characters of a reason that are told and kept: a sentence.
     pub const WHY: usize = 200;
 
@@ -182,7 +182,7 @@ impl End {
 
 /// An object in the catalogue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Object {
+pub struct CatalogueObject {
     /// Its name.
     pub name: ObjectName,
     /// Its size.
@@ -190,12 +190,12 @@ pub struct Object {
     /// Its checksum.
     pub sha256: Digest,
     /// The nodes that hold it.
-    pub replicas: Vec<Replica>,
+    pub replicas: Vec<ObjectReplica>,
 }
 
 /// The place of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replica {
+pub struct ObjectReplica {
     /// The node.
     pub node: ResourceName,
     /// The key. None is used twice: data under a key is never overwritten.
@@ -207,25 +207,25 @@ pub struct Replica {
 
 /// `GET /v1/objects`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Objects {
+pub struct ObjectList {
     /// Some of them, in the order of their names.
-    pub objects: Vec<Object>,
+    pub objects: Vec<CatalogueObject>,
     /// True if there are more: ask for those after the last.
     pub more: bool,
 }
 
 /// `GET /v1/nodes`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Nodes {
+pub struct NodeList {
     /// The nodes, in the order of their names.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodeState>,
     /// The number of transfers that wait.
     pub waiting: usize,
 }
 
 /// The present state of a storage node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Node {
+pub struct NodeState {
     /// Its name.
     pub name: ResourceName,
     /// The place of the node.
@@ -237,9 +237,9 @@ pub struct Node {
     /// The free space on it, less what was promised; nothing if it is not known.
     pub free: Option<Bytes>,
     /// The state of its reads.
-    pub read: Lane,
+    pub read: NodeDirection,
     /// The state of its writes.
-    pub write: Lane,
+    pub write: NodeDirection,
     /// The last report of its own sensor; nothing before the first.
     pub sensor: Option<NodeSensor>,
     /// Transfers that wait and may use it. One that may use several nodes is counted at each.
@@ -256,13 +256,13 @@ pub struct NodeSensor {
     /// intervals.
     pub recent: bool,
     /// Its last report.
-    pub report: Sensed,
+    pub report: SensorReport,
 }
 
 /// `POST /v1/nodes/{name}/peak`: reports the rates that a probe measured on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Probed {
+pub struct PeakReport {
     /// The rate at which it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_bps: Option<f64>,
@@ -273,7 +273,7 @@ pub struct Probed {
 
 /// The peaks of a node after a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Peaks {
+pub struct NodePeaks {
     /// The peak of reads.
     pub read: PeakNow,
     /// The peak of writes.
@@ -291,7 +291,7 @@ pub struct PeakNow {
 
 /// One direction of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Lane {
+pub struct NodeDirection {
     /// The most that it moves.
     pub peak_bps: ByteRate,
     /// The rate of its transfers in the last sample; nothing before the first.
@@ -316,7 +316,7 @@ pub const AWAY: &str = "catalogue-away";
 
 /// An error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
+pub struct ApiProblem {
     /// The error in words.
     pub error: String,
     /// The code for programs: `unknown-node`, `duplicate`, …

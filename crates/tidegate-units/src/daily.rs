@@ -85,12 +85,12 @@ fn clock(text: &str) -> Option<u32> {
 /// A part of every day: from a time until another, which is not in it any more. Over midnight where the end
 /// is before the beginning, and all day where both are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Period {
+pub struct DailyPeriod {
     from: TimeOfDay,
     until: TimeOfDay,
 }
 
-impl Period {
+impl DailyPeriod {
     /// All of it.
     pub const DAY: Self = Self { from: TimeOfDay::MIDNIGHT, until: TimeOfDay::MIDNIGHT };
 
@@ -134,7 +134,7 @@ impl Period {
     }
 }
 
-impl fmt::Display for Period {
+impl fmt::Display for DailyPeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, until } = self;
         if self.is_whole() { f.write_str("all day") } else { write!(f, "from {from} until {until}") }
@@ -144,7 +144,7 @@ impl fmt::Display for Period {
 /// Values by time of day, the same every day: parts of a day, each with a value. No two parts overlap;
 /// between them there may be times without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Daily<T>(Vec<(Period, T)>);
+pub struct DailyValues<T>(Vec<(DailyPeriod, T)>);
 
 /// A contradiction between parts of a day. Parts are identified by their indices in the list that was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -194,11 +194,11 @@ impl DailyError {
     }
 }
 
-impl<T> Daily<T> {
+impl<T> DailyValues<T> {
     /// The same, all day.
     #[must_use]
     pub fn always(value: T) -> Self {
-        Self(vec![(Period::DAY, value)])
+        Self(vec![(DailyPeriod::DAY, value)])
     }
 
     /// Parts, each from a time on until another, or until the next one begins. In any order; over midnight
@@ -230,7 +230,7 @@ impl<T> Daily<T> {
             match until.after(from) {
                 0 => Err(DailyError::Empty { part }),
                 lasts if lasts > room => Err(DailyError::Overlap { part, until, next }),
-                _ => Ok((Period { from, until }, value)),
+                _ => Ok((DailyPeriod { from, until }, value)),
             }
         });
         whole.collect::<Result<_, _>>().map(Self)
@@ -252,7 +252,7 @@ impl<T> Daily<T> {
     }
 
     /// Each value, and when it holds, in the order of the day.
-    pub fn parts(&self) -> impl Iterator<Item = (Period, &T)> {
+    pub fn parts(&self) -> impl Iterator<Item = (DailyPeriod, &T)> {
         self.0.iter().map(|(period, value)| (*period, value))
     }
 }
@@ -267,8 +267,10 @@ mod tests {
         text.parse().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn daily(parts: &[(&str, Option<&str>, char)]) -> Result<Daily<char>, DailyError> {
-        Daily::new(parts.iter().map(|(from, until, value)| (time(from), until.map(time), *value)).collect())
+    fn daily(parts: &[(&str, Option<&str>, char)]) -> Result<DailyValues<char>, DailyError> {
+        DailyValues::new(
+            parts.iter().map(|(from, until, value)| (time(from), until.map(time), *value)).collect(),
+        )
     }
 
     #[test]
@@ -331,16 +333,16 @@ mod tests {
         assert_eq!(changes, ["08:00", "18:00", "20:00"]);
         let parts: Vec<_> = day.parts().map(|(period, value)| format!("{period} {value}")).collect();
         assert_eq!(parts, ["from 08:00 until 18:00 d", "from 20:00 until 08:00 n"]);
-        let periods = Period::between(day.changes().collect());
+        let periods = DailyPeriod::between(day.changes().collect());
         let said: Vec<_> = periods.iter().map(ToString::to_string).collect();
         assert_eq!(said, ["from 08:00 until 18:00", "from 18:00 until 20:00", "from 20:00 until 08:00"]);
-        assert_eq!(Period::between(Daily::always('a').changes().collect()), [Period::DAY]);
+        assert_eq!(DailyPeriod::between(DailyValues::always('a').changes().collect()), [DailyPeriod::DAY]);
         let hours = daily(&[("22:00", Some("06:00"), 'n')]).unwrap();
         assert_eq!(
             ["23:00", "05:00", "06:00", "12:00"].map(|text| hours.at(time(text)).is_some()),
             [true, true, false, false]
         );
-        let always = Daily::always('a');
+        let always = DailyValues::always('a');
         assert!(always.changes().next().is_none() && always.at(time("12:00")) == Some(&'a'));
     }
 
@@ -377,7 +379,7 @@ mod tests {
         ) {
             let given: Vec<_> = parts.iter().enumerate()
                 .map(|(value, &(from, until))| (TimeOfDay(from), until.map(TimeOfDay), value)).collect();
-            let Ok(day) = Daily::new(given) else { return Ok(()) };
+            let Ok(day) = DailyValues::new(given) else { return Ok(()) };
             let changes: Vec<_> = day.changes().map(|change| change.0).collect();
             for second in times.into_iter().chain(changes.iter().copied()) {
                 let holding = day.0.iter().filter(|(period, _)| {

@@ -18,7 +18,7 @@ mod rate;
 pub mod text;
 mod time;
 
-pub use daily::{Daily, DailyError, ParseTimeOfDayError, Period, TimeOfDay};
+pub use daily::{DailyError, DailyPeriod, DailyValues, ParseTimeOfDayError, TimeOfDay};
 pub use name::{ConsumerName, HostName, NameError, ResourceName};
 pub use parse::ParseUnitError;
 pub use quantity::{Bytes, Shares, Window};

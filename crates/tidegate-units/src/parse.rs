@@ -40,14 +40,14 @@ fn missing_or_unknown(unit: &str) -> String {
 }
 
 /// The grammar of a kind of quantity: its units with their factors, and the words for errors.
-pub(crate) struct Grammar {
+pub(crate) struct QuantityGrammar {
     pub(crate) units: &'static [(&'static str, f64)],
     pub(crate) expected: &'static str,
     pub(crate) example: &'static str,
     pub(crate) range: &'static str,
 }
 
-impl Grammar {
+impl QuantityGrammar {
     /// Parses `<number><spaces?><unit>` into the base unit, a finite number ≥ 0.
     pub(crate) fn parse(&self, text: &str) -> Result<f64, ParseUnitError> {
         let trimmed = text.trim();

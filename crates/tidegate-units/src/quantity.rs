@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::parse::{Grammar, ParseUnitError};
+use crate::parse::{ParseUnitError, QuantityGrammar};
 use crate::rate::saturate;
 
 /// A size in bytes.
@@ -67,7 +67,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-const BYTES: Grammar = Grammar {
+const BYTES: QuantityGrammar = QuantityGrammar {
     units: &[
         ("B", 1.0),
         ("KiB", 1024.0),

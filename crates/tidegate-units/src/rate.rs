@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::parse::{Grammar, ParseUnitError};
+use crate::parse::{ParseUnitError, QuantityGrammar};
 
 /// Maps anything to a finite number in `[0, f64::MAX]`: NaN and negative to 0, +∞ to the greatest.
 pub(crate) const fn saturate(value: f64) -> f64 {
@@ -68,7 +68,7 @@ impl fmt::Display for Iops {
     }
 }
 
-const IOPS: Grammar = Grammar {
+const IOPS: QuantityGrammar = QuantityGrammar {
     units: &[("IO/s", 1.0), ("kIO/s", 1e3), ("MIO/s", 1e6), ("iops", 1.0)],
     expected: "IO/s, kIO/s",
     example: "500 IO/s",
@@ -124,7 +124,7 @@ impl fmt::Display for ByteRate {
     }
 }
 
-const BYTE_RATE: Grammar = Grammar {
+const BYTE_RATE: QuantityGrammar = QuantityGrammar {
     units: &[
         ("B/s", 1.0),
         ("KiB/s", 1024.0),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::parse::{Grammar, ParseUnitError};
+use crate::parse::{ParseUnitError, QuantityGrammar};
 
 const NANOS_PER_MILLI: f64 = 1e6;
 const NANOS_PER_SEC: f64 = 1e9;
@@ -131,7 +131,7 @@ impl fmt::Display for Latency {
     }
 }
 
-const TIME: Grammar = Grammar {
+const TIME: QuantityGrammar = QuantityGrammar {
     units: &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9)],
     expected: "ns, us, ms, s, min, h",
     example: "15ms",

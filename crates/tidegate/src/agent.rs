@@ -7,7 +7,7 @@ use tidegate_agent::{self as agent, GuardianCommand};
 use tidegate_host::throttle;
 
 use crate::descriptors;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::logging;
 
 /// Regulate this machine's storage for those who use it over the network
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     log: Option<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     logging::start(args.log.as_deref())?;
     descriptors::raise();
     Ok(agent::run(&args.config, args.dry_run, &guardian())?)
@@ -57,13 +57,13 @@ pub(crate) struct ReleaseArgs {
     orphaned: bool,
 }
 
-pub(crate) fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     let found = if args.orphaned {
         agent::release_orphaned().map(Option::unwrap_or_default)
     } else {
         throttle::undo()
     };
-    let found = found.map_err(Failure::Release)?;
+    let found = found.map_err(CommandFailure::Release)?;
     let mut out = io::stdout();
     if found.nothing() && !args.orphaned {
         writeln!(out, "nothing was held")?;
@@ -87,7 +87,7 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), Failure> {
 #[derive(clap::Args)]
 pub(crate) struct GuardArgs {}
 
-pub(crate) fn guard(_: &GuardArgs) -> Result<(), Failure> {
+pub(crate) fn guard(_: &GuardArgs) -> Result<(), CommandFailure> {
     logging::start(None)?;
     if let Some(found) = throttle::guard()?
         && !found.nothing()

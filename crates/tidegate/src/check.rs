@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tidegate_agent::{self as agent, AgentConfig, Survey};
-use tidegate_serve::config::{Config, ConfigError, Finding, Severity};
-use tidegate_serve::summary::Summary;
+use tidegate_agent::{self as agent, AgentConfig, MachineSurvey};
+use tidegate_serve::config::{ConfigError, Finding, ServeConfig, Severity};
+use tidegate_serve::summary::ConfigSummary;
 use tidegate_transfer::BrokerConfig;
 use tidegate_transfer::config::is_brokers;
-use tidegate_transfer::store::Place;
+use tidegate_transfer::store::NodePlace;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Check a configuration, and what this machine can sense and throttle
 ///
@@ -36,13 +36,13 @@ pub(crate) struct Args {
 
 /// The JSON document.
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct CheckDocument<'a> {
     valid: bool,
     findings: Vec<FindingDocument<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    serves: Option<&'a Summary>,
+    serves: Option<&'a ConfigSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    machine: Option<&'a Survey>,
+    machine: Option<&'a MachineSurvey>,
     #[serde(skip_serializing_if = "Option::is_none")]
     places_on: Option<&'a BrokerSummary>,
 }
@@ -78,8 +78,8 @@ struct Checked {
 }
 
 enum ComesTo {
-    Serves(Summary),
-    Machine(Survey),
+    Serves(ConfigSummary),
+    Machine(MachineSurvey),
     Broker(BrokerSummary),
 }
 
@@ -115,7 +115,7 @@ fn check_broker(path: &Path) -> Result<Checked, ConfigError> {
         tidegate_transfer::ConfigError::Invalid(findings) => ConfigError::Invalid(findings),
     })?;
     let nodes = config.nodes.iter().map(|node| (node.config.name.to_string(), node.place.to_string()));
-    let is_absent = |place: &Place| matches!(place, Place::Folder(path) if !path.is_dir());
+    let is_absent = |place: &NodePlace| matches!(place, NodePlace::Folder(path) if !path.is_dir());
     let absent = config.nodes.iter().filter(|node| is_absent(&node.place));
     let summary = BrokerSummary {
         listen: config.listen.to_string(),
@@ -125,7 +125,7 @@ fn check_broker(path: &Path) -> Result<Checked, ConfigError> {
     Ok(Checked { warnings: config.warnings, comes_to: ComesTo::Broker(summary) })
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let checked = check(args.config.as_deref());
     if args.json {
         print_json(&checked)?;
@@ -150,37 +150,37 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// A configuration that is right comes to nothing on a machine that lacks what it takes.
-fn can_hold(comes_to: &ComesTo) -> Result<(), Failure> {
+fn can_hold(comes_to: &ComesTo) -> Result<(), CommandFailure> {
     let survey = match comes_to {
         ComesTo::Machine(survey) => survey,
-        ComesTo::Serves(_) => return tidegate_gateway::check_io_uring().map_err(Failure::CannotServe),
+        ComesTo::Serves(_) => return tidegate_gateway::check_io_uring().map_err(CommandFailure::CannotServe),
         ComesTo::Broker(_) => return Ok(()),
     };
     match survey.cannot_be_held().join(", ") {
         unheld if unheld.is_empty() => Ok(()),
-        unheld => Err(Failure::CannotHold(unheld)),
+        unheld => Err(CommandFailure::CannotHold(unheld)),
     }
 }
 
 fn check(path: Option<&Path>) -> Result<Checked, ConfigError> {
     let Some(path) = path else {
-        return Ok(Checked { warnings: Vec::new(), comes_to: ComesTo::Machine(Survey::take(None)) });
+        return Ok(Checked { warnings: Vec::new(), comes_to: ComesTo::Machine(MachineSurvey::take(None)) });
     };
     // A file that cannot be read is for the reader to complain about.
     if fs::read_to_string(path).is_ok_and(|text| agent::is_agents(&text)) {
         let config = AgentConfig::load(path)?;
-        let comes_to = ComesTo::Machine(Survey::take(Some(&config)));
+        let comes_to = ComesTo::Machine(MachineSurvey::take(Some(&config)));
         return Ok(Checked { warnings: config.warnings, comes_to });
     }
     if fs::read_to_string(path).is_ok_and(|text| is_brokers(&text)) {
         return check_broker(path);
     }
-    let config = Config::load(path)?;
-    let comes_to = ComesTo::Serves(Summary::new(&config));
+    let config = ServeConfig::load(path)?;
+    let comes_to = ComesTo::Serves(ConfigSummary::new(&config));
     Ok(Checked { warnings: config.warnings, comes_to })
 }
 
-fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), Failure> {
+fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), CommandFailure> {
     let findings = match checked {
         Ok(checked) => &checked.warnings,
         Err(ConfigError::Invalid(findings)) => findings,
@@ -189,7 +189,7 @@ fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), Failure> {
     };
     let findings = findings.iter().map(FindingDocument::from).collect();
     let mut outcome =
-        Outcome { valid: checked.is_ok(), findings, serves: None, machine: None, places_on: None };
+        CheckDocument { valid: checked.is_ok(), findings, serves: None, machine: None, places_on: None };
     match checked.as_ref().ok().map(|checked| &checked.comes_to) {
         Some(ComesTo::Serves(summary)) => outcome.serves = Some(summary),
         Some(ComesTo::Machine(survey)) => outcome.machine = Some(survey),

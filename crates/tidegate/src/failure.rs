@@ -28,7 +28,7 @@ pub(crate) const USAGE: u8 = 2;
 
 /// Reasons why a command failed.
 #[derive(Debug, Error)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// Arguments that contradict each other, or a setting that cannot be.
     #[error("{0}")]
     Usage(String),
@@ -169,7 +169,7 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
 }
 
-impl From<DemoError> for Failure {
+impl From<DemoError> for CommandFailure {
     fn from(error: DemoError) -> Self {
         match error {
             DemoError::Plan(error) => Self::Usage(error.to_string()),
@@ -179,7 +179,7 @@ impl From<DemoError> for Failure {
     }
 }
 
-impl From<IdentifyError> for Failure {
+impl From<IdentifyError> for CommandFailure {
     fn from(error: IdentifyError) -> Self {
         match error {
             IdentifyError::Agent(error) => Self::Agent(error),
@@ -189,7 +189,7 @@ impl From<IdentifyError> for Failure {
     }
 }
 
-impl From<ReproduceError> for Failure {
+impl From<ReproduceError> for CommandFailure {
     fn from(error: ReproduceError) -> Self {
         match error {
             ReproduceError::Unknown(error) => Self::Usage(error.to_string()),
@@ -199,7 +199,7 @@ impl From<ReproduceError> for Failure {
     }
 }
 
-impl Failure {
+impl CommandFailure {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::Load(LoadError::Config(_)) => USAGE,

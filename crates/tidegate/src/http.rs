@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// The answer of a service.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     /// Its status, such as 200.
     pub(crate) status: u16,
     /// The line with the status.
@@ -16,7 +16,7 @@ pub(crate) struct Answer {
 
 /// GET, as of 1996: the answer ends with the connection. Of more than `largest` bytes the rest is not read.
 /// `address`: a host and a port.
-pub(crate) fn get(address: &str, page: &str, patience: Duration, largest: u64) -> io::Result<Answer> {
+pub(crate) fn get(address: &str, page: &str, patience: Duration, largest: u64) -> io::Result<HttpAnswer> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let deadline = Instant::now() + patience;
     for resolved in address.to_socket_addrs()? {
@@ -35,7 +35,7 @@ pub(crate) fn get(address: &str, page: &str, patience: Duration, largest: u64) -
         let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(no_http)?;
         let line = head.lines().next().unwrap_or_default().to_owned();
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(no_http)?;
-        return Ok(Answer { status, line, body: body.to_owned() });
+        return Ok(HttpAnswer { status, line, body: body.to_owned() });
     }
     Err(last)
 }

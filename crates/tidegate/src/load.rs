@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate_load::{
-    Arrivals, Load, LoadConfig, LoadHandle, LoadReport, Order, Payload, Phases, Sample, Spacing, Target,
+    BlockOrder, LoadArrivals, LoadConfig, LoadHandle, LoadPhases, LoadReport, LoadSample, LoadTarget,
+    RequestSpacing, RunningLoad, WritePayload,
 };
 use tidegate_units::{Bytes, Iops, Latency};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The default number of requests that an open loop may have outstanding per connection. It is more than a
 /// healthy server ever has, so that the loop stays open.
@@ -36,7 +37,7 @@ Examples:
 pub(crate) struct Args {
     /// The export: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
     #[arg(value_name = "URI")]
-    target: Target,
+    target: LoadTarget,
 
     /// How long
     #[arg(long, value_name = "TIME", default_value = "10s")]
@@ -119,24 +120,24 @@ pub(crate) fn rate(text: &str) -> Result<Iops, String> {
 impl Args {
     fn config(&self) -> LoadConfig {
         let arrivals = match self.rate {
-            None => Arrivals::Closed { depth: self.depth.unwrap_or(1), think: self.think.to_duration() },
-            Some(rate) => Arrivals::Open {
+            None => LoadArrivals::Closed { depth: self.depth.unwrap_or(1), think: self.think.to_duration() },
+            Some(rate) => LoadArrivals::Open {
                 rate,
-                spacing: if self.poisson { Spacing::Poisson } else { Spacing::Even },
+                spacing: if self.poisson { RequestSpacing::Poisson } else { RequestSpacing::Even },
                 depth: self.depth.unwrap_or(OPEN_DEPTH),
             },
         };
         LoadConfig {
             connections: self.connections,
             arrivals,
-            order: if self.sequential { Order::Sequential } else { Order::Random },
+            order: if self.sequential { BlockOrder::Sequential } else { BlockOrder::Random },
             read_fraction: self.reads / 100.0,
             block: self.block,
             offset: self.offset,
             span: self.span,
             fua: self.fua,
-            payload: if self.zeroes { Payload::Zeroes } else { Payload::Random },
-            phases: self.on.zip(self.off).map(|(on, off)| Phases {
+            payload: if self.zeroes { WritePayload::Zeroes } else { WritePayload::Random },
+            phases: self.on.zip(self.off).map(|(on, off)| LoadPhases {
                 on: on.to_duration(),
                 off: off.to_duration(),
                 delay: Duration::ZERO,
@@ -148,15 +149,15 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal asks, a second one does not wait.
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
-            .map_err(Failure::Signals)?;
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Signals)?;
+            .map_err(CommandFailure::Signals)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(CommandFailure::Signals)?;
     }
-    let handle = Load::connect(args.config())?.start()?;
+    let handle = RunningLoad::connect(args.config())?.start()?;
     watch(&handle, &stop)?;
     let report = handle.join()?;
     if args.json {
@@ -168,11 +169,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     judge(&report)
 }
 
-fn judge(report: &LoadReport) -> Result<(), Failure> {
+fn judge(report: &LoadReport) -> Result<(), CommandFailure> {
     match &report.first_error {
-        Some(first) => {
-            Err(Failure::Answers { errors: report.reads.errors + report.writes.errors, first: first.clone() })
-        }
+        Some(first) => Err(CommandFailure::Answers {
+            errors: report.reads.errors + report.writes.errors,
+            first: first.clone(),
+        }),
         None => Ok(()),
     }
 }
@@ -197,7 +199,7 @@ fn watch(handle: &LoadHandle, stop: &AtomicBool) -> io::Result<()> {
     if live { write!(io::stderr(), "\r\x1b[K") } else { Ok(()) }
 }
 
-fn progress(elapsed: Duration, sample: &Sample) -> String {
+fn progress(elapsed: Duration, sample: &LoadSample) -> String {
     let seconds = sample.span.as_secs_f64().max(f64::EPSILON);
     let mut line = format!("{:>4} s", elapsed.as_secs());
     for (name, operation) in [("reads", &sample.reads), ("writes", &sample.writes)] {

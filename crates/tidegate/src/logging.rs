@@ -20,7 +20,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The default level.
 const DEFAULT: &str = "info";
@@ -37,11 +37,13 @@ const PER_SECOND: f64 = 2.0;
 
 /// Begins to log. `level` is a level or a filter as `tracing` understands it; without it `TIDEGATE_LOG`
 /// decides.
-pub(crate) fn start(level: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn start(level: Option<&str>) -> Result<(), CommandFailure> {
     let from_environment = env::var("TIDEGATE_LOG").ok();
     let level = level.or(from_environment.as_deref()).unwrap_or(DEFAULT);
     let filter = EnvFilter::try_new(level).map_err(|error| {
-        Failure::Usage(format!("`{level}` is no log level ({error}); use error, warn, info, debug or trace"))
+        CommandFailure::Usage(format!(
+            "`{level}` is no log level ({error}); use error, warn, info, debug or trace"
+        ))
     })?;
     // journald adds the time by itself.
     let has_time = env::var_os("JOURNAL_STREAM").is_none();
@@ -109,15 +111,15 @@ impl<S: Subscriber> Layer<S> for Limited {
                 .take(Instant::now())
         };
         match verdict {
-            Verdict::LeftOut => log::left_out(),
-            Verdict::Passes { left_out: 0 } => {}
-            Verdict::Passes { left_out } => {
+            LogVerdict::LeftOut => log::left_out(),
+            LogVerdict::Passes { left_out: 0 } => {}
+            LogVerdict::Passes { left_out } => {
                 let text = format!("{left_out} messages like the next one were left out: too many came");
                 // It never fails.
                 let _ = self.log.clone().write_all(warning(self.has_time, &text).as_bytes());
             }
         }
-        verdict != Verdict::LeftOut
+        verdict != LogVerdict::LeftOut
     }
 }
 
@@ -129,7 +131,7 @@ struct Bucket {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum LogVerdict {
     Passes {
         /// Messages of the same cause since the last one that passed.
         left_out: u64,
@@ -142,16 +144,16 @@ impl Bucket {
         Self { tokens: AT_ONCE, at: now, left_out: 0 }
     }
 
-    fn take(&mut self, now: Instant) -> Verdict {
+    fn take(&mut self, now: Instant) -> LogVerdict {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.tokens = (self.tokens + elapsed * PER_SECOND).min(AT_ONCE);
         self.at = now;
         if self.tokens < 1.0 {
             self.left_out += 1;
-            return Verdict::LeftOut;
+            return LogVerdict::LeftOut;
         }
         self.tokens -= 1.0;
-        Verdict::Passes { left_out: std::mem::take(&mut self.left_out) }
+        LogVerdict::Passes { left_out: std::mem::take(&mut self.left_out) }
     }
 }
 
@@ -163,11 +165,11 @@ mod tests {
     fn a_flood_is_cut_to_its_rate_and_what_was_left_out_is_said() {
         let begin = Instant::now();
         let mut bucket = Bucket::full(begin);
-        let passes = |verdict: &Verdict| matches!(verdict, Verdict::Passes { .. });
+        let passes = |verdict: &LogVerdict| matches!(verdict, LogVerdict::Passes { .. });
         let flood = (0..10_000).map(|_| bucket.take(begin)).filter(passes).count();
         assert_eq!(flood, 500);
-        assert_eq!(bucket.take(begin + Duration::from_secs(1)), Verdict::Passes { left_out: 9_500 });
-        assert_eq!(bucket.take(begin + Duration::from_secs(1)), Verdict::Passes { left_out: 0 });
-        assert_eq!(bucket.take(begin + Duration::from_secs(1)), Verdict::LeftOut);
+        assert_eq!(bucket.take(begin + Duration::from_secs(1)), LogVerdict::Passes { left_out: 9_500 });
+        assert_eq!(bucket.take(begin + Duration::from_secs(1)), LogVerdict::Passes { left_out: 0 });
+        assert_eq!(bucket.take(begin + Duration::from_secs(1)), LogVerdict::LeftOut);
     }
 }

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use failure::Failure;
+use failure::CommandFailure;
 
 /// Quality of service for shared storage, by feedback
 ///
@@ -63,9 +63,9 @@ enum Command {
     Policy(policy::Args),
 }
 
-fn run(command: &Command) -> Result<(), Failure> {
+fn run(command: &Command) -> Result<(), CommandFailure> {
     match command {
-        Command::Demo(args) => demo::run(args).map_err(Failure::from),
+        Command::Demo(args) => demo::run(args).map_err(CommandFailure::from),
         Command::Serve(args) => serve::run(args),
         Command::Agent(args) => agent::run(args),
         Command::Status(args) => status::run(args),
@@ -79,7 +79,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Transfer(args) => transfer::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
-        Command::Reproduce(args) => reproduce::run(args).map_err(Failure::from),
+        Command::Reproduce(args) => reproduce::run(args).map_err(CommandFailure::from),
         Command::Policy(args) => policy::run(args),
     }
 }

@@ -8,12 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 use tidegate_cluster::{
-    ClusterName, NatsConfig, Policy, PolicyError, PolicyKey, PolicyRevision, policy_get, policy_put,
+    ClusterName, NatsConfig, PolicyError, PolicyKey, PolicyRevision, ResourcePolicy, policy_get, policy_put,
 };
-use tidegate_serve::config::Config;
+use tidegate_serve::config::ServeConfig;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Show or change what a cluster wants of a resource: target, shares, reservations, limits, in force on all
 /// hosts
@@ -24,15 +24,15 @@ use crate::failure::Failure;
 #[derive(Parser)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: PolicyCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum PolicyCommand {
     /// Show the policy of a pool, with its revision
-    Get(Get),
+    Get(PolicyGet),
     /// Change what is named of the policy of a pool; the rest stays
-    Set(Set),
+    Set(PolicySet),
     /// Make a key that signs policies, and show its public half, for `writers` in `[cluster] policy` of the
     /// hosts
     Key(NewKey),
@@ -47,7 +47,7 @@ struct NewKey {
 
 /// Of which pool, in which cluster.
 #[derive(Parser)]
-struct Place {
+struct PolicyPlace {
     /// The configuration of a host of the cluster
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
@@ -56,18 +56,18 @@ struct Place {
 }
 
 #[derive(Parser)]
-struct Get {
+struct PolicyGet {
     #[command(flatten)]
-    place: Place,
+    place: PolicyPlace,
     /// One JSON document
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Parser)]
-struct Set {
+struct PolicySet {
     #[command(flatten)]
-    place: Place,
+    place: PolicyPlace,
     /// The key that signs it: a file that `tidegate policy key` has written
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
@@ -113,28 +113,30 @@ impl<T: FromStr<Err: ToString>> FromStr for Named<T> {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     match &args.command {
-        Command::Get(get) => show(&get.place, get.json),
-        Command::Set(set) => change(set),
-        Command::Key(key) => make_key(&key.file),
+        PolicyCommand::Get(get) => show(&get.place, get.json),
+        PolicyCommand::Set(set) => change(set),
+        PolicyCommand::Key(key) => make_key(&key.file),
     }
 }
 
 /// Returns the server that keeps the policies, and the cluster.
-fn store(place: &Place) -> Result<(NatsConfig, ClusterName), Failure> {
-    let config = Config::load(&place.config)?;
+fn store(place: &PolicyPlace) -> Result<(NatsConfig, ClusterName), CommandFailure> {
+    let config = ServeConfig::load(&place.config)?;
     let file = place.config.display();
     let plan = config
         .cluster
-        .ok_or_else(|| Failure::Usage(format!("{file} has no `[cluster]`, and so no policies")))?;
+        .ok_or_else(|| CommandFailure::Usage(format!("{file} has no `[cluster]`, and so no policies")))?;
     let nats = plan.policies()?.ok_or_else(|| {
-        Failure::Usage(format!("the cluster of {file} has no policies: only the carrier `nats` brings them"))
+        CommandFailure::Usage(format!(
+            "the cluster of {file} has no policies: only the carrier `nats` brings them"
+        ))
     })?;
     Ok((nats, plan.name().clone()))
 }
 
-fn show(place: &Place, json: bool) -> Result<(), Failure> {
+fn show(place: &PolicyPlace, json: bool) -> Result<(), CommandFailure> {
     let (nats, cluster) = store(place)?;
     match policy_get(&nats, &cluster, &place.pool)? {
         Some(revision) => print(&revision, json),
@@ -143,11 +145,11 @@ fn show(place: &Place, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn change(set: &Set) -> Result<(), Failure> {
+fn change(set: &PolicySet) -> Result<(), CommandFailure> {
     let key = PolicyKey::from_file(&set.key)?;
     let (nats, cluster) = store(&set.place)?;
     if !nats.writers.contains(&key.writer()) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "hosts with the configuration {} would not follow this policy: add \"{}\" to `writers` in `[cluster] policy`",
             set.place.config.display(),
             key.writer()
@@ -156,9 +158,9 @@ fn change(set: &Set) -> Result<(), Failure> {
     let found = match policy_get(&nats, &cluster, &set.place.pool) {
         // What no writer has signed is not built upon, and may be replaced.
         Err(PolicyError::Stored { revision, .. }) if set.replace => {
-            Found { revision, serial: 0, policy: None }
+            FoundPolicy { revision, serial: 0, policy: None }
         }
-        found => Found::from(found?),
+        found => FoundPolicy::from(found?),
     };
     let revision = set.expect.unwrap_or(found.revision);
     // Above every earlier one that is known, and above one that is lost as long as clocks are about right.
@@ -166,7 +168,7 @@ fn change(set: &Set) -> Result<(), Failure> {
     let mut policy = found.policy.filter(|_| !set.replace).unwrap_or_default();
     policy.target = set.target.or(policy.target);
     for Named { consumer, value } in &set.shares {
-        let shares = Shares::try_from(*value).map_err(|error| Failure::Usage(error.to_string()))?;
+        let shares = Shares::try_from(*value).map_err(|error| CommandFailure::Usage(error.to_string()))?;
         policy.shares.insert(consumer.clone(), shares);
     }
     let reservations = set.reservation.iter();
@@ -177,13 +179,13 @@ fn change(set: &Set) -> Result<(), Failure> {
 }
 
 /// The policy before a change.
-struct Found {
+struct FoundPolicy {
     revision: u64,
     serial: u64,
-    policy: Option<Policy>,
+    policy: Option<ResourcePolicy>,
 }
 
-impl From<Option<PolicyRevision>> for Found {
+impl From<Option<PolicyRevision>> for FoundPolicy {
     fn from(found: Option<PolicyRevision>) -> Self {
         match found {
             Some(PolicyRevision { revision, serial, policy, .. }) => {
@@ -200,17 +202,17 @@ fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn make_key(file: &Path) -> Result<(), Failure> {
+fn make_key(file: &Path) -> Result<(), CommandFailure> {
     let key = PolicyKey::generate();
     key.write_new(file)?;
     Ok(writeln!(io::stdout(), "{}", key.writer())?)
 }
 
-fn print(revision: &PolicyRevision, json: bool) -> Result<(), Failure> {
+fn print(revision: &PolicyRevision, json: bool) -> Result<(), CommandFailure> {
     #[derive(Serialize)]
     struct Document<'a> {
         revision: u64,
-        policy: &'a Policy,
+        policy: &'a ResourcePolicy,
     }
 
     let PolicyRevision { revision, policy, .. } = revision;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::descriptors;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::logging;
 
 /// Serve volumes over NBD, and regulate who gets how much of the storage
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     log: Option<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     logging::start(args.log.as_deref())?;
     descriptors::raise();
     Ok(tidegate_serve::serve::serve(&args.config)?)

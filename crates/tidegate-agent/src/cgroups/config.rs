@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Given, Report, Section, law};
-use tidegate_control::{Law, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic};
+use tidegate_config::{FindingList, PlacedValue, Section, law};
+use tidegate_control::{LawConfig, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic};
 use tidegate_host::cgroup::CgroupPattern;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 
@@ -38,11 +38,11 @@ impl CgroupConfig {
 /// Reads one; `None` if something is wrong, which is then reported. `pid` and `interval` are what the PID has
 /// by default.
 pub(in super::super) fn read(
-    name: &Given<&str>,
+    name: &PlacedValue<&str>,
     section: &Section<'_>,
     pid: PidConfig,
     interval: Duration,
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) -> Option<CgroupConfig> {
     for key in OF_INITIATORS {
         if let Some(value) = section.value(key) {
@@ -68,10 +68,10 @@ pub(in super::super) fn read(
         }
     };
     let goals = goals(section, report);
-    let mut by_reads = LoopConfig::new(resource?, Latency::ZERO, Law::Pid(pid));
+    let mut by_reads = LoopConfig::new(resource?, Latency::ZERO, LawConfig::Pid(pid));
     by_reads.interval = interval;
     by_reads.signal = SignalChoice::Reads;
-    let self_tuning = Law::SelfTuning(SelfTuningConfig::default());
+    let self_tuning = LawConfig::SelfTuning(SelfTuningConfig::default());
     let by_goals = LoopConfig::new(by_reads.resource.clone(), Latency::ZERO, self_tuning);
     let law = law::read_one_of(section, &[by_reads, by_goals], report)?;
     if law.statistic != SignalStatistic::Mean {
@@ -80,13 +80,15 @@ pub(in super::super) fn read(
         return None;
     }
     let floor = match law.law {
-        Law::Pid(PidConfig { floor, .. }) | Law::SelfTuning(SelfTuningConfig { floor, .. }) => floor,
-        Law::Window(_) | Law::Integral(_) => return None,
+        LawConfig::Pid(PidConfig { floor, .. }) | LawConfig::SelfTuning(SelfTuningConfig { floor, .. }) => {
+            floor
+        }
+        LawConfig::Window(_) | LawConfig::Integral(_) => return None,
     };
     let cgroups: Vec<_> = cgroups?.into_iter().map(|given| given.value).collect();
     let meant = |name: &ConsumerName| cgroups.iter().any(|pattern| pattern.matches(name.as_str()));
     law::check_bands(section, &law, "a cgroup that `cgroups` means", meant, report);
-    if !matches!(law.law, Law::SelfTuning(_))
+    if !matches!(law.law, LawConfig::SelfTuning(_))
         && let Some(span) = section.key_span("goals")
     {
         report.warning(&span, "`goals` has no effect", "the law is `pid`, which keeps one target for all");
@@ -95,7 +97,7 @@ pub(in super::super) fn read(
 }
 
 /// The table `goals`: response times, by the cgroups that they are of.
-fn goals(section: &Section<'_>, report: &mut Report<'_>) -> Option<Vec<(CgroupPattern, Latency)>> {
+fn goals(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<Vec<(CgroupPattern, Latency)>> {
     let given = section.named_texts::<Latency>("goals", report)?.into_iter().map(|(name, goal)| {
         let pattern = name.value.parse::<CgroupPattern>();
         let pattern = pattern.map_err(|error| report.error(&name.span, error.to_string())).ok()?;

@@ -4,11 +4,11 @@ mod config;
 
 use std::collections::BTreeMap;
 
-use tidegate_control::{Decision, LoopConfigError, Operations};
+use tidegate_control::{Decision, LoopConfigError, OperationTotals};
 use tidegate_host::cgroup::{IoCounters, IoLimit};
-use tidegate_host::sense::{CgroupReader, DiskDelta, diskstats::Done};
-use tidegate_host::throttle::Hold;
-use tidegate_host::{DeviceNumber, ReadError, Root};
+use tidegate_host::sense::{CgroupReader, DiskDelta, diskstats::CompletedRequests};
+use tidegate_host::throttle::ThrottleRequest;
+use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_regulate::{DeviceLoad, RegulatedResource, SentLoad, ThrottleKind};
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
@@ -16,7 +16,7 @@ pub use config::CgroupConfig;
 pub(super) use config::{RESOURCE_KEYS, read};
 
 use super::kernel_limits::io_limit;
-use super::watch::{Sample, Watch};
+use super::watch::{MachineSample, MachineWatch};
 use crate::metrics::ResourceStatus;
 
 /// A device that is being regulated.
@@ -33,7 +33,7 @@ pub(super) struct CgroupResource {
 }
 
 impl CgroupResource {
-    pub(super) fn new(root: &Root, config: CgroupConfig) -> Result<Self, CgroupSetUpError> {
+    pub(super) fn new(root: &SystemRoot, config: CgroupConfig) -> Result<Self, CgroupSetUpError> {
         Ok(Self {
             regulated: RegulatedResource::new(config.law.clone(), throttle(&config))?,
             reader: CgroupReader::new(root, config.cgroups.clone())?,
@@ -64,8 +64,8 @@ impl CgroupResource {
     pub(super) fn observe(
         &mut self,
         now: Instant,
-        sample: Sample,
-        watch: &Watch,
+        sample: MachineSample,
+        watch: &MachineWatch,
     ) -> Result<Option<Decision>, ReadError> {
         if self.stale || sample.looked.is_some() {
             self.device = watch.number(&self.config.device);
@@ -88,7 +88,7 @@ impl CgroupResource {
     }
 
     /// Adds what was done since the sample before.
-    fn take(&mut self, now: Instant, sample: Sample, device: &DiskDelta) {
+    fn take(&mut self, now: Instant, sample: MachineSample, device: &DiskDelta) {
         let known: Vec<_> = self
             .reader
             .cgroups()
@@ -105,14 +105,14 @@ impl CgroupResource {
     }
 
     /// Returns the throttling that is to be in force.
-    pub(super) fn throttling(&self) -> Hold {
+    pub(super) fn throttling(&self) -> ThrottleRequest {
         let limits = self.device.into_iter().flat_map(|device| {
             let kept = move |(name, limits): (&ConsumerName, Option<_>)| {
                 ((name.clone(), device), limits.map_or(IoLimit::NONE, io_limit))
             };
             self.regulated.limits().map(kept)
         });
-        Hold {
+        ThrottleRequest {
             resource: self.config.law.resource.clone(),
             members: [].into(),
             delay: Latency::ZERO,
@@ -160,13 +160,13 @@ const fn throttle(config: &CgroupConfig) -> ThrottleKind {
 }
 
 fn sent(done: IoCounters) -> SentLoad {
-    let requests = |count, bytes| Operations { count, bytes, ..Operations::default() };
+    let requests = |count, bytes| OperationTotals { count, bytes, ..OperationTotals::default() };
     SentLoad { reads: requests(done.reads, done.read), writes: requests(done.writes, done.written) }
 }
 
-fn completed(done: &Done) -> Operations {
+fn completed(done: &CompletedRequests) -> OperationTotals {
     let (bytes, total_latency) = (done.bytes(), done.response_time);
-    Operations { count: done.ios, bytes, total_latency, ..Operations::default() }
+    OperationTotals { count: done.ios, bytes, total_latency, ..OperationTotals::default() }
 }
 
 /// The reasons why a device cannot be regulated.
@@ -221,14 +221,14 @@ sys/fs/cgroup/batch/one/io.stat
     fn a_rescan_that_failed_is_done_again_at_the_next_step() {
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
-        let root = Root::at(tree.path());
-        let watch = Watch::new(root.clone()).unwrap();
+        let root = SystemRoot::at(tree.path());
+        let watch = MachineWatch::new(root.clone()).unwrap();
         let config = AgentConfig::parse("agent.toml", TOLD).unwrap();
         let mut resource = CgroupResource::new(&root, config.cgroups[0].clone()).unwrap();
         let names = |resource: &CgroupResource| {
             resource.regulated.consumers().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
-        let sample = |looked| Sample { elapsed: Duration::from_millis(100), looked, changed: false };
+        let sample = |looked| MachineSample { elapsed: Duration::from_millis(100), looked, changed: false };
         let at = |tenths: u64| Instant::from_nanos(tenths * 100_000_000);
         resource.observe(at(1), sample(None), &watch).unwrap();
         assert_eq!(names(&resource), "batch/one");

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use tidegate_config::{Report, Section};
-use tidegate_transfer::sensed::{Kind, Sensed};
+use tidegate_config::{FindingList, Section};
+use tidegate_transfer::sensed::{NodeKind, SensorReport};
 use tidegate_transfer::store::is_plain_beyond_this_host;
-use tidegate_transfer::{Token, TokenError};
+use tidegate_transfer::{BearerToken, TokenError};
 use tidegate_units::{Latency, ResourceName};
 
 pub(crate) const SENSOR_KEYS: &[&str] = &["path", "kind", "interval", "cgroup"];
@@ -21,11 +21,11 @@ const MOST_BROKERS: usize = 16;
 
 /// The brokers that are told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Brokers {
+pub struct ReportedBrokers {
     /// The addresses at which they answer.
     pub urls: Vec<String>,
     /// The token that they want to be shown.
-    pub token: Option<Token>,
+    pub token: Option<BearerToken>,
 }
 
 /// A storage node on this machine.
@@ -36,7 +36,7 @@ pub struct SensorConfig {
     /// A path on its storage.
     pub path: PathBuf,
     /// The kind of storage.
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// The interval between two measurements.
     pub interval: Duration,
     /// The cgroup whose part of it is measured; `None`: the whole load.
@@ -55,9 +55,9 @@ impl FromStr for Url {
 }
 
 /// Reads a token from a file.
-pub(crate) type TokenReader = fn(&Path) -> Result<Token, TokenError>;
+pub(crate) type TokenReader = fn(&Path) -> Result<BearerToken, TokenError>;
 
-fn token(root: &Section<'_>, read: TokenReader, report: &mut Report<'_>) -> Option<Token> {
+fn token(root: &Section<'_>, read: TokenReader, report: &mut FindingList<'_>) -> Option<BearerToken> {
     let given = root.text("broker_token_file", report)?;
     if !given.value.starts_with('/') {
         report.error(&given.span, "`broker_token_file` begins with a slash");
@@ -70,8 +70,8 @@ fn token(root: &Section<'_>, read: TokenReader, report: &mut Report<'_>) -> Opti
 pub(crate) fn read(
     root: &Section<'_>,
     read_token: TokenReader,
-    report: &mut Report<'_>,
-) -> (Vec<SensorConfig>, Brokers) {
+    report: &mut FindingList<'_>,
+) -> (Vec<SensorConfig>, ReportedBrokers) {
     let tables = root.named_tables("sensor", SENSOR_KEYS, report).unwrap_or_default();
     let token = token(root, read_token, report);
     let given = root.list::<Url>("brokers", "names no broker: nobody would hear of the nodes", report);
@@ -127,10 +127,10 @@ pub(crate) fn read(
         {
             report.error(&path.span, "`path` begins with a slash");
         }
-        let kind = table.choice("kind", &Kind::NAMED, report).map_or(Kind::Disk, |given| given.value);
+        let kind = table.choice("kind", &NodeKind::NAMED, report).map_or(NodeKind::Disk, |given| given.value);
         let interval = table.parsed::<Latency>("interval", report);
         if let Some(given) = &interval
-            && !Sensed::INTERVALS.contains(&given.value.as_secs_f64())
+            && !SensorReport::INTERVALS.contains(&given.value.as_secs_f64())
         {
             report.error(&given.span, "`interval` is within 50ms and 60s");
         }
@@ -149,5 +149,5 @@ pub(crate) fn read(
             sensors.push(SensorConfig { node, path: PathBuf::from(path.value), kind, interval, cgroup });
         }
     }
-    (sensors, Brokers { urls: brokers, token })
+    (sensors, ReportedBrokers { urls: brokers, token })
 }

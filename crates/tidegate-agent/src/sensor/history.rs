@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_host::sense::{StorageLane, StorageSample};
-use tidegate_placement::{MovingAverage, Peak, SAMPLES};
+use tidegate_placement::{MovingAverage, NodePeak, SAMPLES};
 use tidegate_transfer::sensed::SensedLane;
 use tidegate_units::{ByteRate, Latency};
 
 /// Peak, current and moving-average rates, and the response time, of both directions (Nikolow §IV.A: what a
 /// monitoring daemon gathers).
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct NodeHistory {
     read: Lane,
     write: Lane,
 }
@@ -20,7 +20,7 @@ pub(super) struct History {
 struct Lane {
     current: Option<ByteRate>,
     average: MovingAverage,
-    peak: Peak,
+    peak: NodePeak,
     /// The response times of the samples of the average; `None` for a sample without requests.
     latencies: VecDeque<Option<Latency>>,
 }
@@ -30,13 +30,13 @@ impl Default for Lane {
         Self {
             current: None,
             average: MovingAverage::default(),
-            peak: Peak::learnt(ByteRate::ZERO),
+            peak: NodePeak::learnt(ByteRate::ZERO),
             latencies: VecDeque::new(),
         }
     }
 }
 
-impl History {
+impl NodeHistory {
     /// Adds a measurement over a time.
     pub(super) fn add(&mut self, elapsed: Duration, sample: &StorageSample) {
         self.read.add(elapsed, sample.read);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_what_is_not_known() {
-        let mut history = History::default();
+        let mut history = NodeHistory::default();
         history.add(SECOND, &StorageSample::default());
         assert_eq!(history.lanes(), [SensedLane::default(); 2]);
         history.add(SECOND, &wrote(Some(0.0), None));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_last_ten_samples_count_and_the_greatest_is_the_peak() {
-        let mut history = History::default();
+        let mut history = NodeHistory::default();
         history.add(SECOND, &wrote(Some(100.0), Some(90)));
         for _ in 0..8 {
             history.add(SECOND, &wrote(Some(0.0), None));

@@ -13,39 +13,39 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
-use tidegate_host::Root;
+use tidegate_host::SystemRoot;
 use tidegate_host::sense::{StorageReader, StorageSample};
-use tidegate_transfer::sensed::Sensed;
-use tidegate_transfer::{AskError, Client, fresh_run};
+use tidegate_transfer::sensed::SensorReport;
+use tidegate_transfer::{AskError, BrokerClient, fresh_run};
 use tidegate_units::ResourceName;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-pub use config::{Brokers, SensorConfig};
+pub use config::{ReportedBrokers, SensorConfig};
 pub(super) use config::{TokenReader, read};
 
-use super::survey::Finding;
+use super::survey::SurveyFinding;
 
 /// A broker that does not take a report in this time did not hear it: the next one is newer.
 const LONGEST_REPORT: Duration = Duration::from_secs(2);
 
 /// The sensors that run. Dropped, they end.
 #[derive(Debug, Default)]
-pub(super) struct Sensors {
+pub(super) struct NodeSensors {
     running: BTreeMap<ResourceName, Running>,
 }
 
 #[derive(Debug)]
 struct Running {
     config: SensorConfig,
-    brokers: Brokers,
+    brokers: ReportedBrokers,
     /// Nothing is sent: that it is gone says that it is over.
     _until: Sender<()>,
 }
 
-impl Sensors {
+impl NodeSensors {
     /// Starts those that are configured and do not run, and ends the others. One that stays as it is goes on.
-    pub(super) fn apply(&mut self, configs: &[SensorConfig], brokers: &Brokers) {
+    pub(super) fn apply(&mut self, configs: &[SensorConfig], brokers: &ReportedBrokers) {
         let is_same = |running: &Running| running.brokers == *brokers && configs.contains(&running.config);
         self.running.retain(|_, running| is_same(running));
         for config in configs {
@@ -71,10 +71,10 @@ impl Sensors {
 }
 
 /// Returns the survey's finding about a node: the storage that would be measured, or why it cannot be.
-pub(super) fn finding(config: &SensorConfig) -> Finding {
+pub(super) fn finding(config: &SensorConfig) -> SurveyFinding {
     let what = format!("node {}", config.node);
     let there = std::fs::metadata(&config.path)
-        .and_then(|_| StorageReader::under(&Root::default(), &config.path, config.cgroup.as_deref()));
+        .and_then(|_| StorageReader::under(&SystemRoot::default(), &config.path, config.cgroup.as_deref()));
     let (works, detail) = match there.map(|reader| reader.measures()) {
         Ok(Some(device)) => (true, format!("{}, on device {device}", config.path.display())),
         Ok(None) => (
@@ -83,16 +83,16 @@ pub(super) fn finding(config: &SensorConfig) -> Finding {
         ),
         Err(error) => (false, format!("{}: {error}", config.path.display())),
     };
-    Finding { what, works, detail }
+    SurveyFinding { what, works, detail }
 }
 
 /// Measures a node and tells of it until it is over.
 fn sense(
     config: &SensorConfig,
-    brokers: &Brokers,
+    brokers: &ReportedBrokers,
     over: &Receiver<()>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let mut reader = StorageReader::under(&Root::default(), &config.path, config.cgroup.as_deref())?;
+    let mut reader = StorageReader::under(&SystemRoot::default(), &config.path, config.cgroup.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut told = brokers.urls.iter().map(|url| Told::new(url, brokers)).collect::<Result<Vec<_>, _>>()?;
     match reader.measures() {
@@ -106,7 +106,7 @@ fn sense(
         ),
     }
     let (run, began) = (fresh_run()?, Clock::now());
-    let mut history = history::History::default();
+    let mut history = history::NodeHistory::default();
     let mut last = began;
     let mut next = began;
     for sequence in 1.. {
@@ -119,7 +119,7 @@ fn sense(
         last = Clock::now();
         let sample = reader.sample(elapsed);
         let interval_s = elapsed.as_secs_f64();
-        if !Sensed::MEASURED.contains(&interval_s) {
+        if !SensorReport::MEASURED.contains(&interval_s) {
             // It was held up for longer than anything can be said of. What comes next does not follow what
             // was before.
             history.add(elapsed, &StorageSample::default());
@@ -127,7 +127,7 @@ fn sense(
         }
         history.add(elapsed, &sample);
         let [read, write] = history.lanes();
-        let report = Sensed {
+        let report = SensorReport {
             run: run.clone(),
             sequence,
             at_s: began.elapsed().as_secs_f64(),
@@ -153,20 +153,20 @@ fn following(last: Clock, now: Clock, interval: Duration) -> Clock {
 /// A broker, and what came of telling it.
 struct Told {
     url: String,
-    client: Client,
+    client: BrokerClient,
     /// The current trouble, as it was logged.
     trouble: Option<String>,
 }
 
 impl Told {
-    fn new(url: &str, brokers: &Brokers) -> Result<Self, AskError> {
-        let client = Client::new(url, Duration::ZERO)?.with_token(brokers.token.clone());
+    fn new(url: &str, brokers: &ReportedBrokers) -> Result<Self, AskError> {
+        let client = BrokerClient::new(url, Duration::ZERO)?.with_token(brokers.token.clone());
         Ok(Self { url: url.to_owned(), client, trouble: None })
     }
 }
 
 /// All at once, so that one that is away costs the others nothing.
-fn tell(runtime: &Runtime, told: &mut [Told], config: &SensorConfig, report: &Sensed) {
+fn tell(runtime: &Runtime, told: &mut [Told], config: &SensorConfig, report: &SensorReport) {
     let patience = config.interval.min(LONGEST_REPORT);
     let outcomes = runtime.block_on(async {
         let mut asked = JoinSet::new();

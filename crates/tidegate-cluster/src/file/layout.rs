@@ -9,7 +9,7 @@
 
 use crate::name::ClusterName;
 use crate::peers::MOST_HOSTS;
-use crate::rejection::Rejection;
+use crate::rejection::MessageRejection;
 use crate::wire::{Input, Message};
 
 /// A block: the unit of direct I/O on every device, and written in one piece by most of them.
@@ -25,7 +25,7 @@ pub(crate) const ROOM: usize = BLOCK - LENGTH - CHECKSUM;
 
 /// The content of the first block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Header {
+pub(crate) enum FileHeader {
     /// A file for this many hosts of our cluster.
     Ours { slots: u16 },
     /// Nothing yet.
@@ -46,34 +46,34 @@ pub(crate) fn write_header(cluster: &ClusterName, slots: u16, block: &mut [u8]) 
     seal(block);
 }
 
-pub(crate) fn read_header(cluster: &ClusterName, block: &[u8]) -> Header {
+pub(crate) fn read_header(cluster: &ClusterName, block: &[u8]) -> FileHeader {
     if block.iter().all(|byte| *byte == 0) {
-        return Header::Zeros;
+        return FileHeader::Zeros;
     }
-    parse_header(cluster, block).unwrap_or_else(|_| Header::Wrong("its header is damaged".to_owned()))
+    parse_header(cluster, block).unwrap_or_else(|_| FileHeader::Wrong("its header is damaged".to_owned()))
 }
 
-fn parse_header(cluster: &ClusterName, block: &[u8]) -> Result<Header, Rejection> {
+fn parse_header(cluster: &ClusterName, block: &[u8]) -> Result<FileHeader, MessageRejection> {
     let mut input = Input(block);
     if input.take()? != MAGIC {
-        return Ok(Header::Wrong("it holds something else, which is not overwritten".to_owned()));
+        return Ok(FileHeader::Wrong("it holds something else, which is not overwritten".to_owned()));
     }
     let version = u16::from_le_bytes(input.take()?);
     if version != VERSION {
         let age = if version < VERSION { "an old" } else { "a newer" };
-        return Ok(Header::Wrong(format!(
+        return Ok(FileHeader::Wrong(format!(
             "it has {age} version of the format, {version}, and this host knows {VERSION}"
         )));
     }
     let slots = u16::from_le_bytes(input.take()?);
     if !is_sealed(block) || !(1..=MOST_HOSTS).contains(&usize::from(slots)) {
-        return Ok(Header::Wrong("its header is damaged".to_owned()));
+        return Ok(FileHeader::Wrong("its header is damaged".to_owned()));
     }
     let name = input.text()?;
     if name != cluster.as_str() {
-        return Ok(Header::Wrong(format!("it belongs to the cluster `{name}`")));
+        return Ok(FileHeader::Wrong(format!("it belongs to the cluster `{name}`")));
     }
-    Ok(Header::Ours { slots })
+    Ok(FileHeader::Ours { slots })
 }
 
 /// Fills the block of a slot. The message must fit into [`ROOM`].
@@ -88,18 +88,22 @@ pub(crate) fn write_slot(message: &[u8], block: &mut [u8]) {
 ///
 /// # Errors
 /// When the block is torn or damaged, or its message is not for us.
-pub(crate) fn read_slot(cluster: &ClusterName, block: &[u8]) -> Result<Option<Message>, Rejection> {
+pub(crate) fn read_slot(cluster: &ClusterName, block: &[u8]) -> Result<Option<Message>, MessageRejection> {
     if block.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }
     if !is_sealed(block) {
-        return Err(Rejection::Checksum);
+        return Err(MessageRejection::Checksum);
     }
     let mut input = Input(block);
     let length = usize::from(u16::from_le_bytes(input.take()?));
-    let message = input.0.get(..length.min(ROOM)).ok_or(Rejection::Malformed("it ends too early"))?;
+    let message = input.0.get(..length.min(ROOM)).ok_or(MessageRejection::Malformed("it ends too early"))?;
     let (message, rest) = Message::read(cluster, message)?;
-    if rest.is_empty() { Ok(Some(message)) } else { Err(Rejection::Malformed("something follows its end")) }
+    if rest.is_empty() {
+        Ok(Some(message))
+    } else {
+        Err(MessageRejection::Malformed("something follows its end"))
+    }
 }
 
 fn seal(block: &mut [u8]) {
@@ -127,10 +131,10 @@ mod tests {
 
     #[test]
     fn a_file_of_another_kind_version_or_cluster_is_told_apart() {
-        assert_eq!(read_header(&cluster(), &header(7)), Header::Ours { slots: 7 });
-        assert_eq!(read_header(&cluster(), &[0; BLOCK]), Header::Zeros);
+        assert_eq!(read_header(&cluster(), &header(7)), FileHeader::Ours { slots: 7 });
+        assert_eq!(read_header(&cluster(), &[0; BLOCK]), FileHeader::Zeros);
         let wrong = |cluster: &ClusterName, block: &[u8]| match read_header(cluster, block) {
-            Header::Wrong(why) => why,
+            FileHeader::Wrong(why) => why,
             other => panic!("{other:?}"),
         };
         let changed = |place: usize, byte: u8| {
@@ -164,7 +168,7 @@ mod tests {
             let (first, second) = (block(1, first), block(2, second));
             prop_assert_eq!(read_slot(&cluster(), &first).unwrap().unwrap().sequence, 1);
             let torn = [&second[..512 * sector], &first[512 * sector..]].concat();
-            prop_assert_eq!(read_slot(&cluster(), &torn), Err(Rejection::Checksum));
+            prop_assert_eq!(read_slot(&cluster(), &torn), Err(MessageRejection::Checksum));
         }
 
         #[test]

@@ -9,18 +9,18 @@ use rustix::fs::{Advice, OFlags, fadvise};
 use rustix::io::{pread, pwrite};
 use thiserror::Error;
 
-use super::layout::{BLOCK, Header, read_header, write_header};
+use super::layout::{BLOCK, FileHeader, read_header, write_header};
 use crate::name::ClusterName;
 
 /// Memory that direct I/O can use: whole blocks, aligned to one.
 #[derive(Debug)]
-pub(crate) struct Blocks {
+pub(crate) struct AlignedBlocks {
     memory: Vec<u8>,
     start: usize,
     length: usize,
 }
 
-impl Blocks {
+impl AlignedBlocks {
     pub(crate) fn zeroed(count: usize) -> Self {
         let length = count * BLOCK;
         let memory = vec![0; length + BLOCK - 1];
@@ -60,14 +60,14 @@ pub(crate) enum MediumError {
 }
 
 #[derive(Debug)]
-pub(crate) struct Medium {
+pub(crate) struct BlockMedium {
     file: File,
     path: PathBuf,
     direct: bool,
     pub(crate) slots: u16,
 }
 
-impl Medium {
+impl BlockMedium {
     /// Opens the file; makes one for `slots` hosts when there is none; takes a device or file that is all
     /// zeros.
     ///
@@ -84,15 +84,15 @@ impl Medium {
         let (file, direct) = open_direct(path)?;
         let mut medium = Self { file, path: path.to_owned(), direct, slots };
         let has = medium.size()?;
-        let mut first = Blocks::zeroed(1);
+        let mut first = AlignedBlocks::zeroed(1);
         if has < BLOCK as u64 {
             return Err(medium.too_small(has));
         }
         medium.read(&mut first)?;
         match read_header(cluster, first.bytes()) {
-            Header::Ours { slots } => medium.slots = slots,
-            Header::Zeros => medium.take_zeros(has, cluster, first)?,
-            Header::Wrong(why) => return Err(medium.wrong(why)),
+            FileHeader::Ours { slots } => medium.slots = slots,
+            FileHeader::Zeros => medium.take_zeros(has, cluster, first)?,
+            FileHeader::Wrong(why) => return Err(medium.wrong(why)),
         }
         if has < medium.length() { Err(medium.too_small(has)) } else { Ok(medium) }
     }
@@ -103,7 +103,7 @@ impl Medium {
     }
 
     /// Fills `blocks` from the start of the file with one read.
-    pub(crate) fn read(&self, blocks: &mut Blocks) -> Result<(), MediumError> {
+    pub(crate) fn read(&self, blocks: &mut AlignedBlocks) -> Result<(), MediumError> {
         let failed = |source| MediumError::Read { path: self.path.clone(), source };
         if !self.direct {
             // What another host has written is not in our cache. Advice may be ignored: then it is as good as
@@ -121,7 +121,7 @@ impl Medium {
     }
 
     /// Writes one block with one write.
-    pub(crate) fn write(&self, index: usize, block: &Blocks) -> Result<(), MediumError> {
+    pub(crate) fn write(&self, index: usize, block: &AlignedBlocks) -> Result<(), MediumError> {
         let failed = |source| MediumError::Write { path: self.path.clone(), source };
         let written = loop {
             match pwrite(&self.file, block.bytes(), (index * BLOCK) as u64) {
@@ -150,11 +150,16 @@ impl Medium {
     }
 
     /// All that we would write to must be zeros, or it is somebody's data.
-    fn take_zeros(&self, has: u64, cluster: &ClusterName, mut first: Blocks) -> Result<(), MediumError> {
+    fn take_zeros(
+        &self,
+        has: u64,
+        cluster: &ClusterName,
+        mut first: AlignedBlocks,
+    ) -> Result<(), MediumError> {
         if has < self.length() {
             return Err(self.too_small(has));
         }
-        let mut all = Blocks::zeroed(usize::from(self.slots) + 1);
+        let mut all = AlignedBlocks::zeroed(usize::from(self.slots) + 1);
         self.read(&mut all)?;
         if all.bytes().iter().any(|byte| *byte != 0) {
             let why = "it begins with zeros, and holds something else further on, which is not overwritten";

@@ -11,12 +11,12 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_units::{HostName, Instant};
 
-use self::layout::{Header, ROOM, read_header, read_slot, write_slot};
-use self::medium::{Blocks, Medium, MediumError};
-use self::slots::{Choice, Chooser, Content, Slot};
+use self::layout::{FileHeader, ROOM, read_header, read_slot, write_slot};
+use self::medium::{AlignedBlocks, BlockMedium, MediumError};
+use self::slots::{SeenSlot, SlotChoice, SlotChooser, SlotContent};
 use crate::config::FileConfig;
-use crate::rejection::Rejection;
-use crate::shared::Shared;
+use crate::rejection::MessageRejection;
+use crate::shared::SharedState;
 
 /// The pause before the shared file is opened, read or written again after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -25,9 +25,9 @@ const RETRY: Duration = Duration::from_secs(1);
 const CONTESTED_INTERVALS: u32 = 12;
 
 pub(crate) struct SharedFile {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     config: FileConfig,
-    medium: Option<Medium>,
+    medium: Option<BlockMedium>,
     tried: Option<Instant>,
     /// The blocks as they were read last: a block that has not changed since says nothing new.
     seen: Option<Seen>,
@@ -43,8 +43,8 @@ pub(crate) struct SharedFile {
 
 #[derive(Debug)]
 struct Seen {
-    blocks: Blocks,
-    slots: Vec<Slot>,
+    blocks: AlignedBlocks,
+    slots: Vec<SeenSlot>,
 }
 
 /// Our slot.
@@ -62,7 +62,7 @@ enum Place {
 }
 
 impl SharedFile {
-    pub(crate) fn new(shared: Arc<Shared>, config: FileConfig) -> Self {
+    pub(crate) fn new(shared: Arc<SharedState>, config: FileConfig) -> Self {
         let mut hasher = DefaultHasher::new();
         shared.host.hash(&mut hasher);
         Self {
@@ -141,7 +141,7 @@ impl SharedFile {
 
     fn open(&mut self) -> Result<(), MediumError> {
         let FileConfig { path, slots, .. } = &self.config;
-        let medium = self.shared.during_io(|| Medium::open(path, &self.shared.cluster, *slots))?;
+        let medium = self.shared.during_io(|| BlockMedium::open(path, &self.shared.cluster, *slots))?;
         if self.seen.as_ref().is_some_and(|seen| seen.slots.len() != usize::from(medium.slots)) {
             self.seen = None;
         }
@@ -157,11 +157,11 @@ impl SharedFile {
         let Some(medium) = &self.medium else { return Ok(()) };
         self.read = Some(now);
         let count = usize::from(medium.slots);
-        let mut blocks = Blocks::zeroed(count + 1);
+        let mut blocks = AlignedBlocks::zeroed(count + 1);
         self.shared.during_io(|| medium.read(&mut blocks))?;
         let now = self.shared.now();
         match read_header(&self.shared.cluster, blocks.block(0)) {
-            Header::Ours { slots } if slots == medium.slots => {}
+            FileHeader::Ours { slots } if slots == medium.slots => {}
             _ => {
                 self.seen = None;
                 let why = "its header has changed: it was made anew".to_owned();
@@ -178,10 +178,10 @@ impl SharedFile {
                 _ => {
                     let read = read_slot(&self.shared.cluster, block);
                     let content = match &read {
-                        Ok(message) => Content::of(message.as_ref()),
-                        Err(_) => Content::Unreadable,
+                        Ok(message) => SlotContent::of(message.as_ref()),
+                        Err(_) => SlotContent::Unreadable,
                     };
-                    slots.push(Slot { content, changed: now, alive: known.is_some() });
+                    slots.push(SeenSlot { content, changed: now, alive: known.is_some() });
                     // What stood there before we came may be of any age: only what changes is alive.
                     if known.is_some() {
                         self.hear(now, index, read);
@@ -193,7 +193,7 @@ impl SharedFile {
         Ok(())
     }
 
-    fn hear(&self, now: Instant, index: usize, read: Result<Option<crate::wire::Message>, Rejection>) {
+    fn hear(&self, now: Instant, index: usize, read: Result<Option<crate::wire::Message>, MessageRejection>) {
         if let Some(heard) = read.transpose() {
             self.shared.hear(now, heard, &format_args!("slot {index}"), None);
         }
@@ -204,17 +204,17 @@ impl SharedFile {
         let Some(seen) = &self.seen else { return Ok(()) };
         match self.place {
             Place::Nowhere => {
-                let chooser = Chooser {
+                let chooser = SlotChooser {
                     host: &self.shared.host,
                     interval: self.shared.interval,
                     configured: self.config.slot.map(usize::from),
                     start: self.start,
                 };
                 match chooser.choose(now, &seen.slots) {
-                    Choice::Wait(why) => {
+                    SlotChoice::Wait(why) => {
                         self.shared.set_line(false, Some(format!("{}: {why}", self.config.path.display())));
                     }
-                    Choice::Claim(slot) => {
+                    SlotChoice::Claim(slot) => {
                         // Two readings later, and not at the same time as whoever claims the same slot.
                         let jitter =
                             self.shared.interval.mul_f64((self.shared.incarnation.0 % 256) as f64 / 512.0);
@@ -238,8 +238,8 @@ impl SharedFile {
         Ok(())
     }
 
-    fn is_ours(&self, slot: &Slot) -> bool {
-        matches!(slot.content, Content::Used { incarnation, .. } if incarnation == self.shared.incarnation)
+    fn is_ours(&self, slot: &SeenSlot) -> bool {
+        matches!(slot.content, SlotContent::Used { incarnation, .. } if incarnation == self.shared.incarnation)
     }
 
     /// Somebody else's block in our slot: who has the greater incarnation gives way, so that exactly one
@@ -247,7 +247,7 @@ impl SharedFile {
     fn defend(&mut self, now: Instant, index: usize) {
         let path = self.config.path.display();
         let slot = self.seen.as_ref().map(|seen| &seen.slots[index].content);
-        if let Some(Content::Used { host, incarnation, leaving: false }) = slot
+        if let Some(SlotContent::Used { host, incarnation, leaving: false }) = slot
             && *incarnation != self.shared.incarnation
         {
             if *incarnation < self.shared.incarnation {
@@ -267,7 +267,7 @@ impl SharedFile {
             Some((seen, host)) if recent(*seen) => {
                 Some(format!("{path}: slot {index} is also written by `{host}`, which is to give way"))
             }
-            _ if self.medium.as_ref().is_some_and(Medium::is_direct) => None,
+            _ if self.medium.as_ref().is_some_and(BlockMedium::is_direct) => None,
             _ => Some(format!(
                 "{path} is on a file system without direct I/O: right only while all hosts are on this machine, or \
                  their file systems show each other's writes at once"
@@ -302,7 +302,7 @@ impl SharedFile {
                 );
             }
         }
-        let mut block = Blocks::zeroed(1);
+        let mut block = AlignedBlocks::zeroed(1);
         write_slot(&bytes, block.bytes_mut());
         self.shared.during_io(|| medium.write(slot + 1, &block))?;
         self.shared.count_sent();

@@ -10,10 +10,12 @@ use futures_util::StreamExt as _;
 use thiserror::Error;
 use tidegate_units::ResourceName;
 
-use super::{Connect, connect, subject};
+use super::{ConnectionPurpose, connect, subject};
 use crate::config::NatsConfig;
 use crate::name::ClusterName;
-use crate::policy::{Board, InvalidPolicy, LONGEST, MOST_RESOURCES, Policy, PolicyRevision, Refusal};
+use crate::policy::{
+    InvalidPolicy, LONGEST, MOST_RESOURCES, PolicyBoard, PolicyRefusal, PolicyRevision, ResourcePolicy,
+};
 use crate::signature::{PolicyKey, sign, verify};
 
 /// So many earlier revisions of each policy are kept in the bucket.
@@ -112,8 +114,8 @@ pub(crate) async fn follow(
     store: &Store,
     config: &NatsConfig,
     cluster: &ClusterName,
-    board: &Board,
-    warn: impl Fn(Complaint),
+    board: &PolicyBoard,
+    warn: impl Fn(BucketFault),
 ) -> String {
     let mut entries = match store.watch_all_from_revision(1).await {
         Ok(entries) => entries,
@@ -148,7 +150,7 @@ pub(crate) async fn follow(
         }
         let done = match read {
             Ok(Some((resource, policy))) => adopt(board, cluster, resource, policy),
-            Ok(None) => Err(Complaint::Deleted { key: entry.key, revision: entry.revision }),
+            Ok(None) => Err(BucketFault::Deleted { key: entry.key, revision: entry.revision }),
             Err(complaint) => Err(complaint),
         };
         if let Err(complaint) = done {
@@ -163,26 +165,26 @@ fn read(
     entry: &Entry,
     config: &NatsConfig,
     cluster: &ClusterName,
-) -> Result<Option<(ResourceName, PolicyRevision)>, Complaint> {
+) -> Result<Option<(ResourceName, PolicyRevision)>, BucketFault> {
     let Entry { key, revision, .. } = entry;
     let revision = *revision;
     let resource = subject::resource_of(key)
-        .ok_or_else(|| Complaint::Key { key: key.chars().take(LONGEST_SHOWN).collect() })?;
+        .ok_or_else(|| BucketFault::Key { key: key.chars().take(LONGEST_SHOWN).collect() })?;
     if entry.operation != Operation::Put {
         return Ok(None);
     }
     match verify(&entry.value, &config.writers, cluster, &resource) {
         Ok(verified) => Ok(Some((resource, PolicyRevision::new(revision, verified)))),
-        Err(why) => Err(Complaint::Refused { resource, revision, why }),
+        Err(why) => Err(BucketFault::Refused { resource, revision, why }),
     }
 }
 
 fn adopt(
-    board: &Board,
+    board: &PolicyBoard,
     cluster: &ClusterName,
     resource: ResourceName,
     policy: PolicyRevision,
-) -> Result<(), Complaint> {
+) -> Result<(), BucketFault> {
     let PolicyRevision { revision, serial, .. } = policy;
     match board.put(resource.clone(), policy) {
         Ok(true) => {
@@ -192,14 +194,14 @@ fn adopt(
             Ok(())
         }
         Ok(false) => Ok(()),
-        Err(Refusal::Old(why)) => Err(Complaint::Refused { resource, revision, why }),
-        Err(Refusal::TooMany) => Err(Complaint::TooMany { resource }),
+        Err(PolicyRefusal::Old(why)) => Err(BucketFault::Refused { resource, revision, why }),
+        Err(PolicyRefusal::TooMany) => Err(BucketFault::TooMany { resource }),
     }
 }
 
 /// A fault of an entry of the bucket. Every client may write there: each kind is said once a minute.
 #[derive(Debug, Error)]
-pub(crate) enum Complaint {
+pub(crate) enum BucketFault {
     #[error("the key `{key}` among the policies is not a resource's")]
     Key { key: String },
     #[error(
@@ -243,7 +245,7 @@ pub fn policy_put(
     nats: &NatsConfig,
     cluster: &ClusterName,
     resource: &ResourceName,
-    (policy, serial, key): (&Policy, u64, &PolicyKey),
+    (policy, serial, key): (&ResourcePolicy, u64, &PolicyKey),
     expected_revision: u64,
 ) -> Result<u64, PolicyError> {
     let json = sign(key, cluster, resource, serial, policy)?;
@@ -283,7 +285,7 @@ fn with_store<T>(
 ) -> Result<T, PolicyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = connect(nats, Connect::Once)
+        let client = connect(nats, ConnectionPurpose::Once)
             .await
             .map_err(|why| PolicyError::Connect { servers: nats.servers.join(", "), why })?;
         work(open(&client, cluster, nats.replicas).await?).await

@@ -21,15 +21,15 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant as Timer, sleep, sleep_until, timeout};
 
-use self::bucket::Complaint;
+use self::bucket::BucketFault;
 pub use self::bucket::{PolicyError, policy_get, policy_put};
-use crate::config::{Credentials, NatsConfig};
+use crate::config::{NatsConfig, NatsCredentials};
 use crate::key::{SecretError, read_credentials};
-use crate::notice::Notice;
-use crate::policy::Board;
-use crate::rejection::Rejection;
-use crate::shared::Shared;
-use crate::tls::{self, Tls};
+use crate::notice::LogNotice;
+use crate::policy::PolicyBoard;
+use crate::rejection::MessageRejection;
+use crate::shared::SharedState;
+use crate::tls::{self, TlsSettings};
 use crate::wire::Message;
 
 /// For a connection to be made.
@@ -47,18 +47,18 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// Messages that wait to be read; beyond, the client drops them: they are replaced within an interval.
 const WAITING: usize = 4096;
 
-pub(crate) struct Nats {
-    shared: Arc<Shared>,
+pub(crate) struct NatsCarrier {
+    shared: Arc<SharedState>,
     config: NatsConfig,
-    board: Arc<Board>,
+    board: Arc<PolicyBoard>,
     sequence: Cell<u64>,
     /// The server's complaint and the reason why policies are not followed, while the connection stands.
     troubles: RefCell<[Option<String>; 2]>,
     /// The times when each kind of fault of the policies was logged.
-    complaints: RefCell<HashMap<Discriminant<Complaint>, Notice>>,
+    complaints: RefCell<HashMap<Discriminant<BucketFault>, LogNotice>>,
 }
 
-/// Positions in `Nats::troubles`.
+/// Positions in `NatsCarrier::troubles`.
 const SERVER: usize = 0;
 const POLICIES: usize = 1;
 
@@ -72,7 +72,7 @@ pub(crate) enum Told {
 
 /// The purpose of a connection.
 #[derive(Debug)]
-pub(crate) enum Connect {
+pub(crate) enum ConnectionPurpose {
     /// A few requests.
     Once,
     /// A session, which ends when this says so; pings so often.
@@ -81,7 +81,7 @@ pub(crate) enum Connect {
 
 /// # Errors
 /// Why not, for people.
-pub(crate) async fn connect(config: &NatsConfig, purpose: Connect) -> Result<Client, String> {
+pub(crate) async fn connect(config: &NatsConfig, purpose: ConnectionPurpose) -> Result<Client, String> {
     let mut options = ConnectOptions::new()
         .name("tidegate")
         .no_echo()
@@ -90,12 +90,12 @@ pub(crate) async fn connect(config: &NatsConfig, purpose: Connect) -> Result<Cli
         .subscription_capacity(WAITING)
         .max_reconnects(1);
     options = match &config.credentials {
-        Credentials::None => options,
-        Credentials::Token(token) => options.token(token.as_str().to_owned()),
-        Credentials::User { user, password } => {
+        NatsCredentials::None => options,
+        NatsCredentials::Token(token) => options.token(token.as_str().to_owned()),
+        NatsCredentials::User { user, password } => {
             options.user_and_password(user.clone(), password.as_str().to_owned())
         }
-        Credentials::File(path) => {
+        NatsCredentials::File(path) => {
             let text = read_credentials(path).map_err(|error| with_cause(&error))?;
             let none = |_| SecretError::NoCredentials(path.clone()).to_string();
             options.credentials(&text).map_err(none)?
@@ -105,7 +105,7 @@ pub(crate) async fn connect(config: &NatsConfig, purpose: Connect) -> Result<Cli
         tls.check().map_err(|error| with_cause(&error))?;
         options = encrypted(options, tls);
     }
-    if let Connect::Session { events, ping } = purpose {
+    if let ConnectionPurpose::Session { events, ping } = purpose {
         options = options.ping_interval(ping).event_callback(move |event| {
             let events = events.clone();
             async move {
@@ -126,12 +126,12 @@ pub(crate) async fn connect(config: &NatsConfig, purpose: Connect) -> Result<Cli
     }
 }
 
-fn encrypted(options: ConnectOptions, tls: &Tls) -> ConnectOptions {
+fn encrypted(options: ConnectOptions, tls: &TlsSettings) -> ConnectOptions {
     let mut options = options.require_tls(true);
     if let Some(path) = &tls.authorities {
         options = options.add_root_certificates(path.clone());
     }
-    if let Some(tidegate_tls::Identity { certificate, private_key }) = &tls.identity {
+    if let Some(tidegate_tls::TlsIdentity { certificate, private_key }) = &tls.identity {
         options = options.add_client_certificate(certificate.clone(), private_key.clone());
     }
     options
@@ -141,8 +141,8 @@ fn with_cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
-impl Nats {
-    pub(crate) fn new(shared: Arc<Shared>, config: NatsConfig, board: Arc<Board>) -> Self {
+impl NatsCarrier {
+    pub(crate) fn new(shared: Arc<SharedState>, config: NatsConfig, board: Arc<PolicyBoard>) -> Self {
         Self {
             shared,
             config,
@@ -212,7 +212,7 @@ impl Nats {
     async fn session(&self, woken: &UnixStream) -> String {
         let (sender, mut told) = mpsc::channel(16);
         let ping = self.shared.interval.saturating_mul(5).max(Duration::from_secs(1));
-        let client = match connect(&self.config, Connect::Session { events: sender, ping }).await {
+        let client = match connect(&self.config, ConnectionPurpose::Session { events: sender, ping }).await {
             Ok(client) => client,
             Err(why) => return why,
         };
@@ -245,7 +245,7 @@ impl Nats {
             let why = match bucket::open(client, &self.shared.cluster, self.config.replicas).await {
                 Ok(store) => {
                     self.set_trouble(POLICIES, None);
-                    let warn = |complaint: Complaint| self.complain(&complaint);
+                    let warn = |complaint: BucketFault| self.complain(&complaint);
                     bucket::follow(&store, &self.config, &self.shared.cluster, &self.board, warn).await
                 }
                 Err(error) => error.to_string(),
@@ -255,7 +255,7 @@ impl Nats {
         }
     }
 
-    fn complain(&self, complaint: &Complaint) {
+    fn complain(&self, complaint: &BucketFault) {
         let mut complaints = self.complaints.borrow_mut();
         let notice = complaints.entry(discriminant(complaint)).or_default();
         if let Some(left_out) = notice.due(self.shared.now()) {
@@ -322,13 +322,13 @@ impl Nats {
     fn hear(&self, delivered: &Delivered) {
         let read = Message::read(&self.shared.cluster, &delivered.payload).and_then(|(message, rest)| {
             if !rest.is_empty() {
-                return Err(Rejection::Malformed("something follows its end"));
+                return Err(MessageRejection::Malformed("something follows its end"));
             }
             // Where the server lets each host speak on its own subject only, nobody can speak for another
             // one.
             let host = subject::of_host(&self.shared.cluster, &message.sender.host);
             if host != delivered.subject.as_str() {
-                return Err(Rejection::Malformed("its subject is another host's"));
+                return Err(MessageRejection::Malformed("its subject is another host's"));
             }
             Ok(message)
         });

@@ -7,9 +7,9 @@
 use ring::hmac;
 
 use super::freshness::MOST_ECHOES;
-use crate::key::Key;
+use crate::key::ClusterKey;
 use crate::name::ClusterName;
-use crate::rejection::Rejection;
+use crate::rejection::MessageRejection;
 use crate::wire::{Input, Message, check_start};
 
 /// The size of a datagram that every IPv6 path carries in one piece: 1280 bytes without the IPv6 and UDP
@@ -30,13 +30,13 @@ pub(crate) struct Datagram {
 
 /// Makes and opens the datagrams of one cluster.
 #[derive(Debug)]
-pub(crate) struct Seal {
+pub(crate) struct DatagramSeal {
     cluster: ClusterName,
     key: hmac::Key,
 }
 
-impl Seal {
-    pub(crate) fn new(cluster: ClusterName, key: &Key) -> Self {
+impl DatagramSeal {
+    pub(crate) fn new(cluster: ClusterName, key: &ClusterKey) -> Self {
         Self { cluster, key: hmac::Key::new(hmac::HMAC_SHA256, key.bytes()) }
     }
 
@@ -66,24 +66,24 @@ impl Seal {
     /// # Errors
     /// When it is not an authentic datagram of this cluster and version, or says what cannot be. Only the
     /// start, the same in all versions, is looked at before the tag is verified (in constant time).
-    pub(crate) fn open(&self, bytes: &[u8]) -> Result<Datagram, Rejection> {
+    pub(crate) fn open(&self, bytes: &[u8]) -> Result<Datagram, MessageRejection> {
         check_start(&self.cluster, bytes)?;
         if bytes.len() > LONGEST {
-            return Err(Rejection::Malformed("it is too long"));
+            return Err(MessageRejection::Malformed("it is too long"));
         }
         let (signed, tag) =
-            bytes.split_last_chunk::<TAG>().ok_or(Rejection::Malformed("it ends too early"))?;
-        hmac::verify(&self.key, signed, tag).map_err(|_| Rejection::BadKey)?;
+            bytes.split_last_chunk::<TAG>().ok_or(MessageRejection::Malformed("it ends too early"))?;
+        hmac::verify(&self.key, signed, tag).map_err(|_| MessageRejection::BadKey)?;
         let (message, rest) = Message::read(&self.cluster, signed)?;
         let mut input = Input(rest);
         let nonce = input.u64()?;
         let count = usize::from(input.u8()?);
         if count > MOST_ECHOES {
-            return Err(Rejection::OutOfRange("the number of echoes"));
+            return Err(MessageRejection::OutOfRange("the number of echoes"));
         }
         let echoes = (0..count).map(|_| input.u64()).collect::<Result<_, _>>()?;
         if !input.0.is_empty() {
-            return Err(Rejection::Malformed("something follows its end"));
+            return Err(MessageRejection::Malformed("something follows its end"));
         }
         Ok(Datagram { message, nonce, echoes })
     }
@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::wire::tests::{any_report, cluster, message};
 
-    fn seal(key: &[u8]) -> Seal {
-        Seal::new(cluster(), &Key::new(key).unwrap())
+    fn seal(key: &[u8]) -> DatagramSeal {
+        DatagramSeal::new(cluster(), &ClusterKey::new(key).unwrap())
     }
 
     fn datagram() -> Datagram {
@@ -108,16 +108,17 @@ mod tests {
     fn only_who_has_the_key_can_make_a_datagram() {
         let bytes = seal(b"the key of the cluster").close(&datagram());
         assert_eq!(seal(b"the key of the cluster").open(&bytes), Ok(datagram()));
-        assert_eq!(seal(b"another key of another").open(&bytes), Err(Rejection::BadKey));
-        let stranger = Seal::new(ClusterName::new("other").unwrap(), &Key::new(&[0; 16]).unwrap());
-        assert_eq!(stranger.open(&bytes), Err(Rejection::OtherCluster));
+        assert_eq!(seal(b"another key of another").open(&bytes), Err(MessageRejection::BadKey));
+        let stranger =
+            DatagramSeal::new(ClusterName::new("other").unwrap(), &ClusterKey::new(&[0; 16]).unwrap());
+        assert_eq!(stranger.open(&bytes), Err(MessageRejection::OtherCluster));
     }
 
     #[test]
     fn an_old_version_is_named_even_though_its_tag_cannot_be_judged() {
         let mut bytes = seal(&[1; 16]).close(&datagram());
         bytes[4..6].copy_from_slice(&0_u16.to_le_bytes());
-        assert_eq!(seal(&[1; 16]).open(&bytes), Err(Rejection::OldVersion(0)));
+        assert_eq!(seal(&[1; 16]).open(&bytes), Err(MessageRejection::OldVersion(0)));
     }
 
     proptest! {
@@ -133,7 +134,7 @@ mod tests {
             let mut bytes = seal.close(&sent);
             prop_assume!(bytes.len() <= LONGEST);
             let got = seal.open(&bytes);
-            prop_assume!(!matches!(got, Err(Rejection::Malformed("two reports on one resource"))));
+            prop_assume!(!matches!(got, Err(MessageRejection::Malformed("two reports on one resource"))));
             let got = got.unwrap();
             prop_assert_eq!((got.nonce, &got.echoes), (sent.nonce, &sent.echoes));
             let place = place.index(bytes.len());

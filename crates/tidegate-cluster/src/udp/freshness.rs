@@ -30,7 +30,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tidegate_units::{HostName, Instant};
 
 use crate::name::Incarnation;
-use crate::rejection::Rejection;
+use crate::rejection::MessageRejection;
 
 /// A nonce is good for so many of our intervals. Every host echoes us once in an interval as long as it hears
 /// at most [`MOST_ECHOES`] others; so several datagrams in a row may be lost.
@@ -46,7 +46,7 @@ const MOST_SOURCES: usize = 1024;
 const MOST_PER_ADDRESS: usize = 16;
 
 #[derive(Debug)]
-pub(crate) struct Freshness {
+pub(crate) struct DatagramFreshness {
     random: SystemRandom,
     interval: Duration,
     /// Ours, oldest first, each with the time when it was drawn.
@@ -56,7 +56,7 @@ pub(crate) struct Freshness {
 
 /// The part of a datagram that says when it was made.
 #[derive(Debug)]
-pub(crate) struct Stamp<'a> {
+pub(crate) struct DatagramStamp<'a> {
     pub(crate) sequence: u64,
     pub(crate) nonce: u64,
     pub(crate) echoes: &'a [u64],
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-impl Freshness {
+impl DatagramFreshness {
     pub(crate) fn new(interval: Duration) -> Self {
         Self { random: SystemRandom::new(), interval, drawn: VecDeque::new(), sources: BTreeMap::new() }
     }
@@ -100,9 +100,9 @@ impl Freshness {
         from: SocketAddr,
         host: &HostName,
         incarnation: Incarnation,
-        stamp: &Stamp<'_>,
-    ) -> Result<(), Rejection> {
-        let Stamp { sequence, nonce, echoes } = *stamp;
+        stamp: &DatagramStamp<'_>,
+    ) -> Result<(), MessageRejection> {
+        let DatagramStamp { sequence, nonce, echoes } = *stamp;
         let lease = self.lease();
         self.drawn.retain(|(_, drawn)| now.saturating_since(*drawn) <= lease);
         let proved = self.drawn.iter().rev().find(|(ours, _)| echoes.contains(ours)).map(|(_, drawn)| *drawn);
@@ -119,13 +119,13 @@ impl Freshness {
             proved: None,
         });
         if sequence <= source.sequence {
-            return Err(Rejection::Replayed);
+            return Err(MessageRejection::Replayed);
         }
         source.sequence = sequence;
         source.nonce = nonce;
         source.heard = now;
         source.proved = source.proved.max(proved);
-        if source.counts(now, lease) { Ok(()) } else { Err(Rejection::Unproved) }
+        if source.counts(now, lease) { Ok(()) } else { Err(MessageRejection::Unproved) }
     }
 
     /// Returns the nonce and the echoes for the datagram that goes out now: a nonce of ours, and at most
@@ -187,15 +187,15 @@ impl Freshness {
 
     /// Forgets sources whose datagrams could not count any more, so that one more fits: of its address, and
     /// of all.
-    fn make_room(&mut self, now: Instant, from: SocketAddr) -> Result<(), Rejection> {
+    fn make_room(&mut self, now: Instant, from: SocketAddr) -> Result<(), MessageRejection> {
         let lease = self.lease();
         self.sources
             .retain(|_, source| now.saturating_since(source.heard) <= lease || source.counts(now, lease));
         if self.sources.values().filter(|source| source.from == from).count() >= MOST_PER_ADDRESS {
-            self.forget_unproved(now, |source| source.from == from).ok_or(Rejection::TooManyNames)?;
+            self.forget_unproved(now, |source| source.from == from).ok_or(MessageRejection::TooManyNames)?;
         }
         if self.sources.len() >= MOST_SOURCES {
-            self.forget_unproved(now, |_| true).ok_or(Rejection::TooManyHosts)?;
+            self.forget_unproved(now, |_| true).ok_or(MessageRejection::TooManyHosts)?;
         }
         Ok(())
     }
@@ -242,13 +242,13 @@ mod tests {
         name: HostName,
         incarnation: Incarnation,
         sequence: u64,
-        freshness: Freshness,
+        freshness: DatagramFreshness,
     }
 
     impl Node {
         fn new(name: &str, incarnation: u128) -> Self {
             let incarnation = Incarnation(incarnation);
-            Self { name: host(name), incarnation, sequence: 0, freshness: Freshness::new(INTERVAL) }
+            Self { name: host(name), incarnation, sequence: 0, freshness: DatagramFreshness::new(INTERVAL) }
         }
 
         fn send(&mut self, now: Instant) -> Sent {
@@ -257,9 +257,9 @@ mod tests {
             (self.sequence, nonce, echoes)
         }
 
-        fn hear(&mut self, now: Instant, from: &Node, sent: &Sent) -> Result<(), Rejection> {
+        fn hear(&mut self, now: Instant, from: &Node, sent: &Sent) -> Result<(), MessageRejection> {
             let (sequence, nonce, echoes) = sent;
-            let stamp = Stamp { sequence: *sequence, nonce: *nonce, echoes };
+            let stamp = DatagramStamp { sequence: *sequence, nonce: *nonce, echoes };
             self.freshness.check(now, of(&from.name), &from.name, from.incarnation, &stamp)
         }
     }
@@ -268,7 +268,7 @@ mod tests {
     fn two_hosts_count_for_each_other_within_two_intervals_and_go_on() {
         let (mut a, mut b) = (Node::new("a", 1), Node::new("b", 2));
         let first = a.send(at(0));
-        assert_eq!(b.hear(at(0), &a, &first), Err(Rejection::Unproved));
+        assert_eq!(b.hear(at(0), &a, &first), Err(MessageRejection::Unproved));
         let answer = b.send(at(1));
         assert_eq!(a.hear(at(1), &b, &answer), Ok(()));
         for second in 1..60 {
@@ -316,7 +316,7 @@ mod tests {
         let held: Vec<_> = (0..40).map(|second| a.send(at(second))).collect();
         assert_eq!(b.hear(at(15), &a, &held[0]), Ok(()));
         assert_eq!(b.hear(at(20), &a, &held[1]), Ok(()));
-        assert_eq!(b.hear(at(21), &a, &held[2]), Err(Rejection::Unproved));
+        assert_eq!(b.hear(at(21), &a, &held[2]), Err(MessageRejection::Unproved));
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
             for stranger in 0..100 {
                 let ghost = u128::from(1_000 + second * 100 + stranger);
                 let from = SocketAddr::new([10, 1, second as u8, stranger as u8].into(), 7710);
-                let stamp = Stamp { sequence: 1, nonce: 7, echoes: &[] };
+                let stamp = DatagramStamp { sequence: 1, nonce: 7, echoes: &[] };
                 let _ = b.freshness.check(now, from, &host("a"), Incarnation(ghost), &stamp);
             }
             assert!(b.freshness.sources.len() <= MOST_SOURCES);
@@ -349,7 +349,7 @@ mod tests {
             let (now, from_b) = (at(second), b.send(at(second)));
             for posed in 0..100 {
                 // It lives, and has the key: it echoes what it hears.
-                let stamp = Stamp { sequence: second + 1, nonce: 7, echoes: &[from_b.1] };
+                let stamp = DatagramStamp { sequence: second + 1, nonce: 7, echoes: &[from_b.1] };
                 let from = SocketAddr::new([10, 0, 0, 9].into(), 7710);
                 let _ =
                     b.freshness.check(now, from, &host(&format!("liar{posed}")), Incarnation(posed), &stamp);
@@ -372,7 +372,7 @@ mod tests {
                 let (name, incarnation) = (nodes[sender].name.clone(), nodes[sender].incarnation);
                 for (receiver, node) in nodes.iter_mut().enumerate() {
                     if receiver != sender {
-                        let stamp = Stamp { sequence: sent.0, nonce: sent.1, echoes: &sent.2 };
+                        let stamp = DatagramStamp { sequence: sent.0, nonce: sent.1, echoes: &sent.2 };
                         let taken = node.freshness.check(now, of(&name), &name, incarnation, &stamp);
                         assert!(round < 5 || taken.is_ok(), "{sender} to {receiver} in round {round}");
                     }

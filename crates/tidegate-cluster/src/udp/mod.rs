@@ -12,12 +12,12 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_units::Instant;
 
-use self::datagram::{Datagram, LONGEST, OVERHEAD, Seal};
-use self::freshness::{Freshness, MOST_ECHOES, Stamp};
-use self::socket::Socket;
+use self::datagram::{Datagram, DatagramSeal, LONGEST, OVERHEAD};
+use self::freshness::{DatagramFreshness, DatagramStamp, MOST_ECHOES};
+use self::socket::DatagramSocket;
 use crate::config::UdpConfig;
-use crate::rejection::Rejection;
-use crate::shared::Shared;
+use crate::rejection::MessageRejection;
+use crate::shared::SharedState;
 use crate::wire::{Message, NumberedReport, length as length_of};
 
 /// A socket that cannot be opened is tried again after so long.
@@ -29,21 +29,21 @@ const MOST_PER_TURN: usize = 256;
 /// Places for echoes that reports may not take.
 const KEPT_ECHOES: usize = 24;
 
-pub(crate) struct Udp {
-    shared: Arc<Shared>,
+pub(crate) struct UdpCarrier {
+    shared: Arc<SharedState>,
     config: UdpConfig,
-    seal: Seal,
-    freshness: Freshness,
-    socket: Option<Socket>,
+    seal: DatagramSeal,
+    freshness: DatagramFreshness,
+    socket: Option<DatagramSocket>,
     tried: Option<Instant>,
     sent: Option<Instant>,
     sequence: u64,
 }
 
-impl Udp {
-    pub(crate) fn new(shared: Arc<Shared>, config: UdpConfig) -> Self {
-        let seal = Seal::new(shared.cluster.clone(), &config.key);
-        let freshness = Freshness::new(shared.interval);
+impl UdpCarrier {
+    pub(crate) fn new(shared: Arc<SharedState>, config: UdpConfig) -> Self {
+        let seal = DatagramSeal::new(shared.cluster.clone(), &config.key);
+        let freshness = DatagramFreshness::new(shared.interval);
         Self { shared, config, seal, freshness, socket: None, tried: None, sent: None, sequence: 0 }
     }
 
@@ -95,7 +95,7 @@ impl Udp {
 
     fn open(&mut self, now: Instant) {
         self.tried = Some(now);
-        match Socket::open(&self.config) {
+        match DatagramSocket::open(&self.config) {
             Ok(socket) => {
                 self.socket = Some(socket);
                 self.shared.set_line(true, None);
@@ -128,16 +128,21 @@ impl Udp {
     }
 
     /// `None`: it was our own.
-    fn judge(&mut self, now: Instant, bytes: &[u8], from: SocketAddr) -> Result<Option<Message>, Rejection> {
+    fn judge(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        from: SocketAddr,
+    ) -> Result<Option<Message>, MessageRejection> {
         let Datagram { message, nonce, echoes } = self.seal.open(bytes)?;
         let sender = &message.sender;
         if sender.incarnation == self.shared.incarnation {
             return Ok(None);
         }
         if !self.shared.peers().knows(from) {
-            return Err(Rejection::UnknownPeer);
+            return Err(MessageRejection::UnknownPeer);
         }
-        let stamp = Stamp { sequence: message.sequence, nonce, echoes: &echoes };
+        let stamp = DatagramStamp { sequence: message.sequence, nonce, echoes: &echoes };
         self.freshness.check(now, from, &sender.host, sender.incarnation, &stamp)?;
         Ok(Some(message))
     }

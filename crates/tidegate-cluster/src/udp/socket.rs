@@ -6,23 +6,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-use crate::config::{Reach, UdpConfig};
+use crate::config::{CarrierReach, UdpConfig};
 use crate::origin::PeerAddress;
 
 /// A socket that neither blocks nor is shared with other programs' children, and to whom it speaks.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct DatagramSocket {
     pub(crate) socket: UdpSocket,
     pub(crate) targets: Vec<SocketAddr>,
 }
 
-impl Socket {
+impl DatagramSocket {
     /// # Errors
     /// When an address or interface is not there, or the port is taken.
     pub(crate) fn open(config: &UdpConfig) -> io::Result<Self> {
         match &config.reach {
-            Reach::Peers(peers) => Self::open_list(config.listen, peers),
-            Reach::Multicast { group, interface, hops } => {
+            CarrierReach::Peers(peers) => Self::open_list(config.listen, peers),
+            CarrierReach::Multicast { group, interface, hops } => {
                 Self::open_group(SocketAddr::new(*group, config.listen.port()), interface.as_deref(), *hops)
             }
         }

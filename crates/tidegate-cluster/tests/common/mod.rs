@@ -10,8 +10,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, Key, Reach, UdpConfig};
-use tidegate_control::{HostReport, Signal};
+use tidegate_cluster::{
+    Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, ClusterName, UdpConfig,
+};
+use tidegate_control::{HostReport, SignalRequests};
 use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
 /// Long enough for a machine that is busy with other things; a condition is usually true after some
@@ -45,7 +47,7 @@ pub fn cluster_name() -> ClusterName {
 pub fn report(completed: u64) -> HostReport {
     HostReport {
         interval: Latency::from(INTERVAL),
-        signal: Signal::Everything,
+        signal: SignalRequests::Everything,
         completed,
         total_latency: Latency::from_millis(5 * completed),
         outstanding: true,
@@ -58,8 +60,8 @@ pub fn report(completed: u64) -> HostReport {
     }
 }
 
-pub fn key() -> Key {
-    Key::new(b"what only the hosts of this cluster know").unwrap()
+pub fn key() -> ClusterKey {
+    ClusterKey::new(b"what only the hosts of this cluster know").unwrap()
 }
 
 pub fn config(name: &str, carrier: Carrier) -> ClusterConfig {
@@ -69,20 +71,20 @@ pub fn config(name: &str, carrier: Carrier) -> ClusterConfig {
 pub fn udp(listen: SocketAddr, peers: &[SocketAddr]) -> Carrier {
     Carrier::Udp(UdpConfig {
         listen,
-        reach: Reach::Peers(peers.iter().copied().map(Into::into).collect()),
+        reach: CarrierReach::Peers(peers.iter().copied().map(Into::into).collect()),
         key: key(),
     })
 }
 
-pub fn join(name: &str, carrier: Carrier) -> Cluster {
-    Cluster::join(config(name, carrier)).unwrap()
+pub fn join(name: &str, carrier: Carrier) -> ClusterHandle {
+    ClusterHandle::join(config(name, carrier)).unwrap()
 }
 
 /// Of a cluster in which an outage of less than three intervals can be made.
 const SLOW: Duration = Duration::from_secs(2);
 
-pub fn join_slow(name: &str, carrier: Carrier) -> Cluster {
-    Cluster::join(ClusterConfig { interval: SLOW, ..config(name, carrier) }).unwrap()
+pub fn join_slow(name: &str, carrier: Carrier) -> ClusterHandle {
+    ClusterHandle::join(ClusterConfig { interval: SLOW, ..config(name, carrier) }).unwrap()
 }
 
 /// Of [`join_slow`]'s cluster. There is no other condition to wait for: it is the time itself.
@@ -113,7 +115,7 @@ const PORTS: u32 = 20_000;
 
 /// What `cluster` has of `peer` about `resource`: the count of completed requests, which the tests use as a
 /// mark.
-pub fn mark_of(cluster: &Cluster, peer: &str, resource: &ResourceName) -> Option<u64> {
+pub fn mark_of(cluster: &ClusterHandle, peer: &str, resource: &ResourceName) -> Option<u64> {
     cluster
         .heard(resource)
         .into_iter()
@@ -123,7 +125,7 @@ pub fn mark_of(cluster: &Cluster, peer: &str, resource: &ResourceName) -> Option
 
 /// Publishes a growing mark everywhere until every cluster has heard every other one.
 #[track_caller]
-pub fn wait_until_all_hear_all(clusters: &[(&str, &Cluster)]) {
+pub fn wait_until_all_hear_all(clusters: &[(&str, &ClusterHandle)]) {
     let vg0 = resource("vg0");
     let mut mark = 0;
     let begun = Instant::now();
@@ -145,7 +147,7 @@ pub fn wait_until_all_hear_all(clusters: &[(&str, &Cluster)]) {
 }
 
 /// A line of JSON of the status, for messages of failed tests.
-pub fn shown(cluster: &Cluster) -> String {
+pub fn shown(cluster: &ClusterHandle) -> String {
     serde_json::to_string(&cluster.status()).unwrap()
 }
 
@@ -164,7 +166,7 @@ pub fn test_process(test: &str, wrapper: &[&str]) -> Command {
 
 /// Publishes far more often than is sensible: what is said goes together, and the latest of it arrives.
 #[track_caller]
-pub fn assert_bursts_go_together(from: &Cluster, name: &str, to: &Cluster) {
+pub fn assert_bursts_go_together(from: &ClusterHandle, name: &str, to: &ClusterHandle) {
     let vg0 = resource("vg0");
     let (before, begun) = (from.status().sent, Instant::now());
     let mut mark = 500_000;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_cluster::{Carrier, Credentials, NatsConfig, PolicyKey};
+use tidegate_cluster::{Carrier, NatsConfig, NatsCredentials, PolicyKey};
 
 use super::{free_addresses, wait_for};
 
@@ -71,7 +71,7 @@ impl Server {
     pub fn config(&self) -> NatsConfig {
         NatsConfig {
             servers: vec![format!("nats://{}", self.address)],
-            credentials: Credentials::None,
+            credentials: NatsCredentials::None,
             tls: None,
             replicas: 1,
             writers: [self.key.writer()].into(),

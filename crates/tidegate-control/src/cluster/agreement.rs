@@ -47,7 +47,7 @@ const GROWS: f64 = 1.1;
 
 /// A wish among others', all of throughputs in IO/s, or all of numbers of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct HostWish {
     /// Amount that all hosts may do together.
     pub(crate) asks: f64,
     /// So that this response time is kept.
@@ -58,7 +58,7 @@ pub(crate) struct Wish {
 
 /// The agreed operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Agreed {
+pub(crate) struct AgreedPoint {
     pub(crate) point: f64,
     /// Place of the lowest wish.
     pub(crate) lowest: usize,
@@ -68,28 +68,33 @@ pub(crate) struct Agreed {
 
 /// The agreement of the hosts' wishes, with its memory.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Agreement {
+pub(crate) struct HostAgreement {
     /// Amount that all did before the lowest wish was doubted. `None`: there was no other host.
     supported: Option<f64>,
 }
 
-impl Agreement {
+impl HostAgreement {
     /// The operating point that all use: the lowest wish, as far as it is believed. `in_force`: the one until
     /// now, beyond which nobody can have done anything, whatever he says. `shortest`: the shortest goal that
     /// this host knows of. `None` without a wish. The same in whatever order the wishes are, unless two are
     /// the lowest.
-    pub(crate) fn of(&mut self, wishes: &[Wish], in_force: f64, shortest: Latency) -> Option<Agreed> {
+    pub(crate) fn of(
+        &mut self,
+        wishes: &[HostWish],
+        in_force: f64,
+        shortest: Latency,
+    ) -> Option<AgreedPoint> {
         let at = |place: usize| wishes[place].asks;
         let lowest = (0..wishes.len()).min_by(|left, right| at(*left).total_cmp(&at(*right)))?;
         let goal = wishes[lowest].goal.max(shortest).as_secs_f64();
         let others = wishes.iter().enumerate().filter(|(place, _)| *place != lowest).map(|(_, other)| other);
-        let at_goal = |other: &Wish| {
+        let at_goal = |other: &HostWish| {
             let longer = (other.goal.as_secs_f64() / goal).max(1.0);
             other.asks / longer
         };
         let Some(support) = others.clone().map(at_goal).min_by(f64::total_cmp) else {
             self.supported = None;
-            return Some(Agreed { point: at(lowest), lowest, doubted: false });
+            return Some(AgreedPoint { point: at(lowest), lowest, doubted: false });
         };
         let by_others: f64 = others.map(|other| other.done).sum();
         let done = (by_others + wishes[lowest].done.min(by_others)).min(in_force);
@@ -104,7 +109,7 @@ impl Agreement {
         let known = remembered.max(done);
         let unconfirmed = known.max((known * GROWS).min(support));
         self.supported = Some(if doubted { unconfirmed } else { done.max(remembered * KEPT) });
-        Some(Agreed { point: at(lowest).max(least), lowest, doubted })
+        Some(AgreedPoint { point: at(lowest).max(least), lowest, doubted })
     }
 }
 
@@ -116,18 +121,18 @@ mod tests {
 
     const GOAL: Latency = Latency::from_millis(20);
 
-    fn wish(asks: f64, goal_ms: u64, done: f64) -> Wish {
-        Wish { asks, goal: Latency::from_millis(goal_ms), done }
+    fn wish(asks: f64, goal_ms: u64, done: f64) -> HostWish {
+        HostWish { asks, goal: Latency::from_millis(goal_ms), done }
     }
 
-    fn agreed(agreement: &mut Agreement, wishes: &[Wish]) -> (f64, usize, bool) {
-        let Agreed { point, lowest, doubted } = agreement.of(wishes, f64::MAX, GOAL).unwrap();
+    fn agreed(agreement: &mut HostAgreement, wishes: &[HostWish]) -> (f64, usize, bool) {
+        let AgreedPoint { point, lowest, doubted } = agreement.of(wishes, f64::MAX, GOAL).unwrap();
         (point, lowest, doubted)
     }
 
     #[test]
     fn the_lowest_wins() {
-        let mut agreement = Agreement::default();
+        let mut agreement = HostAgreement::default();
         assert_eq!(agreement.of(&[], f64::MAX, GOAL), None);
         assert_eq!(agreed(&mut agreement, &[wish(3.0, 20, 500.0)]), (3.0, 0, false), "who is alone");
         let wishes = [wish(500.0, 20, 100.0), wish(350.0, 20, 200.0), wish(400.0, 20, 100.0)];
@@ -139,7 +144,7 @@ mod tests {
 
     #[test]
     fn who_asks_for_next_to_nothing_holds_nobody_below_four_fifths_however_long_it_asks() {
-        let mut agreement = Agreement::default();
+        let mut agreement = HostAgreement::default();
         let mut done = 400.0;
         for _ in 0..1_000 {
             // The honest one would have response times of its goal at 400: proportional, down to a third of
@@ -159,20 +164,20 @@ mod tests {
         let strict = wish(40.0, 4, 100.0);
         let others = [wish(400.0, 40, 150.0), wish(400.0, 40, 150.0)];
         let wishes = [strict, others[0], others[1]];
-        let knows = Agreement::default().of(&wishes, 400.0, Latency::from_millis(4)).unwrap();
+        let knows = HostAgreement::default().of(&wishes, 400.0, Latency::from_millis(4)).unwrap();
         assert_eq!((knows.point, knows.doubted), (40.0, false));
         // A host that knows of no goal below 40 ms believes a quarter, and what a goal that is shorter by
         // half takes.
-        let knows_not = Agreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
+        let knows_not = HostAgreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
         assert_eq!((knows_not.point, knows_not.doubted), (100.0, true));
         let wishes = [wish(40.0, 20, 100.0), others[0], others[1]];
-        let knows_not = Agreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
+        let knows_not = HostAgreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
         assert_eq!((knows_not.point, knows_not.doubted), (160.0, true));
     }
 
     #[test]
     fn two_who_agree_that_the_storage_has_become_slow_are_believed() {
-        let mut agreement = Agreement::default();
+        let mut agreement = HostAgreement::default();
         let content = [wish(900.0, 20, 400.0), wish(900.0, 20, 400.0)];
         assert!((agreed(&mut agreement, &content).0 - 900.0).abs() < 1e-9);
         let slow = [wish(34.0, 20, 400.0), wish(40.0, 20, 400.0)];
@@ -182,7 +187,7 @@ mod tests {
     /// The others do little when it begins, and more later.
     #[test]
     fn a_claim_that_no_other_host_confirms_fades() {
-        let mut agreement = Agreement::default();
+        let mut agreement = HostAgreement::default();
         let night = [wish(500.0, 20, 50.0), wish(500.0, 20, 50.0), wish(1.0, 20, 0.0)];
         assert_eq!(agreed(&mut agreement, &night), (80.0, 2, true));
         let by_day = (0..30).map(|_| agreed(&mut agreement, &night).0).last();
@@ -191,13 +196,13 @@ mod tests {
 
     #[test]
     fn what_a_liar_says_that_it_did_supports_nothing() {
-        let mut agreement = Agreement::default();
+        let mut agreement = HostAgreement::default();
         let (point, ..) = agreed(&mut agreement, &[wish(1.0, 20, 1e12), wish(500.0, 20, 100.0)]);
         assert!((point - 160.0).abs() < 1e-9, "{point}");
     }
 
     prop_compose! {
-        fn any_wish()(point in prop_oneof![Just(0.0), 1e-6..1e9_f64], goal in 0..1_000_u64, done in prop_oneof![Just(0.0), 0.0..1e9_f64]) -> Wish {
+        fn any_wish()(point in prop_oneof![Just(0.0), 1e-6..1e9_f64], goal in 0..1_000_u64, done in prop_oneof![Just(0.0), 0.0..1e9_f64]) -> HostWish {
             wish(point, goal, done)
         }
     }
@@ -207,9 +212,9 @@ mod tests {
         fn the_operating_point_is_between_the_lowest_wish_and_the_next(
             steps in prop::collection::vec(prop::collection::vec(any_wish(), 1..6), 1..20),
         ) {
-            let mut agreement = Agreement::default();
+            let mut agreement = HostAgreement::default();
             for wishes in steps {
-                let Agreed { point, lowest, doubted } = agreement.of(&wishes, 1e6, GOAL).unwrap();
+                let AgreedPoint { point, lowest, doubted } = agreement.of(&wishes, 1e6, GOAL).unwrap();
                 let mut sorted: Vec<f64> = wishes.iter().map(|wish| wish.asks).collect();
                 sorted.sort_by(f64::total_cmp);
                 let next = sorted.get(1).copied().unwrap_or(sorted[0]);
@@ -225,7 +230,7 @@ mod tests {
             prop_assume!(points.iter().enumerate().all(|(at, point)| points[..at].iter().all(|other| (other - point).abs() > 0.0)));
             let mut turned = wishes.clone();
             turned.rotate_left(by % wishes.len());
-            let [one, other] = [&wishes, &turned].map(|wishes| Agreement::default().of(wishes, 1e6, GOAL).unwrap());
+            let [one, other] = [&wishes, &turned].map(|wishes| HostAgreement::default().of(wishes, 1e6, GOAL).unwrap());
             let close = (one.point - other.point).abs() <= 1e-9 * one.point;
             prop_assert!(close && one.doubted == other.doubted);
             prop_assert_eq!(wishes[one.lowest], turned[other.lowest]);
@@ -236,17 +241,17 @@ mod tests {
         fn no_single_host_holds_content_ones_below_four_fifths(
             lies in prop::collection::vec(any_wish(), 1..50), honest in prop::collection::vec((1.0..5.0_f64, 1.0..1_000.0_f64), 1..5),
         ) {
-            let mut agreement = Agreement::default();
+            let mut agreement = HostAgreement::default();
             let all: f64 = honest.iter().map(|(_, done)| done).sum();
             let (mut part, mut in_force) = (1.0, all);
             for lie in lies {
                 let now = all * part;
                 // They are content: each asks for more than all do, the liar's claim included as far as it
                 // counts.
-                let mut wishes: Vec<Wish> =
+                let mut wishes: Vec<HostWish> =
                     honest.iter().map(|(more, done)| wish(2.0 * now * more, 20, done * part)).collect();
-                wishes.push(Wish { goal: lie.goal.max(GOAL), ..lie });
-                let Agreed { point, .. } = agreement.of(&wishes, in_force, GOAL).unwrap();
+                wishes.push(HostWish { goal: lie.goal.max(GOAL), ..lie });
+                let AgreedPoint { point, .. } = agreement.of(&wishes, in_force, GOAL).unwrap();
                 in_force = point;
                 let (least, goal) = (all / DISAGREES, lie.goal.max(GOAL).as_secs_f64() / GOAL.as_secs_f64());
                 prop_assert!(point >= least * (1.0 - 1e-9), "{} of {}, goal {}", point, all, goal);

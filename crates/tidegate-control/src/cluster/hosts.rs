@@ -24,7 +24,7 @@ use tidegate_units::{HostName, Iops, Latency};
 
 use crate::document::host_report::{ClusterSignal, HeardReport, HostReport};
 use crate::document::point_report::PeerPoint;
-use crate::document::signal::Signal;
+use crate::document::signal::SignalRequests;
 
 /// A report older than this many control intervals does not count any more.
 const STALE_INTERVALS: u32 = 3;
@@ -58,8 +58,8 @@ pub fn combine(
     live.sort_by_key(|(host, report)| (*host, !std::ptr::eq(*report, own)));
     live.dedup_by_key(|(host, _)| *host);
 
-    let protected = live.iter().any(|(_, report)| report.signal == Signal::ProtectedReads);
-    let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
+    let protected = live.iter().any(|(_, report)| report.signal == SignalRequests::ProtectedReads);
+    let signal = if protected { SignalRequests::ProtectedReads } else { SignalRequests::Everything };
     let heard: Vec<&HostReport> =
         live.iter().map(|(_, report)| *report).filter(|report| report.signal == signal).collect();
     let believed = Believed::of(&heard, own);
@@ -150,7 +150,7 @@ mod tests {
     fn report(completed: u64, mean_ms: f64) -> HostReport {
         HostReport {
             interval: Latency::from(INTERVAL),
-            signal: Signal::Everything,
+            signal: SignalRequests::Everything,
             completed,
             total_latency: Latency::from_millis_f64(mean_ms * completed as f64),
             outstanding: completed > 0,
@@ -210,13 +210,13 @@ mod tests {
 
     #[test]
     fn protected_reads_anywhere_are_the_signal_everywhere() {
-        let protected = HostReport { signal: Signal::ProtectedReads, ..report(10, 30.0) };
+        let protected = HostReport { signal: SignalRequests::ProtectedReads, ..report(10, 30.0) };
         let busy = [heard("a", 0, report(5_000, 1.0)), heard("b", 0, report(5_000, 1.0))];
         let with = [&busy[..], &[heard("c", 0, protected)]].concat();
         let signal = together(&report(5_000, 1.0), &with);
         assert_eq!(
             (signal.signal, signal.completed, mean_ms(&signal).round() as u64),
-            (Signal::ProtectedReads, 10, 30)
+            (SignalRequests::ProtectedReads, 10, 30)
         );
         assert_eq!(signal.adjusted, 0, "what the others do says nothing about what they may wait");
     }
@@ -244,7 +244,7 @@ mod tests {
         (number(), any::<bool>(), number(), number(), any::<bool>(), oldest, any::<f64>()).prop_map(
             |(interval, protected, completed, total, outstanding, oldest, active_shares)| HostReport {
                 interval: Latency::from_nanos(interval),
-                signal: if protected { Signal::ProtectedReads } else { Signal::Everything },
+                signal: if protected { SignalRequests::ProtectedReads } else { SignalRequests::Everything },
                 completed,
                 total_latency: Latency::from_nanos(total),
                 outstanding,
@@ -269,7 +269,7 @@ mod tests {
                 .enumerate()
                 .map(|(at, report)| heard(&format!("h{at}"), 0, report.clone()))
                 .collect();
-            peers.push(heard("liar", 0, HostReport { signal: Signal::Everything, ..lie }));
+            peers.push(heard("liar", 0, HostReport { signal: SignalRequests::Everything, ..lie }));
             let mean = mean_ms(&together(&reports[0], &peers));
             // The honest ones differ by 1.2 among themselves.
             prop_assert!((10.0 / 4.1..=2.5 * 12.0 + 1e-6).contains(&mean), "{mean}");
@@ -284,7 +284,7 @@ mod tests {
                 let own = others.remove(at);
                 combine(&own.host, &own.report, &others, INTERVAL)
             };
-            let completing = |signal: Signal| {
+            let completing = |signal: SignalRequests| {
                 named.iter().filter(|peer| peer.report.signal == signal && peer.report.completed > 0).count()
             };
             prop_assume!(completing(asked_by(0).signal) != 2);

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{Instant, Iops, Latency, ResourceName, Window};
 
 use crate::document::host_report::ClusterSignal;
-use crate::document::output::{Action, Bound, LawKind, Output};
+use crate::document::output::{LawAction, LawKind, LawOutput, OutputBound};
 use crate::document::point_decision::PointDecision;
 use crate::document::rate_decision::{GaveWay, RateDecision, most_affected};
-use crate::document::reserved::{Reserved, Shortage};
+use crate::document::reserved::{ReservationDecision, ReservationShortage};
 use crate::document::set_point_choice::SetPointChoice;
-use crate::document::signal::{Input, Signal, SignalStatistic};
+use crate::document::signal::{SignalRequests, SignalState, SignalStatistic};
 
 /// Compensation below this explains nothing, and is not told.
 const COMPENSATION_TO_TELL: f64 = 0.05;
@@ -35,13 +35,13 @@ pub struct Decision {
     /// Signal of the law. For the integral and the self-tuning law, with any model, it is always everything.
     /// Input, measured and estimate are then of all requests together, and decide nothing.
     /// [`rates`](Self::rates) and [`point`](Self::point) have the figures of each consumer.
-    pub signal: Signal,
+    pub signal: SignalRequests,
     /// Statistic of the signal that is measured, estimated and compared.
     pub statistic: SignalStatistic,
     /// Combined signal of all hosts, if the law steered by it.
     pub cluster: Option<ClusterSignal>,
     /// State of the signal in this interval.
-    pub input: Input,
+    pub input: SignalState,
     /// The signal's mean response time since the previous observation, or its percentile. `None` without
     /// samples.
     pub measured: Option<Latency>,
@@ -56,21 +56,21 @@ pub struct Decision {
     /// Reason for the set point, if it was chosen automatically.
     pub choice: Option<SetPointChoice>,
     /// Action on the command.
-    pub action: Action,
+    pub action: LawAction,
     /// β of the window law, by the shares that were at work. `None` when that law did not decide.
     pub beta: Option<f64>,
     /// By what β was multiplied because shares are of requests ([`SharesOf::Requests`](crate::SharesOf)):
     /// this host's response time over that of all hosts. `None` where shares are of slots.
     pub compensation: Option<f64>,
     /// Output of the law without bounds.
-    pub raw: Output,
+    pub raw: LawOutput,
     /// Output of the law within its bounds.
-    pub bounded: Output,
+    pub bounded: LawOutput,
     /// The bound that made the difference.
-    pub bound: Option<Bound>,
+    pub bound: Option<OutputBound>,
     /// Needs of reservations for the window. `None` while every consumer with a reservation is idle, or
     /// before anything completed.
-    pub reserved: Option<Reserved>,
+    pub reserved: Option<ReservationDecision>,
     /// Decisions of the integral law, one for each eligible consumer. Empty for another law.
     pub rates: Vec<RateDecision>,
     /// The surplus that was taken back because a consumer with a contract came back from a pause.
@@ -94,8 +94,8 @@ impl Decision {
     pub fn window(&self) -> Option<Window> {
         match (self.bounded, &self.point) {
             (_, Some(point)) => point.window,
-            (Output::Window(window), None) => Some(window),
-            (Output::Delay(_) | Output::Rate(_), None) => None,
+            (LawOutput::Window(window), None) => Some(window),
+            (LawOutput::Delay(_) | LawOutput::Rate(_), None) => None,
         }
     }
 }
@@ -106,7 +106,7 @@ impl fmt::Display for Decision {
         if let Some(point) = &self.point {
             return self.write_point(f, point);
         }
-        if let Output::Rate(sum) = self.bounded {
+        if let LawOutput::Rate(sum) = self.bounded {
             return self.write_rates(f, sum);
         }
         self.write_reason(f)?;
@@ -122,25 +122,25 @@ impl fmt::Display for Decision {
 impl Decision {
     fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, one) = match self.signal {
-            Signal::ProtectedReads => ("protected reads", "protected read"),
-            Signal::Reads => ("reads", "read"),
-            Signal::Everything => ("response time", "request"),
+            SignalRequests::ProtectedReads => ("protected reads", "protected read"),
+            SignalRequests::Reads => ("reads", "read"),
+            SignalRequests::Everything => ("response time", "request"),
         };
         let what = match self.statistic.percent() {
             None => what.to_owned(),
             Some(percent) => format!("{percent} % of {what} within"),
         };
         match (self.input, self.estimate) {
-            (Input::Overload { oldest }, _) => {
+            (SignalState::Overload { oldest }, _) => {
                 write!(f, "no {one} completes{}, the oldest waits {oldest}", self.of_hosts())?;
                 write!(f, " against {}", self.set_point)
             }
-            (Input::Samples { .. }, Some(estimate)) => {
+            (SignalState::Samples { .. }, Some(estimate)) => {
                 write!(f, "{what}{} {estimate} against {}", self.of_hosts(), self.set_point)
             }
-            (Input::Samples { .. } | Input::Unknown, _) => write!(f, "no {one} completed yet"),
-            (Input::Idle, _) => write!(f, "no {one} to judge by"),
-            (Input::NoTime, _) => f.write_str("the clock did not advance"),
+            (SignalState::Samples { .. } | SignalState::Unknown, _) => write!(f, "no {one} completed yet"),
+            (SignalState::Idle, _) => write!(f, "no {one} to judge by"),
+            (SignalState::NoTime, _) => f.write_str("the clock did not advance"),
         }
     }
 
@@ -169,27 +169,29 @@ impl Decision {
             return f.write_str("nothing held");
         }
         let others = match self.signal {
-            Signal::ProtectedReads => "the others",
-            Signal::Reads => "writers",
-            Signal::Everything => "all",
+            SignalRequests::ProtectedReads => "the others",
+            SignalRequests::Reads => "writers",
+            SignalRequests::Everything => "all",
         };
         let verb = match (self.dry_run, self.action) {
             (true, _) => "would be held",
-            (false, Action::Regulate) => "held",
-            (false, Action::Hold) => "still held",
-            (false, Action::Relax) => "let go by degrees, held",
+            (false, LawAction::Regulate) => "held",
+            (false, LawAction::Hold) => "still held",
+            (false, LawAction::Relax) => "let go by degrees, held",
         };
         match self.bounded {
-            Output::Window(window) => write!(f, "{others} {verb} to a window of {window}")?,
-            Output::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
-            Output::Rate(rate) => write!(f, "{others} {verb} to {rate} in all")?,
+            LawOutput::Window(window) => write!(f, "{others} {verb} to a window of {window}")?,
+            LawOutput::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
+            LawOutput::Rate(rate) => write!(f, "{others} {verb} to {rate} in all")?,
         }
         write!(f, " ({} of {} held)", self.held, self.throttled)?;
         match (self.bounded, self.bound) {
-            (Output::Window(_), Some(Bound::Least)) => f.write_str(", the least that is allowed"),
-            (Output::Delay(_), Some(Bound::Greatest)) => f.write_str(", the longest that is allowed"),
-            (Output::Delay(_), Some(Bound::FloorRate)) => f.write_str(", down to their floor rate"),
-            (Output::Window(_), Some(Bound::Reservation)) => {
+            (LawOutput::Window(_), Some(OutputBound::Least)) => f.write_str(", the least that is allowed"),
+            (LawOutput::Delay(_), Some(OutputBound::Greatest)) => {
+                f.write_str(", the longest that is allowed")
+            }
+            (LawOutput::Delay(_), Some(OutputBound::FloorRate)) => f.write_str(", down to their floor rate"),
+            (LawOutput::Window(_), Some(OutputBound::Reservation)) => {
                 f.write_str(", the least that keeps reservations")
             }
             // The open end of a range is no news to who is held.
@@ -206,15 +208,15 @@ impl Decision {
     /// Writes the needs of reservations if they decided, or are missed.
     fn write_reservations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(reserved) = &self.reserved else { return Ok(()) };
-        let Reserved { rate, everywhere, latency, window, missed } = reserved;
+        let ReservationDecision { rate, everywhere, latency, window, missed } = reserved;
         match missed {
-            None if self.bound == Some(Bound::Reservation) => write!(f, " ({rate} at {latency})"),
+            None if self.bound == Some(OutputBound::Reservation) => write!(f, " ({rate} at {latency})"),
             None => Ok(()),
-            Some(Shortage::Window) => {
+            Some(ReservationShortage::Window) => {
                 write!(f, "; reservations are missed: {rate} at {latency} take a window of {window}, ")?;
                 f.write_str("more than is allowed")
             }
-            Some(Shortage::Storage) => {
+            Some(ReservationShortage::Storage) => {
                 write!(f, "; reservations are missed: the storage completes less than {everywhere}")?;
                 f.write_str(if everywhere > rate { " for all hosts" } else { "" })
             }
@@ -222,7 +224,7 @@ impl Decision {
     }
 
     fn write_point(&self, f: &mut fmt::Formatter<'_>, point: &PointDecision) -> fmt::Result {
-        if self.input == Input::NoTime {
+        if self.input == SignalState::NoTime {
             return f.write_str("the clock did not advance: rates as before");
         }
         if self.throttled == 0 {
@@ -234,7 +236,7 @@ impl Decision {
 
     /// The rates of a few, the most affected ones, and how many there are beside them.
     fn write_rates(&self, f: &mut fmt::Formatter<'_>, sum: Iops) -> fmt::Result {
-        if self.input == Input::NoTime {
+        if self.input == SignalState::NoTime {
             return f.write_str("the clock did not advance: rates as before");
         }
         if self.rates.is_empty() {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{HostName, Iops, Latency, Window};
 
 use crate::document::point_report::{PeerPoint, PointReport};
-use crate::document::signal::Signal;
+use crate::document::signal::SignalRequests;
 
 /// The report of one host to the others about one resource: its last control interval. It carries neither a
 /// name nor a time, because its carrier vouches for both.
@@ -14,7 +14,7 @@ pub struct HostReport {
     /// Length of the interval.
     pub interval: Latency,
     /// Signal that the response times are of.
-    pub signal: Signal,
+    pub signal: SignalRequests,
     /// Requests of the signal that completed.
     pub completed: u64,
     /// The sum of their response times, scaled to one request size where that is configured.
@@ -70,7 +70,7 @@ pub struct ClusterSignal {
     /// Hosts whose report was so far from the others' that it was not believed as it stands.
     pub adjusted: u32,
     /// Signal that the mean is of.
-    pub signal: Signal,
+    pub signal: SignalRequests,
     /// Requests that completed, on all hosts that the signal is of.
     pub completed: u64,
     /// Their mean response time. `None` when none completed.

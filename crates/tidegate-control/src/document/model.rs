@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// `w(k) = s₁·w(k−1) + r₁·u(k−1) + r₂·u(k−2)` (eq. 5), of response times in ms and operating points in IO/s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Model {
+pub struct LinearModel {
     /// Part of the previous interval's response time that remains.
     pub s1: f64,
     /// Effect of the operating point, in ms per IO/s. Positive.
@@ -27,7 +27,7 @@ pub struct QueueModel {
 /// The result of learning from an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Learnt {
+pub enum LearningOutcome {
     /// Too few requests: nothing was changed (figure 6, line 1).
     TooFew,
     /// The first measurement gave a first model.

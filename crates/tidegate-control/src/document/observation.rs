@@ -60,12 +60,12 @@ pub struct ConsumerObservation {
     /// Its reads are the signal and it is never throttled.
     pub protected: bool,
     /// Its reads at the resource.
-    pub reads: Operations,
+    pub reads: OperationTotals,
     /// Its writes at the resource.
-    pub writes: Operations,
+    pub writes: OperationTotals,
     /// Mean number of its outstanding requests since the previous report, as the client sees it: waiting for
     /// the throttle, or at the resource.
-    pub mean_outstanding: Outstanding,
+    pub mean_outstanding: MeanOutstanding,
     /// Requests that wait for the throttle now: accepted, not yet dispatched.
     pub queued: u32,
     /// For how long of the time since the previous report its leaky bucket kept a request waiting for want of
@@ -94,9 +94,9 @@ impl ConsumerObservation {
             contract: None,
             goal: None,
             protected,
-            reads: Operations::default(),
-            writes: Operations::default(),
-            mean_outstanding: Outstanding::default(),
+            reads: OperationTotals::default(),
+            writes: OperationTotals::default(),
+            mean_outstanding: MeanOutstanding::default(),
             queued: 0,
             short_of_tokens: Latency::ZERO,
             scheduler_wait: Latency::ZERO,
@@ -110,7 +110,7 @@ impl ConsumerObservation {
 /// adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Operations {
+pub struct OperationTotals {
     /// Number of requests completed since the previous report.
     pub count: u64,
     /// The bytes of the completed ones.
@@ -127,9 +127,9 @@ pub struct Operations {
 /// An average number of outstanding requests. Finite, never negative.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
-pub struct Outstanding(f64);
+pub struct MeanOutstanding(f64);
 
-impl Outstanding {
+impl MeanOutstanding {
     /// From a number of requests. NaN and negative numbers become zero, +∞ the greatest number.
     #[must_use]
     pub fn new(requests: f64) -> Self {
@@ -143,14 +143,14 @@ impl Outstanding {
     }
 }
 
-impl From<f64> for Outstanding {
+impl From<f64> for MeanOutstanding {
     fn from(value: f64) -> Self {
         Self::new(value)
     }
 }
 
-impl From<Outstanding> for f64 {
-    fn from(value: Outstanding) -> Self {
+impl From<MeanOutstanding> for f64 {
+    fn from(value: MeanOutstanding) -> Self {
         value.0
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Display for LawKind {
 /// The output of a law.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Output {
+pub enum LawOutput {
     /// Requests that may be outstanding.
     Window(Window),
     /// Delay of each request; a negative output is no delay.
@@ -70,7 +70,7 @@ pub enum Output {
 /// A bound on what a law may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub enum OutputBound {
     /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract
     /// the floor, or the least operating point.
     Least,
@@ -79,7 +79,7 @@ pub enum Bound {
     /// A longer delay would take the throttled below their floor rate, or below what is reserved for them
     /// (Little's law).
     FloorRate,
-    /// A smaller window would not keep the reservations (Little's law): see [`Reserved`](crate::Reserved).
+    /// A smaller window would not keep the reservations (Little's law): see [`ReservationDecision`](crate::ReservationDecision).
     /// The response time may then stay above the set point.
     Reservation,
     /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
@@ -93,7 +93,7 @@ pub enum Bound {
 /// Action on the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum LawAction {
     /// The law decided.
     Regulate,
     /// It was kept, because nothing is known.

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, Window};
 
 use crate::document::band_position::BandPosition;
-use crate::document::model::{Learnt, Model, QueueModel};
-use crate::document::output::Bound;
-use crate::document::signal::Input;
+use crate::document::model::{LearningOutcome, LinearModel, QueueModel};
+use crate::document::output::OutputBound;
+use crate::document::signal::SignalState;
 
 /// Decision of the self-tuning law on all consumers together. [`Display`](fmt::Display) writes it as a
 /// clause.
@@ -34,7 +34,7 @@ pub struct PointDecision {
     /// Every consumer's regulator, in the order of the observation.
     pub regulators: Vec<RegulatorDecision>,
     /// Allotment of every throttled consumer, in the order of the observation.
-    pub allotments: Vec<Allotment>,
+    pub allotments: Vec<PointAllotment>,
     /// Greatest number of requests of this host's throttled consumers at the storage, by the model of a
     /// queue. Allotments are then in force only if there are bands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct RegulatorDecision {
     /// y_ref: its own goal times the set point ratio, or the loop's set point.
     pub goal: Latency,
     /// State of its own signal in this interval.
-    pub input: Input,
+    pub input: SignalState,
     /// Measured response time that was compared with the goal. `None` with too few requests.
     pub measured: Option<Latency>,
     /// True if its response time may throttle all consumers at the present operating point.
@@ -58,13 +58,13 @@ pub struct RegulatorDecision {
     /// True if it alone was allowed to conclude from too few requests.
     pub exempt: bool,
     /// Result of learning. `None` while it asks for nothing, and if the clock did not advance.
-    pub learnt: Option<Learnt>,
+    pub learnt: Option<LearningOutcome>,
     /// The operating point that it asks for.
     pub wish: Option<Iops>,
     /// The bound that made the difference.
-    pub bound: Option<Bound>,
+    pub bound: Option<OutputBound>,
     /// Its model.
-    pub model: Option<Model>,
+    pub model: Option<LinearModel>,
     /// Its model, where it is one of a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueModel>,
@@ -73,7 +73,7 @@ pub struct RegulatorDecision {
 /// Part of the operating point of one throttled consumer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Allotment {
+pub struct PointAllotment {
     /// Name of the consumer.
     pub name: ConsumerName,
     /// Its entitlement at this operating point.
@@ -88,11 +88,11 @@ impl RegulatorDecision {
     /// Returns a clause on how certain the model was, for the consumer that decides.
     fn why(&self) -> &'static str {
         match self.learnt {
-            Some(Learnt::TooFew) => ", as before for want of requests",
-            Some(Learnt::Rejected) => ", by the model of before",
-            Some(Learnt::Reset) => ", by a new model",
-            Some(Learnt::First) => ", by a first model",
-            Some(Learnt::Updated | Learnt::Fixed) | None => "",
+            Some(LearningOutcome::TooFew) => ", as before for want of requests",
+            Some(LearningOutcome::Rejected) => ", by the model of before",
+            Some(LearningOutcome::Reset) => ", by a new model",
+            Some(LearningOutcome::First) => ", by a first model",
+            Some(LearningOutcome::Updated | LearningOutcome::Fixed) | None => "",
         }
     }
 }
@@ -134,7 +134,7 @@ impl fmt::Display for PointDecision {
         let Some(decided) = decided else { return f.write_str(": nobody asks for less") };
         write!(f, ": {}", decided.name)?;
         match (decided.measured, decided.input) {
-            (_, Input::Overload { oldest }) => {
+            (_, SignalState::Overload { oldest }) => {
                 write!(f, " completes nothing, its oldest waits {oldest} against {}", decided.goal)?;
             }
             (Some(measured), _) => write!(f, " {measured} against {}", decided.goal)?,
@@ -143,8 +143,8 @@ impl fmt::Display for PointDecision {
         f.write_str(decided.why())?;
         f.write_str(self.doubts())?;
         match decided.bound {
-            Some(Bound::Least) => f.write_str(", the least that is allowed"),
-            Some(Bound::Greatest) => f.write_str(", the most that is allowed"),
+            Some(OutputBound::Least) => f.write_str(", the least that is allowed"),
+            Some(OutputBound::Greatest) => f.write_str(", the most that is allowed"),
             _ => Ok(()),
         }
     }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, Iops, Latency};
 
 use crate::document::contract::Contract;
-use crate::document::output::{Action, Bound};
-use crate::document::signal::Input;
+use crate::document::output::{LawAction, OutputBound};
+use crate::document::signal::SignalState;
 
 /// A sentence names so many consumers, and counts the others.
 const NAMED: usize = 3;
@@ -21,8 +21,8 @@ pub struct RateDecision {
     /// Its contract, if it has one.
     pub contract: Option<Contract>,
     /// State of its own signal in this interval.
-    pub input: Input,
-    /// Time of its requests from release to completion, by the law's [`Statistic`](crate::Statistic). `None`
+    pub input: SignalState,
+    /// Time of its requests from release to completion, by the law's [`ContractStatistic`](crate::ContractStatistic). `None`
     /// without samples.
     pub measured: Option<Latency>,
     /// Reference that it was compared with: RT^E of its contract. Without a contract it is the loop's set
@@ -31,13 +31,13 @@ pub struct RateDecision {
     /// Some of its requests waited for their release.
     pub held: bool,
     /// Action on its rate.
-    pub action: Action,
+    pub action: LawAction,
     /// The rate that the law would have given without bounds.
     pub raw: Iops,
     /// The rate now.
     pub rate: Iops,
     /// The bound that made the difference.
-    pub bound: Option<Bound>,
+    pub bound: Option<OutputBound>,
 }
 
 impl RateDecision {
@@ -45,7 +45,7 @@ impl RateDecision {
     /// order.
     fn excess(&self) -> u64 {
         let seen = match self.input {
-            Input::Overload { oldest } => oldest,
+            SignalState::Overload { oldest } => oldest,
             _ => self.measured.unwrap_or_default(),
         };
         seen.saturating_sub(self.reference).as_nanos()
@@ -56,23 +56,25 @@ impl fmt::Display for RateDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, reference, rate, .. } = self;
         match (self.input, self.measured) {
-            (Input::Overload { oldest }, _) => {
+            (SignalState::Overload { oldest }, _) => {
                 write!(f, "{name} completes nothing, its oldest waits {oldest} against {reference}")?;
             }
-            (Input::Samples { .. }, Some(measured)) => write!(f, "{name} {measured} against {reference}")?,
-            (Input::Idle, _) => write!(f, "{name} idle")?,
-            (Input::Samples { .. } | Input::Unknown | Input::NoTime, _) => {
+            (SignalState::Samples { .. }, Some(measured)) => {
+                write!(f, "{name} {measured} against {reference}")?
+            }
+            (SignalState::Idle, _) => write!(f, "{name} idle")?,
+            (SignalState::Samples { .. } | SignalState::Unknown | SignalState::NoTime, _) => {
                 write!(f, "{name} completed nothing yet")?;
             }
         }
         write!(f, ": {rate}")?;
         match (self.bound, &self.contract) {
-            (Some(Bound::Least), Some(_)) => f.write_str(", as promised"),
-            (Some(Bound::Least), None) => f.write_str(", the least that is allowed"),
-            (Some(Bound::Greatest), _) => f.write_str(", the most that is allowed"),
-            (Some(Bound::Demand), _) => f.write_str(", more would not be used"),
-            (Some(Bound::Return), _) => f.write_str(", surplus given back"),
-            (Some(Bound::Departure), _) => f.write_str(", surplus taken over"),
+            (Some(OutputBound::Least), Some(_)) => f.write_str(", as promised"),
+            (Some(OutputBound::Least), None) => f.write_str(", the least that is allowed"),
+            (Some(OutputBound::Greatest), _) => f.write_str(", the most that is allowed"),
+            (Some(OutputBound::Demand), _) => f.write_str(", more would not be used"),
+            (Some(OutputBound::Return), _) => f.write_str(", surplus given back"),
+            (Some(OutputBound::Departure), _) => f.write_str(", surplus taken over"),
             _ => Ok(()),
         }
     }

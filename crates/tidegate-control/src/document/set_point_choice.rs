@@ -39,7 +39,7 @@ pub enum SetPointReason {
     /// It is below the floor.
     Floor,
     /// A step on the way to what is not known.
-    Exploring(Direction),
+    Exploring(StepDirection),
     /// Another host chooses.
     Following {
         /// The host that chooses.
@@ -57,7 +57,7 @@ pub enum SetPointReason {
 /// Direction of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum StepDirection {
     /// To longer response times.
     Up,
     /// To shorter ones.
@@ -77,8 +77,8 @@ impl fmt::Display for SetPointChoice {
             SetPointReason::Knee => f.write_str("the knee")?,
             SetPointReason::Ceiling => f.write_str("the ceiling")?,
             SetPointReason::Floor => f.write_str("the floor")?,
-            SetPointReason::Exploring(Direction::Up) => f.write_str("to see whether more gives more")?,
-            SetPointReason::Exploring(Direction::Down) => f.write_str("to see whether less will do")?,
+            SetPointReason::Exploring(StepDirection::Up) => f.write_str("to see whether more gives more")?,
+            SetPointReason::Exploring(StepDirection::Down) => f.write_str("to see whether less will do")?,
         }
         let (Some(knee), Some(most), Some(most_at)) = (self.knee, self.most, self.most_at) else {
             return Ok(());
@@ -86,7 +86,7 @@ impl fmt::Display for SetPointChoice {
         let per_cent = self.fraction * 100.0;
         write!(f, ": {per_cent:.0} % of the most seen ({most} at {most_at}) ")?;
         match self.reason {
-            SetPointReason::Exploring(Direction::Down) => write!(f, "is reached at {knee} or sooner"),
+            SetPointReason::Exploring(StepDirection::Down) => write!(f, "is reached at {knee} or sooner"),
             _ => write!(f, "is reached at {knee}"),
         }
     }

@@ -6,7 +6,7 @@ use tidegate_units::Latency;
 /// Requests whose response times a law steers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Signal {
+pub enum SignalRequests {
     /// The reads of the protected consumers.
     ProtectedReads,
     /// Everybody's reads: those who are held are held for their writes.
@@ -15,7 +15,7 @@ pub enum Signal {
     Everything,
 }
 
-impl Signal {
+impl SignalRequests {
     /// Returns true if these response times were promised to a consumer. They are never scaled, and their
     /// target is never chosen automatically.
     pub(crate) fn is_promise(self) -> bool {
@@ -26,7 +26,7 @@ impl Signal {
 /// State of the signal in one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Input {
+pub enum SignalState {
     /// Requests completed: the law steers by their response times.
     Samples {
         /// Number of requests that completed.

@@ -3,20 +3,20 @@
 use tidegate_units::Latency;
 
 use crate::document::host_report::ClusterSignal;
-use crate::document::observation::{ConsumerObservation, Operations};
-use crate::document::signal::{Input, Signal, SignalPercentile};
+use crate::document::observation::{ConsumerObservation, OperationTotals};
+use crate::document::signal::{SignalPercentile, SignalRequests, SignalState};
 
 /// Sums of the measurements of the signal's consumers.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct SignalSamples {
     pub(crate) count: u64,
     pub(crate) total_nanos: u128,
     pub(crate) outstanding: bool,
     pub(crate) oldest: Option<Latency>,
 }
 
-impl Heard {
-    pub(crate) fn of(consumers: &[ConsumerObservation], signal: Signal) -> Self {
+impl SignalSamples {
+    pub(crate) fn of(consumers: &[ConsumerObservation], signal: SignalRequests) -> Self {
         let mut heard = Self::default();
         for operations in operations(consumers, signal) {
             heard.count = heard.count.saturating_add(operations.count);
@@ -29,7 +29,7 @@ impl Heard {
             }
         }
         // Of reads alone: what waits may be writes, and who is held for them would never be let go.
-        heard.outstanding |= signal != Signal::Reads
+        heard.outstanding |= signal != SignalRequests::Reads
             && signal_consumers(consumers, signal).any(|consumer| consumer.queued > 0);
         heard
     }
@@ -59,12 +59,12 @@ impl Heard {
         }
     }
 
-    pub(crate) fn input(&self, set_point: Latency) -> Input {
+    pub(crate) fn input(&self, set_point: Latency) -> SignalState {
         match self.oldest {
-            _ if self.count > 0 => Input::Samples { count: self.count },
-            Some(oldest) if oldest > set_point => Input::Overload { oldest },
-            _ if self.outstanding => Input::Unknown,
-            _ => Input::Idle,
+            _ if self.count > 0 => SignalState::Samples { count: self.count },
+            Some(oldest) if oldest > set_point => SignalState::Overload { oldest },
+            _ if self.outstanding => SignalState::Unknown,
+            _ => SignalState::Idle,
         }
     }
 
@@ -88,18 +88,18 @@ pub(crate) fn throttled(
 
 fn signal_consumers(
     consumers: &[ConsumerObservation],
-    signal: Signal,
+    signal: SignalRequests,
 ) -> impl Iterator<Item = &ConsumerObservation> {
-    consumers.iter().filter(move |consumer| consumer.protected || signal != Signal::ProtectedReads)
+    consumers.iter().filter(move |consumer| consumer.protected || signal != SignalRequests::ProtectedReads)
 }
 
 /// The operations whose response times are the signal.
 pub(crate) fn operations(
     consumers: &[ConsumerObservation],
-    signal: Signal,
-) -> impl Iterator<Item = &Operations> {
+    signal: SignalRequests,
+) -> impl Iterator<Item = &OperationTotals> {
     signal_consumers(consumers, signal).flat_map(move |consumer| {
-        let writes = (signal == Signal::Everything).then_some(&consumer.writes);
+        let writes = (signal == SignalRequests::Everything).then_some(&consumer.writes);
         std::iter::once(&consumer.reads).chain(writes)
     })
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::observation::ConsumerObservation;
-use crate::document::reserved::{Reserved, Shortage};
+use crate::document::reserved::{ReservationDecision, ReservationShortage};
 use crate::estimate::ewma::Ewma;
 
 /// Factor between the window and Σr·L. The scheduler leaves one request in 129 to the shares, and L is that
@@ -40,7 +40,7 @@ const KEPT: f64 = 0.95;
 
 /// Conditions for the reservations of a host.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Conditions {
+pub struct ReservationConditions {
     /// Σr of this host's consumers, in requests per second.
     pub here: Iops,
     /// Σr of all hosts that share the resource, this one included.
@@ -55,17 +55,17 @@ pub struct Conditions {
 
 /// Answer to the question if reservations can be kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Feasibility {
+pub struct ReservationFeasibility {
     /// By how much reservations could grow before they are missed, as a part of themselves; negative: they
     /// are missed, and must shrink. +∞ without reservations.
     pub margin: f64,
     /// Resource that is short first.
-    pub shortage: Shortage,
+    pub shortage: ReservationShortage,
     /// The window that they take.
     pub window: Window,
 }
 
-impl Feasibility {
+impl ReservationFeasibility {
     /// Returns true if they can be kept.
     #[must_use]
     pub fn is_kept(&self) -> bool {
@@ -80,18 +80,18 @@ impl Feasibility {
 /// The conditions are Little's law for this host, `Σr·L ≤ w_max`, with 5 % to spare, and `Σr ≤ C` over all
 /// hosts.
 #[must_use]
-pub fn feasible(conditions: &Conditions) -> Feasibility {
-    let Conditions { here, everywhere, latency, greatest, capacity } = *conditions;
+pub fn feasible(conditions: &ReservationConditions) -> ReservationFeasibility {
+    let ReservationConditions { here, everywhere, latency, greatest, capacity } = *conditions;
     let window = window_for(here, latency);
     let by_window = margin(greatest.get(), window.get());
     let by_storage =
         capacity.map_or(f64::INFINITY, |capacity| margin(capacity.per_second(), everywhere.per_second()));
     let (margin, shortage) = if by_window <= by_storage && by_storage >= 0.0 {
-        (by_window, Shortage::Window)
+        (by_window, ReservationShortage::Window)
     } else {
-        (by_storage, Shortage::Storage)
+        (by_storage, ReservationShortage::Storage)
     };
-    Feasibility { margin, shortage, window }
+    ReservationFeasibility { margin, shortage, window }
 }
 
 /// The window that keeps reservations of `rate` in all at a response time of `latency`: Σr·L, and 5 % more.
@@ -105,7 +105,7 @@ fn margin(there: f64, needed: f64) -> f64 {
 }
 
 /// Knowledge of a host beyond its own consumers.
-pub(crate) struct Surroundings {
+pub(crate) struct HostSurroundings {
     /// Σr of all hosts, when there are others.
     pub(crate) everywhere: Option<Iops>,
     /// The greatest window, where there is one.
@@ -116,14 +116,14 @@ pub(crate) struct Surroundings {
 
 /// Follows what consumers with reservations get.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Reservations {
+pub(crate) struct ReservationRecord {
     latency: Ewma,
     /// Requests that were reserved for those that waited, and requests that those completed; both fade.
     wanted: f64,
     got: f64,
 }
 
-impl Reservations {
+impl ReservationRecord {
     /// Takes what happened since the last call. `fallback` stands for L until the first of their requests
     /// completes.
     pub(crate) fn observe<'a>(
@@ -131,8 +131,8 @@ impl Reservations {
         consumers: impl Iterator<Item = &'a ConsumerObservation> + Clone,
         elapsed: Duration,
         fallback: Option<Latency>,
-        around: &Surroundings,
-    ) -> Option<Reserved> {
+        around: &HostSurroundings,
+    ) -> Option<ReservationDecision> {
         let active = active(consumers);
         let operations = || {
             let all = active.clone().flat_map(|(consumer, _)| [&consumer.reads, &consumer.writes]);
@@ -155,13 +155,15 @@ impl Reservations {
             })
             .sum::<f64>();
         let missed = (self.wanted - self.got >= 1.0 && self.got < KEPT * self.wanted).then(|| {
-            let Surroundings { greatest, capacity, .. } = *around;
+            let HostSurroundings { greatest, capacity, .. } = *around;
             let judged = greatest.map(|greatest| {
-                feasible(&Conditions { here: rate, everywhere, latency, greatest, capacity })
+                feasible(&ReservationConditions { here: rate, everywhere, latency, greatest, capacity })
             });
-            judged.filter(|judged| !judged.is_kept()).map_or(Shortage::Storage, |judged| judged.shortage)
+            judged
+                .filter(|judged| !judged.is_kept())
+                .map_or(ReservationShortage::Storage, |judged| judged.shortage)
         });
-        Some(Reserved { rate, everywhere, latency, window: Window::new(window), missed })
+        Some(ReservationDecision { rate, everywhere, latency, window: Window::new(window), missed })
     }
 
     fn compare<'a>(
@@ -204,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    fn conditions(here: f64, everywhere: f64, capacity: Option<f64>) -> Conditions {
-        Conditions {
+    fn conditions(here: f64, everywhere: f64, capacity: Option<f64>) -> ReservationConditions {
+        ReservationConditions {
             here: Iops::new(here),
             everywhere: Iops::new(everywhere),
             latency: Latency::from_millis(20),
@@ -219,23 +221,29 @@ mod tests {
         // 200 IO/s at 20 ms take a window of 4.2.
         let alone = feasible(&conditions(200.0, 200.0, None));
         assert!((alone.window.get() - 4.2).abs() < 1e-9, "{alone:?}");
-        assert!((alone.margin - 1.0).abs() < 1e-9 && alone.shortage == Shortage::Window, "{alone:?}");
+        assert!(
+            (alone.margin - 1.0).abs() < 1e-9 && alone.shortage == ReservationShortage::Window,
+            "{alone:?}"
+        );
         let shared = feasible(&conditions(200.0, 900.0, Some(1_000.0)));
-        assert!((shared.margin - 1.0 / 9.0).abs() < 1e-9 && shared.shortage == Shortage::Storage);
+        assert!((shared.margin - 1.0 / 9.0).abs() < 1e-9 && shared.shortage == ReservationShortage::Storage);
         assert!(shared.is_kept());
         let slow = feasible(&conditions(200.0, 2_000.0, Some(1_000.0)));
         assert!((slow.margin + 0.5).abs() < 1e-9 && !slow.is_kept(), "halve them: {slow:?}");
         let narrow = feasible(&conditions(800.0, 800.0, Some(1_000.0)));
-        assert!((narrow.margin + 0.5).abs() < 1e-9 && narrow.shortage == Shortage::Window);
+        assert!((narrow.margin + 0.5).abs() < 1e-9 && narrow.shortage == ReservationShortage::Window);
         let both = feasible(&conditions(1_600.0, 1_600.0, Some(1_200.0)));
-        assert!((both.margin + 0.25).abs() < 1e-9 && both.shortage == Shortage::Storage, "{both:?}");
+        assert!(
+            (both.margin + 0.25).abs() < 1e-9 && both.shortage == ReservationShortage::Storage,
+            "{both:?}"
+        );
         assert!(feasible(&conditions(0.0, 0.0, Some(0.0))).is_kept(), "nothing is always kept");
     }
 
     proptest! {
         #[test]
         fn anything_gives_a_number(here: f64, everywhere: f64, capacity: Option<f64>, nanos: u64, greatest: f64) {
-            let feasibility = feasible(&Conditions {
+            let feasibility = feasible(&ReservationConditions {
                 latency: Latency::from_nanos(nanos),
                 greatest: Window::new(greatest),
                 ..conditions(here, everywhere, capacity)

@@ -73,7 +73,7 @@ const FORGOTTEN: f64 = 1e-3;
 
 /// The consumers of one resource that write more than a threshold, by an average, with hysteresis.
 #[derive(Debug, Clone)]
-pub struct Writers {
+pub struct WriterDetector {
     config: WritersConfig,
     consumers: BTreeMap<ConsumerName, Writer>,
     since_update: Duration,
@@ -89,7 +89,7 @@ struct Writer {
     written: Bytes,
 }
 
-impl Writers {
+impl WriterDetector {
     /// An empty set.
     ///
     /// # Errors
@@ -200,7 +200,7 @@ mod tests {
     }
 
     /// Writes at a rate in MiB/s for some seconds, and says after how many the membership became `wanted`.
-    fn until(set: &mut Writers, rate: f64, held: bool, wanted: bool, most: u32) -> Option<f64> {
+    fn until(set: &mut WriterDetector, rate: f64, held: bool, wanted: bool, most: u32) -> Option<f64> {
         let (writer, reader) = (name("10.0.0.12"), name("10.0.0.11"));
         (1..=most * 10).find_map(|step| {
             set.observe(STEP, held, [(&writer, mib(rate * 0.1)), (&reader, Bytes::ZERO)]);
@@ -209,8 +209,8 @@ mod tests {
         })
     }
 
-    fn set() -> Writers {
-        Writers::new(WritersConfig::default()).unwrap()
+    fn set() -> WriterDetector {
+        WriterDetector::new(WritersConfig::default()).unwrap()
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
         let with = |change: fn(&mut WritersConfig)| {
             let mut config = WritersConfig::default();
             change(&mut config);
-            Writers::new(config).map(drop)
+            WriterDetector::new(config).map(drop)
         };
         assert_eq!(with(|c| c.above = ByteRate::new(0.0)), Err(WritersConfigError::Above));
         assert_eq!(with(|c| c.leaves_below = 1.5), Err(WritersConfigError::LeavesBelow(1.5)));

@@ -54,7 +54,7 @@ impl RelayConfig {
 
 /// The identified process, and the gains for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Identified {
+pub struct IdentifiedProcess {
     /// The response time with nobody held.
     pub at_rest: Latency,
     /// Around what the relay switched: the set point, or more where the greatest delay is only just enough
@@ -131,12 +131,12 @@ pub enum RelayStep {
     /// Everybody who may be held is to be held for this long.
     Hold(Latency),
     /// It is over.
-    Done(Identified),
+    Done(IdentifiedProcess),
 }
 
 /// An experiment that is going on.
 #[derive(Debug, Clone)]
-pub struct Relay {
+pub struct RelayExperiment {
     config: RelayConfig,
     phase: Phase,
     took: Duration,
@@ -174,7 +174,7 @@ impl Phase {
     const LEVEL: Self = Self::Level { since: Duration::ZERO, sum: 0.0, count: 0 };
 }
 
-impl Relay {
+impl RelayExperiment {
     /// Begins with nobody held.
     #[must_use]
     pub const fn new(config: RelayConfig) -> Self {
@@ -308,7 +308,7 @@ impl Relay {
         cycles.len() as u32 >= self.config.cycles
     }
 
-    fn conclude(&self) -> Identified {
+    fn conclude(&self) -> IdentifiedProcess {
         let Phase::Oscillation { cycles, .. } = &self.phase else { unreachable!("it oscillated") };
         let mean = |of: fn(&Cycle) -> f64| cycles.iter().map(of).sum::<f64>() / cycles.len() as f64;
         let period = mean(|cycle| cycle.time);
@@ -326,7 +326,7 @@ impl Relay {
             interval: mean(|cycle| cycle.time / f64::from(cycle.steps)),
         });
         let (proportional_gain, integral_time) = process.simc();
-        Identified {
+        IdentifiedProcess {
             at_rest: Latency::from_secs_f64(self.at_rest),
             around: Latency::from_secs_f64(self.around),
             delay: self.delay,
@@ -352,7 +352,7 @@ struct Oscillation {
 }
 
 /// First order with dead time. In seconds.
-struct Process {
+struct DelayedProcess {
     gain: f64,
     time_constant: f64,
     dead_time: f64,
@@ -361,7 +361,7 @@ struct Process {
 /// Returns the process that oscillates like this under a relay, by the relay's describing function. With
 /// relay amplitude d and hysteresis ε, the process has at the oscillation's frequency the gain πa/4d and the
 /// phase −π + arcsin(ε/a).
-fn process(oscillation: &Oscillation) -> Process {
+fn process(oscillation: &Oscillation) -> DelayedProcess {
     let Oscillation { gain, delay, period, amplitude, hysteresis, interval } = *oscillation;
     let frequency = 2.0 * PI / period;
     // A gain at that frequency above the static one is noise: then there is no lag to be seen.
@@ -370,10 +370,10 @@ fn process(oscillation: &Oscillation) -> Process {
     let phase = PI - (hysteresis / amplitude).min(1.0).asin() - lag.atan();
     // What is decided once in an interval cannot show earlier, whatever few samples of a short period seem to
     // say.
-    Process { gain, time_constant: lag / frequency, dead_time: (phase / frequency).max(interval) }
+    DelayedProcess { gain, time_constant: lag / frequency, dead_time: (phase / frequency).max(interval) }
 }
 
-impl Process {
+impl DelayedProcess {
     /// K_p and T_i by the improved SIMC rule with τ_c = θ (Skogestad and Grimholt, *The SIMC method for
     /// smooth PID controller design*, 2012, §5.6): the lag counts for a third of the dead time more, so that
     /// a process without a lag gets a controller too.

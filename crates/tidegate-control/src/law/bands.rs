@@ -107,7 +107,7 @@ impl BandsError {
 
 /// Somebody who takes part of the throughput.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Claim<'a> {
+pub struct BandClaim<'a> {
     /// Name of the consumer. Two claims with one name share its part of a band. `None`: several consumers
     /// together, which have no part of any band.
     pub name: Option<&'a ConsumerName>,
@@ -220,14 +220,14 @@ fn by_name(band: usize, ratios: Vec<(ConsumerName, f64)>) -> Result<BTreeMap<Con
 /// point, with two exceptions. A band's workload may be missing among the claims: its part stays unused. Or
 /// no claim may use more.
 #[must_use]
-pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[Claim<'_>]) -> Vec<Iops> {
+pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[BandClaim<'_>]) -> Vec<Iops> {
     let mut got = vec![0.0; claims.len()];
     let mut left = operating_point.per_second();
     let lends = claims.iter().any(|claim| claim.most.is_some());
     let bearers = bearers(claims);
     for band in bands.into_iter().flat_map(|bands| &bands.bands) {
         let room = left.min(band.up_to - band.from);
-        let ratio = |claim: &Claim<'_>| band.ratio(claim, &bearers);
+        let ratio = |claim: &BandClaim<'_>| band.ratio(claim, &bearers);
         let taken = if lends {
             fill(room, claims, &mut got, ratio)
         } else {
@@ -241,7 +241,7 @@ pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[Claim<'_>])
 }
 
 /// Returns the number of claims with each name: two hosts may export one volume.
-fn bearers<'a>(claims: &[Claim<'a>]) -> BTreeMap<&'a ConsumerName, f64> {
+fn bearers<'a>(claims: &[BandClaim<'a>]) -> BTreeMap<&'a ConsumerName, f64> {
     let mut bearers = BTreeMap::new();
     for name in claims.iter().filter_map(|claim| claim.name) {
         *bearers.entry(name).or_insert(0.0) += 1.0;
@@ -251,14 +251,14 @@ fn bearers<'a>(claims: &[Claim<'a>]) -> BTreeMap<&'a ConsumerName, f64> {
 
 impl Checked {
     /// The part that one of the claims has of the band.
-    fn ratio(&self, claim: &Claim<'_>, bearers: &BTreeMap<&ConsumerName, f64>) -> f64 {
+    fn ratio(&self, claim: &BandClaim<'_>, bearers: &BTreeMap<&ConsumerName, f64>) -> f64 {
         let of = |name| Some(self.ratios.get(name)? / bearers.get(name)?);
         claim.name.and_then(of).unwrap_or(0.0)
     }
 }
 
 /// Shares out by weight; what somebody does not use goes to the others. What was taken in all.
-fn fill(room: f64, claims: &[Claim<'_>], got: &mut [f64], weight: impl Fn(&Claim<'_>) -> f64) -> f64 {
+fn fill(room: f64, claims: &[BandClaim<'_>], got: &mut [f64], weight: impl Fn(&BandClaim<'_>) -> f64) -> f64 {
     let most = |at: usize| claims[at].most.map_or(f64::INFINITY, Iops::per_second);
     let mut open: Vec<usize> = (0..claims.len()).filter(|&at| weight(&claims[at]) > 0.0).collect();
     // Who is full first, comes first: each is then either filled, or shares the rest with all after it.
@@ -284,7 +284,12 @@ fn fill(room: f64, claims: &[Claim<'_>], got: &mut [f64], weight: impl Fn(&Claim
 /// # Panics
 /// When there is no such claim.
 #[must_use]
-pub fn operating_point(bands: Option<&Bands>, allotment: Iops, claims: &[Claim<'_>], whose: usize) -> Iops {
+pub fn operating_point(
+    bands: Option<&Bands>,
+    allotment: Iops,
+    claims: &[BandClaim<'_>],
+    whose: usize,
+) -> Iops {
     let claim = &claims[whose];
     let bearers = bearers(claims);
     let mut missing = allotment.per_second();
@@ -340,15 +345,15 @@ mod tests {
         .unwrap()
     }
 
-    fn claim(name: &ConsumerName) -> Claim<'_> {
-        Claim { name: Some(name), shares: 100.0, most: None }
+    fn claim(name: &ConsumerName) -> BandClaim<'_> {
+        BandClaim { name: Some(name), shares: 100.0, most: None }
     }
 
     fn at(bands: &Bands, all: f64, most: [Option<f64>; 2]) -> [f64; 2] {
         let (w1, w2) = (name("w1"), name("w2"));
         let claims = [
-            Claim { most: most[0].map(Iops::new), ..claim(&w1) },
-            Claim { most: most[1].map(Iops::new), ..claim(&w2) },
+            BandClaim { most: most[0].map(Iops::new), ..claim(&w1) },
+            BandClaim { most: most[1].map(Iops::new), ..claim(&w2) },
         ];
         let allotted = allot(Some(bands), Iops::new(all), &claims);
         [allotted[0].per_second(), allotted[1].per_second()]
@@ -458,9 +463,9 @@ mod tests {
         names: &'a [ConsumerName],
         shares: &[u32; NAMES],
         most: [Option<f64>; NAMES],
-    ) -> Vec<Claim<'a>> {
+    ) -> Vec<BandClaim<'a>> {
         let each = names.iter().zip(shares).zip(most);
-        each.map(|((name, &shares), most)| Claim {
+        each.map(|((name, &shares), most)| BandClaim {
             name: Some(name),
             shares: f64::from(shares),
             most: most.map(Iops::new),

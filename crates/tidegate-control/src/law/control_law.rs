@@ -10,12 +10,12 @@ use std::time::Duration;
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::observation::ConsumerObservation;
-use crate::document::output::{Action, Bound, Output};
+use crate::document::output::{LawAction, LawOutput, OutputBound};
 use crate::document::point_decision::PointDecision;
 use crate::document::point_report::{PeerPoint, PointReport};
 use crate::document::rate_decision::{GaveWay, RateDecision};
-use crate::document::reserved::Reserved;
-use crate::document::signal::{Input, Signal};
+use crate::document::reserved::ReservationDecision;
+use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::heard::throttled;
 use crate::law::bands::Bands;
 
@@ -77,9 +77,9 @@ pub(crate) struct ControlInterval<'a> {
     /// The division of an operating point, where one is configured.
     pub(crate) bands: Option<&'a Bands>,
     /// The requests whose latency counts.
-    pub(crate) signal: Signal,
+    pub(crate) signal: SignalRequests,
     /// The report of the common signal.
-    pub(crate) input: Input,
+    pub(crate) input: SignalState,
     /// The latency to compare with the set point. `None` when nothing is known of this interval.
     pub(crate) estimate: Option<Latency>,
     /// The latency to steer to.
@@ -97,7 +97,7 @@ pub(crate) struct ControlInterval<'a> {
     /// The factor of β, where shares are of requests.
     pub(crate) compensation: Option<f64>,
     /// The window that reservations need.
-    pub(crate) reserved: Option<&'a Reserved>,
+    pub(crate) reserved: Option<&'a ReservationDecision>,
 }
 
 /// The step that a law with a common signal takes in an interval.
@@ -120,7 +120,7 @@ impl ControlInterval<'_> {
     pub(crate) fn common_step(&self) -> CommonStep {
         let is_loaded = throttled(self.consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
         match (self.input, self.estimate) {
-            (Input::Unknown | Input::NoTime, _) => CommonStep::Hold,
+            (SignalState::Unknown | SignalState::NoTime, _) => CommonStep::Hold,
             (_, Some(estimate)) if is_loaded => CommonStep::Regulate(estimate),
             _ => CommonStep::Relax,
         }
@@ -130,13 +130,13 @@ impl ControlInterval<'_> {
 /// One step of a law. Fields that a law does not use are empty.
 #[derive(Debug)]
 pub(crate) struct LawStep {
-    pub(crate) action: Action,
+    pub(crate) action: LawAction,
     pub(crate) beta: Option<f64>,
     /// The output without bounds.
-    pub(crate) raw: Output,
-    pub(crate) bounded: Output,
+    pub(crate) raw: LawOutput,
+    pub(crate) bounded: LawOutput,
     /// The bound that made the difference.
-    pub(crate) bound: Option<Bound>,
+    pub(crate) bound: Option<OutputBound>,
     /// The rate of every throttled consumer, in the order of the observation.
     pub(crate) rates: Vec<RateDecision>,
     pub(crate) gave_way: Option<GaveWay>,
@@ -145,7 +145,7 @@ pub(crate) struct LawStep {
 
 impl LawStep {
     /// A step to an output that no bound limits.
-    pub(crate) const fn to(action: Action, output: Output) -> Self {
+    pub(crate) const fn to(action: LawAction, output: LawOutput) -> Self {
         Self {
             action,
             beta: None,

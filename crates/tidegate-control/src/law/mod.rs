@@ -10,7 +10,7 @@
 //!
 //! The law `queueing-model` is the self-tuning law with another model. Its folder holds that model, and
 //! `self_tuning` steps it. All laws implement `ControlLaw`. No law knows the others' enumeration, which is
-//! `Law` in the loop's configuration and `RunningLaw` beside the loop.
+//! `LawConfig` in the loop's configuration and `RunningLaw` beside the loop.
 
 pub(crate) mod bands;
 pub(crate) mod control_law;

@@ -24,7 +24,7 @@ const GREATEST_SECONDS: f64 = 120.0;
 
 /// The curve. Its memory is bounded: [`BINS`] sums.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Curve {
+pub(super) struct ThroughputCurve {
     bins: [Bin; BINS],
 }
 
@@ -47,12 +47,12 @@ impl Bin {
 
 /// A measurement: requests per second, and how many were outstanding on average. Both above zero and finite.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Point {
+pub(super) struct CurvePoint {
     pub(super) outstanding: f64,
     pub(super) per_second: f64,
 }
 
-impl Point {
+impl CurvePoint {
     /// Little's law.
     pub(super) fn latency(self) -> f64 {
         self.outstanding / self.per_second
@@ -61,24 +61,24 @@ impl Point {
 
 /// The bend of the curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Bend {
+pub(super) struct CurveBend {
     /// The least that gives the wanted fraction of the most.
-    pub(super) knee: Point,
+    pub(super) knee: CurvePoint,
     /// The least that is known.
-    pub(super) bottom: Point,
+    pub(super) bottom: CurvePoint,
     /// The most that is believed, where nearly that was seen first.
-    pub(super) most: Point,
+    pub(super) most: CurvePoint,
     /// The greatest that is known.
-    pub(super) top: Point,
+    pub(super) top: CurvePoint,
 }
 
-impl Default for Curve {
+impl Default for ThroughputCurve {
     fn default() -> Self {
         Self { bins: [Bin::default(); BINS] }
     }
 }
 
-impl Curve {
+impl ThroughputCurve {
     /// Lets everything so far fade: `keep` is what is left of its weight, within [0, 1].
     pub(super) fn forget(&mut self, keep: f64) {
         for bin in &mut self.bins {
@@ -87,7 +87,7 @@ impl Curve {
     }
 
     /// Takes a measurement of so many seconds.
-    pub(super) fn add(&mut self, point: Point, seconds: f64) {
+    pub(super) fn add(&mut self, point: CurvePoint, seconds: f64) {
         let bin = &mut self.bins[index(point.outstanding)];
         bin.seconds += seconds;
         bin.completed += seconds * point.per_second;
@@ -114,10 +114,10 @@ impl Curve {
     /// Returns the speed of the array at this point relative to the curve: 1 if nothing contradicts the
     /// curve. Between known points the curve is followed. Beyond them every concave curve is possible, from a
     /// level one to a straight line through the origin. `None` while nothing is known.
-    pub(super) fn speed_of(&self, point: Point) -> Option<f64> {
+    pub(super) fn speed_of(&self, point: CurvePoint) -> Option<f64> {
         let points = self.isotonic();
         let (first, last) = (*points.first()?, *points.last()?);
-        let straight = |known: Point| known.per_second * point.outstanding / known.outstanding;
+        let straight = |known: CurvePoint| known.per_second * point.outstanding / known.outstanding;
         let (least, greatest) = if point.outstanding <= first.outstanding {
             (straight(first), first.per_second)
         } else if point.outstanding >= last.outstanding {
@@ -139,7 +139,7 @@ impl Curve {
     }
 
     /// The least that gives `fraction` of the most. `None` while nothing is known.
-    pub(super) fn bend(&self, fraction: f64) -> Option<Bend> {
+    pub(super) fn bend(&self, fraction: f64) -> Option<CurveBend> {
         let pools = self.pools();
         // The greatest of several noisy values is more noise than value: of each no more is believed than it
         // surely gives, by one standard error of exponential service times.
@@ -154,12 +154,12 @@ impl Curve {
         let knee = enough.checked_sub(1).map(|below| points[below]).map_or(high, |low| {
             let part = (wanted - low.per_second) / (high.per_second - low.per_second);
             let factor = (high.outstanding / low.outstanding).powf(part);
-            Point { outstanding: low.outstanding * factor, per_second: wanted }
+            CurvePoint { outstanding: low.outstanding * factor, per_second: wanted }
         });
         // But for noise.
         let first = points.iter().find(|point| point.per_second >= 0.99 * most)?;
-        let most = Point { per_second: most, ..*first };
-        Some(Bend { knee, most, bottom: *points.first()?, top: *points.last()? })
+        let most = CurvePoint { per_second: most, ..*first };
+        Some(CurveBend { knee, most, bottom: *points.first()?, top: *points.last()? })
     }
 
     fn known(&self) -> impl Iterator<Item = &Bin> {
@@ -184,12 +184,12 @@ impl Curve {
     }
 
     /// The pooled curve by outstanding requests.
-    fn isotonic(&self) -> Vec<Point> {
+    fn isotonic(&self) -> Vec<CurvePoint> {
         let pools = self.pools();
         let levels = pools.iter().flat_map(|pool| std::iter::repeat_n(pool.per_second(), pool.bins));
         self.known()
             .zip(levels)
-            .map(|(bin, per_second)| Point { outstanding: bin.waited / bin.seconds, per_second })
+            .map(|(bin, per_second)| CurvePoint { outstanding: bin.waited / bin.seconds, per_second })
             .collect()
     }
 }
@@ -221,13 +221,13 @@ mod tests {
 
     use super::*;
 
-    fn point(outstanding: f64, per_second: f64) -> Point {
-        Point { outstanding, per_second }
+    fn point(outstanding: f64, per_second: f64) -> CurvePoint {
+        CurvePoint { outstanding, per_second }
     }
 
     /// `servers` of rate 100 in parallel, closed: the textbook's kink.
-    fn servers(servers: f64, outstandings: impl IntoIterator<Item = f64>) -> Curve {
-        let mut curve = Curve::default();
+    fn servers(servers: f64, outstandings: impl IntoIterator<Item = f64>) -> ThroughputCurve {
+        let mut curve = ThroughputCurve::default();
         for outstanding in outstandings {
             curve.add(point(outstanding, 100.0 * outstanding.min(servers)), 30.0);
         }
@@ -249,7 +249,7 @@ mod tests {
         let bend = servers(4.0, [6.0, 9.0]).bend(0.95).unwrap();
         assert_eq!(bend.knee, bend.bottom);
         assert!((bend.knee.outstanding - 6.0).abs() < 1e-9);
-        assert_eq!(Curve::default().bend(0.95), None);
+        assert_eq!(ThroughputCurve::default().bend(0.95), None);
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
             measured in prop::collection::vec((1e-9..1e12, 1e-9..1e12, 0.001..1e4, 0.0..=1.0, 0.1..10.0), 1..60),
             fraction in 0.5..0.999,
         ) {
-            let mut curve = Curve::default();
+            let mut curve = ThroughputCurve::default();
             for (outstanding, per_second, seconds, keep, speed) in measured {
                 curve.forget(keep);
                 curve.add(point(outstanding, per_second), seconds);

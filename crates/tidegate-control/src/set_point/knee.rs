@@ -16,7 +16,7 @@
 //! response time is at it, or requests wait while the window is full. While the load is light nothing is
 //! learnt, nothing forgotten, and nothing changed. Throughput is counted in requests. Another mix of request
 //! sizes changes the array's throughput at every response time alike, and is followed as such a change is:
-//! see [`Curve::speed_up`](crate::set_point::curve::Curve::speed_up).
+//! see [`ThroughputCurve::speed_up`](crate::set_point::curve::ThroughputCurve::speed_up).
 //!
 //! **How it moves.** It begins at the ceiling. Per stretch, downwards by at most a factor of 1.15 while
 //! throughput holds; one step below the knee throughput tells, and it returns. At the knee it alternates
@@ -32,8 +32,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::{HostName, Iops, Latency};
 
-use crate::document::set_point_choice::{Direction, SetPointChoice, SetPointReason};
-use crate::set_point::curve::{Bend, Curve, Point};
+use crate::document::set_point_choice::{SetPointChoice, SetPointReason, StepDirection};
+use crate::set_point::curve::{CurveBend, CurvePoint, ThroughputCurve};
 
 /// Control intervals after a change of the set point that are not learnt from: eq. 2 with γ = 0.8 is within 1
 /// % of its new window after three.
@@ -178,7 +178,7 @@ pub enum KneeConfigError {
 
 /// Activity in one control interval, on all hosts together.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Sample {
+pub(crate) struct KneeSample {
     /// Length of the interval.
     pub(crate) elapsed: Duration,
     /// Requests that completed per second.
@@ -196,19 +196,19 @@ pub(crate) struct KneeFinder {
     /// Seconds, as everything here.
     ceiling: f64,
     interval: f64,
-    curve: Curve,
+    curve: ThroughputCurve,
     /// Bend of the curve, as far as it is known.
-    bend: Option<Bend>,
+    bend: Option<CurveBend>,
     /// Set point in force.
     set_point: f64,
     /// Middle of the swings, to which the set point returns.
     centre: f64,
     reason: SetPointReason,
-    stretch: Stretch,
+    stretch: KneeStretch,
     /// Distance of the last stretch from the curve, as a logarithm; zero if it was on the curve.
     off: f64,
     /// On the way to what is not known.
-    probe: Option<Direction>,
+    probe: Option<StepDirection>,
     /// Measured time since the curve above the knee was last looked at, and below.
     since_up: f64,
     since_down: f64,
@@ -220,7 +220,7 @@ pub(crate) struct KneeFinder {
 
 /// Measurements since the set point changed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Stretch {
+struct KneeStretch {
     unsettled: f64,
     seconds: f64,
     completed: f64,
@@ -229,9 +229,9 @@ struct Stretch {
     full: f64,
 }
 
-impl Stretch {
-    fn point(&self) -> Point {
-        Point { outstanding: self.waited / self.seconds, per_second: self.completed / self.seconds }
+impl KneeStretch {
+    fn point(&self) -> CurvePoint {
+        CurvePoint { outstanding: self.waited / self.seconds, per_second: self.completed / self.seconds }
     }
 }
 
@@ -243,12 +243,12 @@ impl KneeFinder {
             config,
             ceiling,
             interval: interval.as_secs_f64(),
-            curve: Curve::default(),
+            curve: ThroughputCurve::default(),
             bend: None,
             set_point: ceiling,
             centre: ceiling,
             reason: SetPointReason::Unknown,
-            stretch: Stretch::default(),
+            stretch: KneeStretch::default(),
             off: 0.0,
             probe: None,
             since_up: 0.0,
@@ -285,7 +285,7 @@ impl KneeFinder {
     /// Returns the set point's reason, and the figures behind it.
     pub(crate) fn choice(&self) -> SetPointChoice {
         let bend = self.bend;
-        let latency = |point: Point| Latency::from_secs_f64(point.latency());
+        let latency = |point: CurvePoint| Latency::from_secs_f64(point.latency());
         SetPointChoice {
             reason: self.reason.clone(),
             ceiling: Latency::from_secs_f64(self.ceiling),
@@ -297,7 +297,7 @@ impl KneeFinder {
     }
 
     /// This host chooses: takes an interval, and decides on the next one's set point.
-    pub(crate) fn lead(&mut self, sample: &Sample) {
+    pub(crate) fn lead(&mut self, sample: &KneeSample) {
         if matches!(self.reason, SetPointReason::Following { .. } | SetPointReason::NoChoice { .. }) {
             // What was followed stays until there is a reason of one's own.
             self.reason = SetPointReason::Kept;
@@ -328,7 +328,7 @@ impl KneeFinder {
 
     /// Takes an interval of which another host chose the set point. Because of what is learnt now this host
     /// need not start from nothing when it leads one day.
-    pub(crate) fn learn(&mut self, sample: &Sample) {
+    pub(crate) fn learn(&mut self, sample: &KneeSample) {
         if self.measure(sample) {
             self.end();
         }
@@ -343,8 +343,8 @@ impl KneeFinder {
         seconds.min(self.ceiling).max(self.config.floor.as_secs_f64().min(self.ceiling))
     }
 
-    fn unsettled(&self) -> Stretch {
-        Stretch { unsettled: SETTLE_INTERVALS * self.interval, ..Stretch::default() }
+    fn unsettled(&self) -> KneeStretch {
+        KneeStretch { unsettled: SETTLE_INTERVALS * self.interval, ..KneeStretch::default() }
     }
 
     fn least_seconds(&self) -> f64 {
@@ -359,7 +359,7 @@ impl KneeFinder {
     }
 
     /// Adds an interval to the stretch: whether that completes it.
-    fn measure(&mut self, sample: &Sample) -> bool {
+    fn measure(&mut self, sample: &KneeSample) -> bool {
         let seconds = sample.elapsed.as_secs_f64();
         // A sensor may be wrong.
         let iops = if sample.iops.is_nan() { 0.0 } else { sample.iops.clamp(0.0, GREATEST_IOPS) };
@@ -379,7 +379,7 @@ impl KneeFinder {
         stretch.completed += completed;
         stretch.waited += completed * sample.mean.as_secs_f64();
         stretch.full += if sample.full { seconds } else { 0.0 };
-        let Stretch { seconds, completed, .. } = *stretch;
+        let KneeStretch { seconds, completed, .. } = *stretch;
         let least = self.least_seconds();
         seconds >= LONGEST * least || seconds >= least && completed >= ENOUGH_REQUESTS || self.starved()
     }
@@ -397,7 +397,7 @@ impl KneeFinder {
 
     /// Ends the stretch and learns from it, if there is something to be learnt: then the result is what was
     /// measured.
-    fn end(&mut self) -> Option<Point> {
+    fn end(&mut self) -> Option<CurvePoint> {
         let unsettled = self.unsettled();
         let stretch = std::mem::replace(&mut self.stretch, unsettled);
         if stretch.completed < LEAST_REQUESTS || stretch.waited <= 0.0 {
@@ -433,7 +433,7 @@ impl KneeFinder {
     }
 
     /// Chooses the next step after a stretch.
-    fn choose(&mut self, measured: Option<Point>) {
+    fn choose(&mut self, measured: Option<CurvePoint>) {
         let (Some(measured), Some(bend)) = (measured, self.bend) else {
             // Nothing limits the load here, or nothing is certain: back to where that was otherwise.
             self.probe = None;
@@ -456,10 +456,10 @@ impl KneeFinder {
         if self.descends(less) {
             // From where the array really is: a window at its greatest can keep it below the set point.
             let from = self.set_point.min(measured.latency());
-            self.begin(from / STEP, SetPointReason::Exploring(Direction::Down));
+            self.begin(from / STEP, SetPointReason::Exploring(StepDirection::Down));
         } else if self.climbs(&bend) {
             let from = self.set_point.max(self.centre);
-            self.begin(from * STEP, SetPointReason::Exploring(Direction::Up));
+            self.begin(from * STEP, SetPointReason::Exploring(StepDirection::Up));
         } else {
             let swing = if self.set_point <= self.centre { SWING } else { 1.0 / SWING };
             self.begin(self.centre * swing, self.reason_at_centre());
@@ -470,7 +470,7 @@ impl KneeFinder {
     /// because the last result may have been chance, or a moment of another load. The while doubles as long
     /// as that changes nothing.
     fn descends(&mut self, less: bool) -> bool {
-        let probing = self.probe == Some(Direction::Down);
+        let probing = self.probe == Some(StepDirection::Down);
         if self.set_point <= self.bounded(0.0) || probing && less {
             if probing {
                 self.probe = None;
@@ -483,22 +483,22 @@ impl KneeFinder {
         }
         let due = self.since_down >= self.patience.min(self.config.half_life.as_secs_f64());
         if probing || due && self.probe.is_none() {
-            self.probe = Some(Direction::Down);
+            self.probe = Some(StepDirection::Down);
         }
-        self.probe == Some(Direction::Down)
+        self.probe == Some(StepDirection::Down)
     }
 
     /// Returns true if the finder looks further up: once per half-life, as far as the curve is not known
     /// there.
-    fn climbs(&mut self, bend: &Bend) -> bool {
-        let probing = self.probe == Some(Direction::Up);
+    fn climbs(&mut self, bend: &CurveBend) -> bool {
+        let probing = self.probe == Some(StepDirection::Up);
         let covered = bend.top.outstanding >= COVERED * bend.knee.outstanding
             || self.set_point >= AT_CEILING * self.ceiling;
         let due = self.since_up >= self.config.half_life.as_secs_f64();
         if covered && (probing || due) {
             self.since_up = 0.0;
         }
-        self.probe = (!covered && (probing || due)).then_some(Direction::Up);
+        self.probe = (!covered && (probing || due)).then_some(StepDirection::Up);
         self.probe.is_some()
     }
 
@@ -526,8 +526,8 @@ mod tests {
     }
 
     /// An interval in which a server of `capacity` is kept at the set point.
-    fn saturated(finder: &KneeFinder, capacity: f64) -> Sample {
-        Sample { elapsed: INTERVAL, iops: capacity, mean: finder.set_point(), full: true }
+    fn saturated(finder: &KneeFinder, capacity: f64) -> KneeSample {
+        KneeSample { elapsed: INTERVAL, iops: capacity, mean: finder.set_point(), full: true }
     }
 
     #[test]
@@ -600,7 +600,7 @@ mod tests {
             let host = HostName::new("a").unwrap();
             for (elapsed, iops, mean, full, way) in samples {
                 let elapsed = Duration::from_nanos(elapsed);
-                let sample = Sample { elapsed, iops, mean: Latency::from_nanos(mean), full };
+                let sample = KneeSample { elapsed, iops, mean: Latency::from_nanos(mean), full };
                 match way {
                     0 => {
                         finder.follow(&host, (mean % 2 == 0).then_some(sample.mean));

@@ -9,8 +9,8 @@ use tidegate_units::Latency;
 
 use crate::document::host_report::ClusterSignal;
 use crate::document::set_point_choice::{SetPointChoice, SetPointReason};
-use crate::document::signal::{Input, Signal};
-use crate::set_point::knee::{KneeConfig, KneeFinder, Sample};
+use crate::document::signal::{SignalRequests, SignalState};
+use crate::set_point::knee::{KneeConfig, KneeFinder, KneeSample};
 
 /// The set point of the law, with its source.
 #[derive(Debug, Clone)]
@@ -29,10 +29,10 @@ struct Automatic {
 
 /// Measurements of the array in one control interval.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Interval {
+pub(crate) struct ArrayInterval {
     pub(crate) elapsed: Duration,
-    pub(crate) signal: Signal,
-    pub(crate) input: Input,
+    pub(crate) signal: SignalRequests,
+    pub(crate) input: SignalState,
     pub(crate) measured: Option<Latency>,
     /// Requests wait on this host, and its window is full.
     pub(crate) full: bool,
@@ -73,7 +73,7 @@ impl SetPoint {
     /// Returns the set point of the law in this interval, and the reason if it was chosen.
     pub(crate) fn in_force(
         &mut self,
-        signal: Signal,
+        signal: SignalRequests,
         cluster: Option<&ClusterSignal>,
     ) -> (Latency, Option<SetPointChoice>) {
         let Some(automatic) = &mut self.automatic else { return (self.configured, None) };
@@ -97,21 +97,21 @@ impl SetPoint {
     }
 
     /// Takes what happened, and chooses for the next interval where this host is to choose.
-    pub(crate) fn learn(&mut self, interval: &Interval, cluster: Option<&ClusterSignal>) {
+    pub(crate) fn learn(&mut self, interval: &ArrayInterval, cluster: Option<&ClusterSignal>) {
         let Some(automatic) = &mut self.automatic else { return };
         let iops = match interval.input {
-            Input::NoTime => return,
-            Input::Samples { count } => {
+            SignalState::NoTime => return,
+            SignalState::Samples { count } => {
                 cluster.map_or(count as f64 / interval.elapsed.as_secs_f64(), |all| all.iops.per_second())
             }
             // The array has work, and finishes none.
-            Input::Overload { .. } | Input::Unknown => 0.0,
-            Input::Idle => return automatic.finder.interrupt(),
+            SignalState::Overload { .. } | SignalState::Unknown => 0.0,
+            SignalState::Idle => return automatic.finder.interrupt(),
         };
         if interval.signal.is_promise() {
             return automatic.finder.interrupt();
         }
-        let sample = Sample {
+        let sample = KneeSample {
             elapsed: interval.elapsed,
             iops,
             mean: interval.measured.unwrap_or_default(),

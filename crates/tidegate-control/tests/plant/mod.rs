@@ -7,11 +7,11 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64;
 use tidegate_control::{
-    ConsumerObservation, ControlLoop, Decision, HeardReport, HostReport, LoopConfig, Observation, Operations,
-    Outstanding, combine,
+    ConsumerObservation, ControlLoop, Decision, HeardReport, HostReport, LoopConfig, MeanOutstanding,
+    Observation, OperationTotals, combine,
 };
-use tidegate_device::{Completion, Device, DeviceConfig, Io};
-use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
+use tidegate_device::{Device, DeviceCompletion, DeviceConfig, DeviceIo};
+use tidegate_sched::{FlowCapacity, FlowConfig, FlowId, PullAnswer, Sfq, SfqConfig, StorageExtent};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, Shares};
 
 /// 4 KiB reads at random, everywhere on the device.
@@ -45,7 +45,7 @@ struct Host {
     flow: FlowId,
     /// When each request at the device was dispatched.
     dispatched: BTreeMap<u64, Instant>,
-    arrived: Operations,
+    arrived: OperationTotals,
     outstanding: f64,
     counted: Instant,
     next_arrival: Option<Instant>,
@@ -74,7 +74,7 @@ impl Plant {
             .enumerate()
             .map(|(index, load)| {
                 let control = ControlLoop::new(config.clone()).unwrap();
-                let capacity = Capacity { requests: 1 << 20, bytes: Bytes::from_mib(1 << 20) };
+                let capacity = FlowCapacity { requests: 1 << 20, bytes: Bytes::from_mib(1 << 20) };
                 let mut scheduler = Sfq::new(SfqConfig::default());
                 let flow =
                     scheduler.add_flow(&FlowConfig { capacity, ..FlowConfig::default() }, Instant::ZERO);
@@ -86,7 +86,7 @@ impl Plant {
                     scheduler,
                     flow,
                     dispatched: BTreeMap::new(),
-                    arrived: Operations::default(),
+                    arrived: OperationTotals::default(),
                     outstanding: 0.0,
                     counted: Instant::ZERO,
                     next_arrival: None,
@@ -147,7 +147,7 @@ impl Plant {
 
     pub(crate) fn run(&mut self, seconds: f64) {
         let end = self.now + Latency::from_secs_f64(seconds);
-        let mut done: Vec<Completion> = Vec::new();
+        let mut done: Vec<DeviceCompletion> = Vec::new();
         loop {
             let wakes = (0..self.hosts.len()).filter_map(|host| self.dispatch(host)).min();
             let arrival = self.hosts.iter().filter_map(|host| host.next_arrival).min();
@@ -190,7 +190,7 @@ impl Plant {
         self.ids += 1;
         let host = &mut self.hosts[host];
         host.count(now);
-        let extent = Extent { offset: 0, bytes: BYTES };
+        let extent = StorageExtent { offset: 0, bytes: BYTES };
         host.scheduler.enqueue(host.flow, now, id, extent).map_err(|refused| refused.reason).unwrap();
     }
 
@@ -199,19 +199,19 @@ impl Plant {
         loop {
             let host = &mut self.hosts[index];
             match host.scheduler.pull(self.now) {
-                Pull::Request { request, .. } => {
+                PullAnswer::Request { request, .. } => {
                     let block = self.rng.random_range(0..self.capacity / u64::from(BYTES));
-                    let io = Io::read(block * u64::from(BYTES), BYTES);
+                    let io = DeviceIo::read(block * u64::from(BYTES), BYTES);
                     self.device.submit(self.now, request, io).unwrap();
                     host.dispatched.insert(request, self.now);
                 }
-                Pull::NotBefore(at) => return Some(at),
-                Pull::Nothing => return None,
+                PullAnswer::NotBefore(at) => return Some(at),
+                PullAnswer::Nothing => return None,
             }
         }
     }
 
-    fn complete(&mut self, completion: Completion) {
+    fn complete(&mut self, completion: DeviceCompletion) {
         let index = self.hosts.iter().position(|host| host.dispatched.contains_key(&completion.id)).unwrap();
         let host = &mut self.hosts[index];
         let began = host.dispatched.remove(&completion.id).unwrap();
@@ -307,14 +307,14 @@ impl Host {
     fn observe(&mut self, now: Instant, interval: Duration) -> Observation {
         self.count(now);
         let oldest = self.dispatched.values().min().map(|began| now.latency_since(*began));
-        let reads = Operations {
+        let reads = OperationTotals {
             in_flight: self.scheduler.outstanding(),
             oldest_in_flight: oldest,
             ..std::mem::take(&mut self.arrived)
         };
         let consumer = ConsumerObservation {
             reads,
-            mean_outstanding: Outstanding::new(
+            mean_outstanding: MeanOutstanding::new(
                 std::mem::take(&mut self.outstanding) / interval.as_secs_f64(),
             ),
             queued: u32::try_from(self.scheduler.queued()).unwrap(),

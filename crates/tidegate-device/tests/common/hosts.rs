@@ -2,7 +2,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use tidegate_device::{Device, Io};
+use tidegate_device::{Device, DeviceIo};
 use tidegate_units::Instant;
 
 /// One host's workload.
@@ -49,7 +49,8 @@ pub(crate) fn run(device: &mut Device, hosts: &[Host], warm_up: f64, seconds: f6
             let offset = host.start + *next % places * u64::from(host.bytes);
             *next += 1;
             let read = rng.random::<f64>() < host.reads;
-            let io = if read { Io::read(offset, host.bytes) } else { Io::write(offset, host.bytes) };
+            let io =
+                if read { DeviceIo::read(offset, host.bytes) } else { DeviceIo::write(offset, host.bytes) };
             slots[slot] = (slots[slot].0, now, read);
             device.submit(now, slot as u64, io).unwrap();
         };

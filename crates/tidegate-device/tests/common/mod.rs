@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_device::{
-    ArrayConfig, CacheConfig, Device, DiskConfig, ExponentialConfig, Io, QueueConfig, RaidLevel,
+    ArrayConfig, CacheConfig, Device, DeviceIo, DiskConfig, ExponentialConfig, QueueConfig, RaidLevel,
     ReadAheadConfig, SeekConfig,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency};
@@ -180,7 +180,7 @@ pub(crate) fn run(
             };
             cursor[client] += 1;
             let offset = start + place * u64::from(bytes);
-            let io = if write { Io::write(offset, bytes) } else { Io::read(offset, bytes) };
+            let io = if write { DeviceIo::write(offset, bytes) } else { DeviceIo::read(offset, bytes) };
             device.submit(at, issued.len() as u64, io).unwrap();
             issued.push((client, at));
             match clients[client].arrivals {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig};
-use tidegate_sim::iscsi::{Members, Packets, Plan, Protocol, Throttle};
+use tidegate_control::{LawConfig, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_sim::iscsi::{IscsiPlan, IscsiProtocol, MemberRule, PacketClasses, ThrottleRule};
 use tidegate_units::{Latency, ResourceName};
 
-use super::super::{Experiment, Figure, Quantity, Run, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, Tolerance};
 use super::interference::{reader_line, writers_line};
 use super::lab::ReceiveWindow;
 use super::thresholds::{
@@ -20,58 +20,61 @@ fn name(target_ms: u64) -> String {
 }
 
 /// The paper's disks and load, behind LIO and open-iscsi with their default buffers.
-fn today(name: &str, throttle: Throttle) -> Run {
-    let mut plan: Plan = bursts(name, throttle);
+fn today(name: &str, throttle: ThrottleRule) -> NamedRun {
+    let mut plan: IscsiPlan = bursts(name, throttle);
     plan.name = format!("agent: {name}");
-    plan.protocol = Protocol::LIO;
+    plan.protocol = IscsiProtocol::LIO;
     plan.network.window_up = ReceiveWindow::Default.up();
     plan.network.window_down = super::lab::DOWN;
-    Run::new(name, plan)
+    NamedRun::new(name, plan)
 }
 
 /// `[resource.vg0] target = …` and nothing else.
-fn regulated(target_ms: u64) -> Run {
+fn regulated(target_ms: u64) -> NamedRun {
     let resource =
         ResourceName::new("vg0").unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"));
     let pid = PidConfig { greatest: Latency::from_millis(100), ..PidConfig::default() };
     let law = LoopConfig {
         interval: Duration::from_millis(100),
         signal: SignalChoice::Reads,
-        ..LoopConfig::new(resource, Latency::from_millis(target_ms), Law::Pid(pid))
+        ..LoopConfig::new(resource, Latency::from_millis(target_ms), LawConfig::Pid(pid))
     };
-    let members = Members::Automatic(WritersConfig::default());
-    today(&name(target_ms), Throttle::Regulated { packets: Packets::All, law: Box::new(law), members })
+    let members = MemberRule::Automatic(WritersConfig::default());
+    today(
+        &name(target_ms),
+        ThrottleRule::Regulated { packets: PacketClasses::All, law: Box::new(law), members },
+    )
 }
 
 pub(super) fn agent() -> Experiment {
-    let nobody = Throttle::Timetable { packets: Packets::All, steps: Vec::new() };
+    let nobody = ThrottleRule::Timetable { packets: PacketClasses::All, steps: Vec::new() };
     let mut quantities = Vec::new();
     let mut figures = vec![
-        Figure::new("wait, nobody held", "ms", None, of(FREE, settled_wait)),
-        Figure::new("written, nobody held", "MB/s", None, of(FREE, settled_rate)),
+        ReportedFigure::new("wait, nobody held", "ms", None, of(FREE, settled_wait)),
+        ReportedFigure::new("written, nobody held", "MB/s", None, of(FREE, settled_rate)),
     ];
     for target in THRESHOLDS_MS {
         let limit = target as f64;
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{target} ms: part of the settled seconds within"),
             Tolerance::AtLeast(0.95),
             of(name(target), move |run| seconds_within(run, limit)),
         ));
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{target} ms: mean wait of the settled seconds"),
                 Tolerance::Between(0.6 * limit, limit),
                 of(name(target), settled_wait),
             )
             .unit("ms"),
         );
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{target} ms: written : by writers that nobody holds"),
             "",
             None,
             to_free(name(target), settled_rate),
         ));
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{target} ms: delay in the settled seconds"),
             "ms",
             None,

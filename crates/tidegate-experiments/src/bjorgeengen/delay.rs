@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_sim::iscsi::{Load, Packets, Plan, Throttle, When};
+use tidegate_sim::iscsi::{IscsiPlan, LoadTimes, MachineLoad, PacketClasses, ThrottleRule};
 use tidegate_units::{Bytes, Latency};
 
-use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, SeedTrial, Tolerance};
+use super::super::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, SeedTrial, Tolerance,
+};
 use super::laboratory::{OPEN_ISCSI, WINDOW, plan, sequential};
 use super::{LineFit, fit, of, ratio};
 
@@ -24,18 +26,18 @@ fn name(write: bool, tenths: u64) -> String {
 
 /// One blade alone moves the amount repeatedly. All packets of reads are delayed, where the paper delays
 /// those with payload; of writes, bare acknowledgements are.
-fn transfers(write: bool, tenths: u64) -> Plan {
-    let repeat = |place: usize| Load {
+fn transfers(write: bool, tenths: u64) -> IscsiPlan {
+    let repeat = |place: usize| MachineLoad {
         amount: Some(AMOUNT),
         // Each repeat goes on where the one before ended.
-        when: place.checked_sub(1).map_or(When::From(Duration::ZERO), When::After),
+        when: place.checked_sub(1).map_or(LoadTimes::From(Duration::ZERO), LoadTimes::After),
         start: Bytes::new(place as u64 * AMOUNT.get()),
         ..sequential(0, 0, write)
     };
-    Plan {
+    IscsiPlan {
         loads: (0..REPEATS).map(repeat).collect(),
-        throttle: Throttle::Timetable {
-            packets: if write { Packets::Acks } else { Packets::All },
+        throttle: ThrottleRule::Timetable {
+            packets: if write { PacketClasses::Acks } else { PacketClasses::All },
             steps: vec![(Duration::ZERO, 0, Latency::from_micros(tenths * 100))],
         },
         ..plan(format!("figs. 8 and 9: {}", name(write, tenths)), 1_200)
@@ -106,7 +108,7 @@ impl OpenChoice {
         format!("{}, {} ms", self.name(), tenths as f64 / 10.0)
     }
 
-    fn plan(self, tenths: u64) -> Plan {
+    fn plan(self, tenths: u64) -> IscsiPlan {
         let mut plan = transfers(self.write(), tenths);
         plan.name = format!("figs. 8 and 9: {}", self.run(tenths));
         match self {
@@ -121,23 +123,25 @@ impl OpenChoice {
 pub(super) fn figs8_and_9() -> Experiment {
     let mut runs: Vec<_> = [false, true]
         .into_iter()
-        .flat_map(|write| DELAYS_TENTHS.map(|tenths| Run::new(name(write, tenths), transfers(write, tenths))))
+        .flat_map(|write| {
+            DELAYS_TENTHS.map(|tenths| NamedRun::new(name(write, tenths), transfers(write, tenths)))
+        })
         .collect();
     for variant in OpenChoice::ALL {
-        runs.extend(ENDS.map(|tenths| Run::new(variant.run(tenths), variant.plan(tenths))));
+        runs.extend(ENDS.map(|tenths| NamedRun::new(variant.run(tenths), variant.plan(tenths))));
     }
     let mut quantities = Vec::new();
     let mut figures = Vec::new();
     for write in [false, true] {
         let what = if write { "writes" } else { "reads" };
         let (free, held) = papers(write);
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{what}: R² of time against delay"),
             Tolerance::AtLeast(0.98),
             move |trial| line(trial, write)?.r2,
         ));
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{what}: rate at 9.6 ms : without delay"),
                 Tolerance::near(held / free, 30.0),
                 move |trial| ratio(rate(trial.run(&name(write, 96))?), rate(trial.run(&name(write, 0))?)),
@@ -146,7 +150,7 @@ pub(super) fn figs8_and_9() -> Experiment {
         );
         let slope = slope_between(free, held);
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{what}: seconds for 200 MB more, for each millisecond of delay"),
                 Tolerance::near(slope, 30.0),
                 move |trial| Some(line(trial, write)?.slope),
@@ -156,12 +160,17 @@ pub(super) fn figs8_and_9() -> Experiment {
         );
         for (tenths, paper) in [(0, free), (96, held)] {
             let rate = of(name(write, tenths), rate);
-            figures.push(Figure::new(format!("rate of {}", name(write, tenths)), "MB/s", Some(paper), rate));
+            figures.push(ReportedFigure::new(
+                format!("rate of {}", name(write, tenths)),
+                "MB/s",
+                Some(paper),
+                rate,
+            ));
         }
     }
     for variant in OpenChoice::ALL {
         let (free, held) = papers(variant.write());
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{}: seconds for 200 MB more, for each millisecond of delay", variant.name()),
             "s/ms",
             Some(slope_between(free, held)),
@@ -184,7 +193,7 @@ pub(super) fn figs8_and_9() -> Experiment {
                 [("reads", false), ("writes", true)]
                     .into_iter()
                     .filter_map(|(name, write)| {
-                        Some(Line { name: name.to_owned(), points: points(trial, write)? })
+                        Some(PlotLine { name: name.to_owned(), points: points(trial, write)? })
                     })
                     .collect()
             }),

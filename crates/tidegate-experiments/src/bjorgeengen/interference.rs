@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_sim::iscsi::{Packets, Plan, Throttle, When};
+use tidegate_sim::iscsi::{IscsiPlan, LoadTimes, PacketClasses, ThrottleRule};
 use tidegate_units::Latency;
 
-use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, TimeSpan, Tolerance};
+use super::super::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, TimeSpan, Tolerance,
+};
 use super::laboratory::{BLADES, plan, reader, writers};
 use super::{megabytes, of, over_time, ratio, sum_line, wait_line};
 
@@ -21,11 +23,11 @@ pub(super) fn written(run: &RunResult, span: TimeSpan) -> Option<f64> {
     megabytes(run, &WRITERS, span)
 }
 
-pub(super) fn reader_line(run: &RunResult, name: &str) -> Line {
+pub(super) fn reader_line(run: &RunResult, name: &str) -> PlotLine {
     wait_line(run, name, BLADES[0])
 }
 
-pub(super) fn writers_line(run: &RunResult, name: &str) -> Line {
+pub(super) fn writers_line(run: &RunResult, name: &str) -> PlotLine {
     sum_line(run, name, &WRITERS, |sample| sample.bytes_per_s * 1e-6)
 }
 
@@ -34,21 +36,25 @@ pub(super) fn fig10() -> Experiment {
     const BESIDE: TimeSpan = TimeSpan::new(65.0, 180.0);
     const MACHINES: [(&str, usize); 3] = [("nobody", 0), ("1 machine", 1), ("3 machines", 3)];
     let run = |(name, blades): (&str, usize)| {
-        let beside = writers(blades, When::From(Duration::from_secs(60)));
+        let beside = writers(blades, LoadTimes::From(Duration::from_secs(60)));
         let plan = plan(format!("fig. 10: {name}"), 180);
-        Run::new(name, Plan { loads: std::iter::once(reader()).chain(beside).collect(), ..plan })
+        NamedRun::new(name, IscsiPlan { loads: std::iter::once(reader()).chain(beside).collect(), ..plan })
     };
     let beside = |name: &'static str| of(name, |run| wait(run, BESIDE));
     Experiment {
         runs: MACHINES.into_iter().map(run).collect(),
         quantities: vec![
-            Quantity::new("wait beside one machine : beside nobody", Tolerance::AtLeast(1.5), move |trial| {
-                ratio(beside("1 machine")(trial), beside("nobody")(trial))
-            }),
-            Quantity::new("wait beside three machines : beside one", Tolerance::AtLeast(1.5), move |trial| {
-                ratio(beside("3 machines")(trial), beside("1 machine")(trial))
-            }),
-            Quantity::new(
+            JudgedQuantity::new(
+                "wait beside one machine : beside nobody",
+                Tolerance::AtLeast(1.5),
+                move |trial| ratio(beside("1 machine")(trial), beside("nobody")(trial)),
+            ),
+            JudgedQuantity::new(
+                "wait beside three machines : beside one",
+                Tolerance::AtLeast(1.5),
+                move |trial| ratio(beside("3 machines")(trial), beside("1 machine")(trial)),
+            ),
+            JudgedQuantity::new(
                 "wait beside nobody, second part : first part",
                 Tolerance::near(1.0, 10.0),
                 of("nobody", |run| ratio(wait(run, BESIDE), wait(run, BEFORE))),
@@ -56,15 +62,15 @@ pub(super) fn fig10() -> Experiment {
         ],
         figures: MACHINES
             .into_iter()
-            .map(|(name, _)| Figure::new(format!("wait beside {name}"), "ms", None, beside(name)))
+            .map(|(name, _)| ReportedFigure::new(format!("wait beside {name}"), "ms", None, beside(name)))
             .chain([
-                Figure::new(
+                ReportedFigure::new(
                     "written by one machine",
                     "MB/s",
                     None,
                     of("1 machine", |run| written(run, BESIDE)),
                 ),
-                Figure::new(
+                ReportedFigure::new(
                     "written by three",
                     "MB/s",
                     Some(38.0),
@@ -101,9 +107,9 @@ pub(super) fn fig11() -> Experiment {
     };
     let steps =
         hold(100, 190, Latency::from_micros(4_600)).chain(hold(280, 370, Latency::from_micros(9_600)));
-    let plan = Plan {
-        loads: std::iter::once(reader()).chain(writers(3, When::From(Duration::ZERO))).collect(),
-        throttle: Throttle::Timetable { packets: Packets::Acks, steps: steps.collect() },
+    let plan = IscsiPlan {
+        loads: std::iter::once(reader()).chain(writers(3, LoadTimes::From(Duration::ZERO))).collect(),
+        throttle: ThrottleRule::Timetable { packets: PacketClasses::Acks, steps: steps.collect() },
         ..plan("fig. 11", 460)
     };
     /// MB/s given up for each millisecond gained.
@@ -114,19 +120,19 @@ pub(super) fn fig11() -> Experiment {
     let first = move |run: &RunResult| cost((free(run, wait), free(run, written)), at(run, SHORT));
     let second = move |run: &RunResult| cost(at(run, SHORT), at(run, LONG));
     Experiment {
-        runs: vec![Run::new(RUN, plan)],
+        runs: vec![NamedRun::new(RUN, plan)],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "wait at 4.6 ms : without delay",
                 Tolerance::AtMost(0.9),
                 of(RUN, |run| ratio(wait(run, SHORT), free(run, wait))),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "wait at 9.6 ms : at 4.6 ms",
                 Tolerance::AtMost(0.9),
                 of(RUN, |run| ratio(wait(run, LONG), wait(run, SHORT))),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "MB/s given up for each ms gained, from 4.6 to 9.6 ms, less that from nothing to 4.6 ms",
                 Tolerance::AtLeast(0.1),
                 of(RUN, move |run| Some(second(run)? - first(run)?)),
@@ -134,14 +140,24 @@ pub(super) fn fig11() -> Experiment {
             .unit("MB/s per ms"),
         ],
         figures: vec![
-            Figure::new("MB/s given up for each ms gained, to 4.6 ms", "MB/s per ms", None, of(RUN, first)),
-            Figure::new("MB/s given up for each ms gained, to 9.6 ms", "MB/s per ms", None, of(RUN, second)),
-            Figure::new("wait without delay", "ms", None, of(RUN, |run| free(run, wait))),
-            Figure::new("wait at 4.6 ms", "ms", None, of(RUN, |run| wait(run, SHORT))),
-            Figure::new("wait at 9.6 ms", "ms", None, of(RUN, |run| wait(run, LONG))),
-            Figure::new("written without delay", "MB/s", None, of(RUN, |run| free(run, written))),
-            Figure::new("written at 4.6 ms", "MB/s", None, of(RUN, |run| written(run, SHORT))),
-            Figure::new("written at 9.6 ms", "MB/s", None, of(RUN, |run| written(run, LONG))),
+            ReportedFigure::new(
+                "MB/s given up for each ms gained, to 4.6 ms",
+                "MB/s per ms",
+                None,
+                of(RUN, first),
+            ),
+            ReportedFigure::new(
+                "MB/s given up for each ms gained, to 9.6 ms",
+                "MB/s per ms",
+                None,
+                of(RUN, second),
+            ),
+            ReportedFigure::new("wait without delay", "ms", None, of(RUN, |run| free(run, wait))),
+            ReportedFigure::new("wait at 4.6 ms", "ms", None, of(RUN, |run| wait(run, SHORT))),
+            ReportedFigure::new("wait at 9.6 ms", "ms", None, of(RUN, |run| wait(run, LONG))),
+            ReportedFigure::new("written without delay", "MB/s", None, of(RUN, |run| free(run, written))),
+            ReportedFigure::new("written at 4.6 ms", "MB/s", None, of(RUN, |run| written(run, SHORT))),
+            ReportedFigure::new("written at 9.6 ms", "MB/s", None, of(RUN, |run| written(run, LONG))),
         ],
         plots: vec![
             over_time("What the reader waits", "ms", vec![RUN.to_owned()], Vec::new(), reader_line),

@@ -3,10 +3,14 @@
 
 use std::time::Duration;
 
-use tidegate_sim::iscsi::{Load, Network, Packets, Plan, Protocol, Store, Throttle, When};
+use tidegate_sim::iscsi::{
+    IscsiPlan, IscsiProtocol, LoadTimes, MachineLoad, PacketClasses, StoreModel, TcpNetwork, ThrottleRule,
+};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
-use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, SeedTrial, Tolerance};
+use super::super::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, SeedTrial, Tolerance,
+};
 use super::laboratory::named;
 use super::{fit, ratio};
 
@@ -16,7 +20,8 @@ const MEASURED: &str = include_str!("lab.csv");
 const DELAYS_MS: [u64; 6] = [0, 2, 5, 10, 15, 20];
 const BLOCKS_KIB: [u64; 2] = [64, 256];
 const DEPTHS: [u32; 3] = [1, 4, 8];
-const CLASSES: [Packets; 4] = [Packets::All, Packets::Acks, Packets::Small, Packets::Responses];
+const CLASSES: [PacketClasses; 4] =
+    [PacketClasses::All, PacketClasses::Acks, PacketClasses::Small, PacketClasses::Responses];
 
 /// The receive windows of the target that the lab measured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,14 +74,14 @@ fn transfers() -> impl Iterator<Item = LabTransfer> {
     })
 }
 
-fn run_name(window: ReceiveWindow, packets: Packets, delay_ms: u64) -> String {
+fn run_name(window: ReceiveWindow, packets: PacketClasses, delay_ms: u64) -> String {
     format!("{}, {}, {delay_ms} ms", window.name(), packets.name())
 }
 
 /// The lab's set-up: four servers of 8 ms behind LVM and LIO, one initiator that moves 8 or 12 MiB each way
 /// and size.
-fn plan(window: ReceiveWindow, packets: Packets, delay_ms: u64) -> Plan {
-    let loads = transfers().enumerate().map(|(place, transfer)| Load {
+fn plan(window: ReceiveWindow, packets: PacketClasses, delay_ms: u64) -> IscsiPlan {
+    let loads = transfers().enumerate().map(|(place, transfer)| MachineLoad {
         machine: 0,
         write: transfer.write,
         block: Bytes::from_kib(transfer.kib),
@@ -86,15 +91,19 @@ fn plan(window: ReceiveWindow, packets: Packets, delay_ms: u64) -> Plan {
         size: Bytes::from_mib(64),
         think: Latency::ZERO,
         every: Latency::ZERO,
-        when: place.checked_sub(1).map_or(When::From(Duration::ZERO), When::After),
+        when: place.checked_sub(1).map_or(LoadTimes::From(Duration::ZERO), LoadTimes::After),
         amount: Some(Bytes::from_mib(if transfer.depth == 1 { 8 } else { 12 })),
     });
-    Plan {
+    IscsiPlan {
         name: format!("lab: {}", run_name(window, packets, delay_ms)),
         duration: Duration::from_secs(600),
         sample: Duration::from_secs(1),
-        store: Store::Servers { servers: 4, service: Latency::from_millis(8), stripe: Bytes::from_kib(64) },
-        network: Network {
+        store: StoreModel::Servers {
+            servers: 4,
+            service: Latency::from_millis(8),
+            stripe: Bytes::from_kib(64),
+        },
+        network: TcpNetwork {
             window_up: window.up(),
             window_down: DOWN,
             // The emulated processor's copying, from the lab's rows without delay at depth 1: 192 KiB more
@@ -104,10 +113,10 @@ fn plan(window: ReceiveWindow, packets: Packets, delay_ms: u64) -> Plan {
             rate_down: ByteRate::new(162e6),
             latency: Latency::from_micros(35),
         },
-        protocol: Protocol::LIO,
+        protocol: IscsiProtocol::LIO,
         machines: vec![named("initiator")],
         loads: loads.collect(),
-        throttle: Throttle::Timetable {
+        throttle: ThrottleRule::Timetable {
             packets,
             steps: vec![(Duration::ZERO, 0, Latency::from_millis(delay_ms))],
         },
@@ -115,7 +124,7 @@ fn plan(window: ReceiveWindow, packets: Packets, delay_ms: u64) -> Plan {
 }
 
 /// Milliseconds per request in the lab, at each of [`DELAYS_MS`].
-fn measured(window: ReceiveWindow, packets: Packets, transfer: LabTransfer) -> Option<[f64; 6]> {
+fn measured(window: ReceiveWindow, packets: PacketClasses, transfer: LabTransfer) -> Option<[f64; 6]> {
     let direction = if transfer.write { "write" } else { "read" };
     let key =
         format!("{},{},{direction},{},{},", window.name(), packets.name(), transfer.kib, transfer.depth);
@@ -132,7 +141,7 @@ fn measured(window: ReceiveWindow, packets: Packets, transfer: LabTransfer) -> O
 fn modelled(
     trial: &SeedTrial<'_>,
     window: ReceiveWindow,
-    packets: Packets,
+    packets: PacketClasses,
     transfer: LabTransfer,
 ) -> Option<[f64; 6]> {
     let place = transfers().position(|other| other == transfer)?;
@@ -148,7 +157,7 @@ fn modelled(
 fn greatest_difference(
     trial: &SeedTrial<'_>,
     window: ReceiveWindow,
-    packets: Packets,
+    packets: PacketClasses,
     write: bool,
 ) -> Option<f64> {
     let mut greatest: f64 = 0.0;
@@ -198,12 +207,13 @@ pub(super) fn lab() -> Experiment {
     for window in ReceiveWindow::BOTH {
         for packets in CLASSES {
             runs.extend(
-                DELAYS_MS
-                    .map(|delay| Run::new(run_name(window, packets, delay), plan(window, packets, delay))),
+                DELAYS_MS.map(|delay| {
+                    NamedRun::new(run_name(window, packets, delay), plan(window, packets, delay))
+                }),
             );
             for write in [false, true] {
                 let direction = if write { "writes" } else { "reads" };
-                quantities.push(Quantity::new(
+                quantities.push(JudgedQuantity::new(
                     format!(
                         "window {}, {}: greatest difference of {direction}",
                         window.name(),
@@ -220,25 +230,25 @@ pub(super) fn lab() -> Experiment {
         (
             "acknowledgements, current window: time at 20 ms : without",
             ReceiveWindow::Default,
-            Packets::Acks,
+            PacketClasses::Acks,
             0,
         ),
         (
             "acknowledgements, small window: time at 20 ms : at 10 ms (a plateau)",
             ReceiveWindow::Small,
-            Packets::Acks,
+            PacketClasses::Acks,
             3,
         ),
         (
             "all packets, small window: time at 20 ms : at 10 ms (a line)",
             ReceiveWindow::Small,
-            Packets::All,
+            PacketClasses::All,
             3,
         ),
     ] {
         let Some(lab) = at(window, packets).and_then(|times| grown(times, from)) else { continue };
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("64 KiB writes at depth 8, {name}"),
                 Tolerance::near(lab, 100.0 * WITHIN),
                 move |trial| grown(modelled(trial, window, packets, WRITE_64K_8)?, from),
@@ -246,7 +256,7 @@ pub(super) fn lab() -> Experiment {
             .paper(lab),
         );
     }
-    let mut figures = vec![Figure::new(
+    let mut figures = vec![ReportedFigure::new(
         "rows of the lab's table that agree within 10 % at every delay",
         "",
         None,
@@ -265,7 +275,7 @@ pub(super) fn lab() -> Experiment {
                 transfer.depth
             );
             let lab = measured(window, packets, transfer).and_then(slope);
-            figures.push(Figure::new(name, "", lab, move |trial| {
+            figures.push(ReportedFigure::new(name, "", lab, move |trial| {
                 slope(modelled(trial, window, packets, transfer)?)
             }));
         }
@@ -291,12 +301,12 @@ pub(super) fn lab() -> Experiment {
 }
 
 /// Two lines of each class with a small window.
-fn lines(trial: &SeedTrial<'_>, transfer: LabTransfer) -> Vec<Line> {
-    let line = |name: String, times: [f64; 6]| Line {
+fn lines(trial: &SeedTrial<'_>, transfer: LabTransfer) -> Vec<PlotLine> {
+    let line = |name: String, times: [f64; 6]| PlotLine {
         name,
         points: DELAYS_MS.into_iter().map(|delay| delay as f64).zip(times).collect(),
     };
-    [Packets::All, Packets::Acks]
+    [PacketClasses::All, PacketClasses::Acks]
         .into_iter()
         .flat_map(|packets| {
             let lab = measured(ReceiveWindow::Small, packets, transfer);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use tidegate_device::Preset;
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
 
-use tidegate_sim::iscsi::{Load, Network, Packets, Plan, Protocol, Store, Throttle, When};
+use tidegate_sim::iscsi::{
+    IscsiPlan, IscsiProtocol, LoadTimes, MachineLoad, PacketClasses, StoreModel, TcpNetwork, ThrottleRule,
+};
 
 /// The blade servers, by the names that the paper gives them.
 pub(super) const BLADES: [&str; 4] = ["b2", "b3", "b4", "b5"];
@@ -44,29 +46,29 @@ pub(super) fn named(name: &str) -> ConsumerName {
 }
 
 /// All blades, without load and throttle.
-pub(super) fn plan(name: impl Into<String>, seconds: u64) -> Plan {
-    Plan {
+pub(super) fn plan(name: impl Into<String>, seconds: u64) -> IscsiPlan {
+    IscsiPlan {
         name: name.into(),
         duration: Duration::from_secs(seconds),
         sample: Duration::from_secs(1),
-        store: Store::Device(Preset::SataStripe.config()),
-        network: Network {
+        store: StoreModel::Device(Preset::SataStripe.config()),
+        network: TcpNetwork {
             window_up: WINDOW,
             window_down: WINDOW,
             rate_up: ByteRate::new(GIGABIT),
             rate_down: ByteRate::new(GIGABIT),
             latency: LATENCY,
         },
-        protocol: Protocol::IET,
+        protocol: IscsiProtocol::IET,
         machines: BLADES.map(named).to_vec(),
         loads: Vec::new(),
-        throttle: Throttle::Timetable { packets: Packets::Acks, steps: Vec::new() },
+        throttle: ThrottleRule::Timetable { packets: PacketClasses::Acks, steps: Vec::new() },
     }
 }
 
 /// One command after the other, from the beginning of a volume.
-pub(super) fn sequential(machine: usize, volume: u64, write: bool) -> Load {
-    Load {
+pub(super) fn sequential(machine: usize, volume: u64, write: bool) -> MachineLoad {
+    MachineLoad {
         machine,
         write,
         block: if write { WRITE } else { READ },
@@ -76,14 +78,14 @@ pub(super) fn sequential(machine: usize, volume: u64, write: bool) -> Load {
         size: Bytes::new(VOLUME),
         think: Latency::ZERO,
         every: Latency::ZERO,
-        when: When::From(Duration::ZERO),
+        when: LoadTimes::From(Duration::ZERO),
         amount: None,
     }
 }
 
 /// The small reader (§3.4): 4 KiB at random places, 256 kB/s, from the first blade's volume.
-pub(super) fn reader() -> Load {
-    Load {
+pub(super) fn reader() -> MachineLoad {
+    MachineLoad {
         block: Bytes::from_kib(4),
         sequential: false,
         every: Latency::from_micros(15_625),
@@ -93,6 +95,7 @@ pub(super) fn reader() -> Load {
 
 /// Four sequential writers on each of so many of the other blades, each in a volume of its own as the preset
 /// was fitted.
-pub(super) fn writers(blades: usize, when: When) -> impl Iterator<Item = Load> {
-    (0..4 * blades).map(move |writer| Load { when, ..sequential(1 + writer / 4, 1 + writer as u64, true) })
+pub(super) fn writers(blades: usize, when: LoadTimes) -> impl Iterator<Item = MachineLoad> {
+    (0..4 * blades)
+        .map(move |writer| MachineLoad { when, ..sequential(1 + writer / 4, 1 + writer as u64, true) })
 }

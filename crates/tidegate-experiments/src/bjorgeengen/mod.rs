@@ -17,10 +17,10 @@ mod laboratory;
 mod sharing;
 mod thresholds;
 
-use tidegate_sim::Sample;
+use tidegate_sim::SeriesSample;
 
 use super::measure::{of, ratio};
-use super::{Experiment, Line, Plot, RunResult, TimeSpan};
+use super::{Experiment, Plot, PlotLine, RunResult, TimeSpan};
 
 /// All of the paper's experiments, in its order, after the one that says how far to trust them.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -47,7 +47,7 @@ fn megabytes(run: &RunResult, machines: &[&str], span: TimeSpan) -> Option<f64> 
 }
 
 /// A number of machines over the time of a run, all together.
-fn sum_line(run: &RunResult, name: &str, machines: &[&str], number: fn(&Sample) -> f64) -> Line {
+fn sum_line(run: &RunResult, name: &str, machines: &[&str], number: fn(&SeriesSample) -> f64) -> PlotLine {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for track in run.tracks.iter().filter(|track| machines.contains(&track.consumer.as_str())) {
         for (place, (end, sample)) in track.samples.iter().enumerate() {
@@ -57,11 +57,11 @@ fn sum_line(run: &RunResult, name: &str, machines: &[&str], number: fn(&Sample) 
             }
         }
     }
-    Line { name: name.to_owned(), points }
+    PlotLine { name: name.to_owned(), points }
 }
 
 /// Returns the line of a machine's mean response times over a run, in milliseconds.
-fn wait_line(run: &RunResult, name: &str, machine: &str) -> Line {
+fn wait_line(run: &RunResult, name: &str, machine: &str) -> PlotLine {
     let points = run
         .tracks
         .iter()
@@ -69,7 +69,7 @@ fn wait_line(run: &RunResult, name: &str, machine: &str) -> Line {
         .flat_map(|track| &track.samples)
         .filter_map(|(end, sample)| Some((*end, sample.latency_ms?)))
         .collect();
-    Line { name: name.to_owned(), points }
+    PlotLine { name: name.to_owned(), points }
 }
 
 /// A plot over the time of runs: a line of each.
@@ -78,7 +78,7 @@ fn over_time(
     unit: &'static str,
     runs: Vec<String>,
     marks: Vec<(&'static str, f64)>,
-    line: fn(&RunResult, &str) -> Line,
+    line: fn(&RunResult, &str) -> PlotLine,
 ) -> Plot {
     Plot {
         title: title.to_owned(),

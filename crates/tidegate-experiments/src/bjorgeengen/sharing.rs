@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate_sim::iscsi::{Load, Packets, Plan, Throttle};
+use tidegate_sim::iscsi::{IscsiPlan, MachineLoad, PacketClasses, ThrottleRule};
 use tidegate_units::{Bytes, Latency};
 
 use super::super::trial::spread;
-use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, TimeSpan, Tolerance};
+use super::super::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, TimeSpan, Tolerance,
+};
 use super::laboratory::{BLADES, plan, sequential};
 use super::{megabytes, of, ratio, sum_line};
 
@@ -28,7 +30,7 @@ const ONE_FREE: TimeSpan = TimeSpan::new(185.0, 200.0);
 const TWO_FREE: TimeSpan = TimeSpan::new(205.0, 220.0);
 const THREE_FREE: TimeSpan = TimeSpan::new(225.0, 235.0);
 
-fn loads(name: &str, write: bool, packets: Packets, held: bool) -> Plan {
+fn loads(name: &str, write: bool, packets: PacketClasses, held: bool) -> IscsiPlan {
     let delay = Latency::from_micros(9_600);
     let step = |second: u64, machine: usize, delay| (Duration::from_secs(second), machine, delay);
     // b2, b3 and b4 are the first three.
@@ -37,10 +39,11 @@ fn loads(name: &str, write: bool, packets: Packets, held: bool) -> Plan {
         .zip(FREE)
         .enumerate()
         .flat_map(|(machine, (from, to))| [step(from, machine, delay), step(to, machine, Latency::ZERO)]);
-    let load = |machine: usize| Load { amount: Some(AMOUNT), ..sequential(machine, machine as u64, write) };
-    Plan {
+    let load =
+        |machine: usize| MachineLoad { amount: Some(AMOUNT), ..sequential(machine, machine as u64, write) };
+    IscsiPlan {
         loads: (0..BLADES.len()).map(load).collect(),
-        throttle: Throttle::Timetable { packets, steps: steps.filter(|_| held).collect() },
+        throttle: ThrottleRule::Timetable { packets, steps: steps.filter(|_| held).collect() },
         ..plan(format!("figs. 5 to 7: {name}"), 900)
     }
 }
@@ -59,30 +62,30 @@ fn each(run: &RunResult, machines: &[&str], span: TimeSpan) -> Option<f64> {
 }
 
 /// Returns the judged quantities of reads (fig. 6) or of writes (fig. 7).
-fn quantities_of(run: &'static str) -> Vec<Quantity> {
+fn quantities_of(run: &'static str) -> Vec<JudgedQuantity> {
     vec![
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{run}: rate of b2, held : before"),
             Tolerance::AtMost(0.8),
             of(run, |run| ratio(rate(run, "b2", ONE_HELD), rate(run, "b2", ALL))),
         ),
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{run}: rate of b5 while the others are held : before"),
             Tolerance::AtLeast(1.2),
             of(run, |run| ratio(rate(run, "b5", THREE_HELD), rate(run, "b5", ALL))),
         ),
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{run}: rate of b2, let go when b5 is done : before"),
             Tolerance::AtLeast(2.0),
             of(run, |run| ratio(rate(run, "b2", ONE_FREE), rate(run, "b2", ONLY_HELD))),
         ),
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{run}: b2 and b3 free, the greater rate : the smaller"),
             Tolerance::AtMost(1.15),
             of(run, |run| unequal(run, &["b2", "b3"], TWO_FREE)),
         )
         .paper(1.0),
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{run}: b2, b3 and b4 free, the greatest rate : the least"),
             Tolerance::AtMost(1.15),
             of(run, |run| unequal(run, &["b2", "b3", "b4"], THREE_FREE)),
@@ -93,10 +96,10 @@ fn quantities_of(run: &'static str) -> Vec<Quantity> {
 
 pub(super) fn figs5_to_7() -> Experiment {
     let free = |name, span, paper, machines: &'static [&'static str], run: &'static str| {
-        Figure::new(name, "MB/s", paper, of(run, move |run| each(run, machines, span)))
+        ReportedFigure::new(name, "MB/s", paper, of(run, move |run| each(run, machines, span)))
     };
     let mut quantities = vec![
-        Quantity::new(
+        JudgedQuantity::new(
             "reads, nobody held: greatest rate : least",
             Tolerance::AtMost(1.1),
             of("nobody held", |run| unequal(run, &BLADES, ALL)),
@@ -105,7 +108,7 @@ pub(super) fn figs5_to_7() -> Experiment {
     ];
     quantities.extend(quantities_of("reads"));
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             "reads: rate of each of three : of each of two",
             Tolerance::near(10.0 / 14.0, 15.0),
             of("reads", |run| {
@@ -117,9 +120,9 @@ pub(super) fn figs5_to_7() -> Experiment {
     quantities.extend(quantities_of("writes"));
     Experiment {
         runs: vec![
-            Run::new("nobody held", loads("reads, nobody held", false, Packets::All, false)),
-            Run::new("reads", loads("reads", false, Packets::All, true)),
-            Run::new("writes", loads("writes", true, Packets::Acks, true)),
+            NamedRun::new("nobody held", loads("reads, nobody held", false, PacketClasses::All, false)),
+            NamedRun::new("reads", loads("reads", false, PacketClasses::All, true)),
+            NamedRun::new("writes", loads("writes", true, PacketClasses::Acks, true)),
         ],
         quantities,
         figures: vec![
@@ -146,6 +149,6 @@ pub(super) fn figs5_to_7() -> Experiment {
     }
 }
 
-fn by_blade(run: &RunResult) -> Vec<Line> {
+fn by_blade(run: &RunResult) -> Vec<PlotLine> {
     BLADES.map(|blade| sum_line(run, blade, &[blade], |sample| sample.bytes_per_s * 1e-6)).into()
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig};
-use tidegate_sim::iscsi::{Members, Packets, Plan, Throttle, When};
+use tidegate_control::{LawConfig, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_sim::iscsi::{IscsiPlan, LoadTimes, MemberRule, PacketClasses, ThrottleRule};
 use tidegate_units::{Latency, ResourceName};
 
 use super::super::{
-    Experiment, Figure, Line, Plot, Quantity, Run, RunResult, SeedTrial, TimeSpan, Tolerance,
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, SeedTrial, TimeSpan,
+    Tolerance,
 };
 use super::interference::{WRITERS, reader_line, wait, writers_line, written};
 use super::laboratory::{named, plan, reader, writers};
@@ -92,24 +93,24 @@ pub(super) fn mean_delay(run: &RunResult, span: TimeSpan) -> Option<f64> {
     (values().count() > 0).then(|| values().sum::<f64>() / values().count() as f64)
 }
 
-pub(super) fn bursts(name: &str, throttle: Throttle) -> Plan {
+pub(super) fn bursts(name: &str, throttle: ThrottleRule) -> IscsiPlan {
     let seconds = Duration::from_secs;
-    let when = When::Bursts { from: seconds(LEAD), on: seconds(ON), off: seconds(OFF) };
-    Plan {
+    let when = LoadTimes::Bursts { from: seconds(LEAD), on: seconds(ON), off: seconds(OFF) };
+    IscsiPlan {
         loads: std::iter::once(reader()).chain(writers(3, when)).collect(),
         throttle,
         ..plan(format!("figs. 12 to 16: {name}"), LEAD + BURSTS * (ON + OFF))
     }
 }
 
-fn free() -> Run {
-    let nobody = Throttle::Timetable { packets: Packets::Acks, steps: Vec::new() };
-    Run::new(FREE, bursts(FREE, nobody))
+fn free() -> NamedRun {
+    let nobody = ThrottleRule::Timetable { packets: PacketClasses::Acks, steps: Vec::new() };
+    NamedRun::new(FREE, bursts(FREE, nobody))
 }
 
 /// The agent's loop with the paper's interval, steps and range, and its threshold as the set point. The gains
 /// are Tidegate's; the paper gives none.
-fn regulated(sets: MemberSets, threshold_ms: u64) -> Run {
+fn regulated(sets: MemberSets, threshold_ms: u64) -> NamedRun {
     let resource =
         ResourceName::new("vg_aic").unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"));
     let pid = PidConfig {
@@ -121,18 +122,18 @@ fn regulated(sets: MemberSets, threshold_ms: u64) -> Run {
         interval: Duration::from_millis(100),
         set_point_ratio: 1.0,
         signal: SignalChoice::Reads,
-        ..LoopConfig::new(resource, Latency::from_millis(threshold_ms), Law::Pid(pid))
+        ..LoopConfig::new(resource, Latency::from_millis(threshold_ms), LawConfig::Pid(pid))
     };
     let members = match sets {
-        MemberSets::Manual => Members::Named(WRITERS.map(named).to_vec()),
-        MemberSets::Automatic => Members::Automatic(WritersConfig::default()),
+        MemberSets::Manual => MemberRule::Named(WRITERS.map(named).to_vec()),
+        MemberSets::Automatic => MemberRule::Automatic(WritersConfig::default()),
     };
-    let throttle = Throttle::Regulated { packets: Packets::Acks, law: Box::new(law), members };
+    let throttle = ThrottleRule::Regulated { packets: PacketClasses::Acks, law: Box::new(law), members };
     let name = name(sets, threshold_ms);
-    Run::new(name.clone(), bursts(&name, throttle))
+    NamedRun::new(name.clone(), bursts(&name, throttle))
 }
 
-fn runs(sets: MemberSets) -> Vec<Run> {
+fn runs(sets: MemberSets) -> Vec<NamedRun> {
     std::iter::once(free()).chain(THRESHOLDS_MS.map(|threshold| regulated(sets, threshold))).collect()
 }
 
@@ -153,11 +154,11 @@ fn gain(before: &RunResult, after: &RunResult) -> Option<f64> {
 }
 
 /// Returns the quantities that are judged with both kinds of sets.
-fn common(sets: MemberSets) -> Vec<Quantity> {
+fn common(sets: MemberSets) -> Vec<JudgedQuantity> {
     let mut quantities = Vec::new();
     for threshold in THRESHOLDS_MS {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{threshold} ms: mean wait of the settled seconds"),
                 Tolerance::AtMost(1.05 * threshold as f64),
                 of(name(sets, threshold), settled_wait),
@@ -168,7 +169,7 @@ fn common(sets: MemberSets) -> Vec<Quantity> {
     }
     for (threshold, paper) in [(20, 33.0 / 39.0), (15, 26.0 / 39.0)] {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{threshold} ms: written : by writers that nobody holds"),
                 Tolerance::near(paper, 20.0),
                 to_free(name(sets, threshold), settled_rate),
@@ -176,12 +177,16 @@ fn common(sets: MemberSets) -> Vec<Quantity> {
             .paper(paper),
         );
     }
-    quantities.push(Quantity::new("written at 10 ms : at 15 ms", Tolerance::AtMost(0.9), move |trial| {
-        let rate = |threshold| settled_rate(trial.run(&name(sets, threshold))?);
-        ratio(rate(10), rate(15))
-    }));
+    quantities.push(JudgedQuantity::new(
+        "written at 10 ms : at 15 ms",
+        Tolerance::AtMost(0.9),
+        move |trial| {
+            let rate = |threshold| settled_rate(trial.run(&name(sets, threshold))?);
+            ratio(rate(10), rate(15))
+        },
+    ));
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             "ms gained for each MB/s given up, to 20 ms : from there to 15 ms",
             Tolerance::AtLeast(1.5),
             move |trial| {
@@ -194,36 +199,36 @@ fn common(sets: MemberSets) -> Vec<Quantity> {
     quantities
 }
 
-fn figures(sets: MemberSets) -> Vec<Figure> {
+fn figures(sets: MemberSets) -> Vec<ReportedFigure> {
     let mut figures = vec![
-        Figure::new("wait, nobody held", "ms", Some(45.0), of(FREE, settled_wait)),
-        Figure::new("written, nobody held", "MB/s", Some(39.0), of(FREE, settled_rate)),
-        Figure::new("wait gained at 20 ms", "ms", Some(25.0), move |trial| {
+        ReportedFigure::new("wait, nobody held", "ms", Some(45.0), of(FREE, settled_wait)),
+        ReportedFigure::new("written, nobody held", "MB/s", Some(39.0), of(FREE, settled_rate)),
+        ReportedFigure::new("wait gained at 20 ms", "ms", Some(25.0), move |trial| {
             Some(settled_wait(trial.run(FREE)?)? - settled_wait(trial.run(&name(sets, 20))?)?)
         }),
     ];
     for (threshold, written) in [(20, Some(33.0)), (15, Some(26.0)), (10, None)] {
         let run = || name(sets, threshold);
         let limit = threshold as f64;
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("written at {threshold} ms"),
             "MB/s",
             written,
             of(run(), settled_rate),
         ));
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{threshold} ms: part of the settled seconds within"),
             "",
             None,
             of(run(), move |run| seconds_within(run, limit)),
         ));
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{threshold} ms: wait in the first {SETTLING} s of a burst"),
             "ms",
             None,
             of(run(), first_wait),
         ));
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{threshold} ms: delay in the settled seconds"),
             "ms",
             None,
@@ -262,7 +267,7 @@ pub(super) fn figs14_and_15() -> Experiment {
             )
         };
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{threshold} ms: written, automatic : manual"),
                 Tolerance::near(1.0, 10.0),
                 move |trial| both(trial, settled_rate),
@@ -270,14 +275,14 @@ pub(super) fn figs14_and_15() -> Experiment {
             .paper(1.0),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{threshold} ms: settled wait, automatic : manual"),
                 Tolerance::near(1.0, 10.0),
                 move |trial| both(trial, settled_wait),
             )
             .paper(1.0),
         );
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{threshold} ms: wait while bursts begin, automatic : manual"),
             Tolerance::Between(1.0, 2.5),
             move |trial| both(trial, first_wait),
@@ -299,19 +304,19 @@ pub(super) fn fig16() -> Experiment {
     Experiment {
         runs: vec![free(), regulated(MemberSets::Automatic, THRESHOLD)],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "delay before the first burst",
                 Tolerance::AtMost(0.0),
                 of(run(), |run| mean_delay(run, TimeSpan::new(0.0, LEAD as f64))),
             )
             .unit("ms"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "delay in the settled seconds",
                 Tolerance::Between(0.5, 19.5),
                 of(run(), |run| over_bursts(run, in_bursts(SETTLING, ON), mean_delay)),
             )
             .unit("ms"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "delay in the last second of the pauses",
                 Tolerance::AtMost(0.5),
                 of(run(), |run| {
@@ -320,12 +325,12 @@ pub(super) fn fig16() -> Experiment {
                 }),
             )
             .unit("ms"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "written : by writers that nobody holds",
                 Tolerance::AtMost(0.9),
                 to_free(run(), settled_rate),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "wait : beside writers that nobody holds",
                 Tolerance::AtMost(0.6),
                 to_free(run(), settled_wait),
@@ -333,8 +338,8 @@ pub(super) fn fig16() -> Experiment {
             .paper(15.0 / 45.0),
         ],
         figures: vec![
-            Figure::new("written, nobody held", "MB/s", Some(37.0), of(FREE, settled_rate)),
-            Figure::new(
+            ReportedFigure::new("written, nobody held", "MB/s", Some(37.0), of(FREE, settled_rate)),
+            ReportedFigure::new(
                 "wait at the disks",
                 "ms",
                 Some(15.0),
@@ -352,7 +357,7 @@ pub(super) fn fig16() -> Experiment {
                 let Some(run) = trial.run(&run()) else { return Vec::new() };
                 vec![
                     reader_line(run, "wait"),
-                    Line { name: "delay".to_owned(), points: run.delays.clone() },
+                    PlotLine { name: "delay".to_owned(), points: run.delays.clone() },
                     writers_line(run, "written"),
                 ]
             }),

@@ -2,10 +2,12 @@
 
 use tidegate_control::Contract;
 use tidegate_sim::Scenario;
-use tidegate_sim::scenario::{Arrivals, Spacing, Vm};
+use tidegate_sim::scenario::{ArrivalSpacing, OperationArrivals, VirtualMachine};
 use tidegate_units::{ConsumerName, Iops, Latency, Shares};
 
-use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, TimeSpan, Tolerance};
+use super::super::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, TimeSpan, Tolerance,
+};
 use super::{both, iops, late, of, ratio};
 
 /// A run's end, and from when it is measured.
@@ -30,8 +32,11 @@ fn offered(rates: &[(&str, f64)]) -> Scenario {
     third_if(&mut scenario, rates.len() > 2);
     for (vm, (_, rate)) in scenario.vms.iter_mut().zip(rates) {
         vm.contract = None;
-        vm.workloads[0].arrivals =
-            Arrivals::Open { rate: Iops::new(*rate), spacing: Spacing::Jittered(TIE), limit: 10_000 };
+        vm.workloads[0].arrivals = OperationArrivals::Open {
+            rate: Iops::new(*rate),
+            spacing: ArrivalSpacing::Jittered(TIE),
+            limit: 10_000,
+        };
     }
     scenario
 }
@@ -41,7 +46,7 @@ fn third_if(scenario: &mut Scenario, wanted: bool) {
     if wanted {
         let second = scenario.vms[1].clone();
         let name = ConsumerName::new("w3").expect("a name");
-        scenario.vms.push(Vm { name, ..second });
+        scenario.vms.push(VirtualMachine { name, ..second });
     }
 }
 
@@ -66,9 +71,9 @@ fn name_of(rate: u32) -> String {
 
 pub(super) fn fig4() -> Experiment {
     let parts = |rate: f64| [("w1", rate * 2.0 / 3.0), ("w2", rate / 3.0)];
-    let mut runs: Vec<Run> =
-        RATES.map(|rate| Run::new(name_of(rate), offered(&parts(f64::from(rate))))).into();
-    runs.push(Run::new("always waiting", {
+    let mut runs: Vec<NamedRun> =
+        RATES.map(|rate| NamedRun::new(name_of(rate), offered(&parts(f64::from(rate))))).into();
+    runs.push(NamedRun::new("always waiting", {
         let mut scenario = offered(&parts(60.0));
         for vm in &mut scenario.vms {
             vm.workloads[0].arrivals = both().vms[0].workloads[0].arrivals.clone();
@@ -78,15 +83,17 @@ pub(super) fn fig4() -> Experiment {
     Experiment {
         runs,
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "completed at 75 IO/s : offered",
                 Tolerance::AtLeast(0.99),
                 of("75 IO/s", |run| Some(run.total_iops(ALL)? / 75.0)),
             ),
-            Quantity::new("mean response time at 75 IO/s : at 40", Tolerance::Between(1.0, 2.0), |trial| {
-                ratio(mean(trial.run("75 IO/s")?), mean(trial.run("40 IO/s")?))
-            }),
-            Quantity::new(
+            JudgedQuantity::new(
+                "mean response time at 75 IO/s : at 40",
+                Tolerance::Between(1.0, 2.0),
+                |trial| ratio(mean(trial.run("75 IO/s")?), mean(trial.run("40 IO/s")?)),
+            ),
+            JudgedQuantity::new(
                 "G, of the 95th percentile of w1 from 40 to 72 IO/s",
                 Tolerance::Between(0.15, 0.6),
                 |trial| {
@@ -98,16 +105,16 @@ pub(super) fn fig4() -> Experiment {
             .unit("ms per IO/s"),
         ],
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "greatest rate",
                 "IO/s",
                 Some(100.0),
                 of("always waiting", |run| run.total_iops(ALL)),
             ),
-            Figure::new("G, of the mean from 40 to 72 IO/s", "ms per IO/s", None, |trial| {
+            ReportedFigure::new("G, of the mean from 40 to 72 IO/s", "ms per IO/s", None, |trial| {
                 Some((mean(trial.run("72 IO/s")?)? - mean(trial.run("40 IO/s")?)?) / 32.0)
             }),
-            Figure::new("mean response time at 60 IO/s", "ms", None, of("60 IO/s", mean)),
+            ReportedFigure::new("mean response time at 60 IO/s", "ms", None, of("60 IO/s", mean)),
         ],
         plots: vec![Plot {
             title: "Response time".to_owned(),
@@ -117,7 +124,7 @@ pub(super) fn fig4() -> Experiment {
             lines: Box::new(|trial| {
                 let line = |name: &str, number: fn(&RunResult) -> Option<f64>| {
                     let point = |rate: u32| Some((f64::from(rate), number(trial.run(&name_of(rate))?)?));
-                    Line { name: name.to_owned(), points: RATES.into_iter().filter_map(point).collect() }
+                    PlotLine { name: name.to_owned(), points: RATES.into_iter().filter_map(point).collect() }
                 };
                 vec![
                     line("mean", mean),
@@ -142,7 +149,7 @@ pub(super) fn table3() -> Experiment {
     let mut quantities = Vec::new();
     for ((consumer, _), (paper, promised)) in PAIR.into_iter().zip(PAPER_MS.into_iter().zip(PROMISED_MS)) {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("RT^E of {consumer}"),
                 Tolerance::near(paper, 15.0),
                 of("in step", move |run| percentile(run, consumer)),
@@ -151,7 +158,7 @@ pub(super) fn table3() -> Experiment {
             .unit("ms"),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("RT^T of {consumer} : promised"),
                 Tolerance::AtMost(1.0),
                 of("in step", move |run| Some(MARGIN * percentile(run, consumer)? / promised)),
@@ -159,7 +166,11 @@ pub(super) fn table3() -> Experiment {
             .paper((MARGIN * paper / promised * 1000.0).round() / 1000.0),
         );
     }
-    Experiment { runs: vec![Run::new("in step", offered(&PAIR))], quantities, ..Experiment::of("lee.table3") }
+    Experiment {
+        runs: vec![NamedRun::new("in step", offered(&PAIR))],
+        quantities,
+        ..Experiment::of("lee.table3")
+    }
 }
 
 /// A third tenant that does not fit.
@@ -172,16 +183,16 @@ pub(super) fn third() -> Experiment {
     anyway.vms[2].shares = Shares::new(100).expect("not nothing");
     Experiment {
         runs: vec![
-            Run::new("offered", offered(&[PAIR[0], PAIR[1], ("w3", 20.0)])),
-            Run::new("anyway", anyway),
+            NamedRun::new("offered", offered(&[PAIR[0], PAIR[1], ("w3", 20.0)])),
+            NamedRun::new("anyway", anyway),
         ],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "RT^T of w1 : promised",
                 Tolerance::AtLeast(1.0),
                 of("offered", |run| Some(MARGIN * percentile(run, "w1")? / PROMISED_MS[0])),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "anyway: requests of w1 that are late",
                 Tolerance::AtLeast(6.0),
                 of("anyway", |run| late(run, "w1")),
@@ -192,13 +203,13 @@ pub(super) fn third() -> Experiment {
             .into_iter()
             .flat_map(|consumer| {
                 [
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("anyway: requests of {consumer} that are late"),
                         "%",
                         None,
                         of("anyway", move |run| late(run, consumer)),
                     ),
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("anyway: rate of {consumer}"),
                         "IO/s",
                         None,

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tidegate_sim::Scenario;
-use tidegate_sim::scenario::Cycle;
+use tidegate_sim::scenario::ActivityCycle;
 use tidegate_units::Latency;
 
 use super::super::{
-    Experiment, Figure, Line, Plot, Quantity, Run, RunResult, SeedTrial, TimeSpan, Tolerance,
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, SeedTrial, TimeSpan,
+    Tolerance,
 };
 use super::{begins, both, iops, late, never, of, pair, ratio, workload};
 
@@ -67,13 +68,13 @@ fn scenario(order: CaseOrder, pause: PausePattern) -> Scenario {
         PausePattern::FirstHalf => begins(workload, Duration::from_secs(30)),
         PausePattern::Pulses => {
             let half = Latency::from_secs_f64(PULSE as f64);
-            workload.cycle = Some(Cycle { on: half, off: half, delay: half });
+            workload.cycle = Some(ActivityCycle { on: half, off: half, delay: half });
         }
     }
     scenario
 }
 
-fn runs(orders: [CaseOrder; 2], pause: PausePattern) -> Vec<Run> {
+fn runs(orders: [CaseOrder; 2], pause: PausePattern) -> Vec<NamedRun> {
     orders.into_iter().flat_map(|order| pair(order.name, &scenario(order, pause))).collect()
 }
 
@@ -101,14 +102,14 @@ fn total(run: &RunResult) -> Option<f64> {
 }
 
 /// Returns the quantities of a case: the late requests in both variants and orders, and the cost.
-fn quantities(orders: [CaseOrder; 2], pause: PausePattern, most: Option<f64>) -> Vec<Quantity> {
+fn quantities(orders: [CaseOrder; 2], pause: PausePattern, most: Option<f64>) -> Vec<JudgedQuantity> {
     let mut quantities = Vec::new();
     for order in orders {
         for (place, (consumer, demanded)) in DEMANDED.into_iter().enumerate() {
             let Some(paper) = order.paper[place] else { continue };
             let of_improved = format!("{}, improved", order.name);
             quantities.push(
-                Quantity::new(
+                JudgedQuantity::new(
                     format!("{}: requests of {consumer} that are late", order.name),
                     Tolerance::AtMost(paper),
                     of(order.name, move |run| late(run, consumer)),
@@ -122,7 +123,7 @@ fn quantities(orders: [CaseOrder; 2], pause: PausePattern, most: Option<f64>) ->
                     if consumer == order.pauses { on(pause) } else { vec![TimeSpan::new(BEGINS, END)] };
                 for run in [order.name.to_owned(), of_improved] {
                     let spans = spans.clone();
-                    quantities.push(Quantity::new(
+                    quantities.push(JudgedQuantity::new(
                         format!("{run}: rate of {consumer} while it is on : demanded"),
                         Tolerance::AtLeast(0.97),
                         of(run, move |run| attained(run, (consumer, demanded), &spans)),
@@ -137,14 +138,14 @@ fn quantities(orders: [CaseOrder; 2], pause: PausePattern, most: Option<f64>) ->
 
 /// Returns the quantity that judges the improved law: it keeps a bound, or is late no more often than the
 /// paper's law under the same load.
-fn better(order: &'static str, consumer: &'static str, most: Option<f64>) -> Quantity {
+fn better(order: &'static str, consumer: &'static str, most: Option<f64>) -> JudgedQuantity {
     let improved = format!("{order}, improved");
     if let Some(most) = most {
         let name = format!("{improved}: requests of {consumer} that are late");
         let late = of(improved, move |run| late(run, consumer));
-        return Quantity::new(name, Tolerance::AtMost(most), late).unit("%");
+        return JudgedQuantity::new(name, Tolerance::AtMost(most), late).unit("%");
     }
-    Quantity::new(
+    JudgedQuantity::new(
         format!("{order}: requests of {consumer} that are late, improved : the paper's"),
         Tolerance::AtMost(1.0),
         move |trial: &SeedTrial<'_>| {
@@ -153,9 +154,9 @@ fn better(order: &'static str, consumer: &'static str, most: Option<f64>) -> Qua
     )
 }
 
-fn no_lower(order: &'static str) -> Quantity {
+fn no_lower(order: &'static str) -> JudgedQuantity {
     let improved = format!("{order}, improved");
-    Quantity::new(
+    JudgedQuantity::new(
         format!("{order}: throughput, improved : the paper's"),
         Tolerance::AtLeast(0.99),
         move |trial: &SeedTrial<'_>| ratio(total(trial.run(&improved)?), total(trial.run(order)?)),
@@ -175,11 +176,13 @@ fn plots(orders: &[&'static str]) -> Vec<Plot> {
                 lines: Box::new(move |trial| {
                     let Some(run) = trial.run(&of_rates) else { return Vec::new() };
                     let line =
-                        |name: &str, consumer: &str, number: fn(&tidegate_sim::Sample) -> Option<f64>| {
+                        |name: &str,
+                         consumer: &str,
+                         number: fn(&tidegate_sim::SeriesSample) -> Option<f64>| {
                             let track = run.tracks.iter().find(|track| track.consumer.as_str() == consumer);
                             let samples = track.into_iter().flat_map(|track| &track.samples);
                             let points = samples.filter_map(|(end, sample)| Some((*end, number(sample)?)));
-                            Line { name: name.to_owned(), points: points.collect() }
+                            PlotLine { name: name.to_owned(), points: points.collect() }
                         };
                     vec![
                         line("w1", "w1", |sample| Some(sample.iops)),
@@ -196,7 +199,7 @@ fn plots(orders: &[&'static str]) -> Vec<Plot> {
                 marks: vec![("promised to w1", 35.0), ("promised to w2", 38.0)],
                 lines: Box::new(move |trial| {
                     let Some(run) = trial.run(&of_times) else { return Vec::new() };
-                    let line = |consumer: &str| Line {
+                    let line = |consumer: &str| PlotLine {
                         name: consumer.to_owned(),
                         points: run
                             .tracks
@@ -218,7 +221,7 @@ pub(super) fn case1() -> Experiment {
     let mut quantities = quantities(CASE1, PausePattern::Always, None);
     for (order, consumer) in [("w1 alone", "w1"), ("w2 alone", "w2")] {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{order}: requests per second"),
                 Tolerance::near(72.0, 10.0),
                 of(order, move |run| iops(run, consumer, TimeSpan::new(0.0, END))),
@@ -247,16 +250,17 @@ pub(super) fn case2() -> Experiment {
 }
 
 /// The paper's law with buckets that hold a single token: what of a return's lateness is its own burst.
-fn single(order: CaseOrder) -> Run {
+fn single(order: CaseOrder) -> NamedRun {
     let shallow = |scenario: &mut Scenario| scenario.vms.iter_mut().for_each(|vm| vm.bucket = 1);
-    Run::new(format!("{}, buckets of one", order.name), scenario(order, PausePattern::Pulses)).but(shallow)
+    NamedRun::new(format!("{}, buckets of one", order.name), scenario(order, PausePattern::Pulses))
+        .but(shallow)
 }
 
 pub(super) fn case3() -> Experiment {
     let mut figures = figures(&CASE3.map(|order| order.name));
     for order in CASE3 {
         let run = single(order).name;
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{run}: requests of {} that are late", order.pauses),
             "%",
             None,
@@ -276,7 +280,7 @@ pub(super) fn case4() -> Experiment {
     let mut quantities = Vec::new();
     for (consumer, demanded) in DEMANDED {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("both: requests of {consumer} that are late"),
                 Tolerance::AtMost(3.0),
                 of(CASE4, move |run| late(run, consumer)),
@@ -286,7 +290,7 @@ pub(super) fn case4() -> Experiment {
         );
         quantities.push(better(CASE4, consumer, None));
         for run in [CASE4.to_owned(), format!("{CASE4}, improved")] {
-            quantities.push(Quantity::new(
+            quantities.push(JudgedQuantity::new(
                 format!("{run}: rate of {consumer} : demanded"),
                 Tolerance::AtLeast(0.97),
                 of(run.clone(), move |run| {
@@ -296,7 +300,7 @@ pub(super) fn case4() -> Experiment {
         }
     }
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             "both: rate of w1 : w2",
             Tolerance::near(2.0, 20.0),
             of(CASE4, |run| {
@@ -317,7 +321,7 @@ pub(super) fn case4() -> Experiment {
 }
 
 /// Returns the figures of each active workload in both variants: its late requests and its response time.
-fn figures(orders: &[&'static str]) -> Vec<Figure> {
+fn figures(orders: &[&'static str]) -> Vec<ReportedFigure> {
     let mut figures = Vec::new();
     for order in orders {
         for run in [(*order).to_owned(), format!("{order}, improved")] {
@@ -325,13 +329,13 @@ fn figures(orders: &[&'static str]) -> Vec<Figure> {
                 CASE1.iter().all(|alone| alone.name != *order || alone.pauses != *consumer)
             });
             for (consumer, _) in active {
-                figures.push(Figure::new(
+                figures.push(ReportedFigure::new(
                     format!("{run}: requests of {consumer} that are late"),
                     "%",
                     None,
                     of(run.clone(), move |run| late(run, consumer)),
                 ));
-                figures.push(Figure::new(
+                figures.push(ReportedFigure::new(
                     format!("{run}: 95th percentile of {consumer}, from release to completion"),
                     "ms",
                     None,
@@ -351,7 +355,7 @@ pub(super) fn average() -> Experiment {
         [(CASE1, PausePattern::Always), (CASE2, PausePattern::FirstHalf), (CASE3, PausePattern::Pulses)]
             .into_iter()
     };
-    let mut all: Vec<Run> = orders().flat_map(|(orders, pause)| runs(orders, pause)).collect();
+    let mut all: Vec<NamedRun> = orders().flat_map(|(orders, pause)| runs(orders, pause)).collect();
     all.extend(pair(CASE4, &both()));
     let mean = |improved: bool| {
         move |trial: &SeedTrial<'_>| {
@@ -367,8 +371,10 @@ pub(super) fn average() -> Experiment {
     Experiment {
         runs: all,
         quantities: vec![
-            Quantity::new("late, the paper's law", Tolerance::AtMost(6.0), mean(false)).paper(6.0).unit("%"),
-            Quantity::new("late, improved", Tolerance::AtMost(5.0), mean(true)).unit("%"),
+            JudgedQuantity::new("late, the paper's law", Tolerance::AtMost(6.0), mean(false))
+                .paper(6.0)
+                .unit("%"),
+            JudgedQuantity::new("late, improved", Tolerance::AtMost(5.0), mean(true)).unit("%"),
         ],
         ..Experiment::of("lee.average")
     }

@@ -27,13 +27,13 @@ mod readings;
 
 use std::time::Duration;
 
-use tidegate_control::{IntegralConfig, IntegralVariant, Law};
+use tidegate_control::{IntegralConfig, IntegralVariant, LawConfig};
 use tidegate_sim::Scenario;
-use tidegate_sim::scenario::{Span as Stretch, Workload};
+use tidegate_sim::scenario::{ScenarioSpan as Stretch, Workload};
 use tidegate_units::{Instant, Latency};
 
 use super::measure::{of, ratio};
-use super::{Experiment, Run, RunResult, TimeSpan};
+use super::{Experiment, NamedRun, RunResult, TimeSpan};
 
 /// All of the paper's experiments, in its order.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -64,7 +64,7 @@ fn workload<'a>(scenario: &'a mut Scenario, vm: &str) -> &'a mut Workload {
 
 fn law(scenario: &mut Scenario) -> &mut IntegralConfig {
     let law = scenario.hosts[0].law.as_mut().map(|law| &mut law.law);
-    let Some(Law::Integral(law)) = law else { unreachable!("the scenario's law is this") };
+    let Some(LawConfig::Integral(law)) = law else { unreachable!("the scenario's law is this") };
     law
 }
 
@@ -100,7 +100,7 @@ fn iops(run: &RunResult, consumer: &str, span: TimeSpan) -> Option<f64> {
 }
 
 /// A run that is the paper's, and the same with what is beyond it.
-fn pair(name: &str, scenario: &Scenario) -> [Run; 2] {
-    let literal = Run::new(name, scenario.clone());
-    [literal.clone(), Run { name: format!("{name}, improved"), ..literal }.but(improved)]
+fn pair(name: &str, scenario: &Scenario) -> [NamedRun; 2] {
+    let literal = NamedRun::new(name, scenario.clone());
+    [literal.clone(), NamedRun { name: format!("{name}, improved"), ..literal }.but(improved)]
 }

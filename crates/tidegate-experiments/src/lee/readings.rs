@@ -1,10 +1,10 @@
 //! Alternative readings where the paper leaves a choice open.
 
-use tidegate_control::{Contract, Statistic};
+use tidegate_control::{Contract, ContractStatistic};
 use tidegate_sim::Scenario;
 use tidegate_units::Latency;
 
-use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
 use super::{both, iops, late, law, never, of, workload};
 
 fn alone() -> Scenario {
@@ -15,7 +15,7 @@ fn alone() -> Scenario {
 }
 
 fn by_the_mean(scenario: &mut Scenario) {
-    law(scenario).statistic = Statistic::Mean;
+    law(scenario).statistic = ContractStatistic::Mean;
 }
 
 /// Compares two readings of RT_i(k): the 95th percentile of a control period and its mean.
@@ -23,19 +23,19 @@ pub(super) fn statistic() -> Experiment {
     let late_of = |run: &'static str, consumer: &'static str| of(run, move |run| late(run, consumer));
     Experiment {
         runs: vec![
-            Run::new("alone, percentile", alone()),
-            Run::new("alone, mean", alone()).but(by_the_mean),
-            Run::new("both, percentile", both()),
-            Run::new("both, mean", both()).but(by_the_mean),
+            NamedRun::new("alone, percentile", alone()),
+            NamedRun::new("alone, mean", alone()).but(by_the_mean),
+            NamedRun::new("both, percentile", both()),
+            NamedRun::new("both, mean", both()).but(by_the_mean),
         ],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "alone, mean: requests of w1 that are late",
                 Tolerance::AtLeast(15.0),
                 late_of("alone, mean", "w1"),
             )
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "both, mean: requests of w1 that are late",
                 Tolerance::AtLeast(9.0),
                 late_of("both, mean", "w1"),
@@ -43,25 +43,25 @@ pub(super) fn statistic() -> Experiment {
             .unit("%"),
         ],
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "alone, percentile: requests of w1 that are late",
                 "%",
                 Some(5.0),
                 late_of("alone, percentile", "w1"),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "both, percentile: requests of w1 that are late",
                 "%",
                 Some(3.0),
                 late_of("both, percentile", "w1"),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "both, percentile: requests of w2 that are late",
                 "%",
                 Some(3.0),
                 late_of("both, percentile", "w2"),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "alone, mean: requests per second",
                 "IO/s",
                 Some(72.0),
@@ -84,32 +84,32 @@ pub(super) fn references() -> Experiment {
             vm.contract = contract.transpose().expect("they are below what is promised");
         }
     };
-    let run = |name, scenario| Run::new(name, scenario).but(ours);
+    let run = |name, scenario| NamedRun::new(name, scenario).but(ours);
     Experiment {
         runs: vec![run("alone", alone()), run("both", both())],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "alone: requests of w1 that are late",
                 Tolerance::AtMost(5.0),
                 of("alone", |run| late(run, "w1")),
             )
             .paper(5.0)
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "both: requests of w1 that are late",
                 Tolerance::AtMost(3.0),
                 of("both", |run| late(run, "w1")),
             )
             .paper(3.0)
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "both: requests of w2 that are late",
                 Tolerance::AtMost(3.0),
                 of("both", |run| late(run, "w2")),
             )
             .paper(3.0)
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "alone: requests per second",
                 Tolerance::near(72.0, 10.0),
                 of("alone", |run| iops(run, "w1", TimeSpan::new(0.0, 60.0))),

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tidegate_placement::Policy;
-use tidegate_sim::transfers::{External, Plan, Reads, Tapes, TransferFindings};
+use tidegate_placement::PlacementPolicy;
+use tidegate_sim::transfers::{ExternalLoad, ReadTransfers, TapeModel, TransferFindings, TransferPlan};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
 use super::papers::figures;
@@ -13,11 +13,11 @@ use super::{
     throughput,
 };
 use crate::measure::{of, ratio};
-use crate::{Experiment, Figure, Quantity, Run, RunResult, Tolerance};
+use crate::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, RunResult, Tolerance};
 
 /// SM-R2 takes from a node's peak what moves there. Without a sensor that is what transfers move.
 pub(super) fn sensor() -> Experiment {
-    let run = |policy: Policy, load: bool, senses: bool| {
+    let run = |policy: PlacementPolicy, load: bool, senses: bool| {
         let what = match (load, senses) {
             (false, false) => "",
             (false, true) => ", sensors",
@@ -30,28 +30,28 @@ pub(super) fn sensor() -> Experiment {
             plan = loaded(plan);
         }
         plan.senses = senses;
-        Run::new(named, plan)
+        NamedRun::new(named, plan)
     };
     let mut runs = Vec::new();
     for load in [false, true] {
         runs.extend([run(SM_R2, load, false), run(SM_R2, load, true)]);
     }
-    runs.push(run(Policy::SM_R3, true, true));
+    runs.push(run(PlacementPolicy::SM_R3, true, true));
     Experiment {
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "idle: transfers below, SM-R2 with less without sensors",
                 Tolerance::Between(-0.5, 0.5),
                 |trial| difference(trial, missed, "SM-R2, sensors", "SM-R2"),
             )
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "loaded: transfers below, SM-R2 with less without sensors",
                 Tolerance::AtMost(-10.0),
                 |trial| difference(trial, missed, "SM-R2, loaded, sensors", "SM-R2, loaded"),
             )
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "loaded: throughput, SM-R2 with : without sensors",
                 Tolerance::AtLeast(1.0),
                 |trial| quotient(trial, throughput, "SM-R2, loaded, sensors", "SM-R2, loaded"),
@@ -81,32 +81,33 @@ pub(super) fn lend() -> Experiment {
             _ => {}
         }
         plan.lend = lend;
-        Run::new(named, plan)
+        NamedRun::new(named, plan)
     };
-    let runs: Vec<Run> = ["slow clients", "loaded", "idle"]
+    let runs: Vec<NamedRun> = ["slow clients", "loaded", "idle"]
         .iter()
         .flat_map(|what| [run(what, true), run(what, false)])
         .collect();
     let mut figures = figures(&runs);
     figures.extend(
-        ["slow clients, lent", "slow clients, kept"]
-            .map(|named| Figure::new(format!("{named}: mean rate"), "MB/s", None, of(named, mean_rate))),
+        ["slow clients, lent", "slow clients, kept"].map(|named| {
+            ReportedFigure::new(format!("{named}: mean rate"), "MB/s", None, of(named, mean_rate))
+        }),
     );
     Experiment {
         quantities: vec![
-            Quantity::new("slow clients: throughput, lent : kept", Tolerance::AtLeast(1.2), |trial| {
+            JudgedQuantity::new("slow clients: throughput, lent : kept", Tolerance::AtLeast(1.2), |trial| {
                 quotient(trial, throughput, "slow clients, lent", "slow clients, kept")
             }),
-            Quantity::new(
+            JudgedQuantity::new(
                 "slow clients: mean rate of transfers, lent : kept",
                 Tolerance::Between(0.95, 1.01),
                 |trial| quotient(trial, mean_rate, "slow clients, lent", "slow clients, kept"),
             ),
-            Quantity::new("loaded: transfers below, lent less kept", Tolerance::AtMost(5.0), |trial| {
+            JudgedQuantity::new("loaded: transfers below, lent less kept", Tolerance::AtMost(5.0), |trial| {
                 difference(trial, missed, "loaded, lent", "loaded, kept")
             })
             .unit("%"),
-            Quantity::new("idle: transfers below, lent less kept", Tolerance::AtMost(2.0), |trial| {
+            JudgedQuantity::new("idle: transfers below, lent less kept", Tolerance::AtMost(2.0), |trial| {
                 difference(trial, missed, "idle, lent", "idle, kept")
             })
             .unit("%"),
@@ -126,35 +127,35 @@ fn mean_rate(run: &RunResult) -> Option<f64> {
 /// Varies the parts of the paper's set-up that are guesses, to see if one of them makes our results agree
 /// with it. Its tolerances are those of figs. 4 and 5.
 pub(super) fn guesses() -> Experiment {
-    let steadier = |plan: Plan| {
+    let steadier = |plan: TransferPlan| {
         let mut plan = loaded(plan);
         for node in &mut plan.nodes {
-            let external = External { least: 0.2, greatest: 0.6, every: Duration::from_secs(200) };
+            let external = ExternalLoad { least: 0.2, greatest: 0.6, every: Duration::from_secs(200) };
             node.external = Some(external);
         }
         plan
     };
-    let narrower = |plan: Plan| {
+    let narrower = |plan: TransferPlan| {
         let mut plan = loaded(plan);
         for node in &mut plan.nodes {
-            let external = External { least: 0.35, greatest: 0.45, every: Duration::from_secs(20) };
+            let external = ExternalLoad { least: 0.35, greatest: 0.45, every: Duration::from_secs(20) };
             node.external = Some(external);
         }
         plan
     };
-    let capped = |plan: Plan, mb: f64| {
+    let capped = |plan: TransferPlan, mb: f64| {
         let mut plan = plan;
         for node in &mut plan.nodes {
             node.model.client = Some(ByteRate::new(mb * MB));
         }
         plan
     };
-    let mut runs = vec![Run::new("SM-R3", plan("idle", Policy::SM_R3, papers_nodes()))];
-    for policy in [STATIC, Policy::SM_R3] {
+    let mut runs = vec![NamedRun::new("SM-R3", plan("idle", PlacementPolicy::SM_R3, papers_nodes()))];
+    for policy in [STATIC, PlacementPolicy::SM_R3] {
         for what in ["every 200 s", "35 to 45 %"] {
             let plan = plan(&format!("load {what}"), policy, papers_nodes());
             let plan = if what == "every 200 s" { steadier(plan) } else { narrower(plan) };
-            runs.push(Run::new(format!("{}, load {what}", name(policy)), plan));
+            runs.push(NamedRun::new(format!("{}, load {what}", name(policy)), plan));
         }
     }
     let mut quantities = Vec::new();
@@ -162,27 +163,27 @@ pub(super) fn guesses() -> Experiment {
         let (r3, fixed) = (format!("SM-R3, load {what}"), format!("StaticQoS, load {what}"));
         let again = r3.clone();
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("load {what}: SM-R3: transfers below, loaded less idle"),
                 Tolerance::AtMost(10.0),
                 move |trial| difference(trial, missed, &r3, "SM-R3"),
             )
             .unit("%"),
         );
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("load {what}: throughput, SM-R3 : StaticQoS"),
             Tolerance::AtLeast(1.1),
             move |trial| quotient(trial, throughput, &again, &fixed),
         ));
     }
     for mb in [12.0, 25.0] {
-        let cap = move |policy: Policy| format!("{}, {mb} MB/s at most", name(policy));
-        for policy in [STATIC, SM_R1, Policy::SM_R3] {
+        let cap = move |policy: PlacementPolicy| format!("{}, {mb} MB/s at most", name(policy));
+        for policy in [STATIC, SM_R1, PlacementPolicy::SM_R3] {
             let plan = capped(plan(&format!("{mb} MB/s at most"), policy, papers_nodes()), mb);
-            runs.push(Run::new(cap(policy), plan));
+            runs.push(NamedRun::new(cap(policy), plan));
         }
-        for policy in [SM_R1, Policy::SM_R3] {
-            quantities.push(Quantity::new(
+        for policy in [SM_R1, PlacementPolicy::SM_R3] {
+            quantities.push(JudgedQuantity::new(
                 format!("{mb} MB/s at most: throughput, {} : StaticQoS", name(policy)),
                 Tolerance::AtLeast(1.0),
                 move |trial| quotient(trial, throughput, &cap(policy), &cap(STATIC)),
@@ -203,19 +204,19 @@ pub(super) fn tape() -> Experiment {
         let mut store = node("store", 300.0, 0.005);
         store.model.recall = Latency::from_millis(60_000);
         store.model.drives = Some(2);
-        store.tapes = Some(Tapes { cache: Bytes::new(5_000_000_000), described });
-        let mut plan = plan(&format!("tape, {named}"), Policy::SM_R3, vec![disk, store]);
+        store.tapes = Some(TapeModel { cache: Bytes::new(5_000_000_000), described });
+        let mut plan = plan(&format!("tape, {named}"), PlacementPolicy::SM_R3, vec![disk, store]);
         plan.size = Bytes::new(500_000_000);
         plan.asks = ByteRate::new(RATE);
         plan.every = Duration::from_secs(10);
-        plan.reads = Some(Reads { objects: 40, soon: SOON });
-        Run::new(named, plan)
+        plan.reads = Some(ReadTransfers { objects: 40, soon: SOON });
+        NamedRun::new(named, plan)
     };
     let runs = vec![run("described", true), run("not described", false)];
-    let each = |run: &Run| {
+    let each = |run: &NamedRun| {
         let named = run.name.clone();
         let figure = |what: &str, unit, measure: fn(&RunResult) -> Option<f64>| {
-            Figure::new(format!("{named}: {what}"), unit, None, of(named.clone(), measure))
+            ReportedFigure::new(format!("{named}: {what}"), unit, None, of(named.clone(), measure))
         };
         [
             figure("first bytes that came late, from the grant", "%", late),
@@ -227,35 +228,41 @@ pub(super) fn tape() -> Experiment {
     };
     Experiment {
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "described: first bytes that came late, from the grant",
                 Tolerance::AtMost(0.0),
                 of("described", late),
             )
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "described: first bytes that came late, from being asked for",
                 Tolerance::AtMost(10.0),
                 of("described", late_for_who_waits),
             )
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "described: longest from a grant to a first byte",
                 Tolerance::AtMost(60.5),
                 of("described", longest),
             )
             .unit("s"),
-            Quantity::new("described: reads below 2 MB/s", Tolerance::AtMost(1.0), of("described", slow))
-                .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
+                "described: reads below 2 MB/s",
+                Tolerance::AtMost(1.0),
+                of("described", slow),
+            )
+            .unit("%"),
+            JudgedQuantity::new(
                 "first bytes that came late, not described less described",
                 Tolerance::AtLeast(1.0),
                 |trial| difference(trial, late, "not described", "described"),
             )
             .unit("%"),
-            Quantity::new("all read after, described : not described", Tolerance::AtMost(1.1), |trial| {
-                ratio(ended(trial.run("described")?), ended(trial.run("not described")?))
-            }),
+            JudgedQuantity::new(
+                "all read after, described : not described",
+                Tolerance::AtMost(1.1),
+                |trial| ratio(ended(trial.run("described")?), ended(trial.run("not described")?)),
+            ),
         ],
         figures: runs.iter().flat_map(each).collect(),
         runs,

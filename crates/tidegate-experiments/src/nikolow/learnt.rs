@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_placement::Policy;
-use tidegate_sim::transfers::{External, NodePlan};
+use tidegate_placement::PlacementPolicy;
+use tidegate_sim::transfers::{ExternalLoad, NodePlan};
 
 use super::{loaded, missed, name, node, papers_nodes, plan, throughput};
 use crate::measure::ratio;
-use crate::{Experiment, Figure, Quantity, Run, RunResult, SeedTrial, Tolerance};
+use crate::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, RunResult, SeedTrial, Tolerance};
 
 /// The paper's nodes, and others of other number, speed and cost.
 const SETS: [&str; 5] =
@@ -47,26 +47,28 @@ fn nodes(set: &str) -> Vec<NodePlan> {
     }
 }
 
-fn run(set: &'static str, policy: Policy, load: bool) -> Run {
+fn run(set: &'static str, policy: PlacementPolicy, load: bool) -> NamedRun {
     let mut plan = plan(set, policy, nodes(set));
     if load {
         plan = loaded(plan);
         plan.name.push_str(", loaded");
         if set == "two that others use" {
             for node in &mut plan.nodes {
-                node.external = Some(External { least: 0.0, greatest: 0.9, every: Duration::from_secs(10) });
+                node.external =
+                    Some(ExternalLoad { least: 0.0, greatest: 0.9, every: Duration::from_secs(10) });
             }
         }
         if set == "two with long bursts" {
             for node in &mut plan.nodes {
-                node.external = Some(External { least: 0.1, greatest: 0.8, every: Duration::from_secs(40) });
+                node.external =
+                    Some(ExternalLoad { least: 0.1, greatest: 0.8, every: Duration::from_secs(40) });
             }
         }
     }
-    Run::new(run_name(set, policy, load), plan)
+    NamedRun::new(run_name(set, policy, load), plan)
 }
 
-fn run_name(set: &str, policy: Policy, load: bool) -> String {
+fn run_name(set: &str, policy: PlacementPolicy, load: bool) -> String {
     format!("{set}{}, {}", if load { ", loaded" } else { "" }, name(policy))
 }
 
@@ -79,7 +81,7 @@ fn over_sets(
 ) -> Option<f64> {
     let each = |set: &&str| {
         let of = |policy| trial.run(&run_name(set, policy, load));
-        number(of(Policy::Learnt)?, of(Policy::SM_R3)?)
+        number(of(PlacementPolicy::Learnt)?, of(PlacementPolicy::SM_R3)?)
     };
     let numbers: Vec<f64> = sets.iter().map(each).collect::<Option<_>>()?;
     Some(numbers.iter().sum::<f64>() / sets.len() as f64)
@@ -104,44 +106,47 @@ pub(super) fn default() -> Experiment {
 }
 
 /// Both policies on some sets, idle and loaded, and by what they are judged.
-fn beside(sets: &'static [&'static str]) -> (Vec<Run>, Vec<Quantity>, Vec<Figure>) {
+fn beside(sets: &'static [&'static str]) -> (Vec<NamedRun>, Vec<JudgedQuantity>, Vec<ReportedFigure>) {
     let mut runs = Vec::new();
     let mut figures = Vec::new();
     let mut quantities = Vec::new();
     for load in [false, true] {
         let state = if load { "loaded" } else { "idle" };
         for &set in sets {
-            for policy in [Policy::SM_R3, Policy::Learnt] {
+            for policy in [PlacementPolicy::SM_R3, PlacementPolicy::Learnt] {
                 let name = run_name(set, policy, load);
                 let (of_missed, of_throughput) = (name.clone(), name.clone());
-                figures.push(Figure::new(
+                figures.push(ReportedFigure::new(
                     format!("{name}: transfers below 10 MB/s"),
                     "%",
                     None,
                     move |trial| missed(trial.run(&of_missed)?),
                 ));
-                figures.push(Figure::new(format!("{name}: throughput"), "MB/s", None, move |trial| {
-                    throughput(trial.run(&of_throughput)?)
-                }));
+                figures.push(ReportedFigure::new(
+                    format!("{name}: throughput"),
+                    "MB/s",
+                    None,
+                    move |trial| throughput(trial.run(&of_throughput)?),
+                ));
                 runs.push(run(set, policy, load));
             }
         }
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{state}: transfers below, learnt less SM-R3"),
                 Tolerance::AtMost(0.0),
                 move |trial| over_sets(trial, sets, load, less_missed),
             )
             .unit("%"),
         );
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{state}: throughput, learnt : SM-R3"),
             Tolerance::AtLeast(1.0),
             move |trial| over_sets(trial, sets, load, more_moved),
         ));
     }
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             "transfers below, SM-R3 less learnt, idle or loaded",
             Tolerance::AtLeast(1.0),
             move |trial| {

@@ -26,8 +26,8 @@ mod papers;
 use std::time::Duration;
 
 use tidegate_device::StorageNodeConfig;
-use tidegate_placement::Policy;
-use tidegate_sim::transfers::{External, NodePlan, Plan, TransferFindings};
+use tidegate_placement::PlacementPolicy;
+use tidegate_sim::transfers::{ExternalLoad, NodePlan, TransferFindings, TransferPlan};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use super::measure::ratio;
@@ -57,19 +57,19 @@ const ASKED: f64 = 10.0 * MB;
 /// The number of transfers to be made.
 const TRANSFERS: u32 = 100;
 
-const STATIC: Policy = Policy::StaticQos { overhead: 1.25 };
-const SM_R1: Policy = Policy::SmR1 { overhead: 1.0 };
-const SM_R2: Policy = Policy::SmR2 { overhead: 1.0 };
+const STATIC: PlacementPolicy = PlacementPolicy::StaticQos { overhead: 1.25 };
+const SM_R1: PlacementPolicy = PlacementPolicy::SmR1 { overhead: 1.0 };
+const SM_R2: PlacementPolicy = PlacementPolicy::SmR2 { overhead: 1.0 };
 
 /// Returns the policy's name in tables and plots.
-const fn name(policy: Policy) -> &'static str {
+const fn name(policy: PlacementPolicy) -> &'static str {
     match policy {
-        Policy::RoundRobin => "RR",
-        Policy::StaticQos { .. } => "StaticQoS",
-        Policy::SmR1 { .. } => "SM-R1",
-        Policy::SmR2 { .. } => "SM-R2",
-        Policy::SmR3 { .. } => "SM-R3",
-        Policy::Learnt => "learnt",
+        PlacementPolicy::RoundRobin => "RR",
+        PlacementPolicy::StaticQos { .. } => "StaticQoS",
+        PlacementPolicy::SmR1 { .. } => "SM-R1",
+        PlacementPolicy::SmR2 { .. } => "SM-R2",
+        PlacementPolicy::SmR3 { .. } => "SM-R3",
+        PlacementPolicy::Learnt => "learnt",
     }
 }
 
@@ -97,8 +97,8 @@ fn papers_nodes() -> Vec<NodePlan> {
 }
 
 /// A hundred transfers, one per second.
-fn plan(what: &str, policy: Policy, nodes: Vec<NodePlan>) -> Plan {
-    Plan {
+fn plan(what: &str, policy: PlacementPolicy, nodes: Vec<NodePlan>) -> TransferPlan {
+    TransferPlan {
         name: format!("nikolow: {what}, {}", name(policy)),
         duration: Duration::from_secs(4 * 3600),
         policy,
@@ -115,9 +115,9 @@ fn plan(what: &str, policy: Policy, nodes: Vec<NodePlan>) -> Plan {
 }
 
 /// The same with load from outside on every node.
-fn loaded(mut plan: Plan) -> Plan {
+fn loaded(mut plan: TransferPlan) -> TransferPlan {
     for node in &mut plan.nodes {
-        node.external = Some(External { least: 0.2, greatest: 0.6, every: Duration::from_secs(20) });
+        node.external = Some(ExternalLoad { least: 0.2, greatest: 0.6, every: Duration::from_secs(20) });
     }
     plan
 }

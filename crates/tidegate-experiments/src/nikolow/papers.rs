@@ -1,38 +1,44 @@
 //! Figs. 3 to 5: five policies on three nodes, idle and under load from outside.
 
-use tidegate_placement::Policy;
+use tidegate_placement::PlacementPolicy;
 
 use super::{
     MB, SM_R1, SM_R2, STATIC, difference, loaded, missed, name, of_the_missed, papers_nodes, plan, quotient,
     throughput,
 };
 use crate::measure::of;
-use crate::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Tolerance};
+use crate::{Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, Tolerance};
 
-const FIVE: [Policy; 5] = [Policy::RoundRobin, STATIC, SM_R1, SM_R2, Policy::SM_R3];
+const FIVE: [PlacementPolicy; 5] =
+    [PlacementPolicy::RoundRobin, STATIC, SM_R1, SM_R2, PlacementPolicy::SM_R3];
 
-fn idle(policy: Policy) -> Run {
-    Run::new(name(policy), plan("idle", policy, papers_nodes()))
+fn idle(policy: PlacementPolicy) -> NamedRun {
+    NamedRun::new(name(policy), plan("idle", policy, papers_nodes()))
 }
 
-fn under_load(policy: Policy) -> Run {
-    Run::new(format!("{}, loaded", name(policy)), loaded(plan("loaded", policy, papers_nodes())))
+fn under_load(policy: PlacementPolicy) -> NamedRun {
+    NamedRun::new(format!("{}, loaded", name(policy)), loaded(plan("loaded", policy, papers_nodes())))
 }
 
 /// Missed and throughput of some policies.
-pub(super) fn figures(runs: &[Run]) -> Vec<Figure> {
-    let each = |run: &Run| {
+pub(super) fn figures(runs: &[NamedRun]) -> Vec<ReportedFigure> {
+    let each = |run: &NamedRun| {
         let name = run.name.clone();
         [
-            Figure::new(format!("{name}: transfers below 10 MB/s"), "%", None, of(name.clone(), missed)),
-            Figure::new(format!("{name}: throughput"), "MB/s", None, of(name, throughput)),
+            ReportedFigure::new(
+                format!("{name}: transfers below 10 MB/s"),
+                "%",
+                None,
+                of(name.clone(), missed),
+            ),
+            ReportedFigure::new(format!("{name}: throughput"), "MB/s", None, of(name, throughput)),
         ]
     };
     runs.iter().flat_map(each).collect()
 }
 
 /// Plots the rate of each transfer, in the order in which they began.
-fn rates(runs: &[Run]) -> Plot {
+fn rates(runs: &[NamedRun]) -> Plot {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     Plot {
         title: "average rate of each transfer".to_owned(),
@@ -46,31 +52,31 @@ fn rates(runs: &[Run]) -> Plot {
     }
 }
 
-fn line(name: &str, run: &RunResult) -> Line {
+fn line(name: &str, run: &RunResult) -> PlotLine {
     let numbered = (1u32..).zip(&run.transfers);
     let points = numbered.filter_map(|(number, one)| Some((f64::from(number), one.rate()? / MB))).collect();
-    Line { name: name.to_owned(), points }
+    PlotLine { name: name.to_owned(), points }
 }
 
 pub(super) fn fig3() -> Experiment {
-    let runs = vec![idle(Policy::RoundRobin), idle(STATIC)];
+    let runs = vec![idle(PlacementPolicy::RoundRobin), idle(STATIC)];
     Experiment {
         quantities: vec![
-            Quantity::new("RR: transfers below 10 MB/s", Tolerance::AtLeast(50.0), of("RR", missed))
+            JudgedQuantity::new("RR: transfers below 10 MB/s", Tolerance::AtLeast(50.0), of("RR", missed))
                 .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "StaticQoS: transfers below 10 MB/s",
                 Tolerance::AtMost(10.0),
                 of("StaticQoS", missed),
             )
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "StaticQoS: mean rate of those below",
                 Tolerance::AtLeast(8.0),
                 of("StaticQoS", of_the_missed),
             )
             .unit("MB/s"),
-            Quantity::new("throughput, RR : StaticQoS", Tolerance::AtMost(0.67), |trial| {
+            JudgedQuantity::new("throughput, RR : StaticQoS", Tolerance::AtMost(0.67), |trial| {
                 quotient(trial, throughput, "RR", "StaticQoS")
             }),
         ],
@@ -82,24 +88,24 @@ pub(super) fn fig3() -> Experiment {
 }
 
 pub(super) fn fig4() -> Experiment {
-    let runs: Vec<Run> = FIVE.into_iter().skip(1).map(idle).collect();
+    let runs: Vec<NamedRun> = FIVE.into_iter().skip(1).map(idle).collect();
     Experiment {
         quantities: vec![
-            Quantity::new("throughput, SM-R1 : StaticQoS", Tolerance::AtLeast(1.0), |trial| {
+            JudgedQuantity::new("throughput, SM-R1 : StaticQoS", Tolerance::AtLeast(1.0), |trial| {
                 quotient(trial, throughput, "SM-R1", "StaticQoS")
             }),
-            Quantity::new("transfers below, SM-R1 less StaticQoS", Tolerance::AtLeast(1.0), |trial| {
+            JudgedQuantity::new("transfers below, SM-R1 less StaticQoS", Tolerance::AtLeast(1.0), |trial| {
                 difference(trial, missed, "SM-R1", "StaticQoS")
             })
             .unit("%"),
-            Quantity::new("throughput, SM-R2 : SM-R1", Tolerance::AtMost(0.67), |trial| {
+            JudgedQuantity::new("throughput, SM-R2 : SM-R1", Tolerance::AtMost(0.67), |trial| {
                 quotient(trial, throughput, "SM-R2", "SM-R1")
             }),
-            Quantity::new("transfers below, SM-R3 less StaticQoS", Tolerance::AtMost(2.0), |trial| {
+            JudgedQuantity::new("transfers below, SM-R3 less StaticQoS", Tolerance::AtMost(2.0), |trial| {
                 difference(trial, missed, "SM-R3", "StaticQoS")
             })
             .unit("%"),
-            Quantity::new("throughput, SM-R3 : StaticQoS", Tolerance::AtLeast(1.0), |trial| {
+            JudgedQuantity::new("throughput, SM-R3 : StaticQoS", Tolerance::AtLeast(1.0), |trial| {
                 quotient(trial, throughput, "SM-R3", "StaticQoS")
             }),
         ],
@@ -111,29 +117,31 @@ pub(super) fn fig4() -> Experiment {
 }
 
 pub(super) fn fig5() -> Experiment {
-    let mut runs: Vec<Run> = FIVE.into_iter().map(under_load).collect();
+    let mut runs: Vec<NamedRun> = FIVE.into_iter().map(under_load).collect();
     let figures = figures(&runs);
-    let plots = vec![rates(&[under_load(STATIC), under_load(Policy::SM_R3)])];
-    runs.extend([idle(STATIC), idle(Policy::SM_R3)]);
+    let plots = vec![rates(&[under_load(STATIC), under_load(PlacementPolicy::SM_R3)])];
+    runs.extend([idle(STATIC), idle(PlacementPolicy::SM_R3)]);
     Experiment {
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "StaticQoS: transfers below, loaded less idle",
                 Tolerance::AtLeast(20.0),
                 |trial| difference(trial, missed, "StaticQoS, loaded", "StaticQoS"),
             )
             .unit("%"),
-            Quantity::new("SM-R3: transfers below, loaded less idle", Tolerance::AtMost(10.0), |trial| {
-                difference(trial, missed, "SM-R3, loaded", "SM-R3")
-            })
+            JudgedQuantity::new(
+                "SM-R3: transfers below, loaded less idle",
+                Tolerance::AtMost(10.0),
+                |trial| difference(trial, missed, "SM-R3, loaded", "SM-R3"),
+            )
             .unit("%"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "SM-R3, loaded: mean rate of those below",
                 Tolerance::AtLeast(8.0),
                 of("SM-R3, loaded", of_the_missed),
             )
             .unit("MB/s"),
-            Quantity::new("throughput, loaded, SM-R3 : StaticQoS", Tolerance::AtLeast(1.1), |trial| {
+            JudgedQuantity::new("throughput, loaded, SM-R3 : StaticQoS", Tolerance::AtLeast(1.1), |trial| {
                 quotient(trial, throughput, "SM-R3, loaded", "StaticQoS, loaded")
             }),
         ],
@@ -146,17 +154,17 @@ pub(super) fn fig5() -> Experiment {
 
 /// Varies the assumptions that the paper leaves open, to see if the policies' order depends on them.
 pub(super) fn assumptions() -> Experiment {
-    let costs = |factor: f64, policy: Policy| {
+    let costs = |factor: f64, policy: PlacementPolicy| {
         let mut plan = plan(&format!("costs × {factor}"), policy, papers_nodes());
         for node in &mut plan.nodes {
             node.model.concurrency_cost *= factor;
         }
-        Run::new(format!("costs × {factor}, {}", name(policy)), plan)
+        NamedRun::new(format!("costs × {factor}, {}", name(policy)), plan)
     };
-    let sized = |mb: u64, policy: Policy| {
+    let sized = |mb: u64, policy: PlacementPolicy| {
         let mut plan = plan(&format!("{mb} MB"), policy, papers_nodes());
         plan.size = tidegate_units::Bytes::new(mb * 1_000_000);
-        Run::new(format!("{mb} MB, {}", name(policy)), plan)
+        NamedRun::new(format!("{mb} MB, {}", name(policy)), plan)
     };
     let mut runs = Vec::new();
     let mut quantities = Vec::new();
@@ -170,7 +178,7 @@ pub(super) fn assumptions() -> Experiment {
         let (rr, r1, r3) = (format!("{what}, RR"), format!("{what}, SM-R1"), format!("{what}, SM-R3"));
         let (first, second) = (r3.clone(), r3.clone());
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{what}: transfers below, SM-R3 less RR"),
                 Tolerance::AtMost(-30.0),
                 move |trial| difference(trial, missed, &first, &rr),
@@ -178,7 +186,7 @@ pub(super) fn assumptions() -> Experiment {
             .unit("%"),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{what}: transfers below, SM-R3 less SM-R1"),
                 Tolerance::AtMost(2.0),
                 move |trial| difference(trial, missed, &second, &r1),

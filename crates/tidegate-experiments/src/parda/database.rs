@@ -1,16 +1,16 @@
 //! Two databases (§5.6).
 
-use tidegate_sim::Sample;
+use tidegate_sim::SeriesSample;
 
-use super::super::{Experiment, Figure, Plot, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, Plot, ReportedFigure, TimeSpan, Tolerance};
 use super::{by_host, embedded, line_of, of, ratio, uncontrolled};
 use crate::RunResult;
 
 const SETTLED: TimeSpan = TimeSpan::new(120.0, 600.0);
 
-fn runs() -> Vec<Run> {
-    let parda = Run::new("parda", embedded(include_str!("../../../../scenarios/parda/table7.toml")));
-    vec![Run { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled), parda]
+fn runs() -> Vec<NamedRun> {
+    let parda = NamedRun::new("parda", embedded(include_str!("../../../../scenarios/parda/table7.toml")));
+    vec![NamedRun { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled), parda]
 }
 
 fn orders(run: &RunResult) -> Option<f64> {
@@ -25,21 +25,25 @@ pub(super) fn table7() -> Experiment {
     Experiment {
         runs: runs(),
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "uncontrolled: orders, favoured : other",
                 Tolerance::near(1.0, 10.0),
                 of("uncontrolled", orders),
             )
             .paper(1.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "uncontrolled: response time, favoured : other",
                 Tolerance::near(1.0, 10.0),
                 of("uncontrolled", latency),
             )
             .paper(1.0),
-            Quantity::new("orders, favoured : other", Tolerance::Between(1.5, 3.0), of("parda", orders))
-                .paper(2.0),
-            Quantity::new(
+            JudgedQuantity::new(
+                "orders, favoured : other",
+                Tolerance::Between(1.5, 3.0),
+                of("parda", orders),
+            )
+            .paper(2.0),
+            JudgedQuantity::new(
                 "response time, favoured : other",
                 Tolerance::Between(0.25, 0.67),
                 of("parda", latency),
@@ -50,7 +54,7 @@ pub(super) fn table7() -> Experiment {
             .into_iter()
             .flat_map(|vm| {
                 ["uncontrolled", "parda"].map(|run| {
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("{run}: orders of {vm}"),
                         "1/min",
                         None,
@@ -67,7 +71,7 @@ pub(super) fn fig14() -> Experiment {
     Experiment {
         runs: runs(),
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "windows, host 2 : host 1, to β, host 2 : host 1",
                 Tolerance::near(1.0, 25.0),
                 of("parda", |run| {
@@ -76,12 +80,12 @@ pub(super) fn fig14() -> Experiment {
                 }),
             )
             .paper(1.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "window of host 2 : host 1",
                 Tolerance::Between(1.2, 4.4),
                 of("parda", |run| ratio(run.window("host-2", SETTLED), run.window("host-1", SETTLED))),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "mean response time of the data disks, as all hosts measured it, to 𝓛",
                 Tolerance::Between(0.8, 1.35),
                 of("parda", |run| {
@@ -90,8 +94,18 @@ pub(super) fn fig14() -> Experiment {
             ),
         ],
         figures: vec![
-            Figure::new("window of host 1", "I/Os", None, of("parda", |run| run.window("host-1", SETTLED))),
-            Figure::new("window of host 2", "I/Os", None, of("parda", |run| run.window("host-2", SETTLED))),
+            ReportedFigure::new(
+                "window of host 1",
+                "I/Os",
+                None,
+                of("parda", |run| run.window("host-1", SETTLED)),
+            ),
+            ReportedFigure::new(
+                "window of host 2",
+                "I/Os",
+                None,
+                of("parda", |run| run.window("host-2", SETTLED)),
+            ),
         ],
         plots: vec![
             by_host("Window", "I/Os", "parda", Vec::new(), RunResult::window),
@@ -101,7 +115,7 @@ pub(super) fn fig14() -> Experiment {
                 over: "s",
                 marks: vec![("𝓛", 15.0)],
                 lines: Box::new(|trial| {
-                    let cluster = |sample: &Sample| sample.latency_cluster_ms;
+                    let cluster = |sample: &SeriesSample| sample.latency_cluster_ms;
                     trial.run("parda").map(|run| line_of(run, "sql-1", cluster)).into_iter().collect()
                 }),
             },
@@ -116,35 +130,38 @@ pub(super) fn fig15() -> Experiment {
     const FULL: [(&str, f64); 2] = [("sql-1", 1.0), ("sql-2", 4.0)];
     let full = |(vm, beta): (&'static str, f64)| {
         of("parda", move |run| {
-            let reduced = |sample: &Sample| sample.beta.map(|own| f64::from(u8::from(own < 0.9 * beta)));
+            let reduced =
+                |sample: &SeriesSample| sample.beta.map(|own| f64::from(u8::from(own < 0.9 * beta)));
             run.mean(vm, SETTLED, reduced)
         })
     };
     Experiment {
         runs: runs(),
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "part of the time in which β of host 2 is below 0.9 of its full value",
                 Tolerance::AtLeast(0.1),
                 full(FULL[1]),
             ),
-            Quantity::new("the same of host 1, less that of host 2", Tolerance::AtMost(0.0), move |trial| {
-                Some(full(FULL[0])(trial)? - full(FULL[1])(trial)?)
-            }),
-            Quantity::new(
+            JudgedQuantity::new(
+                "the same of host 1, less that of host 2",
+                Tolerance::AtMost(0.0),
+                move |trial| Some(full(FULL[0])(trial)? - full(FULL[1])(trial)?),
+            ),
+            JudgedQuantity::new(
                 "mean β, host 2 : host 1",
                 Tolerance::Between(1.2, 4.0),
                 of("parda", |run| ratio(run.beta("host-2", SETTLED), run.beta("host-1", SETTLED))),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput of host 1 to a fifth of all",
                 Tolerance::AtLeast(1.2),
                 of("parda", |run| ratio(run.iops("host-1", SETTLED), Some(run.total_iops(SETTLED)? / 5.0))),
             ),
         ],
         figures: vec![
-            Figure::new("mean β of host 1", "", None, of("parda", |run| run.beta("host-1", SETTLED))),
-            Figure::new("mean β of host 2", "", None, of("parda", |run| run.beta("host-2", SETTLED))),
+            ReportedFigure::new("mean β of host 1", "", None, of("parda", |run| run.beta("host-1", SETTLED))),
+            ReportedFigure::new("mean β of host 2", "", None, of("parda", |run| run.beta("host-2", SETTLED))),
         ],
         plots: vec![by_host("β", "", "parda", Vec::new(), RunResult::beta)],
         ..Experiment::of("parda.fig15")

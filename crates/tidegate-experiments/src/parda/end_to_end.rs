@@ -2,10 +2,10 @@
 //! each virtual machine (§3.3).
 
 use tidegate_sim::Scenario;
-use tidegate_sim::scenario::{Disk, Place, Scope};
+use tidegate_sim::scenario::{DiskPlace, LawScope, VirtualDisk};
 use tidegate_units::Bytes;
 
-use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
 use super::{by_host, embedded, mean, of, ratio, requests, uncontrolled, usual_plots};
 use crate::RunResult;
 
@@ -28,29 +28,29 @@ fn micro_three_to_four(run: &RunResult) -> Option<f64> {
 }
 
 pub(super) fn table1() -> Experiment {
-    let run = Run::new("uncontrolled", fig12_scenario()).but(uncontrolled);
+    let run = NamedRun::new("uncontrolled", fig12_scenario()).but(uncontrolled);
     Experiment {
         runs: vec![run],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "operations, host 1 : host 2",
                 Tolerance::near(1.0, 15.0),
                 of("uncontrolled", hosts_one_to_two),
             )
             .paper(0.973),
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput, host 3 : host 4",
                 Tolerance::near(1.0, 15.0),
                 of("uncontrolled", micro_three_to_four),
             )
             .paper(0.973),
-            Quantity::new(
+            JudgedQuantity::new(
                 "operations within host 1, 200 : 100 shares",
                 Tolerance::near(2.0, 7.0),
                 of("uncontrolled", ops_ratio("oltp-1a", "oltp-1b")),
             )
             .paper(1.99),
-            Quantity::new(
+            JudgedQuantity::new(
                 "operations within host 2, 100 : 100 shares",
                 Tolerance::near(1.0, 7.0),
                 of("uncontrolled", ops_ratio("oltp-2a", "oltp-2b")),
@@ -67,7 +67,7 @@ pub(super) fn table1() -> Experiment {
         ]
         .into_iter()
         .map(|(vm, ops)| {
-            Figure::new(vm, "Ops/s", Some(ops), of("uncontrolled", move |run| run.ops(vm, SETTLED)))
+            ReportedFigure::new(vm, "Ops/s", Some(ops), of("uncontrolled", move |run| run.ops(vm, SETTLED)))
         })
         .collect(),
         plots: vec![by_host("Throughput", "IO/s", "uncontrolled", Vec::new(), RunResult::iops)],
@@ -76,15 +76,15 @@ pub(super) fn table1() -> Experiment {
 }
 
 /// Returns the quantities that judge how the machines of each of two hosts share their host's throughput.
-fn machines(run: &'static str) -> Vec<Quantity> {
+fn machines(run: &'static str) -> Vec<JudgedQuantity> {
     vec![
-        Quantity::new(
+        JudgedQuantity::new(
             "operations within host 1, 200 : 100 shares",
             Tolerance::near(2.0, 7.0),
             of(run, ops_ratio("oltp-1a", "oltp-1b")),
         )
         .paper(2.14),
-        Quantity::new(
+        JudgedQuantity::new(
             "operations within host 2, 100 : 100 shares",
             Tolerance::near(1.0, 7.0),
             of(run, ops_ratio("oltp-2a", "oltp-2b")),
@@ -95,24 +95,25 @@ fn machines(run: &'static str) -> Vec<Quantity> {
 
 const HOSTS_3_TO_2: &str = "operations, host 1 : host 2, 300 : 200 shares";
 
-fn hosts(run: &'static str) -> Quantity {
-    Quantity::new(HOSTS_3_TO_2, Tolerance::near(1.5, 7.0), of(run, hosts_one_to_two)).paper(1.37)
+fn hosts(run: &'static str) -> JudgedQuantity {
+    JudgedQuantity::new(HOSTS_3_TO_2, Tolerance::near(1.5, 7.0), of(run, hosts_one_to_two)).paper(1.37)
 }
 
-pub(super) fn quantities(run: &'static str) -> Vec<Quantity> {
+pub(super) fn quantities(run: &'static str) -> Vec<JudgedQuantity> {
     let mut all = machines(run);
     all.push(hosts(run));
     all
 }
 
 pub(super) fn fig12() -> Experiment {
-    let parda = Run::new("parda", fig12_scenario());
-    let requests = Run { name: "requests".to_owned(), ..parda.clone() }.but(requests::of_requests);
+    let parda = NamedRun::new("parda", fig12_scenario());
+    let requests = NamedRun { name: "requests".to_owned(), ..parda.clone() }.but(requests::of_requests);
     let mut quantities = machines("parda");
-    quantities.push(Quantity { name: format!("shares of requests: {HOSTS_3_TO_2}"), ..hosts("requests") });
+    quantities
+        .push(JudgedQuantity { name: format!("shares of requests: {HOSTS_3_TO_2}"), ..hosts("requests") });
     for (host, share) in [("host-1", 1.5), ("host-3", 1.0), ("host-4", 0.5)] {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("window of {host} : host-2"),
                 Tolerance::near(share, 10.0),
                 of("parda", move |run| ratio(run.window(host, SETTLED), run.window("host-2", SETTLED))),
@@ -120,7 +121,7 @@ pub(super) fn fig12() -> Experiment {
             .paper(share),
         );
     }
-    quantities.push(Quantity::new(
+    quantities.push(JudgedQuantity::new(
         "response time to 𝓛 + Σβ/C",
         Tolerance::near(1.0, 10.0),
         of("parda", |run| run.latency_to_equilibrium(25.0, SETTLED)),
@@ -137,22 +138,29 @@ pub(super) fn fig12() -> Experiment {
             ("micro-4", 400.0),
         ]
         .into_iter()
-        .map(|(vm, ops)| Figure::new(vm, "Ops/s", Some(ops), of("parda", move |run| run.ops(vm, SETTLED))))
+        .map(|(vm, ops)| {
+            ReportedFigure::new(vm, "Ops/s", Some(ops), of("parda", move |run| run.ops(vm, SETTLED)))
+        })
         .chain([
-            Figure::new(
+            ReportedFigure::new(
                 format!("shares of slots: {HOSTS_3_TO_2}"),
                 "",
                 Some(1.37),
                 of("parda", hosts_one_to_two),
             ),
-            Figure::new("throughput, host 3 : host 4", "", Some(1.85), of("parda", micro_three_to_four)),
-            Figure::new(
+            ReportedFigure::new(
+                "throughput, host 3 : host 4",
+                "",
+                Some(1.85),
+                of("parda", micro_three_to_four),
+            ),
+            ReportedFigure::new(
                 "response time to 𝓛",
                 "",
                 Some(1.0),
                 of("parda", |run| Some(run.latency(SETTLED)? / 25.0)),
             ),
-            Figure::new("Σβ/C", "ms", None, of("parda", |run| run.offset(SETTLED))),
+            ReportedFigure::new("Σβ/C", "ms", None, of("parda", |run| run.offset(SETTLED))),
         ])
         .collect(),
         plots: usual_plots("parda", 25.0),
@@ -170,8 +178,8 @@ pub(super) fn placed_scenario() -> Scenario {
         let number =
             WELL_PLACED.iter().position(|name| *name == vm.name.as_str()).unwrap_or(WELL_PLACED.len());
         for disk in &mut vm.disks {
-            let size = Disk::DEFAULT_SIZE;
-            disk.place = Place::At { offset: Bytes::new(size.get() * number as u64), size };
+            let size = VirtualDisk::DEFAULT_SIZE;
+            disk.place = DiskPlace::At { offset: Bytes::new(size.get() * number as u64), size };
         }
     }
     scenario
@@ -179,12 +187,12 @@ pub(super) fn placed_scenario() -> Scenario {
 
 pub(super) fn fig12_placed() -> Experiment {
     Experiment {
-        runs: vec![Run::new("placed", placed_scenario())],
+        runs: vec![NamedRun::new("placed", placed_scenario())],
         quantities: quantities("placed"),
         figures: WELL_PLACED
             .into_iter()
-            .map(|vm| Figure::new(vm, "Ops/s", None, of("placed", move |run| run.ops(vm, SETTLED))))
-            .chain([Figure::new(
+            .map(|vm| ReportedFigure::new(vm, "Ops/s", None, of("placed", move |run| run.ops(vm, SETTLED))))
+            .chain([ReportedFigure::new(
                 "window of host 1 : host 2",
                 "",
                 Some(1.5),
@@ -202,13 +210,17 @@ pub(super) fn fig13() -> Experiment {
     const IDLE: TimeSpan = TimeSpan::new(260.0, 300.0);
     const RESUMED: TimeSpan = TimeSpan::new(316.0, 330.0);
     const AFTER: TimeSpan = TimeSpan::new(400.0, 450.0);
-    let parda = Run::new("parda", embedded(include_str!("../../../../scenarios/parda/fig13.toml")));
+    let parda = NamedRun::new("parda", embedded(include_str!("../../../../scenarios/parda/fig13.toml")));
     let beta = |name: &str, span, value: f64| {
-        Quantity::new(name, Tolerance::near(value, 5.0), of("parda", move |run| run.beta("host-1", span)))
-            .paper(value)
+        JudgedQuantity::new(
+            name,
+            Tolerance::near(value, 5.0),
+            of("parda", move |run| run.beta("host-1", span)),
+        )
+        .paper(value)
     };
     let windows = |name: &str, above: &'static str, below: &'static str, span, value: f64| {
-        Quantity::new(
+        JudgedQuantity::new(
             name,
             Tolerance::near(value, 10.0),
             of("parda", move |run| ratio(run.window(above, span), run.window(below, span))),
@@ -226,7 +238,7 @@ pub(super) fn fig13() -> Experiment {
             windows("by 300 s: window of host 4 : host 1", "host-4", "host-1", IDLE, 0.5),
             windows("after: window of host 1 : host 2", "host-1", "host-2", AFTER, 1.5),
         ],
-        figures: vec![Figure::new(
+        figures: vec![ReportedFigure::new(
             "while idle: operations of the other machine on host 1 : before",
             "",
             None,
@@ -241,7 +253,7 @@ pub(super) fn fig13() -> Experiment {
 
 pub(super) fn law_per_vm(scenario: &mut Scenario) {
     for host in &mut scenario.hosts {
-        host.scope = Scope::Vm;
+        host.scope = LawScope::Vm;
     }
 }
 
@@ -249,13 +261,13 @@ pub(super) fn per_vm() -> Experiment {
     const LATE: TimeSpan = TimeSpan::new(200.0, 400.0);
     /// Six machines per host: two each with 50, 100 and 200 shares.
     const HOSTS: [&str; 4] = ["host-1", "host-2", "host-3", "host-4"];
-    let small = Run::new(
+    let small = NamedRun::new(
         "small shares, a law per host",
         embedded(include_str!("../../../../scenarios/parda/per-vm.toml")),
     );
     let runs = vec![
-        Run::new("fig. 12, a law per VM", fig12_scenario()).but(law_per_vm),
-        Run { name: "small shares, a law per VM".to_owned(), ..small.clone() }.but(law_per_vm),
+        NamedRun::new("fig. 12, a law per VM", fig12_scenario()).but(law_per_vm),
+        NamedRun { name: "small shares, a law per VM".to_owned(), ..small.clone() }.but(law_per_vm),
         small,
     ];
     // Machine `k` of host `h` is `vm-h-k`: 1 and 2 have 50 shares, 3 and 4 have 100, 5 and 6 have 200.
@@ -272,19 +284,19 @@ pub(super) fn per_vm() -> Experiment {
     let mut quantities = self::quantities("fig. 12, a law per VM");
     for run in ["small shares, a law per host", "small shares, a law per VM"] {
         for (name, machines, share) in [("100", [3, 4], 2.0), ("200", [5, 6], 4.0)] {
-            quantities.push(Quantity::new(
+            quantities.push(JudgedQuantity::new(
                 format!("{run}: throughput of {name} : 50 shares"),
                 Tolerance::near(share, 10.0),
                 of(run, move |run| ratio(rate(run, machines), rate(run, [1, 2]))),
             ));
         }
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{run}: throughput of all : capacity"),
             Tolerance::near(1.0, 2.0),
             of(run, |run| Some(run.total_iops(LATE)? / 1000.0)),
         ));
     }
-    quantities.push(Quantity::new(
+    quantities.push(JudgedQuantity::new(
         "small shares, a law per VM: window of a machine with 50 shares",
         Tolerance::Between(0.45, 0.75),
         of("small shares, a law per VM", |run| run.mean("vm-1-1", LATE, |sample| sample.window)),
@@ -293,13 +305,13 @@ pub(super) fn per_vm() -> Experiment {
         runs,
         quantities,
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "small shares, a law per host: response time",
                 "ms",
                 Some(30.0),
                 of("small shares, a law per host", |run| run.latency(LATE)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "small shares, a law per VM: response time",
                 "ms",
                 Some(30.0),

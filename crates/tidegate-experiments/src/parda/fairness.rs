@@ -4,7 +4,7 @@ use tidegate_control::Smoothing;
 use tidegate_sim::Scenario;
 use tidegate_units::Latency;
 
-use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
 use super::{embedded, mean, of, ratio, uncontrolled, usual_plots};
 use crate::RunResult;
 
@@ -14,30 +14,30 @@ pub(super) fn table3() -> Experiment {
     const SETTLED: TimeSpan = TimeSpan::new(200.0, 400.0);
     const PAPER: [(&str, f64, f64); 4] =
         [("host-1", 730.0, 34.0), ("host-2", 890.0, 29.0), ("host-3", 930.0, 29.0), ("host-4", 800.0, 33.0)];
-    let parda = Run::new("parda", embedded(include_str!("../../../../scenarios/parda/table3.toml")));
+    let parda = NamedRun::new("parda", embedded(include_str!("../../../../scenarios/parda/table3.toml")));
     Experiment {
-        runs: vec![Run { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled), parda],
+        runs: vec![NamedRun { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled), parda],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "largest window : smallest",
                 Tolerance::AtMost(1.1),
                 of("parda", |run| run.window_spread(SETTLED)),
             )
             .paper(1.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time to 𝓛 + Σβ/C",
                 Tolerance::near(1.0, 10.0),
                 of("parda", |run| run.latency_to_equilibrium(30.0, SETTLED)),
             )
             .paper(0.994),
-            Quantity::new("throughput to uncontrolled", Tolerance::AtLeast(0.99), |trial| {
+            JudgedQuantity::new("throughput to uncontrolled", Tolerance::AtLeast(0.99), |trial| {
                 ratio(
                     trial.run("parda")?.total_iops(SETTLED),
                     trial.run("uncontrolled")?.total_iops(UNCONTROLLED),
                 )
             })
             .paper(0.997),
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput, middle two hosts : outer two",
                 Tolerance::near(1.19, 10.0),
                 of("parda", |run| {
@@ -51,13 +51,13 @@ pub(super) fn table3() -> Experiment {
             .into_iter()
             .flat_map(|(host, iops, latency)| {
                 [
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("throughput of {host}"),
                         "IO/s",
                         Some(iops),
                         of("parda", move |run| run.iops(host, SETTLED)),
                     ),
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("response time of {host}"),
                         "ms",
                         Some(latency),
@@ -66,20 +66,30 @@ pub(super) fn table3() -> Experiment {
                 ]
             })
             .chain([
-                Figure::new(
+                ReportedFigure::new(
                     "uncontrolled: throughput",
                     "IO/s",
                     Some(3360.0),
                     of("uncontrolled", |run| run.total_iops(UNCONTROLLED)),
                 ),
-                Figure::new(
+                ReportedFigure::new(
                     "uncontrolled: response time",
                     "ms",
                     Some(37.0),
                     of("uncontrolled", |run| run.latency(UNCONTROLLED)),
                 ),
-                Figure::new("throughput", "IO/s", Some(3350.0), of("parda", |run| run.total_iops(SETTLED))),
-                Figure::new("response time", "ms", Some(31.0), of("parda", |run| run.latency(SETTLED))),
+                ReportedFigure::new(
+                    "throughput",
+                    "IO/s",
+                    Some(3350.0),
+                    of("parda", |run| run.total_iops(SETTLED)),
+                ),
+                ReportedFigure::new(
+                    "response time",
+                    "ms",
+                    Some(31.0),
+                    of("parda", |run| run.latency(SETTLED)),
+                ),
             ])
             .collect(),
         plots: usual_plots("parda", 30.0),
@@ -100,11 +110,11 @@ pub(super) fn two_to_one(run: &RunResult) -> Option<f64> {
 }
 
 pub(super) fn fig8() -> Experiment {
-    let parda = Run::new("parda", embedded(include_str!("../../../../scenarios/parda/fig8.toml")));
+    let parda = NamedRun::new("parda", embedded(include_str!("../../../../scenarios/parda/fig8.toml")));
     let mut quantities: Vec<_> = SHARES
         .into_iter()
         .map(|(host, share)| {
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("window of {host} : host-1"),
                 Tolerance::near(share, 10.0),
                 of("parda", move |run| ratio(run.window(host, FIG8), run.window("host-1", FIG8))),
@@ -113,35 +123,35 @@ pub(super) fn fig8() -> Experiment {
         })
         .collect();
     quantities.extend([
-        Quantity::new(
+        JudgedQuantity::new(
             "response time to 𝓛 + Σβ/C",
             Tolerance::near(1.0, 10.0),
             of("parda", |run| run.latency_to_equilibrium(25.0, FIG8)),
         ),
-        Quantity::new(
+        JudgedQuantity::new(
             "throughput, hosts 3 and 4 : hosts 1 and 2",
             Tolerance::near(2.0, 20.0),
             of("parda", two_to_one),
         )
         .paper(2.0),
-        Quantity::new("throughput to uncontrolled", Tolerance::AtLeast(0.97), |trial| {
+        JudgedQuantity::new("throughput to uncontrolled", Tolerance::AtLeast(0.97), |trial| {
             ratio(trial.run("parda")?.total_iops(FIG8), trial.run("uncontrolled")?.total_iops(UNCONTROLLED))
         }),
     ]);
     Experiment {
-        runs: vec![Run { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled), parda],
+        runs: vec![NamedRun { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled), parda],
         quantities,
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "response time to 𝓛",
                 "",
                 Some(1.0),
                 of("parda", |run| Some(run.latency(FIG8)? / 25.0)),
             ),
-            Figure::new("response time", "ms", Some(25.0), of("parda", |run| run.latency(FIG8))),
-            Figure::new("Σβ/C", "ms", None, of("parda", |run| run.offset(FIG8))),
-            Figure::new("throughput", "IO/s", None, of("parda", |run| run.total_iops(FIG8))),
-            Figure::new(
+            ReportedFigure::new("response time", "ms", Some(25.0), of("parda", |run| run.latency(FIG8))),
+            ReportedFigure::new("Σβ/C", "ms", None, of("parda", |run| run.offset(FIG8))),
+            ReportedFigure::new("throughput", "IO/s", None, of("parda", |run| run.total_iops(FIG8))),
+            ReportedFigure::new(
                 "uncontrolled: throughput",
                 "IO/s",
                 Some(3360.0),
@@ -165,25 +175,27 @@ pub(super) fn alpha() -> Experiment {
     const BEFORE: TimeSpan = TimeSpan::new(130.0, 230.0);
     const AFTER: TimeSpan = TimeSpan::new(300.0, 500.0);
     let shares =
-        Run::new("fig. 8, past 0.002", embedded(include_str!("../../../../scenarios/parda/fig8.toml")));
-    let change =
-        Run::new("fig. 11, past 0.002", embedded(include_str!("../../../../scenarios/parda/fig11.toml")));
+        NamedRun::new("fig. 8, past 0.002", embedded(include_str!("../../../../scenarios/parda/fig8.toml")));
+    let change = NamedRun::new(
+        "fig. 11, past 0.002",
+        embedded(include_str!("../../../../scenarios/parda/fig11.toml")),
+    );
     let runs = vec![
-        Run { name: "fig. 8, past 0.998".to_owned(), ..shares.clone() }.but(past_weight(0.998)),
-        Run { name: "fig. 11, past 0.998".to_owned(), ..change.clone() }.but(past_weight(0.998)),
+        NamedRun { name: "fig. 8, past 0.998".to_owned(), ..shares.clone() }.but(past_weight(0.998)),
+        NamedRun { name: "fig. 11, past 0.998".to_owned(), ..change.clone() }.but(past_weight(0.998)),
         shares,
         change,
     ];
     let adapted = |run: &RunResult| ratio(run.window("host-1", AFTER), run.window("host-1", BEFORE));
     let mut figures = Vec::new();
     for name in ["fig. 8, past 0.002", "fig. 8, past 0.998"] {
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{name}: response time to 𝓛"),
             "",
             None,
             of(name, |run| Some(run.latency(FIG8)? / 25.0)),
         ));
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{name}: window of host 3 : host 1"),
             "",
             Some(2.0),
@@ -191,13 +203,13 @@ pub(super) fn alpha() -> Experiment {
         ));
     }
     for name in ["fig. 11, past 0.002", "fig. 11, past 0.998"] {
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{name}: window of host 1, after the change : before"),
             "",
             None,
             of(name, adapted),
         ));
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{name}: response time after the change to 𝓛"),
             "",
             None,
@@ -207,12 +219,12 @@ pub(super) fn alpha() -> Experiment {
     Experiment {
         runs,
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "past 0.002: response time of fig. 8 to 𝓛 + Σβ/C",
                 Tolerance::near(1.0, 10.0),
                 of("fig. 8, past 0.002", |run| run.latency_to_equilibrium(25.0, FIG8)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "past 0.002: window of host 1 of fig. 11, after the change : before",
                 Tolerance::Between(0.6, 0.85),
                 of("fig. 11, past 0.002", adapted),
@@ -250,10 +262,10 @@ pub(super) fn fig9() -> Experiment {
     const SIX: TimeSpan = TimeSpan::new(85.0, 145.0);
     const FIVE: TimeSpan = TimeSpan::new(165.0, 220.0);
     const FOUR: TimeSpan = TimeSpan::new(240.0, 310.0);
-    let parda = Run::new("30 ms", embedded(include_str!("../../../../scenarios/parda/fig9.toml")));
+    let parda = NamedRun::new("30 ms", embedded(include_str!("../../../../scenarios/parda/fig9.toml")));
     let runs = vec![
-        Run { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled),
-        Run { name: "40 ms".to_owned(), ..parda.clone() }.but(|scenario| {
+        NamedRun { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled),
+        NamedRun { name: "40 ms".to_owned(), ..parda.clone() }.but(|scenario| {
             for law in scenario.hosts.iter_mut().filter_map(|host| host.law.as_mut()) {
                 law.target = Latency::from_millis(40);
             }
@@ -264,52 +276,72 @@ pub(super) fn fig9() -> Experiment {
     Experiment {
         runs,
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "six hosts: response time to 𝓛 + Σβ/C",
                 Tolerance::near(1.0, 10.0),
                 of("30 ms", |run| run.latency_to_equilibrium(30.0, SIX)),
             ),
-            Quantity::new("six hosts: throughput to uncontrolled", Tolerance::AtLeast(0.99), |trial| {
+            JudgedQuantity::new("six hosts: throughput to uncontrolled", Tolerance::AtLeast(0.99), |trial| {
                 ratio(trial.run("30 ms")?.total_iops(SIX), trial.run("uncontrolled")?.total_iops(SIX))
             })
             .paper(1.006),
-            Quantity::new("window of a host, five hosts : six", Tolerance::near(1.19, 10.0), grown(FIVE)),
-            Quantity::new("window of a host, four hosts : six", Tolerance::near(1.47, 10.0), grown(FOUR)),
-            Quantity::new(
+            JudgedQuantity::new(
+                "window of a host, five hosts : six",
+                Tolerance::near(1.19, 10.0),
+                grown(FIVE),
+            ),
+            JudgedQuantity::new(
+                "window of a host, four hosts : six",
+                Tolerance::near(1.47, 10.0),
+                grown(FOUR),
+            ),
+            JudgedQuantity::new(
                 "four hosts: response time to 𝓛 + Σβ/C",
                 Tolerance::near(1.0, 10.0),
                 of("30 ms", |run| run.latency_to_equilibrium(30.0, FOUR)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "𝓛 = 40 ms: response time to 𝓛 + Σβ/C",
                 Tolerance::near(1.0, 10.0),
                 of("40 ms", |run| run.latency_to_equilibrium(40.0, SIX)),
             ),
-            Quantity::new("window of a host, 𝓛 = 40 ms : 30 ms", Tolerance::near(1.31, 10.0), |trial| {
-                ratio(trial.run("40 ms")?.window("host-1", SIX), trial.run("30 ms")?.window("host-1", SIX))
-            }),
+            JudgedQuantity::new(
+                "window of a host, 𝓛 = 40 ms : 30 ms",
+                Tolerance::near(1.31, 10.0),
+                |trial| {
+                    ratio(
+                        trial.run("40 ms")?.window("host-1", SIX),
+                        trial.run("30 ms")?.window("host-1", SIX),
+                    )
+                },
+            ),
         ],
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "six hosts: throughput",
                 "IO/s",
                 Some(3150.0),
                 of("30 ms", |run| run.total_iops(SIX)),
             ),
-            Figure::new("six hosts: response time", "ms", Some(30.0), of("30 ms", |run| run.latency(SIX))),
-            Figure::new(
+            ReportedFigure::new(
+                "six hosts: response time",
+                "ms",
+                Some(30.0),
+                of("30 ms", |run| run.latency(SIX)),
+            ),
+            ReportedFigure::new(
                 "six hosts, 𝓛 = 40 ms: response time",
                 "ms",
                 Some(40.0),
                 of("40 ms", |run| run.latency(SIX)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "uncontrolled: throughput",
                 "IO/s",
                 Some(3130.0),
                 of("uncontrolled", |run| run.total_iops(SIX)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "uncontrolled: response time",
                 "ms",
                 Some(60.0),

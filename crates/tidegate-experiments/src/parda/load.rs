@@ -1,9 +1,11 @@
 //! The array without control: response time against workload and load (§5.1), and what static windows do
 //! (§5.2).
 
-use tidegate_sim::scenario::Sizes;
+use tidegate_sim::scenario::SizeWeights;
 
-use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, SeedTrial, TimeSpan, Tolerance};
+use super::super::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, SeedTrial, TimeSpan, Tolerance,
+};
 use super::{embedded, mean, of, ratio};
 use crate::RunResult;
 use crate::trial::spread;
@@ -51,11 +53,11 @@ pub(super) fn fig5() -> Experiment {
     let scenario = embedded(include_str!("../../../../scenarios/parda/fig5.toml"));
     let runs = settings()
         .map(|(kib, reads, sequential)| {
-            Run::new(setting(kib, reads, sequential), scenario.clone()).but(|scenario| {
+            NamedRun::new(setting(kib, reads, sequential), scenario.clone()).but(|scenario| {
                 for step in
                     scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads).flat_map(|load| &mut load.steps)
                 {
-                    step.sizes = Sizes::fixed(kib * 1024);
+                    step.sizes = SizeWeights::fixed(kib * 1024);
                     step.reads = f64::from(reads) / 100.0;
                     step.sequential = f64::from(sequential) / 100.0;
                 }
@@ -65,38 +67,44 @@ pub(super) fn fig5() -> Experiment {
     Experiment {
         runs,
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time of sequential 4 KiB reads : least of all",
                 Tolerance::AtMost(1.0 + 1e-9),
                 |trial| ratio(latency_at(trial, (4, 100, 100)), Some(extremes(trial, latency_at)?.0)),
             )
             .paper(1.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time of random 128 KiB writes : greatest of all",
                 Tolerance::AtLeast(1.0 - 1e-9),
                 |trial| ratio(latency_at(trial, (128, 0, 0)), Some(extremes(trial, latency_at)?.1)),
             )
             .paper(1.0),
-            Quantity::new("response time, greatest : least", Tolerance::AtLeast(20.0), |trial| {
+            JudgedQuantity::new("response time, greatest : least", Tolerance::AtLeast(20.0), |trial| {
                 extremes(trial, latency_at).map(|(least, most)| most / least)
             }),
-            Quantity::new("bandwidth, greatest : least", Tolerance::AtLeast(20.0), |trial| {
+            JudgedQuantity::new("bandwidth, greatest : least", Tolerance::AtLeast(20.0), |trial| {
                 extremes(trial, megabytes_at).map(|(least, most)| most / least)
             })
             .paper(22.1),
-            Quantity::new(
+            JudgedQuantity::new(
                 "random reads: response time at 128 KiB : at 4 KiB",
                 Tolerance::Between(1.0, 4.0),
                 |trial| ratio(latency_at(trial, (128, 100, 0)), latency_at(trial, (4, 100, 0))),
             ),
         ],
         figures: vec![
-            Figure::new("least bandwidth", "MB/s", Some(8.0), |trial| Some(extremes(trial, megabytes_at)?.0)),
-            Figure::new("greatest bandwidth", "MB/s", Some(177.0), |trial| {
+            ReportedFigure::new("least bandwidth", "MB/s", Some(8.0), |trial| {
+                Some(extremes(trial, megabytes_at)?.0)
+            }),
+            ReportedFigure::new("greatest bandwidth", "MB/s", Some(177.0), |trial| {
                 Some(extremes(trial, megabytes_at)?.1)
             }),
-            Figure::new("least response time", "ms", None, |trial| Some(extremes(trial, latency_at)?.0)),
-            Figure::new("greatest response time", "ms", None, |trial| Some(extremes(trial, latency_at)?.1)),
+            ReportedFigure::new("least response time", "ms", None, |trial| {
+                Some(extremes(trial, latency_at)?.0)
+            }),
+            ReportedFigure::new("greatest response time", "ms", None, |trial| {
+                Some(extremes(trial, latency_at)?.1)
+            }),
         ],
         plots: vec![Plot {
             title: "Response time of reads, by how many of them are sequential".to_owned(),
@@ -106,7 +114,7 @@ pub(super) fn fig5() -> Experiment {
             lines: Box::new(|trial| {
                 let line = |sequential: u32| {
                     let point = |kib: u32| Some((f64::from(kib), latency_at(trial, (kib, 100, sequential))?));
-                    Line {
+                    PlotLine {
                         name: format!("{sequential} %"),
                         points: SIZES_KIB.into_iter().filter_map(point).collect(),
                     }
@@ -125,7 +133,7 @@ pub(super) fn fig6() -> Experiment {
     let runs = (1..)
         .zip(HOSTS)
         .map(|(hosts, name)| {
-            Run::new(name, scenario.clone()).but(|scenario| {
+            NamedRun::new(name, scenario.clone()).but(|scenario| {
                 scenario.hosts.truncate(hosts);
                 scenario.vms.truncate(hosts);
             })
@@ -144,7 +152,7 @@ pub(super) fn fig6() -> Experiment {
         lines: Box::new(move |trial| {
             let point =
                 |(hosts, (_, run)): (u32, (&str, &RunResult))| Some((f64::from(hosts), number(run, STEADY)?));
-            vec![Line {
+            vec![PlotLine {
                 name: "all hosts".to_owned(),
                 points: (1..).zip(trial.runs()).filter_map(point).collect(),
             }]
@@ -153,14 +161,18 @@ pub(super) fn fig6() -> Experiment {
     Experiment {
         runs,
         quantities: vec![
-            Quantity::new("throughput of three hosts : greatest", Tolerance::AtLeast(0.98), move |trial| {
-                ratio(throughput(trial, "3 hosts"), greatest(trial))
-            })
+            JudgedQuantity::new(
+                "throughput of three hosts : greatest",
+                Tolerance::AtLeast(0.98),
+                move |trial| ratio(throughput(trial, "3 hosts"), greatest(trial)),
+            )
             .paper(1.0),
-            Quantity::new("throughput of one host : three hosts", Tolerance::AtMost(0.95), move |trial| {
-                ratio(throughput(trial, "1 host"), throughput(trial, "3 hosts"))
-            }),
-            Quantity::new(
+            JudgedQuantity::new(
+                "throughput of one host : three hosts",
+                Tolerance::AtMost(0.95),
+                move |trial| ratio(throughput(trial, "1 host"), throughput(trial, "3 hosts")),
+            ),
+            JudgedQuantity::new(
                 "response time of five hosts : three hosts",
                 Tolerance::Between(1.4, 2.0),
                 move |trial| ratio(latency(trial, "5 hosts"), latency(trial, "3 hosts")),
@@ -170,10 +182,10 @@ pub(super) fn fig6() -> Experiment {
             .into_iter()
             .flat_map(|name| {
                 [
-                    Figure::new(format!("throughput of {name}"), "IO/s", None, move |trial| {
+                    ReportedFigure::new(format!("throughput of {name}"), "IO/s", None, move |trial| {
                         throughput(trial, name)
                     }),
-                    Figure::new(format!("response time of {name}"), "ms", None, move |trial| {
+                    ReportedFigure::new(format!("response time of {name}"), "ms", None, move |trial| {
                         latency(trial, name)
                     }),
                 ]
@@ -190,8 +202,8 @@ pub(super) fn fig6() -> Experiment {
 pub(super) fn fig7() -> Experiment {
     const EQUAL: [&str; 4] = ["vm-1", "vm-2", "vm-3", "vm-4"];
     const THROTTLED: [&str; 3] = ["vm-5", "vm-6", "vm-7"];
-    let all = Run::new("32 for all", embedded(include_str!("../../../../scenarios/parda/fig7.toml")));
-    let some = Run { name: "16 for three".to_owned(), ..all.clone() }.but(|scenario| {
+    let all = NamedRun::new("32 for all", embedded(include_str!("../../../../scenarios/parda/fig7.toml")));
+    let some = NamedRun { name: "16 for three".to_owned(), ..all.clone() }.but(|scenario| {
         for host in &mut scenario.hosts[4..] {
             host.depth = 16;
         }
@@ -212,25 +224,25 @@ pub(super) fn fig7() -> Experiment {
     Experiment {
         runs: vec![all, some],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput, throttled hosts : others",
                 Tolerance::near(0.494, 10.0),
                 of("16 for three", move |run| iops(run).map(|(throttled, others)| throttled / others)),
             )
             .paper(0.494),
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time in the virtual machine, throttled : others",
                 Tolerance::near(2.17, 15.0),
                 of("16 for three", move |run| felt(run).map(|(throttled, others)| throttled / others)),
             )
             .paper(2.17),
-            Quantity::new(
+            JudgedQuantity::new(
                 "device response time, throttled : others",
                 Tolerance::near(1.0, 10.0),
                 of("16 for three", device),
             )
             .paper(1.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "device response time, 16 for three : 32 for all",
                 Tolerance::near(0.798, 10.0),
                 |trial| {
@@ -243,37 +255,37 @@ pub(super) fn fig7() -> Experiment {
             .paper(0.798),
         ],
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "throughput, throttled",
                 "IO/s",
                 Some(42.0),
                 of("16 for three", move |run| Some(iops(run)?.0)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "throughput, others",
                 "IO/s",
                 Some(85.0),
                 of("16 for three", move |run| Some(iops(run)?.1)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "response time, throttled",
                 "ms",
                 Some(780.0),
                 of("16 for three", move |run| Some(felt(run)?.0)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "response time, others",
                 "ms",
                 Some(360.0),
                 of("16 for three", move |run| Some(felt(run)?.1)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "device response time, 32 for all",
                 "ms",
                 Some(470.0),
                 of("32 for all", |run| run.latency(STEADY)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "device response time, 16 for three",
                 "ms",
                 Some(375.0),
@@ -285,8 +297,8 @@ pub(super) fn fig7() -> Experiment {
 }
 
 pub(super) fn table2() -> Experiment {
-    let one = Run::new("phase 1", embedded(include_str!("../../../../scenarios/parda/table2.toml")));
-    let two = Run { name: "phase 2".to_owned(), ..one.clone() }.but(|scenario| {
+    let one = NamedRun::new("phase 1", embedded(include_str!("../../../../scenarios/parda/table2.toml")));
+    let two = NamedRun { name: "phase 2".to_owned(), ..one.clone() }.but(|scenario| {
         for host in &mut scenario.hosts[2..] {
             host.depth = 16;
         }
@@ -302,7 +314,7 @@ pub(super) fn table2() -> Experiment {
     Experiment {
         runs: vec![one, two],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput, throttled hosts : others, phase 2 against phase 1",
                 Tolerance::near(0.5, 20.0),
                 move |trial| {
@@ -313,20 +325,22 @@ pub(super) fn table2() -> Experiment {
                 },
             )
             .paper(0.5),
-            Quantity::new(
+            JudgedQuantity::new(
                 "phase 1: throughput of host 4 (sequential) : host 3 (random)",
                 Tolerance::AtLeast(1.1),
                 move |trial| preferred(trial, "phase 1"),
             ),
-            Quantity::new("phase 2: throughput of host 4 : host 3", Tolerance::AtLeast(1.1), move |trial| {
-                preferred(trial, "phase 2")
-            }),
+            JudgedQuantity::new(
+                "phase 2: throughput of host 4 : host 3",
+                Tolerance::AtLeast(1.1),
+                move |trial| preferred(trial, "phase 2"),
+            ),
         ],
         figures: ["host-1", "host-2", "host-3", "host-4"]
             .into_iter()
             .flat_map(|host| {
                 ["phase 1", "phase 2"].map(|phase| {
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("{phase}: throughput of {host}"),
                         "IO/s",
                         None,
@@ -349,19 +363,19 @@ pub(super) fn table4() -> Experiment {
         ("host-6", 500.0, 62.0),
     ];
     const MEASURED: TimeSpan = TimeSpan::new(60.0, 145.0);
-    let run = Run::new("uncontrolled", embedded(include_str!("../../../../scenarios/parda/fig9.toml")))
+    let run = NamedRun::new("uncontrolled", embedded(include_str!("../../../../scenarios/parda/fig9.toml")))
         .but(super::uncontrolled);
     Experiment {
         runs: vec![run],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput of all",
                 Tolerance::near(3130.0, 10.0),
                 of("uncontrolled", |run| run.total_iops(MEASURED)),
             )
             .paper(3130.0)
             .unit("IO/s"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time",
                 Tolerance::near(60.0, 10.0),
                 of("uncontrolled", |run| run.latency(MEASURED)),
@@ -373,13 +387,13 @@ pub(super) fn table4() -> Experiment {
             .into_iter()
             .flat_map(|(host, iops, latency)| {
                 [
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("throughput of {host}"),
                         "IO/s",
                         Some(iops),
                         of("uncontrolled", move |run| run.iops(host, MEASURED)),
                     ),
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("response time of {host}"),
                         "ms",
                         Some(latency),
@@ -387,7 +401,7 @@ pub(super) fn table4() -> Experiment {
                     ),
                 ]
             })
-            .chain([Figure::new(
+            .chain([ReportedFigure::new(
                 "throughput, greatest : least",
                 "",
                 Some(570.0 / 430.0),

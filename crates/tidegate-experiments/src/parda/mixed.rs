@@ -1,6 +1,6 @@
 //! Different workloads at the same time, and an array that others use as well (§5.3.3, §5.3.4).
 
-use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
 use super::{embedded, mean, of, ratio, uncontrolled, usual_plots};
 use crate::RunResult;
 use crate::trial::spread;
@@ -10,12 +10,12 @@ const HIGH: [&str; 3] = ["host-1", "host-3", "host-5"];
 const LOW: [&str; 3] = ["host-2", "host-4", "host-6"];
 
 pub(super) fn table5() -> Experiment {
-    let run = Run::new("uncontrolled", embedded(include_str!("../../../../scenarios/parda/fig10.toml")))
+    let run = NamedRun::new("uncontrolled", embedded(include_str!("../../../../scenarios/parda/fig10.toml")))
         .but(uncontrolled);
     Experiment {
         runs: vec![run],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time",
                 Tolerance::AtLeast(40.0),
                 of("uncontrolled", |run| run.latency(SETTLED)),
@@ -27,13 +27,13 @@ pub(super) fn table5() -> Experiment {
             .chain(LOW)
             .flat_map(|host| {
                 [
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("throughput of {host}"),
                         "IO/s",
                         None,
                         of("uncontrolled", move |run| run.iops(host, SETTLED)),
                     ),
-                    Figure::new(
+                    ReportedFigure::new(
                         format!("response time of {host}"),
                         "ms",
                         None,
@@ -47,31 +47,31 @@ pub(super) fn table5() -> Experiment {
 }
 
 pub(super) fn fig10() -> Experiment {
-    let parda = Run::new("parda", embedded(include_str!("../../../../scenarios/parda/fig10.toml")));
+    let parda = NamedRun::new("parda", embedded(include_str!("../../../../scenarios/parda/fig10.toml")));
     let windows = |run: &RunResult, hosts: [&str; 3]| mean(hosts.map(|host| run.window(host, SETTLED)));
     Experiment {
         runs: vec![parda],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "windows of the hosts with higher shares",
                 Tolerance::AtLeast(32.0 * 0.97),
                 of("parda", move |run| windows(run, HIGH)),
             )
             .paper(32.0)
             .unit("I/Os"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "windows of the others to the bound",
                 Tolerance::AtMost(0.8),
                 of("parda", move |run| Some(windows(run, LOW)? / 32.0)),
             )
             .paper(19.0 / 32.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "windows of the others, largest : smallest",
                 Tolerance::AtMost(1.1),
                 of("parda", |run| spread(LOW.into_iter().map(|host| run.window(host, SETTLED)))),
             )
             .paper(1.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time to 𝓛",
                 Tolerance::near(1.0, 15.0),
                 of("parda", |run| Some(run.latency(SETTLED)? / 40.0)),
@@ -79,14 +79,14 @@ pub(super) fn fig10() -> Experiment {
             .paper(1.0),
         ],
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "windows of the others",
                 "I/Os",
                 Some(19.0),
                 of("parda", move |run| windows(run, LOW)),
             ),
-            Figure::new("response time", "ms", Some(40.0), of("parda", |run| run.latency(SETTLED))),
-            Figure::new("throughput", "IO/s", None, of("parda", |run| run.total_iops(SETTLED))),
+            ReportedFigure::new("response time", "ms", Some(40.0), of("parda", |run| run.latency(SETTLED))),
+            ReportedFigure::new("throughput", "IO/s", None, of("parda", |run| run.total_iops(SETTLED))),
         ],
         plots: usual_plots("parda", 40.0),
         ..Experiment::of("parda.fig10")
@@ -97,12 +97,12 @@ pub(super) fn fig11() -> Experiment {
     const BEFORE: TimeSpan = TimeSpan::new(130.0, 230.0);
     const AFTER: TimeSpan = TimeSpan::new(300.0, 500.0);
     const SHARES: [(&str, f64); 4] = [("host-1", 2.0), ("host-2", 2.0), ("host-4", 1.0), ("host-5", 1.0)];
-    let parda = Run::new("parda", embedded(include_str!("../../../../scenarios/parda/fig11.toml")));
+    let parda = NamedRun::new("parda", embedded(include_str!("../../../../scenarios/parda/fig11.toml")));
     let mut quantities = Vec::new();
     for (when, span) in [("before", BEFORE), ("after", AFTER)] {
         for (host, share) in SHARES {
             quantities.push(
-                Quantity::new(
+                JudgedQuantity::new(
                     format!("{when}: window of {host} : host-3"),
                     Tolerance::near(share, 10.0),
                     of("parda", move |run| ratio(run.window(host, span), run.window("host-3", span))),
@@ -111,7 +111,7 @@ pub(super) fn fig11() -> Experiment {
             );
         }
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{when}: response time of the controlled hosts to 𝓛"),
                 Tolerance::near(1.0, 15.0),
                 of("parda", move |run| Some(run.latency_without("host-6", span)? / 30.0)),
@@ -119,7 +119,7 @@ pub(super) fn fig11() -> Experiment {
             .paper(1.0),
         );
     }
-    quantities.push(Quantity::new(
+    quantities.push(JudgedQuantity::new(
         "window of host 1, after : before",
         Tolerance::Between(0.6, 0.85),
         of("parda", |run| ratio(run.window("host-1", AFTER), run.window("host-1", BEFORE))),
@@ -128,19 +128,19 @@ pub(super) fn fig11() -> Experiment {
         runs: vec![parda],
         quantities,
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "before: response time of the controlled hosts",
                 "ms",
                 Some(30.0),
                 of("parda", |run| run.latency_without("host-6", BEFORE)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "after: response time of the controlled hosts",
                 "ms",
                 Some(30.0),
                 of("parda", |run| run.latency_without("host-6", AFTER)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "after: throughput of the uncontrolled host",
                 "IO/s",
                 None,

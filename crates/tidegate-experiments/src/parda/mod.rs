@@ -33,10 +33,10 @@ mod placement;
 mod requests;
 mod simulated;
 
-use tidegate_sim::{Sample, Scenario};
+use tidegate_sim::{Scenario, SeriesSample};
 
 use super::measure::{of, ratio};
-use super::{Experiment, Line, Plot, RunResult, TimeSpan};
+use super::{Experiment, Plot, PlotLine, RunResult, TimeSpan};
 
 /// All of the paper's experiments, in its order.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -118,7 +118,7 @@ fn by_host(
                     }
                     from = to;
                 }
-                Line { name: host.to_owned(), points }
+                PlotLine { name: host.to_owned(), points }
             };
             result.hosts().into_iter().map(line).collect()
         }),
@@ -141,7 +141,7 @@ fn usual_plots(run: &'static str, set_point_ms: f64) -> Vec<Plot> {
 }
 
 /// A number of a consumer over the time of a run, as a line.
-fn line_of(result: &RunResult, consumer: &str, number: fn(&Sample) -> Option<f64>) -> Line {
+fn line_of(result: &RunResult, consumer: &str, number: fn(&SeriesSample) -> Option<f64>) -> PlotLine {
     let points = result
         .tracks
         .iter()
@@ -149,5 +149,5 @@ fn line_of(result: &RunResult, consumer: &str, number: fn(&Sample) -> Option<f64
         .flat_map(|track| &track.samples)
         .filter_map(|(end, sample)| Some((*end, number(sample)?)))
         .collect();
-    Line { name: consumer.to_owned(), points }
+    PlotLine { name: consumer.to_owned(), points }
 }

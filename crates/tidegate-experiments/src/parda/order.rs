@@ -5,7 +5,7 @@ use tidegate_device::{DeviceConfig, QueueConfig};
 use tidegate_sim::Scenario;
 use tidegate_units::Latency;
 
-use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
 use super::fairness::two_to_one;
 use super::{embedded, of, ratio, uncontrolled};
 use crate::{RunResult, SeedTrial};
@@ -42,8 +42,19 @@ fn kept(
     move |trial| ratio(trial.run(under)?.total_iops(span), trial.run(without)?.total_iops(span))
 }
 
-fn cost(what: &str, paper: f64, under: &'static str, without: &'static str, span: TimeSpan) -> Figure {
-    Figure::new(format!("{what}: throughput to uncontrolled"), "", Some(paper), kept(under, without, span))
+fn cost(
+    what: &str,
+    paper: f64,
+    under: &'static str,
+    without: &'static str,
+    span: TimeSpan,
+) -> ReportedFigure {
+    ReportedFigure::new(
+        format!("{what}: throughput to uncontrolled"),
+        "",
+        Some(paper),
+        kept(under, without, span),
+    )
 }
 
 /// Requests at the array, by Little's law, and the part of ten disks that is busy with them when they lie
@@ -69,8 +80,9 @@ pub(super) fn order_of_service() -> Experiment {
     let fig8 = embedded(include_str!("../../../../scenarios/parda/fig8.toml"));
     let fig9 = embedded(include_str!("../../../../scenarios/parda/fig9.toml"));
     let table3 = embedded(include_str!("../../../../scenarios/parda/table3.toml"));
-    let run =
-        |name, scenario: &Scenario, change: fn(&mut Scenario)| Run::new(name, scenario.clone()).but(change);
+    let run = |name, scenario: &Scenario, change: fn(&mut Scenario)| {
+        NamedRun::new(name, scenario.clone()).but(change)
+    };
     Experiment {
         runs: vec![
             run("fig. 8, arrival", &fig8, arrival),
@@ -85,18 +97,18 @@ pub(super) fn order_of_service() -> Experiment {
             run("table 3, three, uncontrolled", &table3, three).but(uncontrolled),
         ],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "arrival, fig. 8: throughput, hosts 3 and 4 : hosts 1 and 2",
                 Tolerance::near(2.0, 7.0),
                 of("fig. 8, arrival", two_to_one),
             )
             .paper(2.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "arrival, table 3: throughput to uncontrolled, to (N/(N + 9)) : (N/(N + 9))",
                 Tolerance::near(1.0, 1.0),
                 beside_closed("table 3, arrival", "table 3, arrival, uncontrolled", TABLE3),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "arrival, fig. 9: throughput to uncontrolled, to (N/(N + 9)) : (N/(N + 9))",
                 Tolerance::near(1.0, 1.0),
                 beside_closed("fig. 9, arrival", "fig. 9, arrival, uncontrolled", FIG9),
@@ -105,7 +117,7 @@ pub(super) fn order_of_service() -> Experiment {
         figures: vec![
             cost("arrival, table 3", 0.997, "table 3, arrival", "table 3, arrival, uncontrolled", TABLE3),
             cost("arrival, fig. 9", 1.006, "fig. 9, arrival", "fig. 9, arrival, uncontrolled", FIG9),
-            Figure::new(
+            ReportedFigure::new(
                 "nearest of three, fig. 8: throughput, hosts 3 and 4 : hosts 1 and 2",
                 "",
                 Some(2.0),

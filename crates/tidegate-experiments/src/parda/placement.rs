@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
 use super::{embedded, mean, of, ratio, uncontrolled, usual_plots};
 use crate::RunResult;
 use crate::trial::spread;
@@ -20,22 +20,22 @@ fn outer_to_middle(run: &RunResult, span: TimeSpan) -> Option<f64> {
 
 pub(super) fn fig3() -> Experiment {
     const LAST: TimeSpan = TimeSpan::new(240.0, 300.0);
-    let local = Run::new("local", embedded(include_str!("../../../../scenarios/parda/fig3.toml")));
+    let local = NamedRun::new("local", embedded(include_str!("../../../../scenarios/parda/fig3.toml")));
     Experiment {
-        runs: vec![Run { name: "uncontrolled".to_owned(), ..local.clone() }.but(uncontrolled), local],
+        runs: vec![NamedRun { name: "uncontrolled".to_owned(), ..local.clone() }.but(uncontrolled), local],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "uncontrolled: throughput, outer two hosts : middle two",
                 Tolerance::near(0.863, 7.0),
                 of("uncontrolled", |run| outer_to_middle(run, UNCONTROLLED)),
             )
             .paper(0.863),
-            Quantity::new(
+            JudgedQuantity::new(
                 "local: largest window : smallest",
                 Tolerance::AtLeast(2.0),
                 of("local", |run| run.window_spread(LAST)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "local: smaller window of the middle two : larger of the outer two",
                 Tolerance::AtLeast(1.5),
                 of("local", |run| {
@@ -56,11 +56,21 @@ pub(super) fn fig3() -> Experiment {
             let throughput = of("uncontrolled", move |run| run.iops(host, UNCONTROLLED));
             let time = of("uncontrolled", move |run| run.device_latency(host, UNCONTROLLED));
             [
-                Figure::new(format!("uncontrolled: throughput of {host}"), "IO/s", Some(iops), throughput),
-                Figure::new(format!("uncontrolled: response time of {host}"), "ms", Some(latency), time),
+                ReportedFigure::new(
+                    format!("uncontrolled: throughput of {host}"),
+                    "IO/s",
+                    Some(iops),
+                    throughput,
+                ),
+                ReportedFigure::new(
+                    format!("uncontrolled: response time of {host}"),
+                    "ms",
+                    Some(latency),
+                    time,
+                ),
             ]
         })
-        .chain([Figure::new(
+        .chain([ReportedFigure::new(
             "local: throughput, middle two hosts : outer two",
             "",
             None,
@@ -75,15 +85,15 @@ pub(super) fn fig3() -> Experiment {
 pub(super) fn fig4() -> Experiment {
     const SETTLED: TimeSpan = TimeSpan::new(200.0, 1_400.0);
     const UNCONTROLLED: TimeSpan = TimeSpan::new(60.0, 400.0);
-    let local = Run::new("local", embedded(include_str!("../../../../scenarios/parda/fig4.toml")));
-    let alone = Run { name: "uncontrolled".to_owned(), ..local.clone() }.but(|scenario| {
+    let local = NamedRun::new("local", embedded(include_str!("../../../../scenarios/parda/fig4.toml")));
+    let alone = NamedRun { name: "uncontrolled".to_owned(), ..local.clone() }.but(|scenario| {
         uncontrolled(scenario);
         scenario.duration = Duration::from_secs_f64(UNCONTROLLED.to);
     });
     Experiment {
         runs: vec![alone, local],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "uncontrolled: throughput, greatest : least",
                 Tolerance::AtMost(1.05),
                 of("uncontrolled", |run| {
@@ -91,17 +101,17 @@ pub(super) fn fig4() -> Experiment {
                 }),
             )
             .paper(1.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "local: largest window : smallest",
                 Tolerance::AtMost(1.1),
                 of("local", |run| run.window_spread(SETTLED)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "local: response time to 𝓛 + Σβ/C",
                 Tolerance::near(1.0, 10.0),
                 of("local", |run| run.latency_to_equilibrium(30.0, SETTLED)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "local: windows to the 32 that each host has outstanding",
                 Tolerance::AtMost(0.95),
                 of("local", |run| {
@@ -112,19 +122,24 @@ pub(super) fn fig4() -> Experiment {
             ),
         ],
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "uncontrolled: throughput of a host",
                 "IO/s",
                 Some(790.0),
                 of("uncontrolled", |run| Some(run.total_iops(UNCONTROLLED)? / 4.0)),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "uncontrolled: response time",
                 "ms",
                 Some(39.0),
                 of("uncontrolled", |run| run.latency(UNCONTROLLED)),
             ),
-            Figure::new("local: response time", "ms", Some(30.0), of("local", |run| run.latency(SETTLED))),
+            ReportedFigure::new(
+                "local: response time",
+                "ms",
+                Some(30.0),
+                of("local", |run| run.latency(SETTLED)),
+            ),
         ],
         plots: usual_plots("local", 30.0),
         ..Experiment::of("parda.fig4")

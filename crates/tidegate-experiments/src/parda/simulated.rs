@@ -3,7 +3,7 @@
 
 use tidegate_units::Latency;
 
-use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
+use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
 use super::{by_host, embedded, of, ratio};
 use crate::RunResult;
 
@@ -14,63 +14,68 @@ pub(super) fn fig2() -> Experiment {
         of("fig2", move |run| ratio(run.window(over, span), run.window("host-1", span)))
     };
     Experiment {
-        runs: vec![Run::new("fig2", embedded(include_str!("../../../../scenarios/parda/fig2.toml")))],
+        runs: vec![NamedRun::new("fig2", embedded(include_str!("../../../../scenarios/parda/fig2.toml")))],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "window of host 2 : host 1, at 400 IO/s",
                 Tolerance::near(2.0, 15.0),
                 window("host-2", FIRST),
             )
             .paper(2.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "window of host 3 : host 1, at 400 IO/s",
                 Tolerance::near(3.0, 15.0),
                 window("host-3", FIRST),
             )
             .paper(3.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "window of host 2 : host 1, at 100 IO/s",
                 Tolerance::near(2.0, 10.0),
                 window("host-2", SECOND),
             )
             .paper(2.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "window of host 3 : host 1, at 100 IO/s",
                 Tolerance::near(3.0, 10.0),
                 window("host-3", SECOND),
             )
             .paper(3.0),
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time to 𝓛 + Σβ/C, at 400 IO/s",
                 Tolerance::near(1.0, 10.0),
                 of("fig2", |run| run.latency_to_equilibrium(200.0, FIRST)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "response time to 𝓛 + Σβ/C, at 100 IO/s",
                 Tolerance::near(1.0, 10.0),
                 of("fig2", |run| run.latency_to_equilibrium(200.0, SECOND)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput to capacity, at 400 IO/s",
                 Tolerance::near(1.0, 3.0),
                 of("fig2", |run| Some(run.total_iops(FIRST)? / 400.0)),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "throughput to capacity, at 100 IO/s",
                 Tolerance::near(1.0, 5.0),
                 of("fig2", |run| Some(run.total_iops(SECOND)? / 100.0)),
             ),
         ],
         figures: vec![
-            Figure::new("response time at 400 IO/s", "ms", Some(200.0), of("fig2", |run| run.latency(FIRST))),
-            Figure::new(
+            ReportedFigure::new(
+                "response time at 400 IO/s",
+                "ms",
+                Some(200.0),
+                of("fig2", |run| run.latency(FIRST)),
+            ),
+            ReportedFigure::new(
                 "response time at 100 IO/s",
                 "ms",
                 Some(200.0),
                 of("fig2", |run| run.latency(SECOND)),
             ),
-            Figure::new("Σβ/C at 400 IO/s", "ms", None, of("fig2", |run| run.offset(FIRST))),
-            Figure::new("Σβ/C at 100 IO/s", "ms", None, of("fig2", |run| run.offset(SECOND))),
+            ReportedFigure::new("Σβ/C at 400 IO/s", "ms", None, of("fig2", |run| run.offset(FIRST))),
+            ReportedFigure::new("Σβ/C at 100 IO/s", "ms", None, of("fig2", |run| run.offset(SECOND))),
         ],
         plots: vec![
             by_host("Throughput", "IO/s", "fig2", Vec::new(), RunResult::iops),
@@ -86,7 +91,7 @@ pub(super) fn threshold() -> Experiment {
     const RUNS: [(&str, u64); 3] = [("100 ms", 100), ("200 ms", 200), ("300 ms", 300)];
     let scenario = embedded(include_str!("../../../../scenarios/parda/threshold.toml"));
     let run = |(name, millis): (&str, u64)| {
-        Run::new(name, scenario.clone()).but(|scenario| {
+        NamedRun::new(name, scenario.clone()).but(|scenario| {
             for law in scenario.hosts.iter_mut().filter_map(|host| host.law.as_mut()) {
                 law.target = Latency::from_millis(millis);
             }
@@ -95,14 +100,14 @@ pub(super) fn threshold() -> Experiment {
     let mut quantities = Vec::new();
     let mut figures = Vec::new();
     for (name, millis) in RUNS {
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("response time to 𝓛 + Σβ/C, at {name}"),
             Tolerance::near(1.0, 10.0),
             of(name, move |run| run.latency_to_equilibrium(millis as f64, SETTLED)),
         ));
         for (host, share) in [("host-2", 2.0), ("host-3", 3.0)] {
             quantities.push(
-                Quantity::new(
+                JudgedQuantity::new(
                     format!("window of {host} : host-1, at {name}"),
                     Tolerance::near(share, 10.0),
                     of(name, move |run| ratio(run.window(host, SETTLED), run.window("host-1", SETTLED))),
@@ -110,7 +115,7 @@ pub(super) fn threshold() -> Experiment {
                 .paper(share),
             );
         }
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("response time at {name}"),
             "ms",
             Some(millis as f64),
@@ -125,7 +130,7 @@ pub(super) fn threshold() -> Experiment {
         )
     };
     for (name, grown) in [("200 ms", 86.0 / 46.0), ("300 ms", 126.0 / 46.0)] {
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("all windows at {name} : at 100 ms"),
             Tolerance::near(grown, 10.0),
             move |trial| ratio(windows(trial.run(name)?), windows(trial.run("100 ms")?)),
@@ -153,7 +158,7 @@ pub(super) fn eq3() -> Experiment {
     let mut quantities: Vec<_> = WINDOWS
         .into_iter()
         .map(|(host, window)| {
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("window of {host}"),
                 Tolerance::near(window, 5.0),
                 of("eq3", move |run| run.window(host, SETTLED)),
@@ -163,13 +168,17 @@ pub(super) fn eq3() -> Experiment {
         })
         .collect();
     quantities.push(
-        Quantity::new("response time", Tolerance::near(58.0, 5.0), of("eq3", |run| run.latency(SETTLED)))
-            .paper(58.0)
-            .unit("ms"),
+        JudgedQuantity::new(
+            "response time",
+            Tolerance::near(58.0, 5.0),
+            of("eq3", |run| run.latency(SETTLED)),
+        )
+        .paper(58.0)
+        .unit("ms"),
     );
     for (host, share) in [("host-3", 2.0), ("host-4", 4.0)] {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("throughput of {host} : host-1"),
                 Tolerance::near(share, 5.0),
                 of("eq3", move |run| ratio(run.iops(host, SETTLED), run.iops("host-1", SETTLED))),
@@ -178,7 +187,7 @@ pub(super) fn eq3() -> Experiment {
         );
     }
     Experiment {
-        runs: vec![Run::new("eq3", embedded(include_str!("../../../../scenarios/parda/eq3.toml")))],
+        runs: vec![NamedRun::new("eq3", embedded(include_str!("../../../../scenarios/parda/eq3.toml")))],
         quantities,
         plots: vec![by_host("Window", "I/Os", "eq3", Vec::new(), RunResult::window)],
         ..Experiment::of("parda.eq3")

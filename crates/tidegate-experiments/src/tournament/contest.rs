@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_control::Bands;
 use tidegate_device::DeviceConfig;
 use tidegate_sim::Scenario;
-use tidegate_sim::scenario::Becomes;
+use tidegate_sim::scenario::ChangedArray;
 use tidegate_units::Latency;
 
 use super::texts::title;
@@ -158,9 +158,9 @@ impl Contest {
             for change in std::mem::take(&mut array.changes) {
                 if change.at.as_secs_f64() <= phase.span.from {
                     match (change.to, &mut array.device) {
-                        (Becomes::Device(device), _) => array.device = device,
-                        (Becomes::Rate(rate), DeviceConfig::Exponential(server)) => server.rate = rate,
-                        (Becomes::Rate(_), _) => {
+                        (ChangedArray::Device(device), _) => array.device = device,
+                        (ChangedArray::Rate(rate), DeviceConfig::Exponential(server)) => server.rate = rate,
+                        (ChangedArray::Rate(_), _) => {
                             unreachable!("a scenario's storage is checked: only such a one's rate changes")
                         }
                     }

@@ -1,8 +1,8 @@
 //! The laws, and how each is told what a scenario is about.
 
 use tidegate_control::{
-    Adaptive, IntegralConfig, Law, LoopConfig, PidConfig, Queueing, Regulation, SelfTuningConfig,
-    SelfTuningVariant, Statistic, WindowConfig,
+    ContractStatistic, IntegralConfig, LawConfig, LineLearning, LoopConfig, PidConfig, QueueLearning,
+    RegulationMethod, SelfTuningConfig, SelfTuningVariant, WindowConfig,
 };
 use tidegate_sim::Scenario;
 use tidegate_units::{Instant, Iops, Window};
@@ -58,28 +58,30 @@ impl Entrant {
         (changes && !self.keeps_goals()).then_some("its target cannot change while it runs")
     }
 
-    fn law(self, contest: &Contest) -> Law {
-        let adaptive = |variant| Regulation::Adaptive(Adaptive { variant, ..Adaptive::default() });
+    fn law(self, contest: &Contest) -> LawConfig {
+        let adaptive =
+            |variant| RegulationMethod::Adaptive(LineLearning { variant, ..LineLearning::default() });
         match self {
             Self::Window => {
                 // The gateway's defaults for one host, those for hosts that share where there are several.
                 let several = contest.scenario.hosts.len() > 1;
                 let usual = if several { WindowConfig::across_hosts() } else { WindowConfig::default() };
                 let depth = contest.scenario.hosts.iter().map(|host| host.depth).max().unwrap_or_default();
-                Law::Window(WindowConfig { greatest: Window::new(f64::from(depth)), ..usual })
+                LawConfig::Window(WindowConfig { greatest: Window::new(f64::from(depth)), ..usual })
             }
-            Self::Pid => Law::Pid(PidConfig::default()),
-            Self::Integral => {
-                Law::Integral(IntegralConfig { statistic: Statistic::Mean, ..IntegralConfig::default() })
-            }
-            Self::TriageLiteral => Law::SelfTuning(SelfTuningConfig {
+            Self::Pid => LawConfig::Pid(PidConfig::default()),
+            Self::Integral => LawConfig::Integral(IntegralConfig {
+                statistic: ContractStatistic::Mean,
+                ..IntegralConfig::default()
+            }),
+            Self::TriageLiteral => LawConfig::SelfTuning(SelfTuningConfig {
                 regulation: adaptive(SelfTuningVariant::LITERAL),
                 greatest: Iops::new(contest.capacity),
                 ..SelfTuningConfig::default()
             }),
-            Self::SelfTuning => Law::SelfTuning(SelfTuningConfig::default()),
-            Self::QueueingModel => Law::SelfTuning(SelfTuningConfig {
-                regulation: Regulation::Queueing(Queueing::default()),
+            Self::SelfTuning => LawConfig::SelfTuning(SelfTuningConfig::default()),
+            Self::QueueingModel => LawConfig::SelfTuning(SelfTuningConfig {
+                regulation: RegulationMethod::Queueing(QueueLearning::default()),
                 ..SelfTuningConfig::default()
             }),
         }

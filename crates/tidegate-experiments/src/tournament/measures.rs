@@ -1,6 +1,6 @@
 //! The figures of one law on one scenario under one seed. What they mean is said where the tournament begins.
 
-use tidegate_control::{Claim, allot};
+use tidegate_control::{BandClaim, allot};
 use tidegate_units::Iops;
 
 use super::Contest;
@@ -62,7 +62,10 @@ pub(super) fn ratio(contest: &Contest, run: &RunResult, span: TimeSpan) -> Optio
     contest.groups.iter().filter_map(of).reduce(f64::max)
 }
 
-fn within(track: &ConsumerSeries, span: TimeSpan) -> impl Iterator<Item = (f64, &tidegate_sim::Sample)> {
+fn within(
+    track: &ConsumerSeries,
+    span: TimeSpan,
+) -> impl Iterator<Item = (f64, &tidegate_sim::SeriesSample)> {
     let inside = move |end: f64| end > span.from + 1e-9 && end <= span.to + 1e-9;
     track.samples.iter().filter(move |(end, _)| inside(*end)).map(|(end, sample)| (*end, sample))
 }
@@ -121,8 +124,9 @@ fn throughput(contest: &Contest, run: &RunResult, best: &[f64]) -> Option<f64> {
 /// The parts that are due to the eligible consumers, at a throughput of all.
 pub(super) fn due(contest: &Contest, total: f64) -> Vec<f64> {
     let throttled = contest.scenario.vms.iter().filter(|vm| !vm.protected);
-    let claims: Vec<Claim<'_>> =
-        throttled.map(|vm| Claim { name: Some(&vm.name), shares: vm.shares.as_f64(), most: None }).collect();
+    let claims: Vec<BandClaim<'_>> = throttled
+        .map(|vm| BandClaim { name: Some(&vm.name), shares: vm.shares.as_f64(), most: None })
+        .collect();
     let parts = allot(contest.bands.as_ref(), Iops::new(total), &claims);
     let sum: f64 = parts.iter().map(|part| part.per_second()).sum();
     parts.iter().map(|part| if sum > 0.0 { part.per_second() / sum } else { 0.0 }).collect()

@@ -82,13 +82,13 @@ pub type MatchResult = Vec<Option<LawMeasures>>;
 
 /// All scenarios and seeds.
 #[derive(Debug)]
-pub struct Tournament {
+pub struct LawTournament {
     contests: Vec<Contest>,
     matches: Vec<TournamentMatch>,
     seeds: Vec<u64>,
 }
 
-impl Tournament {
+impl LawTournament {
     /// These scenarios under so many seeds from `first` on.
     #[must_use]
     pub fn new(contests: Vec<Contest>, first: u64, seeds: u64) -> Self {
@@ -140,6 +140,6 @@ impl Tournament {
 
 /// All scenarios under the seeds that are reported.
 #[must_use]
-pub fn tournament(seeds: u64) -> Tournament {
-    Tournament::new(scenarios::all(), 1, seeds)
+pub fn tournament(seeds: u64) -> LawTournament {
+    LawTournament::new(scenarios::all(), 1, seeds)
 }

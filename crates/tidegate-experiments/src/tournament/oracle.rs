@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_sched::{Beyond, Limit};
-use tidegate_sim::scenario::Host;
+use tidegate_sched::{BeyondLimit, ConsumerLimit};
+use tidegate_sim::scenario::ScenarioHost;
 use tidegate_sim::{Scenario, ScenarioError, simulate};
 use tidegate_units::{HostName, Iops};
 
@@ -86,7 +86,7 @@ fn by_rate(contest: &Contest, base: &Scenario, rate: f64) -> Scenario {
     let parts = due(contest, rate / contest.ios_per_request);
     for (vm, part) in scenario.vms.iter_mut().filter(|vm| !vm.protected).zip(parts) {
         let iops = Some(Iops::new(rate * part));
-        vm.limit = Some(Limit { iops, bytes_per_s: None, burst: BURST, beyond: Beyond::Wait });
+        vm.limit = Some(ConsumerLimit { iops, bytes_per_s: None, burst: BURST, beyond: BeyondLimit::Wait });
     }
     scenario
 }
@@ -96,11 +96,11 @@ fn apart(mut scenario: Scenario) -> Scenario {
     let Some(host) = scenario.vms.iter().find(|vm| vm.protected).map(|vm| vm.host.clone()) else {
         return scenario;
     };
-    let apart: Vec<Host> = scenario
+    let apart: Vec<ScenarioHost> = scenario
         .hosts
         .iter()
         .filter(|own| own.name == host)
-        .filter_map(|own| Some(Host { name: HostName::new("protected").ok()?, ..own.clone() }))
+        .filter_map(|own| Some(ScenarioHost { name: HostName::new("protected").ok()?, ..own.clone() }))
         .collect();
     for (vm, host) in scenario.vms.iter_mut().filter(|vm| vm.protected).zip(apart.iter().cycle()) {
         vm.host = host.name.clone();

@@ -308,7 +308,11 @@ mod tests {
             assert!(all[..place].iter().all(|other| other.id != contest.id), "{}", contest.id);
             let mut short = contest.scenario.clone();
             short.duration = Duration::from_millis(100);
-            assert!(tidegate_sim::simulate(&short, 1, &mut tidegate_sim::Silent).is_ok(), "{}", contest.id);
+            assert!(
+                tidegate_sim::simulate(&short, 1, &mut tidegate_sim::SilentRecorder).is_ok(),
+                "{}",
+                contest.id
+            );
             let phases = contest.phases();
             let whole = TimeSpan::new(contest.begins.as_secs_f64(), contest.seconds());
             assert_eq!(phases.first().map(|phase| phase.span.from), Some(whole.from));

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Arx, ArxFit, ControllerGain, IntegralLoop, Offset, SampledFit, Sampling};
+use tidegate_control::{
+    ArxFit, ArxModel, ControllerGain, IntegralLoop, ModelOffset, SampledFit, SamplingStudy,
+};
 use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_sim::excite::Excitation;
 use tidegate_units::{Bytes, Iops};
@@ -11,7 +13,9 @@ use tidegate_units::{Bytes, Iops};
 use super::{CACHE, DISK, SERVERS};
 use crate::measure::{of, ratio};
 use crate::subject::Identification;
-use crate::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, SeedTrial, Tolerance};
+use crate::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, SeedTrial, Tolerance,
+};
 
 /// Table 2's intervals.
 const INTERVALS: [u64; 5] = [1_000, 750, 500, 300, 100];
@@ -33,7 +37,7 @@ const OPERATING_POINTS: [f64; 2] = [0.6, 1.1];
 /// The interval that the paper chooses, in milliseconds.
 const CHOSEN: u64 = 1_000;
 
-fn excited(name: &'static str, rate: f64) -> Run {
+fn excited(name: &'static str, rate: f64) -> NamedRun {
     let device = DeviceConfig::Exponential(ExponentialConfig {
         rate: Iops::new(rate),
         servers: SERVERS,
@@ -45,29 +49,32 @@ fn excited(name: &'static str, rate: f64) -> Run {
         ..Excitation::new(device, Bytes::from_kib(4), Iops::new(f64::midpoint(least, greatest)))
     };
     let intervals = INTERVALS.map(Duration::from_millis).to_vec();
-    Run::new(name, Identification { name: format!("triage: {name}, white noise"), excitation, intervals })
+    NamedRun::new(
+        name,
+        Identification { name: format!("triage: {name}, white noise"), excitation, intervals },
+    )
 }
 
-fn runs() -> Vec<Run> {
+fn runs() -> Vec<NamedRun> {
     vec![excited("cache", CACHE), excited("disk", DISK)]
 }
 
 fn fit(run: &RunResult, millis: u64, order: usize) -> Option<ArxFit> {
     let interval = Duration::from_millis(millis);
     let (_, samples) = run.excited.iter().find(|(own, _)| *own == interval)?;
-    Arx::fit(samples, order, Offset::None).ok()
+    ArxModel::fit(samples, order, ModelOffset::None).ok()
 }
 
-fn model(trial: &SeedTrial<'_>, storage: &str) -> Option<Arx> {
+fn model(trial: &SeedTrial<'_>, storage: &str) -> Option<ArxModel> {
     fit(trial.run(storage)?, CHOSEN, 1).map(|fit| fit.model)
 }
 
-fn sampling(run: &RunResult) -> Option<Sampling> {
+fn sampling(run: &RunResult) -> Option<SamplingStudy> {
     let fits = INTERVALS.iter().flat_map(|millis| [1, 2].map(|order| (*millis, order)));
     let fitted = |(millis, order)| {
         Some(SampledFit { interval: Duration::from_millis(millis), fit: fit(run, millis, order)? })
     };
-    Some(Sampling::new(fits.map(fitted).collect::<Option<_>>()?))
+    Some(SamplingStudy::new(fits.map(fitted).collect::<Option<_>>()?))
 }
 
 pub(super) fn table2() -> Experiment {
@@ -76,7 +83,7 @@ pub(super) fn table2() -> Experiment {
     for (place, storage) in STORAGES.into_iter().enumerate() {
         let paper = |row: (u64, f64, f64)| if place == 0 { row.1 } else { row.2 };
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}: R² at 1 s"),
                 Tolerance::near(paper(R_SQUARED[0]), 25.0),
                 of(storage, |run| Some(fit(run, CHOSEN, 1)?.r_squared)),
@@ -84,7 +91,7 @@ pub(super) fn table2() -> Experiment {
             .paper(paper(R_SQUARED[0])),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}: R² at 100 ms : at 1 s"),
                 Tolerance::AtMost(0.8),
                 of(storage, |run| {
@@ -94,7 +101,7 @@ pub(super) fn table2() -> Experiment {
             .paper(paper(R_SQUARED[4]) / paper(R_SQUARED[0])),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}: greatest residual correlation from 500 ms on"),
                 Tolerance::AtMost(0.1),
                 of(storage, |run| {
@@ -104,13 +111,13 @@ pub(super) fn table2() -> Experiment {
             )
             .paper(0.05),
         );
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{storage}: what a second order adds to R² at 1 s"),
             Tolerance::AtMost(0.05),
             of(storage, |run| Some(fit(run, CHOSEN, 2)?.r_squared - fit(run, CHOSEN, 1)?.r_squared)),
         ));
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}: sampling interval that is chosen"),
                 Tolerance::near(1.0, 1.0),
                 of(storage, |run| Some(sampling(run)?.recommended()?.interval.as_secs_f64())),
@@ -120,13 +127,13 @@ pub(super) fn table2() -> Experiment {
         );
         for row in R_SQUARED {
             let millis = row.0;
-            figures.push(Figure::new(
+            figures.push(ReportedFigure::new(
                 format!("{storage}: R² at {millis} ms"),
                 "",
                 Some(paper(row)),
                 of(storage, move |run| Some(fit(run, millis, 1)?.r_squared)),
             ));
-            figures.push(Figure::new(
+            figures.push(ReportedFigure::new(
                 format!("{storage}: residual correlation at {millis} ms"),
                 "",
                 None,
@@ -135,7 +142,7 @@ pub(super) fn table2() -> Experiment {
         }
     }
     quantities.push(
-        Quantity::new("R² at 1 s, disk : cache", Tolerance::AtMost(0.9), |trial| {
+        JudgedQuantity::new("R² at 1 s, disk : cache", Tolerance::AtMost(0.9), |trial| {
             let of = |storage| Some(fit(trial.run(storage)?, CHOSEN, 1)?.r_squared);
             ratio(of("disk"), of("cache"))
         })
@@ -155,7 +162,7 @@ pub(super) fn table2() -> Experiment {
                     let run = trial.run(storage)?;
                     let point = |millis: &u64| Some((*millis as f64, fit(run, *millis, 1)?.r_squared));
                     let points = INTERVALS.iter().rev().filter_map(point).collect();
-                    Some(Line { name: storage.to_owned(), points })
+                    Some(PlotLine { name: storage.to_owned(), points })
                 };
                 STORAGES.into_iter().filter_map(line).collect()
             }),
@@ -165,16 +172,16 @@ pub(super) fn table2() -> Experiment {
 }
 
 /// The models that the paper prints in figure 3: α_1 and β_0.
-fn printed(storage: &str) -> Option<Arx> {
+fn printed(storage: &str) -> Option<ArxModel> {
     let (output, input) = if storage == "cache" { (0.045_54, 0.003_827) } else { (0.001_109, 0.137_7) };
-    Arx::new(vec![output], vec![input, 0.0]).ok()
+    ArxModel::new(vec![output], vec![input, 0.0]).ok()
 }
 
 pub(super) fn fig3() -> Experiment {
     let mut quantities = Vec::new();
     for (storage, gain) in [("cache", 0.004_01), ("disk", 0.137_85)] {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}: gain of the model"),
                 Tolerance::near(gain, 10.0),
                 move |trial| model(trial, storage)?.gain_ms_per_iops(),
@@ -183,14 +190,14 @@ pub(super) fn fig3() -> Experiment {
             .unit("ms per IO/s"),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}: what is left of the response time of the interval before, |α|"),
                 Tolerance::AtMost(0.1),
                 move |trial| Some(model(trial, storage)?.outputs()[0].abs()),
             )
             .paper(printed(storage).map_or(0.0, |model| model.outputs()[0])),
         );
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{storage}: |β_1| : β_0"),
             Tolerance::AtMost(0.5),
             move |trial| {
@@ -200,7 +207,7 @@ pub(super) fn fig3() -> Experiment {
         ));
     }
     quantities.push(
-        Quantity::new("gain of the disk : of the cache", Tolerance::near(34.4, 15.0), |trial| {
+        JudgedQuantity::new("gain of the disk : of the cache", Tolerance::near(34.4, 15.0), |trial| {
             ratio(model(trial, "disk")?.gain_ms_per_iops(), model(trial, "cache")?.gain_ms_per_iops())
         })
         .paper(34.4),
@@ -222,7 +229,7 @@ pub(super) fn fig3() -> Experiment {
 }
 
 /// A hundred seconds of what was measured, and of what the model makes of what was before.
-fn predicted(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<Line>> {
+fn predicted(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<PlotLine>> {
     let model = model(trial, storage)?;
     let (_, samples) = trial.run(storage)?.excited.first()?;
     let (mut measured, mut said) = (Vec::new(), Vec::new());
@@ -235,8 +242,8 @@ fn predicted(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<Line>> {
         said.push((second, model.predict(&[past.as_millis_f64()], &set)));
     }
     Some(vec![
-        Line { name: "measured".to_owned(), points: measured },
-        Line { name: "model".to_owned(), points: said },
+        PlotLine { name: "measured".to_owned(), points: measured },
+        PlotLine { name: "model".to_owned(), points: said },
     ])
 }
 
@@ -249,7 +256,7 @@ pub(super) fn fig4() -> Experiment {
     for (storage, stable, good) in [("cache", 546.0, 213.0), ("disk", 14.5, 7.2)] {
         // The trial is asked, so that nothing is shown where nothing ran.
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}, the paper's model: stable below"),
                 Tolerance::near(stable, 1.0),
                 move |trial| {
@@ -261,7 +268,7 @@ pub(super) fn fig4() -> Experiment {
             .unit("IO/s per ms"),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}, the paper's model: good K_I"),
                 Tolerance::near(good, 2.0),
                 move |trial| {
@@ -273,7 +280,7 @@ pub(super) fn fig4() -> Experiment {
             .unit("IO/s per ms"),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{storage}, our model: good K_I"),
                 Tolerance::near(good, 25.0),
                 move |trial| gain(model(trial, storage)?.recommended_gain()),
@@ -282,7 +289,7 @@ pub(super) fn fig4() -> Experiment {
             .unit("IO/s per ms"),
         );
     }
-    quantities.push(Quantity::new(
+    quantities.push(JudgedQuantity::new(
         "good K_I of our cache : greatest stable K_I of our disk",
         Tolerance::AtLeast(5.0),
         |trial| {
@@ -305,7 +312,7 @@ pub(super) fn fig4() -> Experiment {
     }
 }
 
-fn against_gain(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<Line>> {
+fn against_gain(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<PlotLine>> {
     let model = model(trial, storage)?;
     let most = model.stable_below()?.iops_per_ms();
     let (mut settling, mut overshoot) = (Vec::new(), Vec::new());
@@ -317,7 +324,7 @@ fn against_gain(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<Line>> {
         overshoot.extend(closed.overshoot().map(|part| (at, part * 100.0)));
     }
     Some(vec![
-        Line { name: "settling time".to_owned(), points: settling },
-        Line { name: "overshoot".to_owned(), points: overshoot },
+        PlotLine { name: "settling time".to_owned(), points: settling },
+        PlotLine { name: "overshoot".to_owned(), points: overshoot },
     ])
 }

@@ -42,7 +42,7 @@ mod sharing;
 
 use tidegate_sim::Scenario;
 
-use super::{Experiment, Run, RunResult, TimeSpan};
+use super::{Experiment, NamedRun, RunResult, TimeSpan};
 
 /// All of the paper's experiments, in its order, then the variant `literal`, and what is beyond it.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -89,7 +89,7 @@ impl TriageLaw {
 }
 
 /// Clients of some workloads on a storage: `storage`, `host` and `vms` are the tables' keys.
-fn run(name: &str, seconds: u32, storage: &str, law: TriageLaw, host: &str, vms: &str) -> Run {
+fn run(name: &str, seconds: u32, storage: &str, law: TriageLaw, host: &str, vms: &str) -> NamedRun {
     let text = format!(
         r#"
 name = "triage: {name}"
@@ -116,7 +116,7 @@ outstanding = 4
     );
     let scenario = Scenario::parse("embedded", &text)
         .unwrap_or_else(|error| panic!("a scenario of ours is wrong: {error}"));
-    Run::new(name, scenario)
+    NamedRun::new(name, scenario)
 }
 
 /// From `from` on, after how many seconds a number of every second meets what it is to be: its own within 30

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate_sched::{Beyond, Limit};
+use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::Iops;
 
 use super::{CACHE, DISK, SERVERS, TriageLaw, deviation, least, met, run};
 use crate::measure::{of, ratio};
-use crate::{Experiment, Figure, Line, Plot, Quantity, Run, SeedTrial, TimeSpan, Tolerance};
+use crate::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, SeedTrial, TimeSpan, Tolerance,
+};
 
 /// A storage, its goal in ms, and the gain that the paper calls good for it.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +59,7 @@ const SETTLED: TimeSpan = TimeSpan::new(15.0, END);
 const MOVES: f64 = 40.0;
 const MOVED: TimeSpan = TimeSpan::new(MOVES + 5.0, 90.0);
 
-pub(super) fn under(name: &str, case: StorageCase, law: TriageLaw) -> Run {
+pub(super) fn under(name: &str, case: StorageCase, law: TriageLaw) -> NamedRun {
     let host = format!("target = \"{}ms\"\nlaw_from = \"{ENABLED}s\"", case.goal);
     run(name, END as u32, &case.storage(), law, &host, "[vm.clients]\nworkload = \"eight\"")
 }
@@ -68,21 +70,21 @@ pub(super) fn moving(
     (from, to): (StorageCase, StorageCase),
     seconds: f64,
     law: TriageLaw,
-) -> Run {
+) -> NamedRun {
     let (storage, clients) = from.moves(MOVES, to);
     run(name, seconds as u32, &storage, law, &format!("target = \"{}ms\"", from.goal), &clients)
 }
 
 /// The same clients, limited to one rate from the beginning to the end: the noise that is left where nothing
 /// has to be found out.
-fn held(name: &str, case: StorageCase, rate: f64) -> Run {
+fn held(name: &str, case: StorageCase, rate: f64) -> NamedRun {
     under(name, case, TriageLaw::Improved).but(|scenario| {
         scenario.hosts[0].law = None;
-        scenario.vms[0].limit = Some(Limit {
+        scenario.vms[0].limit = Some(ConsumerLimit {
             iops: Some(Iops::new(rate)),
             bytes_per_s: None,
             burst: Duration::from_millis(100),
-            beyond: Beyond::Wait,
+            beyond: BeyondLimit::Wait,
         });
     })
 }
@@ -97,11 +99,11 @@ fn response_times(title: impl Into<String>, runs: Vec<String>, marks: Vec<(&'sta
     }
 }
 
-fn line(trial: &SeedTrial<'_>, name: &str) -> Option<Line> {
+fn line(trial: &SeedTrial<'_>, name: &str) -> Option<PlotLine> {
     let run = trial.run(name)?;
     let samples = run.tracks.iter().flat_map(|track| &track.samples);
     let points = samples.filter_map(|(end, sample)| Some((*end, sample.device_latency_ms?))).collect();
-    Some(Line { name: name.to_owned(), points })
+    Some(PlotLine { name: name.to_owned(), points })
 }
 
 fn settling(
@@ -114,15 +116,15 @@ fn settling(
 }
 
 /// Returns the judged quantities of a law that is enabled on a storage (fig. 7).
-pub(super) fn settles(name: &'static str, case: StorageCase) -> [Quantity; 2] {
+pub(super) fn settles(name: &'static str, case: StorageCase) -> [JudgedQuantity; 2] {
     [
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: settling time"),
             Tolerance::AtMost(3.0),
             settling(name, case.goal, ENABLED, END),
         )
         .unit("s"),
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: mean response time : goal, from 15 s on"),
             Tolerance::near(1.0, 10.0),
             of(name, move |run| Some(run.latency(SETTLED)? / case.goal)),
@@ -131,8 +133,8 @@ pub(super) fn settles(name: &'static str, case: StorageCase) -> [Quantity; 2] {
 }
 
 /// Returns the quantity that compares a law's deviation from the goal with the fixed gain's (fig. 7).
-pub(super) fn as_steady(name: &'static str, fixed: &'static str, case: StorageCase) -> Quantity {
-    Quantity::new(
+pub(super) fn as_steady(name: &'static str, fixed: &'static str, case: StorageCase) -> JudgedQuantity {
+    JudgedQuantity::new(
         format!("{name}: deviation of 1 s means from the goal : with the fixed gain"),
         Tolerance::AtMost(1.5),
         move |trial| {
@@ -143,21 +145,21 @@ pub(super) fn as_steady(name: &'static str, fixed: &'static str, case: StorageCa
 }
 
 /// Returns the judged quantities of a law when data move from disk to cache (fig. 8).
-pub(super) fn follows(name: &'static str, to: StorageCase) -> [Quantity; 3] {
+pub(super) fn follows(name: &'static str, to: StorageCase) -> [JudgedQuantity; 3] {
     [
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: until the new goal is met"),
             Tolerance::AtMost(3.0),
             settling(name, to.goal, MOVES, MOVED.to),
         )
         .paper(3.0)
         .unit("s"),
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: mean response time : goal, from 5 s after the change on"),
             Tolerance::near(1.0, 10.0),
             of(name, move |run| Some(run.latency(MOVED)? / to.goal)),
         ),
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: least throughput of a second : mean, from 5 s after the change on"),
             Tolerance::AtLeast(0.5),
             of(name, |run| ratio(least(run, MOVED), run.total_iops(MOVED))),
@@ -178,7 +180,7 @@ pub(super) fn fig5() -> Experiment {
             under("213 on cache", ON_CACHE, TriageLaw::Fixed(ON_CACHE.gain)),
         ],
         quantities: vec![
-            Quantity::new(
+            JudgedQuantity::new(
                 "213 on disk: least throughput of a second : mean",
                 Tolerance::AtMost(0.1),
                 of("213 on disk", |run| {
@@ -186,19 +188,19 @@ pub(super) fn fig5() -> Experiment {
                     ratio(least(run, late), run.total_iops(late))
                 }),
             ),
-            Quantity::new(
+            JudgedQuantity::new(
                 "7.2 on cache: settling time",
                 Tolerance::AtLeast(9.0),
                 settling("7.2 on cache", ON_CACHE.goal, MOVES, SLOW_END),
             )
             .unit("s"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "7.2 on disk: settling time",
                 Tolerance::AtMost(3.0),
                 settled("7.2 on disk", ON_DISK),
             )
             .unit("s"),
-            Quantity::new(
+            JudgedQuantity::new(
                 "213 on cache: settling time",
                 Tolerance::AtMost(3.0),
                 settled("213 on cache", ON_CACHE),
@@ -206,13 +208,13 @@ pub(super) fn fig5() -> Experiment {
             .unit("s"),
         ],
         figures: vec![
-            Figure::new(
+            ReportedFigure::new(
                 "213 on disk: deviation of 1 s means from the goal",
                 "",
                 None,
                 of("213 on disk", |run| deviation(run, ON_DISK.goal, TimeSpan::new(20.0, END))),
             ),
-            Figure::new(
+            ReportedFigure::new(
                 "7.2 on cache, from its capacity: settling time",
                 "s",
                 None,
@@ -256,27 +258,27 @@ fn response_time(case: StorageCase) -> Plot {
 fn beside_each_other(
     case: StorageCase,
     rate: f64,
-    quantities: &mut Vec<Quantity>,
-    figures: &mut Vec<Figure>,
-) -> Vec<Run> {
+    quantities: &mut Vec<JudgedQuantity>,
+    figures: &mut Vec<ReportedFigure>,
+) -> Vec<NamedRun> {
     let [fixed, improved, static_] = names(case);
     quantities.extend(settles(fixed, case));
     quantities.extend(settles(improved, case));
     quantities.push(as_steady(improved, fixed, case));
-    figures.push(Figure::new(
+    figures.push(ReportedFigure::new(
         format!("{static_}: settling time"),
         "s",
         None,
         settling(static_, case.goal, ENABLED, END),
     ));
-    figures.push(Figure::new(
+    figures.push(ReportedFigure::new(
         format!("{static_}: mean response time : goal, from 15 s on"),
         "",
         None,
         of(static_, move |run| Some(run.latency(SETTLED)? / case.goal)),
     ));
     for name in [fixed, improved, static_] {
-        figures.push(Figure::new(
+        figures.push(ReportedFigure::new(
             format!("{name}: deviation of 1 s means from the goal"),
             "",
             None,
@@ -298,7 +300,7 @@ pub(super) fn fig7() -> Experiment {
     for (case, rate) in [(ON_CACHE, 1015.0), (ON_DISK, 173.0)] {
         runs.extend(beside_each_other(case, rate, &mut quantities, &mut figures));
     }
-    quantities.push(Quantity::new(
+    quantities.push(JudgedQuantity::new(
         "deviation with the fixed gain, disk : cache",
         Tolerance::AtLeast(1.0),
         |trial| {

@@ -2,7 +2,9 @@
 
 use super::{TriageLaw, least, met, run};
 use crate::measure::{of, ratio};
-use crate::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, TimeSpan, Tolerance};
+use crate::{
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, TimeSpan, Tolerance,
+};
 
 /// One server and two: see the head of this part.
 pub(super) const ONE: f64 = 647.0;
@@ -26,7 +28,7 @@ fn rates(title: String, name: &'static str, marks: Vec<(&'static str, f64)>) -> 
             let tracks = trial.run(name).map(|run| run.tracks.as_slice()).unwrap_or_default();
             tracks
                 .iter()
-                .map(|track| Line {
+                .map(|track| PlotLine {
                     name: track.consumer.to_string(),
                     points: track.samples.iter().map(|(end, sample)| (*end, sample.iops)).collect(),
                 })
@@ -47,7 +49,7 @@ fn second(total: f64) -> f64 {
     0.1 * total.min(500.0) + 0.5 * (total - 500.0).max(0.0)
 }
 
-pub(super) fn isolated(name: &str, law: TriageLaw) -> Run {
+pub(super) fn isolated(name: &str, law: TriageLaw) -> NamedRun {
     let host = format!(
         "target = \"4ms\"\nlaw_from = \"{ENABLED}s\"\n\
          bands = [{{ up_to = \"500 IO/s\", ratios = {{ w1 = 0.9, w2 = 0.1 }} }}]"
@@ -57,9 +59,9 @@ pub(super) fn isolated(name: &str, law: TriageLaw) -> Run {
 }
 
 /// Returns the judged quantities of a law when one workload takes throughput that is due to another (fig. 9).
-pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
+pub(super) fn isolates(name: &'static str) -> Vec<JudgedQuantity> {
     let mut quantities = vec![
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: until w2 has no more than its part"),
             Tolerance::AtMost(2.0),
             of(name, |run| {
@@ -76,7 +78,7 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
         .unit("s"),
     ];
     for workload in ["w1", "w2"] {
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{name}: throughput of {workload} : allotment"),
             Tolerance::near(1.0, 10.0),
             of(name, move |run| {
@@ -85,14 +87,14 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
                 ratio(iops(run, workload, NINE_SETTLED), Some(part))
             }),
         ));
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{name}: mean response time of {workload} : goal"),
             Tolerance::AtMost(1.1),
             of(name, move |run| Some(response(run, workload, NINE_SETTLED)? / 4.0)),
         ));
     }
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: throughput without control less with it"),
             Tolerance::near(150.0, 50.0),
             of(name, |run| Some(run.total_iops(BEFORE)? - run.total_iops(NINE_SETTLED)?)),
@@ -100,7 +102,7 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
         .paper(150.0)
         .unit("IO/s"),
     );
-    quantities.push(Quantity::new(
+    quantities.push(JudgedQuantity::new(
         format!("{name}: least throughput of a second : mean"),
         Tolerance::AtLeast(0.5),
         of(name, |run| ratio(least(run, NINE_SETTLED), run.total_iops(NINE_SETTLED))),
@@ -110,13 +112,13 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
 
 pub(super) fn fig9() -> Experiment {
     let mut quantities = vec![
-        Quantity::new(
+        JudgedQuantity::new(
             "before: throughput of w2 : its goal",
             Tolerance::AtLeast(6.0),
             of("improved", |run| Some(iops(run, "w2", BEFORE)? / 50.0)),
         )
         .paper(6.0),
-        Quantity::new(
+        JudgedQuantity::new(
             "before: throughput of w1 : its goal",
             Tolerance::AtMost(0.95),
             of("improved", |run| Some(iops(run, "w1", BEFORE)? / 450.0)),
@@ -140,7 +142,7 @@ const GROWN: f64 = 80.0;
 const EARLY: TimeSpan = TimeSpan::new(10.0, GROWS);
 const LATE: TimeSpan = TimeSpan::new(GROWS + 5.0, GROWN);
 
-pub(super) fn table1(name: &str, after: f64, law: TriageLaw) -> Run {
+pub(super) fn table1(name: &str, after: f64, law: TriageLaw) -> NamedRun {
     let storage =
         format!("rate = \"{ONE} IO/s\"\nchanges = [{{ at = \"{GROWS}s\", rate = \"{after} IO/s\" }}]");
     let host = "target = \"4ms\"\nbands = [{ up_to = \"100 IO/s\", ratios = { w1 = 0.5, w2 = 0.5 } }, \
@@ -151,11 +153,11 @@ pub(super) fn table1(name: &str, after: f64, law: TriageLaw) -> Run {
 }
 
 /// Returns the judged quantities of a law under table 1 on a storage that grows (fig. 10).
-pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
+pub(super) fn differentiates(name: &'static str) -> Vec<JudgedQuantity> {
     let mut quantities = Vec::new();
     for (when, span, total) in [("one server", EARLY, 500.0), ("two servers", LATE, 700.0)] {
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{name}, {when}: throughput"),
                 Tolerance::near(total, 10.0),
                 of(name, move |run| run.total_iops(span)),
@@ -164,7 +166,7 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
             .unit("IO/s"),
         );
         quantities.push(
-            Quantity::new(
+            JudgedQuantity::new(
                 format!("{name}, {when}: throughput of w1"),
                 Tolerance::near(350.0, 10.0),
                 of(name, move |run| iops(run, "w1", span)),
@@ -173,20 +175,20 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
             .unit("IO/s"),
         );
         for (workload, goal) in [("w1", 4.0), ("w2", 5.0)] {
-            quantities.push(Quantity::new(
+            quantities.push(JudgedQuantity::new(
                 format!("{name}, {when}: mean response time of {workload} : goal"),
                 Tolerance::AtMost(1.1),
                 of(name, move |run| Some(response(run, workload, span)? / goal)),
             ));
         }
-        quantities.push(Quantity::new(
+        quantities.push(JudgedQuantity::new(
             format!("{name}, {when}: least throughput of a second : mean"),
             Tolerance::AtLeast(0.5),
             of(name, move |run| ratio(least(run, span), run.total_iops(span))),
         ));
     }
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}, one server: throughput of w2"),
             Tolerance::Between(50.0, 250.0),
             of(name, |run| iops(run, "w2", EARLY)),
@@ -194,7 +196,7 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
         .unit("IO/s"),
     );
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}, two servers: throughput of w2"),
             Tolerance::near(350.0, 20.0),
             of(name, |run| iops(run, "w2", LATE)),
@@ -203,7 +205,7 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
         .unit("IO/s"),
     );
     quantities.push(
-        Quantity::new(
+        JudgedQuantity::new(
             format!("{name}: until the throughput is that of two servers"),
             Tolerance::AtMost(2.0),
             of(name, |run| met(|span| run.total_iops(span), 700.0, GROWS, GROWN)),
@@ -216,7 +218,7 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
 
 pub(super) fn fig10() -> Experiment {
     let doubled = |name: &'static str, what: &'static str, workload: &'static str| {
-        Figure::new(what, "IO/s", None, of(name, move |run| iops(run, workload, LATE)))
+        ReportedFigure::new(what, "IO/s", None, of(name, move |run| iops(run, workload, LATE)))
     };
     Experiment {
         runs: vec![

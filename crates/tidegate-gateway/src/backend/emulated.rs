@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::FallocateFlags;
-use tidegate_device::{Completion, Device, Io, IoKind};
-use tidegate_nbd::{Errno, Operation};
+use tidegate_device::{Device, DeviceCompletion, DeviceIo, IoKind};
+use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 
 use super::file::errno;
@@ -15,8 +15,8 @@ use super::memory::SparseMemory;
 use crate::buffer::BufferPool;
 use crate::claim::lock_all;
 use crate::config::DataStore;
-use crate::request::Request;
-use crate::zeroing::{Method, Slice};
+use crate::request::ClientRequest;
+use crate::zeroing::{RequestSlice, ZeroingMethod};
 
 /// The cost, to the modelled device, of a request that only marks a range: the write of one block of
 /// metadata.
@@ -26,34 +26,34 @@ const MARK: u32 = 4096;
 const SYNC: u64 = 1 << 63;
 
 /// An emulated device and its data.
-pub(crate) struct Emulated {
+pub(crate) struct EmulatedVolume {
     device: Device,
-    store: Store,
-    completed: Vec<Completion>,
+    store: EmulatedStore,
+    completed: Vec<DeviceCompletion>,
 }
 
 /// A request or sync that the device has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Finished {
+pub(crate) enum FinishedIo {
     Request(usize),
     Sync { export: usize },
 }
 
-enum Store {
+enum EmulatedStore {
     Memory(SparseMemory),
     /// Through the page cache, at once: an operation that the model has delayed must not wait again.
     File(File),
 }
 
-impl Emulated {
+impl EmulatedVolume {
     /// Puts a device over its data.
     ///
     /// # Errors
     /// When the data's file cannot be opened or made as large as the device.
     pub(crate) fn new(device: Device, data: &DataStore) -> io::Result<Self> {
         let store = match data {
-            DataStore::Memory { limit } => Store::Memory(SparseMemory::new(limit.get())),
-            DataStore::File(path) => Store::File(open_sparse(path, device.capacity().get())?),
+            DataStore::Memory { limit } => EmulatedStore::Memory(SparseMemory::new(limit.get())),
+            DataStore::File(path) => EmulatedStore::File(open_sparse(path, device.capacity().get())?),
         };
         Ok(Self { device, store, completed: Vec::new() })
     }
@@ -72,19 +72,21 @@ impl Emulated {
         now: Instant,
         key: usize,
         base: u64,
-        request: &Request,
+        request: &ClientRequest,
     ) -> Result<(), Errno> {
         let io = match request.operation {
-            Operation::Read { offset, length } => Io::read(base + offset, length),
-            Operation::Write { offset, length, fua } => {
-                Io { kind: IoKind::Write { fua }, offset: base + offset, bytes: length }
+            CheckedOperation::Read { offset, length } => DeviceIo::read(base + offset, length),
+            CheckedOperation::Write { offset, length, fua } => {
+                DeviceIo { kind: IoKind::Write { fua }, offset: base + offset, bytes: length }
             }
-            Operation::Trim { offset, fua, .. } | Operation::WriteZeroes { offset, fua, .. } => {
-                let Slice { from, until, method, .. } = request.slice;
-                let bytes = if method == Method::Mark { (until - from).min(MARK) } else { until - from };
-                Io { kind: IoKind::Write { fua }, offset: base + offset + u64::from(from), bytes }
+            CheckedOperation::Trim { offset, fua, .. }
+            | CheckedOperation::WriteZeroes { offset, fua, .. } => {
+                let RequestSlice { from, until, method, .. } = request.slice;
+                let bytes =
+                    if method == ZeroingMethod::Mark { (until - from).min(MARK) } else { until - from };
+                DeviceIo { kind: IoKind::Write { fua }, offset: base + offset + u64::from(from), bytes }
             }
-            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         };
         self.device.submit(now, key as u64, io).map_err(|_| Errno::Io)
     }
@@ -94,17 +96,17 @@ impl Emulated {
     /// # Errors
     /// When the device does not take it.
     pub(crate) fn sync(&mut self, now: Instant, export: usize) -> Result<(), Errno> {
-        self.device.submit(now, SYNC | export as u64, Io::flush()).map_err(|_| Errno::Io)
+        self.device.submit(now, SYNC | export as u64, DeviceIo::flush()).map_err(|_| Errno::Io)
     }
 
     /// Brings the model to `now` and collects what it has finished by then.
-    pub(crate) fn advance(&mut self, now: Instant, finished: &mut Vec<Finished>) {
+    pub(crate) fn advance(&mut self, now: Instant, finished: &mut Vec<FinishedIo>) {
         self.device.advance(now, &mut self.completed);
         finished.extend(self.completed.drain(..).map(|completion| {
             if completion.id & SYNC != 0 {
-                Finished::Sync { export: (completion.id & !SYNC) as usize }
+                FinishedIo::Sync { export: (completion.id & !SYNC) as usize }
             } else {
-                Finished::Request(completion.id as usize)
+                FinishedIo::Request(completion.id as usize)
             }
         }));
     }
@@ -116,11 +118,11 @@ impl Emulated {
     pub(crate) fn finish(
         &mut self,
         base: u64,
-        request: &mut Request,
+        request: &mut ClientRequest,
         pool: &mut BufferPool,
     ) -> Result<(), Errno> {
         match request.operation {
-            Operation::Read { offset, length } => {
+            CheckedOperation::Read { offset, length } => {
                 let mut buffer = pool.take(length as usize);
                 let result = self.store.read(base + offset, &mut buffer[..length as usize]);
                 if result.is_ok() {
@@ -130,21 +132,21 @@ impl Emulated {
                 }
                 result
             }
-            Operation::Write { offset, length, .. } => {
+            CheckedOperation::Write { offset, length, .. } => {
                 // Invariant: a write is queued together with its payload, which stays with it until its end.
                 let payload = request.buffer.as_ref().expect("a write has its payload");
                 self.store.write(base + offset, &payload[..length as usize])
             }
-            Operation::Trim { offset, .. } | Operation::WriteZeroes { offset, .. } => {
-                let Slice { from, until, .. } = request.slice;
+            CheckedOperation::Trim { offset, .. } | CheckedOperation::WriteZeroes { offset, .. } => {
+                let RequestSlice { from, until, .. } = request.slice;
                 self.store.zero(base + offset + u64::from(from), u64::from(until - from))
             }
-            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         }
     }
 }
 
-impl Store {
+impl EmulatedStore {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Errno> {
         match self {
             Self::Memory(memory) => {

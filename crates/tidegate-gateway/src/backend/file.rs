@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags, fcntl_getfl, fcntl_setfl, fstatfs};
 use rustix::io::ReadWriteFlags;
-use tidegate_nbd::{Errno, Operation};
+use tidegate_nbd::{CheckedOperation, Errno};
 
-use super::{FileRing, Progress};
-use crate::buffer::{Buffer, BufferPool};
+use super::{FileRing, RequestProgress};
+use crate::buffer::{AlignedBuffer, BufferPool};
 use crate::claim::VolumeFile;
 use crate::config::ExportConfig;
-use crate::request::Request;
-use crate::ring::{Completed, Held, Part, Token};
-use crate::zeroing::{Method, Slice, ZEROES};
+use crate::request::ClientRequest;
+use crate::ring::{BufferPart, CompletedOperation, LentMemory, RingToken};
+use crate::zeroing::{RequestSlice, ZEROES, ZeroingMethod};
 
 /// The alignment for direct I/O if the system does not tell it: no storage in use has larger logical blocks.
 const CONSERVATIVE_ALIGNMENT: u32 = 4096;
@@ -37,7 +37,7 @@ const LARGEST_COPY: usize = 1 << 20;
 
 /// The operations that can be begun on a file without waiting for storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beginning {
+pub(super) enum ImmediateStart {
     /// Everything: the data is in memory.
     AtOnce,
     /// A read that the page cache serves or refuses.
@@ -48,7 +48,7 @@ pub(super) enum Beginning {
     MayWait,
 }
 
-impl Beginning {
+impl ImmediateStart {
     /// Returns the answer for an open file; `file_system` is its magic number, if it is not a block device.
     fn of(file: &File, file_system: Option<u64>, direct: bool) -> Self {
         match file_system {
@@ -67,7 +67,7 @@ pub(crate) struct FileVolume {
     file: Arc<VolumeFile>,
     size: u64,
     alignment: u32,
-    beginning: Beginning,
+    beginning: ImmediateStart,
     /// Past the page cache.
     direct: bool,
     /// Every write is one with O_SYNC: its file or file system is mounted or marked so.
@@ -85,8 +85,8 @@ impl FileVolume {
         let kind = file.metadata()?.file_type();
         let block_device = kind.is_block_device();
         let file_system = if block_device { None } else { Some(fstatfs(&**file)?.f_type as u64) };
-        let beginning = Beginning::of(&file, file_system, direct);
-        if beginning != Beginning::AtOnce {
+        let beginning = ImmediateStart::of(&file, file_system, direct);
+        if beginning != ImmediateStart::AtOnce {
             submit_without_waiting(&file)?;
         }
         let size = (&**file).seek(SeekFrom::End(0))?;
@@ -109,7 +109,7 @@ impl FileVolume {
         self.alignment
     }
 
-    pub(super) fn beginning(&self) -> Beginning {
+    pub(super) fn beginning(&self) -> ImmediateStart {
         self.beginning
     }
 
@@ -128,19 +128,19 @@ impl FileVolume {
         ring: &mut FileRing<'_>,
         pool: &mut BufferPool,
         key: usize,
-        request: &mut Request,
+        request: &mut ClientRequest,
     ) {
         match request.operation {
-            Operation::Read { length, .. } => {
+            CheckedOperation::Read { length, .. } => {
                 let buffer = pool.take(length as usize);
                 self.transfer(ring, key, request, buffer);
             }
-            Operation::Write { .. } => {
+            CheckedOperation::Write { .. } => {
                 // Invariant: a write is queued together with its payload.
                 let buffer = request.buffer.take().expect("a write has its payload");
                 self.transfer(ring, key, request, buffer);
             }
-            Operation::WriteZeroes { .. } if request.slice.method == Method::Write => {
+            CheckedOperation::WriteZeroes { .. } if request.slice.method == ZeroingMethod::Write => {
                 // That of the slice before, or a new one.
                 let zeroes = request.buffer.take().unwrap_or_else(|| {
                     let mut buffer = pool.take(ZEROES as usize);
@@ -149,15 +149,15 @@ impl FileVolume {
                 });
                 self.transfer(ring, key, request, zeroes);
             }
-            Operation::Trim { offset, .. } | Operation::WriteZeroes { offset, .. } => {
-                let Slice { from, until, method, .. } = request.slice;
-                let allocate = method == Method::Allocate;
+            CheckedOperation::Trim { offset, .. } | CheckedOperation::WriteZeroes { offset, .. } => {
+                let RequestSlice { from, until, method, .. } = request.slice;
+                let allocate = method == ZeroingMethod::Allocate;
                 let how = if allocate { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
-                let (token, mode) = (Token::Request { request: key }, how | libc::FALLOC_FL_KEEP_SIZE);
+                let (token, mode) = (RingToken::Request { request: key }, how | libc::FALLOC_FL_KEEP_SIZE);
                 let (offset, length) = (offset + u64::from(from), u64::from(until - from));
                 ring.allocate(token, self, mode, offset, length);
             }
-            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         }
     }
 
@@ -167,64 +167,64 @@ impl FileVolume {
         ring: &mut FileRing<'_>,
         pool: &mut BufferPool,
         key: usize,
-        request: &mut Request,
-        completed: Completed,
-    ) -> Progress {
-        let Completed { token, result, held } = completed;
+        request: &mut ClientRequest,
+        completed: CompletedOperation,
+    ) -> RequestProgress {
+        let CompletedOperation { token, result, held } = completed;
         match (request.operation, held) {
-            (Operation::Read { offset, .. }, Held::Buffer(buffer)) => {
-                if let (Token::Cached { .. }, Err(error)) = (token, &result)
+            (CheckedOperation::Read { offset, .. }, LentMemory::Buffer(buffer)) => {
+                if let (RingToken::Cached { .. }, Err(error)) = (token, &result)
                     && error.kind() == io::ErrorKind::WouldBlock
                 {
                     let (part, offset) = (self.next_part(request), offset + u64::from(request.done));
                     ring.read_storage(key, self, buffer, part, offset);
-                    return Progress::Working;
+                    return RequestProgress::Working;
                 }
                 let progress = self.transferred(ring, key, request, buffer, result);
-                if let Progress::Done { result: Err(_), .. } = progress
+                if let RequestProgress::Done { result: Err(_), .. } = progress
                     && let Some(buffer) = request.buffer.take()
                 {
                     pool.put(buffer);
                 }
                 progress
             }
-            (Operation::Write { fua, .. }, Held::Buffer(buffer)) => {
+            (CheckedOperation::Write { fua, .. }, LentMemory::Buffer(buffer)) => {
                 let sync = fua && !self.is_durable_by_itself(fua);
                 self.transferred(ring, key, request, buffer, result).with_sync(sync)
             }
-            (Operation::WriteZeroes { fua, .. }, Held::Buffer(buffer)) => {
+            (CheckedOperation::WriteZeroes { fua, .. }, LentMemory::Buffer(buffer)) => {
                 self.transferred(ring, key, request, buffer, result).with_sync(fua)
             }
-            (Operation::Trim { fua, .. }, _) => match result {
-                Ok(_) => Progress::Done { result: Ok(()), sync: fua },
+            (CheckedOperation::Trim { fua, .. }, _) => match result {
+                Ok(_) => RequestProgress::Done { result: Ok(()), sync: fua },
                 // A trim is advice. A file system that cannot take it has not failed.
-                Err(error) if cannot(&error) => Progress::done(Ok(())),
-                Err(error) => Progress::done(Err(errno(&error))),
+                Err(error) if cannot(&error) => RequestProgress::done(Ok(())),
+                Err(error) => RequestProgress::done(Err(errno(&error))),
             },
-            (Operation::WriteZeroes { fua, .. }, _) => match result {
-                Ok(_) => Progress::Done { result: Ok(()), sync: fua },
+            (CheckedOperation::WriteZeroes { fua, .. }, _) => match result {
+                Ok(_) => RequestProgress::Done { result: Ok(()), sync: fua },
                 // Zeros are written then, but in their turn and at their price.
-                Err(error) if cannot(&error) => Progress::done(Err(Errno::NotSup)),
-                Err(error) => Progress::done(Err(errno(&error))),
+                Err(error) if cannot(&error) => RequestProgress::done(Err(Errno::NotSup)),
+                Err(error) => RequestProgress::done(Err(errno(&error))),
             },
             (operation, held) => unreachable!("{operation:?} does not complete with {held:?}"),
         }
     }
 
     /// Submits the next part of a transfer.
-    fn transfer(&self, ring: &mut FileRing<'_>, key: usize, request: &Request, buffer: Buffer) {
+    fn transfer(&self, ring: &mut FileRing<'_>, key: usize, request: &ClientRequest, buffer: AlignedBuffer) {
         let done = request.done;
         let part = self.next_part(request);
         match request.operation {
-            Operation::Read { offset, .. } => {
+            CheckedOperation::Read { offset, .. } => {
                 ring.read(key, self, buffer, part, offset + u64::from(done));
             }
-            Operation::Write { offset, fua, .. } => {
+            CheckedOperation::Write { offset, fua, .. } => {
                 let durable = self.is_durable_by_itself(fua);
                 ring.write(key, self, buffer, part, offset + u64::from(done), durable);
             }
-            Operation::WriteZeroes { offset, .. } => {
-                let part = Part { start: 0, ..part };
+            CheckedOperation::WriteZeroes { offset, .. } => {
+                let part = BufferPart { start: 0, ..part };
                 ring.write(key, self, buffer, part, offset + u64::from(done), false);
             }
             _ => unreachable!("moves no data"),
@@ -232,10 +232,10 @@ impl FileVolume {
     }
 
     /// Returns the part of the remaining bytes that one operation may move.
-    fn next_part(&self, request: &Request) -> Part {
+    fn next_part(&self, request: &ClientRequest) -> BufferPart {
         let left = (request.slice.until - request.done) as usize;
         let length = if self.direct { left } else { left.min(LARGEST_COPY) };
-        Part { start: request.done as usize, length }
+        BufferPart { start: request.done as usize, length }
     }
 
     /// Counts a completed part and continues a short one; the buffer goes back to the request at the end.
@@ -243,12 +243,12 @@ impl FileVolume {
         &self,
         ring: &mut FileRing<'_>,
         key: usize,
-        request: &mut Request,
-        buffer: Buffer,
+        request: &mut ClientRequest,
+        buffer: AlignedBuffer,
         result: io::Result<usize>,
-    ) -> Progress {
-        let fua = matches!(request.operation, Operation::Write { fua: true, .. });
-        let changes = !matches!(request.operation, Operation::Read { .. });
+    ) -> RequestProgress {
+        let fua = matches!(request.operation, CheckedOperation::Write { fua: true, .. });
+        let changes = !matches!(request.operation, CheckedOperation::Read { .. });
         let outcome = match result {
             // Nothing moved: the file ends before the export does, because somebody has cut it.
             Ok(0) => Err(Errno::Io),
@@ -256,22 +256,22 @@ impl FileVolume {
                 request.done += count as u32;
                 if request.done < request.slice.until {
                     self.transfer(ring, key, request, buffer);
-                    return Progress::Working;
+                    return RequestProgress::Working;
                 }
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 self.transfer(ring, key, request, buffer);
-                return Progress::Working;
+                return RequestProgress::Working;
             }
             Err(error) if changes && (self.synchronous || self.is_durable_by_itself(fua)) => {
                 request.buffer = Some(buffer);
-                return Progress::ReportedLoss(errno(&error));
+                return RequestProgress::ReportedLoss(errno(&error));
             }
             Err(error) => Err(errno(&error)),
         };
         request.buffer = Some(buffer);
-        Progress::done(outcome)
+        RequestProgress::done(outcome)
     }
 
     /// Returns true if a write with FUA is one operation that also syncs (RWF_DSYNC).

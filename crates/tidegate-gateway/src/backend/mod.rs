@@ -9,20 +9,20 @@ mod path;
 mod volume_thread;
 mod writer;
 
-pub(crate) use emulated::{Emulated, Finished};
+pub(crate) use emulated::{EmulatedVolume, FinishedIo};
 pub(crate) use file::{FileVolume, errno};
 pub(crate) use opening::open_file;
-pub(crate) use path::{FileRing, Kind, Silence, SubmissionPath};
+pub(crate) use path::{FileRing, SubmissionPath, VolumeOperation, VolumeSilence};
 
-use tidegate_nbd::{BlockSizes, Errno, Geometry, TransmissionFlags};
+use tidegate_nbd::{BlockSizes, Errno, ExportGeometry, TransmissionFlags};
 
 use crate::config::MAX_PAYLOAD;
-use crate::upstream::Upstream;
-use crate::zeroing::Storage;
+use crate::upstream::UpstreamExport;
+use crate::zeroing::ZeroingStorage;
 
 /// The storage that holds an export's data.
 #[derive(Debug)]
-pub(crate) enum Volume {
+pub(crate) enum ExportVolume {
     File(FileVolume),
     /// A region of the pool's emulated device: `size` bytes from `base`.
     Region {
@@ -30,22 +30,22 @@ pub(crate) enum Volume {
         size: u64,
     },
     /// An export of another server.
-    Upstream(Box<Upstream>),
+    Upstream(Box<UpstreamExport>),
 }
 
-impl Volume {
+impl ExportVolume {
     /// Returns the kind of storage for zeroing. It decides which part writes zeros, if they have to be
     /// written.
-    pub(crate) fn zeroing(&self) -> Storage {
+    pub(crate) fn zeroing(&self) -> ZeroingStorage {
         match self {
-            Self::File(_) => Storage::File,
-            Self::Region { .. } => Storage::Emulated,
+            Self::File(_) => ZeroingStorage::File,
+            Self::Region { .. } => ZeroingStorage::Emulated,
             Self::Upstream(upstream) => upstream.zeroing(),
         }
     }
 
     /// Returns the geometry that clients are told.
-    pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
+    pub(crate) fn geometry(&self, read_only: bool) -> ExportGeometry {
         let (size, minimum) = match self {
             Self::File(file) => (file.size(), file.alignment()),
             Self::Region { size, .. } => (*size, 1),
@@ -64,13 +64,13 @@ impl Volume {
         let blocks = BlockSizes::new(minimum, minimum.max(4096), MAX_PAYLOAD)
             // Invariant: an alignment is a power of two of at most 64 KiB, checked when the file was opened.
             .expect("alignments are valid block sizes");
-        Geometry { size, flags, blocks }
+        ExportGeometry { size, flags, blocks }
     }
 }
 
 /// The progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum RequestProgress {
     /// More completions follow.
     Working,
     /// Done; a successful change that must be durable still needs a sync.
@@ -79,7 +79,7 @@ pub(crate) enum Progress {
     ReportedLoss(Errno),
 }
 
-impl Progress {
+impl RequestProgress {
     pub(crate) fn done(result: Result<(), Errno>) -> Self {
         Self::Done { result, sync: false }
     }

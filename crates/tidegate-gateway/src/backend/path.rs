@@ -12,24 +12,24 @@
 //! - syncs, which the kernel gives to threads of its own at once;
 //! - everything on a volume that is in memory.
 //!
-//! Writes through the page cache have a thread of plain system calls ([`Writer`]). All other operations have
+//! Writes through the page cache have a thread of plain system calls ([`WriterThread`]). All other operations have
 //! a thread with a ring of its own ([`VolumeThread`]).
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_nbd::Operation;
+use tidegate_nbd::CheckedOperation;
 use tidegate_units::Instant;
 use tracing::warn;
 
-use super::file::{Beginning, FileVolume};
+use super::file::{FileVolume, ImmediateStart};
 use super::volume_thread::VolumeThread;
-use super::writer::{Write, Writer};
-use crate::buffer::Buffer;
-use crate::directory::Door;
+use super::writer::{QueuedWrite, WriterThread};
+use crate::buffer::AlignedBuffer;
+use crate::directory::WorkerDoor;
 use crate::request::SyncRange;
-use crate::ring::{FileOperation, Part, Ring, Token};
+use crate::ring::{BufferPart, FileOperation, IoRing, RingToken};
 
 /// The time after a volume's last completion during which the worker submits direct I/O: the volume answers.
 /// Operations after a pause or a silence go by the thread, until one completes. Chosen above a healthy disk's
@@ -53,7 +53,7 @@ const HANG: Duration = Duration::from_secs(5);
 
 /// The length of a volume's silence, in relation to the silences that are usual for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Silence {
+pub(crate) enum VolumeSilence {
     None,
     /// For longer than usual.
     Stalled,
@@ -98,14 +98,14 @@ impl Pulse {
         if self.outstanding == 0 { Duration::ZERO } else { now.saturating_since(self.since) }
     }
 
-    fn silence(&self, now: Instant) -> Silence {
+    fn silence(&self, now: Instant) -> VolumeSilence {
         let silent = self.silent_for(now);
         if silent >= HANG {
-            Silence::Hung
+            VolumeSilence::Hung
         } else if silent >= LEAST_STALL.max(STALL_RATIO * self.longest) {
-            Silence::Stalled
+            VolumeSilence::Stalled
         } else {
-            Silence::None
+            VolumeSilence::None
         }
     }
 }
@@ -114,7 +114,7 @@ impl Pulse {
 #[derive(Debug, Default)]
 pub(crate) struct SubmissionPath {
     thread: Option<VolumeThread>,
-    writer: Option<Writer>,
+    writer: Option<WriterThread>,
     /// All operations on the storage: they decide about the way.
     pulse: Pulse,
     /// One for reads and one for changes. They decide about the silence, each by itself. Changes may complete
@@ -125,22 +125,22 @@ pub(crate) struct SubmissionPath {
 
 /// Kinds of operations that a volume takes unlike times for. The first two are those of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum VolumeOperation {
     Read,
     Change,
     Sync,
 }
 
-impl Kind {
+impl VolumeOperation {
     /// The kind of a request's operations, apart from its sync.
-    pub(crate) fn of(operation: &Operation) -> Self {
-        if matches!(operation, Operation::Read { .. }) { Self::Read } else { Self::Change }
+    pub(crate) fn of(operation: &CheckedOperation) -> Self {
+        if matches!(operation, CheckedOperation::Read { .. }) { Self::Read } else { Self::Change }
     }
 }
 
 impl SubmissionPath {
     /// Returns the volume's silence: that of its reads or of its changes, whichever is worse.
-    pub(crate) fn silence(&self, now: Instant) -> Silence {
+    pub(crate) fn silence(&self, now: Instant) -> VolumeSilence {
         let [reads, changes] = &self.requests;
         reads.silence(now).max(changes.silence(now))
     }
@@ -157,7 +157,7 @@ impl SubmissionPath {
     }
 
     /// An operation on the storage has completed.
-    pub(crate) fn completed(&mut self, kind: Kind, now: Instant) {
+    pub(crate) fn completed(&mut self, kind: VolumeOperation, now: Instant) {
         self.pulse.completed(now);
         match self.requests.get_mut(kind as usize) {
             Some(requests) => requests.completed(now),
@@ -166,7 +166,7 @@ impl SubmissionPath {
         }
     }
 
-    fn submitted(&mut self, kind: Kind, now: Instant) {
+    fn submitted(&mut self, kind: VolumeOperation, now: Instant) {
         self.pulse.submitted(now);
         if let Some(requests) = self.requests.get_mut(kind as usize) {
             requests.submitted(now);
@@ -176,25 +176,25 @@ impl SubmissionPath {
 
 /// The things that a file volume needs to begin operations.
 pub(crate) struct FileRing<'a> {
-    pub(crate) ring: &'a mut Ring,
+    pub(crate) ring: &'a mut IoRing,
     pub(crate) path: &'a mut SubmissionPath,
-    pub(crate) door: &'a Arc<Door>,
+    pub(crate) door: &'a Arc<WorkerDoor>,
     pub(crate) now: Instant,
 }
 
 impl FileRing<'_> {
     /// Reads into a part of the buffer. Where the page cache can be asked by itself, it is: the token is
-    /// [`Token::Cached`] then, and the result may be that the data is not there.
+    /// [`RingToken::Cached`] then, and the result may be that the data is not there.
     pub(crate) fn read(
         &mut self,
         request: usize,
         file: &FileVolume,
-        buffer: Buffer,
-        part: Part,
+        buffer: AlignedBuffer,
+        part: BufferPart,
         offset: u64,
     ) {
-        if file.beginning() == Beginning::Cached {
-            let token = Token::Cached { request };
+        if file.beginning() == ImmediateStart::Cached {
+            let token = RingToken::Cached { request };
             self.ring.file(FileOperation::read_cached(token, file.fd(), buffer, part, offset));
         } else {
             self.read_storage(request, file, buffer, part, offset);
@@ -206,13 +206,13 @@ impl FileRing<'_> {
         &mut self,
         request: usize,
         file: &FileVolume,
-        buffer: Buffer,
-        part: Part,
+        buffer: AlignedBuffer,
+        part: BufferPart,
         offset: u64,
     ) {
-        let read = FileOperation::read(Token::Request { request }, file.fd(), buffer, part, offset);
+        let read = FileOperation::read(RingToken::Request { request }, file.fd(), buffer, part, offset);
         let here = self.transfers_here(file);
-        self.submit(file, Kind::Read, read, here);
+        self.submit(file, VolumeOperation::Read, read, here);
     }
 
     /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
@@ -220,48 +220,55 @@ impl FileRing<'_> {
         &mut self,
         request: usize,
         file: &FileVolume,
-        buffer: Buffer,
-        part: Part,
+        buffer: AlignedBuffer,
+        part: BufferPart,
         offset: u64,
         durable: bool,
     ) {
-        let token = Token::Request { request };
-        if file.beginning() == Beginning::Cached
+        let token = RingToken::Request { request };
+        if file.beginning() == ImmediateStart::Cached
             && let Some(writer) = self.writer(file)
         {
-            writer.submit(Write { token, buffer, part, offset });
-            self.path.submitted(Kind::Change, self.now);
+            writer.submit(QueuedWrite { token, buffer, part, offset });
+            self.path.submitted(VolumeOperation::Change, self.now);
             return;
         }
         let write = FileOperation::write(token, file.fd(), buffer, part, offset, durable);
         let here = self.transfers_here(file);
-        self.submit(file, Kind::Change, write, here);
+        self.submit(file, VolumeOperation::Change, write, here);
     }
 
     /// Brings the written data of a range, and what is needed to find it, to stable storage.
-    pub(crate) fn sync(&mut self, token: Token, file: &FileVolume, range: SyncRange) {
+    pub(crate) fn sync(&mut self, token: RingToken, file: &FileVolume, range: SyncRange) {
         // The kernel has a thread of its own for each sync. There is one at a time for a volume.
-        let here = file.beginning() != Beginning::MayWait;
-        self.submit(file, Kind::Sync, FileOperation::sync(token, file.fd(), range), here);
+        let here = file.beginning() != ImmediateStart::MayWait;
+        self.submit(file, VolumeOperation::Sync, FileOperation::sync(token, file.fd(), range), here);
     }
 
     /// Changes a range's allocation; see fallocate(2) for the mode.
-    pub(crate) fn allocate(&mut self, token: Token, file: &FileVolume, mode: i32, offset: u64, length: u64) {
+    pub(crate) fn allocate(
+        &mut self,
+        token: RingToken,
+        file: &FileVolume,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) {
         let allocate = FileOperation::allocate(token, file.fd(), mode, offset, length);
-        let here = file.beginning() == Beginning::AtOnce;
-        self.submit(file, Kind::Change, allocate, here);
+        let here = file.beginning() == ImmediateStart::AtOnce;
+        self.submit(file, VolumeOperation::Change, allocate, here);
     }
 
     /// Returns true if reads and writes go by the worker's ring.
     fn transfers_here(&self, file: &FileVolume) -> bool {
         match file.beginning() {
-            Beginning::AtOnce => true,
-            Beginning::Direct => self.path.pulse.is_trusted(self.now),
-            Beginning::Cached | Beginning::MayWait => false,
+            ImmediateStart::AtOnce => true,
+            ImmediateStart::Direct => self.path.pulse.is_trusted(self.now),
+            ImmediateStart::Cached | ImmediateStart::MayWait => false,
         }
     }
 
-    fn submit(&mut self, file: &FileVolume, kind: Kind, operation: FileOperation, here: bool) {
+    fn submit(&mut self, file: &FileVolume, kind: VolumeOperation, operation: FileOperation, here: bool) {
         self.path.submitted(kind, self.now);
         if !here && self.path.thread.is_none() {
             self.path.thread = started(VolumeThread::start(file.file(), Arc::clone(self.door)));
@@ -272,9 +279,9 @@ impl FileRing<'_> {
         }
     }
 
-    fn writer(&mut self, file: &FileVolume) -> Option<&Writer> {
+    fn writer(&mut self, file: &FileVolume) -> Option<&WriterThread> {
         if self.path.writer.is_none() {
-            self.path.writer = started(Writer::start(file.file(), Arc::clone(self.door)));
+            self.path.writer = started(WriterThread::start(file.file(), Arc::clone(self.door)));
         }
         self.path.writer.as_ref()
     }
@@ -296,15 +303,15 @@ mod tests {
     #[test]
     fn a_volume_without_anything_outstanding_is_not_silent() {
         let mut pulse = Pulse::default();
-        assert_eq!(pulse.silence(at(1_000_000)), Silence::None);
+        assert_eq!(pulse.silence(at(1_000_000)), VolumeSilence::None);
         pulse.submitted(at(1_000_000));
         assert_eq!(
             pulse.silence(at(1_000_001)),
-            Silence::None,
+            VolumeSilence::None,
             "its silence begins with its first operation"
         );
         pulse.completed(at(1_000_001));
-        assert_eq!(pulse.silence(at(2_000_000)), Silence::None);
+        assert_eq!(pulse.silence(at(2_000_000)), VolumeSilence::None);
     }
 
     #[test]
@@ -317,10 +324,10 @@ mod tests {
             now += 40;
             pulse.completed(at(now));
         }
-        assert_eq!(pulse.silence(at(now + 159)), Silence::None, "four times what it always takes");
-        assert_eq!(pulse.silence(at(now + 160)), Silence::Stalled);
-        assert_eq!(pulse.silence(at(now + 4_999)), Silence::Stalled);
-        assert_eq!(pulse.silence(at(now + 5_000)), Silence::Hung);
+        assert_eq!(pulse.silence(at(now + 159)), VolumeSilence::None, "four times what it always takes");
+        assert_eq!(pulse.silence(at(now + 160)), VolumeSilence::Stalled);
+        assert_eq!(pulse.silence(at(now + 4_999)), VolumeSilence::Stalled);
+        assert_eq!(pulse.silence(at(now + 5_000)), VolumeSilence::Hung);
     }
 
     #[test]
@@ -343,8 +350,8 @@ mod tests {
         pulse.submitted(at(0));
         pulse.submitted(at(0));
         pulse.completed(at(600_000));
-        assert_eq!(pulse.silence(at(603_999)), Silence::None);
-        assert_eq!(pulse.silence(at(604_000)), Silence::Stalled);
+        assert_eq!(pulse.silence(at(603_999)), VolumeSilence::None);
+        assert_eq!(pulse.silence(at(604_000)), VolumeSilence::Stalled);
     }
 
     #[test]
@@ -361,17 +368,17 @@ mod tests {
     #[test]
     fn writes_into_the_page_cache_do_not_hide_that_reads_hang() {
         let mut path = SubmissionPath::default();
-        path.submitted(Kind::Read, at(0));
+        path.submitted(VolumeOperation::Read, at(0));
         for millis in 0..6_000 {
-            path.submitted(Kind::Change, at(millis));
-            path.completed(Kind::Change, at(millis));
+            path.submitted(VolumeOperation::Change, at(millis));
+            path.completed(VolumeOperation::Change, at(millis));
         }
-        assert_eq!(path.silence(at(4_999)), Silence::Stalled);
-        assert_eq!(path.silence(at(5_000)), Silence::Hung);
-        path.completed(Kind::Sync, at(6_000));
-        assert_eq!(path.silence(at(6_000)), Silence::None, "a sync is a sign of life");
-        path.submitted(Kind::Sync, at(6_000));
-        path.completed(Kind::Read, at(6_000));
-        assert_eq!(path.silence(at(60_000)), Silence::None, "a sync may take long");
+        assert_eq!(path.silence(at(4_999)), VolumeSilence::Stalled);
+        assert_eq!(path.silence(at(5_000)), VolumeSilence::Hung);
+        path.completed(VolumeOperation::Sync, at(6_000));
+        assert_eq!(path.silence(at(6_000)), VolumeSilence::None, "a sync is a sign of life");
+        path.submitted(VolumeOperation::Sync, at(6_000));
+        path.completed(VolumeOperation::Read, at(6_000));
+        assert_eq!(path.silence(at(60_000)), VolumeSilence::None, "a sync may take long");
     }
 }

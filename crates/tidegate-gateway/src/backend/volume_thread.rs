@@ -7,11 +7,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use crate::bell::Bell;
+use crate::bell::WorkerBell;
 use crate::claim::VolumeFile;
-use crate::directory::Door;
-use crate::ring::{FileOperation, Ring, Watching};
-use crate::worker::Command;
+use crate::directory::WorkerDoor;
+use crate::ring::{CompletionWatch, FileOperation, IoRing};
+use crate::worker::WorkerCommand;
 
 /// Its frames are those of the worker's loop without the worker.
 const STACK: usize = 256 * 1024;
@@ -23,14 +23,14 @@ const ENTRIES: u32 = 128;
 #[derive(Debug)]
 pub(crate) struct VolumeThread {
     operations: Option<Sender<FileOperation>>,
-    bell: Arc<Bell>,
+    bell: Arc<WorkerBell>,
 }
 
 impl VolumeThread {
     /// # Errors
     /// When the system has no thread or descriptor left.
-    pub(crate) fn start(file: Arc<VolumeFile>, door: Arc<Door>) -> io::Result<Self> {
-        let bell = Arc::new(Bell::new()?);
+    pub(crate) fn start(file: Arc<VolumeFile>, door: Arc<WorkerDoor>) -> io::Result<Self> {
+        let bell = Arc::new(WorkerBell::new()?);
         let (sender, operations) = channel();
         let body = {
             let bell = Arc::clone(&bell);
@@ -59,26 +59,31 @@ impl Drop for VolumeThread {
 }
 
 /// Runs the thread. `_file` keeps the file open, because operations name it by its descriptor.
-fn run(_file: &VolumeFile, bell: &Arc<Bell>, operations: &Receiver<FileOperation>, door: &Door) {
-    let outcome = Ring::new(ENTRIES, Watching::Never, Arc::clone(bell))
+fn run(_file: &VolumeFile, bell: &Arc<WorkerBell>, operations: &Receiver<FileOperation>, door: &WorkerDoor) {
+    let outcome = IoRing::new(ENTRIES, CompletionWatch::Never, Arc::clone(bell))
         .and_then(|ring| serve(ring, bell, operations, door));
     if let Err(error) = outcome {
         // What the ring holds is lost with it: only what comes from now on can be answered.
         tracing::error!("a volume's thread failed, its requests fail from now on: {error}");
         while let Ok(operation) = operations.recv() {
             let error = io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
-            door.send(Command::Completed(operation.refused(error)));
+            door.send(WorkerCommand::Completed(operation.refused(error)));
         }
     }
 }
 
-fn serve(mut ring: Ring, bell: &Bell, operations: &Receiver<FileOperation>, door: &Door) -> io::Result<()> {
+fn serve(
+    mut ring: IoRing,
+    bell: &WorkerBell,
+    operations: &Receiver<FileOperation>,
+    door: &WorkerDoor,
+) -> io::Result<()> {
     let mut ending = false;
     loop {
         ring.submit_and_wait(None)?;
         while let Some(completed) = ring.completed() {
             // A worker that is not there any more needs no completion.
-            door.send(Command::Completed(completed));
+            door.send(WorkerCommand::Completed(completed));
         }
         if bell.take() {
             loop {

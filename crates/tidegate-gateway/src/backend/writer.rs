@@ -10,11 +10,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::buffer::Buffer;
+use crate::buffer::AlignedBuffer;
 use crate::claim::VolumeFile;
-use crate::directory::Door;
-use crate::ring::{Completed, Held, Part, Token};
-use crate::worker::Command;
+use crate::directory::WorkerDoor;
+use crate::ring::{BufferPart, CompletedOperation, LentMemory, RingToken};
+use crate::worker::WorkerCommand;
 
 /// Its frames are few.
 const STACK: usize = 128 * 1024;
@@ -26,32 +26,32 @@ const TOGETHER: usize = 8;
 
 /// A write that is to be done.
 #[derive(Debug)]
-pub(crate) struct Write {
-    pub(crate) token: Token,
-    pub(crate) buffer: Buffer,
-    pub(crate) part: Part,
+pub(crate) struct QueuedWrite {
+    pub(crate) token: RingToken,
+    pub(crate) buffer: AlignedBuffer,
+    pub(crate) part: BufferPart,
     pub(crate) offset: u64,
 }
 
-impl Write {
-    fn carry_out(self, file: &File) -> Completed {
+impl QueuedWrite {
+    fn carry_out(self, file: &File) -> CompletedOperation {
         let Self { token, buffer, part, offset } = self;
         let bytes = &buffer[part.start..part.start + part.length];
         let result = rustix::io::pwrite(file, bytes, offset).map_err(io::Error::from);
-        Completed { token, result, held: Held::Buffer(buffer) }
+        CompletedOperation { token, result, held: LentMemory::Buffer(buffer) }
     }
 }
 
 /// The handle on the thread. It ends when the handle is dropped and its last write is done.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    writes: Sender<Write>,
+pub(crate) struct WriterThread {
+    writes: Sender<QueuedWrite>,
 }
 
-impl Writer {
+impl WriterThread {
     /// # Errors
     /// When the system has no thread left.
-    pub(crate) fn start(file: Arc<VolumeFile>, door: Arc<Door>) -> io::Result<Self> {
+    pub(crate) fn start(file: Arc<VolumeFile>, door: Arc<WorkerDoor>) -> io::Result<Self> {
         let (sender, writes) = channel();
         let body = move || run(&file, &writes, &door);
         std::thread::Builder::new().name("tg-writer".into()).stack_size(STACK).spawn(body)?;
@@ -59,14 +59,14 @@ impl Writer {
     }
 
     /// Has a write done; its completion comes as a command.
-    pub(crate) fn submit(&self, write: Write) {
+    pub(crate) fn submit(&self, write: QueuedWrite) {
         // Invariant: the thread receives for as long as this handle is there.
         let sent = self.writes.send(write);
         debug_assert!(sent.is_ok(), "a writer ends after its handle");
     }
 }
 
-fn run(file: &File, writes: &Receiver<Write>, door: &Door) {
+fn run(file: &File, writes: &Receiver<QueuedWrite>, door: &WorkerDoor) {
     let mut completed = Vec::with_capacity(TOGETHER);
     while let Ok(write) = writes.recv() {
         completed.push(write.carry_out(file));
@@ -76,6 +76,6 @@ fn run(file: &File, writes: &Receiver<Write>, door: &Door) {
             completed.push(write.carry_out(file));
         }
         // A worker that is not there any more needs no completion.
-        door.send_all(completed.drain(..).map(Command::Completed));
+        door.send_all(completed.drain(..).map(WorkerCommand::Completed));
     }
 }

@@ -122,7 +122,7 @@ impl VolumeFile {
     pub(crate) fn open(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<Arc<Self>> {
         let (read_only, owner) = (export.read_only, &export.name);
         let id = VolumeId::of(&path.metadata()?)?;
-        let opening = Opening { path, id, read_only, direct };
+        let opening = VolumeOpening { path, id, read_only, direct };
         if export.shared_volume {
             let file = opening.open(OFlags::empty())?;
             return Ok(Arc::new(Self { file, read_only, direct }));
@@ -177,14 +177,14 @@ fn other_export(id: VolumeId, owner: &ConsumerName, read_only: bool) -> Option<C
 }
 
 /// A volume to be opened.
-struct Opening<'a> {
+struct VolumeOpening<'a> {
     path: &'a Path,
     id: VolumeId,
     read_only: bool,
     direct: bool,
 }
 
-impl Opening<'_> {
+impl VolumeOpening<'_> {
     fn open(&self, flags: OFlags) -> io::Result<File> {
         let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
         // With O_NONBLOCK, opening waits for nothing.

@@ -36,7 +36,7 @@ fn of_device(number: u64) -> Option<String> {
     let mounts = read_table("/proc/self/mountinfo").unwrap_or_default();
     let swaps = read_table("/proc/swaps").unwrap_or_default();
     let directory = PathBuf::from(format!("/sys/dev/block/{}", shown(number)));
-    let whole = Part { name: None, number: shown(number), directory };
+    let whole = DevicePart { name: None, number: shown(number), directory };
     let parts = partitions(&whole.directory);
     std::iter::once(whole).chain(parts).find_map(|part| {
         let occupied = mounted_at(&mounts, &part.number)
@@ -51,7 +51,7 @@ fn of_device(number: u64) -> Option<String> {
 }
 
 /// A block device or one of its partitions.
-struct Part {
+struct DevicePart {
     name: Option<String>,
     /// Major and minor number, with a colon.
     number: String,
@@ -62,13 +62,13 @@ fn shown(number: u64) -> String {
     format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
 }
 
-fn partitions(directory: &Path) -> Vec<Part> {
+fn partitions(directory: &Path) -> Vec<DevicePart> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let partitions = entries.filter_map(|entry| {
         let directory = entry.path();
         directory.join("partition").exists().then_some(())?;
         let number = fs::read_to_string(directory.join("dev")).ok()?.trim().to_owned();
-        Some(Part { name: entry.file_name().into_string().ok(), number, directory })
+        Some(DevicePart { name: entry.file_name().into_string().ok(), number, directory })
     });
     partitions.collect()
 }

@@ -12,8 +12,8 @@ use tidegate_units::ConsumerName;
 use tracing::{debug, error};
 
 use crate::config::{BackendConfig, ExportConfig, ExportStore, PoolConfig};
-use crate::directory::Pin;
-use crate::upstream::{self, Connected, Target, UpstreamError};
+use crate::directory::ExportPin;
+use crate::upstream::{self, UpstreamConnection, UpstreamError, UpstreamTarget};
 
 /// The first pause between two attempts; they double up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -26,37 +26,37 @@ const AT_ONCE: usize = 64;
 const STACK: usize = 256 * 1024;
 
 /// The result of the first attempt for each export that has an upstream.
-pub(super) type FirstAttempts = BTreeMap<ConsumerName, Result<Connected, UpstreamError>>;
+pub(super) type FirstAttempts = BTreeMap<ConsumerName, Result<UpstreamConnection, UpstreamError>>;
 
 /// An upstream that was reached, for the export of this number.
-pub(super) type Reached = (u64, Connected);
+pub(super) type ReachedUpstream = (u64, UpstreamConnection);
 
 /// An export without its upstream.
 #[derive(Debug)]
-pub(super) struct Awaited {
+pub(super) struct AwaitedExport {
     pub(super) id: u64,
     pub(super) config: ExportConfig,
     /// The reason why the upstream was not reached.
     pub(super) reason: String,
     /// The thread of the attempts goes on for as long as this pin exists.
-    pin: Pin,
+    pin: ExportPin,
 }
 
-impl Awaited {
+impl AwaitedExport {
     /// Begins to try, and says why that is needed.
     pub(super) fn begin(
         id: u64,
         pool: &PoolConfig,
         export: &ExportConfig,
         reason: &UpstreamError,
-        reached: Sender<Reached>,
+        reached: Sender<ReachedUpstream>,
     ) -> io::Result<Self> {
         let target = target(pool, export).ok_or(io::ErrorKind::InvalidInput)?;
         error!(
             pool = %pool.name, export = %export.name, upstream = %target.address,
             "the export is not served yet: upstream export `{}`: {reason}; trying again", target.export
         );
-        let pin = Pin::default();
+        let pin = ExportPin::default();
         let is_awaited = Arc::downgrade(&pin);
         let attempts = move || {
             let mut pause = FIRST_PAUSE;
@@ -76,7 +76,7 @@ impl Awaited {
 
     /// The same with another configuration.
     pub(super) fn with(&self, config: &ExportConfig) -> Self {
-        let (reason, pin) = (self.reason.clone(), Pin::clone(&self.pin));
+        let (reason, pin) = (self.reason.clone(), ExportPin::clone(&self.pin));
         Self { id: self.id, config: config.clone(), reason, pin }
     }
 }
@@ -109,11 +109,11 @@ pub(super) fn first_attempts(pools: &[PoolConfig]) -> FirstAttempts {
 }
 
 /// Returns the location of the export's upstream; `None` for an export that has none.
-pub(super) fn target(pool: &PoolConfig, export: &ExportConfig) -> Option<Target> {
+pub(super) fn target(pool: &PoolConfig, export: &ExportConfig) -> Option<UpstreamTarget> {
     match (&pool.backend, &export.store) {
         (BackendConfig::Nbd(config), ExportStore::Upstream(name)) => {
             let (address, tls) = (config.address.clone(), config.tls.clone());
-            Some(Target { address, export: name.clone(), tls })
+            Some(UpstreamTarget { address, export: name.clone(), tls })
         }
         _ => None,
     }

@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use tidegate_units::{ConsumerName, ResourceName};
 
 use super::{StartError, open};
-use crate::backend::Volume;
-use crate::clock::Clock;
+use crate::backend::ExportVolume;
+use crate::clock::GatewayClock;
 use crate::config::{BackendConfig, ExportConfig, GatewayConfig, PoolConfig};
 
 /// The exports that a configuration adds, to be opened.
 #[derive(Debug)]
-pub struct Opening {
+pub struct AddedExports {
     added: Vec<(PoolConfig, ExportConfig)>,
-    clock: Clock,
+    clock: GatewayClock,
 }
 
 /// The volumes of exports that a configuration adds.
 #[derive(Debug, Default)]
-pub struct OpenedVolumes(BTreeMap<(ResourceName, ConsumerName), Volume>);
+pub struct OpenedVolumes(BTreeMap<(ResourceName, ConsumerName), ExportVolume>);
 
-impl Opening {
-    pub(super) fn new(old: &GatewayConfig, new: &GatewayConfig, clock: Clock) -> Self {
+impl AddedExports {
+    pub(super) fn new(old: &GatewayConfig, new: &GatewayConfig, clock: GatewayClock) -> Self {
         let mut added = Vec::new();
         // The pools are the same ones, in the same order: another set of pools needs a restart.
         for (old, new) in old.pools.iter().zip(&new.pools) {
@@ -56,7 +56,7 @@ impl Opening {
 }
 
 impl OpenedVolumes {
-    pub(super) fn take(&mut self, pool: &ResourceName, export: &ConsumerName) -> Option<Volume> {
+    pub(super) fn take(&mut self, pool: &ResourceName, export: &ConsumerName) -> Option<ExportVolume> {
         self.0.remove(&(pool.clone(), export.clone()))
     }
 }

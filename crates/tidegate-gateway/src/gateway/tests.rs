@@ -7,8 +7,8 @@
 #[allow(dead_code, reason = "shared with the tests of the whole")]
 mod raw;
 
-use tidegate_control::{Law, LoopConfig, PidConfig};
-use tidegate_nbd::transmission::Command as Nbd;
+use tidegate_control::{LawConfig, LoopConfig, PidConfig};
+use tidegate_nbd::transmission::NbdCommand as Nbd;
 use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
 
 use super::*;
@@ -24,14 +24,14 @@ fn pool(name: &str, directory: &std::path::Path) -> PoolConfig {
 }
 
 /// A change that breaks the rule that a worker sees only what was validated: it panics.
-fn poison() -> Command {
+fn poison() -> WorkerCommand {
     let name = ResourceName::new("bad").unwrap();
-    let mut law = LoopConfig::new(name, Latency::from_millis(1), Law::Pid(PidConfig::default()));
+    let mut law = LoopConfig::new(name, Latency::from_millis(1), LawConfig::Pid(PidConfig::default()));
     law.interval = Duration::ZERO;
-    Command::Change(Box::new(PoolChange {
+    WorkerCommand::Change(Box::new(PoolChange {
         depth: 1,
         law: Some(law),
-        release: tidegate_sched::Release::default(),
+        release: tidegate_sched::BucketRelease::default(),
         limits: PoolLimits::default(),
         changed: Vec::new(),
         added: Vec::new(),
@@ -44,7 +44,7 @@ fn a_worker_that_panics_is_seen_by_its_clients_and_its_owner_and_by_nobody_else(
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("nbd.sock");
     let pools = vec![pool("bad", directory.path()), pool("good", directory.path())];
-    let config = GatewayConfig::new(vec![Endpoint::Unix(socket.clone())], pools);
+    let config = GatewayConfig::new(vec![ListenEndpoint::Unix(socket.clone())], pools);
     let mut gateway = Gateway::start(config.clone()).unwrap();
     let (mut victim, mut other) = (Raw::open(&socket, "bad"), Raw::open(&socket, "good"));
     assert_eq!(victim.ask(Nbd::Flush, 0, 0), 0);

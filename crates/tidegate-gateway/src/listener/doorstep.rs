@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::Timespec;
-use tidegate_nbd::handshake::Server;
+use tidegate_nbd::handshake::ServerHandshake;
 
-use crate::crowd::Crowd;
-use crate::endpoint::Connection;
+use crate::crowd::ConnectionCrowd;
+use crate::endpoint::AcceptedConnection;
 
 /// A client's flags and the head of its first option.
 const FIRST_WORDS: usize = 20;
@@ -34,7 +34,7 @@ const STOP: u64 = u64::MAX - 1;
 
 /// An event at the doorstep.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Event {
+pub(super) enum DoorstepEvent {
     /// The endpoint is to be closed.
     Stop,
     /// A connection can be accepted.
@@ -45,17 +45,17 @@ pub(super) enum Event {
 
 /// A connection, and the handshake that has begun on it.
 #[derive(Debug)]
-pub(super) struct Visitor {
-    pub(super) connection: Connection,
-    pub(super) server: Server,
+pub(super) struct DoorstepVisitor {
+    pub(super) connection: AcceptedConnection,
+    pub(super) server: ServerHandshake,
     pub(super) deadline: Instant,
 }
 
 /// The state in which a visitor is found.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum VisitorState {
     /// It has asked for something.
-    Asks(Box<Visitor>),
+    Asks(Box<DoorstepVisitor>),
     /// It has hung up.
     Left,
     /// It has not said enough yet.
@@ -66,7 +66,7 @@ pub(super) enum Look {
 #[derive(Debug)]
 pub(super) struct Doorstep {
     epoll: OwnedFd,
-    visitors: Crowd<Box<Visitor>>,
+    visitors: ConnectionCrowd<Box<DoorstepVisitor>>,
     limit: usize,
 }
 
@@ -80,7 +80,7 @@ impl Doorstep {
         // The rest is for sessions, files and the service's other sockets.
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = usize::try_from(descriptors / 4).unwrap_or(usize::MAX);
-        Ok(Self { epoll, visitors: Crowd::default(), limit: limit.min(most).max(1) })
+        Ok(Self { epoll, visitors: ConnectionCrowd::default(), limit: limit.min(most).max(1) })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -88,7 +88,7 @@ impl Doorstep {
     }
 
     /// Waits for events, at most until the first deadline.
-    pub(super) fn wait(&self, events: &mut Vec<Event>) {
+    pub(super) fn wait(&self, events: &mut Vec<DoorstepEvent>) {
         let deadline = self.visitors.oldest().map(|(_, visitor)| visitor.deadline);
         let timeout = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -99,9 +99,9 @@ impl Doorstep {
         let count = epoll::wait(&self.epoll, &mut ready, timeout.as_ref()).unwrap_or(0);
         events.clear();
         events.extend(ready[..count].iter().map(|event| match event.data.u64() {
-            LISTENER => Event::Arrival,
-            STOP => Event::Stop,
-            id => Event::Visitor { id, hung_up: !(event.flags & HANG_UP).is_empty() },
+            LISTENER => DoorstepEvent::Arrival,
+            STOP => DoorstepEvent::Stop,
+            id => DoorstepEvent::Visitor { id, hung_up: !(event.flags & HANG_UP).is_empty() },
         }));
     }
 
@@ -111,17 +111,17 @@ impl Doorstep {
     /// When the newcomer cannot be greeted.
     pub(super) fn welcome(
         &mut self,
-        connection: Connection,
+        connection: AcceptedConnection,
         deadline: Instant,
-    ) -> io::Result<Option<Box<Visitor>>> {
-        let mut server = Server::with_tls(connection.tls);
+    ) -> io::Result<Option<Box<DoorstepVisitor>>> {
+        let mut server = ServerHandshake::with_tls(connection.tls);
         // The buffer of a new socket has room for a greeting.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let sent = send(connection.stream.as_fd(), server.output(), flags)?;
         server.sent(sent);
         let displaced = if self.visitors.len() >= self.limit { self.visitors.displace() } else { None };
         let source = connection.source;
-        let id = self.visitors.enter(source, Box::new(Visitor { connection, server, deadline }));
+        let id = self.visitors.enter(source, Box::new(DoorstepVisitor { connection, server, deadline }));
         // By edges: some of the first words, which stay in the socket, cause no further events.
         let interest = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         if let Some(visitor) = self.visitors.get(id)
@@ -135,8 +135,8 @@ impl Doorstep {
     }
 
     /// Looks at what a visitor has said. The words stay in its socket.
-    pub(super) fn look_at(&mut self, id: u64, hung_up: bool) -> Look {
-        let Some(visitor) = self.visitors.get(id) else { return Look::Waits };
+    pub(super) fn look_at(&mut self, id: u64, hung_up: bool) -> VisitorState {
+        let Some(visitor) = self.visitors.get(id) else { return VisitorState::Waits };
         let socket = visitor.connection.stream.as_fd();
         let mut words = [0; FIRST_WORDS];
         let heard = recv(socket, &mut words, RecvFlags::PEEK | RecvFlags::DONTWAIT).map(|(_, count)| count);
@@ -145,26 +145,26 @@ impl Doorstep {
         let asks = match heard {
             // What cannot be understood is refused at once.
             Ok(count) if count >= FIRST_WORDS || unknown_flags(&words[..count]) => true,
-            Ok(count) if count > 0 && !hung_up => return Look::Waits,
-            Err(Errno::AGAIN | Errno::INTR) if !hung_up => return Look::Waits,
+            Ok(count) if count > 0 && !hung_up => return VisitorState::Waits,
+            Err(Errno::AGAIN | Errno::INTR) if !hung_up => return VisitorState::Waits,
             Ok(_) | Err(_) => false,
         };
         // Another handle on the socket would go on causing events.
         let _ = epoll::delete(&self.epoll, socket);
         match self.visitors.remove(id) {
-            Some(visitor) if asks => Look::Asks(visitor),
-            _ => Look::Left,
+            Some(visitor) if asks => VisitorState::Asks(visitor),
+            _ => VisitorState::Left,
         }
     }
 
     /// The next visitor whose time is over.
-    pub(super) fn expired(&mut self, now: Instant) -> Option<Box<Visitor>> {
+    pub(super) fn expired(&mut self, now: Instant) -> Option<Box<DoorstepVisitor>> {
         let (id, _) = self.visitors.oldest().filter(|(_, visitor)| visitor.deadline <= now)?;
         self.visitors.remove(id)
     }
 
     /// Makes room when descriptors have run out.
-    pub(super) fn displace(&mut self) -> Option<Box<Visitor>> {
+    pub(super) fn displace(&mut self) -> Option<Box<DoorstepVisitor>> {
         self.visitors.displace()
     }
 }

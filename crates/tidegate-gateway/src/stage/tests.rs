@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Contract, IntegralConfig, Law as ControlLaw, SelfTuningConfig};
+use tidegate_control::{Contract, IntegralConfig, LawConfig as ControlLaw, SelfTuningConfig};
 use tidegate_units::{Bytes, Iops, Latency};
 
 use super::*;
 use crate::config::{BackendConfig, ExportStore};
-use crate::zeroing::Slice;
+use crate::zeroing::RequestSlice;
 
-const READ: Operation = Operation::Read { offset: 0, length: 4_096 };
-const EXTENT: Extent = Extent { offset: 0, bytes: 4_096 };
+const READ: CheckedOperation = CheckedOperation::Read { offset: 0, length: 4_096 };
+const EXTENT: StorageExtent = StorageExtent { offset: 0, bytes: 4_096 };
 
 fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
@@ -33,15 +33,15 @@ fn law() -> LoopConfig {
     LoopConfig::new(ResourceName::new("p").unwrap(), Latency::from_millis(35), law)
 }
 
-fn stage(law: LoopConfig) -> Stage {
+fn stage(law: LoopConfig) -> PoolStage {
     let backend = BackendConfig::File { direct: false };
     let mut pool = PoolConfig::new(law.resource.clone(), backend, Vec::new());
     (pool.law, pool.depth, pool.discipline) = (Some(law), 1, Discipline::FinishTags);
-    Stage::new(&pool, None, at(0))
+    PoolStage::new(&pool, None, at(0))
 }
 
-fn request(released: Instant, dispatched: Instant) -> Request {
-    Request {
+fn request(released: Instant, dispatched: Instant) -> ClientRequest {
+    ClientRequest {
         session: 0,
         export: 0,
         cookie: 0,
@@ -53,7 +53,7 @@ fn request(released: Instant, dispatched: Instant) -> Request {
         dispatched: Some(dispatched),
         syncing: false,
         done: 0,
-        slice: Slice::whole(4_096),
+        slice: RequestSlice::whole(4_096),
         change: None,
     }
 }
@@ -61,16 +61,16 @@ fn request(released: Instant, dispatched: Instant) -> Request {
 /// Dispatches what goes at once, and has it answered `took` later. When each was released, and when the stage
 /// wants to be asked again.
 fn serve(
-    stage: &mut Stage,
-    consumer: &mut Consumer,
+    stage: &mut PoolStage,
+    consumer: &mut StageConsumer,
     now: Instant,
     took: Duration,
-) -> (Vec<Instant>, Pull<usize>) {
+) -> (Vec<Instant>, PullAnswer<usize>) {
     let mut releases = Vec::new();
     loop {
         match stage.pull(now) {
-            Pull::Request { released, .. } => {
-                Stage::dispatched(consumer, &READ);
+            PullAnswer::Request { released, .. } => {
+                PoolStage::dispatched(consumer, &READ);
                 stage.completed(consumer, &request(released, now), now + took, true);
                 releases.push(released);
             }
@@ -79,7 +79,7 @@ fn serve(
     }
 }
 
-fn step(stage: &mut Stage, consumers: &mut [&mut Consumer], now: Instant) -> bool {
+fn step(stage: &mut PoolStage, consumers: &mut [&mut StageConsumer], now: Instant) -> bool {
     let before = stage.decisions();
     stage.step(now, consumers.iter_mut().enumerate().map(|(key, consumer)| (key, &mut **consumer)), |_| {
         [None; 2]
@@ -87,7 +87,7 @@ fn step(stage: &mut Stage, consumers: &mut [&mut Consumer], now: Instant) -> boo
     stage.decisions() > before
 }
 
-fn kept(stage: &Stage, consumer: &Consumer, now: Instant) -> crate::stats::ContractSnapshot {
+fn kept(stage: &PoolStage, consumer: &StageConsumer, now: Instant) -> crate::stats::ContractSnapshot {
     stage.snapshot(consumer, 0, false, now).tenant.unwrap().contract.unwrap()
 }
 
@@ -102,7 +102,7 @@ fn a_tenant_begins_at_what_was_promised_and_who_was_promised_nothing_at_the_floo
         }
         let (releases, then) = serve(&mut stage, &mut consumer, at(0), Duration::ZERO);
         assert_eq!(releases, [at(0); 2], "σ at once");
-        assert_eq!(then, Pull::NotBefore(at(next)));
+        assert_eq!(then, PullAnswer::NotBefore(at(next)));
         assert_eq!(serve(&mut stage, &mut consumer, at(next), Duration::ZERO).0, [at(next)]);
     }
 }
@@ -133,7 +133,7 @@ fn under_goals_a_consumer_begins_released_and_is_then_held_to_its_part() {
         stage.enqueue(&mut consumer, key, EXTENT, at(1_000));
     }
     let (releases, then) = serve(&mut stage, &mut consumer, at(1_000), Duration::ZERO);
-    assert!(releases.len() < 10 && matches!(then, Pull::NotBefore(_)), "{releases:?} {then:?}");
+    assert!(releases.len() < 10 && matches!(then, PullAnswer::NotBefore(_)), "{releases:?} {then:?}");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn what_was_counted_by_day_is_not_lost_when_nothing_is_promised_by_night() {
     let mut stage = stage(law());
     let mut consumer = stage.add(&export("w1", contract(40.0, 35)), at(0));
     let just = Duration::from_millis(36);
-    let request = |stage: &mut Stage, consumer: &mut Consumer, key, now| {
+    let request = |stage: &mut PoolStage, consumer: &mut StageConsumer, key, now| {
         stage.enqueue(consumer, key, EXTENT, at(now));
         serve(stage, consumer, at(now), just);
     };
@@ -193,7 +193,7 @@ fn whoever_returns_from_a_pause_has_the_law_stepped_at_once() {
     let mut stage = stage(law());
     let mut promised = stage.add(&export("w1", contract(40.0, 35)), at(0));
     let mut other = stage.add(&export("rest", None), at(0));
-    let due = |stage: &Stage, now| stage.next_step().unwrap() <= now;
+    let due = |stage: &PoolStage, now| stage.next_step().unwrap() <= now;
     stage.enqueue(&mut promised, 0, EXTENT, at(100));
     assert!(!due(&stage, at(100)), "it has been there for no longer than that");
     serve(&mut stage, &mut promised, at(100), Duration::ZERO);
@@ -226,16 +226,17 @@ fn a_contract_has_no_effect_where_no_law_keeps_it() {
     let config = ExportConfig { bucket: 50, ..export("w1", contract(40.0, 35)) };
     let mut stage = stage(goals());
     let mut consumer = stage.add(&config, at(0));
-    let returns = |stage: &mut Stage, consumer: &mut Consumer, now| {
+    let returns = |stage: &mut PoolStage, consumer: &mut StageConsumer, now| {
         stage.enqueue(consumer, 0, EXTENT, now);
         let returned = stage.next_step().unwrap() <= now;
         serve(stage, consumer, now, Duration::ZERO);
         returned
     };
-    let steps = |stage: &mut Stage, consumer: &mut Consumer, seconds: std::ops::RangeInclusive<u64>| {
-        assert!(seconds.into_iter().all(|second| step(stage, &mut [&mut *consumer], at(1_000 * second))));
-    };
-    let terms = |stage: &Stage, consumer: &Consumer| {
+    let steps =
+        |stage: &mut PoolStage, consumer: &mut StageConsumer, seconds: std::ops::RangeInclusive<u64>| {
+            assert!(seconds.into_iter().all(|second| step(stage, &mut [&mut *consumer], at(1_000 * second))));
+        };
+    let terms = |stage: &PoolStage, consumer: &StageConsumer| {
         let rates = consumer.account.rates().unwrap();
         (
             stage.snapshot(consumer, 0, false, at(0)).tenant.unwrap().contract.is_some(),
@@ -248,22 +249,22 @@ fn a_contract_has_no_effect_where_no_law_keeps_it() {
         !returns(&mut stage, &mut consumer, at(3_100)),
         "nothing was promised to it that it could return to"
     );
-    assert_eq!(terms(&stage, &consumer), (false, Release::USUAL_SIZE));
+    assert_eq!(terms(&stage, &consumer), (false, BucketRelease::USUAL_SIZE));
 
-    stage.reconfigure(1, Some(&law()), Release::default(), at(3_200));
+    stage.reconfigure(1, Some(&law()), BucketRelease::default(), at(3_200));
     stage.settle(&mut consumer, at(3_200));
     assert_eq!(terms(&stage, &consumer), (true, 50));
     steps(&mut stage, &mut consumer, 4..=6);
     assert!(returns(&mut stage, &mut consumer, at(6_100)));
 
-    stage.reconfigure(1, Some(&goals()), Release::default(), at(6_200));
+    stage.reconfigure(1, Some(&goals()), BucketRelease::default(), at(6_200));
     stage.settle(&mut consumer, at(6_200));
-    assert_eq!(terms(&stage, &consumer), (false, Release::USUAL_SIZE));
+    assert_eq!(terms(&stage, &consumer), (false, BucketRelease::USUAL_SIZE));
 }
 
 #[test]
 fn nobody_is_held_on_a_dry_run_nor_when_protected_nor_when_the_law_is_gone() {
-    let goes = |stage: &mut Stage, consumer: &mut Consumer, now| {
+    let goes = |stage: &mut PoolStage, consumer: &mut StageConsumer, now| {
         for key in 0..50 {
             stage.enqueue(consumer, key, EXTENT, now);
         }
@@ -291,7 +292,7 @@ fn nobody_is_held_on_a_dry_run_nor_when_protected_nor_when_the_law_is_gone() {
     assert_eq!(serve(&mut stage, &mut consumer, at(1_001), Duration::ZERO).0.len(), 48);
 
     stage.reconfigure_consumer(&mut consumer, &config, at(1_010));
-    stage.reconfigure(1, None, Release::default(), at(1_010));
+    stage.reconfigure(1, None, BucketRelease::default(), at(1_010));
     stage.settle(&mut consumer, at(1_010));
     assert_eq!(goes(&mut stage, &mut consumer, at(1_010)), 50);
     assert!(stage.snapshot(&consumer, 0, false, at(1_010)).tenant.is_none());
@@ -300,16 +301,16 @@ fn nobody_is_held_on_a_dry_run_nor_when_protected_nor_when_the_law_is_gone() {
 #[test]
 fn slots_of_a_silent_volume_go_to_others_and_come_back_once() {
     let mut stage = stage(law());
-    stage.reconfigure(1, None, Release::default(), at(0));
+    stage.reconfigure(1, None, BucketRelease::default(), at(0));
     let mut silent = stage.add(&export("silent", None), at(0));
     let mut other = stage.add(&export("other", None), at(0));
-    let pulled = |stage: &mut Stage| match stage.pull(at(1)) {
-        Pull::Request { request, .. } => Some(request),
-        Pull::Nothing | Pull::NotBefore(_) => None,
+    let pulled = |stage: &mut PoolStage| match stage.pull(at(1)) {
+        PullAnswer::Request { request, .. } => Some(request),
+        PullAnswer::Nothing | PullAnswer::NotBefore(_) => None,
     };
     stage.enqueue(&mut silent, 0, EXTENT, at(0));
     assert_eq!(pulled(&mut stage), Some(0));
-    Stage::dispatched(&mut silent, &READ);
+    PoolStage::dispatched(&mut silent, &READ);
     for key in 1..=3 {
         stage.enqueue(&mut other, key, EXTENT, at(1));
     }
@@ -317,10 +318,10 @@ fn slots_of_a_silent_volume_go_to_others_and_come_back_once() {
 
     stage.lend_slots(&mut silent, at(1));
     assert_eq!(pulled(&mut stage), Some(1));
-    Stage::dispatched(&mut other, &READ);
+    PoolStage::dispatched(&mut other, &READ);
     // A request that looks whether the volume answers takes no slot either.
-    Stage::borrow_slot(&mut silent, at(1));
-    Stage::dispatched(&mut silent, &READ);
+    PoolStage::borrow_slot(&mut silent, at(1));
+    PoolStage::dispatched(&mut silent, &READ);
     assert_eq!((silent.account.lent(), silent.in_flight()), (2, 2));
 
     for _ in 0..2 {
@@ -338,7 +339,7 @@ fn a_volume_that_hung_is_no_sample_of_load() {
     let mut consumer = stage.add(&export("hung", None), at(0));
     stage.enqueue(&mut consumer, 0, EXTENT, at(0));
     let _ = stage.pull(at(0));
-    Stage::dispatched(&mut consumer, &READ);
+    PoolStage::dispatched(&mut consumer, &READ);
     let oldest = [Some(at(0)), None];
     assert_eq!(stage.observe(&mut consumer, oldest, at(1_000)).reads.in_flight, 1);
     consumer.set_hung(true, at(5_000));
@@ -349,7 +350,7 @@ fn a_volume_that_hung_is_no_sample_of_load() {
     assert_eq!(stage.observe(&mut consumer, [None; 2], at(60_001)).reads.count, 0);
     stage.enqueue(&mut consumer, 1, EXTENT, at(60_001));
     let _ = stage.pull(at(60_001));
-    Stage::dispatched(&mut consumer, &READ);
+    PoolStage::dispatched(&mut consumer, &READ);
     stage.completed(&mut consumer, &request(at(60_001), at(60_001)), at(60_002), true);
     assert_eq!(stage.observe(&mut consumer, [None; 2], at(60_003)).reads.count, 1);
 }

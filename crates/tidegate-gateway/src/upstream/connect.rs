@@ -12,14 +12,14 @@ use rustix::net::{
     socket_with,
 };
 use thiserror::Error;
-use tidegate_nbd::Geometry;
-use tidegate_nbd::handshake::{Client, ClientError, ClientEvent, Refusal};
+use tidegate_nbd::ExportGeometry;
+use tidegate_nbd::handshake::{ClientError, ClientEvent, ClientHandshake, OptionRefusal};
 use tidegate_tls::{ClientFiles, HandshakeError, TlsError, TlsStream};
 use tracing::{debug, info};
 
-use super::Target;
-use super::plan::Mismatch;
-use crate::config::Endpoint;
+use super::UpstreamTarget;
+use super::plan::UpstreamMismatch;
+use crate::config::ListenEndpoint;
 
 /// The longest time for connecting and the handshake together.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub enum UpstreamError {
     Tls(HandshakeError),
     /// It is not the export that the gateway has promised to its clients.
     #[error("it has come back different, and is not used: {0}")]
-    Mismatch(#[from] Mismatch),
+    Mismatch(#[from] UpstreamMismatch),
 }
 
 impl From<io::Error> for UpstreamError {
@@ -103,9 +103,9 @@ impl From<rustix::io::Errno> for UpstreamError {
 
 /// A connection in the transmission phase, with simple replies.
 #[derive(Debug)]
-pub(crate) struct Connected {
+pub(crate) struct UpstreamConnection {
     pub(crate) socket: OwnedFd,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: ExportGeometry,
 }
 
 /// Connects, and opens the export. Simple replies are wanted: data then comes in one piece, in place of
@@ -114,21 +114,21 @@ pub(crate) struct Connected {
 ///
 /// # Errors
 /// When that fails, or takes longer than [`PATIENCE`].
-pub(crate) fn open(target: &Target) -> Result<Connected, UpstreamError> {
+pub(crate) fn open(target: &UpstreamTarget) -> Result<UpstreamConnection, UpstreamError> {
     let deadline = Instant::now() + PATIENCE;
     let socket = connect_to(&target.address).map_err(|error| match UpstreamError::from(error) {
         UpstreamError::Io(error) => UpstreamError::Connect(error),
         other => other,
     })?;
-    let mut wire = Wire::Plain(socket);
+    let mut wire = UpstreamWire::Plain(socket);
     let geometry = shake_hands(&mut wire, target, deadline)?;
-    Ok(Connected { socket: wire.into_socket()?, geometry })
+    Ok(UpstreamConnection { socket: wire.into_socket()?, geometry })
 }
 
-fn connect_to(address: &Endpoint) -> io::Result<OwnedFd> {
+fn connect_to(address: &ListenEndpoint) -> io::Result<OwnedFd> {
     match address {
-        Endpoint::Unix(path) => connect_unix(path),
-        Endpoint::Tcp(address) => connect_tcp(address),
+        ListenEndpoint::Unix(path) => connect_unix(path),
+        ListenEndpoint::Tcp(address) => connect_tcp(address),
     }
 }
 
@@ -152,14 +152,18 @@ fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A connection during its handshake.
-enum Wire {
+enum UpstreamWire {
     Plain(OwnedFd),
     Tls(Box<TlsStream>),
 }
 
-fn shake_hands(wire: &mut Wire, target: &Target, deadline: Instant) -> Result<Geometry, UpstreamError> {
+fn shake_hands(
+    wire: &mut UpstreamWire,
+    target: &UpstreamTarget,
+    deadline: Instant,
+) -> Result<ExportGeometry, UpstreamError> {
     let tls = target.tls.as_ref().map(ClientFiles::load).transpose()?;
-    let mut client = Client::open(target.export.clone(), false);
+    let mut client = ClientHandshake::open(target.export.clone(), false);
     if tls.is_some() {
         client = client.by_tls();
     }
@@ -173,11 +177,11 @@ fn shake_hands(wire: &mut Wire, target: &Target, deadline: Instant) -> Result<Ge
         match client.receive(&chunk[..count]) {
             Ok((taken, Some(ClientEvent::Opened(opened)))) if taken == count => return Ok(opened.geometry),
             Ok((_, Some(ClientEvent::TlsReady))) => {
-                let (Wire::Plain(socket), Some(tls)) = (&*wire, &tls) else {
+                let (UpstreamWire::Plain(socket), Some(tls)) = (&*wire, &tls) else {
                     return Err(UpstreamError::Talkative);
                 };
                 let stream = TlsStream::connect(socket.try_clone()?, tls, deadline)?;
-                *wire = Wire::Tls(Box::new(stream));
+                *wire = UpstreamWire::Tls(Box::new(stream));
                 client.secured();
             }
             Ok((_, Some(_))) => return Err(UpstreamError::Talkative),
@@ -186,7 +190,9 @@ fn shake_hands(wire: &mut Wire, target: &Target, deadline: Instant) -> Result<Ge
                 // A goodbye that fails is as good as one that arrives.
                 let _ = wire.send(&mut client, deadline);
                 return Err(match error {
-                    ClientError::Refused { refusal: Refusal::Unknown, .. } => UpstreamError::NoSuchExport,
+                    ClientError::Refused { refusal: OptionRefusal::Unknown, .. } => {
+                        UpstreamError::NoSuchExport
+                    }
                     error => UpstreamError::Handshake(error),
                 });
             }
@@ -194,8 +200,8 @@ fn shake_hands(wire: &mut Wire, target: &Target, deadline: Instant) -> Result<Ge
     }
 }
 
-impl Wire {
-    fn send(&mut self, client: &mut Client, deadline: Instant) -> Result<(), UpstreamError> {
+impl UpstreamWire {
+    fn send(&mut self, client: &mut ClientHandshake, deadline: Instant) -> Result<(), UpstreamError> {
         while !client.output().is_empty() {
             let count = match self {
                 Self::Plain(socket) => {

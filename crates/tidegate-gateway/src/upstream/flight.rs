@@ -2,23 +2,23 @@
 
 use slab::Slab;
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::Pending;
+use tidegate_nbd::transmission::PendingReply;
 
-use super::plan::Part;
+use super::plan::UpstreamPart;
 
 /// The most attempts at a request that had left. A request that breaks the connection every time may be to
 /// blame for it.
 const MOST_ATTEMPTS: u8 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum UpstreamWork {
     Request(usize),
     Flush,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
-    pub(super) work: Work,
+pub(super) struct UpstreamJob {
+    pub(super) work: UpstreamWork,
     /// The number of times it was lost with a connection after it had left.
     attempts: u8,
     /// Connections up to this ordinal do not count for that: they were there already when it was last lost,
@@ -26,7 +26,7 @@ pub(super) struct Job {
     excused: u64,
 }
 
-impl Job {
+impl UpstreamJob {
     /// Counts a loss with the connection of this ordinal, of so many opened; says whether it was not the
     /// last.
     pub(super) fn may_try_again(&mut self, ordinal: u64, opened: u64) -> bool {
@@ -37,19 +37,19 @@ impl Job {
         self.attempts < MOST_ATTEMPTS
     }
 
-    pub(super) fn new(work: Work) -> Self {
+    pub(super) fn new(work: UpstreamWork) -> Self {
         Self { work, attempts: 0, excused: 0 }
     }
 }
 
 /// A job on a connection.
 #[derive(Debug)]
-pub(super) struct Flight {
-    pub(super) job: Job,
+pub(super) struct JobFlight {
+    pub(super) job: UpstreamJob,
     pub(super) link: usize,
     /// Tells it from others that use the same key at other times; grows.
     pub(super) serial: u64,
-    pub(super) part: Part,
+    pub(super) part: UpstreamPart,
     /// For a flush: the changes answered when it was sent.
     pub(super) covers: u64,
     /// Some of it may have left, and all of it has.
@@ -61,7 +61,7 @@ pub(super) struct Flight {
 
 /// Returns the pending request that a cookie stands for on this connection. A reply that comes twice stands
 /// for nothing.
-pub(super) fn pending(flights: &Slab<Flight>, link: usize, cookie: u64) -> Option<Pending> {
+pub(super) fn pending(flights: &Slab<JobFlight>, link: usize, cookie: u64) -> Option<PendingReply> {
     let flight = flights.get(key_of(cookie))?;
     let known = flight.link == link && !flight.replied && flight.serial as u32 == (cookie >> 32) as u32;
     known.then(|| flight.part.expects())

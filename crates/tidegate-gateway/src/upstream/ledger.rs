@@ -9,7 +9,7 @@
 
 /// The account of one upstream export.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct ChangeLedger {
     /// Changes that the upstream has answered and that need a flush to be durable.
     answered: u64,
     /// The number of them, from the first on, that are flushed, or known to be lost.
@@ -22,38 +22,38 @@ pub(crate) struct Ledger {
 
 /// The moment when a connection was opened, as the number of changes answered before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Mark(u64);
+pub(crate) struct LedgerMark(u64);
 
 /// A change's place among those answered; the first is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Change(u64);
+pub(crate) struct ChangeNumber(u64);
 
 /// The range of changes that a successful flush covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Flushed {
+pub(crate) struct FlushedRange {
     /// The mark of the connection that answered it.
-    mark: Mark,
+    mark: LedgerMark,
     /// The number of changes that were answered when it was sent.
     covers: u64,
 }
 
-impl Flushed {
+impl FlushedRange {
     /// Returns true if this change is durable by this flush.
-    pub(crate) fn covers(self, change: Change) -> bool {
+    pub(crate) fn covers(self, change: ChangeNumber) -> bool {
         (self.mark.0 + 1..=self.covers).contains(&change.0)
     }
 }
 
-impl Ledger {
+impl ChangeLedger {
     /// A connection is opened now.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark(self.answered)
+    pub(crate) fn mark(&self) -> LedgerMark {
+        LedgerMark(self.answered)
     }
 
     /// A change was answered that is not durable yet.
-    pub(crate) fn answer(&mut self) -> Change {
+    pub(crate) fn answer(&mut self) -> ChangeNumber {
         self.answered += 1;
-        Change(self.answered)
+        ChangeNumber(self.answered)
     }
 
     /// Returns the number of changes that a flush sent now covers.
@@ -62,12 +62,12 @@ impl Ledger {
     }
 
     /// A flush that was begun with `covers` has succeeded on a connection with this mark.
-    pub(crate) fn flushed(&mut self, mark: Mark, covers: u64) -> Flushed {
+    pub(crate) fn flushed(&mut self, mark: LedgerMark, covers: u64) -> FlushedRange {
         if self.settled < mark.0 {
             self.lose();
         }
         self.settled = self.settled.max(covers);
-        Flushed { mark, covers }
+        FlushedRange { mark, covers }
     }
 
     fn lose(&mut self) {
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_write_answered_before_the_connection_was_lost_is_lost_and_each_session_hears_it_once() {
-        let mut ledger = Ledger::default();
+        let mut ledger = ChangeLedger::default();
         let (mut one, mut two) = (ledger.heard_by_newcomer(), ledger.heard_by_newcomer());
         let first = ledger.mark();
         let change = ledger.answer();
@@ -113,7 +113,7 @@ mod tests {
         assert!(ledger.tell(&mut two) && !ledger.tell(&mut two));
         assert!(!ledger.tell(&mut ledger.heard_by_newcomer()), "a newcomer has lost nothing");
         // Over the old connection the same flush would have covered it.
-        let mut ledger = Ledger::default();
+        let mut ledger = ChangeLedger::default();
         let change = ledger.answer();
         let _ = ledger.mark();
         assert!(ledger.flushed(first, 1).covers(change));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_loss_that_nobody_heard_of_waits_for_the_next_session() {
-        let mut ledger = Ledger::default();
+        let mut ledger = ChangeLedger::default();
         ledger.answer();
         let mark = ledger.mark();
         ledger.flushed(mark, 1);
@@ -156,13 +156,13 @@ mod tests {
                 0..60,
             ),
         ) {
-            let mut ledger = Ledger::default();
+            let mut ledger = ChangeLedger::default();
             let mut connections = vec![ledger.mark()];
             // Changes that are in the upstream's cache, and those that are gone.
             let (mut cached, mut lost) = (Vec::new(), Vec::new());
             let undisturbed = !steps.iter().any(|step| matches!(step, Step::Crash | Step::Disconnect));
             let mut heard = 0;
-            let mut told_of: Vec<Change> = Vec::new();
+            let mut told_of: Vec<ChangeNumber> = Vec::new();
             for step in steps {
                 match step {
                     Step::Write => cached.push(ledger.answer()),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use tidegate_nbd::CommandFlags;
-use tidegate_nbd::transmission::{Command, REQUEST_SIZE, ReplyParser, ReplyStyle, Request};
+use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, ReplyParser, ReplyStyle, WireRequest};
 use tidegate_units::Instant;
 
-use super::ledger::Mark;
-use crate::buffer::Buffer;
-use crate::message::{Item, Message};
+use super::ledger::LedgerMark;
+use crate::buffer::AlignedBuffer;
+use crate::message::{MessageItem, ReplyMessage};
 
 /// The bytes received at once while their owner is not known: replies to sixteen reads of 4 KiB.
 const RECEIVE: usize = 64 * 1024;
@@ -26,22 +26,22 @@ pub(super) const PORTION: usize = 1 << 20;
 
 /// A request on its way to the upstream.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingRequest {
     pub(super) head: [u8; REQUEST_SIZE],
     /// A write's data: so many bytes of the buffer from `start`.
-    pub(super) payload: Option<Payload>,
+    pub(super) payload: Option<LinkPayload>,
     /// The flight that it belongs to.
     pub(super) flight: usize,
 }
 
 #[derive(Debug)]
-pub(super) struct Payload {
-    pub(super) buffer: Buffer,
+pub(super) struct LinkPayload {
+    pub(super) buffer: AlignedBuffer,
     pub(super) start: usize,
     pub(super) length: usize,
 }
 
-impl Item for Outgoing {
+impl MessageItem for OutgoingRequest {
     fn head(&self) -> &[u8] {
         &self.head
     }
@@ -53,7 +53,7 @@ impl Item for Outgoing {
 
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LinkState {
     /// Takes requests.
     Open,
     /// The upstream is about to end: it is asked nothing more, and its last replies are waited for.
@@ -64,7 +64,7 @@ pub(super) enum State {
 
 /// The destination of the bytes that are being received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Receiving {
+pub(super) enum ReceiveTarget {
     No,
     /// Into the connection's own buffer.
     Buffered,
@@ -75,24 +75,24 @@ pub(super) enum Receiving {
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct UpstreamLink {
     socket: OwnedFd,
     /// The how manieth of its upstream's connections it is.
     pub(super) ordinal: u64,
-    pub(super) state: State,
+    pub(super) state: LinkState,
     pub(super) parser: ReplyParser,
-    pub(super) receiving: Receiving,
+    pub(super) receiving: ReceiveTarget,
     /// Away while the kernel fills it.
-    pub(super) input: Option<Buffer>,
+    pub(super) input: Option<AlignedBuffer>,
     /// The length of the beginning of `input` that is received and not yet taken apart.
     pub(super) received: usize,
     /// Requests that wait for their turn to be sent.
-    pub(super) queue: VecDeque<Outgoing>,
+    pub(super) queue: VecDeque<OutgoingRequest>,
     /// Away while it is being sent.
-    pub(super) message: Option<Box<Message<Outgoing>>>,
+    pub(super) message: Option<Box<ReplyMessage<OutgoingRequest>>>,
     /// Requests queued here, being sent, or waiting for their reply.
     pub(super) in_flight: usize,
-    pub(super) mark: Mark,
+    pub(super) mark: LedgerMark,
     /// The time when the upstream last completed a reply or a portion of one, or began to have something to
     /// do.
     pub(super) progress: Instant,
@@ -100,18 +100,18 @@ pub(super) struct Link {
     pub(super) since_progress: usize,
 }
 
-impl Link {
-    pub(super) fn new(socket: OwnedFd, ordinal: u64, mark: Mark, now: Instant) -> Self {
+impl UpstreamLink {
+    pub(super) fn new(socket: OwnedFd, ordinal: u64, mark: LedgerMark, now: Instant) -> Self {
         Self {
             socket,
             ordinal,
-            state: State::Open,
+            state: LinkState::Open,
             parser: ReplyParser::new(ReplyStyle::Simple),
-            receiving: Receiving::No,
-            input: Some(Buffer::zeroed(RECEIVE)),
+            receiving: ReceiveTarget::No,
+            input: Some(AlignedBuffer::zeroed(RECEIVE)),
             received: 0,
             queue: VecDeque::new(),
-            message: Some(Box::new(Message::new())),
+            message: Some(Box::new(ReplyMessage::new())),
             in_flight: 0,
             mark,
             progress: now,
@@ -125,7 +125,7 @@ impl Link {
 
     /// Returns true if the kernel is done with the connection.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.receiving == Receiving::No && self.message.is_some()
+        self.receiving == ReceiveTarget::No && self.message.is_some()
     }
 
     /// Counts received bytes as progress once they are worth it.
@@ -148,12 +148,12 @@ impl Link {
 
     /// Ends it: operations under way complete soon, and nothing more is begun.
     pub(super) fn break_off(&mut self) {
-        if self.state == State::Broken {
+        if self.state == LinkState::Broken {
             return;
         }
         if self.in_flight == 0 && self.message.is_some() {
-            let goodbye = Request {
-                command: Command::Disconnect,
+            let goodbye = WireRequest {
+                command: NbdCommand::Disconnect,
                 flags: CommandFlags::NONE,
                 cookie: 0,
                 offset: 0,
@@ -162,7 +162,7 @@ impl Link {
             // Polite where it costs nothing; the end of the connection says the same.
             let _ = send(&self.socket, &goodbye.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
-        self.state = State::Broken;
+        self.state = LinkState::Broken;
         // Fails only when it is closed already.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }

@@ -1,22 +1,22 @@
 //! The end of connections, and what becomes of what they carried.
 
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 use tidegate_units::Instant;
 use tracing::{debug, info, warn};
 
-use super::flight::{Flight, Job, Work};
-use super::link::State;
+use super::flight::{JobFlight, UpstreamJob, UpstreamWork};
+use super::link::LinkState;
 use super::traffic::give_back;
-use super::{Done, Hands, Upstream};
-use crate::config::Replay;
+use super::{UpstreamEvent, UpstreamExport, WorkerLoan};
+use crate::config::ReplayRule;
 
-impl Upstream {
+impl UpstreamExport {
     /// The upstream says that it is about to end.
     pub(super) fn leave(&mut self, link_key: usize, now: Instant) {
         let link = &mut self.links[link_key];
-        if link.state == State::Open {
-            link.state = State::Leaving;
+        if link.state == LinkState::Open {
+            link.state = LinkState::Leaving;
             self.counters.lost += 1;
             let none_left = self.open_links() == 0;
             self.reachability.lost(none_left, now);
@@ -24,19 +24,19 @@ impl Upstream {
         }
     }
 
-    pub(super) fn end_if_left(&mut self, link_key: usize, hands: &mut Hands<'_>) {
+    pub(super) fn end_if_left(&mut self, link_key: usize, hands: &mut WorkerLoan<'_>) {
         let link = &self.links[link_key];
-        if link.state == State::Leaving && link.in_flight == 0 {
+        if link.state == LinkState::Leaving && link.in_flight == 0 {
             self.break_off(link_key, "the upstream is shutting down", hands);
         }
     }
 
     /// Ends a connection, and once the kernel is done with it settles what was under way there.
-    pub(super) fn break_off(&mut self, link_key: usize, reason: &str, hands: &mut Hands<'_>) {
+    pub(super) fn break_off(&mut self, link_key: usize, reason: &str, hands: &mut WorkerLoan<'_>) {
         let link = &mut self.links[link_key];
         let was = link.state;
         link.break_off();
-        if was == State::Open {
+        if was == LinkState::Open {
             self.counters.lost += 1;
             let none_left = self.open_links() == 0;
             self.reachability.lost(none_left, hands.now);
@@ -52,14 +52,14 @@ impl Upstream {
         self.settle_at_rest(link_key, hands);
     }
 
-    pub(super) fn settle_at_rest(&mut self, link_key: usize, hands: &mut Hands<'_>) {
+    pub(super) fn settle_at_rest(&mut self, link_key: usize, hands: &mut WorkerLoan<'_>) {
         if self.links[link_key].is_at_rest() {
             self.settle(link_key, hands);
         }
     }
 
     /// Decides what becomes of everything that was under way on a connection that is over.
-    fn settle(&mut self, link_key: usize, hands: &mut Hands<'_>) {
+    fn settle(&mut self, link_key: usize, hands: &mut WorkerLoan<'_>) {
         let mut link = self.links.remove(link_key);
         let (flights, requests) = (&mut self.flights, &mut *hands.requests);
         if let Some(message) = &mut link.message {
@@ -81,11 +81,11 @@ impl Upstream {
         left.sort_unstable();
         let (mut again, mut replayed, mut failed) = (Vec::new(), 0u64, 0u64);
         for (_, key) in left {
-            let Flight { mut job, begun, sent, part, .. } = self.flights.remove(key);
-            let harmless = !sent || matches!(part.command, Command::Read | Command::Flush);
+            let JobFlight { mut job, begun, sent, part, .. } = self.flights.remove(key);
+            let harmless = !sent || matches!(part.command, NbdCommand::Read | NbdCommand::Flush);
             // What only waited for its turn is not to blame for anything.
             let may = !(begun || sent) || job.may_try_again(link.ordinal, self.opened);
-            if !self.closing && may && (harmless || self.config.replay == Replay::All) {
+            if !self.closing && may && (harmless || self.config.replay == ReplayRule::All) {
                 replayed += u64::from(sent);
                 again.push(job);
             } else {
@@ -105,16 +105,16 @@ impl Upstream {
         self.pump(hands);
     }
 
-    pub(super) fn fail_waiting(&mut self, hands: &mut Hands<'_>) {
+    pub(super) fn fail_waiting(&mut self, hands: &mut WorkerLoan<'_>) {
         self.counters.failed += self.waiting.len() as u64;
         self.waiting.drain(..).for_each(|job| fail(job, hands));
     }
 }
 
 /// Answers a job with EIO.
-pub(super) fn fail(job: Job, hands: &mut Hands<'_>) {
+pub(super) fn fail(job: UpstreamJob, hands: &mut WorkerLoan<'_>) {
     hands.done.push(match job.work {
-        Work::Request(key) => Done::Request { key, result: Err(Errno::Io), flush: false },
-        Work::Flush => Done::Flush(Err(Errno::Io)),
+        UpstreamWork::Request(key) => UpstreamEvent::Request { key, result: Err(Errno::Io), flush: false },
+        UpstreamWork::Flush => UpstreamEvent::Flush(Err(Errno::Io)),
     });
 }

@@ -1,6 +1,6 @@
 //! An export of another NBD server as a backend: the upstream.
 //!
-//! [`Upstream`] owns the connections to one upstream export and everything that is under way on them. Like
+//! [`UpstreamExport`] owns the connections to one upstream export and everything that is under way on them. Like
 //! all of a pool it lives on the pool's worker thread, and its sockets on the pool's ring; only connecting
 //! and the handshake ([`connect`]) happen elsewhere. The other parts are
 //!
@@ -11,7 +11,7 @@
 //! A request is at the upstream once at a time. When its connection breaks, it is sent again if that does no
 //! harm: if it had not left completely, or is a read or a flush. A change that had left may still be carried
 //! out by the old server, however late, and over a newer one if it were sent again; so it is answered with
-//! EIO, unless the configuration says that the upstream drops such requests ([`crate::config::Replay::All`]).
+//! EIO, unless the configuration says that the upstream drops such requests ([`crate::config::ReplayRule::All`]).
 
 mod connect;
 mod flight;
@@ -25,36 +25,36 @@ mod traffic;
 use std::collections::VecDeque;
 
 use slab::Slab;
-use tidegate_nbd::{Errno, ExportName, Geometry, Operation};
+use tidegate_nbd::{CheckedOperation, Errno, ExportGeometry, ExportName};
 use tidegate_tls::ClientFiles;
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 use tracing::{debug, error, info, warn};
 
 pub use connect::UpstreamError;
-pub(crate) use connect::{Connected, open};
-pub(crate) use ledger::{Change, Flushed, Ledger};
-pub(crate) use link::Outgoing;
-pub use plan::Mismatch;
+pub(crate) use connect::{UpstreamConnection, open};
+pub(crate) use ledger::{ChangeLedger, ChangeNumber, FlushedRange};
+pub(crate) use link::OutgoingRequest;
+pub use plan::UpstreamMismatch;
 
 use crate::buffer::BufferPool;
-use crate::config::{Endpoint, UpstreamConfig};
-use crate::request::Request;
-use crate::ring::Ring;
+use crate::config::{ListenEndpoint, UpstreamConfig};
+use crate::request::ClientRequest;
+use crate::ring::IoRing;
 use crate::stats::UpstreamSnapshot;
-use crate::zeroing::Storage;
-use flight::{Flight, Job, Work};
-use link::{Link, State};
-use outage::Reachability;
-use plan::Plan;
+use crate::zeroing::ZeroingStorage;
+use flight::{JobFlight, UpstreamJob, UpstreamWork};
+use link::{LinkState, UpstreamLink};
+use outage::UpstreamReachability;
+use plan::UpstreamPlan;
 use traffic::send;
 
 /// The parts of the worker that are lent for a call.
-pub(crate) struct Hands<'a> {
-    pub(crate) ring: &'a mut Ring,
+pub(crate) struct WorkerLoan<'a> {
+    pub(crate) ring: &'a mut IoRing,
     pub(crate) buffers: &'a mut BufferPool,
-    pub(crate) requests: &'a mut Slab<Request>,
+    pub(crate) requests: &'a mut Slab<ClientRequest>,
     /// The finished work, for the worker to answer.
-    pub(crate) done: &'a mut Vec<Done>,
+    pub(crate) done: &'a mut Vec<UpstreamEvent>,
     /// The worker's key of the export.
     pub(crate) export: usize,
     pub(crate) now: Instant,
@@ -62,11 +62,11 @@ pub(crate) struct Hands<'a> {
 
 /// Something that the upstream has finished.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum UpstreamEvent {
     /// A request; a successful change that must be durable may still need a flush.
     Request { key: usize, result: Result<(), Errno>, flush: bool },
     /// The flush that was asked for.
-    Flush(Result<Flushed, Errno>),
+    Flush(Result<FlushedRange, Errno>),
 }
 
 #[derive(Debug, Default)]
@@ -79,8 +79,8 @@ struct Counters {
 
 /// The location of an upstream export.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) address: Endpoint,
+pub(crate) struct UpstreamTarget {
+    pub(crate) address: ListenEndpoint,
     pub(crate) export: ExportName,
     /// The authorities to trust and the certificate to show, if the connection is encrypted.
     pub(crate) tls: Option<ClientFiles>,
@@ -88,21 +88,21 @@ pub(crate) struct Target {
 
 /// One upstream export.
 #[derive(Debug)]
-pub(crate) struct Upstream {
+pub(crate) struct UpstreamExport {
     pool: ResourceName,
     name: ConsumerName,
-    target: Target,
+    target: UpstreamTarget,
     config: UpstreamConfig,
-    plan: Plan,
-    links: Slab<Link>,
+    plan: UpstreamPlan,
+    links: Slab<UpstreamLink>,
     /// Connections opened so far.
     opened: u64,
-    flights: Slab<Flight>,
+    flights: Slab<JobFlight>,
     serial: u64,
     /// For a connection, in the order in which they are to be sent.
-    waiting: VecDeque<Job>,
-    ledger: Ledger,
-    reachability: Reachability,
+    waiting: VecDeque<UpstreamJob>,
+    ledger: ChangeLedger,
+    reachability: UpstreamReachability,
     counters: Counters,
     /// Some connection has something to send.
     to_send: bool,
@@ -114,31 +114,31 @@ pub(crate) struct Upstream {
     reported_loss: Option<Errno>,
 }
 
-impl Upstream {
+impl UpstreamExport {
     /// Takes the first connection.
     pub(crate) fn new(
         pool: ResourceName,
         name: ConsumerName,
-        target: Target,
+        target: UpstreamTarget,
         config: UpstreamConfig,
-        first: Connected,
+        first: UpstreamConnection,
         now: Instant,
     ) -> Self {
-        let ledger = Ledger::default();
+        let ledger = ChangeLedger::default();
         let mut links = Slab::new();
-        links.insert(Link::new(first.socket, 1, ledger.mark(), now));
+        links.insert(UpstreamLink::new(first.socket, 1, ledger.mark(), now));
         Self {
             pool,
             name,
             target,
-            plan: Plan::new(&first.geometry),
+            plan: UpstreamPlan::new(&first.geometry),
             links,
             opened: 1,
             flights: Slab::new(),
             serial: 0,
             waiting: VecDeque::new(),
             ledger,
-            reachability: Reachability::new(config.reconnect, now),
+            reachability: UpstreamReachability::new(config.reconnect, now),
             counters: Counters::default(),
             to_send: false,
             complained: false,
@@ -149,17 +149,17 @@ impl Upstream {
     }
 
     /// Returns the geometry that clients are told.
-    pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
+    pub(crate) fn geometry(&self, read_only: bool) -> ExportGeometry {
         self.plan.geometry(read_only)
     }
 
-    /// Returns the kind of storage: [`Storage::FastZeroes`] if the upstream says which ranges it can zero
+    /// Returns the kind of storage: [`ZeroingStorage::FastZeroes`] if the upstream says which ranges it can zero
     /// without writing.
-    pub(crate) fn zeroing(&self) -> Storage {
-        if self.plan.knows_fast_zeroes() { Storage::FastZeroes } else { Storage::Silent }
+    pub(crate) fn zeroing(&self) -> ZeroingStorage {
+        if self.plan.knows_fast_zeroes() { ZeroingStorage::FastZeroes } else { ZeroingStorage::Silent }
     }
 
-    pub(crate) fn ledger(&mut self) -> &mut Ledger {
+    pub(crate) fn ledger(&mut self) -> &mut ChangeLedger {
         &mut self.ledger
     }
 
@@ -181,23 +181,23 @@ impl Upstream {
     }
 
     /// Begins to listen to the connection that it was made with.
-    pub(crate) fn begin(&mut self, hands: &mut Hands<'_>) {
+    pub(crate) fn begin(&mut self, hands: &mut WorkerLoan<'_>) {
         let keys: Vec<usize> = self.links.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.receive(key, hands));
     }
 
     /// Passes on a scheduled request.
-    pub(crate) fn start(&mut self, key: usize, hands: &mut Hands<'_>) {
+    pub(crate) fn start(&mut self, key: usize, hands: &mut WorkerLoan<'_>) {
         let request = &mut hands.requests[key];
-        if let Operation::Read { length, .. } = request.operation {
+        if let CheckedOperation::Read { length, .. } = request.operation {
             request.buffer = Some(hands.buffers.take(length as usize));
         }
-        self.submit(Job::new(Work::Request(key)), hands);
+        self.submit(UpstreamJob::new(UpstreamWork::Request(key)), hands);
     }
 
     /// Has the upstream flush; at most one flush is asked for at a time.
-    pub(crate) fn flush(&mut self, hands: &mut Hands<'_>) {
-        self.submit(Job::new(Work::Flush), hands);
+    pub(crate) fn flush(&mut self, hands: &mut WorkerLoan<'_>) {
+        self.submit(UpstreamJob::new(UpstreamWork::Flush), hands);
     }
 
     /// Returns the time when [`turn`](Self::turn) has something to do though nothing completes.
@@ -208,7 +208,7 @@ impl Upstream {
     }
 
     /// Sends what there is to send, gives up what has waited too long, and says whether to try to connect.
-    pub(crate) fn turn(&mut self, hands: &mut Hands<'_>) -> Option<Target> {
+    pub(crate) fn turn(&mut self, hands: &mut WorkerLoan<'_>) -> Option<UpstreamTarget> {
         if !self.waiting.is_empty() && self.has_lost_patience(hands.now) {
             warn!(
                 pool = %self.pool, export = %self.name, upstream = %self.target.address,
@@ -230,7 +230,11 @@ impl Upstream {
     }
 
     /// An attempt to connect has ended.
-    pub(crate) fn connected(&mut self, outcome: Result<Connected, UpstreamError>, hands: &mut Hands<'_>) {
+    pub(crate) fn connected(
+        &mut self,
+        outcome: Result<UpstreamConnection, UpstreamError>,
+        hands: &mut WorkerLoan<'_>,
+    ) {
         let outcome = outcome.and_then(|connected| {
             self.plan.check(&connected.geometry)?;
             Ok(connected)
@@ -252,7 +256,7 @@ impl Upstream {
         }
     }
 
-    fn adopt(&mut self, connected: Connected, hands: &mut Hands<'_>) {
+    fn adopt(&mut self, connected: UpstreamConnection, hands: &mut WorkerLoan<'_>) {
         if self.closing {
             return;
         }
@@ -266,13 +270,18 @@ impl Upstream {
             );
         }
         self.opened += 1;
-        let key = self.links.insert(Link::new(connected.socket, self.opened, self.ledger.mark(), hands.now));
+        let key = self.links.insert(UpstreamLink::new(
+            connected.socket,
+            self.opened,
+            self.ledger.mark(),
+            hands.now,
+        ));
         self.receive(key, hands);
         self.pump(hands);
     }
 
     /// Breaks connections on which requests have waited too long for any progress.
-    pub(crate) fn check_silence(&mut self, hands: &mut Hands<'_>) {
+    pub(crate) fn check_silence(&mut self, hands: &mut WorkerLoan<'_>) {
         let (limit, now) = (self.config.timeout, hands.now);
         let silent: Vec<usize> =
             self.links.iter().filter(|(_, link)| link.is_silent(limit, now)).map(|(key, _)| key).collect();
@@ -282,7 +291,7 @@ impl Upstream {
     }
 
     /// Gives everything up: requests under way fail, connections end.
-    pub(crate) fn close(&mut self, hands: &mut Hands<'_>) {
+    pub(crate) fn close(&mut self, hands: &mut WorkerLoan<'_>) {
         if std::mem::replace(&mut self.closing, true) {
             return;
         }
@@ -302,7 +311,7 @@ impl Upstream {
     }
 
     fn open_links(&self) -> usize {
-        self.links.iter().filter(|(_, link)| link.state == State::Open).count()
+        self.links.iter().filter(|(_, link)| link.state == LinkState::Open).count()
     }
 
     fn wanted_links(&self) -> usize {

@@ -13,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The state of an upstream's reachability.
 #[derive(Debug)]
-pub(super) struct Reachability {
+pub(super) struct UpstreamReachability {
     /// The longest outage that is bridged.
     patience: Duration,
     /// True while an attempt is under way.
@@ -28,7 +28,7 @@ pub(super) struct Reachability {
     unfit: bool,
 }
 
-impl Reachability {
+impl UpstreamReachability {
     pub(super) fn new(patience: Duration, now: Instant) -> Self {
         Self { patience, attempting: false, next: now, pause: Duration::ZERO, outage: None, unfit: false }
     }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_bound_and_an_answer_ends_them() {
-        let mut reachability = Reachability::new(Duration::from_secs(30), at(0));
+        let mut reachability = UpstreamReachability::new(Duration::from_secs(30), at(0));
         let (mut now, mut pauses) = (at(1), Vec::new());
         for left in [true, true, false] {
             reachability.lost(!left, now);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_outage_lasts_until_an_answer_and_patience_with_it_has_an_end() {
-        let mut reachability = Reachability::new(Duration::from_secs(30), at(0));
+        let mut reachability = UpstreamReachability::new(Duration::from_secs(30), at(0));
         assert_eq!(reachability.patience_ends(), None);
         reachability.lost(false, at(500));
         assert_eq!(reachability.patience_ends(), None, "others are left");

@@ -2,12 +2,12 @@
 //! on.
 
 use thiserror::Error;
-use tidegate_nbd::transmission::{Command, Pending};
-use tidegate_nbd::{BlockSizes, CommandFlags, Errno, Geometry, Operation, TransmissionFlags};
+use tidegate_nbd::transmission::{NbdCommand, PendingReply};
+use tidegate_nbd::{BlockSizes, CheckedOperation, CommandFlags, Errno, ExportGeometry, TransmissionFlags};
 
 use crate::config::MAX_PAYLOAD;
 use crate::request::is_durable;
-use crate::zeroing::{Method, Slice};
+use crate::zeroing::{RequestSlice, ZeroingMethod};
 
 /// The flags that clients are told as the upstream tells them. Requests that rely on them are passed on.
 const PASSED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
@@ -28,29 +28,29 @@ const RELIED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
 
 /// One request to the upstream: an operation, or as much of it as the upstream takes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) command: Command,
+pub(crate) struct UpstreamPart {
+    pub(crate) command: NbdCommand,
     pub(crate) flags: CommandFlags,
     pub(crate) offset: u64,
     pub(crate) length: u32,
 }
 
-impl Part {
+impl UpstreamPart {
     pub(crate) const FLUSH: Self =
-        Self { command: Command::Flush, flags: CommandFlags::NONE, offset: 0, length: 0 };
+        Self { command: NbdCommand::Flush, flags: CommandFlags::NONE, offset: 0, length: 0 };
 
     /// Returns the reply that it may bring.
-    pub(crate) fn expects(&self) -> Pending {
+    pub(crate) fn expects(&self) -> PendingReply {
         match self.command {
-            Command::Read => Pending::Read { offset: self.offset, length: self.length },
-            _ => Pending::Other,
+            NbdCommand::Read => PendingReply::Read { offset: self.offset, length: self.length },
+            _ => PendingReply::Other,
         }
     }
 }
 
 /// The differences between a lost upstream and the one that has come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Mismatch {
+pub enum UpstreamMismatch {
     /// Another size: another volume, or the same one resized.
     #[error("its size was {was} bytes and is {is} now")]
     Size {
@@ -82,7 +82,7 @@ pub enum Mismatch {
 
 /// The rules by which requests to one upstream export are passed on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan {
+pub(crate) struct UpstreamPlan {
     size: u64,
     flags: TransmissionFlags,
     minimum: u32,
@@ -91,16 +91,16 @@ pub(crate) struct Plan {
     longest: u32,
 }
 
-impl Plan {
-    pub(crate) fn new(upstream: &Geometry) -> Self {
-        let Geometry { size, blocks, .. } = *upstream;
+impl UpstreamPlan {
+    pub(crate) fn new(upstream: &ExportGeometry) -> Self {
+        let ExportGeometry { size, blocks, .. } = *upstream;
         let preferred = blocks.preferred();
         let longest = blocks.maximum() / preferred * preferred;
         Self { size, flags: told(upstream), minimum: blocks.minimum(), preferred, longest }
     }
 
     /// Returns the geometry that clients are told.
-    pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
+    pub(crate) fn geometry(&self, read_only: bool) -> ExportGeometry {
         let mut flags = (self.flags_within(PASSED_ON))
             .with(TransmissionFlags::SEND_DF)
             // One flush goes to the upstream for all sessions, and covers what was answered on every
@@ -121,7 +121,7 @@ impl Plan {
         let blocks = BlockSizes::new(self.minimum, preferred, MAX_PAYLOAD)
             // Invariant: both came out of valid sizes, and the minimum is at most 64 KiB.
             .expect("an upstream's block sizes are valid");
-        Geometry { size: self.size, flags, blocks }
+        ExportGeometry { size: self.size, flags, blocks }
     }
 
     fn flags_within(&self, mask: TransmissionFlags) -> TransmissionFlags {
@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// Returns the next part of an operation's slice, after its first `done` bytes.
-    pub(crate) fn part(&self, operation: &Operation, slice: Slice, done: u32) -> Part {
+    pub(crate) fn part(&self, operation: &CheckedOperation, slice: RequestSlice, done: u32) -> UpstreamPart {
         let left = slice.until - done;
         let fua = |fua: bool| {
             if fua && self.flags.contains(TransmissionFlags::SEND_FUA) {
@@ -156,32 +156,34 @@ impl Plan {
         };
         let set = |wanted, flag| if wanted { flag } else { CommandFlags::NONE };
         let (command, flags, offset, length) = match *operation {
-            Operation::Read { offset, .. } => {
-                (Command::Read, CommandFlags::NONE, offset, left.min(self.longest))
+            CheckedOperation::Read { offset, .. } => {
+                (NbdCommand::Read, CommandFlags::NONE, offset, left.min(self.longest))
             }
-            Operation::Write { offset, fua: durable, .. } => {
-                (Command::Write, fua(durable), offset, left.min(self.longest))
+            CheckedOperation::Write { offset, fua: durable, .. } => {
+                (NbdCommand::Write, fua(durable), offset, left.min(self.longest))
             }
             // The greatest payload does not bind what has none (specification, "Size constraints").
-            Operation::Trim { offset, fua: durable, .. } => (Command::Trim, fua(durable), offset, left),
-            Operation::WriteZeroes { offset, fua: durable, no_hole, fast, .. } => {
-                let fast = fast || (slice.method == Method::Mark && self.knows_fast_zeroes());
-                let more = set(no_hole, CommandFlags::NO_HOLE) | set(fast, CommandFlags::FAST_ZERO);
-                (Command::WriteZeroes, fua(durable) | more, offset, left)
+            CheckedOperation::Trim { offset, fua: durable, .. } => {
+                (NbdCommand::Trim, fua(durable), offset, left)
             }
-            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::WriteZeroes { offset, fua: durable, no_hole, fast, .. } => {
+                let fast = fast || (slice.method == ZeroingMethod::Mark && self.knows_fast_zeroes());
+                let more = set(no_hole, CommandFlags::NO_HOLE) | set(fast, CommandFlags::FAST_ZERO);
+                (NbdCommand::WriteZeroes, fua(durable) | more, offset, left)
+            }
+            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         };
-        Part { command, flags, offset: offset + u64::from(done), length }
+        UpstreamPart { command, flags, offset: offset + u64::from(done), length }
     }
 
     /// Returns true if a successful operation still needs a flush to be as durable as its client wants it.
-    pub(crate) fn needs_flush(&self, operation: &Operation) -> bool {
+    pub(crate) fn needs_flush(&self, operation: &CheckedOperation) -> bool {
         is_durable(operation) && !self.flags.contains(TransmissionFlags::SEND_FUA)
     }
 
     /// Returns true if a successful operation leaves something that only a flush makes durable.
-    pub(crate) fn leaves_unflushed(&self, operation: &Operation) -> bool {
-        !matches!(operation, Operation::Read { .. })
+    pub(crate) fn leaves_unflushed(&self, operation: &CheckedOperation) -> bool {
+        !matches!(operation, CheckedOperation::Read { .. })
             && self.has_volatile_cache()
             && (!is_durable(operation) || self.needs_flush(operation))
     }
@@ -190,29 +192,29 @@ impl Plan {
     ///
     /// # Errors
     /// What is different, if clients could notice.
-    pub(crate) fn check(&self, upstream: &Geometry) -> Result<(), Mismatch> {
+    pub(crate) fn check(&self, upstream: &ExportGeometry) -> Result<(), UpstreamMismatch> {
         if upstream.size != self.size {
-            return Err(Mismatch::Size { was: self.size, is: upstream.size });
+            return Err(UpstreamMismatch::Size { was: self.size, is: upstream.size });
         }
         let flags = told(upstream);
         let (was, is) = (self.flags_within(RELIED_ON), flags.bits() & self.flags_within(RELIED_ON).bits());
         if was.bits() != is {
-            return Err(Mismatch::Features { was: was.bits(), is });
+            return Err(UpstreamMismatch::Features { was: was.bits(), is });
         }
         if flags.contains(TransmissionFlags::READ_ONLY) && !self.flags.contains(TransmissionFlags::READ_ONLY)
         {
-            return Err(Mismatch::ReadOnly);
+            return Err(UpstreamMismatch::ReadOnly);
         }
         let (minimum, maximum) = (upstream.blocks.minimum(), upstream.blocks.maximum());
         if minimum > self.minimum || maximum < self.longest.min(MAX_PAYLOAD) {
-            return Err(Mismatch::Blocks { minimum, maximum });
+            return Err(UpstreamMismatch::Blocks { minimum, maximum });
         }
         Ok(())
     }
 }
 
 /// The flags that mean something: without HAS_FLAGS none does.
-fn told(geometry: &Geometry) -> TransmissionFlags {
+fn told(geometry: &ExportGeometry) -> TransmissionFlags {
     if geometry.flags.contains(TransmissionFlags::HAS_FLAGS) {
         geometry.flags
     } else {
@@ -223,15 +225,15 @@ fn told(geometry: &Geometry) -> TransmissionFlags {
 /// Returns true if the error proves that the upstream has not begun to carry the request out. No other error
 /// does. Servers answer EINVAL for every error that the protocol has no number for. They answer EPERM for a
 /// file system that failed.
-pub(crate) fn is_refusal(part: &Part, errno: Errno) -> bool {
+pub(crate) fn is_refusal(part: &UpstreamPart, errno: Errno) -> bool {
     errno == Errno::NotSup && part.flags.contains(CommandFlags::FAST_ZERO)
 }
 
 /// Returns the error that a client is told when the upstream refused its operation with this error.
-pub(crate) fn errno_for_client(operation: &Operation, errno: Errno) -> Errno {
+pub(crate) fn errno_for_client(operation: &CheckedOperation, errno: Errno) -> Errno {
     match (errno, operation) {
         // "Not faster than writing" is an answer to this one question only.
-        (Errno::NotSup, Operation::WriteZeroes { fast: true, .. }) => errno,
+        (Errno::NotSup, CheckedOperation::WriteZeroes { fast: true, .. }) => errno,
         // Narrow meanings that do not hold for the gateway itself: it has not been asked for one chunk, and
         // is not about to end.
         (Errno::NotSup | Errno::Overflow | Errno::Shutdown, _) => Errno::Io,
@@ -250,13 +252,13 @@ mod tests {
         .with(TransmissionFlags::CAN_MULTI_CONN)
         .without(TransmissionFlags::READ_ONLY);
 
-    fn upstream(flags: TransmissionFlags) -> Geometry {
-        Geometry { size: 1 << 30, flags, blocks: BlockSizes::new(512, 4096, 65_536).unwrap() }
+    fn upstream(flags: TransmissionFlags) -> ExportGeometry {
+        ExportGeometry { size: 1 << 30, flags, blocks: BlockSizes::new(512, 4096, 65_536).unwrap() }
     }
 
     #[test]
     fn clients_are_told_what_the_upstream_can_do_and_what_can_be_made_up_for() {
-        let flags = |upstream_flags| Plan::new(&upstream(upstream_flags)).geometry(false).flags;
+        let flags = |upstream_flags| UpstreamPlan::new(&upstream(upstream_flags)).geometry(false).flags;
         assert!(flags(FULL).contains(FULL.without(TransmissionFlags::HAS_FLAGS)));
         let emulated = flags(FULL.without(TransmissionFlags::SEND_FUA));
         assert!(emulated.contains(TransmissionFlags::SEND_FUA), "a flush does the same");
@@ -278,38 +280,42 @@ mod tests {
 
     #[test]
     fn a_missing_fua_is_made_up_for_by_a_flush() {
-        let write = Operation::Write { offset: 0, length: 512, fua: true };
-        let native = Plan::new(&upstream(FULL));
-        assert_eq!(native.part(&write, Slice::whole(512), 0).flags, CommandFlags::FUA);
+        let write = CheckedOperation::Write { offset: 0, length: 512, fua: true };
+        let native = UpstreamPlan::new(&upstream(FULL));
+        assert_eq!(native.part(&write, RequestSlice::whole(512), 0).flags, CommandFlags::FUA);
         assert!(!native.needs_flush(&write) && !native.leaves_unflushed(&write));
-        let emulating = Plan::new(&upstream(FULL.without(TransmissionFlags::SEND_FUA)));
-        assert_eq!(emulating.part(&write, Slice::whole(512), 0).flags, CommandFlags::NONE);
+        let emulating = UpstreamPlan::new(&upstream(FULL.without(TransmissionFlags::SEND_FUA)));
+        assert_eq!(emulating.part(&write, RequestSlice::whole(512), 0).flags, CommandFlags::NONE);
         assert!(emulating.needs_flush(&write) && emulating.leaves_unflushed(&write));
     }
 
     #[test]
     fn only_the_same_upstream_or_a_better_one_may_come_back() {
-        let plan = Plan::new(&upstream(FULL.without(TransmissionFlags::SEND_FAST_ZERO)));
+        let plan = UpstreamPlan::new(&upstream(FULL.without(TransmissionFlags::SEND_FAST_ZERO)));
         assert_eq!(plan.check(&upstream(FULL)), Ok(()));
-        let resized = Geometry { size: 1 << 31, ..upstream(FULL) };
-        assert!(matches!(plan.check(&resized), Err(Mismatch::Size { .. })));
+        let resized = ExportGeometry { size: 1 << 31, ..upstream(FULL) };
+        assert!(matches!(plan.check(&resized), Err(UpstreamMismatch::Size { .. })));
         for flag in [TransmissionFlags::SEND_FLUSH, TransmissionFlags::CAN_MULTI_CONN] {
-            assert!(matches!(plan.check(&upstream(FULL.without(flag))), Err(Mismatch::Features { .. })));
+            assert!(matches!(
+                plan.check(&upstream(FULL.without(flag))),
+                Err(UpstreamMismatch::Features { .. })
+            ));
         }
         let read_only = upstream(FULL | TransmissionFlags::READ_ONLY);
-        assert_eq!(plan.check(&read_only), Err(Mismatch::ReadOnly));
+        assert_eq!(plan.check(&read_only), Err(UpstreamMismatch::ReadOnly));
         for (minimum, maximum) in [(4096, 65_536), (512, 32_768)] {
             let blocks = BlockSizes::new(minimum, 4096, maximum).unwrap();
             assert!(matches!(
-                plan.check(&Geometry { blocks, ..upstream(FULL) }),
-                Err(Mismatch::Blocks { .. })
+                plan.check(&ExportGeometry { blocks, ..upstream(FULL) }),
+                Err(UpstreamMismatch::Blocks { .. })
             ));
         }
     }
 
     #[test]
     fn errors_keep_the_meaning_that_they_have_for_the_client() {
-        let zero = |fast| Operation::WriteZeroes { offset: 0, length: 512, fua: false, no_hole: false, fast };
+        let zero =
+            |fast| CheckedOperation::WriteZeroes { offset: 0, length: 512, fua: false, no_hole: false, fast };
         assert_eq!(errno_for_client(&zero(true), Errno::NotSup), Errno::NotSup);
         assert_eq!(errno_for_client(&zero(false), Errno::NotSup), Errno::Io);
         assert_eq!(errno_for_client(&zero(false), Errno::NoSpc), Errno::NoSpc);
@@ -328,21 +334,21 @@ mod tests {
             let preferred = (1 << preferred_shift).max(minimum);
             prop_assume!(maximum >= preferred);
             let sizes = BlockSizes::new(minimum, preferred, maximum).unwrap();
-            let geometry = Geometry { size: 1 << 40, flags: FULL, blocks: sizes };
-            let plan = Plan::new(&geometry);
+            let geometry = ExportGeometry { size: 1 << 40, flags: FULL, blocks: sizes };
+            let plan = UpstreamPlan::new(&geometry);
             let told = plan.geometry(false).blocks;
             let (offset, length) = (first * u64::from(minimum), blocks.saturating_mul(minimum).min(told.maximum()));
             let operation = if write {
-                Operation::Write { offset, length, fua: false }
+                CheckedOperation::Write { offset, length, fua: false }
             } else {
-                Operation::Read { offset, length }
+                CheckedOperation::Read { offset, length }
             };
             let mut done = 0;
             while done < length {
-                let part = plan.part(&operation, Slice::whole(length), done);
+                let part = plan.part(&operation, RequestSlice::whole(length), done);
                 prop_assert_eq!(part.offset, offset + u64::from(done));
                 prop_assert!(part.length > 0 && part.length <= maximum);
-                let request = tidegate_nbd::transmission::Request {
+                let request = tidegate_nbd::transmission::WireRequest {
                     command: part.command, flags: part.flags, cookie: 0, offset: part.offset, length: part.length,
                 };
                 prop_assert!(geometry.check(&request).is_ok());

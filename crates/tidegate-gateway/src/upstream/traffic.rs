@@ -3,59 +3,61 @@
 use std::io;
 
 use slab::Slab;
-use tidegate_nbd::transmission::{Command, ReplyError, ReplyEvent, Request as Wire};
-use tidegate_nbd::{CommandFlags, Errno, Operation};
+use tidegate_nbd::transmission::{NbdCommand, ReplyError, ReplyEvent, WireRequest as Wire};
+use tidegate_nbd::{CheckedOperation, CommandFlags, Errno};
 
-use super::flight::{Flight, Job, Work, cookie, key_of, pending};
-use super::link::{DIRECT, Link, Outgoing, PORTION, Payload, Receiving, State};
+use super::flight::{JobFlight, UpstreamJob, UpstreamWork, cookie, key_of, pending};
+use super::link::{DIRECT, LinkPayload, LinkState, OutgoingRequest, PORTION, ReceiveTarget, UpstreamLink};
 use super::loss::fail;
-use super::plan::{Part, errno_for_client, is_refusal};
-use super::{Done, Hands, Upstream};
-use crate::buffer::Buffer;
-use crate::message::Message;
-use crate::request::Request;
-use crate::ring::{Part as Window, Token};
+use super::plan::{UpstreamPart, errno_for_client, is_refusal};
+use super::{UpstreamEvent, UpstreamExport, WorkerLoan};
+use crate::buffer::AlignedBuffer;
+use crate::message::ReplyMessage;
+use crate::request::ClientRequest;
+use crate::ring::{BufferPart as Window, RingToken};
 
 /// Requests on one connection: as many as this gateway takes from one connection by default. More wait here.
 const LINK_DEPTH: usize = 128;
 
-impl Upstream {
-    pub(super) fn submit(&mut self, job: Job, hands: &mut Hands<'_>) {
+impl UpstreamExport {
+    pub(super) fn submit(&mut self, job: UpstreamJob, hands: &mut WorkerLoan<'_>) {
         if self.closing || self.has_lost_patience(hands.now) {
             return fail(job, hands);
         }
         let link = match job.work {
             // Past those that wait: it covers only what is answered already.
-            Work::Flush => self.oldest_link(),
-            Work::Request(_) if self.waiting.is_empty() => self.idlest_link(),
-            Work::Request(_) => None,
+            UpstreamWork::Flush => self.oldest_link(),
+            UpstreamWork::Request(_) if self.waiting.is_empty() => self.idlest_link(),
+            UpstreamWork::Request(_) => None,
         };
         match (link, job.work) {
             (Some(link), _) => self.launch(link, job, hands),
-            (None, Work::Flush) => self.waiting.push_front(job),
-            (None, Work::Request(_)) => self.waiting.push_back(job),
+            (None, UpstreamWork::Flush) => self.waiting.push_front(job),
+            (None, UpstreamWork::Request(_)) => self.waiting.push_back(job),
         }
     }
 
     /// The connection with the fewest requests in flight, if any has room.
     fn idlest_link(&self) -> Option<usize> {
-        let room =
-            self.links.iter().filter(|(_, link)| link.state == State::Open && link.in_flight < LINK_DEPTH);
+        let room = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.state == LinkState::Open && link.in_flight < LINK_DEPTH);
         room.min_by_key(|(_, link)| link.in_flight).map(|(key, _)| key)
     }
 
     /// The connection whose flush covers most.
     fn oldest_link(&self) -> Option<usize> {
-        let open = self.links.iter().filter(|(_, link)| link.state == State::Open);
+        let open = self.links.iter().filter(|(_, link)| link.state == LinkState::Open);
         open.min_by_key(|(_, link)| link.mark).map(|(key, _)| key)
     }
 
     /// Sends what waits, as far as there is room.
-    pub(super) fn pump(&mut self, hands: &mut Hands<'_>) {
+    pub(super) fn pump(&mut self, hands: &mut WorkerLoan<'_>) {
         while let Some(job) = self.waiting.front().copied() {
             let link = match job.work {
-                Work::Flush => self.oldest_link(),
-                Work::Request(_) => self.idlest_link(),
+                UpstreamWork::Flush => self.oldest_link(),
+                UpstreamWork::Request(_) => self.idlest_link(),
             };
             let Some(link) = link else { return };
             self.waiting.pop_front();
@@ -63,14 +65,14 @@ impl Upstream {
         }
     }
 
-    fn launch(&mut self, link_key: usize, job: Job, hands: &mut Hands<'_>) {
+    fn launch(&mut self, link_key: usize, job: UpstreamJob, hands: &mut WorkerLoan<'_>) {
         self.serial += 1;
         let (part, payload) = match job.work {
-            Work::Flush => (Part::FLUSH, None),
-            Work::Request(key) => {
+            UpstreamWork::Flush => (UpstreamPart::FLUSH, None),
+            UpstreamWork::Request(key) => {
                 let request = &mut hands.requests[key];
                 let part = self.plan.part(&request.operation, request.slice, request.done);
-                let payload = (part.command == Command::Write).then(|| Payload {
+                let payload = (part.command == NbdCommand::Write).then(|| LinkPayload {
                     // Invariant: a write is queued together with its payload, and has it back whenever
                     // nothing of it is being sent.
                     buffer: request.buffer.take().expect("a write has its payload"),
@@ -80,7 +82,7 @@ impl Upstream {
                 (part, payload)
             }
         };
-        let flight = self.flights.insert(Flight {
+        let flight = self.flights.insert(JobFlight {
             job,
             link: link_key,
             serial: self.serial,
@@ -91,14 +93,14 @@ impl Upstream {
             replied: false,
             failed: None,
         });
-        let Part { command, flags, offset, length } = part;
+        let UpstreamPart { command, flags, offset, length } = part;
         let wire = Wire { command, flags, cookie: cookie(flight, self.serial), offset, length };
         let link = &mut self.links[link_key];
         if link.in_flight == 0 {
             link.note_progress(hands.now);
         }
         link.in_flight += 1;
-        link.queue.push_back(Outgoing { head: wire.encode(), payload, flight });
+        link.queue.push_back(OutgoingRequest { head: wire.encode(), payload, flight });
         self.to_send = true;
     }
 
@@ -107,8 +109,8 @@ impl Upstream {
         &mut self,
         link_key: usize,
         result: io::Result<usize>,
-        mut message: Box<Message<Outgoing>>,
-        hands: &mut Hands<'_>,
+        mut message: Box<ReplyMessage<OutgoingRequest>>,
+        hands: &mut WorkerLoan<'_>,
     ) {
         let mut complete = Vec::new();
         if let Ok(count) = result {
@@ -124,7 +126,7 @@ impl Upstream {
         }
         let link = &mut self.links[link_key];
         link.message = Some(message);
-        let broken = link.state == State::Broken;
+        let broken = link.state == LinkState::Broken;
         for flight in complete {
             self.finish(flight, hands);
         }
@@ -145,25 +147,25 @@ impl Upstream {
         &mut self,
         link_key: usize,
         result: io::Result<usize>,
-        buffer: Buffer,
-        hands: &mut Hands<'_>,
+        buffer: AlignedBuffer,
+        hands: &mut WorkerLoan<'_>,
     ) {
         let link = &mut self.links[link_key];
         let count = *result.as_ref().unwrap_or(&0);
-        match std::mem::replace(&mut link.receiving, Receiving::No) {
-            Receiving::Direct { flight } => {
-                if let Work::Request(key) = self.flights[flight].job.work {
+        match std::mem::replace(&mut link.receiving, ReceiveTarget::No) {
+            ReceiveTarget::Direct { flight } => {
+                if let UpstreamWork::Request(key) = self.flights[flight].job.work {
                     hands.requests[key].buffer = Some(buffer);
                 }
                 // Not more than the portion that was asked for.
                 link.parser.received_data(count as u32);
             }
-            Receiving::Buffered | Receiving::No => {
+            ReceiveTarget::Buffered | ReceiveTarget::No => {
                 link.input = Some(buffer);
                 link.received = count;
             }
         }
-        if link.state == State::Broken {
+        if link.state == LinkState::Broken {
             return self.settle_at_rest(link_key, hands);
         }
         match result {
@@ -186,7 +188,7 @@ impl Upstream {
     }
 
     /// Takes apart what has arrived.
-    fn take_replies(&mut self, link_key: usize, hands: &mut Hands<'_>) -> Result<(), ReplyError> {
+    fn take_replies(&mut self, link_key: usize, hands: &mut WorkerLoan<'_>) -> Result<(), ReplyError> {
         let link = &mut self.links[link_key];
         // Invariant: the buffer is here, because nothing is being received.
         let input = link.input.take().expect("a connection's buffer is here between receives");
@@ -225,15 +227,15 @@ impl Upstream {
         outcome
     }
 
-    pub(super) fn receive(&mut self, link_key: usize, hands: &mut Hands<'_>) {
+    pub(super) fn receive(&mut self, link_key: usize, hands: &mut WorkerLoan<'_>) {
         let link = &mut self.links[link_key];
-        let token = Token::UpstreamReceived { export: hands.export, link: link_key };
+        let token = RingToken::UpstreamReceived { export: hands.export, link: link_key };
         if let Some(expected) = link.parser.expects_data()
             && expected.length as usize >= DIRECT
         {
             let (request, start) = place(&self.flights, hands.requests, expected.cookie, expected.offset);
             if let Some(buffer) = request.buffer.take() {
-                link.receiving = Receiving::Direct { flight: key_of(expected.cookie) };
+                link.receiving = ReceiveTarget::Direct { flight: key_of(expected.cookie) };
                 let part = Window { start, length: (expected.length as usize).min(PORTION) };
                 return hands.ring.receive(token, link.fd(), buffer, part, true);
             }
@@ -241,14 +243,14 @@ impl Upstream {
         // Invariant: it is here whenever nothing is being received, with nothing in it that is not taken
         // apart.
         let input = link.input.take().expect("a connection's buffer is here between receives");
-        link.receiving = Receiving::Buffered;
+        link.receiving = ReceiveTarget::Buffered;
         let part = Window { start: 0, length: input.len() };
         hands.ring.receive(token, link.fd(), input, part, false);
     }
 
     /// A job's reply is complete, and all of it had left.
-    fn finish(&mut self, flight_key: usize, hands: &mut Hands<'_>) {
-        let Flight { mut job, link: link_key, part, covers, failed, .. } = self.flights.remove(flight_key);
+    fn finish(&mut self, flight_key: usize, hands: &mut WorkerLoan<'_>) {
+        let JobFlight { mut job, link: link_key, part, covers, failed, .. } = self.flights.remove(flight_key);
         let link = &mut self.links[link_key];
         link.in_flight -= 1;
         let (mark, ordinal) = (link.mark, link.ordinal);
@@ -263,16 +265,16 @@ impl Upstream {
                     fail(job, hands);
                 }
             }
-            (Work::Request(key), Some(errno)) => {
+            (UpstreamWork::Request(key), Some(errno)) => {
                 let operation = &hands.requests[key].operation;
                 let refused = is_refusal(&part, errno);
                 if part.flags.contains(CommandFlags::FUA) && !refused {
                     self.reported_loss = Some(errno);
                 }
                 let errno = if refused { errno } else { errno_for_client(operation, errno) };
-                hands.done.push(Done::Request { key, result: Err(errno), flush: false });
+                hands.done.push(UpstreamEvent::Request { key, result: Err(errno), flush: false });
             }
-            (Work::Request(key), None) => {
+            (UpstreamWork::Request(key), None) => {
                 let request = &mut hands.requests[key];
                 request.done += part.length;
                 if self.plan.leaves_unflushed(&request.operation) {
@@ -281,16 +283,18 @@ impl Upstream {
                     request.change.get_or_insert(change);
                 }
                 if request.done < request.slice.until {
-                    self.submit(Job::new(job.work), hands);
+                    self.submit(UpstreamJob::new(job.work), hands);
                 } else {
                     let flush = self.plan.needs_flush(&request.operation);
-                    hands.done.push(Done::Request { key, result: Ok(()), flush });
+                    hands.done.push(UpstreamEvent::Request { key, result: Ok(()), flush });
                 }
             }
-            (Work::Flush, None) => hands.done.push(Done::Flush(Ok(self.ledger.flushed(mark, covers)))),
-            (Work::Flush, Some(errno)) => {
+            (UpstreamWork::Flush, None) => {
+                hands.done.push(UpstreamEvent::Flush(Ok(self.ledger.flushed(mark, covers))))
+            }
+            (UpstreamWork::Flush, Some(errno)) => {
                 self.reported_loss = Some(errno);
-                hands.done.push(Done::Flush(Err(errno_for_client(&Operation::Flush, errno))));
+                hands.done.push(UpstreamEvent::Flush(Err(errno_for_client(&CheckedOperation::Flush, errno))));
             }
         }
         self.pump(hands);
@@ -298,8 +302,8 @@ impl Upstream {
 }
 
 /// Sends what is queued, unless something is being sent.
-pub(super) fn send(key: usize, link: &mut Link, hands: &mut Hands<'_>) {
-    if link.state == State::Broken {
+pub(super) fn send(key: usize, link: &mut UpstreamLink, hands: &mut WorkerLoan<'_>) {
+    if link.state == LinkState::Broken {
         return;
     }
     let Some(mut message) = link.message.take() else { return };
@@ -311,26 +315,31 @@ pub(super) fn send(key: usize, link: &mut Link, hands: &mut Hands<'_>) {
     if message.is_empty() {
         link.message = Some(message);
     } else {
-        hands.ring.send(Token::UpstreamSent { export: hands.export, link: key }, link.fd(), message);
+        hands.ring.send(RingToken::UpstreamSent { export: hands.export, link: key }, link.fd(), message);
     }
 }
 
 /// A write's payload returns to its request.
-pub(super) fn give_back(outgoing: Outgoing, flights: &Slab<Flight>, requests: &mut Slab<Request>) {
-    if let (Work::Request(key), Some(payload)) = (flights[outgoing.flight].job.work, outgoing.payload) {
+pub(super) fn give_back(
+    outgoing: OutgoingRequest,
+    flights: &Slab<JobFlight>,
+    requests: &mut Slab<ClientRequest>,
+) {
+    if let (UpstreamWork::Request(key), Some(payload)) = (flights[outgoing.flight].job.work, outgoing.payload)
+    {
         requests[key].buffer = Some(payload.buffer);
     }
 }
 
 /// The request that data belongs to, and where in its buffer.
 fn place<'a>(
-    flights: &Slab<Flight>,
-    requests: &'a mut Slab<Request>,
+    flights: &Slab<JobFlight>,
+    requests: &'a mut Slab<ClientRequest>,
     cookie: u64,
     offset: u64,
-) -> (&'a mut Request, usize) {
-    let Flight { job, part, .. } = &flights[key_of(cookie)];
-    let Work::Request(key) = job.work else { unreachable!("a flush has no data") };
+) -> (&'a mut ClientRequest, usize) {
+    let JobFlight { job, part, .. } = &flights[key_of(cookie)];
+    let UpstreamWork::Request(key) = job.work else { unreachable!("a flush has no data") };
     let request = &mut requests[key];
     // The parser hands out data only within the part.
     let start = request.done as usize + (offset - part.offset) as usize;

@@ -6,30 +6,32 @@ use std::sync::Arc;
 use tidegate_units::{Bytes, Instant};
 use tracing::info;
 
-use super::{Command, Export, NewExport, PoolChange, Syncs, Worker};
-use crate::backend::{Silence, SubmissionPath, Volume};
+use super::{NewExport, PendingSyncs, PoolChange, PoolWorker, WorkerCommand, WorkerExport};
+use crate::backend::{ExportVolume, SubmissionPath, VolumeSilence};
 use crate::stats::{ConsumerSnapshot, PoolSnapshot};
-use crate::upstream::Upstream;
-use crate::zeroing::Zeroing;
+use crate::upstream::UpstreamExport;
+use crate::zeroing::ZeroingBehaviour;
 
-impl Worker {
+impl PoolWorker {
     pub(super) fn take_commands(&mut self, now: Instant) {
         if !self.door.bell().take() {
             return;
         }
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Session(new) => self.open(*new, now),
+                WorkerCommand::Session(new) => self.open(*new, now),
                 // Whoever asked may have gone.
-                Command::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
-                Command::MakeRoom { bound, export, source, reply } => {
+                WorkerCommand::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
+                WorkerCommand::MakeRoom { bound, export, source, reply } => {
                     // The newcomer may have lost patience.
                     let _ = reply.send(self.make_room(bound, export, source, now));
                 }
-                Command::Change(change) => self.change(*change, now),
-                Command::Drain(deadline) => self.begin_drain(deadline, now),
-                Command::Completed(completed) => self.completed(completed, now),
-                Command::Connected { export, outcome } => self.upstream_connected(export, *outcome, now),
+                WorkerCommand::Change(change) => self.change(*change, now),
+                WorkerCommand::Drain(deadline) => self.begin_drain(deadline, now),
+                WorkerCommand::Completed(completed) => self.completed(completed, now),
+                WorkerCommand::Connected { export, outcome } => {
+                    self.upstream_connected(export, *outcome, now)
+                }
             }
         }
     }
@@ -37,12 +39,12 @@ impl Worker {
     pub(super) fn add_export(&mut self, new: NewExport, now: Instant) {
         let consumer = self.stage.add(&new.config, now);
         let geometry = new.volume.geometry(new.config.read_only);
-        let zeroing = Zeroing::new(new.volume.zeroing());
-        let key = self.exports.insert(Export {
+        let zeroing = ZeroingBehaviour::new(new.volume.zeroing());
+        let key = self.exports.insert(WorkerExport {
             id: new.id,
             volume: new.volume,
             path: SubmissionPath::default(),
-            silence: Silence::None,
+            silence: VolumeSilence::None,
             parked: VecDeque::new(),
             probed: [false; 2],
             geometry,
@@ -51,12 +53,12 @@ impl Worker {
             sessions: 0,
             removed: false,
             pin: new.pin,
-            syncs: Syncs::default(),
+            syncs: PendingSyncs::default(),
             zeroing,
         });
-        if matches!(self.exports[key].volume, Volume::Upstream(_)) {
+        if matches!(self.exports[key].volume, ExportVolume::Upstream(_)) {
             self.upstreams.push(key);
-            self.at_upstream(key, now, Upstream::begin);
+            self.at_upstream(key, now, UpstreamExport::begin);
         }
     }
 
@@ -115,11 +117,11 @@ impl Worker {
     fn snapshot(&self, now: Instant) -> PoolSnapshot {
         let consumers = self.exports.iter().map(|(_, export)| {
             let upstream = match &export.volume {
-                Volume::Upstream(upstream) => Some(upstream.snapshot()),
-                Volume::File(_) | Volume::Region { .. } => None,
+                ExportVolume::Upstream(upstream) => Some(upstream.snapshot()),
+                ExportVolume::File(_) | ExportVolume::Region { .. } => None,
             };
             let consumer = self.stage.snapshot(&export.consumer, export.sessions, export.removed, now);
-            let hung = export.silence == Silence::Hung;
+            let hung = export.silence == VolumeSilence::Hung;
             let (poisoned, queued) = (export.syncs.poisoned, consumer.queued + export.parked.len());
             ConsumerSnapshot { upstream, hung, poisoned, queued, ..consumer }
         });

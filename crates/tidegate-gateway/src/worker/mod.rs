@@ -1,7 +1,7 @@
 //! A pool's worker: one thread that owns the ring, the sessions, the stage and the backend.
 //!
 //! Each turn: wait, handle what completed, step the law, dispatch, send. Nothing in here blocks, and nothing
-//! else touches what it owns; other threads send it [`Command`]s.
+//! else touches what it owns; other threads send it [`WorkerCommand`]s.
 
 mod commands;
 mod requests;
@@ -12,7 +12,7 @@ mod time;
 mod upstream;
 mod volumes;
 
-use volumes::Watch;
+use volumes::VolumeWatch;
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,25 +23,28 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use slab::Slab;
 use tidegate_control::LoopConfig;
-use tidegate_nbd::Geometry;
+use tidegate_nbd::ExportGeometry;
 use tidegate_units::Instant;
 
-use crate::backend::{Emulated, FileRing, Finished, Kind, Progress, Silence, SubmissionPath, Volume, errno};
+use crate::backend::{
+    EmulatedVolume, ExportVolume, FileRing, FinishedIo, RequestProgress, SubmissionPath, VolumeOperation,
+    VolumeSilence, errno,
+};
 use crate::buffer::BufferPool;
-use crate::clock::Clock;
+use crate::clock::GatewayClock;
 use crate::config::{ExportConfig, PoolConfig, PoolLimits};
-use crate::directory::{Door, Pin};
-use crate::memory::{AccountKey, Memory};
-use crate::peers::Peers;
-use crate::request::Request;
-use crate::ring::{Completed, Held, Ring, Token, WORKER_ENTRIES, Watching};
-use crate::seats::Source;
-use crate::session::{NewSession, Session};
-use crate::stage::{Consumer, Stage};
-use crate::stats::{PoolSnapshot, Refusal};
-use crate::upstream::{Connected, Done, UpstreamError};
-use crate::zeroing::Zeroing;
-use syncs::Syncs;
+use crate::directory::{ExportPin, WorkerDoor};
+use crate::memory::{AccountKey, PoolMemory};
+use crate::peers::PeerReports;
+use crate::request::ClientRequest;
+use crate::ring::{CompletedOperation, CompletionWatch, IoRing, LentMemory, RingToken, WORKER_ENTRIES};
+use crate::seats::ConnectionSource;
+use crate::session::{ClientSession, NewSession};
+use crate::stage::{PoolStage, StageConsumer};
+use crate::stats::{PoolSnapshot, RefusalReason};
+use crate::upstream::{UpstreamConnection, UpstreamError, UpstreamEvent};
+use crate::zeroing::ZeroingBehaviour;
+use syncs::PendingSyncs;
 
 /// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
 const RECYCLED: usize = 32 << 20;
@@ -55,15 +58,15 @@ pub(crate) const KERNEL_GRACE: Duration = Duration::from_millis(250);
 
 /// A command of another thread to a worker.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum WorkerCommand {
     Session(Box<NewSession>),
     Snapshot(SyncSender<PoolSnapshot>),
     /// A newcomer to an export is refused at this bound: end a session that has been idle for long enough,
     /// and say whether there was one.
     MakeRoom {
-        bound: Refusal,
+        bound: RefusalReason,
         export: u64,
-        source: Source,
+        source: ConnectionSource,
         reply: SyncSender<bool>,
     },
     Change(Box<PoolChange>),
@@ -72,10 +75,10 @@ pub(crate) enum Command {
     /// An attempt to connect to an export's upstream has ended.
     Connected {
         export: u64,
-        outcome: Box<Result<Connected, UpstreamError>>,
+        outcome: Box<Result<UpstreamConnection, UpstreamError>>,
     },
     /// An operation is done that a volume's own thread has submitted.
-    Completed(Completed),
+    Completed(CompletedOperation),
 }
 
 /// A new configuration of a pool, its files already open: it cannot fail any more.
@@ -83,7 +86,7 @@ pub(crate) enum Command {
 pub(crate) struct PoolChange {
     pub(crate) depth: u32,
     pub(crate) law: Option<LoopConfig>,
-    pub(crate) release: tidegate_sched::Release,
+    pub(crate) release: tidegate_sched::BucketRelease,
     pub(crate) limits: PoolLimits,
     pub(crate) changed: Vec<(u64, ExportConfig)>,
     pub(crate) added: Vec<NewExport>,
@@ -94,61 +97,61 @@ pub(crate) struct PoolChange {
 #[derive(Debug)]
 pub(crate) struct NewExport {
     pub(crate) id: u64,
-    pub(crate) volume: Volume,
+    pub(crate) volume: ExportVolume,
     pub(crate) config: ExportConfig,
-    pub(crate) pin: Pin,
+    pub(crate) pin: ExportPin,
 }
 
-struct Export {
+struct WorkerExport {
     id: u64,
-    volume: Volume,
+    volume: ExportVolume,
     path: SubmissionPath,
     /// The volume's silence as of the last look.
-    silence: Silence,
+    silence: VolumeSilence,
     /// Requests that wait for a silent volume to answer, in their order.
     parked: VecDeque<usize>,
     /// For reads, and for other requests: true if one was let through since the volume fell silent.
     probed: [bool; 2],
-    geometry: Geometry,
-    consumer: Consumer,
+    geometry: ExportGeometry,
+    consumer: StageConsumer,
     account: AccountKey,
     sessions: usize,
     removed: bool,
-    pin: Pin,
-    syncs: Syncs,
-    zeroing: Zeroing,
+    pin: ExportPin,
+    syncs: PendingSyncs,
+    zeroing: ZeroingBehaviour,
 }
 
-impl Export {
+impl WorkerExport {
     /// Returns whether its upstream is away. Requests are then kept, within the time that its configuration
     /// gives.
     fn is_cut_off(&self) -> bool {
-        matches!(&self.volume, Volume::Upstream(upstream) if upstream.snapshot().connections == 0)
+        matches!(&self.volume, ExportVolume::Upstream(upstream) if upstream.snapshot().connections == 0)
     }
 }
 
-pub(crate) struct Worker {
+pub(crate) struct PoolWorker {
     config: PoolConfig,
-    clock: Clock,
-    ring: Ring,
-    door: Arc<Door>,
-    commands: Receiver<Command>,
+    clock: GatewayClock,
+    ring: IoRing,
+    door: Arc<WorkerDoor>,
+    commands: Receiver<WorkerCommand>,
     buffers: BufferPool,
-    memory: Memory,
-    stage: Stage,
-    emulated: Option<Box<Emulated>>,
-    exports: Slab<Export>,
+    memory: PoolMemory,
+    stage: PoolStage,
+    emulated: Option<Box<EmulatedVolume>>,
+    exports: Slab<WorkerExport>,
     /// The keys of exports that have an upstream.
     upstreams: Vec<usize>,
-    sessions: Slab<Session>,
-    requests: Slab<Request>,
+    sessions: Slab<ClientSession>,
+    requests: Slab<ClientRequest>,
     /// Sessions to attend to before the turn ends.
     attend: Vec<usize>,
     /// Sessions that wait for room, in the order in which they began to wait.
     stalled: VecDeque<usize>,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedIo>,
     /// The work that upstreams have finished; a field only so that its memory is used again.
-    done: Vec<Done>,
+    done: Vec<UpstreamEvent>,
     /// The time when the scheduler wants to be asked again.
     not_before: Option<Instant>,
     next_housekeeping: Instant,
@@ -156,46 +159,50 @@ pub(crate) struct Worker {
     next_watch: Option<Instant>,
     /// Some export is removed and may still be waiting for its last user.
     has_removed: bool,
-    drain: Option<Drain>,
-    complaints: Complaints,
+    drain: Option<WorkerDrain>,
+    complaints: WorkerComplaints,
 }
 
 #[derive(Clone, Copy)]
-struct Drain {
+struct WorkerDrain {
     deadline: Instant,
     cut_off: Option<usize>,
 }
 
 #[derive(Default)]
-struct Complaints {
+struct WorkerComplaints {
     last: Option<Instant>,
     suppressed: u64,
 }
 
 /// The parts of a worker.
-pub(crate) struct Parts {
+pub(crate) struct WorkerParts {
     pub(crate) config: PoolConfig,
-    pub(crate) peers: Option<Arc<dyn Peers>>,
-    pub(crate) clock: Clock,
-    pub(crate) door: Arc<Door>,
-    pub(crate) commands: Receiver<Command>,
-    pub(crate) emulated: Option<Box<Emulated>>,
+    pub(crate) peers: Option<Arc<dyn PeerReports>>,
+    pub(crate) clock: GatewayClock,
+    pub(crate) door: Arc<WorkerDoor>,
+    pub(crate) commands: Receiver<WorkerCommand>,
+    pub(crate) emulated: Option<Box<EmulatedVolume>>,
     pub(crate) exports: Vec<NewExport>,
 }
 
-impl Worker {
+impl PoolWorker {
     /// A worker for the calling thread.
     ///
     /// # Errors
     /// When the kernel gives no ring.
-    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+    pub(crate) fn new(parts: WorkerParts) -> io::Result<Self> {
         let now = parts.clock.now();
         let limits = &parts.config.limits;
         let mut worker = Self {
-            ring: Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile, Arc::clone(parts.door.bell()))?,
+            ring: IoRing::new(
+                WORKER_ENTRIES,
+                CompletionWatch::WhenWorthwhile,
+                Arc::clone(parts.door.bell()),
+            )?,
             buffers: BufferPool::new(RECYCLED),
-            memory: Memory::new(limits),
-            stage: Stage::new(&parts.config, parts.peers, now),
+            memory: PoolMemory::new(limits),
+            stage: PoolStage::new(&parts.config, parts.peers, now),
             config: parts.config,
             clock: parts.clock,
             door: parts.door,
@@ -214,7 +221,7 @@ impl Worker {
             next_watch: None,
             has_removed: false,
             drain: None,
-            complaints: Complaints::default(),
+            complaints: WorkerComplaints::default(),
         };
         for export in parts.exports {
             worker.add_export(export, now);
@@ -241,7 +248,7 @@ impl Worker {
                 self.housekeeping(now);
             }
             if self.next_watch.is_some_and(|next| next <= now) {
-                self.watch_volumes(Watch::Contended, now);
+                self.watch_volumes(VolumeWatch::Contended, now);
             }
             self.resume_stalled(now);
             self.dispatch(now);
@@ -261,7 +268,7 @@ impl Worker {
             let _ = rustix::net::shutdown(&session.socket, Shutdown::Both);
         }
         for (_, export) in &mut self.exports {
-            if let Volume::Upstream(upstream) = &mut export.volume {
+            if let ExportVolume::Upstream(upstream) = &mut export.volume {
                 upstream.hang_up();
             }
         }
@@ -285,30 +292,32 @@ impl Worker {
         Some(next.saturating_since(self.clock.now()))
     }
 
-    fn completed(&mut self, completed: Completed, now: Instant) {
-        let Completed { token, result, held } = completed;
+    fn completed(&mut self, completed: CompletedOperation, now: Instant) {
+        let CompletedOperation { token, result, held } = completed;
         match (token, held) {
-            (Token::Received { session }, Held::Buffer(buffer)) => {
+            (RingToken::Received { session }, LentMemory::Buffer(buffer)) => {
                 let entry = &mut self.sessions[session];
                 entry.receiving = None;
                 entry.input.received(buffer, *result.as_ref().unwrap_or(&0));
                 self.received(session, result, now);
             }
-            (Token::Sent { session }, Held::Replies(message)) => self.sent(session, result, message, now),
-            (Token::Request { request } | Token::Cached { request }, held) => {
-                self.file_completed(request, Completed { token, result, held }, now);
+            (RingToken::Sent { session }, LentMemory::Replies(message)) => {
+                self.sent(session, result, message, now)
             }
-            (Token::Synced { export }, _) => {
-                self.volume_answered(export, Kind::Sync, now);
+            (RingToken::Request { request } | RingToken::Cached { request }, held) => {
+                self.file_completed(request, CompletedOperation { token, result, held }, now);
+            }
+            (RingToken::Synced { export }, _) => {
+                self.volume_answered(export, VolumeOperation::Sync, now);
                 self.synced(export, result.map(drop).map_err(|error| errno(&error)), now);
             }
-            (Token::UpstreamReceived { export, link }, Held::Buffer(buffer)) => {
+            (RingToken::UpstreamReceived { export, link }, LentMemory::Buffer(buffer)) => {
                 self.at_upstream(export, now, |upstream, hands| {
                     upstream.received(link, result, buffer, hands);
                 });
                 self.forget_if_removed(export, now);
             }
-            (Token::UpstreamSent { export, link }, Held::Requests(message)) => {
+            (RingToken::UpstreamSent { export, link }, LentMemory::Requests(message)) => {
                 self.at_upstream(export, now, |upstream, hands| upstream.sent(link, result, message, hands));
                 self.forget_if_removed(export, now);
             }
@@ -316,21 +325,21 @@ impl Worker {
         }
     }
     /// An operation of a request on its file has completed.
-    fn file_completed(&mut self, key: usize, completed: Completed, now: Instant) {
-        let Request { export, operation, .. } = self.requests[key];
-        if let Token::Request { .. } = completed.token {
-            self.volume_answered(export, Kind::of(&operation), now);
+    fn file_completed(&mut self, key: usize, completed: CompletedOperation, now: Instant) {
+        let ClientRequest { export, operation, .. } = self.requests[key];
+        if let RingToken::Request { .. } = completed.token {
+            self.volume_answered(export, VolumeOperation::of(&operation), now);
         } else if completed.result.is_ok() {
-            self.probe_answered(export, Kind::Read, now);
+            self.probe_answered(export, VolumeOperation::Read, now);
         }
-        let Export { volume: Volume::File(file), path, .. } = &mut self.exports[export] else {
+        let WorkerExport { volume: ExportVolume::File(file), path, .. } = &mut self.exports[export] else {
             unreachable!("only files complete requests through the ring");
         };
         let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
         match file.advance(&mut ring, &mut self.buffers, key, &mut self.requests[key], completed) {
-            Progress::Working => {}
-            Progress::Done { result, sync } => self.backend_done(key, result, sync, now),
-            Progress::ReportedLoss(errno) => {
+            RequestProgress::Working => {}
+            RequestProgress::Done { result, sync } => self.backend_done(key, result, sync, now),
+            RequestProgress::ReportedLoss(errno) => {
                 self.poison(export, errno);
                 self.backend_done(key, Err(errno), false, now);
             }

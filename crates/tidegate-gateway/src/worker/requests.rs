@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-use tidegate_nbd::{Errno, Operation};
-use tidegate_sched::Pull;
+use tidegate_nbd::{CheckedOperation, Errno};
+use tidegate_sched::PullAnswer;
 use tidegate_units::Instant;
 use tracing::warn;
 
-use super::{Complaints, Export, Worker};
-use crate::backend::{Emulated, FileRing, Finished, Volume};
-use crate::message::Reply;
+use super::{PoolWorker, WorkerComplaints, WorkerExport};
+use crate::backend::{EmulatedVolume, ExportVolume, FileRing, FinishedIo};
+use crate::message::ReadyReply;
 use crate::request::is_durable;
-use crate::session::Phase;
-use crate::stage::Stage;
+use crate::session::SessionPhase;
+use crate::stage::PoolStage;
 
 /// At most one line per this time about failed requests; the number of those not told is in the next line.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Worker {
+impl PoolWorker {
     pub(super) fn dispatch(&mut self, now: Instant) {
         self.not_before = loop {
             match self.stage.pull(now) {
-                Pull::Request { request, released, .. } => self.start(request, released, now),
-                Pull::Nothing => break None,
-                Pull::NotBefore(time) => break Some(time),
+                PullAnswer::Request { request, released, .. } => self.start(request, released, now),
+                PullAnswer::Nothing => break None,
+                PullAnswer::NotBefore(time) => break Some(time),
             }
         };
         self.plan_watch(now);
@@ -35,21 +35,21 @@ impl Worker {
         if !export.consumer.has_room() {
             self.memory.wake_waiting(export.account);
         }
-        Stage::dispatched(&mut export.consumer, &request.operation);
+        PoolStage::dispatched(&mut export.consumer, &request.operation);
         request.released = released;
         request.dispatched = Some(now);
         export.zeroing.dispatched(&request.operation, &mut request.slice, now);
-        let Export { volume, path, .. } = export;
+        let WorkerExport { volume, path, .. } = export;
         match volume {
-            Volume::Upstream(_) => {
+            ExportVolume::Upstream(_) => {
                 let export = request.export;
                 self.at_upstream(export, now, |upstream, hands| upstream.start(key, hands));
             }
-            Volume::File(file) => {
+            ExportVolume::File(file) => {
                 let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
                 file.start(&mut ring, &mut self.buffers, key, request);
             }
-            Volume::Region { base, .. } => {
+            ExportVolume::Region { base, .. } => {
                 let base = *base;
                 if let Err(errno) = emulated(&mut self.emulated).start(now, key, base, request) {
                     self.backend_done(key, Err(errno), false, now);
@@ -64,15 +64,15 @@ impl Worker {
         device.advance(now, &mut finished);
         for finished in finished.drain(..) {
             match finished {
-                Finished::Request(key) => {
+                FinishedIo::Request(key) => {
                     let request = &mut self.requests[key];
-                    let Volume::Region { base, .. } = self.exports[request.export].volume else {
+                    let ExportVolume::Region { base, .. } = self.exports[request.export].volume else {
                         unreachable!("only regions are on the emulated device");
                     };
                     let result = emulated(&mut self.emulated).finish(base, request, &mut self.buffers);
                     self.backend_done(key, result, false, now);
                 }
-                Finished::Sync { export } => self.synced(export, Ok(()), now),
+                FinishedIo::Sync { export } => self.synced(export, Ok(()), now),
             }
         }
         self.finished = finished;
@@ -105,13 +105,13 @@ impl Worker {
     pub(super) fn answer(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
         let mut request = self.requests.remove(key);
         let export = &mut self.exports[request.export];
-        Stage::answered(&mut export.consumer, &request.operation, request.arrived, now, result.is_ok());
+        PoolStage::answered(&mut export.consumer, &request.operation, request.arrived, now, result.is_ok());
         let session = &mut self.sessions[request.session];
         // The log has said what poisons an export, and that all of these fail from then on.
         let known = export.syncs.poisoned && is_durable(&request.operation);
         if let Err(errno) = result
             && !known
-            && session.phase != Phase::Closed
+            && session.phase != SessionPhase::Closed
             && self.drain.is_none()
             && self.complaints.may_speak(now)
         {
@@ -122,7 +122,7 @@ impl Worker {
             );
         }
         let (frame, data) = match (result, request.operation) {
-            (Ok(()), Operation::Read { offset, length }) => {
+            (Ok(()), CheckedOperation::Read { offset, length }) => {
                 // Invariant: a read that succeeded has its data.
                 let buffer = request.buffer.take().expect("a read has its data");
                 (session.style.data(request.cookie, offset, length), Some((buffer, length as usize)))
@@ -133,7 +133,7 @@ impl Worker {
         if let Some(buffer) = request.buffer {
             self.buffers.put(buffer);
         }
-        if session.phase == Phase::Closed {
+        if session.phase == SessionPhase::Closed {
             session.requests -= 1;
             self.memory.release(export.account, &mut session.bytes, request.charged);
             if let Some((buffer, _)) = data {
@@ -141,12 +141,12 @@ impl Worker {
             }
             self.remove_if_gone(request.session, now);
         } else {
-            self.reply(request.session, Reply { frame, data, charged: request.charged });
+            self.reply(request.session, ReadyReply { frame, data, charged: request.charged });
         }
     }
 }
 
-impl Complaints {
+impl WorkerComplaints {
     fn may_speak(&mut self, now: Instant) -> bool {
         if self.last.is_some_and(|last| now.saturating_since(last) < COMPLAINT_INTERVAL) {
             self.suppressed += 1;
@@ -158,7 +158,7 @@ impl Complaints {
 }
 
 /// The device under the regions of a pool.
-pub(super) fn emulated(device: &mut Option<Box<Emulated>>) -> &mut Emulated {
+pub(super) fn emulated(device: &mut Option<Box<EmulatedVolume>>) -> &mut EmulatedVolume {
     // Invariant: exports are regions only in pools with an emulated device.
     device.as_mut().expect("a region has its device")
 }

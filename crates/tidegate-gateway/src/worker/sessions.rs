@@ -8,21 +8,21 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::Shutdown;
 use rustix::time::Timespec;
-use tidegate_nbd::{Errno, Operation};
+use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::{info, warn};
 
-use super::Worker;
-use crate::backend::Volume;
+use super::PoolWorker;
+use crate::backend::ExportVolume;
 use crate::config::PoolLimits;
-use crate::input::Parsed;
-use crate::message::{Message, Reply};
-use crate::request::Request;
-use crate::ring::Token;
-use crate::seats::Source;
-use crate::session::{MemoryWait, NewSession, Phase, Session};
-use crate::stats::Refusal;
-use crate::zeroing::Slice;
+use crate::input::ParsedStep;
+use crate::message::{ReadyReply, ReplyMessage};
+use crate::request::ClientRequest;
+use crate::ring::RingToken;
+use crate::seats::ConnectionSource;
+use crate::session::{ClientSession, MemoryWait, NewSession, SessionPhase};
+use crate::stats::RefusalReason;
+use crate::zeroing::RequestSlice;
 
 /// The time in which a drained session must hang up once everything is answered.
 const LINGER: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-impl Worker {
+impl PoolWorker {
     pub(super) fn open(&mut self, new: NewSession, now: Instant) {
         let Some((export, entry)) = self.exports.iter_mut().find(|(_, export)| export.id == new.export)
         else {
@@ -44,10 +44,10 @@ impl Worker {
         let name = entry.consumer.name();
         info!(pool = %self.config.name, export = %name, peer = new.peer, "session opened");
         let heard_losses = match &mut entry.volume {
-            Volume::Upstream(upstream) => upstream.ledger().heard_by_newcomer(),
-            Volume::File(_) | Volume::Region { .. } => 0,
+            ExportVolume::Upstream(upstream) => upstream.ledger().heard_by_newcomer(),
+            ExportVolume::File(_) | ExportVolume::Region { .. } => 0,
         };
-        let key = self.sessions.insert(Session::new(new, export, heard_losses, now));
+        let key = self.sessions.insert(ClientSession::new(new, export, heard_losses, now));
         self.read_requests(key, now);
         if self.drain.is_some() {
             self.attend_to(key);
@@ -57,23 +57,25 @@ impl Worker {
     pub(super) fn received(&mut self, key: usize, result: io::Result<usize>, now: Instant) {
         let session = &mut self.sessions[key];
         match (session.phase, result) {
-            (Phase::Closed, _) => {
+            (SessionPhase::Closed, _) => {
                 self.abandon_payload(key);
                 self.remove_if_gone(key, now);
             }
-            (Phase::Lingering(_), Ok(count)) if count > 0 => {
+            (SessionPhase::Lingering(_), Ok(count)) if count > 0 => {
                 session.input.discard();
                 self.receive(key, now);
             }
-            (Phase::Lingering(_), _) => self.close(key, "drained", now),
-            (Phase::Ending, _) => {}
-            (Phase::Open, Ok(0)) if session.input.is_within_request() => {
+            (SessionPhase::Lingering(_), _) => self.close(key, "drained", now),
+            (SessionPhase::Ending, _) => {}
+            (SessionPhase::Open, Ok(0)) if session.input.is_within_request() => {
                 self.close(key, "the connection ended in the middle of a request", now);
             }
-            (Phase::Open, Ok(0)) => self.close(key, "the client hung up", now),
-            (Phase::Open, Ok(_)) => self.read_requests(key, now),
-            (Phase::Open, Err(error)) if error.kind() == io::ErrorKind::Interrupted => self.receive(key, now),
-            (Phase::Open, Err(error)) => self.close(key, &format!("cannot receive: {error}"), now),
+            (SessionPhase::Open, Ok(0)) => self.close(key, "the client hung up", now),
+            (SessionPhase::Open, Ok(_)) => self.read_requests(key, now),
+            (SessionPhase::Open, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {
+                self.receive(key, now)
+            }
+            (SessionPhase::Open, Err(error)) => self.close(key, &format!("cannot receive: {error}"), now),
         }
     }
 
@@ -81,7 +83,7 @@ impl Worker {
     fn read_requests(&mut self, key: usize, now: Instant) {
         loop {
             let session = &mut self.sessions[key];
-            if session.phase != Phase::Open || session.receiving.is_some() {
+            if session.phase != SessionPhase::Open || session.receiving.is_some() {
                 return;
             }
             let export = &mut self.exports[session.export];
@@ -92,18 +94,18 @@ impl Worker {
             let mut allowance = self.memory.allowance(export.account, &mut session.bytes);
             let parsed = session.input.next(&export.geometry, &mut self.buffers, &mut allowance);
             match parsed {
-                Parsed::More => return self.receive(key, now),
-                Parsed::Full => {
+                ParsedStep::More => return self.receive(key, now),
+                ParsedStep::Full => {
                     let returns = self.memory.returns(export.account);
                     session.memory_wait.get_or_insert(MemoryWait { since: now, returns });
                     return self.stall(key);
                 }
-                Parsed::Broken(reason) => return self.close(key, &reason, now),
-                Parsed::Request { operation: Operation::Disconnect, .. } => {
-                    session.phase = Phase::Ending;
+                ParsedStep::Broken(reason) => return self.close(key, &reason, now),
+                ParsedStep::Request { operation: CheckedOperation::Disconnect, .. } => {
+                    session.phase = SessionPhase::Ending;
                     return self.attend_to(key);
                 }
-                Parsed::Refused { cookie, errno } => {
+                ParsedStep::Refused { cookie, errno } => {
                     session.requests += 1;
                     (session.active, session.used) = (now, true);
                     export.consumer.count_error();
@@ -121,16 +123,16 @@ impl Worker {
                         );
                     }
                     let frame = session.style.error(cookie, errno);
-                    self.reply(key, Reply { frame, data: None, charged: 0 });
+                    self.reply(key, ReadyReply { frame, data: None, charged: 0 });
                 }
-                Parsed::Request { cookie, operation, payload, charged } => {
+                ParsedStep::Request { cookie, operation, payload, charged } => {
                     session.requests += 1;
                     (session.active, session.used) = (now, true);
                     if charged > 0 {
                         session.memory_wait = None;
                     }
                     let refused = self.drain.is_some();
-                    let request = self.requests.insert(Request {
+                    let request = self.requests.insert(ClientRequest {
                         session: key,
                         export: session.export,
                         cookie,
@@ -142,12 +144,12 @@ impl Worker {
                         dispatched: None,
                         syncing: false,
                         done: 0,
-                        slice: Slice::whole(0),
+                        slice: RequestSlice::whole(0),
                         change: None,
                     });
                     if refused {
                         self.answer(request, Err(Errno::Shutdown), now);
-                    } else if operation == Operation::Flush {
+                    } else if operation == CheckedOperation::Flush {
                         // Past the scheduler: what it must cover is complete at the backend already, and
                         // holding it would hold the client's commit without sparing the storage anything.
                         let export = session.export;
@@ -164,7 +166,7 @@ impl Worker {
         let session = &mut self.sessions[key];
         if let Some(receive) = session.input.receive_into() {
             session.receiving = Some(now);
-            let token = Token::Received { session: key };
+            let token = RingToken::Received { session: key };
             self.ring.receive(token, session.socket.as_fd(), receive.buffer, receive.part, receive.whole);
         }
     }
@@ -233,13 +235,13 @@ impl Worker {
     /// The sessions whose client is gone, among those from which nothing is received and that would not
     /// notice.
     fn hung_up(&self) -> Vec<usize> {
-        let unwatched = |session: &Session| match session.phase {
-            Phase::Open => session.stalled && session.receiving.is_none(),
+        let unwatched = |session: &ClientSession| match session.phase {
+            SessionPhase::Open => session.stalled && session.receiving.is_none(),
             // What came before the goodbye is answered, to a client that closed only its sending side.
-            Phase::Ending => session.receiving.is_none(),
-            Phase::Lingering(_) | Phase::Closed => false,
+            SessionPhase::Ending => session.receiving.is_none(),
+            SessionPhase::Lingering(_) | SessionPhase::Closed => false,
         };
-        let sessions: Vec<(usize, &Session)> =
+        let sessions: Vec<(usize, &ClientSession)> =
             self.sessions.iter().filter(|(_, session)| unwatched(session)).collect();
         if sessions.is_empty() {
             return Vec::new();
@@ -247,7 +249,7 @@ impl Worker {
         let mut fds: Vec<PollFd<'_>> = sessions
             .iter()
             .map(|(_, session)| match session.phase {
-                Phase::Open => PollFd::new(&session.socket, PollFlags::RDHUP),
+                SessionPhase::Open => PollFd::new(&session.socket, PollFlags::RDHUP),
                 _ => PollFd::new(&session.socket, PollFlags::empty()),
             })
             .collect();
@@ -257,7 +259,7 @@ impl Worker {
         gone.map(|((key, _), _)| *key).collect()
     }
 
-    pub(super) fn reply(&mut self, key: usize, reply: Reply) {
+    pub(super) fn reply(&mut self, key: usize, reply: ReadyReply) {
         self.sessions[key].replies.push_back(reply);
         self.attend_to(key);
     }
@@ -274,7 +276,7 @@ impl Worker {
             // A key may have been freed meanwhile, or given to another session, whom this does not harm.
             let Some(session) = self.sessions.get_mut(key) else { continue };
             session.listed = false;
-            if session.phase == Phase::Closed {
+            if session.phase == SessionPhase::Closed {
                 continue;
             }
             if !session.replies.is_empty()
@@ -286,16 +288,16 @@ impl Worker {
                     message.push(reply);
                 }
                 session.progress = now;
-                self.ring.send(Token::Sent { session: key }, session.socket.as_fd(), message);
+                self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
                 continue;
             }
             if session.requests > 0 {
                 continue;
             }
             match session.phase {
-                Phase::Ending => self.close(key, "the client said goodbye", now),
-                Phase::Open if self.drain.is_some() => self.linger(key, now),
-                Phase::Open | Phase::Lingering(_) | Phase::Closed => {}
+                SessionPhase::Ending => self.close(key, "the client said goodbye", now),
+                SessionPhase::Open if self.drain.is_some() => self.linger(key, now),
+                SessionPhase::Open | SessionPhase::Lingering(_) | SessionPhase::Closed => {}
             }
         }
     }
@@ -304,14 +306,14 @@ impl Worker {
         &mut self,
         key: usize,
         result: io::Result<usize>,
-        mut message: Box<Message<Reply>>,
+        mut message: Box<ReplyMessage<ReadyReply>>,
         now: Instant,
     ) {
         let session = &mut self.sessions[key];
         let account = self.exports[session.export].account;
         let (memory, buffers) = (&mut self.memory, &mut self.buffers);
         let (requests, bytes) = (&mut session.requests, &mut session.bytes);
-        let mut done = |reply: Reply| {
+        let mut done = |reply: ReadyReply| {
             *requests -= 1;
             memory.release(account, bytes, reply.charged);
             if let Some((buffer, _)) = reply.data {
@@ -319,7 +321,7 @@ impl Worker {
             }
         };
         let failure = match result {
-            Ok(count) if session.phase != Phase::Closed => {
+            Ok(count) if session.phase != SessionPhase::Closed => {
                 message.advance(count, &mut done);
                 None
             }
@@ -331,7 +333,7 @@ impl Worker {
             message.abandon(&mut done);
             session.message = Some(message);
             match error {
-                Some(error) if session.phase != Phase::Closed => {
+                Some(error) if session.phase != SessionPhase::Closed => {
                     self.close(key, &format!("cannot send: {error}"), now);
                 }
                 _ => self.remove_if_gone(key, now),
@@ -340,7 +342,7 @@ impl Worker {
         }
         session.progress = now;
         if !message.is_empty() {
-            self.ring.send(Token::Sent { session: key }, session.socket.as_fd(), message);
+            self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
             return;
         }
         session.message = Some(message);
@@ -350,7 +352,7 @@ impl Worker {
     /// Everything is answered: says so to the client's kernel, and waits for it to hang up.
     fn linger(&mut self, key: usize, now: Instant) {
         let session = &mut self.sessions[key];
-        session.phase = Phase::Lingering(now + LINGER);
+        session.phase = SessionPhase::Lingering(now + LINGER);
         // Fails only when the client is gone already, which the next receive shows.
         let _ = rustix::net::shutdown(&session.socket, Shutdown::Write);
         if session.receiving.is_none() {
@@ -362,18 +364,26 @@ impl Worker {
     /// Ends the session that has been idle for longest, of those that occupy what a newcomer lacks. An idle
     /// disk of a virtual machine is idle for hours: without `idle_timeout` only sessions that were never used
     /// are ended.
-    pub(super) fn make_room(&mut self, bound: Refusal, export: u64, source: Source, now: Instant) -> bool {
+    pub(super) fn make_room(
+        &mut self,
+        bound: RefusalReason,
+        export: u64,
+        source: ConnectionSource,
+        now: Instant,
+    ) -> bool {
         let idle_timeout = self.config.limits.idle_timeout;
-        let occupies = |session: &Session| {
+        let occupies = |session: &ClientSession| {
             let its_export = self.exports[session.export].id;
             match bound {
-                Refusal::ExportSessions => its_export == export,
-                Refusal::SourceSessions => session.slot.as_ref().is_some_and(|slot| slot.source() == source),
-                Refusal::PoolSessions => self.door.draws(its_export),
+                RefusalReason::ExportSessions => its_export == export,
+                RefusalReason::SourceSessions => {
+                    session.slot.as_ref().is_some_and(|slot| slot.source() == source)
+                }
+                RefusalReason::PoolSessions => self.door.draws(its_export),
                 _ => false,
             }
         };
-        let overdue = |session: &Session| {
+        let overdue = |session: &ClientSession| {
             let idle = session.idle_since()?;
             let patience = match idle_timeout {
                 Some(patience) => patience,
@@ -392,10 +402,10 @@ impl Worker {
     /// Ends a session at once: cancels what is queued, lets finish what is at the backend, frees the rest.
     pub(super) fn close(&mut self, key: usize, reason: &str, now: Instant) {
         let session = &mut self.sessions[key];
-        if session.phase == Phase::Closed {
+        if session.phase == SessionPhase::Closed {
             return;
         }
-        session.phase = Phase::Closed;
+        session.phase = SessionPhase::Closed;
         if std::mem::take(&mut session.stalled) {
             self.stalled.retain(|stalled| *stalled != key);
         }

@@ -1,23 +1,23 @@
 //! Requests that are carried out slice by slice: ranges to be zeroed or trimmed ([`crate::zeroing`]).
 
-use tidegate_nbd::{Errno, Operation};
-use tidegate_sched::Extent;
+use tidegate_nbd::{CheckedOperation, Errno};
+use tidegate_sched::StorageExtent;
 use tidegate_units::Instant;
 
-use super::Worker;
-use crate::backend::Silence;
-use crate::request::Request;
-use crate::session::Phase;
+use super::PoolWorker;
+use crate::backend::VolumeSilence;
+use crate::request::ClientRequest;
+use crate::session::SessionPhase;
 use crate::stage::length_of;
-use crate::zeroing::{Method, Slice};
+use crate::zeroing::{RequestSlice, ZeroingMethod};
 
-impl Worker {
+impl PoolWorker {
     /// Has a request that is new wait for its turn, or its first slice.
     pub(super) fn enqueue(&mut self, key: usize, now: Instant) {
         let request = &mut self.requests[key];
         let export = &mut self.exports[request.export];
         request.slice = export.zeroing.slice(&request.operation, request.done, now);
-        if export.silence == Silence::None {
+        if export.silence == VolumeSilence::None {
             self.stage.enqueue(&mut export.consumer, key, extent_of(request, request.slice), now);
         } else {
             let export = request.export;
@@ -35,7 +35,7 @@ impl Worker {
     ) -> Option<Result<(), Errno>> {
         let request = &mut self.requests[key];
         let slice = request.slice;
-        if slice.method == Method::Transfer {
+        if slice.method == ZeroingMethod::Transfer {
             return Some(result);
         }
         let export = &mut self.exports[request.export];
@@ -47,7 +47,7 @@ impl Worker {
                 request.done = slice.until;
             }
             // It would have to write zeros, and nothing of this slice is done yet.
-            (Err(Errno::NotSup), Operation::WriteZeroes { fast, .. }) => {
+            (Err(Errno::NotSup), CheckedOperation::WriteZeroes { fast, .. }) => {
                 export.zeroing.cannot(slice.method);
                 if fast {
                     return Some(result);
@@ -58,7 +58,7 @@ impl Worker {
         if u64::from(request.done) == length_of(&request.operation) {
             return Some(Ok(()));
         }
-        if self.sessions[request.session].phase == Phase::Closed {
+        if self.sessions[request.session].phase == SessionPhase::Closed {
             // Nobody waits for the rest.
             return Some(Err(Errno::Io));
         }
@@ -73,13 +73,13 @@ impl Worker {
 }
 
 /// Returns the extent that the next slice of a request is charged with.
-pub(super) fn extent_of(request: &Request, slice: Slice) -> Extent {
-    let (Operation::Read { offset, .. }
-    | Operation::Write { offset, .. }
-    | Operation::Trim { offset, .. }
-    | Operation::WriteZeroes { offset, .. }) = request.operation
+pub(super) fn extent_of(request: &ClientRequest, slice: RequestSlice) -> StorageExtent {
+    let (CheckedOperation::Read { offset, .. }
+    | CheckedOperation::Write { offset, .. }
+    | CheckedOperation::Trim { offset, .. }
+    | CheckedOperation::WriteZeroes { offset, .. }) = request.operation
     else {
         unreachable!("not scheduled requests");
     };
-    Extent { offset: offset + u64::from(slice.from), bytes: slice.charged }
+    StorageExtent { offset: offset + u64::from(slice.from), bytes: slice.charged }
 }

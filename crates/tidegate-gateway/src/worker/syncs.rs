@@ -16,17 +16,17 @@ use tidegate_units::Instant;
 use tracing::error;
 
 use super::requests::emulated;
-use super::{Export, Worker};
-use crate::backend::{FileRing, Volume};
+use super::{PoolWorker, WorkerExport};
+use crate::backend::{ExportVolume, FileRing};
 use crate::request::SyncRange;
-use crate::ring::Token;
-use crate::upstream::Upstream;
+use crate::ring::RingToken;
+use crate::upstream::UpstreamExport;
 
 /// Requests that wait for an export's data to be on stable storage. One sync runs at a time and covers
 /// everything that was complete when it began; requests that come later share the next one. Two at a time
 /// could not tell which of them a report belongs to.
 #[derive(Default)]
-pub(super) struct Syncs {
+pub(super) struct PendingSyncs {
     pub(super) busy: bool,
     /// Written data is lost: see the module.
     pub(super) poisoned: bool,
@@ -36,7 +36,7 @@ pub(super) struct Syncs {
     pub(super) waiting: Vec<usize>,
 }
 
-impl Worker {
+impl PoolWorker {
     /// Has a request concluded once the export's completed writes, or its own change, are on stable storage.
     pub(super) fn sync(&mut self, export: usize, key: usize, now: Instant) {
         self.requests[key].syncing = true;
@@ -54,16 +54,16 @@ impl Worker {
         let export = &mut self.exports[key];
         export.syncs.busy = true;
         std::mem::swap(&mut export.syncs.running, &mut export.syncs.waiting);
-        let Export { volume, path, syncs, .. } = export;
+        let WorkerExport { volume, path, syncs, .. } = export;
         match volume {
-            Volume::Upstream(_) => self.at_upstream(key, now, Upstream::flush),
-            Volume::File(file) => {
+            ExportVolume::Upstream(_) => self.at_upstream(key, now, UpstreamExport::flush),
+            ExportVolume::File(file) => {
                 let covered = syncs.running.iter().map(|request| &self.requests[*request].operation);
                 let range = SyncRange::covering(covered);
                 let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
-                ring.sync(Token::Synced { export: key }, file, range);
+                ring.sync(RingToken::Synced { export: key }, file, range);
             }
-            Volume::Region { .. } => {
+            ExportVolume::Region { .. } => {
                 if let Err(errno) = emulated(&mut self.emulated).sync(now, key) {
                     self.synced(key, Err(errno), now);
                 }
@@ -97,7 +97,7 @@ impl Worker {
     /// Takes an error for the one report of lost data that there will be. It is logged once; metrics and
     /// status show it from then on.
     pub(super) fn poison(&mut self, key: usize, errno: Errno) {
-        let Export { syncs, consumer, .. } = &mut self.exports[key];
+        let WorkerExport { syncs, consumer, .. } = &mut self.exports[key];
         if std::mem::replace(&mut syncs.poisoned, true) {
             return;
         }

@@ -4,12 +4,12 @@ use tidegate_units::Instant;
 
 use tracing::warn;
 
-use super::{Drain, HOUSEKEEPING, KERNEL_GRACE, Watch, Worker};
-use crate::request::Request;
-use crate::session::{Phase, Session};
+use super::{HOUSEKEEPING, KERNEL_GRACE, PoolWorker, VolumeWatch, WorkerDrain};
+use crate::request::ClientRequest;
+use crate::session::{ClientSession, SessionPhase};
 use crate::stage::kind_of;
 
-impl Worker {
+impl PoolWorker {
     pub(super) fn step_law(&mut self, now: Instant) {
         if self.stage.next_step().is_none_or(|next| next > now) {
             return;
@@ -38,7 +38,8 @@ impl Worker {
             && forced
             && drain.cut_off.is_none()
         {
-            let unanswered = |session: &Session| session.phase != Phase::Closed && session.requests > 0;
+            let unanswered =
+                |session: &ClientSession| session.phase != SessionPhase::Closed && session.requests > 0;
             drain.cut_off = Some(self.sessions.iter().filter(|(_, session)| unanswered(session)).count());
         }
         let keys: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
@@ -46,21 +47,21 @@ impl Worker {
             let session = &self.sessions[key];
             if forced {
                 self.close(key, "the drain's deadline has come", now);
-            } else if session.phase != Phase::Closed && session.is_sending_since(overdue) {
+            } else if session.phase != SessionPhase::Closed && session.is_sending_since(overdue) {
                 self.close(key, "the client does not take its replies", now);
-            } else if session.phase == Phase::Open && session.is_awaiting_payload_since(overdue) {
+            } else if session.phase == SessionPhase::Open && session.is_awaiting_payload_since(overdue) {
                 self.close(key, "the client does not send the payload that it has announced", now);
-            } else if matches!(session.phase, Phase::Lingering(until) if until <= now) {
+            } else if matches!(session.phase, SessionPhase::Lingering(until) if until <= now) {
                 self.close(key, "drained", now);
             }
         }
         self.watch_stalled(now);
         self.watch_upstreams(forced, now);
-        self.watch_volumes(Watch::Idle, now);
+        self.watch_volumes(VolumeWatch::Idle, now);
     }
 
     pub(super) fn begin_drain(&mut self, deadline: Instant, now: Instant) {
-        self.drain = Some(Drain { deadline, cut_off: None });
+        self.drain = Some(WorkerDrain { deadline, cut_off: None });
         self.next_housekeeping = now.min(deadline);
         let keys: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.attend_to(key));
@@ -85,7 +86,7 @@ impl Worker {
         if !is_over {
             return None;
         }
-        let is_left = |request: &Request| request.dispatched.is_some() || request.syncing;
+        let is_left = |request: &ClientRequest| request.dispatched.is_some() || request.syncing;
         let hung = self.requests.iter().filter(|(_, request)| is_left(request)).count();
         if hung > 0 {
             warn!(

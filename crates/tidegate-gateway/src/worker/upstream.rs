@@ -2,31 +2,34 @@
 
 use std::sync::Arc;
 
-use tidegate_nbd::{Errno, Operation};
+use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::{error, warn};
 
-use super::{Command, Export, Worker};
-use crate::backend::Volume;
-use crate::upstream::{self, Connected, Done, Flushed, Hands, Target, Upstream, UpstreamError};
+use super::{PoolWorker, WorkerCommand, WorkerExport};
+use crate::backend::ExportVolume;
+use crate::upstream::{
+    self, FlushedRange, UpstreamConnection, UpstreamError, UpstreamEvent, UpstreamExport, UpstreamTarget,
+    WorkerLoan,
+};
 
 /// A handshake keeps its buffers on the heap; its thread needs little more than frames.
 const STACK: usize = 256 * 1024;
 
-impl Worker {
+impl PoolWorker {
     /// Lets an export's upstream do something, and takes what it has finished.
     pub(super) fn at_upstream(
         &mut self,
         key: usize,
         now: Instant,
-        act: impl FnOnce(&mut Upstream, &mut Hands<'_>),
+        act: impl FnOnce(&mut UpstreamExport, &mut WorkerLoan<'_>),
     ) {
-        let Volume::Upstream(upstream) = &mut self.exports[key].volume else {
+        let ExportVolume::Upstream(upstream) = &mut self.exports[key].volume else {
             unreachable!("only an upstream has connections");
         };
         // Answers may come by here again; they get a list of their own then.
         let mut done = std::mem::take(&mut self.done);
-        let mut hands = Hands {
+        let mut hands = WorkerLoan {
             ring: &mut self.ring,
             buffers: &mut self.buffers,
             requests: &mut self.requests,
@@ -41,8 +44,8 @@ impl Worker {
         }
         for done in done.drain(..) {
             match done {
-                Done::Request { key, result, flush } => self.backend_done(key, result, flush, now),
-                Done::Flush(result) => self.upstream_synced(key, result, now),
+                UpstreamEvent::Request { key, result, flush } => self.backend_done(key, result, flush, now),
+                UpstreamEvent::Flush(result) => self.upstream_synced(key, result, now),
             }
         }
         self.done = done;
@@ -65,12 +68,12 @@ impl Worker {
     }
 
     /// Connects on a thread of its own, which is bound in time.
-    fn begin_to_connect(&mut self, export: u64, target: Target, now: Instant) {
+    fn begin_to_connect(&mut self, export: u64, target: UpstreamTarget, now: Instant) {
         let door = Arc::clone(&self.door);
         let connect = move || {
             let outcome = Box::new(upstream::open(&target));
             // A worker that is not there any more needs no connection.
-            door.send(Command::Connected { export, outcome });
+            door.send(WorkerCommand::Connected { export, outcome });
         };
         let spawned = std::thread::Builder::new().name("tg-connect".into()).stack_size(STACK).spawn(connect);
         if let Err(error) = spawned {
@@ -81,7 +84,7 @@ impl Worker {
     pub(super) fn upstream_connected(
         &mut self,
         export: u64,
-        outcome: Result<Connected, UpstreamError>,
+        outcome: Result<UpstreamConnection, UpstreamError>,
         now: Instant,
     ) {
         // The export may have been removed meanwhile.
@@ -92,8 +95,8 @@ impl Worker {
 
     pub(super) fn next_upstream_event(&self) -> Option<Instant> {
         let events = self.upstreams.iter().filter_map(|key| match &self.exports[*key].volume {
-            Volume::Upstream(upstream) => upstream.next_event(),
-            Volume::File(_) | Volume::Region { .. } => None,
+            ExportVolume::Upstream(upstream) => upstream.next_event(),
+            ExportVolume::File(_) | ExportVolume::Region { .. } => None,
         });
         events.min()
     }
@@ -101,7 +104,11 @@ impl Worker {
     /// Looks for connections that have fallen silent; with `give_up`, ends them all.
     pub(super) fn watch_upstreams(&mut self, give_up: bool, now: Instant) {
         for key in self.upstreams.clone() {
-            self.at_upstream(key, now, if give_up { Upstream::close } else { Upstream::check_silence });
+            self.at_upstream(
+                key,
+                now,
+                if give_up { UpstreamExport::close } else { UpstreamExport::check_silence },
+            );
         }
     }
 
@@ -116,13 +123,13 @@ impl Worker {
 
     /// Ends the connections of an export, if it has any; says whether they have come to their end.
     pub(super) fn close_upstream(&mut self, key: usize, now: Instant) -> bool {
-        if !matches!(self.exports[key].volume, Volume::Upstream(_)) {
+        if !matches!(self.exports[key].volume, ExportVolume::Upstream(_)) {
             return true;
         }
-        self.at_upstream(key, now, Upstream::close);
+        self.at_upstream(key, now, UpstreamExport::close);
         self.exports.get(key).is_none_or(|export| match &export.volume {
-            Volume::Upstream(upstream) => upstream.is_gone(),
-            Volume::File(_) | Volume::Region { .. } => true,
+            ExportVolume::Upstream(upstream) => upstream.is_gone(),
+            ExportVolume::File(_) | ExportVolume::Region { .. } => true,
         })
     }
 
@@ -133,9 +140,9 @@ impl Worker {
     }
 
     /// Concludes a flush, here or there: each request that waited for it gets the verdict that applies to it.
-    fn upstream_synced(&mut self, key: usize, result: Result<Flushed, Errno>, now: Instant) {
-        let Export { syncs, consumer, volume, .. } = &mut self.exports[key];
-        let Volume::Upstream(upstream) = volume else {
+    fn upstream_synced(&mut self, key: usize, result: Result<FlushedRange, Errno>, now: Instant) {
+        let WorkerExport { syncs, consumer, volume, .. } = &mut self.exports[key];
+        let ExportVolume::Upstream(upstream) = volume else {
             unreachable!("only an upstream flushes this way");
         };
         let (ledger, name) = (upstream.ledger(), consumer.name());
@@ -157,7 +164,7 @@ impl Worker {
         for key in covered {
             let request = &self.requests[key];
             let verdict = match (result, request.operation) {
-                (Ok(_), Operation::Flush) | (Err(_), Operation::Flush) => {
+                (Ok(_), CheckedOperation::Flush) | (Err(_), CheckedOperation::Flush) => {
                     let lost = ledger.tell(&mut self.sessions[request.session].heard_losses);
                     result.map(drop).and(if lost { Err(Errno::Io) } else { Ok(()) })
                 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_gateway::{
-    BackendConfig, DataStore, Endpoint, ExportConfig, ExportStore, Gateway, GatewayConfig, PoolConfig,
+    BackendConfig, DataStore, ExportConfig, ExportStore, Gateway, GatewayConfig, ListenEndpoint, PoolConfig,
     PoolSnapshot,
 };
 use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName};
@@ -73,7 +73,7 @@ impl Served {
     pub(crate) fn start(pools: impl FnOnce(&Path) -> Vec<PoolConfig>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let pools = pools(directory.path());
-        let config = GatewayConfig::new(vec![Endpoint::Unix(directory.path().join("nbd.sock"))], pools);
+        let config = GatewayConfig::new(vec![ListenEndpoint::Unix(directory.path().join("nbd.sock"))], pools);
         Self::with(directory, config)
     }
 

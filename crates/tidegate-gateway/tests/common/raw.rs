@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_nbd::handshake::{Client, ClientEvent};
-use tidegate_nbd::transmission::{Command, REQUEST_SIZE, Request};
+use tidegate_nbd::handshake::{ClientEvent, ClientHandshake};
+use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, WireRequest};
 use tidegate_nbd::{CommandFlags, ExportName};
 
 /// A connection in the transmission phase, with simple replies.
@@ -23,7 +23,7 @@ impl Raw {
     /// `None` when the server refuses.
     pub(crate) fn try_open(socket: &Path, export: &str) -> Option<Self> {
         let mut stream = connect(socket);
-        let mut client = Client::open(ExportName::new(export).unwrap(), false);
+        let mut client = ClientHandshake::open(ExportName::new(export).unwrap(), false);
         let mut byte = [0];
         loop {
             let sent = stream.write(client.output()).ok()?;
@@ -40,23 +40,23 @@ impl Raw {
         }
     }
 
-    pub(crate) fn send(&mut self, command: Command, cookie: u64, offset: u64, length: u32) {
+    pub(crate) fn send(&mut self, command: NbdCommand, cookie: u64, offset: u64, length: u32) {
         self.0.write_all(&request(command, cookie, offset, length)).unwrap();
     }
 
     pub(crate) fn send_flagged(
         &mut self,
-        command: Command,
+        command: NbdCommand,
         flags: CommandFlags,
         cookie: u64,
         offset: u64,
         length: u32,
     ) {
-        self.0.write_all(&Request { command, flags, cookie, offset, length }.encode()).unwrap();
+        self.0.write_all(&WireRequest { command, flags, cookie, offset, length }.encode()).unwrap();
     }
 
     pub(crate) fn send_write(&mut self, cookie: u64, offset: u64, data: &[u8]) {
-        self.send(Command::Write, cookie, offset, data.len() as u32);
+        self.send(NbdCommand::Write, cookie, offset, data.len() as u32);
         self.0.write_all(data).unwrap();
     }
 
@@ -69,8 +69,8 @@ impl Raw {
     }
 
     pub(crate) fn send_write_fua(&mut self, cookie: u64, offset: u64, data: &[u8]) {
-        let (command, length) = (Command::Write, data.len() as u32);
-        let request = Request { command, flags: CommandFlags::FUA, cookie, offset, length };
+        let (command, length) = (NbdCommand::Write, data.len() as u32);
+        let request = WireRequest { command, flags: CommandFlags::FUA, cookie, offset, length };
         self.0.write_all(&request.encode()).unwrap();
         self.0.write_all(data).unwrap();
     }
@@ -93,7 +93,7 @@ impl Raw {
         (cookie, data)
     }
 
-    pub(crate) fn ask(&mut self, command: Command, offset: u64, length: u32) -> u32 {
+    pub(crate) fn ask(&mut self, command: NbdCommand, offset: u64, length: u32) -> u32 {
         self.send(command, 99, offset, length);
         let (cookie, error) = self.answer();
         assert_eq!(cookie, 99);
@@ -125,6 +125,6 @@ pub(crate) fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-pub(crate) fn request(command: Command, cookie: u64, offset: u64, length: u32) -> [u8; REQUEST_SIZE] {
-    Request { command, flags: CommandFlags::NONE, cookie, offset, length }.encode()
+pub(crate) fn request(command: NbdCommand, cookie: u64, offset: u64, length: u32) -> [u8; REQUEST_SIZE] {
+    WireRequest { command, flags: CommandFlags::NONE, cookie, offset, length }.encode()
 }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
-use tidegate_nbd::handshake::{Answer, Server, ServerEvent};
-use tidegate_nbd::transmission::{Command, Frame, REQUEST_SIZE, Request};
-use tidegate_nbd::{BlockSizes, Errno, Export, Geometry, TransmissionFlags};
+use tidegate_nbd::handshake::{ExportAnswer, ServerEvent, ServerHandshake};
+use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, ReplyFrame, WireRequest};
+use tidegate_nbd::{BlockSizes, Errno, ExportDescription, ExportGeometry, TransmissionFlags};
 
 /// What it offers: everything that the gateway passes on, and several connections.
 pub(crate) const ABILITIES: TransmissionFlags = TransmissionFlags::SEND_FLUSH
@@ -33,17 +33,20 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// The next request, with its payload; `None` when the gateway has gone.
-    pub(crate) fn request(&mut self) -> Option<(Request, Vec<u8>)> {
+    pub(crate) fn request(&mut self) -> Option<(WireRequest, Vec<u8>)> {
         let mut header = [0; REQUEST_SIZE];
         self.stream.read_exact(&mut header).ok()?;
-        let request = Request::parse(&header).expect("the gateway keeps step");
+        let request = WireRequest::parse(&header).expect("the gateway keeps step");
         let mut payload = vec![0; request.payload_length() as usize];
         self.stream.read_exact(&mut payload).ok()?;
-        (request.command != Command::Disconnect).then_some((request, payload))
+        (request.command != NbdCommand::Disconnect).then_some((request, payload))
     }
 
     /// The next request if it begins to arrive within `patience`; `Err` when the gateway has gone.
-    pub(crate) fn request_within(&mut self, patience: Duration) -> Result<Option<(Request, Vec<u8>)>, ()> {
+    pub(crate) fn request_within(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<(WireRequest, Vec<u8>)>, ()> {
         self.stream.set_read_timeout(Some(patience)).map_err(drop)?;
         let mut first = [0];
         match rustix::net::recv(&self.stream, &mut first[..], RecvFlags::PEEK) {
@@ -57,13 +60,13 @@ impl Connection {
     }
 
     /// Carries a request out; what the reply brings.
-    pub(crate) fn carry_out(&self, request: &Request, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn carry_out(&self, request: &WireRequest, payload: &[u8]) -> Vec<u8> {
         let mut data = self.data.lock().unwrap();
         let range = request.offset as usize..request.offset as usize + request.length as usize;
         match request.command {
-            Command::Read => return data[range].to_vec(),
-            Command::Write => data[range].copy_from_slice(payload),
-            Command::Trim | Command::WriteZeroes => data[range].fill(0),
+            NbdCommand::Read => return data[range].to_vec(),
+            NbdCommand::Write => data[range].copy_from_slice(payload),
+            NbdCommand::Trim | NbdCommand::WriteZeroes => data[range].fill(0),
             _ => {}
         }
         Vec::new()
@@ -71,7 +74,7 @@ impl Connection {
 
     pub(crate) fn reply(&mut self, cookie: u64, result: Result<(), Errno>, data: &[u8]) {
         // The gateway may have hung up for a reason.
-        let _ = self.stream.write_all(&[&Frame::simple(cookie, result)[..], data].concat());
+        let _ = self.stream.write_all(&[&ReplyFrame::simple(cookie, result)[..], data].concat());
     }
 
     pub(crate) fn say(&mut self, bytes: &[u8]) {
@@ -79,7 +82,7 @@ impl Connection {
     }
 
     /// Answers one request as it should be.
-    pub(crate) fn serve(&mut self, request: &Request, payload: &[u8]) {
+    pub(crate) fn serve(&mut self, request: &WireRequest, payload: &[u8]) {
         let data = self.carry_out(request, payload);
         self.reply(request.cookie, Ok(()), &data);
     }
@@ -148,7 +151,7 @@ pub(crate) fn byte_at(offset: usize) -> u8 {
 }
 
 fn shake_hands(mut stream: UnixStream) -> Option<UnixStream> {
-    let mut server = Server::new();
+    let mut server = ServerHandshake::new();
     let mut byte = [0];
     let mut fed = 0;
     loop {
@@ -157,8 +160,9 @@ fn shake_hands(mut stream: UnixStream) -> Option<UnixStream> {
         match event {
             Some(ServerEvent::ExportWanted { .. }) => {
                 let blocks = BlockSizes::new(1, 4096, 1 << 20).unwrap();
-                let geometry = Geometry { size: SIZE as u64, flags: ABILITIES, blocks };
-                server.answer(Answer::Found(Export { geometry, description: String::new() }));
+                let geometry = ExportGeometry { size: SIZE as u64, flags: ABILITIES, blocks };
+                server
+                    .answer(ExportAnswer::Found(ExportDescription { geometry, description: String::new() }));
             }
             Some(ServerEvent::Opened(_)) => {
                 stream.write_all(server.output()).ok()?;

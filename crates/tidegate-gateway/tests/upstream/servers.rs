@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidegate_gateway::{BackendConfig, Endpoint, ExportConfig, ExportStore, PoolConfig, UpstreamConfig};
+use tidegate_gateway::{
+    BackendConfig, ExportConfig, ExportStore, ListenEndpoint, PoolConfig, UpstreamConfig,
+};
 use tidegate_nbd::ExportName;
 
 use super::common::{POLL, name, pool_name};
@@ -18,7 +20,7 @@ pub(crate) fn upstream_pool(socket: &Path, exports: &[(&str, &str)]) -> PoolConf
     let exports = exports.iter().map(|(export, upstream)| {
         ExportConfig::new(name(export), ExportStore::Upstream(ExportName::new(*upstream).unwrap()))
     });
-    let backend = BackendConfig::Nbd(UpstreamConfig::new(Endpoint::Unix(socket.to_owned())));
+    let backend = BackendConfig::Nbd(UpstreamConfig::new(ListenEndpoint::Unix(socket.to_owned())));
     PoolConfig::new(pool_name("upstream"), backend, exports.collect())
 }
 

@@ -35,16 +35,16 @@ impl IoCounters {
     }
 }
 
-type Found = BTreeMap<DeviceNumber, IoCounters>;
+type ParsedCounters = BTreeMap<DeviceNumber, IoCounters>;
 
 /// A problem and the number of its line, counted from 1.
-type Wrong = (usize, String);
+type CounterFault = (usize, String);
 
 /// `io.stat`: `8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`. Kernels before 5.15 write devices that
 /// nothing is known of without a newline, so that a line may have several. Other words are of other
 /// controllers, and newer kernels.
-pub(super) fn of_v2(text: &str) -> Result<Found, Wrong> {
-    let mut found = Found::new();
+pub(super) fn of_v2(text: &str) -> Result<ParsedCounters, CounterFault> {
+    let mut found = ParsedCounters::new();
     for (index, line) in text.lines().enumerate() {
         let wrong = |what: &str, word: &str| (index + 1, format!("expected {what}, not `{}`", shown(word)));
         let mut counters: Option<&mut IoCounters> = None;
@@ -70,8 +70,8 @@ pub(super) fn of_v2(text: &str) -> Result<Found, Wrong> {
 }
 
 /// `blkio.throttle.io_serviced`.
-pub(super) fn counts_of_v1(text: &str) -> Result<Found, Wrong> {
-    let mut found = Found::new();
+pub(super) fn counts_of_v1(text: &str) -> Result<ParsedCounters, CounterFault> {
+    let mut found = ParsedCounters::new();
     of_v1(text, |device, operation, value| {
         let counters: &mut IoCounters = found.entry(device).or_default();
         match operation {
@@ -84,7 +84,7 @@ pub(super) fn counts_of_v1(text: &str) -> Result<Found, Wrong> {
 }
 
 /// `blkio.throttle.io_service_bytes`.
-pub(super) fn bytes_of_v1(text: &str, found: &mut Found) -> Result<(), Wrong> {
+pub(super) fn bytes_of_v1(text: &str, found: &mut ParsedCounters) -> Result<(), CounterFault> {
     of_v1(text, |device, operation, value| {
         let counters = found.entry(device).or_default();
         match operation {
@@ -96,7 +96,7 @@ pub(super) fn bytes_of_v1(text: &str, found: &mut Found) -> Result<(), Wrong> {
 }
 
 /// `7:0 Read 100`, a line for each operation, and at the end `Total 100` of all devices.
-fn of_v1(text: &str, mut take: impl FnMut(DeviceNumber, &str, u64)) -> Result<(), Wrong> {
+fn of_v1(text: &str, mut take: impl FnMut(DeviceNumber, &str, u64)) -> Result<(), CounterFault> {
     for (index, line) in text.lines().enumerate() {
         let wrong = |what: &str| (index + 1, format!("expected {what} in `{}`", shown(line)));
         let mut words = line.split_whitespace();
@@ -133,8 +133,8 @@ mod tests {
             counts_of_v1("7:0 Read 17\n7:0 Write 3\n7:0 Sync 20\n7:0 Total 20\nTotal 20\n").unwrap();
         bytes_of_v1("7:0 Read 69632\n7:0 Write 12288\nTotal 81920\n", &mut found).unwrap();
         assert_eq!(found[&device(7, 0)], counters(17, 3, 69_632, 12_288));
-        assert_eq!(counts_of_v1("Total 0\n"), Ok(Found::new()));
-        assert_eq!(of_v2(""), Ok(Found::new()));
+        assert_eq!(counts_of_v1("Total 0\n"), Ok(ParsedCounters::new()));
+        assert_eq!(of_v2(""), Ok(ParsedCounters::new()));
     }
 
     #[test]

@@ -24,20 +24,20 @@ const GRAIN: u64 = 10;
 /// the kernel would round down. Limits that others have set may have any numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoLimit {
-    /// In the order of [`Key::ALL`].
+    /// In the order of [`LimitKey::ALL`].
     values: [Option<u64>; 4],
 }
 
 /// One of the four numbers of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum LimitKey {
     ReadBytes,
     WriteBytes,
     Reads,
     Writes,
 }
 
-impl Key {
+impl LimitKey {
     /// In the order in which `io.max` has them.
     pub(super) const ALL: [Self; 4] = [Self::ReadBytes, Self::WriteBytes, Self::Reads, Self::Writes];
 
@@ -86,61 +86,61 @@ impl IoLimit {
     /// With reads limited, to the next multiple of ten: never nothing at all.
     #[must_use]
     pub fn reads(self, rate: Iops) -> Self {
-        self.with(Key::Reads, rate.per_second())
+        self.with(LimitKey::Reads, rate.per_second())
     }
 
     /// With writes limited, to the next multiple of ten.
     #[must_use]
     pub fn writes(self, rate: Iops) -> Self {
-        self.with(Key::Writes, rate.per_second())
+        self.with(LimitKey::Writes, rate.per_second())
     }
 
     /// With what is read limited, in bytes.
     #[must_use]
     pub fn read_bytes(self, rate: ByteRate) -> Self {
-        self.with(Key::ReadBytes, rate.per_second())
+        self.with(LimitKey::ReadBytes, rate.per_second())
     }
 
     /// With what is written limited, in bytes.
     #[must_use]
     pub fn write_bytes(self, rate: ByteRate) -> Self {
-        self.with(Key::WriteBytes, rate.per_second())
+        self.with(LimitKey::WriteBytes, rate.per_second())
     }
 
     /// Returns the limit of reads, in requests; `None` if there is none.
     #[must_use]
     pub fn read_rate(self) -> Option<Iops> {
-        self.get(Key::Reads).map(|value| Iops::new(value as f64))
+        self.get(LimitKey::Reads).map(|value| Iops::new(value as f64))
     }
 
     /// Returns the limit of writes, in requests; `None` if there is none.
     #[must_use]
     pub fn write_rate(self) -> Option<Iops> {
-        self.get(Key::Writes).map(|value| Iops::new(value as f64))
+        self.get(LimitKey::Writes).map(|value| Iops::new(value as f64))
     }
 
     /// Returns the limit of reads, in bytes; `None` if there is none.
     #[must_use]
     pub fn read_byte_rate(self) -> Option<ByteRate> {
-        self.get(Key::ReadBytes).map(|value| ByteRate::new(value as f64))
+        self.get(LimitKey::ReadBytes).map(|value| ByteRate::new(value as f64))
     }
 
     /// Returns the limit of writes, in bytes; `None` if there is none.
     #[must_use]
     pub fn write_byte_rate(self) -> Option<ByteRate> {
-        self.get(Key::WriteBytes).map(|value| ByteRate::new(value as f64))
+        self.get(LimitKey::WriteBytes).map(|value| ByteRate::new(value as f64))
     }
 
-    fn with(mut self, key: Key, per_second: f64) -> Self {
+    fn with(mut self, key: LimitKey, per_second: f64) -> Self {
         self.set(key, key.rounded(per_second));
         self
     }
 
-    pub(super) fn set(&mut self, key: Key, value: u64) {
+    pub(super) fn set(&mut self, key: LimitKey, value: u64) {
         self.values[key as usize] = Some(value);
     }
 
-    pub(crate) const fn get(self, key: Key) -> Option<u64> {
+    pub(crate) const fn get(self, key: LimitKey) -> Option<u64> {
         self.values[key as usize]
     }
 
@@ -175,7 +175,7 @@ impl IoLimit {
     /// The four numbers, as `io.max` has them.
     pub(crate) fn numbers(self) -> String {
         let mut text = String::new();
-        for key in Key::ALL {
+        for key in LimitKey::ALL {
             let separator = if text.is_empty() { "" } else { " " };
             // Writing to a text does not fail.
             let _ = match self.get(key) {
@@ -191,7 +191,7 @@ impl IoLimit {
         let mut limit = Self::NONE;
         for word in text.split_whitespace() {
             let (name, value) = word.split_once('=')?;
-            let Some(key) = Key::ALL.into_iter().find(|key| key.name() == name) else { continue };
+            let Some(key) = LimitKey::ALL.into_iter().find(|key| key.name() == name) else { continue };
             if value != "max" {
                 limit.set(key, value.parse().ok().filter(|value| (1..=key.most()).contains(value))?);
             }
@@ -224,8 +224,13 @@ mod tests {
     use super::*;
 
     fn limit() -> impl Strategy<Value = IoLimit> {
-        let value = |key: Key| prop::option::of(1..=key.most());
-        (value(Key::ReadBytes), value(Key::WriteBytes), value(Key::Reads), value(Key::Writes))
+        let value = |key: LimitKey| prop::option::of(1..=key.most());
+        (
+            value(LimitKey::ReadBytes),
+            value(LimitKey::WriteBytes),
+            value(LimitKey::Reads),
+            value(LimitKey::Writes),
+        )
             .prop_map(|(a, b, c, d)| IoLimit { values: [a, b, c, d] })
     }
 
@@ -242,19 +247,19 @@ mod tests {
             rate in prop_oneof![0.0..4.0, 0.0..1e30],
         ) {
             let limit = IoLimit::NONE.reads(Iops::new(rate)).write_bytes(ByteRate::new(rate));
-            for key in [Key::Reads, Key::WriteBytes] {
+            for key in [LimitKey::Reads, LimitKey::WriteBytes] {
                 let value = limit.get(key).unwrap();
                 prop_assert!(value >= LEAST && value as f64 >= rate.min(key.most() as f64));
             }
-            let reads = limit.get(Key::Reads).unwrap();
-            prop_assert!(reads == Key::Reads.most() || reads.is_multiple_of(GRAIN) && reads as f64 <= rate + GRAIN as f64);
-            prop_assert_eq!((limit.get(Key::Writes), limit.get(Key::ReadBytes)), (None, None));
+            let reads = limit.get(LimitKey::Reads).unwrap();
+            prop_assert!(reads == LimitKey::Reads.most() || reads.is_multiple_of(GRAIN) && reads as f64 <= rate + GRAIN as f64);
+            prop_assert_eq!((limit.get(LimitKey::Writes), limit.get(LimitKey::ReadBytes)), (None, None));
         }
 
         #[test]
         fn the_lower_of_both_loosens_neither(one in limit(), other in limit()) {
             let lower = one.min(other);
-            for key in Key::ALL {
+            for key in LimitKey::ALL {
                 for limit in [one, other] {
                     prop_assert!(limit.get(key).is_none_or(|value| lower.get(key).unwrap() <= value));
                 }
@@ -268,7 +273,7 @@ mod tests {
             let limit = |rate| IoLimit::NONE.writes(Iops::new(rate));
             let (one, other) = (limit(one), limit(other));
             if one.is_about(other) {
-                let ratio = other.get(Key::Writes).unwrap() as f64 / one.get(Key::Writes).unwrap() as f64;
+                let ratio = other.get(LimitKey::Writes).unwrap() as f64 / one.get(LimitKey::Writes).unwrap() as f64;
                 prop_assert!((ratio - 1.0).abs() <= ABOUT, "{}", ratio);
             }
             prop_assert!(!one.is_about(IoLimit::NONE));

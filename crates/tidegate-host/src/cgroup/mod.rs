@@ -23,12 +23,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
-use crate::sense::mounts::Mounts;
+use crate::root::{ReadError, SystemRoot};
+use crate::sense::mounts::MountTable;
 
 pub use counters::IoCounters;
 pub use limit::IoLimit;
-pub(crate) use limit::Key;
+pub(crate) use limit::LimitKey;
 pub use pattern::{CgroupPattern, CgroupPatternError, looks_like};
 
 /// The most cgroups that are looked for: a pattern such as `*/*` may mean more than one wants to read ten
@@ -44,12 +44,12 @@ const STATISTICS: &str = "io.stat";
 const V1_COUNTS: &str = "blkio.throttle.io_serviced";
 const V1_BYTES: &str = "blkio.throttle.io_service_bytes";
 
-/// The cgroup that [`Tree::try_out`] makes, and removes.
+/// The cgroup that [`CgroupTree::try_out`] makes, and removes.
 const TRIAL: &str = "tidegate.trial";
 
 /// The kernel's interface to cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// The controller `blkio`.
     V1,
     /// The controller `io` of the unified hierarchy.
@@ -58,30 +58,30 @@ pub enum Version {
 
 /// A mounted hierarchy of cgroups that accounts for I/O.
 #[derive(Debug)]
-pub struct Tree {
+pub struct CgroupTree {
     /// Its root cgroup.
     path: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     /// Kept open for its lock.
     directory: File,
 }
 
-impl Tree {
+impl CgroupTree {
     /// Finds the hierarchy: v2 if that has the controller `io`, otherwise v1. A controller is in one of them
     /// only.
     ///
     /// # Errors
     /// When there is neither.
-    pub fn find(root: &Root) -> io::Result<Self> {
+    pub fn find(root: &SystemRoot) -> io::Result<Self> {
         let second = match Self::v2(root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => error,
             other => return other,
         };
-        let mounts = Mounts::table(root).map_err(io::Error::other)?;
+        let mounts = MountTable::table(root).map_err(io::Error::other)?;
         let of_v1 = mounts.all_of_kind("cgroup").map(|mount| root.path(&mount.point));
         // Which controllers a mount has is among its options, and seen by its files.
         match of_v1.into_iter().find(|path| path.join(V1_COUNTS).exists()) {
-            Some(path) => Ok(Self { directory: File::open(&path)?, path, version: Version::V1 }),
+            Some(path) => Ok(Self { directory: File::open(&path)?, path, version: CgroupVersion::V1 }),
             None => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("{second}, and no blkio of cgroup v1 that throttles"),
@@ -93,8 +93,8 @@ impl Tree {
     ///
     /// # Errors
     /// When it is not mounted, or without `io`.
-    pub fn v2(root: &Root) -> io::Result<Self> {
-        let mounts = Mounts::table(root).map_err(io::Error::other)?;
+    pub fn v2(root: &SystemRoot) -> io::Result<Self> {
+        let mounts = MountTable::table(root).map_err(io::Error::other)?;
         let mount = mounts
             .of_kind("cgroup2")
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "cgroup v2 is not mounted"))?;
@@ -103,7 +103,7 @@ impl Tree {
             let why = format!("{} has no controller io", path.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
-        Ok(Self { directory: File::open(&path)?, path, version: Version::V2 })
+        Ok(Self { directory: File::open(&path)?, path, version: CgroupVersion::V2 })
     }
 
     /// Its root cgroup's directory.
@@ -114,7 +114,7 @@ impl Tree {
 
     /// Returns the version of its interface.
     #[must_use]
-    pub const fn version(&self) -> Version {
+    pub const fn version(&self) -> CgroupVersion {
         self.version
     }
 
@@ -139,8 +139,8 @@ impl Tree {
     /// Returns true if the root gives its children the controller. By v1 it always does.
     pub(crate) fn offers_io(&self) -> io::Result<bool> {
         match self.version {
-            Version::V1 => Ok(true),
-            Version::V2 => has_io(&self.path.join(SUBTREE)),
+            CgroupVersion::V1 => Ok(true),
+            CgroupVersion::V2 => has_io(&self.path.join(SUBTREE)),
         }
     }
 
@@ -165,7 +165,7 @@ impl Tree {
             false
         };
         // By v1 each cgroup is by itself.
-        let is_wanted = |name: &&String| self.version == Version::V1 || !inner(name);
+        let is_wanted = |name: &&String| self.version == CgroupVersion::V1 || !inner(name);
         Ok(found.iter().filter(is_wanted).take(MOST_CGROUPS).cloned().collect())
     }
 
@@ -211,11 +211,11 @@ impl Tree {
         };
         let wrong = |path: PathBuf| move |(line, problem)| ReadError::Malformed { path, line, problem };
         match self.version {
-            Version::V2 => {
+            CgroupVersion::V2 => {
                 let Some((path, text)) = text(STATISTICS)? else { return Ok(None) };
                 counters::of_v2(&text).map(Some).map_err(wrong(path))
             }
-            Version::V1 => {
+            CgroupVersion::V1 => {
                 let (Some((counts_path, counts)), Some((bytes_path, bytes))) =
                     (text(V1_COUNTS)?, text(V1_BYTES)?)
                 else {
@@ -243,10 +243,12 @@ impl Tree {
             }
         };
         match self.version {
-            Version::V2 => Ok(text(LIMITS)?.map(|text| text.lines().filter_map(IoLimit::parse).collect())),
-            Version::V1 => {
+            CgroupVersion::V2 => {
+                Ok(text(LIMITS)?.map(|text| text.lines().filter_map(IoLimit::parse).collect()))
+            }
+            CgroupVersion::V1 => {
                 let mut limits = BTreeMap::<DeviceNumber, IoLimit>::new();
-                for key in Key::ALL {
+                for key in LimitKey::ALL {
                     let Some(text) = text(key.file_of_v1())? else { return Ok(None) };
                     for (device, value) in text.lines().filter_map(limit::parse_v1) {
                         limits.entry(device).or_default().set(key, value);
@@ -277,10 +279,10 @@ impl Tree {
             }
         };
         match self.version {
-            Version::V2 => write(LIMITS, &limit.line(device)),
-            Version::V1 => {
+            CgroupVersion::V2 => write(LIMITS, &limit.line(device)),
+            CgroupVersion::V1 => {
                 let mut there = true;
-                for key in Key::ALL {
+                for key in LimitKey::ALL {
                     // What is not limited is zero there.
                     let line = format!("{device} {}", limit.get(key).unwrap_or(0));
                     there &= write(key.file_of_v1(), &line)?;
@@ -297,7 +299,7 @@ impl Tree {
     /// # Errors
     /// The kernel's answer.
     pub(crate) fn count(&self, device: DeviceNumber) -> Result<(), ReadError> {
-        if self.version == Version::V2 {
+        if self.version == CgroupVersion::V2 {
             return Ok(());
         }
         let trial = self.path.join(TRIAL);
@@ -320,8 +322,8 @@ impl Tree {
                 put(&self.path.join(SUBTREE), "+io")?;
             }
             let file = match self.version {
-                Version::V1 => Key::ALL[0].file_of_v1(),
-                Version::V2 => LIMITS,
+                CgroupVersion::V1 => LimitKey::ALL[0].file_of_v1(),
+                CgroupVersion::V2 => LIMITS,
             };
             let works = fs::metadata(trial.join(file)).map(drop).and_then(|()| mark(&trial));
             if offered { works } else { works.and(self.withdraw_io()) }

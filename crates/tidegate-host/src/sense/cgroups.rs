@@ -9,21 +9,21 @@ use std::os::unix::fs::MetadataExt;
 
 use tidegate_units::ConsumerName;
 
-use crate::cgroup::{CgroupPattern, IoCounters, Tree};
+use crate::cgroup::{CgroupPattern, CgroupTree, IoCounters};
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 
 /// Reads what the cgroups that are meant by some patterns do to one device.
 #[derive(Debug)]
 pub struct CgroupReader {
-    tree: Tree,
+    tree: CgroupTree,
     patterns: Vec<CgroupPattern>,
-    cgroups: BTreeMap<ConsumerName, Cgroup>,
+    cgroups: BTreeMap<ConsumerName, WatchedCgroup>,
 }
 
 /// A cgroup that is meant.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Cgroup {
+pub struct WatchedCgroup {
     /// The last reading.
     last: Option<Reading>,
     done: IoCounters,
@@ -46,7 +46,7 @@ impl Reading {
     }
 }
 
-impl Cgroup {
+impl WatchedCgroup {
     /// Returns its I/O between the last two readings. There is none while it is not accounted for, nor at the
     /// first reading, since nothing is known of the time before.
     #[must_use]
@@ -73,8 +73,8 @@ impl CgroupReader {
     ///
     /// # Errors
     /// When there is none that accounts for I/O, or it cannot be read.
-    pub fn new(root: &Root, patterns: Vec<CgroupPattern>) -> Result<Self, ReadError> {
-        let tree = Tree::find(root)
+    pub fn new(root: &SystemRoot, patterns: Vec<CgroupPattern>) -> Result<Self, ReadError> {
+        let tree = CgroupTree::find(root)
             .map_err(|source| ReadError::Unreadable { path: root.path("/sys/fs/cgroup"), source })?;
         let mut reader = Self { tree, patterns, cgroups: BTreeMap::new() };
         reader.look()?;
@@ -135,7 +135,7 @@ impl CgroupReader {
     }
 
     /// Returns the cgroups that are meant, in the order of their names.
-    pub fn cgroups(&self) -> impl Iterator<Item = (&ConsumerName, &Cgroup)> {
+    pub fn cgroups(&self) -> impl Iterator<Item = (&ConsumerName, &WatchedCgroup)> {
         self.cgroups.iter()
     }
 }
@@ -183,7 +183,7 @@ sys/fs/cgroup/blkio/db/blkio.throttle.io_service_bytes
     fn reader(tree: &tempfile::TempDir, text: &str, patterns: &[&str]) -> CgroupReader {
         unpack(text, tree.path()).unwrap();
         let patterns = patterns.iter().map(|pattern| pattern.parse().unwrap()).collect();
-        CgroupReader::new(&Root::at(tree.path()), patterns).unwrap()
+        CgroupReader::new(&SystemRoot::at(tree.path()), patterns).unwrap()
     }
 
     fn done(reader: &mut CgroupReader) -> Vec<(String, u64, u64)> {
@@ -296,7 +296,7 @@ sys/fs/cgroup/blkio/db/blkio.throttle.io_service_bytes
         let error = reader.read(DEVICE).unwrap_err().to_string();
         assert!(error.contains("sys/fs/cgroup/db/io.stat:2: expected a number"), "{error}");
         let nothing = tempfile::tempdir().unwrap();
-        let error = CgroupReader::new(&Root::at(nothing.path()), Vec::new()).unwrap_err().to_string();
+        let error = CgroupReader::new(&SystemRoot::at(nothing.path()), Vec::new()).unwrap_err().to_string();
         assert!(error.contains("cgroup v2 is not mounted, and no blkio"), "{error}");
     }
 }

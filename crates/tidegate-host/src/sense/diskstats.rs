@@ -34,7 +34,7 @@ use std::time::Duration;
 use tidegate_units::{Bytes, Latency};
 
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 
 /// The kernel's file.
 const PATH: &str = "/proc/diskstats";
@@ -46,7 +46,7 @@ const SECTOR: u64 = 512;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskStats {
     /// In the order of their numbers, each number once.
-    disks: Vec<Disk>,
+    disks: Vec<DiskReading>,
     /// The text that was read last; kept so that the next reading allocates nothing.
     text: Vec<u8>,
 }
@@ -57,7 +57,7 @@ impl DiskStats {
     /// # Errors
     /// When it cannot be read, or a line is not what the kernel documents; the error names file, line and
     /// column.
-    pub fn read(root: &Root) -> Result<Self, ReadError> {
+    pub fn read(root: &SystemRoot) -> Result<Self, ReadError> {
         let mut stats = Self::default();
         stats.read_again(root)?;
         Ok(stats)
@@ -71,7 +71,7 @@ impl DiskStats {
     ///
     /// # Errors
     /// As [`DiskStats::read`]; the reading is then empty.
-    pub fn read_again(&mut self, root: &Root) -> Result<(), ReadError> {
+    pub fn read_again(&mut self, root: &SystemRoot) -> Result<(), ReadError> {
         self.disks.clear();
         self.text.clear();
         let path = root.path(PATH);
@@ -86,29 +86,30 @@ impl DiskStats {
 
     /// Every device, in the order of their numbers.
     #[must_use]
-    pub fn disks(&self) -> &[Disk] {
+    pub fn disks(&self) -> &[DiskReading] {
         &self.disks
     }
 
-    /// Returns true if the same devices are there by the same names. Then [`Volumes`](crate::sense::Volumes)
+    /// Returns true if the same devices are there by the same names. Then [`VolumeTree`](crate::sense::VolumeTree)
     /// probably have not changed either. A device's parts, its size and device-mapper's name for it can
     /// change without.
     #[must_use]
     pub fn same_devices(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Disk, &Disk)| one.number == other.number && one.name == other.name;
+        let same =
+            |(one, other): (&DiskReading, &DiskReading)| one.number == other.number && one.name == other.name;
         self.disks.len() == other.disks.len() && self.disks.iter().zip(&other.disks).all(same)
     }
 
     /// A device by its number.
     #[must_use]
-    pub fn get(&self, number: DeviceNumber) -> Option<&Disk> {
+    pub fn get(&self, number: DeviceNumber) -> Option<&DiskReading> {
         let at = self.disks.binary_search_by_key(&number, |disk| disk.number).ok()?;
         self.disks.get(at)
     }
 
     /// Returns the activity of every device of this reading since an older one, in the order of their
     /// numbers. Devices that have gone since do not appear.
-    pub fn since<'a>(&'a self, previous: &'a Self) -> impl Iterator<Item = (&'a Disk, Change)> {
+    pub fn since<'a>(&'a self, previous: &'a Self) -> impl Iterator<Item = (&'a DiskReading, DiskChange)> {
         let mut older = previous.disks.iter().peekable();
         self.disks.iter().map(move |disk| {
             while older.next_if(|old| old.number < disk.number).is_some() {}
@@ -119,37 +120,37 @@ impl DiskStats {
 
     /// Returns the activity of one device since an older reading; `None` if the device is not there now.
     #[must_use]
-    pub fn change(&self, previous: &Self, number: DeviceNumber) -> Option<Change> {
+    pub fn change(&self, previous: &Self, number: DeviceNumber) -> Option<DiskChange> {
         Some(self.get(number)?.since(previous.get(number)))
     }
 }
 
 /// A block device at one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskReading {
     /// Its number: what it is known by.
     pub number: DeviceNumber,
     /// Its name in the kernel, such as `sda` or `dm-0`.
     pub name: DiskName,
     /// Its counters since it exists.
-    pub counters: Counters,
+    pub counters: DiskCounters,
 }
 
-impl Disk {
+impl DiskReading {
     /// Returns the device's activity since an older reading of the device with the same number.
     #[must_use]
-    pub fn since(&self, old: Option<&Self>) -> Change {
+    pub fn since(&self, old: Option<&Self>) -> DiskChange {
         self.since_with(old, usize::BITS)
     }
 
     /// The same, where the kernel's `unsigned long` has so many bits. A program of 32 bits may run on a
     /// kernel of 64, where numbers beyond 32 bits tell.
-    fn since_with(&self, old: Option<&Self>, long: u32) -> Change {
-        let Some(old) = old else { return Change::New(Reason::NotSeenBefore) };
+    fn since_with(&self, old: Option<&Self>, long: u32) -> DiskChange {
+        let Some(old) = old else { return DiskChange::New(ResetReason::NotSeenBefore) };
         if old.name != self.name {
-            return Change::New(Reason::OtherName { was: old.name });
+            return DiskChange::New(ResetReason::OtherName { was: old.name });
         }
-        delta(&old.counters, &self.counters, long).map_or_else(Change::New, Change::Delta)
+        delta(&old.counters, &self.counters, long).map_or_else(DiskChange::New, DiskChange::Delta)
     }
 }
 
@@ -194,14 +195,14 @@ impl fmt::Debug for DiskName {
     }
 }
 
-/// The kernel's counters of a device, as they are written. All but [`Counters::in_flight`] only grow, and
+/// The kernel's counters of a device, as they are written. All but [`DiskCounters::in_flight`] only grow, and
 /// wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct DiskCounters {
     /// Reads.
-    pub reads: Transfers,
+    pub reads: TransferCounters,
     /// Writes.
-    pub writes: Transfers,
+    pub writes: TransferCounters,
     /// Requests under way at the time of reading.
     pub in_flight: u64,
     /// Milliseconds during which anything was under way.
@@ -209,14 +210,14 @@ pub struct Counters {
     /// Weighted milliseconds.
     pub weighted_ms: u64,
     /// Discards; kernels before 4.18 do not say.
-    pub discards: Option<Transfers>,
+    pub discards: Option<TransferCounters>,
     /// Flushes; kernels before 5.5 do not say.
-    pub flushes: Option<Flushes>,
+    pub flushes: Option<FlushCounters>,
 }
 
 /// Counters of requests that concern sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Transfers {
+pub struct TransferCounters {
     /// Requests completed.
     pub ios: u64,
     /// Requests that became part of another one, and are not in `ios`.
@@ -229,7 +230,7 @@ pub struct Transfers {
 
 /// Counters of flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flushes {
+pub struct FlushCounters {
     /// Flushes completed.
     pub ios: u64,
     /// The sum of response times in milliseconds.
@@ -238,14 +239,14 @@ pub struct Flushes {
 
 /// The change of a device between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum DiskChange {
     /// The same device, and what it did.
     Delta(DiskDelta),
     /// A device that the older reading does not have, so that nothing is known of this interval.
-    New(Reason),
+    New(ResetReason),
 }
 
-impl Change {
+impl DiskChange {
     /// Returns the device's activity, if it is the same device.
     #[must_use]
     pub fn delta(self) -> Option<DiskDelta> {
@@ -258,7 +259,7 @@ impl Change {
 
 /// The reason that a device counts as new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum ResetReason {
     /// Its number was not there.
     NotSeenBefore,
     /// Its number belonged to a device of another name.
@@ -278,13 +279,13 @@ pub enum Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskDelta {
     /// Reads.
-    pub reads: Done,
+    pub reads: CompletedRequests,
     /// Writes.
-    pub writes: Done,
+    pub writes: CompletedRequests,
     /// Discards, where the kernel says (4.18).
-    pub discards: Option<Done>,
+    pub discards: Option<CompletedRequests>,
     /// Flushes, where the kernel says (5.5); they have no sectors.
-    pub flushes: Option<Done>,
+    pub flushes: Option<CompletedRequests>,
     /// Requests under way at the later reading.
     pub in_flight: u64,
     /// Time during which anything was under way; a jiffy is the least that is counted.
@@ -304,7 +305,7 @@ impl DiskDelta {
 
 /// Requests of one kind that completed between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Done {
+pub struct CompletedRequests {
     /// The number of requests.
     pub ios: u64,
     /// The number of further requests that were merged into those.
@@ -315,7 +316,7 @@ pub struct Done {
     pub response_time: Latency,
 }
 
-impl Done {
+impl CompletedRequests {
     /// The mean response time; `None` if nothing completed, which says nothing about the device.
     #[must_use]
     pub fn mean_response_time(&self) -> Option<Latency> {
@@ -353,10 +354,10 @@ fn step(old: u64, new: u64, bits: u32) -> Option<u64> {
     wrapped.then(|| new + MODULUS - old).filter(|step| *step < MODULUS / 2)
 }
 
-fn delta(old: &Counters, new: &Counters, long: u32) -> Result<DiskDelta, Reason> {
-    let went = |counter, old, new, bits| step(old, new, bits).ok_or(Reason::WentBack { counter });
-    let done = |names: &[&'static str; 4], old: Transfers, new: Transfers| {
-        Ok(Done {
+fn delta(old: &DiskCounters, new: &DiskCounters, long: u32) -> Result<DiskDelta, ResetReason> {
+    let went = |counter, old, new, bits| step(old, new, bits).ok_or(ResetReason::WentBack { counter });
+    let done = |names: &[&'static str; 4], old: TransferCounters, new: TransferCounters| {
+        Ok(CompletedRequests {
             ios: went(names[0], old.ios, new.ios, long)?,
             merged: went(names[1], old.merged, new.merged, long)?,
             sectors: went(names[2], old.sectors, new.sectors, long)?,
@@ -375,8 +376,11 @@ fn delta(old: &Counters, new: &Counters, long: u32) -> Result<DiskDelta, Reason>
         },
         flushes: match (old.flushes, new.flushes) {
             (Some(old), Some(new)) => {
-                let transfers =
-                    |flushes: Flushes| Transfers { ios: flushes.ios, ms: flushes.ms, ..Transfers::default() };
+                let transfers = |flushes: FlushCounters| TransferCounters {
+                    ios: flushes.ios,
+                    ms: flushes.ms,
+                    ..TransferCounters::default()
+                };
                 Some(done(&parse::FLUSHES, transfers(old), transfers(new))?)
             }
             _ => None,

@@ -3,13 +3,13 @@
 //! | sensor | reads | says |
 //! |---|---|---|
 //! | [`DiskStats`] | `/proc/diskstats` | every block device's activity and outstanding requests |
-//! | [`Volumes`] | `/sys/block` | the volume of each device, its group and its disks |
+//! | [`VolumeTree`] | `/sys/block` | the volume of each device, its group and its disks |
 //! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | each control group's I/O to devices |
 //! | [`BlockLatency`] | an eBPF program's map | the latency of each request of chosen devices |
 //! | [`StorageReader`] | `/proc/diskstats` or a cgroup, `statvfs` | activity and room of a path's storage |
 //! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | each device's consumers, their addresses |
 //!
-//! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it but
+//! Parsing is pure and takes text; reading takes a [`SystemRoot`](crate::SystemRoot), so that all of it but
 //! [`BlockLatency`] works on a captured tree, too.
 
 pub mod cgroups;
@@ -22,8 +22,8 @@ pub(crate) mod tree;
 pub mod volume;
 
 pub use cgroups::CgroupReader;
-pub use diskstats::{Change, DiskDelta, DiskStats};
+pub use diskstats::{DiskChange, DiskDelta, DiskStats};
 pub use latency::BlockLatency;
-pub use session::{Activity, Session, SessionReader, Sessions, sessions};
+pub use session::{DeviceActivity, SessionReader, TargetSession, TargetSessions, sessions};
 pub use storage::{StorageLane, StorageReader, StorageSample};
-pub use volume::{Group, Volumes};
+pub use volume::{DeviceGroup, VolumeTree};

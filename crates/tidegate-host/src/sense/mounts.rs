@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use super::tree;
-use super::volume::Volumes;
+use super::volume::VolumeTree;
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// The mounted file systems, in the order in which they were mounted.
 #[derive(Debug, Default)]
-pub(crate) struct Mounts(Vec<Mount>);
+pub(crate) struct MountTable(Vec<Mount>);
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +29,16 @@ pub(crate) struct Mount {
     pub(crate) device: Option<DeviceNumber>,
 }
 
-impl Mounts {
+impl MountTable {
     /// Reads the table, without what takes a look at block devices; empty if there is none.
-    pub(crate) fn table(root: &Root) -> Result<Self, ReadError> {
+    pub(crate) fn table(root: &SystemRoot) -> Result<Self, ReadError> {
         let Some(text) = tree::text(root, MOUNTINFO)? else { return Ok(Self::default()) };
         let mounts = parse(&text);
         Ok(Self(mounts.map_err(|(line, problem)| tree::malformed(root, MOUNTINFO, line, problem))?))
     }
 
     /// Reads the table, and finds the devices.
-    pub(crate) fn read(root: &Root) -> Result<Self, ReadError> {
+    pub(crate) fn read(root: &SystemRoot) -> Result<Self, ReadError> {
         let Self(mut mounts) = Self::table(root)?;
         let mut volumes = None;
         for mount in &mut mounts {
@@ -47,7 +47,7 @@ impl Mounts {
             } else if mount.source.starts_with("/dev/") {
                 let volumes = match &mut volumes {
                     Some(volumes) => volumes,
-                    none => none.insert(Volumes::read(root)?),
+                    none => none.insert(VolumeTree::read(root)?),
                 };
                 volumes.find_path(root, Path::new(&mount.source))
             } else {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_deepest_and_last_mount_has_the_path() {
-        let mounts = Mounts(
+        let mounts = MountTable(
             parse(
                 "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 254:0 / /srv rw shared:5 master:1 - ext4 /dev/a rw\n\
                  31 30 254:1 / /srv rw - xfs /dev/b rw\n32 31 254:2 /sub /srv/a\\040b rw - xfs /dev/c rw\n",
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn this_machines_own_table_is_read() {
-        assert!(Mounts::read(&Root::default()).unwrap().at(Path::new("/")).is_some());
+        assert!(MountTable::read(&SystemRoot::default()).unwrap().at(Path::new("/")).is_some());
     }
 
     proptest! {

@@ -9,9 +9,9 @@ use rustix::fs::{major, minor, statvfs};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
 use super::diskstats::{DiskDelta, DiskStats};
-use crate::cgroup::{IoCounters, Tree};
+use crate::cgroup::{CgroupTree, IoCounters};
 use crate::device::DeviceNumber;
-use crate::root::Root;
+use crate::root::SystemRoot;
 
 /// The storage under a path of this machine: what its device did, whoever made it do so, or what one cgroup
 /// did to it, and the room in its file system.
@@ -22,7 +22,7 @@ use crate::root::Root;
 #[derive(Debug)]
 pub struct StorageReader {
     path: PathBuf,
-    root: Root,
+    root: SystemRoot,
     /// The device that the path was on when the source was made: it may be mounted anew, from another device.
     on: Option<DeviceNumber>,
     source: Source,
@@ -37,7 +37,7 @@ enum Source {
         last: DiskStats,
     },
     Cgroup {
-        tree: Tree,
+        tree: CgroupTree,
         cgroup: String,
         device: Option<DeviceNumber>,
         last: Option<IoCounters>,
@@ -79,10 +79,10 @@ impl StorageReader {
     ///
     /// # Errors
     /// When no cgroup hierarchy here accounts for I/O.
-    pub fn under(root: &Root, path: &Path, cgroup: Option<&str>) -> std::io::Result<Self> {
+    pub fn under(root: &SystemRoot, path: &Path, cgroup: Option<&str>) -> std::io::Result<Self> {
         let source = match cgroup {
             Some(cgroup) => Source::Cgroup {
-                tree: Tree::find(root)?,
+                tree: CgroupTree::find(root)?,
                 cgroup: cgroup.trim_matches('/').to_owned(),
                 device: None,
                 last: None,
@@ -156,7 +156,7 @@ impl StorageReader {
                 let change = now.change(last, *number);
                 *last = now;
                 change
-                    .and_then(super::diskstats::Change::delta)
+                    .and_then(super::diskstats::DiskChange::delta)
                     .map(|done| of_device(&done, elapsed))
                     .unwrap_or_default()
             }
@@ -176,7 +176,7 @@ fn rate(bytes: Bytes, elapsed: Duration) -> Option<ByteRate> {
 }
 
 fn of_device(done: &DiskDelta, elapsed: Duration) -> Lanes {
-    let lane = |done: &super::diskstats::Done| StorageLane {
+    let lane = |done: &super::diskstats::CompletedRequests| StorageLane {
         rate: rate(done.bytes(), elapsed),
         latency: done.mean_response_time(),
     };
@@ -235,7 +235,7 @@ mod tests {
         }
 
         fn reader(&self) -> StorageReader {
-            StorageReader::under(&Root::at(self.folder.path()), self.folder.path(), None).unwrap()
+            StorageReader::under(&SystemRoot::at(self.folder.path()), self.folder.path(), None).unwrap()
         }
     }
 
@@ -298,7 +298,7 @@ mod tests {
             let text = line(machine.number, mine) + &line(other, others);
             fs::write(machine.folder.path().join("proc/diskstats"), text).unwrap();
         };
-        let root = Root::at(machine.folder.path());
+        let root = SystemRoot::at(machine.folder.path());
         did([8, 8]);
         under(machine.folder.path());
         let mut reader = StorageReader::under(&root, &path, None).unwrap();
@@ -350,7 +350,7 @@ mod tests {
             fs::write(at("cg/system.slice/store.service/io.stat"), text).unwrap();
         };
         did(1000);
-        let root = Root::at(machine.folder.path());
+        let root = SystemRoot::at(machine.folder.path());
         let mut reader =
             StorageReader::under(&root, machine.folder.path(), Some("/system.slice/store.service")).unwrap();
         did(5000);

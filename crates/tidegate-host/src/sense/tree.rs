@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 
 /// Returns true if an error means that the thing was removed, also between finding and reading it. For an
 /// attribute whose object has gone, configfs and sysfs answer ENODEV.
@@ -30,7 +30,7 @@ fn present<T>(path: impl FnOnce() -> PathBuf, result: io::Result<T>) -> Result<O
 ///
 /// Clients choose some of it, such as an iSCSI alias: what is not UTF-8 is replaced rather than refused, so
 /// that no client can blind the sensor.
-pub(crate) fn text(root: &Root, usual: impl AsRef<Path>) -> Result<Option<String>, ReadError> {
+pub(crate) fn text(root: &SystemRoot, usual: impl AsRef<Path>) -> Result<Option<String>, ReadError> {
     let path = root.path(usual);
     let bytes = fs::read(&path);
     Ok(present(|| path, bytes)?.map(|bytes| match String::from_utf8(bytes) {
@@ -42,14 +42,14 @@ pub(crate) fn text(root: &Root, usual: impl AsRef<Path>) -> Result<Option<String
 /// A directory from which many files are read: the way to it is gone once. It is not kept open from one
 /// reading to the next, since that would keep its file system mounted.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct OpenDirectory {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl Directory {
+impl OpenDirectory {
     /// `None` if it is not there.
-    pub(crate) fn open(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Self>, ReadError> {
+    pub(crate) fn open(root: &SystemRoot, usual: impl AsRef<Path>) -> Result<Option<Self>, ReadError> {
         let path = root.path(usual);
         let fd = openat(CWD, &path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let fd = present(|| path.clone(), fd.map_err(io::Error::from))?;
@@ -106,7 +106,7 @@ impl Listing {
 
 /// The directories and links in a directory; `None` if it is not there. Names that are not UTF-8 are left
 /// out: nothing that the kernel or its tools create has one.
-pub(crate) fn list(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Listing>, ReadError> {
+pub(crate) fn list(root: &SystemRoot, usual: impl AsRef<Path>) -> Result<Option<Listing>, ReadError> {
     let path = root.path(usual);
     let entries = fs::read_dir(&path);
     let Some(entries) = present(|| path.clone(), entries)? else { return Ok(None) };
@@ -127,7 +127,7 @@ pub(crate) fn list(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Listin
 }
 
 /// Returns the target of a symbolic link, as it is written; `None` if there is no such link.
-pub(crate) fn link(root: &Root, usual: impl AsRef<Path>) -> Result<Option<PathBuf>, ReadError> {
+pub(crate) fn link(root: &SystemRoot, usual: impl AsRef<Path>) -> Result<Option<PathBuf>, ReadError> {
     const EINVAL: i32 = 22;
     let path = root.path(usual);
     match fs::read_link(&path) {
@@ -138,13 +138,13 @@ pub(crate) fn link(root: &Root, usual: impl AsRef<Path>) -> Result<Option<PathBu
 }
 
 /// Returns true if there is something at a path.
-pub(crate) fn exists(root: &Root, usual: impl AsRef<Path>) -> bool {
+pub(crate) fn exists(root: &SystemRoot, usual: impl AsRef<Path>) -> bool {
     root.path(usual).exists()
 }
 
 /// An error that names the file and the line, counted from 1.
 pub(crate) fn malformed(
-    root: &Root,
+    root: &SystemRoot,
     usual: impl AsRef<Path>,
     line: usize,
     problem: impl Into<String>,

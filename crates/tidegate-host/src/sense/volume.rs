@@ -16,7 +16,7 @@ use tidegate_units::Bytes;
 pub use self::lvm::LogicalVolume;
 use super::tree;
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 
 const SYS_BLOCK: &str = "/sys/block";
 const SECTOR: u64 = 512;
@@ -24,9 +24,9 @@ const SECTOR: u64 = 512;
 /// The block devices of a machine, and what they are made of. A reading: it knows nothing of what changes
 /// later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Volumes {
+pub struct VolumeTree {
     /// In the order of their numbers.
-    devices: Vec<Device>,
+    devices: Vec<BlockDevice>,
     /// Kernel names, as in `/proc/diskstats`, with places in `devices`.
     by_name: HashMap<String, usize>,
     /// Device-mapper names with places in `devices`.
@@ -35,13 +35,13 @@ pub struct Volumes {
 
 /// One block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
+pub struct BlockDevice {
     /// Its number.
     pub number: DeviceNumber,
     /// Its name in the kernel, as in `/proc/diskstats`: `dm-0`, `sda`, `cciss/c0d0`.
     pub name: String,
     /// The kind of device.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// Its size.
     pub size: Bytes,
     /// The devices it is made of, one level down: physical volumes, legs of a RAID, a partition's disk.
@@ -53,7 +53,7 @@ pub struct Device {
 
 /// The kinds of block devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum DeviceKind {
     /// A logical volume, or a hidden part of one.
     Lvm(LogicalVolume),
     /// Another device of device-mapper: multipath, dm-crypt, a partition made by kpartx.
@@ -77,7 +77,7 @@ pub enum Kind {
 
 /// Devices that slow down together when storage saturates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Group<'a> {
+pub enum DeviceGroup<'a> {
     /// A volume group of LVM, by its name.
     VolumeGroup(&'a str),
     /// A device that is a group of its own, by its name: that of device-mapper where it has one, otherwise
@@ -85,7 +85,7 @@ pub enum Group<'a> {
     Device(&'a str),
 }
 
-impl Group<'_> {
+impl DeviceGroup<'_> {
     /// The name alone. A volume group and a device may have the same one.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -95,19 +95,19 @@ impl Group<'_> {
     }
 }
 
-impl fmt::Display for Group<'_> {
+impl fmt::Display for DeviceGroup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl Volumes {
+impl VolumeTree {
     /// Reads sysfs.
     ///
     /// # Errors
     /// When `/sys/block` is not there or cannot be read, or a file in it is not what the kernel documents;
     /// the error names the file. Devices that come or go meanwhile are no errors.
-    pub fn read(root: &Root) -> Result<Self, ReadError> {
+    pub fn read(root: &SystemRoot) -> Result<Self, ReadError> {
         let Some(names) = tree::list(root, SYS_BLOCK)? else {
             let source = std::io::Error::new(std::io::ErrorKind::NotFound, "no block devices in sysfs");
             return Err(ReadError::Unreadable { path: root.path(SYS_BLOCK), source });
@@ -119,7 +119,7 @@ impl Volumes {
         Ok(Self::from_found(found))
     }
 
-    fn from_found(mut found: Vec<Found>) -> Self {
+    fn from_found(mut found: Vec<FoundDevice>) -> Self {
         found.sort_by_key(|found| found.device.number);
         found.dedup_by_key(|found| found.device.number);
         let numbers: HashMap<&str, DeviceNumber> =
@@ -134,20 +134,20 @@ impl Volumes {
                 volumes.by_dm_name.insert(dm_name, at);
             }
             volumes.by_name.insert(found.device.name.clone(), at);
-            volumes.devices.push(Device { made_of, ..found.device });
+            volumes.devices.push(BlockDevice { made_of, ..found.device });
         }
         volumes
     }
 
     /// Every device, in the order of their numbers.
     #[must_use]
-    pub fn devices(&self) -> &[Device] {
+    pub fn devices(&self) -> &[BlockDevice] {
         &self.devices
     }
 
     /// A device by its number.
     #[must_use]
-    pub fn get(&self, number: DeviceNumber) -> Option<&Device> {
+    pub fn get(&self, number: DeviceNumber) -> Option<&BlockDevice> {
         let at = self.devices.binary_search_by_key(&number, |device| device.number).ok()?;
         self.devices.get(at)
     }
@@ -155,7 +155,7 @@ impl Volumes {
     /// A device by what people call it: `sda`, `dm-0`, a name of device-mapper, `vg/lv`, or any of these
     /// after `/dev/` or `/dev/mapper/`. Links of udev, such as those in `/dev/disk`, are not followed.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Device> {
+    pub fn find(&self, name: &str) -> Option<&BlockDevice> {
         let at = if let Some(dm_name) = name.strip_prefix("/dev/mapper/") {
             self.by_dm_name.get(dm_name)
         } else {
@@ -169,7 +169,7 @@ impl Volumes {
     }
 
     /// A device by its path, also through links of udev (`/dev/disk/by-id/…`) where they are there.
-    pub(crate) fn find_path(&self, root: &Root, path: &Path) -> Option<DeviceNumber> {
+    pub(crate) fn find_path(&self, root: &SystemRoot, path: &Path) -> Option<DeviceNumber> {
         const MOST_LINKS: usize = 8;
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
@@ -192,23 +192,25 @@ impl Volumes {
     ///
     /// Returns `None` if there is no such device.
     #[must_use]
-    pub fn group(&self, number: DeviceNumber) -> Option<Group<'_>> {
+    pub fn group(&self, number: DeviceNumber) -> Option<DeviceGroup<'_>> {
         self.group_at(number, DEEPEST)
     }
 
-    fn group_at(&self, number: DeviceNumber, depth: usize) -> Option<Group<'_>> {
+    fn group_at(&self, number: DeviceNumber, depth: usize) -> Option<DeviceGroup<'_>> {
         let device = self.get(number)?;
         let own = match &device.kind {
-            Kind::Lvm(volume) => return Some(Group::VolumeGroup(&volume.group)),
-            Kind::DeviceMapper { name, .. } => Group::Device(name),
-            _ => Group::Device(&device.name),
+            DeviceKind::Lvm(volume) => return Some(DeviceGroup::VolumeGroup(&volume.group)),
+            DeviceKind::DeviceMapper { name, .. } => DeviceGroup::Device(name),
+            _ => DeviceGroup::Device(&device.name),
         };
         let Some(depth) = depth.checked_sub(1) else { return Some(own) };
         let mut below = device.made_of.iter().filter_map(|number| self.group_at(*number, depth));
         let first = below.next();
         let inherited = match (&device.kind, first) {
-            (Kind::Partition, Some(disk)) => Some(disk),
-            (_, Some(Group::VolumeGroup(name))) if below.all(|other| other == Group::VolumeGroup(name)) => {
+            (DeviceKind::Partition, Some(disk)) => Some(disk),
+            (_, Some(DeviceGroup::VolumeGroup(name)))
+                if below.all(|other| other == DeviceGroup::VolumeGroup(name)) =>
+            {
                 first
             }
             _ => None,
@@ -220,18 +222,18 @@ impl Volumes {
     /// request to one of them passes through hidden parts, and would be counted there again), or the one
     /// device. Empty if there is no such group.
     #[must_use]
-    pub fn members(&self, group: Group<'_>) -> Vec<DeviceNumber> {
+    pub fn members(&self, group: DeviceGroup<'_>) -> Vec<DeviceNumber> {
         match group {
-            Group::VolumeGroup(name) => self
+            DeviceGroup::VolumeGroup(name) => self
                 .devices
                 .iter()
                 .filter(|device| match &device.kind {
-                    Kind::Lvm(volume) => volume.group == name && volume.part.is_none(),
+                    DeviceKind::Lvm(volume) => volume.group == name && volume.part.is_none(),
                     _ => false,
                 })
                 .map(|device| device.number)
                 .collect(),
-            Group::Device(name) => self.find(name).map(|device| device.number).into_iter().collect(),
+            DeviceGroup::Device(name) => self.find(name).map(|device| device.number).into_iter().collect(),
         }
     }
 
@@ -242,7 +244,7 @@ impl Volumes {
             .devices
             .iter()
             .filter_map(|device| match &device.kind {
-                Kind::Lvm(volume) => Some(volume.group.as_str()),
+                DeviceKind::Lvm(volume) => Some(volume.group.as_str()),
                 _ => None,
             })
             .collect();
@@ -291,14 +293,14 @@ fn normalized(path: &Path) -> PathBuf {
 const DEEPEST: usize = 16;
 
 /// A device as it was found, whose parts still have names instead of numbers.
-struct Found {
-    device: Device,
+struct FoundDevice {
+    device: BlockDevice,
     slaves: Vec<String>,
     dm_name: Option<String>,
 }
 
 /// A disk and its partitions.
-fn read_disk(root: &Root, entry: &str, found: &mut Vec<Found>) -> Result<(), ReadError> {
+fn read_disk(root: &SystemRoot, entry: &str, found: &mut Vec<FoundDevice>) -> Result<(), ReadError> {
     let at = Path::new(SYS_BLOCK).join(entry);
     let Some(number) = read_number(root, &at)? else { return Ok(()) };
     let Some(inside) = tree::list(root, &at)? else { return Ok(()) };
@@ -311,23 +313,27 @@ fn read_disk(root: &Root, entry: &str, found: &mut Vec<Found>) -> Result<(), Rea
         let uuid = line("uuid")?.unwrap_or_default();
         dm_name = Some(name.clone());
         match LogicalVolume::new(&name, &uuid) {
-            Some(volume) => Kind::Lvm(volume),
-            None => Kind::DeviceMapper { name, uuid },
+            Some(volume) => DeviceKind::Lvm(volume),
+            None => DeviceKind::DeviceMapper { name, uuid },
         }
     } else if has("md") {
-        Kind::Md
+        DeviceKind::Md
     } else if is_numbered(entry, "loop") {
-        Kind::Loop
+        DeviceKind::Loop
     } else if is_numbered(entry, "zd") {
-        Kind::Zvol
+        DeviceKind::Zvol
     } else {
-        Kind::Disk
+        DeviceKind::Disk
     };
     let slaves = tree::list(root, at.join("slaves"))?.unwrap_or_default().into_both();
     let sequence = read_sequence(root, &at)?;
     let Some(size) = read_size(root, &at)? else { return Ok(()) };
-    let device = Device { number, name: kernel_name(entry), kind, size, made_of: Vec::new(), sequence };
-    found.push(Found { device, slaves: slaves.iter().map(|name| kernel_name(name)).collect(), dm_name });
+    let device = BlockDevice { number, name: kernel_name(entry), kind, size, made_of: Vec::new(), sequence };
+    found.push(FoundDevice {
+        device,
+        slaves: slaves.iter().map(|name| kernel_name(name)).collect(),
+        dm_name,
+    });
 
     for partition in inside.directories.iter().filter(|name| name.starts_with(entry)) {
         let at = at.join(partition);
@@ -335,15 +341,15 @@ fn read_disk(root: &Root, entry: &str, found: &mut Vec<Found>) -> Result<(), Rea
             continue;
         }
         let (Some(number), Some(size)) = (read_number(root, &at)?, read_size(root, &at)?) else { continue };
-        let device = Device {
+        let device = BlockDevice {
             number,
             name: kernel_name(partition),
-            kind: Kind::Partition,
+            kind: DeviceKind::Partition,
             size,
             made_of: Vec::new(),
             sequence,
         };
-        found.push(Found { device, slaves: vec![kernel_name(entry)], dm_name: None });
+        found.push(FoundDevice { device, slaves: vec![kernel_name(entry)], dm_name: None });
     }
     Ok(())
 }
@@ -360,13 +366,13 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
 
 /// The device's number; `None` if the device has gone, or is hidden, as the paths below an NVMe multipath
 /// device are.
-fn read_number(root: &Root, at: &Path) -> Result<Option<DeviceNumber>, ReadError> {
+fn read_number(root: &SystemRoot, at: &Path) -> Result<Option<DeviceNumber>, ReadError> {
     let file = at.join("dev");
     let Some(text) = tree::text(root, &file)? else { return Ok(None) };
     text.trim_end().parse().map(Some).map_err(|error| tree::malformed(root, &file, 1, format!("{error}")))
 }
 
-fn read_size(root: &Root, at: &Path) -> Result<Option<Bytes>, ReadError> {
+fn read_size(root: &SystemRoot, at: &Path) -> Result<Option<Bytes>, ReadError> {
     let file = at.join("size");
     let Some(text) = tree::text(root, &file)? else { return Ok(None) };
     let sectors: u64 = text.trim_end().parse().map_err(|_| {
@@ -375,7 +381,7 @@ fn read_size(root: &Root, at: &Path) -> Result<Option<Bytes>, ReadError> {
     Ok(Some(Bytes::new(sectors.saturating_mul(SECTOR))))
 }
 
-fn read_sequence(root: &Root, at: &Path) -> Result<Option<u64>, ReadError> {
+fn read_sequence(root: &SystemRoot, at: &Path) -> Result<Option<u64>, ReadError> {
     let file = at.join("diskseq");
     let Some(text) = tree::text(root, &file)? else { return Ok(None) };
     text.trim_end().parse().map(Some).map_err(|_| {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SendFlags, send};
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use super::undo::{Found, undo};
+use super::undo::{RemovedThrottles, undo};
 
 /// The agent's last byte: it has released every consumer itself. Every other byte is a sign of life, and the
 /// number of seconds after which the next one is overdue.
@@ -140,7 +140,7 @@ impl Guardian {
 ///
 /// # Errors
 /// When something could not be undone.
-pub fn guard() -> io::Result<Option<Found>> {
+pub fn guard() -> io::Result<Option<RemovedThrottles>> {
     for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
@@ -177,7 +177,7 @@ pub fn guard() -> io::Result<Option<Found>> {
 }
 
 /// Tries until it works, for a while: after that it takes the next agent, or `tidegate release`.
-fn undo_at_last() -> io::Result<Found> {
+fn undo_at_last() -> io::Result<RemovedThrottles> {
     for _ in 1..ATTEMPTS {
         if let Ok(found) = undo() {
             return Ok(found);

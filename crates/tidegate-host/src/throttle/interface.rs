@@ -9,7 +9,7 @@ use tidegate_units::Instant;
 
 use super::ThrottleError;
 use super::probe::{HTB, with_remedy};
-use super::tc::{Qdisc, Tc};
+use super::tc::{Qdisc, TrafficControl};
 
 /// The time without a throttled consumer after which the devices and disciplines for delays are removed.
 pub(super) const STAYS: Duration = Duration::from_secs(60);
@@ -22,20 +22,20 @@ pub(super) const ROUTE_STAYS: Duration = Duration::from_secs(10);
 
 /// The interfaces by which packets to consumers leave, and when the kernel was asked.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
+pub(super) struct ConsumerRoutes {
     known: BTreeMap<IpAddr, (u32, Instant)>,
     /// The time at which routes that are not used any more were forgotten.
     tidied: Instant,
 }
 
-impl Routes {
+impl ConsumerRoutes {
     /// The interface that leads to an address.
     ///
     /// # Errors
     /// When none does.
     pub(super) fn towards(
         &mut self,
-        tc: &mut Tc,
+        tc: &mut TrafficControl,
         now: Instant,
         address: IpAddr,
     ) -> Result<u32, ThrottleError> {
@@ -60,7 +60,7 @@ impl Routes {
 ///
 /// # Errors
 /// When it is, or the kernel refuses.
-pub(super) fn claim(tc: &mut Tc, index: u32) -> Result<(), ThrottleError> {
+pub(super) fn claim(tc: &mut TrafficControl, index: u32) -> Result<(), ThrottleError> {
     let refused = |source| refused(index, source);
     let qdiscs = tc.qdiscs().map_err(refused)?;
     let root = qdiscs.into_iter().find(|qdisc| qdisc.interface == index && qdisc.is_root());
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn who_is_not_asked_for_any_more_is_forgotten() {
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-        let mut tc = Tc::open().unwrap();
-        let mut routes = Routes::default();
+        let mut tc = TrafficControl::open().unwrap();
+        let mut routes = ConsumerRoutes::default();
         let mut known = |now, last| {
             assert_eq!(routes.towards(&mut tc, at(now), [127, 0, 0, last].into()).unwrap(), 1);
             routes.known.keys().map(ToString::to_string).collect::<Vec<_>>()

@@ -29,19 +29,19 @@ use tidegate_units::{Instant, Latency, ResourceName};
 
 use crate::cgroup::IoLimit;
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 
 pub use cgroups::{CgroupDevice, Cgroups};
 pub use edt::Edt;
 pub use guardian::{Guardian, guard};
-pub use netem::Netem;
-pub use probe::{Capability, Need, lacking, probe};
+pub use netem::NetemThrottle;
+pub use probe::{CapabilityNeed, KernelCapability, lacking, probe};
 pub use rate::{Rate, WriteLimit};
-pub use undo::{Found, undo, undo_orphaned};
+pub use undo::{RemovedThrottles, undo, undo_orphaned};
 
 /// The packets to a throttled consumer that are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Packets {
+pub enum DelayedPackets {
     /// All from the storage ports: answers to reads and to writes alike.
     #[default]
     All,
@@ -57,7 +57,7 @@ pub enum Packets {
 
 /// The mechanisms of throttling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Method {
+pub enum ThrottleMethod {
     /// Classes with a delay each, in a device of their own that nftables rules send packets through.
     #[default]
     Netem,
@@ -69,7 +69,7 @@ pub enum Method {
     Cgroup,
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for ThrottleMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Netem => "netem",
@@ -84,7 +84,7 @@ impl fmt::Display for Method {
 #[derive(Debug)]
 pub enum Throttle {
     /// Packet delay by netem.
-    Netem(Box<Netem>),
+    Netem(Box<NetemThrottle>),
     /// Packet delay by departure times.
     Edt(Box<Edt>),
     /// Limits of what is written.
@@ -98,12 +98,12 @@ impl Throttle {
     ///
     /// # Errors
     /// When the kernel cannot be asked, or does not take what the method needs from the beginning.
-    pub fn new(method: Method, packets: Packets, ports: &BTreeSet<u16>) -> io::Result<Self> {
+    pub fn new(method: ThrottleMethod, packets: DelayedPackets, ports: &BTreeSet<u16>) -> io::Result<Self> {
         Ok(match method {
-            Method::Netem => Self::Netem(Box::new(Netem::new(packets, ports.clone())?)),
-            Method::Edt => Self::Edt(Box::new(Edt::new(packets, ports)?)),
-            Method::Rate => Self::Rate(Box::new(Rate::new(Root::default())?)),
-            Method::Cgroup => Self::Cgroup(Box::new(Cgroups::new(Root::default())?)),
+            ThrottleMethod::Netem => Self::Netem(Box::new(NetemThrottle::new(packets, ports.clone())?)),
+            ThrottleMethod::Edt => Self::Edt(Box::new(Edt::new(packets, ports)?)),
+            ThrottleMethod::Rate => Self::Rate(Box::new(Rate::new(SystemRoot::default())?)),
+            ThrottleMethod::Cgroup => Self::Cgroup(Box::new(Cgroups::new(SystemRoot::default())?)),
         })
     }
 
@@ -111,7 +111,7 @@ impl Throttle {
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
-    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+    pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         match self {
             Self::Netem(netem) => netem.apply(now, wanted),
             Self::Edt(edt) => edt.apply(now, wanted),
@@ -124,7 +124,7 @@ impl Throttle {
     /// after an [`apply`](Self::apply) that failed: the failure may concern another resource, or one member
     /// of many.
     #[must_use]
-    pub fn holds(&self, wanted: &Hold) -> bool {
+    pub fn holds(&self, wanted: &ThrottleRequest) -> bool {
         match self {
             Self::Netem(netem) => netem.holds(wanted),
             Self::Edt(edt) => edt.holds(wanted),
@@ -137,7 +137,7 @@ impl Throttle {
     /// be changed. It is asked after an [`apply`](Self::apply) of the same that failed. A throttle that can
     /// set nothing new, and releases, is not stuck.
     #[must_use]
-    pub fn is_stuck(&self, wanted: &[Hold]) -> bool {
+    pub fn is_stuck(&self, wanted: &[ThrottleRequest]) -> bool {
         match self {
             Self::Netem(netem) => netem.is_stuck(),
             Self::Edt(edt) => edt.is_stuck(),
@@ -149,7 +149,7 @@ impl Throttle {
 
 /// The state that a throttle should have in force for one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hold {
+pub struct ThrottleRequest {
     /// The resource whose consumers they are.
     pub resource: ResourceName,
     /// The members of the resource's set: throttled as soon as there is a delay.

@@ -7,23 +7,23 @@ use std::io;
 
 use tidegate_units::{Instant, Latency, ResourceName};
 
-use super::interface::{LOOK_AGAIN, ROUTE_STAYS, Routes, STAYS, name_of, refused};
-use super::nft::{self, Part, Table};
+use super::interface::{ConsumerRoutes, LOOK_AGAIN, ROUTE_STAYS, STAYS, name_of, refused};
+use super::nft::{self, NftTable, TablePart};
 use super::probe::{HTB, IFB, NETEM, with_remedy};
-use super::resources::{Resource, Resources};
-use super::tc::{DEVICE, Device, Tc};
-use super::{Hold, Packets, ThrottleError};
+use super::resources::{ThrottledResource, ThrottledResources};
+use super::tc::{DEVICE, NamesakeDevice, TrafficControl};
+use super::{DelayedPackets, ThrottleError, ThrottleRequest};
 
 /// Delays packets by traffic control.
 ///
 /// At rest, when nobody is held, there are no rules and, after a minute, no device; the sets of members are
 /// always in the kernel, for people to see. No interface's own queueing is ever touched.
 #[derive(Debug)]
-pub struct Netem {
-    tc: Tc,
-    packets: Packets,
+pub struct NetemThrottle {
+    tc: TrafficControl,
+    packets: DelayedPackets,
     ports: BTreeSet<u16>,
-    resources: Resources,
+    resources: ThrottledResources,
     device: Option<Holding>,
     /// True if the kernel may have a device of ours that is not known here, with any delay.
     device_is_doubtful: bool,
@@ -33,8 +33,8 @@ pub struct Netem {
     interfaces: BTreeMap<u32, String>,
     /// The time at which they were found; `None` if members have changed since.
     reached: Option<Instant>,
-    routes: Routes,
-    in_force: Table,
+    routes: ConsumerRoutes,
+    in_force: NftTable,
     /// The classes of its rules, in their order; `None` if anything else may be different from what is
     /// wanted.
     ordered: Option<Vec<u16>>,
@@ -51,24 +51,24 @@ struct Holding {
     delays: BTreeMap<u16, Latency>,
 }
 
-impl Netem {
+impl NetemThrottle {
     /// Delays packets that come from `ports`. Nothing is changed yet.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    pub fn new(packets: Packets, ports: BTreeSet<u16>) -> io::Result<Self> {
+    pub fn new(packets: DelayedPackets, ports: BTreeSet<u16>) -> io::Result<Self> {
         Ok(Self {
-            tc: Tc::open()?,
+            tc: TrafficControl::open()?,
             packets,
             ports,
-            resources: Resources::default(),
+            resources: ThrottledResources::default(),
             device: None,
             device_is_doubtful: false,
             table_is_doubtful: false,
             interfaces: BTreeMap::new(),
             reached: None,
-            routes: Routes::default(),
-            in_force: Table::default(),
+            routes: ConsumerRoutes::default(),
+            in_force: NftTable::default(),
             ordered: None,
             looked: Instant::ZERO,
             last_held: None,
@@ -80,7 +80,7 @@ impl Netem {
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
-    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+    pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         if self.resources.take(now, wanted)? {
             self.reached = None;
             self.ordered = None;
@@ -106,7 +106,7 @@ impl Netem {
     }
 
     /// Returns true if a resource's delay is zero, or is that of its class and rules send packets there.
-    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+    pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
         let Some((name, resource)) = self.resources.iter().find(|(name, _)| **name == wanted.resource) else {
             return wanted.delay == Latency::ZERO;
         };
@@ -134,8 +134,8 @@ impl Netem {
             return Ok(());
         }
         let refused = |source| ThrottleError::TrafficControl { interface: DEVICE.to_owned(), source };
-        if let Some(found) = self.tc.device().map_err(refused)?.filter(Device::is_ours) {
-            nft::replace(&Table::default()).map_err(ThrottleError::Rules)?;
+        if let Some(found) = self.tc.device().map_err(refused)?.filter(NamesakeDevice::is_ours) {
+            nft::replace(&NftTable::default()).map_err(ThrottleError::Rules)?;
             self.tc.delete_device(found.index).map_err(refused)?;
         }
         self.device_is_doubtful = false;
@@ -162,7 +162,7 @@ impl Netem {
     }
 
     fn forget_table(&mut self) {
-        self.in_force = Table::default();
+        self.in_force = NftTable::default();
         self.ordered = None;
     }
 
@@ -246,13 +246,13 @@ impl Netem {
             .resources
             .iter()
             .map(|(name, resource)| {
-                let Resource { class, delay, .. } = *resource;
+                let ThrottledResource { class, delay, .. } = *resource;
                 let members = resource.members.clone();
-                (set_name(name, class), Part { class, members, ruled: ruled.contains(&class), delay })
+                (set_name(name, class), TablePart { class, members, ruled: ruled.contains(&class), delay })
             })
             .collect();
         let interfaces = self.interfaces.clone();
-        let table = Table { parts, packets: self.packets, ports: self.ports.clone(), interfaces };
+        let table = NftTable { parts, packets: self.packets, ports: self.ports.clone(), interfaces };
         if !table.same_rules(&self.in_force) {
             if let Err(error) = nft::change(&self.in_force, &table) {
                 self.table_is_doubtful = true;
@@ -261,7 +261,7 @@ impl Netem {
                 self.forget_table();
                 self.interfaces.clear();
                 self.reached = None;
-                self.routes = Routes::default();
+                self.routes = ConsumerRoutes::default();
                 return Err(ThrottleError::Rules(error));
             }
             self.in_force = table;
@@ -342,7 +342,7 @@ impl Netem {
 ///
 /// # Errors
 /// When something else has its name, or the kernel refuses.
-fn claim(tc: &mut Tc) -> Result<u32, ThrottleError> {
+fn claim(tc: &mut TrafficControl) -> Result<u32, ThrottleError> {
     let refused = |source| ThrottleError::TrafficControl { interface: DEVICE.to_owned(), source };
     match tc.device().map_err(refused)? {
         Some(found) if found.is_ours() => tc.delete_device(found.index).map_err(refused)?,
@@ -388,8 +388,8 @@ mod tests {
             if !added {
                 return;
             }
-            let mut netem = Netem::new(Packets::All, [3260].into()).unwrap();
-            let hold = Hold {
+            let mut netem = NetemThrottle::new(DelayedPackets::All, [3260].into()).unwrap();
+            let hold = ThrottleRequest {
                 resource: ResourceName::new("vg0").unwrap(),
                 members: [[127, 0, 0, 2].into()].into(),
                 delay: Latency::from_millis(20),
@@ -399,10 +399,11 @@ mod tests {
             let failed = netem.apply(Instant::ZERO, std::slice::from_ref(&hold)).unwrap_err();
             assert!(matches!(failed, ThrottleError::Taken(DEVICE)), "{failed}");
             assert!(!netem.holds(&hold));
-            let nobody = Hold { delay: Latency::ZERO, ..hold };
+            let nobody = ThrottleRequest { delay: Latency::ZERO, ..hold };
             let _ = netem.apply(Instant::from_nanos(1), std::slice::from_ref(&nobody));
             assert!(netem.holds(&nobody), "nobody is to be held");
-            let error = super::super::lacking(super::super::Method::Netem, Packets::All).unwrap_err();
+            let error =
+                super::super::lacking(super::super::ThrottleMethod::Netem, DelayedPackets::All).unwrap_err();
             assert!(error.to_string().contains("rename it"), "{error}");
         });
         trial.join().unwrap();

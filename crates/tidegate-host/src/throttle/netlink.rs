@@ -46,17 +46,17 @@ impl Netlink {
     }
 
     /// Asks for a change, and waits until it is made or refused.
-    pub(super) fn change(&mut self, kind: u16, flags: u16, body: &Body) -> io::Result<()> {
+    pub(super) fn change(&mut self, kind: u16, flags: u16, body: &NetlinkBody) -> io::Result<()> {
         self.exchange(kind, REQUEST | ACKNOWLEDGE | flags, body, |_| {})
     }
 
     /// Asks for one thing, which `answer` is given.
-    pub(super) fn get(&mut self, kind: u16, body: &Body, answer: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(super) fn get(&mut self, kind: u16, body: &NetlinkBody, answer: impl FnMut(&[u8])) -> io::Result<()> {
         self.exchange(kind, REQUEST | ACKNOWLEDGE, body, answer)
     }
 
     /// Asks for everything of a kind; `each` is given what there is, one after the other.
-    pub(super) fn dump(&mut self, kind: u16, body: &Body, each: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(super) fn dump(&mut self, kind: u16, body: &NetlinkBody, each: impl FnMut(&[u8])) -> io::Result<()> {
         self.exchange(kind, REQUEST | DUMP, body, each)
     }
 
@@ -64,7 +64,7 @@ impl Netlink {
         &mut self,
         kind: u16,
         flags: u16,
-        body: &Body,
+        body: &NetlinkBody,
         mut each: impl FnMut(&[u8]),
     ) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
@@ -136,9 +136,9 @@ fn malformed(problem: &str) -> io::Error {
 
 /// A request's content: a fixed header, then attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Body(Vec<u8>);
+pub(super) struct NetlinkBody(Vec<u8>);
 
-impl Body {
+impl NetlinkBody {
     pub(super) fn new(header: &[u8]) -> Self {
         Self(header.to_vec())
     }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn attributes_are_padded_and_read_back() {
-        let body = Body::new(&[]).with(1, b"htb\0").with(7, &[1, 2, 3, 4, 5]).with(9, &[]);
+        let body = NetlinkBody::new(&[]).with(1, b"htb\0").with(7, &[1, 2, 3, 4, 5]).with(9, &[]);
         assert_eq!(body.as_bytes().len(), 8 + 12 + 4);
         let read: Vec<_> = attributes(body.as_bytes()).collect();
         assert_eq!(read, [(1, &b"htb\0"[..]), (7, &[1, 2, 3, 4, 5]), (9, &[])]);
@@ -189,7 +189,7 @@ mod tests {
     fn the_kernel_answers() {
         // RTM_GETLINK: the loopback interface is always there.
         let mut count = 0;
-        Netlink::open().unwrap().dump(18, &Body::new(&[0; 16]), |_| count += 1).unwrap();
+        Netlink::open().unwrap().dump(18, &NetlinkBody::new(&[0; 16]), |_| count += 1).unwrap();
         assert!(count > 0);
     }
 
@@ -198,7 +198,7 @@ mod tests {
         // RTM_GETLINK of an interface that cannot exist.
         let mut header = [0; 16];
         header[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
-        let refused = Netlink::open().unwrap().get(18, &Body::new(&header), |_| {});
+        let refused = Netlink::open().unwrap().get(18, &NetlinkBody::new(&header), |_| {});
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(rustix::io::Errno::NODEV.raw_os_error()));
     }
 

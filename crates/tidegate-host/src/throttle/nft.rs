@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tidegate_units::Latency;
 
-use super::Packets;
+use super::DelayedPackets;
 use super::protocol::PROTOCOLS;
 use super::tc::{DEVICE, class_id};
 
@@ -32,7 +32,7 @@ const HOLD: &str = "hold";
 
 /// One resource's part of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct TablePart {
     /// The class of its packets.
     pub(super) class: u16,
     /// The consumers whose packets they are.
@@ -45,18 +45,18 @@ pub(super) struct Part {
 
 /// Everything the table holds, by the names of its sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Table {
-    pub(super) parts: BTreeMap<String, Part>,
-    pub(super) packets: Packets,
+pub(super) struct NftTable {
+    pub(super) parts: BTreeMap<String, TablePart>,
+    pub(super) packets: DelayedPackets,
     pub(super) ports: BTreeSet<u16>,
     /// By which interfaces packets leave that may be ruled: their names, by their numbers.
     pub(super) interfaces: BTreeMap<u32, String>,
 }
 
-impl Table {
+impl NftTable {
     /// Returns true if the kernel's rules would be the same: of the delays only their order is in the rules.
     pub(super) fn same_rules(&self, other: &Self) -> bool {
-        let same = |(one, other): ((&String, &Part), (&String, &Part))| {
+        let same = |(one, other): ((&String, &TablePart), (&String, &TablePart))| {
             one.0 == other.0 && one.1.members == other.1.members
         };
         self.parts.len() == other.parts.len()
@@ -125,7 +125,7 @@ impl Table {
 
     /// Each set, by its name: the type of its members, and these.
     fn sets(&self) -> BTreeMap<String, (&'static str, BTreeSet<IpAddr>)> {
-        let of = |(name, part): (&String, &Part)| {
+        let of = |(name, part): (&String, &TablePart)| {
             let (v4, v6) = part.members.iter().copied().partition(IpAddr::is_ipv4);
             [(format!("{name}_v4"), ("ipv4_addr", v4)), (format!("{name}_v6"), ("ipv6_addr", v6))]
         };
@@ -192,7 +192,7 @@ const WITHOUT_PAYLOAD: [(&str, u32); 2] = [("<= 8", 52), ("> 8", 80)];
 /// IPv6 counts what follows its header; IPv4 includes its own, which is of this length.
 const IPV4_HEADER: u32 = 20;
 
-impl Packets {
+impl DelayedPackets {
     /// The ports that a packet may come from, and what it then has to look like: any of these.
     fn matches(self, family: Family, ports: &BTreeSet<u16>) -> Vec<(String, String)> {
         let all = listed(ports.iter());
@@ -240,7 +240,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Returns true if the kernel has what is wanted.
-    pub(super) fn agrees_with(&self, table: &Table) -> bool {
+    pub(super) fn agrees_with(&self, table: &NftTable) -> bool {
         let sets = table.sets().into_iter().map(|(name, (_, members))| (name, members)).collect();
         let hooks: BTreeSet<_> = table.hooks().into_keys().collect();
         self.sets == sets && self.hooks == hooks && self.rules == table.rules().len()
@@ -248,12 +248,12 @@ impl Seen {
 }
 
 /// Puts a table into force in one transaction, whatever is there.
-pub(super) fn replace(table: &Table) -> io::Result<()> {
+pub(super) fn replace(table: &NftTable) -> io::Result<()> {
     run(&["-f", "-"], &table.render()).map(drop)
 }
 
 /// Makes a table of the one that is in force, in one transaction.
-pub(super) fn change(before: &Table, table: &Table) -> io::Result<()> {
+pub(super) fn change(before: &NftTable, table: &NftTable) -> io::Result<()> {
     if before.parts.is_empty() || table.parts.is_empty() {
         return replace(table);
     }
@@ -317,23 +317,23 @@ fn run(arguments: &[&str], input: &str) -> io::Result<Vec<u8>> {
 mod tests {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-    use super::super::tc::Tc;
+    use super::super::tc::TrafficControl;
     use super::*;
 
-    fn part(class: u16, members: &[&str], ruled: bool, millis: u64) -> Part {
+    fn part(class: u16, members: &[&str], ruled: bool, millis: u64) -> TablePart {
         let members = members.iter().map(|address| address.parse().unwrap()).collect();
-        Part { class, members, ruled, delay: Latency::from_millis(millis) }
+        TablePart { class, members, ruled, delay: Latency::from_millis(millis) }
     }
 
-    fn table(parts: &[(&str, Part)]) -> Table {
+    fn table(parts: &[(&str, TablePart)]) -> NftTable {
         let parts = parts.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect();
         let interfaces = [(1, "lo".to_owned())].into();
-        Table { parts, packets: Packets::All, ports: [3260].into(), interfaces }
+        NftTable { parts, packets: DelayedPackets::All, ports: [3260].into(), interfaces }
     }
 
     #[test]
     fn nothing_wanted_is_nothing_left() {
-        assert_eq!(Table::default().render(), "add table netdev tidegate\ndelete table netdev tidegate\n");
+        assert_eq!(NftTable::default().render(), "add table netdev tidegate\ndelete table netdev tidegate\n");
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_told_by_their_length_and_responses_by_their_opcode() {
         let mut table = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
-        table.packets = Packets::Acks;
+        table.packets = DelayedPackets::Acks;
         let text = table.render();
         for rule in [
             "@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip length <= 52 meta",
@@ -372,7 +372,7 @@ mod tests {
             assert!(text.contains(rule), "{text}");
         }
         assert_eq!(text.matches("meta priority set").count(), 4);
-        table.packets = Packets::Responses;
+        table.packets = DelayedPackets::Responses;
         let text = table.render();
         let iscsi = "@vg0_v4 tcp doff 8 @th,256,32 & 0xff000000 { 0x21000000, 0x31000000 } meta";
         assert!(text.contains(&format!("tcp sport {{ 3260 }} ip daddr {iscsi}")), "{text}");
@@ -407,7 +407,7 @@ mod tests {
     /// In a network namespace of its own, as root.
     #[test]
     fn the_kernel_takes_every_change() {
-        let nowhere = |table: Table| Table { interfaces: BTreeMap::new(), ..table };
+        let nowhere = |table: NftTable| NftTable { interfaces: BTreeMap::new(), ..table };
         let steps = [
             table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]),
             nowhere(table(&[("vg0", part(1, &["10.0.0.12"], true, 5))])),
@@ -417,14 +417,17 @@ mod tests {
                 ("vg1", part(2, &["10.0.0.14", "10.0.0.15"], true, 3)),
             ]),
             table(&[("vg1", part(2, &["10.0.0.15"], true, 3))]),
-            Table { packets: Packets::Responses, ..table(&[("vg1", part(2, &["10.0.0.15"], true, 3))]) },
-            Table {
-                packets: Packets::Responses,
+            NftTable {
+                packets: DelayedPackets::Responses,
+                ..table(&[("vg1", part(2, &["10.0.0.15"], true, 3))])
+            },
+            NftTable {
+                packets: DelayedPackets::Responses,
                 ports: [2049, 3260, 4420, 10_000].into(),
                 ..table(&[("vg1", part(2, &["10.0.0.15"], true, 3))])
             },
             table(&[("vg1", part(2, &[], false, 0))]),
-            Table::default(),
+            NftTable::default(),
         ];
         let trial = std::thread::spawn(move || {
             // SAFETY: only this thread changes its network namespace, before it opens anything.
@@ -432,8 +435,8 @@ mod tests {
                 assert_eq!(error, rustix::io::Errno::PERM);
                 return;
             }
-            Tc::open().unwrap().add_device().unwrap();
-            let mut before = Table::default();
+            TrafficControl::open().unwrap().add_device().unwrap();
+            let mut before = NftTable::default();
             for (number, step) in steps.into_iter().enumerate() {
                 match change(&before, &step) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return,

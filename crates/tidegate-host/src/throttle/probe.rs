@@ -9,11 +9,11 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use tidegate_units::Latency;
 
 use super::edt::Edt;
-use super::nft::{self, Part, Table};
-use super::tc::{DEVICE, Tc};
+use super::nft::{self, NftTable, TablePart};
+use super::tc::{DEVICE, TrafficControl};
 use super::undo::undo_delay;
-use super::{Method, Packets, cgroups, rate};
-use crate::root::Root;
+use super::{DelayedPackets, ThrottleMethod, cgroups, rate};
+use crate::root::SystemRoot;
 
 /// The remedy for a missing device in which packets wait.
 pub(super) const IFB: &str = "the kernel module ifb (CONFIG_IFB)";
@@ -32,13 +32,13 @@ const NFTABLES: &str = "the package nftables, and Linux 5.17 or newer with nf_ta
 
 /// Something that a throttle needs, and whether it works here.
 #[derive(Debug)]
-pub struct Capability {
+pub struct KernelCapability {
     /// Its name, as an administrator would look for it.
     pub what: &'static str,
     /// Its purpose.
     pub purpose: &'static str,
     /// The throttles that need it.
-    pub needed_by: Need,
+    pub needed_by: CapabilityNeed,
     /// The result of trying it; `Err` is the reason that it does not work.
     pub works: io::Result<()>,
     /// The remedy if it does not work.
@@ -47,21 +47,23 @@ pub struct Capability {
 
 /// The throttles that cannot work without a capability.
 #[derive(Debug, Clone, Copy)]
-pub enum Need {
+pub enum CapabilityNeed {
     /// These throttles.
-    Of(&'static [Method]),
+    Of(&'static [ThrottleMethod]),
     /// netem, where it tells some packets from others by what is in them.
     Payload,
 }
 
-impl Capability {
+impl KernelCapability {
     /// Returns true if this throttle, delaying these packets, can throttle no consumer without this
     /// capability.
     #[must_use]
-    pub fn is_needed(&self, method: Method, packets: Packets) -> bool {
+    pub fn is_needed(&self, method: ThrottleMethod, packets: DelayedPackets) -> bool {
         match self.needed_by {
-            Need::Of(methods) => methods.contains(&method),
-            Need::Payload => method == Method::Netem && packets == Packets::Responses,
+            CapabilityNeed::Of(methods) => methods.contains(&method),
+            CapabilityNeed::Payload => {
+                method == ThrottleMethod::Netem && packets == DelayedPackets::Responses
+            }
         }
     }
 
@@ -79,14 +81,14 @@ impl Capability {
 ///
 /// # Errors
 /// When no namespace can be made, mostly because it takes root.
-pub fn probe() -> io::Result<Vec<Capability>> {
+pub fn probe() -> io::Result<Vec<KernelCapability>> {
     /// Every namespace has it.
     const LOOPBACK: u32 = 1;
     let trial = thread::Builder::new().name("tidegate-probe".to_owned()).spawn(|| {
         // SAFETY: only this thread changes its network namespace. It has opened nothing that would be of
         // another one, and ends before anything else is done with it.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-        let mut tc = Tc::open()?;
+        let mut tc = TrafficControl::open()?;
         let device = tc.add_device();
         Ok(try_delays(&mut tc, None, device, Some(LOOPBACK)))
     })?;
@@ -102,15 +104,15 @@ pub fn probe() -> io::Result<Vec<Capability>> {
 ///
 /// # Errors
 /// When it cannot be tried, or not be removed; or something else has the device's name.
-pub fn lacking(method: Method, packets: Packets) -> io::Result<Vec<Capability>> {
+pub fn lacking(method: ThrottleMethod, packets: DelayedPackets) -> io::Result<Vec<KernelCapability>> {
     let tried = match method {
-        Method::Netem | Method::Edt => {
-            let mut tc = Tc::open()?;
+        ThrottleMethod::Netem | ThrottleMethod::Edt => {
+            let mut tc = TrafficControl::open()?;
             if tc.device()?.is_some() {
                 return Err(io::Error::other(super::ThrottleError::Taken(DEVICE)));
             }
             let device = tc.add_device();
-            if method == Method::Edt && device.is_err() {
+            if method == ThrottleMethod::Edt && device.is_err() {
                 return Ok(Vec::new());
             }
             let root = device.as_ref().ok().copied();
@@ -118,10 +120,11 @@ pub fn lacking(method: Method, packets: Packets) -> io::Result<Vec<Capability>> 
             undo_delay()?;
             tried
         }
-        Method::Rate => rate::probe(&Root::default()),
-        Method::Cgroup => cgroups::probe(&Root::default()),
+        ThrottleMethod::Rate => rate::probe(&SystemRoot::default()),
+        ThrottleMethod::Cgroup => cgroups::probe(&SystemRoot::default()),
     };
-    let lacks = |capability: &Capability| capability.works.is_err() && capability.is_needed(method, packets);
+    let lacks =
+        |capability: &KernelCapability| capability.works.is_err() && capability.is_needed(method, packets);
     Ok(tried.into_iter().filter(lacks).collect())
 }
 
@@ -139,18 +142,18 @@ pub(super) fn with_remedy(error: io::Error, remedy: &str) -> io::Error {
 /// `device`: of `only` one throttle, because a service that does not use the other may be ended by the kernel
 /// for trying a program.
 fn try_delays(
-    tc: &mut Tc,
-    only: Option<Method>,
+    tc: &mut TrafficControl,
+    only: Option<ThrottleMethod>,
     device: io::Result<u32>,
     root: Option<u32>,
-) -> Vec<Capability> {
+) -> Vec<KernelCapability> {
     const CLASS: u16 = 1;
     let without = |what: &str| Err(io::Error::other(format!("not tried: it needs {what}")));
-    let (for_netem, for_edt) = (only != Some(Method::Edt), only != Some(Method::Netem));
+    let (for_netem, for_edt) = (only != Some(ThrottleMethod::Edt), only != Some(ThrottleMethod::Netem));
     let htb = root.map_or_else(|| without("the device ifb"), |root| tc.add_root(root));
     // Without htb there is nothing to put it under, and it is not tried.
     let root = root.filter(|_| htb.is_ok());
-    let mut under = |wanted: bool, step: &dyn Fn(&mut Tc, u32) -> io::Result<()>| match root {
+    let mut under = |wanted: bool, step: &dyn Fn(&mut TrafficControl, u32) -> io::Result<()>| match root {
         Some(root) if wanted => step(tc, root),
         Some(_) => without("another throttle"),
         None => without("htb"),
@@ -158,7 +161,7 @@ fn try_delays(
     let netem = under(for_netem, &|tc, root| tc.add_class(root, CLASS, Duration::from_millis(1)));
     let fair = under(for_edt, &|tc, root| tc.add_fair_class(root, CLASS + 1));
     let program = under(for_edt, &|_, root| {
-        Edt::new(Packets::All, &[3260].into()).and_then(|mut edt| edt.attach(root))
+        Edt::new(DelayedPackets::All, &[3260].into()).and_then(|mut edt| edt.attach(root))
     });
     // Rules name the device that they send packets through.
     let has_device = device.is_ok();
@@ -169,7 +172,7 @@ fn try_delays(
         if !for_netem {
             return without("another throttle");
         }
-        let part = Part {
+        let part = TablePart {
             class: CLASS,
             members: [[192, 0, 2, 1].into()].into(),
             ruled: true,
@@ -177,56 +180,56 @@ fn try_delays(
         };
         let parts = [("trial".to_owned(), part)].into();
         let interfaces = [(1, "lo".to_owned())].into();
-        nft::replace(&Table { parts, packets, ports: [2049, 3260, 4420].into(), interfaces })
+        nft::replace(&NftTable { parts, packets, ports: [2049, 3260, 4420].into(), interfaces })
     };
-    let (rules_for_all, rules_for_responses) = (rules(Packets::All), rules(Packets::Responses));
+    let (rules_for_all, rules_for_responses) = (rules(DelayedPackets::All), rules(DelayedPackets::Responses));
     vec![
-        Capability {
+        KernelCapability {
             what: "device ifb",
             purpose: "where packets wait that are held by netem",
-            needed_by: Need::Of(&[Method::Netem]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Netem]),
             works: device.map(drop),
             remedy: IFB,
         },
-        Capability {
+        KernelCapability {
             what: "queueing discipline htb",
             purpose: "classes for what is held",
-            needed_by: Need::Of(&[Method::Netem, Method::Edt]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Netem, ThrottleMethod::Edt]),
             works: htb,
             remedy: HTB,
         },
-        Capability {
+        KernelCapability {
             what: "queueing discipline netem",
             purpose: "packet delay by netem",
-            needed_by: Need::Of(&[Method::Netem]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Netem]),
             works: netem,
             remedy: NETEM,
         },
-        Capability {
+        KernelCapability {
             what: "nftables",
             purpose: "which packets are held by netem",
-            needed_by: Need::Of(&[Method::Netem]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Netem]),
             works: rules_for_all,
             remedy: NFTABLES,
         },
-        Capability {
+        KernelCapability {
             what: "nftables, payload",
             purpose: "packets = \"responses\"",
-            needed_by: Need::Payload,
+            needed_by: CapabilityNeed::Payload,
             works: rules_for_responses,
             remedy: "nftables 0.9 or newer",
         },
-        Capability {
+        KernelCapability {
             what: "queueing discipline fq",
             purpose: "packet delay by departure times (throttle = \"edt\")",
-            needed_by: Need::Of(&[Method::Edt]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Edt]),
             works: fair,
             remedy: FQ,
         },
-        Capability {
+        KernelCapability {
             what: "eBPF filter",
             purpose: "departure times (throttle = \"edt\")",
-            needed_by: Need::Of(&[Method::Edt]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Edt]),
             works: program,
             remedy: FILTER,
         },
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn whatever_this_kernel_has_it_is_told_and_nothing_is_left() {
-        let before = Tc::open().unwrap().qdiscs().unwrap();
+        let before = TrafficControl::open().unwrap().qdiscs().unwrap();
         match probe() {
             Ok(found) => {
                 assert_eq!(found.len(), 7);
@@ -250,6 +253,6 @@ mod tests {
             // Not root.
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         }
-        assert_eq!(Tc::open().unwrap().qdiscs().unwrap().len(), before.len());
+        assert_eq!(TrafficControl::open().unwrap().qdiscs().unwrap().len(), before.len());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_units::{Instant, Latency, ResourceName};
 
-use super::{Hold, ThrottleError};
+use super::{ThrottleError, ThrottleRequest};
 
 /// The time for which the rules of a resource's packets stay after its last delay. Delayed packets leave
 /// before those that follow. A law that throttles and releases several times a second does not write rules
@@ -19,12 +19,12 @@ const MOST_RESOURCES: u16 = 4_096;
 
 /// All of them, by name.
 #[derive(Debug, Default)]
-pub(super) struct Resources {
-    known: BTreeMap<ResourceName, Resource>,
+pub(super) struct ThrottledResources {
+    known: BTreeMap<ResourceName, ThrottledResource>,
 }
 
 #[derive(Debug)]
-pub(super) struct Resource {
+pub(super) struct ThrottledResource {
     /// From 1, and of no other resource meanwhile.
     pub(super) class: u16,
     pub(super) members: BTreeSet<IpAddr>,
@@ -35,13 +35,13 @@ pub(super) struct Resource {
     pub(super) ruled: bool,
 }
 
-impl Resources {
+impl ThrottledResources {
     /// Takes note of what is wanted; a resource that is not named is released. Returns true if anything but
     /// delays is different now.
     ///
     /// # Errors
     /// When there are more resources than classes.
-    pub(super) fn take(&mut self, now: Instant, wanted: &[Hold]) -> Result<bool, ThrottleError> {
+    pub(super) fn take(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<bool, ThrottleError> {
         let before = self.known.len();
         let mut changed = false;
         let named: BTreeSet<_> = wanted.iter().map(|hold| &hold.resource).collect();
@@ -61,7 +61,7 @@ impl Resources {
                     let class = (1..=MOST_RESOURCES).find(|class| used.insert(*class));
                     let class = class.ok_or(ThrottleError::TooMany(MOST_RESOURCES))?;
                     changed = true;
-                    new.insert(Resource::new(class))
+                    new.insert(ThrottledResource::new(class))
                 }
             };
             if resource.members != hold.members {
@@ -74,12 +74,12 @@ impl Resources {
         Ok(changed)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ResourceName, &Resource)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ResourceName, &ThrottledResource)> {
         self.known.iter()
     }
 }
 
-impl Resource {
+impl ThrottledResource {
     fn new(class: u16) -> Self {
         Self { class, members: BTreeSet::new(), delay: Latency::ZERO, since_released: None, ruled: false }
     }
@@ -108,8 +108,8 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn hold(name: &str) -> Hold {
-        Hold {
+    fn hold(name: &str) -> ThrottleRequest {
+        ThrottleRequest {
             resource: ResourceName::new(name).unwrap(),
             members: [[192, 0, 2, 1].into()].into(),
             delay: LONG,
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_rule_stays_until_what_is_held_has_left() {
-        let mut resource = Resource::new(1);
+        let mut resource = ThrottledResource::new(1);
         assert!(!resource.want(at(0), Latency::ZERO));
         assert!(!resource.ruled, "who was never held has no rule");
         assert!(resource.want(at(100), LONG));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_resource_that_is_not_named_any_more_is_let_go_first_and_then_forgotten() {
-        let mut resources = Resources::default();
+        let mut resources = ThrottledResources::default();
         resources.take(at(0), &[hold("a"), hold("b")]).unwrap();
         resources.take(at(100), &[hold("b")]).unwrap();
         let a = resources.known.get(&ResourceName::new("a").unwrap()).unwrap();
@@ -147,11 +147,11 @@ mod tests {
 
     #[test]
     fn only_a_delay_that_changes_changes_nothing_else() {
-        let mut resources = Resources::default();
+        let mut resources = ThrottledResources::default();
         assert!(resources.take(at(0), &[hold("a")]).unwrap());
-        let longer = Hold { delay: Latency::from_millis(40), ..hold("a") };
+        let longer = ThrottleRequest { delay: Latency::from_millis(40), ..hold("a") };
         assert!(!resources.take(at(100), std::slice::from_ref(&longer)).unwrap());
-        let another = Hold { members: [[192, 0, 2, 2].into()].into(), ..longer };
+        let another = ThrottleRequest { members: [[192, 0, 2, 2].into()].into(), ..longer };
         assert!(resources.take(at(200), &[another]).unwrap());
         assert!(!resources.take(at(300), &[]).unwrap(), "its rule is still there");
         assert!(resources.take(at(2_300), &[]).unwrap());

@@ -11,7 +11,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::netlink::{Body, CREATE, EXCLUSIVE, Netlink, REPLACE, array, attributes};
+use super::netlink::{CREATE, EXCLUSIVE, Netlink, NetlinkBody, REPLACE, array, attributes};
 
 /// The major number of our root queueing discipline, 71de: for `tc`.
 pub(super) const HANDLE: u16 = 0x71de;
@@ -40,8 +40,8 @@ const UNLIMITED_BYTES_PER_SECOND: u64 = 125_000_000_000;
 /// sockets' own buffers long before. netem's default of 1 000 is 50 000 packets/s at 20 ms.
 const LIMIT_PACKETS: u32 = 1_000_000;
 
-pub(super) use device::{DEVICE, Device};
-pub(super) use fq::Fair;
+pub(super) use device::{DEVICE, NamesakeDevice};
+pub(super) use fq::FairQueue;
 
 /// A queueing discipline as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) struct Qdisc {
     /// The delay of a packet, if it is a netem.
     pub(super) delay: Option<Duration>,
     /// The settings, if it is an fq.
-    pub(super) fair: Option<Fair>,
+    pub(super) fair: Option<FairQueue>,
 }
 
 impl Qdisc {
@@ -81,11 +81,11 @@ impl Qdisc {
 
 /// The kernel's traffic control, and what it takes to know where a packet will leave.
 #[derive(Debug)]
-pub(super) struct Tc {
+pub(super) struct TrafficControl {
     netlink: Netlink,
 }
 
-impl Tc {
+impl TrafficControl {
     pub(super) fn open() -> io::Result<Self> {
         Ok(Self { netlink: Netlink::open()? })
     }
@@ -93,7 +93,7 @@ impl Tc {
     /// All queueing disciplines of this network namespace.
     pub(super) fn qdiscs(&mut self) -> io::Result<Vec<Qdisc>> {
         let mut found = Vec::new();
-        self.netlink.dump(GET_QDISC, &Body::new(&header(0, 0, 0)), |message| {
+        self.netlink.dump(GET_QDISC, &NetlinkBody::new(&header(0, 0, 0)), |message| {
             found.extend(qdisc(message).ok());
         })?;
         Ok(found)
@@ -111,7 +111,7 @@ impl Tc {
         header[0] = family;
         header[1] = bits;
         let mut interface = None;
-        self.netlink.get(GET_ROUTE, &Body::new(&header).with(TO, &bytes), |message| {
+        self.netlink.get(GET_ROUTE, &NetlinkBody::new(&header).with(TO, &bytes), |message| {
             let found = attributes(message.get(12..).unwrap_or_default())
                 .find(|(kind, _)| *kind == INTERFACE)
                 .and_then(|(_, value)| array(value, 0).ok());
@@ -131,10 +131,14 @@ impl Tc {
         const DIRECT_QUEUE: u16 = 5;
         const DIRECT_PACKETS: u32 = 10_000;
         let init = words(&[VERSION, QUANTUM_DIVISOR, TO_NO_CLASS, 0, 0]);
-        let body = Body::new(&header(interface, u32::from(HANDLE) << 16, ROOT)).with(KIND, b"htb\0").with(
-            OPTIONS,
-            Body::new(&[]).with(INIT, &init).with(DIRECT_QUEUE, &words(&[DIRECT_PACKETS])).as_bytes(),
-        );
+        let body =
+            NetlinkBody::new(&header(interface, u32::from(HANDLE) << 16, ROOT)).with(KIND, b"htb\0").with(
+                OPTIONS,
+                NetlinkBody::new(&[])
+                    .with(INIT, &init)
+                    .with(DIRECT_QUEUE, &words(&[DIRECT_PACKETS]))
+                    .as_bytes(),
+            );
         self.netlink.change(NEW_QDISC, CREATE | REPLACE, &body)
     }
 
@@ -158,11 +162,11 @@ impl Tc {
         let tail = words(&[BURST, BURST, QUANTUM_BYTES, 0, 0]);
         let parameters = [rate.as_slice(), &rate, &tail].concat();
         let unlimited = UNLIMITED_BYTES_PER_SECOND.to_ne_bytes();
-        let options = Body::new(&[])
+        let options = NetlinkBody::new(&[])
             .with(PARAMETERS, &parameters)
             .with(RATE_64, &unlimited)
             .with(CEILING_64, &unlimited);
-        let body = Body::new(&header(interface, class_id(class), u32::from(HANDLE) << 16))
+        let body = NetlinkBody::new(&header(interface, class_id(class), u32::from(HANDLE) << 16))
             .with(KIND, b"htb\0")
             .with(OPTIONS, options.as_bytes());
         self.netlink.change(NEW_CLASS, CREATE | EXCLUSIVE, &body)
@@ -176,7 +180,7 @@ impl Tc {
 
     /// Removes our root, and with it all that is below. What it still holds is dropped: empty it first.
     pub(super) fn delete_root(&mut self, interface: u32) -> io::Result<()> {
-        let body = Body::new(&header(interface, u32::from(HANDLE) << 16, ROOT));
+        let body = NetlinkBody::new(&header(interface, u32::from(HANDLE) << 16, ROOT));
         self.netlink.change(DELETE_QDISC, 0, &body)
     }
 }
@@ -189,7 +193,7 @@ pub(super) fn class_id(class: u16) -> u32 {
 /// A netem with a delay. With a rate, however great, netem counts a packet's time from that of the packet
 /// before it: so packets keep their order also when the delay shrinks, where TCP would take overtaking for
 /// loss.
-fn delaying(interface: u32, class: u16, delay: Duration) -> Body {
+fn delaying(interface: u32, class: u16, delay: Duration) -> NetlinkBody {
     const RATE: u16 = 6;
     const RATE_64: u16 = 8;
     const DELAY_64: u16 = 10;
@@ -197,11 +201,11 @@ fn delaying(interface: u32, class: u16, delay: Duration) -> Body {
     // struct tc_netem_qopt: the delay in ticks (a 64-bit attribute has it exactly), the limit, and nothing
     // lost, reordered, duplicated or jittered.
     let ticks = u32::try_from(nanos / TICK_NANOS).unwrap_or(u32::MAX);
-    let options = Body::new(&words(&[ticks, LIMIT_PACKETS, 0, 0, 0, 0]))
+    let options = NetlinkBody::new(&words(&[ticks, LIMIT_PACKETS, 0, 0, 0, 0]))
         .with(DELAY_64, &nanos.to_ne_bytes())
         .with(RATE_64, &UNLIMITED_BYTES_PER_SECOND.to_ne_bytes())
         .with(RATE, &words(&[u32::MAX, 0, 0, 0]));
-    Body::new(&header(interface, queue_handle(class), class_id(class)))
+    NetlinkBody::new(&header(interface, queue_handle(class), class_id(class)))
         .with(KIND, b"netem\0")
         .with(OPTIONS, options.as_bytes())
 }
@@ -247,7 +251,7 @@ fn qdisc(message: &[u8]) -> io::Result<Qdisc> {
     }
     match qdisc.kind.as_str() {
         "netem" => qdisc.delay = Some(netem_delay(options)?),
-        "fq" => qdisc.fair = Some(Fair::read(options)),
+        "fq" => qdisc.fair = Some(FairQueue::read(options)),
         _ => {}
     }
     Ok(qdisc)
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_leads_to_this_machine() {
-        let mut tc = Tc::open().unwrap();
+        let mut tc = TrafficControl::open().unwrap();
         assert_eq!(tc.interface_towards("127.0.0.1".parse().unwrap()).unwrap(), 1);
     }
 
@@ -294,7 +298,7 @@ mod tests {
                 assert_eq!(error, rustix::io::Errno::PERM);
                 return;
             }
-            let mut tc = Tc::open().unwrap();
+            let mut tc = TrafficControl::open().unwrap();
             tc.add_root(1).unwrap();
             assert!(tc.qdiscs().unwrap().iter().any(|qdisc| qdisc.is_root() && qdisc.is_ours()));
             assert!(tc.add_root(1).is_err(), "so that what lost something has to be removed first");

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use super::cgroups;
 use super::edt::release;
 use super::interface::called;
-use super::nft::{self, Table};
+use super::nft::{self, NftTable};
 use super::rate;
-use super::tc::{DEVICE, Device, Qdisc, Tc};
-use crate::cgroup::Tree;
-use crate::root::Root;
+use super::tc::{DEVICE, NamesakeDevice, Qdisc, TrafficControl};
+use crate::cgroup::CgroupTree;
+use crate::root::SystemRoot;
 
 /// The time for delayed packets to leave before the queue in which they wait is removed. The guardian has to
 /// be done within two seconds.
@@ -21,7 +21,7 @@ const DRAIN: Duration = Duration::from_millis(1_200);
 
 /// The things that were found and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct RemovedThrottles {
     /// Interfaces that had our queueing discipline, and our own device.
     pub interfaces: Vec<String>,
     /// True if the nftables table was there.
@@ -32,7 +32,7 @@ pub struct Found {
     pub cgroups: usize,
 }
 
-impl Found {
+impl RemovedThrottles {
     /// Returns true if there was nothing.
     #[must_use]
     pub fn nothing(&self) -> bool {
@@ -46,10 +46,10 @@ impl Found {
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
-pub fn undo() -> io::Result<Found> {
+pub fn undo() -> io::Result<RemovedThrottles> {
     // First, since nothing there has to drain.
-    let cgroup = rate::undo(&Root::default());
-    let limits = cgroups::undo(&Root::default());
+    let cgroup = rate::undo(&SystemRoot::default());
+    let limits = cgroups::undo(&SystemRoot::default());
     let mut found = undo_delay()?;
     found.cgroup = cgroup?;
     found.cgroups = limits?;
@@ -61,15 +61,15 @@ pub fn undo() -> io::Result<Found> {
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
-pub fn undo_orphaned() -> io::Result<Found> {
-    let is_claimed = Tree::find(&Root::default()).is_ok_and(|tree| tree.is_claimed());
+pub fn undo_orphaned() -> io::Result<RemovedThrottles> {
+    let is_claimed = CgroupTree::find(&SystemRoot::default()).is_ok_and(|tree| tree.is_claimed());
     if is_claimed { undo_delay() } else { undo() }
 }
 
 /// Removes what delays packets in this network namespace.
-pub(super) fn undo_delay() -> io::Result<Found> {
-    let mut found = Found::default();
-    let mut tc = Tc::open()?;
+pub(super) fn undo_delay() -> io::Result<RemovedThrottles> {
+    let mut found = RemovedThrottles::default();
+    let mut tc = TrafficControl::open()?;
     let mut failed = None;
     let ours: Vec<Qdisc> = tc.qdiscs()?.into_iter().filter(Qdisc::is_ours).collect();
     let delays = ours.iter().filter(|qdisc| qdisc.delay.is_some_and(|delay| delay > Duration::ZERO));
@@ -91,7 +91,7 @@ pub(super) fn undo_delay() -> io::Result<Found> {
     found.table = remove_table()?;
     // What came between was on its way when the rules went.
     drain(&mut tc, deadline)?;
-    let device = tc.device()?.filter(Device::is_ours);
+    let device = tc.device()?.filter(NamesakeDevice::is_ours);
     if let Some(device) = &device {
         match tc.delete_device(device.index) {
             Ok(()) => found.interfaces.push(DEVICE.to_owned()),
@@ -113,7 +113,7 @@ pub(super) fn undo_delay() -> io::Result<Found> {
 }
 
 /// Waits until nothing is held any more, but not for ever.
-fn drain(tc: &mut Tc, deadline: Instant) -> io::Result<()> {
+fn drain(tc: &mut TrafficControl, deadline: Instant) -> io::Result<()> {
     while tc.qdiscs()?.iter().any(|qdisc| qdisc.is_ours() && !qdisc.is_root() && qdisc.queued > 0)
         && Instant::now() < deadline
     {
@@ -123,7 +123,7 @@ fn drain(tc: &mut Tc, deadline: Instant) -> io::Result<()> {
 }
 
 /// The programs at our roots.
-fn programs(tc: &mut Tc, ours: &[Qdisc]) -> io::Result<BTreeSet<u32>> {
+fn programs(tc: &mut TrafficControl, ours: &[Qdisc]) -> io::Result<BTreeSet<u32>> {
     let mut found = BTreeSet::new();
     for root in ours.iter().filter(|qdisc| qdisc.is_root()) {
         found.extend(tc.filters(root.interface)?.into_iter().map(|filter| filter.program));
@@ -133,7 +133,7 @@ fn programs(tc: &mut Tc, ours: &[Qdisc]) -> io::Result<BTreeSet<u32>> {
 
 fn remove_table() -> io::Result<bool> {
     match nft::read() {
-        Ok(Some(_)) => nft::replace(&Table::default()).map(|()| true),
+        Ok(Some(_)) => nft::replace(&NftTable::default()).map(|()| true),
         Ok(None) => Ok(false),
         // Without the program there never was a table.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -13,7 +13,7 @@ use crate::device::DeviceNumber;
 /// A machine with logical volumes in groups, each exported by LIO as a target of its own with a list of
 /// initiators, all of them logged in. Its files have the form of captured ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machine {
+pub struct FixtureMachine {
     /// Logical volumes.
     pub volumes: u32,
     /// Volume groups that they are spread over, each on a disk of its own. At least one.
@@ -25,11 +25,11 @@ pub struct Machine {
 /// device-mapper's major number on this machine.
 const DM: u32 = 254;
 const SD: u32 = 8;
-/// Reads and writes of a volume per tick of [`Machine::diskstats`], and the time of each.
+/// Reads and writes of a volume per tick of [`FixtureMachine::diskstats`], and the time of each.
 const IOS: u64 = 12;
 const MS: u64 = 8;
 
-impl Machine {
+impl FixtureMachine {
     /// Writes the machine's files below a directory, as of tick 0.
     ///
     /// # Errors
@@ -162,19 +162,19 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::root::Root;
-    use crate::sense::{DiskStats, Group, Volumes, sessions};
+    use crate::root::SystemRoot;
+    use crate::sense::{DeviceGroup, DiskStats, VolumeTree, sessions};
 
     #[test]
     fn the_sensors_read_a_made_up_machine() {
-        let machine = Machine { volumes: 7, groups: 2, initiators: 3 };
+        let machine = FixtureMachine { volumes: 7, groups: 2, initiators: 3 };
         let tree = tempfile::tempdir().unwrap();
         machine.write(tree.path()).unwrap();
-        let root = Root::at(tree.path());
+        let root = SystemRoot::at(tree.path());
 
-        let volumes = Volumes::read(&root).unwrap();
+        let volumes = VolumeTree::read(&root).unwrap();
         assert_eq!(volumes.volume_groups(), ["vg0", "vg1"]);
-        assert_eq!(volumes.members(Group::VolumeGroup("vg0")).len(), 4);
+        assert_eq!(volumes.members(DeviceGroup::VolumeGroup("vg0")).len(), 4);
 
         let before = DiskStats::read(&root).unwrap();
         write_file(tree.path(), "proc/diskstats", machine.diskstats(1).as_bytes()).unwrap();

@@ -8,9 +8,9 @@ use super::{
     FIXED_NEWSTYLE, MAX_DATA, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, Opened, Output, ZEROES,
     info, option, reply,
 };
-use crate::export::{BlockSizes, BlockSizesError, ExportName, Geometry};
+use crate::export::{BlockSizes, BlockSizesError, ExportGeometry, ExportName};
 use crate::flags::TransmissionFlags;
-use crate::input::{Collector, Fields};
+use crate::input::{MessageCollector, MessageFields};
 use crate::transmission::ReplyStyle;
 
 /// Replies to one option: exports in a list, or pieces of information.
@@ -24,7 +24,7 @@ const OLDSTYLE_MAGIC: u64 = 0x0000_4202_8186_1253;
 
 /// One export of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
+pub struct ExportListing {
     /// The name to ask for.
     pub name: ExportName,
     /// For people; often empty.
@@ -37,15 +37,15 @@ pub enum ClientEvent {
     /// Transmission begins; the rest of the input is replies.
     Opened(Opened),
     /// The server's exports. The goodbye is in the output: send it, then close.
-    Listed(Vec<Listing>),
-    /// The server is ready for TLS: shake hands by TLS, and call [`Client::secured`]. What arrived in plain
+    Listed(Vec<ExportListing>),
+    /// The server is ready for TLS: shake hands by TLS, and call [`ClientHandshake::secured`]. What arrived in plain
     /// text must not be fed any more.
     TlsReady,
 }
 
 /// The grounds on which a server refused an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum OptionRefusal {
     /// The server does not know the option.
     Unsupported,
     /// The server's policy forbids it.
@@ -68,7 +68,7 @@ pub enum Refusal {
     Other(u32),
 }
 
-impl Refusal {
+impl OptionRefusal {
     fn from_code(code: u32) -> Self {
         match code {
             reply::ERR_UNSUP => Self::Unsupported,
@@ -85,7 +85,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for OptionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unsupported => "the option is not supported",
@@ -118,7 +118,7 @@ pub enum ClientError {
     #[error("the server refuses: {}", said(.refusal, .message))]
     Refused {
         /// The grounds.
-        refusal: Refusal,
+        refusal: OptionRefusal,
         /// The server's own words; often empty.
         message: String,
     },
@@ -126,7 +126,7 @@ pub enum ClientError {
     #[error("the server does not offer TLS: {}", said(.refusal, .message))]
     NoTls {
         /// The grounds.
-        refusal: Refusal,
+        refusal: OptionRefusal,
         /// The server's own words; often empty.
         message: String,
     },
@@ -165,7 +165,7 @@ pub enum ClientError {
     BlockSizes(#[from] BlockSizesError),
 }
 
-fn said(refusal: &Refusal, message: &str) -> String {
+fn said(refusal: &OptionRefusal, message: &str) -> String {
     if message.is_empty() { refusal.to_string() } else { message.to_owned() }
 }
 
@@ -176,7 +176,7 @@ enum Goal {
 }
 
 #[derive(Debug)]
-enum State {
+enum ClientState {
     Greeting,
     /// An option is under way: waiting for the head of a reply.
     ReplyHeader {
@@ -189,7 +189,7 @@ enum State {
     },
     /// `EXPORT_NAME` is under way; its reply has a format of its own.
     ExportNameReply,
-    /// Waiting for [`Client::secured`].
+    /// Waiting for [`ClientHandshake::secured`].
     AwaitingTls,
     Over(ClientEvent),
     Failed(ClientError),
@@ -197,19 +197,19 @@ enum State {
 
 /// The client's side of a handshake: opens one export, or lists all.
 ///
-/// In a loop: send [`Client::output`] and say so by [`Client::sent`]; call [`Client::receive`] with what has
+/// In a loop: send [`ClientHandshake::output`] and say so by [`ClientHandshake::sent`]; call [`ClientHandshake::receive`] with what has
 /// arrived, and drop what it took, until it reports an event. To open an export it asks for structured
 /// replies if wanted, then by `GO`, and falls back to `EXPORT_NAME` with servers that do not know `GO`. Such
 /// a server closes the connection to say that there is no such export.
 ///
 /// It holds at most 64 KiB of input, 1 MiB of a list, and an output of a few hundred bytes beside the name.
 #[derive(Debug)]
-pub struct Client {
+pub struct ClientHandshake {
     goal: Goal,
     /// The export to open; empty where none is.
     name: ExportName,
-    state: State,
-    input: Collector,
+    state: ClientState,
+    input: MessageCollector,
     output: Output,
     no_zeroes: bool,
     replies: ReplyStyle,
@@ -219,11 +219,11 @@ pub struct Client {
     reply_count: usize,
     size_and_flags: Option<(u64, TransmissionFlags)>,
     blocks: BlockSizes,
-    listings: Vec<Listing>,
+    listings: Vec<ExportListing>,
     listed_bytes: usize,
 }
 
-impl Client {
+impl ClientHandshake {
     /// Wants to open an export; `structured` says whether to ask for structured replies.
     #[must_use]
     pub fn open(name: ExportName, structured: bool) -> Self {
@@ -246,7 +246,7 @@ impl Client {
     /// Answers [`ClientEvent::TlsReady`]: from here on everything is sent and received by TLS. Without effect
     /// when the server was not ready.
     pub fn secured(&mut self) {
-        if matches!(self.state, State::AwaitingTls) {
+        if matches!(self.state, ClientState::AwaitingTls) {
             self.ask();
         }
     }
@@ -255,8 +255,8 @@ impl Client {
         Self {
             goal,
             name,
-            state: State::Greeting,
-            input: Collector::default(),
+            state: ClientState::Greeting,
+            input: MessageCollector::default(),
             output: Output::default(),
             no_zeroes: false,
             replies: ReplyStyle::Simple,
@@ -290,12 +290,14 @@ impl Client {
         let outcome = self.advance(&mut rest);
         if let Err(error) = &outcome {
             // Only a client that was understood so far can say goodbye; there it is asked to.
-            if let (ClientError::Refused { .. } | ClientError::NoTls { .. }, State::ReplyHeader { .. }) =
-                (error, &self.state)
+            if let (
+                ClientError::Refused { .. } | ClientError::NoTls { .. },
+                ClientState::ReplyHeader { .. },
+            ) = (error, &self.state)
             {
                 self.send_option(option::ABORT, &[]);
             }
-            self.state = State::Failed(error.clone());
+            self.state = ClientState::Failed(error.clone());
         }
         Ok((bytes.len() - rest.len(), outcome?))
     }
@@ -309,38 +311,40 @@ impl Client {
     fn advance(&mut self, rest: &mut &[u8]) -> Result<Option<ClientEvent>, ClientError> {
         loop {
             match &self.state {
-                State::Greeting => {
+                ClientState::Greeting => {
                     let Some(greeting) = self.input.take::<18>(rest) else { return Ok(None) };
                     self.greet(&greeting)?;
                 }
-                State::ReplyHeader { option } => {
+                ClientState::ReplyHeader { option } => {
                     let option = *option;
                     let Some(header) = self.input.take::<20>(rest) else { return Ok(None) };
                     self.state = self.begin_reply(option, &header)?;
                 }
-                State::ReplyData { option, kind, length } => {
+                ClientState::ReplyData { option, kind, length } => {
                     let (option, kind, length) = (*option, *kind, *length as usize);
                     let Some(data) = self.input.take_vec(rest, length) else { return Ok(None) };
-                    self.state = State::ReplyHeader { option };
+                    self.state = ClientState::ReplyHeader { option };
                     self.understand(option, kind, &data)?;
                 }
-                State::ExportNameReply => {
+                ClientState::ExportNameReply => {
                     let length = if self.no_zeroes { 10 } else { 10 + ZEROES };
                     let Some(data) = self.input.take_vec(rest, length) else { return Ok(None) };
                     self.size_and_flags = Some(size_and_flags(&data[..10])?);
-                    self.state = State::Over(self.opened()?);
+                    self.state = ClientState::Over(self.opened()?);
                 }
-                State::AwaitingTls if !rest.is_empty() => return Err(ClientError::PlainTextBehindStartTls),
-                State::AwaitingTls => return Ok(Some(ClientEvent::TlsReady)),
-                State::Over(event) => return Ok(Some(event.clone())),
-                State::Failed(error) => return Err(error.clone()),
+                ClientState::AwaitingTls if !rest.is_empty() => {
+                    return Err(ClientError::PlainTextBehindStartTls);
+                }
+                ClientState::AwaitingTls => return Ok(Some(ClientEvent::TlsReady)),
+                ClientState::Over(event) => return Ok(Some(event.clone())),
+                ClientState::Failed(error) => return Err(error.clone()),
             }
         }
     }
 
     fn greet(&mut self, greeting: &[u8; 18]) -> Result<(), ClientError> {
         const SHORT: ClientError = ClientError::Malformed("greeting");
-        let mut fields = Fields(greeting);
+        let mut fields = MessageFields(greeting);
         match (fields.u64().ok_or(SHORT)?, fields.u64().ok_or(SHORT)?) {
             (NBD_MAGIC, OPTION_MAGIC) => {}
             (NBD_MAGIC, OLDSTYLE_MAGIC) => return Err(ClientError::Oldstyle),
@@ -378,7 +382,7 @@ impl Client {
             self.output.put(part);
         }
         self.reply_count = 0;
-        self.state = State::ReplyHeader { option };
+        self.state = ClientState::ReplyHeader { option };
     }
 
     fn send_go(&mut self) {
@@ -393,12 +397,12 @@ impl Client {
     fn send_export_name(&mut self) {
         let name = self.name.clone();
         self.send_option(option::EXPORT_NAME, &[name.as_str().as_bytes()]);
-        self.state = State::ExportNameReply;
+        self.state = ClientState::ExportNameReply;
     }
 
-    fn begin_reply(&mut self, option: u32, header: &[u8; 20]) -> Result<State, ClientError> {
+    fn begin_reply(&mut self, option: u32, header: &[u8; 20]) -> Result<ClientState, ClientError> {
         const SHORT: ClientError = ClientError::Malformed("reply");
-        let mut fields = Fields(header);
+        let mut fields = MessageFields(header);
         let magic = fields.u64().ok_or(SHORT)?;
         if magic != OPTION_REPLY_MAGIC {
             return Err(ClientError::BadReplyMagic(magic));
@@ -416,15 +420,15 @@ impl Client {
         if self.reply_count > MAX_REPLIES {
             return Err(ClientError::TooManyReplies);
         }
-        Ok(State::ReplyData { option, kind, length })
+        Ok(ClientState::ReplyData { option, kind, length })
     }
 
     fn understand(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<(), ClientError> {
         match (option, kind) {
-            (option::STARTTLS, reply::ACK) => self.state = State::AwaitingTls,
+            (option::STARTTLS, reply::ACK) => self.state = ClientState::AwaitingTls,
             (option::STARTTLS, kind) if kind & reply::ERROR_BIT != 0 => {
                 return Err(ClientError::NoTls {
-                    refusal: Refusal::from_code(kind),
+                    refusal: OptionRefusal::from_code(kind),
                     message: printable(data),
                 });
             }
@@ -436,15 +440,15 @@ impl Client {
             (option::STRUCTURED_REPLY, kind) if kind & reply::ERROR_BIT != 0 => self.send_go(),
             (option::GO, reply::ERR_UNSUP) => self.send_export_name(),
             (option::GO, reply::INFO) => self.learn(data)?,
-            (option::GO, reply::ACK) => self.state = State::Over(self.opened()?),
+            (option::GO, reply::ACK) => self.state = ClientState::Over(self.opened()?),
             (option::LIST, reply::SERVER) => self.note_listing(data)?,
             (option::LIST, reply::ACK) => {
                 self.send_option(option::ABORT, &[]);
-                self.state = State::Over(ClientEvent::Listed(std::mem::take(&mut self.listings)));
+                self.state = ClientState::Over(ClientEvent::Listed(std::mem::take(&mut self.listings)));
             }
             (_, kind) if kind & reply::ERROR_BIT != 0 => {
                 return Err(ClientError::Refused {
-                    refusal: Refusal::from_code(kind),
+                    refusal: OptionRefusal::from_code(kind),
                     message: printable(data),
                 });
             }
@@ -456,7 +460,7 @@ impl Client {
     /// Takes one piece of information about the export.
     fn learn(&mut self, data: &[u8]) -> Result<(), ClientError> {
         const BAD: ClientError = ClientError::Malformed("piece of information about the export");
-        let mut fields = Fields(data);
+        let mut fields = MessageFields(data);
         match fields.u16().ok_or(BAD)? {
             info::EXPORT => self.size_and_flags = Some(size_and_flags(fields.0)?),
             info::BLOCK_SIZE => {
@@ -476,11 +480,11 @@ impl Client {
         if self.listed_bytes > MAX_LIST_BYTES {
             return Err(ClientError::TooManyReplies);
         }
-        let mut fields = Fields(data);
+        let mut fields = MessageFields(data);
         let length = fields.u32().ok_or(BAD)?;
         let name = fields.bytes(length as usize).ok_or(BAD)?;
         let name = ExportName::from_wire(name).map_err(|_| BAD)?;
-        self.listings.push(Listing { name, description: printable(fields.0) });
+        self.listings.push(ExportListing { name, description: printable(fields.0) });
         Ok(())
     }
 
@@ -488,14 +492,14 @@ impl Client {
         let (size, flags) = self.size_and_flags.ok_or(ClientError::NoExportInfo)?;
         Ok(ClientEvent::Opened(Opened {
             name: self.name.clone(),
-            geometry: Geometry { size, flags, blocks: self.blocks },
+            geometry: ExportGeometry { size, flags, blocks: self.blocks },
             replies: self.replies,
         }))
     }
 }
 
 fn size_and_flags(data: &[u8]) -> Result<(u64, TransmissionFlags), ClientError> {
-    let mut fields = Fields(data);
+    let mut fields = MessageFields(data);
     match (fields.u64(), fields.u16(), fields.0) {
         (Some(size), Some(flags), []) => Ok((size, TransmissionFlags::from_bits(flags))),
         _ => Err(ClientError::Malformed("description of the export")),

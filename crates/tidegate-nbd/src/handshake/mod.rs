@@ -7,10 +7,10 @@ mod starttls;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError, ClientEvent, Listing, Refusal};
-pub use server::{Answer, Server, ServerError, ServerEvent, TlsMode};
+pub use client::{ClientError, ClientEvent, ClientHandshake, ExportListing, OptionRefusal};
+pub use server::{ExportAnswer, ServerError, ServerEvent, ServerHandshake, TlsMode};
 
-use crate::export::{ExportName, Geometry};
+use crate::export::{ExportGeometry, ExportName};
 use crate::transmission::ReplyStyle;
 
 const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -33,7 +33,7 @@ pub struct Opened {
     /// The export's name as the client asked for it.
     pub name: ExportName,
     /// The geometry that requests are judged by, with the flags as this client was told.
-    pub geometry: Geometry,
+    pub geometry: ExportGeometry,
     /// The style of the replies.
     pub replies: ReplyStyle,
 }

@@ -6,9 +6,9 @@ use super::{
     FIXED_NEWSTYLE, MAX_DATA, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, Opened, Output, ZEROES,
     info, option, reply,
 };
-use crate::export::{Export, ExportName, ExportNameError, MAX_STRING};
+use crate::export::{ExportDescription, ExportName, ExportNameError, MAX_STRING};
 use crate::flags::TransmissionFlags;
-use crate::input::{Collector, Fields, skip};
+use crate::input::{MessageCollector, MessageFields, skip};
 use crate::transmission::ReplyStyle;
 
 /// Options per handshake. `qemu-nbd --list` asks two per export, so that this is enough for thousands of
@@ -25,16 +25,16 @@ const OUTPUT_HIGH_WATER: usize = 64 << 10;
 /// A question of the server to its caller, or a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// The client names an export: [`Server::answer`] is expected.
+    /// The client names an export: [`ServerHandshake::answer`] is expected.
     ExportWanted {
         /// The name; empty for the default export.
         name: ExportName,
         /// `true`: to open it; `false`: only to learn about it.
         open: bool,
     },
-    /// The client wants to know the exports: [`Server::answer_list`] is expected.
+    /// The client wants to know the exports: [`ServerHandshake::answer_list`] is expected.
     ListWanted,
-    /// The client wants TLS: send the output, shake hands by TLS, and call [`Server::secured`]. What arrived
+    /// The client wants TLS: send the output, shake hands by TLS, and call [`ServerHandshake::secured`]. What arrived
     /// in plain text must not be fed any more.
     TlsWanted,
     /// The handshake is over, transmission begins: send the output, then the rest of the input is requests.
@@ -45,10 +45,10 @@ pub enum ServerEvent {
 
 /// The caller's answer to [`ServerEvent::ExportWanted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ExportAnswer {
     /// Here it is. The flags may include [`TransmissionFlags::SEND_DF`]: it is told only to clients with
     /// structured replies. [`TransmissionFlags::HAS_FLAGS`] is added.
-    Found(Export),
+    Found(ExportDescription),
     /// There is no such export.
     Unknown,
     /// There is one, and it cannot be used now: nothing is known of it, not even its size.
@@ -105,14 +105,14 @@ pub enum TlsMode {
     #[default]
     Off,
     /// SELECTIVETLS: a client may ask for TLS. Which exports need it is the caller's to say
-    /// ([`Answer::TlsRequired`]).
+    /// ([`ExportAnswer::TlsRequired`]).
     Offered,
     /// FORCEDTLS: without TLS a client can ask for TLS or say goodbye, and nothing else.
     Required,
 }
 
 #[derive(Debug)]
-enum State {
+enum ServerState {
     /// Waiting for the client's flags.
     Flags,
     /// Waiting for the head of an option.
@@ -121,11 +121,11 @@ enum State {
     Data { option: u32, length: u32 },
     /// Dropping the data of an option, to reply to it afterwards.
     Skipping { option: u32, remaining: u64, verdict: Verdict },
-    /// Waiting for [`Server::answer`].
+    /// Waiting for [`ServerHandshake::answer`].
     AwaitingExport(Wanted),
-    /// Waiting for [`Server::answer_list`].
+    /// Waiting for [`ServerHandshake::answer_list`].
     AwaitingList,
-    /// Waiting for [`Server::secured`].
+    /// Waiting for [`ServerHandshake::secured`].
     AwaitingTls,
     /// Everything is said.
     Over(ServerEvent),
@@ -154,16 +154,16 @@ struct Wanted {
 
 /// The server's side of a handshake.
 ///
-/// In a loop: send [`Server::output`] and say so by [`Server::sent`]; call [`Server::receive`] with what has
+/// In a loop: send [`ServerHandshake::output`] and say so by [`ServerHandshake::sent`]; call [`ServerHandshake::receive`] with what has
 /// arrived, and drop what it took. A question ([`ServerEvent::ExportWanted`], [`ServerEvent::ListWanted`])
 /// must be answered before anything else is taken; until then `receive` repeats it.
 ///
 /// It holds at most 64 KiB of input. Output grows by the reply to one list, or 64 KiB and a little: with more
 /// than that waiting, `receive` takes nothing.
 #[derive(Debug)]
-pub struct Server {
-    state: State,
-    input: Collector,
+pub struct ServerHandshake {
+    state: ServerState,
+    input: MessageCollector,
     output: Output,
     options: u32,
     no_zeroes: bool,
@@ -175,13 +175,13 @@ pub struct Server {
     insecure_options: u32,
 }
 
-impl Default for Server {
+impl Default for ServerHandshake {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Server {
+impl ServerHandshake {
     /// A handshake at its beginning, without TLS; the greeting is in the output.
     #[must_use]
     pub fn new() -> Self {
@@ -197,8 +197,8 @@ impl Server {
             .put(&OPTION_MAGIC.to_be_bytes())
             .put(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
         Self {
-            state: State::Flags,
-            input: Collector::default(),
+            state: ServerState::Flags,
+            input: MessageCollector::default(),
             output,
             options: 0,
             no_zeroes: false,
@@ -229,47 +229,47 @@ impl Server {
         let mut rest = bytes;
         let outcome = self.advance(&mut rest);
         if let Err(error) = &outcome {
-            self.state = State::Failed(error.clone());
+            self.state = ServerState::Failed(error.clone());
         }
         Ok((bytes.len() - rest.len(), outcome?))
     }
 
     /// Answers [`ServerEvent::ExportWanted`]; without effect when that was not asked. What comes of it is the
-    /// business of the next [`Server::receive`], which may be called without new bytes.
-    pub fn answer(&mut self, answer: Answer) {
-        let State::AwaitingExport(wanted) = &self.state else { return };
+    /// business of the next [`ServerHandshake::receive`], which may be called without new bytes.
+    pub fn answer(&mut self, answer: ExportAnswer) {
+        let ServerState::AwaitingExport(wanted) = &self.state else { return };
         let wanted = wanted.clone();
         self.state = match (answer, wanted.option) {
-            (Answer::Found(export), option::EXPORT_NAME) => self.open_by_name(wanted, &export),
-            (_, option::EXPORT_NAME) => State::Failed(ServerError::Refused(wanted.name)),
-            (Answer::Found(export), _) => self.inform(wanted, &export),
-            (Answer::Unknown, option) => {
+            (ExportAnswer::Found(export), option::EXPORT_NAME) => self.open_by_name(wanted, &export),
+            (_, option::EXPORT_NAME) => ServerState::Failed(ServerError::Refused(wanted.name)),
+            (ExportAnswer::Found(export), _) => self.inform(wanted, &export),
+            (ExportAnswer::Unknown, option) => {
                 self.refuse(option, reply::ERR_UNKNOWN, "no such export");
-                State::Header
+                ServerState::Header
             }
-            (Answer::Unavailable, option) => {
+            (ExportAnswer::Unavailable, option) => {
                 self.refuse(
                     option,
                     reply::ERR_UNKNOWN,
                     "the export's storage is not reached; try again later",
                 );
-                State::Header
+                ServerState::Header
             }
-            (Answer::AtCapacity, option) => {
+            (ExportAnswer::AtCapacity, option) => {
                 self.refuse(option, reply::ERR_POLICY, "too many sessions; try again later");
-                State::Header
+                ServerState::Header
             }
-            (Answer::Forbidden, option) => {
+            (ExportAnswer::Forbidden, option) => {
                 self.refuse(option, reply::ERR_POLICY, "access denied");
-                State::Header
+                ServerState::Header
             }
-            (Answer::TlsRequired, option) => {
+            (ExportAnswer::TlsRequired, option) => {
                 self.refuse(option, reply::ERR_TLS_REQD, "this export needs TLS");
-                State::Header
+                ServerState::Header
             }
-            (Answer::ShuttingDown, option) => {
+            (ExportAnswer::ShuttingDown, option) => {
                 self.refuse(option, reply::ERR_SHUTDOWN, "the server is shutting down");
-                State::Header
+                ServerState::Header
             }
         };
     }
@@ -277,7 +277,7 @@ impl Server {
     /// Answers [`ServerEvent::ListWanted`] with names and descriptions (`""` for none); without effect when
     /// that was not asked.
     pub fn answer_list<'a>(&mut self, exports: impl IntoIterator<Item = (&'a ExportName, &'a str)>) {
-        if !matches!(self.state, State::AwaitingList) {
+        if !matches!(self.state, ServerState::AwaitingList) {
             return;
         }
         for (name, description) in exports {
@@ -290,17 +290,17 @@ impl Server {
             );
         }
         self.reply(option::LIST, reply::ACK, &[]);
-        self.state = State::Header;
+        self.state = ServerState::Header;
     }
 
     /// Answers [`ServerEvent::TlsWanted`]: from here on everything is sent and received by TLS. Without
     /// effect when that was not asked. What the client had chosen in plain text is forgotten: another may
     /// have chosen it.
     pub fn secured(&mut self) {
-        if matches!(self.state, State::AwaitingTls) {
+        if matches!(self.state, ServerState::AwaitingTls) {
             self.secured = true;
             self.replies = ReplyStyle::Simple;
-            self.state = State::Header;
+            self.state = ServerState::Header;
         }
     }
 
@@ -319,25 +319,25 @@ impl Server {
     fn advance(&mut self, rest: &mut &[u8]) -> Result<Option<ServerEvent>, ServerError> {
         while self.output.bytes.len() < OUTPUT_HIGH_WATER {
             match &mut self.state {
-                State::Flags => {
+                ServerState::Flags => {
                     let Some(flags) = self.input.take(rest) else { return Ok(None) };
                     let flags = u32::from_be_bytes(flags);
                     if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
                         return Err(ServerError::UnknownFlags(flags));
                     }
                     self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
-                    self.state = State::Header;
+                    self.state = ServerState::Header;
                 }
-                State::Header => {
+                ServerState::Header => {
                     let Some(header) = self.input.take::<16>(rest) else { return Ok(None) };
                     self.state = self.begin_option(header)?;
                 }
-                State::Data { option, length } => {
+                ServerState::Data { option, length } => {
                     let (option, length) = (*option, *length as usize);
                     let Some(data) = self.input.take_vec(rest, length) else { return Ok(None) };
                     self.state = self.understand(option, &data)?;
                 }
-                State::Skipping { option, remaining, verdict } => {
+                ServerState::Skipping { option, remaining, verdict } => {
                     if !skip(rest, remaining) {
                         return Ok(None);
                     }
@@ -347,22 +347,22 @@ impl Server {
                     }
                     self.state = self.conclude(option, verdict);
                 }
-                State::AwaitingExport(wanted) => {
+                ServerState::AwaitingExport(wanted) => {
                     return Ok(Some(ServerEvent::ExportWanted {
                         name: wanted.name.clone(),
                         open: wanted.option != option::INFO,
                     }));
                 }
-                State::AwaitingList => return Ok(Some(ServerEvent::ListWanted)),
-                State::AwaitingTls => return Ok(Some(ServerEvent::TlsWanted)),
-                State::Over(event) => return Ok(Some(event.clone())),
-                State::Failed(error) => return Err(error.clone()),
+                ServerState::AwaitingList => return Ok(Some(ServerEvent::ListWanted)),
+                ServerState::AwaitingTls => return Ok(Some(ServerEvent::TlsWanted)),
+                ServerState::Over(event) => return Ok(Some(event.clone())),
+                ServerState::Failed(error) => return Err(error.clone()),
             }
         }
         Ok(None)
     }
 
-    fn begin_option(&mut self, header: [u8; 16]) -> Result<State, ServerError> {
+    fn begin_option(&mut self, header: [u8; 16]) -> Result<ServerState, ServerError> {
         let [m0, m1, m2, m3, m4, m5, m6, m7, o0, o1, o2, o3, l0, l1, l2, l3] = header;
         let magic = u64::from_be_bytes([m0, m1, m2, m3, m4, m5, m6, m7]);
         let option = u32::from_be_bytes([o0, o1, o2, o3]);
@@ -387,8 +387,10 @@ impl Server {
             option::EXPORT_NAME if length as usize > MAX_STRING => {
                 return Err(ExportNameError::TooLong(length as usize).into());
             }
-            option::EXPORT_NAME => return Ok(State::Data { option, length }),
-            option::INFO | option::GO if length <= MAX_DATA => return Ok(State::Data { option, length }),
+            option::EXPORT_NAME => return Ok(ServerState::Data { option, length }),
+            option::INFO | option::GO if length <= MAX_DATA => {
+                return Ok(ServerState::Data { option, length });
+            }
             option::INFO | option::GO => Verdict::Refuse(reply::ERR_TOO_BIG, "too much data"),
             // The specification lets ABORT carry data, and tells servers to ignore it.
             option::ABORT => Verdict::Abort,
@@ -399,7 +401,7 @@ impl Server {
             option::STRUCTURED_REPLY => Verdict::StructuredReplies,
             _ => Verdict::Refuse(reply::ERR_UNSUP, "this option is not supported"),
         };
-        Ok(State::Skipping { option, remaining: u64::from(length), verdict })
+        Ok(ServerState::Skipping { option, remaining: u64::from(length), verdict })
     }
 
     fn needs_tls(&self) -> bool {
@@ -415,34 +417,34 @@ impl Server {
         }
     }
 
-    fn conclude(&mut self, option: u32, verdict: Verdict) -> State {
+    fn conclude(&mut self, option: u32, verdict: Verdict) -> ServerState {
         match verdict {
             Verdict::Refuse(error, message) => {
                 self.refuse(option, error, message);
-                State::Header
+                ServerState::Header
             }
             Verdict::Abort => {
                 self.reply(option, reply::ACK, &[]);
-                State::Over(ServerEvent::Aborted)
+                ServerState::Over(ServerEvent::Aborted)
             }
-            Verdict::List => State::AwaitingList,
+            Verdict::List => ServerState::AwaitingList,
             Verdict::StartTls => {
                 self.reply(option, reply::ACK, &[]);
-                State::AwaitingTls
+                ServerState::AwaitingTls
             }
             Verdict::StructuredReplies => {
                 self.replies = ReplyStyle::Structured;
                 self.reply(option, reply::ACK, &[]);
-                State::Header
+                ServerState::Header
             }
         }
     }
 
     /// Reads the data of an option that names an export.
-    fn understand(&mut self, option: u32, data: &[u8]) -> Result<State, ServerError> {
+    fn understand(&mut self, option: u32, data: &[u8]) -> Result<ServerState, ServerError> {
         if option == option::EXPORT_NAME {
             let name = ExportName::from_wire(data)?;
-            return Ok(State::AwaitingExport(Wanted {
+            return Ok(ServerState::AwaitingExport(Wanted {
                 option,
                 name,
                 name_requested: false,
@@ -450,15 +452,15 @@ impl Server {
             }));
         }
         Ok(match parse_query(option, data) {
-            Ok(wanted) => State::AwaitingExport(wanted),
+            Ok(wanted) => ServerState::AwaitingExport(wanted),
             Err(complaint) => {
                 self.refuse(option, reply::ERR_INVALID, complaint);
-                State::Header
+                ServerState::Header
             }
         })
     }
 
-    fn opened(&self, name: ExportName, export: &Export) -> Opened {
+    fn opened(&self, name: ExportName, export: &ExportDescription) -> Opened {
         let mut geometry = export.geometry;
         geometry.flags = geometry.flags | TransmissionFlags::HAS_FLAGS;
         if self.replies == ReplyStyle::Simple {
@@ -467,18 +469,18 @@ impl Server {
         Opened { name, geometry, replies: self.replies }
     }
 
-    fn open_by_name(&mut self, wanted: Wanted, export: &Export) -> State {
+    fn open_by_name(&mut self, wanted: Wanted, export: &ExportDescription) -> ServerState {
         let opened = self.opened(wanted.name, export);
         self.output.put(&opened.geometry.size.to_be_bytes()).put(&opened.geometry.flags.bits().to_be_bytes());
         if !self.no_zeroes {
             self.output.put(&[0; ZEROES]);
         }
-        State::Over(ServerEvent::Opened(opened))
+        ServerState::Over(ServerEvent::Opened(opened))
     }
 
     /// Replies to `INFO` or `GO`. The size constraints are told without being asked for, too: a client that
     /// does not know them ignores them, and one that does meets no surprise.
-    fn inform(&mut self, wanted: Wanted, export: &Export) -> State {
+    fn inform(&mut self, wanted: Wanted, export: &ExportDescription) -> ServerState {
         let Wanted { option, name, name_requested, description_requested } = wanted;
         let opened = self.opened(name, export);
         let geometry = opened.geometry;
@@ -505,8 +507,8 @@ impl Server {
         }
         self.reply(option, reply::ACK, &[]);
         match option {
-            option::GO => State::Over(ServerEvent::Opened(opened)),
-            _ => State::Header,
+            option::GO => ServerState::Over(ServerEvent::Opened(opened)),
+            _ => ServerState::Header,
         }
     }
 
@@ -539,7 +541,7 @@ impl Server {
 /// Reads the data of `INFO` and `GO`.
 fn parse_query(option: u32, data: &[u8]) -> Result<Wanted, &'static str> {
     const TRUNCATED: &str = "the data ends early";
-    let mut fields = Fields(data);
+    let mut fields = MessageFields(data);
     let length = fields.u32().ok_or(TRUNCATED)?;
     let name = fields.bytes(length as usize).ok_or(TRUNCATED)?;
     let name = ExportName::from_wire(name)

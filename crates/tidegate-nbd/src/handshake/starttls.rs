@@ -6,21 +6,21 @@ use super::*;
 const FLAGS: [u8; 4] = [0, 0, 0, 3];
 
 /// A server behind its greeting, to which the client has sent its flags.
-fn server(tls: TlsMode) -> Server {
-    let mut server = Server::with_tls(tls);
+fn server(tls: TlsMode) -> ServerHandshake {
+    let mut server = ServerHandshake::with_tls(tls);
     server.sent(server.output().len());
     assert_eq!(server.receive(&FLAGS), Ok((4, None)));
     server
 }
 
 /// The kinds of replies that options get.
-fn asked(server: &mut Server, options: &[(u32, &[u8])]) -> Vec<u32> {
+fn asked(server: &mut ServerHandshake, options: &[(u32, &[u8])]) -> Vec<u32> {
     let bytes: Vec<u8> = options.iter().flat_map(|(option, data)| option_bytes(*option, data)).collect();
     assert_eq!(server.receive(&bytes).unwrap(), (bytes.len(), None));
     said(server)
 }
 
-fn said(server: &mut Server) -> Vec<u32> {
+fn said(server: &mut ServerHandshake) -> Vec<u32> {
     let sent = [&greeting(3), server.output()].concat();
     let kinds = replies(&sent).into_iter().map(|(_, kind, _)| kind).collect();
     server.sent(server.output().len());
@@ -63,7 +63,7 @@ fn what_was_chosen_in_plain_text_is_forgotten() {
     assert_eq!(asked(&mut server, &[(option::STARTTLS, b"")]), [reply::ERR_INVALID]);
     let (_, event) = server.receive(&go()).unwrap();
     assert!(matches!(event, Some(ServerEvent::ExportWanted { open: true, .. })));
-    server.answer(Answer::Found(export(512)));
+    server.answer(ExportAnswer::Found(export(512)));
     let (_, event) = server.receive(&[]).unwrap();
     let Some(ServerEvent::Opened(opened)) = event else { panic!("{event:?}") };
     assert_eq!(opened.replies, ReplyStyle::Simple);
@@ -102,7 +102,8 @@ fn without_tls_the_option_is_unknown() {
 
 #[test]
 fn a_client_that_may_not_use_an_export_hears_only_that() {
-    for (answer, kind) in [(Answer::Forbidden, reply::ERR_POLICY), (Answer::TlsRequired, reply::ERR_TLS_REQD)]
+    for (answer, kind) in
+        [(ExportAnswer::Forbidden, reply::ERR_POLICY), (ExportAnswer::TlsRequired, reply::ERR_TLS_REQD)]
     {
         let mut server = server(TlsMode::Offered);
         server.receive(&go()).unwrap();
@@ -116,8 +117,8 @@ fn a_client_that_may_not_use_an_export_hears_only_that() {
 }
 
 /// A client that wants TLS, behind the greeting of a server.
-fn client(flags: u16) -> (Client, Result<(usize, Option<ClientEvent>), ClientError>) {
-    let mut client = Client::open(name("a"), true).by_tls();
+fn client(flags: u16) -> (ClientHandshake, Result<(usize, Option<ClientEvent>), ClientError>) {
+    let mut client = ClientHandshake::open(name("a"), true).by_tls();
     let received = client.receive(&greeting(flags));
     (client, received)
 }

@@ -3,15 +3,15 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BlockSizes, Export, TransmissionFlags};
+use crate::{BlockSizes, ExportDescription, TransmissionFlags};
 
 pub(super) fn name(text: &str) -> ExportName {
     ExportName::new(text).unwrap()
 }
 
-pub(super) fn export(size: u64) -> Export {
-    Export {
-        geometry: Geometry {
+pub(super) fn export(size: u64) -> ExportDescription {
+    ExportDescription {
+        geometry: ExportGeometry {
             size,
             flags: TransmissionFlags::SEND_FLUSH | TransmissionFlags::SEND_DF,
             blocks: BlockSizes::new(512, 4096, 1 << 20).unwrap(),
@@ -22,8 +22,8 @@ pub(super) fn export(size: u64) -> Export {
 
 /// A server as its caller would run it: feeds, answers, collects the output.
 struct Host<'a> {
-    server: Server,
-    lookup: &'a dyn Fn(&ExportName) -> Answer,
+    server: ServerHandshake,
+    lookup: &'a dyn Fn(&ExportName) -> ExportAnswer,
     list: Vec<(ExportName, String)>,
     sent: Vec<u8>,
     outcome: Option<Result<ServerEvent, ServerError>>,
@@ -32,10 +32,16 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn new(lookup: &'a dyn Fn(&ExportName) -> Answer) -> Self {
+    fn new(lookup: &'a dyn Fn(&ExportName) -> ExportAnswer) -> Self {
         let list = vec![(name("a"), "first".to_owned()), (name("b"), String::new())];
-        let mut host =
-            Self { server: Server::new(), lookup, list, sent: Vec::new(), outcome: None, rest: Vec::new() };
+        let mut host = Self {
+            server: ServerHandshake::new(),
+            lookup,
+            list,
+            sent: Vec::new(),
+            outcome: None,
+            rest: Vec::new(),
+        };
         host.flush();
         host
     }
@@ -78,7 +84,7 @@ impl<'a> Host<'a> {
 
 /// Runs client and server against each other; every transfer moves at most the next number of `cuts` bytes.
 fn negotiate(
-    mut client: Client,
+    mut client: ClientHandshake,
     host: &mut Host<'_>,
     cuts: &[usize],
 ) -> Option<Result<ClientEvent, ClientError>> {
@@ -112,8 +118,8 @@ fn negotiate(
     }
 }
 
-fn found(_: &ExportName) -> Answer {
-    Answer::Found(export(1 << 20))
+fn found(_: &ExportName) -> ExportAnswer {
+    ExportAnswer::Found(export(1 << 20))
 }
 
 fn cuts() -> impl Strategy<Value = Vec<usize>> {
@@ -128,10 +134,10 @@ proptest! {
     ) {
         let blocks = BlockSizes::new(1 << shift, 1 << 16, 1 << 25).unwrap();
         let flags = TransmissionFlags::from_bits(flags);
-        let offered = Export { geometry: Geometry { size, flags, blocks }, description: String::new() };
-        let lookup = |_: &ExportName| Answer::Found(offered.clone());
+        let offered = ExportDescription { geometry: ExportGeometry { size, flags, blocks }, description: String::new() };
+        let lookup = |_: &ExportName| ExportAnswer::Found(offered.clone());
         let mut host = Host::new(&lookup);
-        let outcome = negotiate(Client::open(name(&wanted), structured), &mut host, &cuts);
+        let outcome = negotiate(ClientHandshake::open(name(&wanted), structured), &mut host, &cuts);
         let Some(Ok(ClientEvent::Opened(theirs))) = outcome else { panic!("{outcome:?}") };
         prop_assert_eq!(theirs.name.as_str(), &wanted);
         prop_assert_eq!(theirs.geometry.size, size);
@@ -148,7 +154,7 @@ proptest! {
     ) {
         let mut host = Host::new(&found);
         host.list = exports.iter().map(|(export, text)| (name(export), text.clone())).collect();
-        let outcome = negotiate(Client::list(), &mut host, &cuts);
+        let outcome = negotiate(ClientHandshake::list(), &mut host, &cuts);
         let Some(Ok(ClientEvent::Listed(listed))) = outcome else { panic!("{outcome:?}") };
         let listed: Vec<_> =
             listed.into_iter().map(|listing| (listing.name.as_str().to_owned(), listing.description)).collect();
@@ -176,7 +182,7 @@ proptest! {
             }
         }
         stream.extend(tail);
-        let mut host = Host::new(&|_| Answer::Unknown);
+        let mut host = Host::new(&|_| ExportAnswer::Unknown);
         for piece in stream.chunks(cut) {
             host.feed(piece);
         }
@@ -199,7 +205,7 @@ proptest! {
             stream.extend_from_slice(&reply_bytes(option, kind, &data));
         }
         stream.extend(tail);
-        for mut client in [Client::open(name("x"), true), Client::list()] {
+        for mut client in [ClientHandshake::open(name("x"), true), ClientHandshake::list()] {
             for piece in stream.chunks(cut) {
                 if !matches!(client.receive(piece), Ok((_, None))) {
                     break;
@@ -334,14 +340,14 @@ fn bytes_behind_the_handshake_belong_to_transmission() {
 #[test]
 fn reasons_not_to_open_an_export_reach_the_client() {
     for (answer, refusal) in [
-        (Answer::Unknown, Refusal::Unknown),
-        (Answer::Unavailable, Refusal::Unknown),
-        (Answer::AtCapacity, Refusal::Policy),
-        (Answer::ShuttingDown, Refusal::Shutdown),
+        (ExportAnswer::Unknown, OptionRefusal::Unknown),
+        (ExportAnswer::Unavailable, OptionRefusal::Unknown),
+        (ExportAnswer::AtCapacity, OptionRefusal::Policy),
+        (ExportAnswer::ShuttingDown, OptionRefusal::Shutdown),
     ] {
         let lookup = |_: &ExportName| answer.clone();
         let mut host = Host::new(&lookup);
-        let outcome = negotiate(Client::open(name("x"), true), &mut host, &[1000]);
+        let outcome = negotiate(ClientHandshake::open(name("x"), true), &mut host, &[1000]);
         let Some(Err(ClientError::Refused { refusal: said, message })) = outcome else {
             panic!("{outcome:?}")
         };
@@ -360,7 +366,7 @@ fn export_name_opens_with_and_without_padding_and_cannot_refuse() {
         assert_eq!(host.sent.len() - 18, length);
         assert!(matches!(host.outcome, Some(Ok(ServerEvent::Opened(_)))));
     }
-    let mut host = Host::new(&|_| Answer::Unknown);
+    let mut host = Host::new(&|_| ExportAnswer::Unknown);
     host.feed(&3u32.to_be_bytes());
     host.feed(&option_bytes(option::EXPORT_NAME, b"x"));
     assert_eq!(host.outcome, Some(Err(ServerError::Refused(name("x")))));
@@ -391,7 +397,7 @@ fn a_hostile_client_is_cut_off() {
 
 #[test]
 fn output_that_nobody_sends_stops_the_server() {
-    let mut server = Server::new();
+    let mut server = ServerHandshake::new();
     let mut stream = 3u32.to_be_bytes().to_vec();
     stream.extend(option_bytes(99, b"").repeat(5_000));
     let (taken, event) = server.receive(&stream).unwrap();
@@ -405,21 +411,21 @@ fn output_that_nobody_sends_stops_the_server() {
 
 #[test]
 fn a_question_is_repeated_until_it_is_answered() {
-    let mut server = Server::new();
+    let mut server = ServerHandshake::new();
     server.receive(&3u32.to_be_bytes()).unwrap();
     let question = Some(ServerEvent::ExportWanted { name: name("x"), open: true });
     let bytes = option_bytes(option::GO, &query("x", &[]));
     assert_eq!(server.receive(&bytes).unwrap(), (bytes.len(), question.clone()));
     assert_eq!(server.receive(b"more").unwrap(), (0, question));
     server.answer_list([]);
-    server.answer(Answer::Unknown);
+    server.answer(ExportAnswer::Unknown);
     server.answer(found(&name("x")));
     assert_eq!(server.receive(&[]).unwrap(), (0, None), "the second answer finds no question");
 }
 
 #[test]
 fn a_client_falls_back_for_servers_that_do_not_know_go() {
-    let mut client = Client::open(name("x"), true);
+    let mut client = ClientHandshake::open(name("x"), true);
     let described = [&(1u64 << 20).to_be_bytes()[..], &1u16.to_be_bytes()].concat();
     client.receive(&greeting(FIXED_NEWSTYLE)).unwrap();
     client.receive(&reply_bytes(option::STRUCTURED_REPLY, reply::ERR_UNSUP, b"")).unwrap();
@@ -430,24 +436,24 @@ fn a_client_falls_back_for_servers_that_do_not_know_go() {
     assert_eq!((opened.geometry.size, opened.replies), (1 << 20, ReplyStyle::Simple));
     assert_eq!(opened.geometry.blocks, BlockSizes::DEFAULT);
 
-    let mut client = Client::open(name("x"), true);
+    let mut client = ClientHandshake::open(name("x"), true);
     client.receive(&greeting(0)).unwrap();
     assert_eq!(client.output(), [&0u32.to_be_bytes()[..], &option_bytes(option::EXPORT_NAME, b"x")].concat());
 }
 
 #[test]
 fn a_server_that_misbehaves_is_named() {
-    let failure = |wanted: Client, bytes: &[u8]| {
+    let failure = |wanted: ClientHandshake, bytes: &[u8]| {
         let mut client = wanted;
         client.receive(bytes).unwrap_err()
     };
-    let open = || Client::open(name("x"), false);
+    let open = || ClientHandshake::open(name("x"), false);
     let after_greeting = |bytes: &[u8]| failure(open(), &[&greeting(3)[..], bytes].concat());
     let ssh = failure(open(), b"SSH-2.0-OpenSSH_9.2p1 Debian");
     assert_eq!(ssh, ClientError::NotNbd(0x5353_482d_322e_302d));
     let oldstyle = [&NBD_MAGIC.to_be_bytes()[..], &0x0000_4202_8186_1253u64.to_be_bytes(), &[0; 2]].concat();
     assert_eq!(failure(open(), &oldstyle), ClientError::Oldstyle);
-    assert_eq!(failure(Client::list(), &greeting(0)), ClientError::CannotList);
+    assert_eq!(failure(ClientHandshake::list(), &greeting(0)), ClientError::CannotList);
     assert_eq!(after_greeting(&[7; 20]), ClientError::BadReplyMagic(0x0707_0707_0707_0707));
     assert_eq!(
         after_greeting(&reply_bytes(option::LIST, reply::ACK, b"")),
@@ -466,12 +472,12 @@ fn a_server_that_misbehaves_is_named() {
     assert_eq!(after_greeting(&endless), ClientError::TooManyReplies);
     let listing = [&1u32.to_be_bytes()[..], b"a", &[b'd'; 4000]].concat();
     let long_list = [greeting(3), reply_bytes(option::LIST, reply::SERVER, &listing).repeat(300)].concat();
-    assert_eq!(failure(Client::list(), &long_list), ClientError::TooManyReplies);
+    assert_eq!(failure(ClientHandshake::list(), &long_list), ClientError::TooManyReplies);
 }
 
 #[test]
 fn a_servers_words_cannot_reach_into_the_terminal() {
-    let mut client = Client::open(name("x"), false);
+    let mut client = ClientHandshake::open(name("x"), false);
     let refusal = reply_bytes(option::GO, reply::ERR_UNKNOWN, b"no\x1b[2J such\xff export\n");
     let error = client.receive(&[greeting(3), refusal].concat()).unwrap_err();
     assert_eq!(error.to_string(), "the server refuses: no[2J such\u{fffd} export");

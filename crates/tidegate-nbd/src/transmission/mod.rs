@@ -6,9 +6,9 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use parser::{ExpectedData, Pending, ReplyError, ReplyEvent, ReplyParser};
-pub use reply::{Frame, ReplyStyle};
-pub use request::{BadMagic, Command, REQUEST_SIZE, Request, TOLERATED_PAYLOAD};
+pub use parser::{ExpectedData, PendingReply, ReplyError, ReplyEvent, ReplyParser};
+pub use reply::{ReplyFrame, ReplyStyle};
+pub use request::{BadMagic, NbdCommand, REQUEST_SIZE, TOLERATED_PAYLOAD, WireRequest};
 
 const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;

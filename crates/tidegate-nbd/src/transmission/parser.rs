@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::{CHUNK_DONE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
 use crate::errno::Errno;
 use crate::export::MAX_STRING;
-use crate::input::{Collector, Fields};
+use crate::input::{MessageCollector, MessageFields};
 
 /// The most bytes that are kept of an error chunk: two numbers, a message, an offset, and room for additions
 /// by extensions.
@@ -13,7 +13,7 @@ const MAX_ERROR_CHUNK: u32 = MAX_STRING as u32 + 64;
 
 /// A request that waits for its reply, as far as its reply can be judged by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pending {
+pub enum PendingReply {
     /// A `READ` of this range.
     Read {
         /// The offset in bytes.
@@ -113,7 +113,7 @@ pub enum ReplyError {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ParserState {
     Magic,
     Simple,
     ChunkHeader,
@@ -159,9 +159,9 @@ impl Chunk {
 /// arrive.
 #[derive(Debug)]
 pub struct ReplyParser {
-    state: State,
+    state: ParserState,
     structured: bool,
-    input: Collector,
+    input: MessageCollector,
 }
 
 impl ReplyParser {
@@ -169,7 +169,7 @@ impl ReplyParser {
     #[must_use]
     pub fn new(style: super::ReplyStyle) -> Self {
         let structured = style == super::ReplyStyle::Structured;
-        Self { state: State::Magic, structured, input: Collector::default() }
+        Self { state: ParserState::Magic, structured, input: MessageCollector::default() }
     }
 
     /// Takes bytes: says how many it took, and what they brought. Call it, dropping what it took, until it
@@ -181,12 +181,12 @@ impl ReplyParser {
     pub fn receive<'a>(
         &mut self,
         bytes: &'a [u8],
-        pending: impl FnMut(u64) -> Option<Pending>,
+        pending: impl FnMut(u64) -> Option<PendingReply>,
     ) -> Result<(usize, Option<ReplyEvent<'a>>), ReplyError> {
         let mut rest = bytes;
         let outcome = self.advance(&mut rest, pending);
         if let Err(error) = outcome {
-            self.state = State::Failed(error);
+            self.state = ParserState::Failed(error);
         }
         Ok((bytes.len() - rest.len(), outcome?))
     }
@@ -194,7 +194,7 @@ impl ReplyParser {
     /// Returns true if the bytes so far end between two replies or chunks, so that a connection may end here.
     #[must_use]
     pub fn is_between_replies(&self) -> bool {
-        matches!(self.state, State::Magic) && self.input.is_empty()
+        matches!(self.state, ParserState::Magic) && self.input.is_empty()
     }
 
     /// The data that comes next, for callers that receive it to where it belongs without passing it through
@@ -202,7 +202,7 @@ impl ReplyParser {
     #[must_use]
     pub const fn expects_data(&self) -> Option<ExpectedData> {
         match self.state {
-            State::Data { cookie, offset, remaining, .. } if remaining > 0 => {
+            ParserState::Data { cookie, offset, remaining, .. } if remaining > 0 => {
                 Some(ExpectedData { cookie, offset, length: remaining })
             }
             _ => None,
@@ -212,7 +212,7 @@ impl ReplyParser {
     /// The first `count` bytes of [`expects_data`](Self::expects_data) have been received elsewhere. More
     /// than were expected is a mistake of the caller's, and counts as what was expected.
     pub fn received_data(&mut self, count: u32) {
-        if let State::Data { offset, remaining, .. } = &mut self.state {
+        if let ParserState::Data { offset, remaining, .. } = &mut self.state {
             debug_assert!(count <= *remaining, "{count} bytes were received where {remaining} were expected");
             let count = count.min(*remaining);
             *offset = offset.saturating_add(u64::from(count));
@@ -229,20 +229,20 @@ impl ReplyParser {
     fn advance<'a>(
         &mut self,
         rest: &mut &'a [u8],
-        mut pending: impl FnMut(u64) -> Option<Pending>,
+        mut pending: impl FnMut(u64) -> Option<PendingReply>,
     ) -> Result<Option<ReplyEvent<'a>>, ReplyError> {
         loop {
             match self.state {
-                State::Magic => {
+                ParserState::Magic => {
                     let Some(magic) = self.input.take(rest) else { return Ok(None) };
                     self.state = match u32::from_be_bytes(magic) {
-                        SIMPLE_REPLY_MAGIC => State::Simple,
-                        STRUCTURED_REPLY_MAGIC if self.structured => State::ChunkHeader,
+                        SIMPLE_REPLY_MAGIC => ParserState::Simple,
+                        STRUCTURED_REPLY_MAGIC if self.structured => ParserState::ChunkHeader,
                         STRUCTURED_REPLY_MAGIC => return Err(ReplyError::NotNegotiated),
                         other => return Err(ReplyError::BadMagic(other)),
                     };
                 }
-                State::Simple => {
+                ParserState::Simple => {
                     let Some(fields) = self.input.take(rest) else { return Ok(None) };
                     let (state, event) = simple(fields, self.structured, &mut pending)?;
                     self.state = state;
@@ -250,11 +250,11 @@ impl ReplyParser {
                         return Ok(event);
                     }
                 }
-                State::ChunkHeader => {
+                ParserState::ChunkHeader => {
                     let Some(header) = self.input.take(rest) else { return Ok(None) };
                     self.state = chunk_header(header, &mut pending)?;
                 }
-                State::ChunkFields(chunk) => {
+                ParserState::ChunkFields(chunk) => {
                     let Some(fields) = self.input.take_vec(rest, chunk.fields_length()) else {
                         return Ok(None);
                     };
@@ -264,8 +264,8 @@ impl ReplyParser {
                         return Ok(event);
                     }
                 }
-                State::Data { cookie, remaining: 0, last, .. } => self.state = after(cookie, last),
-                State::Data { cookie, offset, remaining, last } => {
+                ParserState::Data { cookie, remaining: 0, last, .. } => self.state = after(cookie, last),
+                ParserState::Data { cookie, offset, remaining, last } => {
                     let taken = rest.len().min(remaining as usize);
                     if taken == 0 {
                         return Ok(None);
@@ -273,45 +273,49 @@ impl ReplyParser {
                     let (bytes, left) = rest.split_at(taken);
                     *rest = left;
                     let remaining = remaining - taken as u32;
-                    self.state =
-                        State::Data { cookie, offset: offset.saturating_add(taken as u64), remaining, last };
+                    self.state = ParserState::Data {
+                        cookie,
+                        offset: offset.saturating_add(taken as u64),
+                        remaining,
+                        last,
+                    };
                     return Ok(Some(ReplyEvent::Data { cookie, offset, bytes }));
                 }
-                State::Ending { cookie } => {
-                    self.state = State::Magic;
+                ParserState::Ending { cookie } => {
+                    self.state = ParserState::Magic;
                     return Ok(Some(ReplyEvent::End { cookie }));
                 }
-                State::Failed(error) => return Err(error),
+                ParserState::Failed(error) => return Err(error),
             }
         }
     }
 }
 
 /// Returns the state after the last byte of a chunk.
-fn after(cookie: u64, last: bool) -> State {
-    if last { State::Ending { cookie } } else { State::Magic }
+fn after(cookie: u64, last: bool) -> ParserState {
+    if last { ParserState::Ending { cookie } } else { ParserState::Magic }
 }
 
-type Step = (State, Option<ReplyEvent<'static>>);
+type Step = (ParserState, Option<ReplyEvent<'static>>);
 
 /// A simple reply behind its magic number.
 fn simple(
     fields: [u8; 12],
     structured: bool,
-    pending: &mut impl FnMut(u64) -> Option<Pending>,
+    pending: &mut impl FnMut(u64) -> Option<PendingReply>,
 ) -> Result<Step, ReplyError> {
     let [e0, e1, e2, e3, cookie @ ..] = fields;
     let error = u32::from_be_bytes([e0, e1, e2, e3]);
     let cookie = u64::from_be_bytes(cookie);
     match pending(cookie).ok_or(ReplyError::UnknownCookie(cookie))? {
-        Pending::Read { .. } if structured => Err(ReplyError::SimpleReplyToRead(cookie)),
-        Pending::Read { offset, length } if error == 0 => {
-            Ok((State::Data { cookie, offset, remaining: length, last: true }, None))
+        PendingReply::Read { .. } if structured => Err(ReplyError::SimpleReplyToRead(cookie)),
+        PendingReply::Read { offset, length } if error == 0 => {
+            Ok((ParserState::Data { cookie, offset, remaining: length, last: true }, None))
         }
-        _ if error == 0 => Ok((State::Ending { cookie }, None)),
+        _ if error == 0 => Ok((ParserState::Ending { cookie }, None)),
         _ => {
             let failed = ReplyEvent::Failed { cookie, errno: Errno::from_code(error), offset: None };
-            Ok((State::Ending { cookie }, Some(failed)))
+            Ok((ParserState::Ending { cookie }, Some(failed)))
         }
     }
 }
@@ -319,8 +323,8 @@ fn simple(
 /// The head of a chunk behind its magic number.
 fn chunk_header(
     header: [u8; 16],
-    pending: &mut impl FnMut(u64) -> Option<Pending>,
-) -> Result<State, ReplyError> {
+    pending: &mut impl FnMut(u64) -> Option<PendingReply>,
+) -> Result<ParserState, ReplyError> {
     let [f0, f1, t0, t1, c0, c1, c2, c3, c4, c5, c6, c7, length @ ..] = header;
     let flags = u16::from_be_bytes([f0, f1]);
     let chunk = Chunk {
@@ -332,7 +336,7 @@ fn chunk_header(
     };
     let Chunk { cookie, kind, length, last } = chunk;
     let request = pending(cookie).ok_or(ReplyError::UnknownCookie(cookie))?;
-    let is_read = matches!(request, Pending::Read { .. });
+    let is_read = matches!(request, PendingReply::Read { .. });
     let plausible = match kind {
         chunk::NONE => length == 0 && last,
         chunk::OFFSET_DATA if is_read => length > 8,
@@ -342,24 +346,24 @@ fn chunk_header(
         kind if kind & chunk::ERROR_BIT != 0 => (6..=MAX_ERROR_CHUNK).contains(&length),
         _ => return Err(ReplyError::UnexpectedChunk { cookie, kind }),
     };
-    if plausible { Ok(State::ChunkFields(chunk)) } else { Err(chunk.malformed()) }
+    if plausible { Ok(ParserState::ChunkFields(chunk)) } else { Err(chunk.malformed()) }
 }
 
 /// The fields of a chunk: all of it but the data of a read.
 fn chunk_fields(
     chunk: Chunk,
     fields: &[u8],
-    pending: &mut impl FnMut(u64) -> Option<Pending>,
+    pending: &mut impl FnMut(u64) -> Option<PendingReply>,
 ) -> Result<Step, ReplyError> {
     let Chunk { cookie, kind, length, last } = chunk;
-    let mut fields = Fields(fields);
+    let mut fields = MessageFields(fields);
     match kind {
         chunk::NONE => Ok((after(cookie, last), None)),
         chunk::OFFSET_DATA => {
             let offset = fields.u64().ok_or(chunk.malformed())?;
             let remaining = length - 8;
             check_range(cookie, offset, remaining, pending)?;
-            Ok((State::Data { cookie, offset, remaining, last }, None))
+            Ok((ParserState::Data { cookie, offset, remaining, last }, None))
         }
         chunk::OFFSET_HOLE => {
             let offset = fields.u64().ok_or(chunk.malformed())?;
@@ -385,10 +389,10 @@ fn check_range(
     cookie: u64,
     offset: u64,
     length: u32,
-    pending: &mut impl FnMut(u64) -> Option<Pending>,
+    pending: &mut impl FnMut(u64) -> Option<PendingReply>,
 ) -> Result<(), ReplyError> {
     let within = match pending(cookie) {
-        Some(Pending::Read { offset: from, length: wanted }) => offset
+        Some(PendingReply::Read { offset: from, length: wanted }) => offset
             .checked_sub(from)
             .is_some_and(|skipped| skipped.saturating_add(u64::from(length)) <= u64::from(wanted)),
         _ => false,

@@ -11,12 +11,12 @@ const FRAME_CAPACITY: usize = 34;
 /// The bytes of a reply up to its payload, in place: no allocation, and the payload is sent from where it
 /// lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame {
+pub struct ReplyFrame {
     bytes: [u8; FRAME_CAPACITY],
     length: u8,
 }
 
-impl Deref for Frame {
+impl Deref for ReplyFrame {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -24,7 +24,7 @@ impl Deref for Frame {
     }
 }
 
-impl Frame {
+impl ReplyFrame {
     fn empty() -> Self {
         Self { bytes: [0; FRAME_CAPACITY], length: 0 }
     }
@@ -108,25 +108,25 @@ impl ReplyStyle {
     /// The whole reply to a request that succeeded and has no data. Sixteen bytes in either style: the
     /// specification allows a simple reply here under structured replies too, but it may not answer a read.
     #[must_use]
-    pub fn success(self, cookie: u64) -> Frame {
-        Frame::simple(cookie, Ok(()))
+    pub fn success(self, cookie: u64) -> ReplyFrame {
+        ReplyFrame::simple(cookie, Ok(()))
     }
 
     /// The whole reply to a request that failed, whatever its command.
     #[must_use]
-    pub fn error(self, cookie: u64, errno: Errno) -> Frame {
+    pub fn error(self, cookie: u64, errno: Errno) -> ReplyFrame {
         match self {
-            Self::Simple => Frame::simple(cookie, Err(errno)),
-            Self::Structured => Frame::error(cookie, errno),
+            Self::Simple => ReplyFrame::simple(cookie, Err(errno)),
+            Self::Structured => ReplyFrame::error(cookie, errno),
         }
     }
 
     /// The reply to a read of `length` bytes at `offset` that succeeded; all its data follows.
     #[must_use]
-    pub fn data(self, cookie: u64, offset: u64, length: u32) -> Frame {
+    pub fn data(self, cookie: u64, offset: u64, length: u32) -> ReplyFrame {
         match self {
-            Self::Simple => Frame::simple(cookie, Ok(())),
-            Self::Structured => Frame::data(cookie, offset, length, true),
+            Self::Simple => ReplyFrame::simple(cookie, Ok(())),
+            Self::Structured => ReplyFrame::data(cookie, offset, length, true),
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct BadMagic(pub u32);
 
 /// The commands that a client can send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Command {
+pub enum NbdCommand {
     /// `NBD_CMD_READ`
     Read,
     /// `NBD_CMD_WRITE`; the payload follows.
@@ -44,7 +44,7 @@ pub enum Command {
     Other(u16),
 }
 
-impl Command {
+impl NbdCommand {
     /// The number on the wire.
     #[must_use]
     pub const fn code(self) -> u16 {
@@ -80,11 +80,11 @@ impl Command {
     }
 }
 
-/// A request as it stands on the wire, not yet judged: see [`Geometry::check`](crate::Geometry::check).
+/// A request as it stands on the wire, not yet judged: see [`ExportGeometry::check`](crate::ExportGeometry::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct WireRequest {
     /// The command.
-    pub command: Command,
+    pub command: NbdCommand,
     /// Its flags.
     pub flags: CommandFlags,
     /// The client's mark, returned with every part of the reply.
@@ -95,7 +95,7 @@ pub struct Request {
     pub length: u32,
 }
 
-impl Request {
+impl WireRequest {
     /// Reads a request.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Request {
         }
         let [k0, k1, k2, k3, k4, k5, k6, k7, o0, o1, o2, o3, o4, o5, o6, o7, l0, l1, l2, l3] = rest;
         Ok(Self {
-            command: Command::from_code(u16::from_be_bytes([c0, c1])),
+            command: NbdCommand::from_code(u16::from_be_bytes([c0, c1])),
             flags: CommandFlags::from_bits(u16::from_be_bytes([f0, f1])),
             cookie: u64::from_be_bytes([k0, k1, k2, k3, k4, k5, k6, k7]),
             offset: u64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]),
@@ -133,7 +133,7 @@ impl Request {
     #[must_use]
     pub const fn payload_length(&self) -> u32 {
         match self.command {
-            Command::Write => self.length,
+            NbdCommand::Write => self.length,
             _ => 0,
         }
     }
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_request_stands_on_the_wire_as_specified() {
-        let request = Request {
-            command: Command::Write,
+        let request = WireRequest {
+            command: NbdCommand::Write,
             flags: CommandFlags::FUA,
             cookie: 0x0102_0304_0506_0708,
             offset: 0x1112_1314_1516_1718,
@@ -159,18 +159,23 @@ mod tests {
             0x17, 0x18, 0x21, 0x22, 0x23, 0x24,
         ];
         assert_eq!(request.encode(), bytes);
-        assert_eq!(Request::parse(&bytes), Ok(request));
+        assert_eq!(WireRequest::parse(&bytes), Ok(request));
         assert_eq!(request.payload_length(), 0x2122_2324);
-        assert_eq!(Request { command: Command::Read, ..request }.payload_length(), 0);
+        assert_eq!(WireRequest { command: NbdCommand::Read, ..request }.payload_length(), 0);
     }
 
     #[test]
     fn a_wrong_magic_number_is_fatal() {
-        let mut bytes =
-            Request { command: Command::Read, flags: CommandFlags::NONE, cookie: 1, offset: 0, length: 1 }
-                .encode();
+        let mut bytes = WireRequest {
+            command: NbdCommand::Read,
+            flags: CommandFlags::NONE,
+            cookie: 1,
+            offset: 0,
+            length: 1,
+        }
+        .encode();
         bytes[3] ^= 1;
-        assert_eq!(Request::parse(&bytes), Err(BadMagic(0x2560_9512)));
+        assert_eq!(WireRequest::parse(&bytes), Err(BadMagic(0x2560_9512)));
     }
 
     proptest! {
@@ -179,10 +184,10 @@ mod tests {
             code in any::<u16>(), flags in any::<u16>(), cookie in any::<u64>(),
             offset in any::<u64>(), length in any::<u32>(),
         ) {
-            let command = Command::from_code(code);
+            let command = NbdCommand::from_code(code);
             prop_assert_eq!(command.code(), code);
-            let request = Request { command, flags: CommandFlags::from_bits(flags), cookie, offset, length };
-            prop_assert_eq!(Request::parse(&request.encode()), Ok(request));
+            let request = WireRequest { command, flags: CommandFlags::from_bits(flags), cookie, offset, length };
+            prop_assert_eq!(WireRequest::parse(&request.encode()), Ok(request));
         }
     }
 }

@@ -24,7 +24,7 @@ fn parse(
     style: ReplyStyle,
     stream: &[u8],
     cuts: &[usize],
-    pending: &BTreeMap<u64, Pending>,
+    pending: &BTreeMap<u64, PendingReply>,
 ) -> Result<Outcomes, ReplyError> {
     let mut parser = ReplyParser::new(style);
     let mut outcomes = Outcomes::new();
@@ -113,25 +113,25 @@ fn structured_reply(
         let last = !trailer && index + 1 == pieces.len();
         match piece {
             Piece::Data(bytes) => {
-                let mut chunk = Frame::data(cookie, at, bytes.len() as u32, last).to_vec();
+                let mut chunk = ReplyFrame::data(cookie, at, bytes.len() as u32, last).to_vec();
                 chunk.extend_from_slice(bytes);
                 chunks.push(chunk);
                 expected.data.extend((at..).zip(bytes.iter().copied()));
                 at += bytes.len() as u64;
             }
             Piece::Hole(length) => {
-                chunks.push(Frame::hole(cookie, at, *length, last).to_vec());
+                chunks.push(ReplyFrame::hole(cookie, at, *length, last).to_vec());
                 expected.data.extend((at..at + u64::from(*length)).map(|at| (at, 0)));
                 at += u64::from(*length);
             }
             Piece::ErrorAt(errno) => {
-                chunks.push(Frame::error_at(cookie, *errno, at, last).to_vec());
+                chunks.push(ReplyFrame::error_at(cookie, *errno, at, last).to_vec());
                 expected.failures.push((*errno, Some(at)));
             }
         }
     }
     if trailer {
-        chunks.push(Frame::done(cookie).to_vec());
+        chunks.push(ReplyFrame::done(cookie).to_vec());
     }
     (chunks, expected, (at - start) as u32)
 }
@@ -148,7 +148,7 @@ proptest! {
         let mut queues = Vec::new();
         for (cookie, (start, pieces, trailer)) in replies.iter().enumerate() {
             let (chunks, outcome, length) = structured_reply(cookie as u64, *start, pieces, *trailer);
-            pending.insert(cookie as u64, Pending::Read { offset: *start, length });
+            pending.insert(cookie as u64, PendingReply::Read { offset: *start, length });
             expected.insert(cookie as u64, outcome);
             queues.push(chunks.into_iter());
         }
@@ -183,7 +183,7 @@ proptest! {
             let length = data.as_ref().map_or(0, Vec::len) as u32;
             pending.insert(
                 cookie,
-                if data.is_some() { Pending::Read { offset, length } } else { Pending::Other },
+                if data.is_some() { PendingReply::Read { offset, length } } else { PendingReply::Other },
             );
             let mut outcome = Outcome { ended: true, ..Outcome::default() };
             match (errno, data) {
@@ -228,8 +228,8 @@ proptest! {
             rest = left;
             loop {
                 let pending = |cookie| match cookie {
-                    0 => Some(Pending::Other),
-                    1 => Some(Pending::Read { offset: u64::MAX - 9, length: u32::MAX }),
+                    0 => Some(PendingReply::Other),
+                    1 => Some(PendingReply::Read { offset: u64::MAX - 9, length: u32::MAX }),
                     _ => None,
                 };
                 match parser.receive(piece, pending) {
@@ -260,8 +260,8 @@ fn chunk_bytes(last: bool, kind: u16, cookie: u64, payload: &[u8]) -> Vec<u8> {
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 
-fn one_read_one_write() -> BTreeMap<u64, Pending> {
-    BTreeMap::from([(READ, Pending::Read { offset: 4096, length: 512 }), (WRITE, Pending::Other)])
+fn one_read_one_write() -> BTreeMap<u64, PendingReply> {
+    BTreeMap::from([(READ, PendingReply::Read { offset: 4096, length: 512 }), (WRITE, PendingReply::Other)])
 }
 
 fn parsed(style: ReplyStyle, stream: &[u8]) -> Result<Outcomes, ReplyError> {
@@ -278,14 +278,14 @@ fn a_server_that_breaks_the_protocol_is_found_out() {
     };
     let cases: Vec<(ReplyStyle, Vec<u8>, ReplyError)> = vec![
         (Simple, b"junk".to_vec(), ReplyError::BadMagic(0x6a75_6e6b)),
-        (Simple, Frame::done(READ).to_vec(), ReplyError::NotNegotiated),
-        (Simple, Frame::simple(9, Ok(())).to_vec(), ReplyError::UnknownCookie(9)),
-        (Structured, Frame::done(9).to_vec(), ReplyError::UnknownCookie(9)),
-        (Structured, Frame::simple(READ, Ok(())).to_vec(), ReplyError::SimpleReplyToRead(READ)),
-        (Structured, Frame::simple(READ, Err(Errno::Io)).to_vec(), ReplyError::SimpleReplyToRead(READ)),
+        (Simple, ReplyFrame::done(READ).to_vec(), ReplyError::NotNegotiated),
+        (Simple, ReplyFrame::simple(9, Ok(())).to_vec(), ReplyError::UnknownCookie(9)),
+        (Structured, ReplyFrame::done(9).to_vec(), ReplyError::UnknownCookie(9)),
+        (Structured, ReplyFrame::simple(READ, Ok(())).to_vec(), ReplyError::SimpleReplyToRead(READ)),
+        (Structured, ReplyFrame::simple(READ, Err(Errno::Io)).to_vec(), ReplyError::SimpleReplyToRead(READ)),
         (
             Structured,
-            Frame::data(WRITE, 4096, 1, true).to_vec(),
+            ReplyFrame::data(WRITE, 4096, 1, true).to_vec(),
             ReplyError::UnexpectedChunk { cookie: WRITE, kind: chunk::OFFSET_DATA },
         ),
         (
@@ -293,9 +293,9 @@ fn a_server_that_breaks_the_protocol_is_found_out() {
             chunk_bytes(true, 5, READ, &[0; 12]),
             ReplyError::UnexpectedChunk { cookie: READ, kind: 5 },
         ),
-        (Structured, Frame::data(READ, 4095, 2, true).to_vec(), ReplyError::OutOfRange(READ)),
-        (Structured, Frame::data(READ, 4096, 513, true).to_vec(), ReplyError::OutOfRange(READ)),
-        (Structured, Frame::hole(READ, 4607, 2, true).to_vec(), ReplyError::OutOfRange(READ)),
+        (Structured, ReplyFrame::data(READ, 4095, 2, true).to_vec(), ReplyError::OutOfRange(READ)),
+        (Structured, ReplyFrame::data(READ, 4096, 513, true).to_vec(), ReplyError::OutOfRange(READ)),
+        (Structured, ReplyFrame::hole(READ, 4607, 2, true).to_vec(), ReplyError::OutOfRange(READ)),
         (
             Structured,
             chunk_bytes(true, chunk::OFFSET_DATA, READ, &data_at(4096, 0)),
@@ -351,15 +351,15 @@ fn error_chunks_may_carry_a_message_and_unknown_ones_are_errors() {
 #[test]
 fn frames_stand_on_the_wire_as_specified() {
     assert_eq!(
-        Frame::simple(0x0102_0304_0506_0708, Err(Errno::Inval))[..],
+        ReplyFrame::simple(0x0102_0304_0506_0708, Err(Errno::Inval))[..],
         [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 22, 1, 2, 3, 4, 5, 6, 7, 8]
     );
     assert_eq!(
-        Frame::data(7, 0x1000, 0x200, true)[..],
+        ReplyFrame::data(7, 0x1000, 0x200, true)[..],
         [0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 2, 8, 0, 0, 0, 0, 0, 0, 0x10, 0]
     );
     assert_eq!(
-        Frame::error_at(7, Errno::Io, 0x1000, false)[..],
+        ReplyFrame::error_at(7, Errno::Io, 0x1000, false)[..],
         [
             0x66, 0x8e, 0x33, 0xef, 0, 0, 0x80, 2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 14, 0, 0, 0, 5, 0, 0, 0,
             0, 0, 0, 0, 0, 0x10, 0

@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
-use super::super::node::{DeviceLane, Room};
-use super::super::peak::Peak;
-use super::super::tape::Tape;
+use super::super::node::{DeviceLane, FreeSpace};
+use super::super::peak::NodePeak;
+use super::super::tape::NodeTapes;
 use super::*;
-use crate::node::Known;
+use crate::node::SettledTransfers;
 
 fn name(text: &str) -> ResourceName {
     ResourceName::new(text).unwrap()
@@ -19,7 +19,7 @@ fn at(seconds: f64) -> Instant {
 }
 
 fn node(text: &str, peak: f64) -> NodeConfig {
-    let peak = Peak::pinned(mb(peak));
+    let peak = NodePeak::pinned(mb(peak));
     NodeConfig {
         name: name(text),
         read: peak,
@@ -33,19 +33,19 @@ fn node(text: &str, peak: f64) -> NodeConfig {
 }
 
 /// The paper's three: 20, 300 and 60 MB/s.
-fn three(policy: Policy) -> Placement {
+fn three(policy: PlacementPolicy) -> Placement {
     let nodes = vec![node("lustre", 20.0), node("array", 300.0), node("disk", 60.0)];
     Placement::new(PlacementConfig::new(policy), nodes, Instant::ZERO).unwrap()
 }
 
-fn one(policy: Policy, peak: f64) -> Placement {
+fn one(policy: PlacementPolicy, peak: f64) -> Placement {
     Placement::new(PlacementConfig::new(policy), vec![node("disk", peak)], Instant::ZERO).unwrap()
 }
 
-fn write(rate: f64) -> Ask {
-    Ask {
-        direction: Direction::Write,
-        requirement: Requirement::Average(mb(rate)),
+fn write(rate: f64) -> PlacementRequest {
+    PlacementRequest {
+        direction: TransferDirection::Write,
+        requirement: TransferRequirement::Average(mb(rate)),
         size: Bytes::new(1_000_000_000),
         availability: 0,
         cost: 9,
@@ -56,26 +56,26 @@ fn write(rate: f64) -> Ask {
 }
 
 #[track_caller]
-fn granted(answer: Result<Answer, PlaceError>) -> Grant {
+fn granted(answer: Result<PlacementAnswer, PlaceError>) -> PlacementGrant {
     match answer {
-        Ok(Answer::Granted(grant)) => grant,
+        Ok(PlacementAnswer::Granted(grant)) => grant,
         other => panic!("not granted: {other:?}"),
     }
 }
 
 #[track_caller]
-fn waits(answer: Result<Answer, PlaceError>) -> Ticket {
+fn waits(answer: Result<PlacementAnswer, PlaceError>) -> TransferTicket {
     match answer {
-        Ok(Answer::Waiting(ticket)) => ticket,
+        Ok(PlacementAnswer::Waiting(ticket)) => ticket,
         other => panic!("does not wait: {other:?}"),
     }
 }
 
-const R1: Policy = Policy::SmR1 { overhead: 1.0 };
+const R1: PlacementPolicy = PlacementPolicy::SmR1 { overhead: 1.0 };
 
 #[test]
 fn round_robin_takes_each_in_turn() {
-    let mut placement = three(Policy::RoundRobin);
+    let mut placement = three(PlacementPolicy::RoundRobin);
     let nodes: Vec<_> = (0..4).map(|_| granted(placement.ask(at(0.0), write(10.0))).node).collect();
     assert_eq!(nodes, ["array", "disk", "lustre", "array"].map(name));
 }
@@ -117,22 +117,25 @@ fn who_waits_for_other_nodes_delays_nobody() {
     let dear = NodeConfig { cost: 5, ..node("dear", 25.0) };
     let nodes = vec![NodeConfig { availability: 0, ..node("plain", 25.0) }, dear];
     let mut placement = Placement::new(PlacementConfig::new(R1), nodes, at(0.0)).unwrap();
-    let safe = Ask { availability: 1, ..write(20.0) };
+    let safe = PlacementRequest { availability: 1, ..write(20.0) };
     granted(placement.ask(at(0.0), safe.clone()));
     waits(placement.ask(at(0.0), safe));
-    let cheap = granted(placement.ask(at(0.0), Ask { cost: 1, ..write(20.0) }));
+    let cheap = granted(placement.ask(at(0.0), PlacementRequest { cost: 1, ..write(20.0) }));
     assert_eq!(cheap.node, name("plain"));
 }
 
 #[test]
 fn reads_go_to_a_replica() {
     let mut placement = three(R1);
-    let read =
-        Ask { direction: Direction::Read, replicas: vec![name("lustre"), name("disk")], ..write(10.0) };
+    let read = PlacementRequest {
+        direction: TransferDirection::Read,
+        replicas: vec![name("lustre"), name("disk")],
+        ..write(10.0)
+    };
     assert_eq!(granted(placement.ask(at(0.0), read.clone())).node, name("disk"));
-    let nowhere = Ask { replicas: Vec::new(), ..read.clone() };
+    let nowhere = PlacementRequest { replicas: Vec::new(), ..read.clone() };
     assert_eq!(placement.ask(at(0.0), nowhere), Err(PlaceError::NoReplica));
-    let unknown = Ask { replicas: vec![name("tape")], ..read };
+    let unknown = PlacementRequest { replicas: vec![name("tape")], ..read };
     assert_eq!(placement.ask(at(0.0), unknown), Err(PlaceError::Unknown(UnknownNode(name("tape")))));
 }
 
@@ -145,9 +148,10 @@ fn what_can_never_be_carried_is_refused() {
         matches!(placement.ask(at(0.0), write(300.0)), Err(PlaceError::TooFast { .. })),
         "all that there is, is not more than what is asked for: eq. 1 would never hold"
     );
-    let soon = Ask { requirement: Requirement::Latency(Latency::from_millis(9)), ..write(0.0) };
+    let soon =
+        PlacementRequest { requirement: TransferRequirement::Latency(Latency::from_millis(9)), ..write(0.0) };
     assert!(matches!(placement.ask(at(0.0), soon), Err(PlaceError::TooSoon { .. })));
-    let safe = Ask { availability: 2, ..write(10.0) };
+    let safe = PlacementRequest { availability: 2, ..write(10.0) };
     assert_eq!(placement.ask(at(0.0), safe), Err(PlaceError::NoClass { availability: 2, cost: 9 }));
     assert_eq!(placement.active() + placement.waiting(), 0);
 }
@@ -156,7 +160,7 @@ fn what_can_never_be_carried_is_refused() {
 fn room_is_promised_once() {
     let config = NodeConfig { free: Some(Bytes::new(1_500_000_000)), ..node("disk", 60.0) };
     let mut placement = Placement::new(PlacementConfig::new(R1), vec![config], at(0.0)).unwrap();
-    let huge = Ask { size: Bytes::new(2_000_000_000), ..write(10.0) };
+    let huge = PlacementRequest { size: Bytes::new(2_000_000_000), ..write(10.0) };
     assert!(matches!(placement.ask(at(0.0), huge), Err(PlaceError::TooLarge { .. })));
     let first = granted(placement.ask(at(0.0), write(10.0)));
     let second = waits(placement.ask(at(0.0), write(10.0)));
@@ -165,7 +169,7 @@ fn room_is_promised_once() {
     let freed = NodeSample {
         read: ByteRate::ZERO,
         write: ByteRate::ZERO,
-        free: Room::Free(Bytes::new(1_500_000_000)),
+        free: FreeSpace::Free(Bytes::new(1_500_000_000)),
         device: Default::default(),
     };
     placement.observe(at(2.0), &name("disk"), &freed).unwrap();
@@ -176,15 +180,15 @@ fn room_is_promised_once() {
 fn what_was_free_is_forgotten_once_nobody_knows() {
     let config = NodeConfig { free: Some(Bytes::new(1_500_000_000)), ..node("disk", 60.0) };
     let mut placement = Placement::new(PlacementConfig::new(R1), vec![config], at(0.0)).unwrap();
-    let huge = Ask { size: Bytes::new(2_000_000_000), ..write(10.0) };
+    let huge = PlacementRequest { size: Bytes::new(2_000_000_000), ..write(10.0) };
     let mut idle = |free| {
         let sample =
             NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free, device: Default::default() };
         placement.observe(at(1.0), &name("disk"), &sample).unwrap();
         placement.ask(at(1.0), huge.clone())
     };
-    assert!(matches!(idle(Room::NotAsked), Err(PlaceError::TooLarge { .. })));
-    granted(idle(Room::Unknown));
+    assert!(matches!(idle(FreeSpace::NotAsked), Err(PlaceError::TooLarge { .. })));
+    granted(idle(FreeSpace::Unknown));
 }
 
 #[test]
@@ -198,9 +202,11 @@ fn who_waits_for_what_a_node_never_has_does_not_keep_it_from_others() {
 
 #[test]
 fn a_node_of_which_nothing_is_known_is_tried() {
-    let fixed = Policy::StaticQos { overhead: 1.25 };
-    for policy in [fixed, R1, Policy::SmR2 { overhead: 1.0 }, Policy::SM_R3, Policy::Learnt] {
-        let unknown = Peak::learnt(ByteRate::ZERO);
+    let fixed = PlacementPolicy::StaticQos { overhead: 1.25 };
+    for policy in
+        [fixed, R1, PlacementPolicy::SmR2 { overhead: 1.0 }, PlacementPolicy::SM_R3, PlacementPolicy::Learnt]
+    {
+        let unknown = NodePeak::learnt(ByteRate::ZERO);
         let new = NodeConfig { read: unknown, write: unknown, ..node("new", 0.0) };
         let mut placement = Placement::new(PlacementConfig::new(policy), vec![new], at(0.0)).unwrap();
         granted(placement.ask(at(0.0), write(10.0)));
@@ -222,25 +228,28 @@ fn a_transfer_that_died_gives_back_what_it_had() {
     let mut placement = one(R1, 15.0);
     let dead = granted(placement.ask(at(0.0), write(10.0)));
     let heir = waits(placement.ask(at(0.0), write(10.0)));
-    assert!(placement.progress(at(5.0), dead.ticket, Progress { rate: mb(10.0) }));
+    assert!(placement.progress(at(5.0), dead.ticket, TransferProgress { rate: mb(10.0) }));
     assert!(placement.step(at(15.0)).is_empty(), "its lease is not over");
     assert_eq!(placement.step(at(15.1))[0].ticket, heir);
-    assert!(!placement.progress(at(16.0), dead.ticket, Progress { rate: mb(10.0) }), "it has to ask anew");
+    assert!(
+        !placement.progress(at(16.0), dead.ticket, TransferProgress { rate: mb(10.0) }),
+        "it has to ask anew"
+    );
     assert_eq!(placement.nodes().next().unwrap().directions[1].reserved, mb(10.0), "of the heir only");
 }
 
 /// One sample of the node a second, and of a transfer that moves this much.
-fn tell(placement: &mut Placement, ticket: Ticket, seconds: std::ops::Range<u32>, rate: f64) {
+fn tell(placement: &mut Placement, ticket: TransferTicket, seconds: std::ops::Range<u32>, rate: f64) {
     for second in seconds {
         let now = at(f64::from(second));
         let sample = NodeSample {
             read: ByteRate::ZERO,
             write: mb(rate),
-            free: Room::NotAsked,
+            free: FreeSpace::NotAsked,
             device: Default::default(),
         };
         placement.observe(now, &name("disk"), &sample).unwrap();
-        assert!(placement.progress(now, ticket, Progress { rate: mb(rate) }));
+        assert!(placement.progress(now, ticket, TransferProgress { rate: mb(rate) }));
     }
 }
 
@@ -280,12 +289,12 @@ fn nothing_is_lent_where_everybody_gets_too_little() {
         let sample = NodeSample {
             read: ByteRate::ZERO,
             write: mb(10.0),
-            free: Room::NotAsked,
+            free: FreeSpace::NotAsked,
             device: Default::default(),
         };
         placement.observe(now, &name("disk"), &sample).unwrap();
         for ticket in both {
-            placement.progress(now, ticket, Progress { rate: mb(5.0) });
+            placement.progress(now, ticket, TransferProgress { rate: mb(5.0) });
         }
     }
     assert_eq!(reserved(&placement), mb(40.0), "others take the node, and it moves less than it could");
@@ -300,11 +309,11 @@ fn nothing_is_lent_while_the_node_is_what_holds_a_transfer_back() {
         let busy = NodeSample {
             read: ByteRate::ZERO,
             write: mb(55.0),
-            free: Room::NotAsked,
+            free: FreeSpace::NotAsked,
             device: Default::default(),
         };
         placement.observe(now, &name("disk"), &busy).unwrap();
-        placement.progress(now, slow.ticket, Progress { rate: mb(8.0) });
+        placement.progress(now, slow.ticket, TransferProgress { rate: mb(8.0) });
     }
     assert_eq!(reserved(&placement), mb(50.0));
 }
@@ -333,7 +342,7 @@ fn a_configuration_that_contradicts_itself_is_refused() {
         with(PlacementConfig { lease: Duration::ZERO, ..good }, nodes()),
         PlacementConfigError::NoLease
     );
-    let wrong = PlacementConfig::new(Policy::SmR1 { overhead: 0.0 });
+    let wrong = PlacementConfig::new(PlacementPolicy::SmR1 { overhead: 0.0 });
     assert!(matches!(with(wrong, nodes()), PlacementConfigError::Policy(_)));
 }
 
@@ -342,7 +351,7 @@ fn an_unknown_node_is_named() {
     let sample = NodeSample {
         read: ByteRate::ZERO,
         write: ByteRate::ZERO,
-        free: Room::NotAsked,
+        free: FreeSpace::NotAsked,
         device: Default::default(),
     };
     let error = three(R1).observe(at(1.0), &name("tape"), &sample).unwrap_err();
@@ -368,23 +377,23 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn policy() -> impl Strategy<Value = Policy> {
+fn policy() -> impl Strategy<Value = PlacementPolicy> {
     prop_oneof![
-        Just(Policy::RoundRobin),
-        Just(Policy::StaticQos { overhead: 1.25 }),
+        Just(PlacementPolicy::RoundRobin),
+        Just(PlacementPolicy::StaticQos { overhead: 1.25 }),
         Just(R1),
-        Just(Policy::SmR2 { overhead: 1.0 }),
-        Just(Policy::SM_R3),
-        Just(Policy::Learnt),
+        Just(PlacementPolicy::SmR2 { overhead: 1.0 }),
+        Just(PlacementPolicy::SM_R3),
+        Just(PlacementPolicy::Learnt),
     ]
 }
 
 /// Returns true if each lane's record of its transfers equals the count of them.
 fn is_known_as_counted(placement: &Placement) -> bool {
     placement.nodes.iter().all(|(name, node)| {
-        [Direction::Read, Direction::Write].into_iter().all(|direction| {
-            let here = |active: &&Active| active.node == *name && active.direction == direction;
-            let mut counted = Known::default();
+        [TransferDirection::Read, TransferDirection::Write].into_iter().all(|direction| {
+            let here = |active: &&ActiveTransfer| active.node == *name && active.direction == direction;
+            let mut counted = SettledTransfers::default();
             placement
                 .active
                 .values()
@@ -401,14 +410,14 @@ proptest! {
     #[test]
     fn nobody_is_forgotten(policy in policy(), events in prop::collection::vec(event(), 1..120)) {
         let mut placement = three(policy);
-        let (mut waiting, mut running): (Vec<Ticket>, Vec<Ticket>) = (Vec::new(), Vec::new());
+        let (mut waiting, mut running): (Vec<TransferTicket>, Vec<TransferTicket>) = (Vec::new(), Vec::new());
         let mut now = 0.0;
         for event in events {
             now += 1.0;
             match event {
                 Event::Ask(rate) => match placement.ask(at(now), write(rate)) {
-                    Ok(Answer::Granted(grant)) => running.push(grant.ticket),
-                    Ok(Answer::Waiting(ticket)) => waiting.push(ticket),
+                    Ok(PlacementAnswer::Granted(grant)) => running.push(grant.ticket),
+                    Ok(PlacementAnswer::Waiting(ticket)) => waiting.push(ticket),
                     Err(error) => prop_assert!(false, "{}", error),
                 },
                 Event::End(which) if !running.is_empty() => {
@@ -417,12 +426,12 @@ proptest! {
                 }
                 Event::End(_) | Event::Silence => now += 0.5,
                 Event::Sample(rate) => {
-                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: Room::NotAsked, device: Default::default() };
+                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: FreeSpace::NotAsked, device: Default::default() };
                     placement.observe(at(now), &name("array"), &sample).unwrap();
                 }
             }
             for ticket in &running {
-                let progress = Progress { rate: mb(5.0) };
+                let progress = TransferProgress { rate: mb(5.0) };
                 prop_assert!(placement.progress(at(now), *ticket, progress));
             }
             for grant in placement.step(at(now)) {
@@ -438,10 +447,10 @@ proptest! {
             now += 1.0;
             placement.ended(at(now), ticket);
             for ticket in &running {
-                placement.progress(at(now), *ticket, Progress { rate: mb(5.0) });
+                placement.progress(at(now), *ticket, TransferProgress { rate: mb(5.0) });
             }
             for node in ["array", "disk", "lustre"] {
-                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: Room::NotAsked, device: Default::default() };
+                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: FreeSpace::NotAsked, device: Default::default() };
                 placement.observe(at(now), &name(node), &idle).unwrap();
             }
             for grant in placement.step(at(now)) {
@@ -474,25 +483,33 @@ fn a_node_that_failed_rests_and_is_not_the_first_choice_for_being_idle() {
 #[test]
 fn who_is_excluded_carries_nothing() {
     let mut placement = three(R1);
-    let ask = Ask { except: vec![name("array")], ..write(10.0) };
+    let ask = PlacementRequest { except: vec![name("array")], ..write(10.0) };
     assert_eq!(granted(placement.ask(at(0.0), ask.clone())).node, name("disk"));
     let all = ["array", "disk", "lustre"].map(name).to_vec();
-    assert_eq!(placement.ask(at(0.0), Ask { except: all, ..ask.clone() }), Err(PlaceError::Excluded));
-    let unknown = Ask { except: vec![name("tape")], ..ask };
+    assert_eq!(
+        placement.ask(at(0.0), PlacementRequest { except: all, ..ask.clone() }),
+        Err(PlaceError::Excluded)
+    );
+    let unknown = PlacementRequest { except: vec![name("tape")], ..ask };
     assert_eq!(placement.ask(at(0.0), unknown), Err(UnknownNode(name("tape")).into()));
 }
 
 #[test]
 fn a_transfer_that_goes_on_keeps_its_number_and_what_it_reserved() {
     let mut placement = one(R1, 25.0);
-    let grant = Grant { ticket: Ticket(7), node: name("disk"), expected: mb(25.0), first_byte: None };
+    let grant = PlacementGrant {
+        ticket: TransferTicket(7),
+        node: name("disk"),
+        expected: mb(25.0),
+        first_byte: None,
+    };
     placement.resume(at(0.0), &write(20.0), &grant).unwrap();
     assert_eq!(placement.nodes().next().unwrap().directions[1].reserved, mb(20.0));
     let next = waits(placement.ask(at(1.0), write(10.0)));
     assert!(next > grant.ticket, "no number is given twice");
     assert!(placement.ended(at(2.0), grant.ticket));
     assert_eq!(placement.step(at(2.0))[0].ticket, next);
-    let gone = Grant { node: name("tape"), ..grant };
+    let gone = PlacementGrant { node: name("tape"), ..grant };
     assert_eq!(placement.resume(at(3.0), &write(1.0), &gone), Err(UnknownNode(name("tape"))));
 }
 
@@ -501,8 +518,8 @@ fn unsaid(text: &str, peak: f64) -> NodeConfig {
     NodeConfig { latency: None, ..node(text, peak) }
 }
 
-fn soon(millis: u64) -> Ask {
-    Ask { requirement: Requirement::Latency(Latency::from_millis(millis)), ..write(0.0) }
+fn soon(millis: u64) -> PlacementRequest {
+    PlacementRequest { requirement: TransferRequirement::Latency(Latency::from_millis(millis)), ..write(0.0) }
 }
 
 #[test]
@@ -514,7 +531,7 @@ fn a_first_byte_that_was_late_keeps_those_away_who_need_it_soon_and_nobody_else(
     placement.first_byte(at(1.0), first.ticket, Latency::from_millis(80));
     assert_eq!(granted(placement.ask(at(2.0), soon(20))).node, name("disk"));
     assert_eq!(granted(placement.ask(at(2.0), soon(100))).node, name("array"));
-    let only = Ask { except: vec![name("disk")], ..soon(20) };
+    let only = PlacementRequest { except: vec![name("disk")], ..soon(20) };
     let late = waits(placement.ask(at(2.0), only));
     assert_eq!(
         granted(placement.ask(at(3.0), write(10.0))).node,
@@ -531,15 +548,15 @@ fn what_others_move_counts_for_what_is_left_and_not_for_what_transfers_get() {
         read: ByteRate::ZERO,
         write: mb(mine),
         device: [DeviceLane::default(), DeviceLane { rate: Some(mb(all)), latency: None }],
-        free: Room::NotAsked,
+        free: FreeSpace::NotAsked,
     };
     // SM-R3: of 60 MB/s its one transfer gets 12, whatever else moves; half of that is not 10.
-    let mut r3 = one(Policy::SM_R3, 60.0);
+    let mut r3 = one(PlacementPolicy::SM_R3, 60.0);
     granted(r3.ask(at(0.0), write(10.0)));
     r3.observe(at(1.0), &name("disk"), &busy(12.0, 58.0)).unwrap();
     waits(r3.ask(at(1.0), write(10.0)));
     // SM-R2: 2 MB/s are left.
-    let mut r2 = one(Policy::SmR2 { overhead: 1.0 }, 60.0);
+    let mut r2 = one(PlacementPolicy::SmR2 { overhead: 1.0 }, 60.0);
     granted(r2.ask(at(0.0), write(10.0)));
     r2.observe(at(1.0), &name("disk"), &busy(12.0, 58.0)).unwrap();
     let waiting = waits(r2.ask(at(1.0), write(10.0)));
@@ -556,13 +573,14 @@ fn what_others_move_counts_for_what_is_left_and_not_for_what_transfers_get() {
 
 #[test]
 fn what_lies_on_tape_takes_a_drive_until_its_first_byte_and_what_is_on_the_disk_takes_none() {
-    let tape = Some(Tape { recall: Latency::from_millis(90_000), drives: 2 });
+    let tape = Some(NodeTapes { recall: Latency::from_millis(90_000), drives: 2 });
     let nodes = vec![NodeConfig { tape, ..node("hsm", 300.0) }];
     // A recall is longer than the usual lease, which clients keep by saying that they wait.
     let config = PlacementConfig { lease: Duration::from_secs(1000), ..PlacementConfig::new(R1) };
     let mut placement = Placement::new(config, nodes, at(0.0)).unwrap();
-    let on_disk = Ask { direction: Direction::Read, replicas: vec![name("hsm")], ..write(10.0) };
-    let on_tape = Ask { on_tape: vec![name("hsm")], ..on_disk.clone() };
+    let on_disk =
+        PlacementRequest { direction: TransferDirection::Read, replicas: vec![name("hsm")], ..write(10.0) };
+    let on_tape = PlacementRequest { on_tape: vec![name("hsm")], ..on_disk.clone() };
     let first = granted(placement.ask(at(0.0), on_tape.clone()));
     assert_eq!(first.first_byte, Some(Latency::from_millis(90_010)), "which is told");
     let second = granted(placement.ask(at(0.0), on_tape.clone()));
@@ -574,8 +592,8 @@ fn what_lies_on_tape_takes_a_drive_until_its_first_byte_and_what_is_on_the_disk_
     assert!(placement.ended(at(93.0), second.ticket));
     assert_eq!(placement.step(at(93.0))[0].ticket, fourth);
     // 10 ms to the first byte, and the recall.
-    let by = |millis, ask: &Ask| Ask {
-        requirement: Requirement::Latency(Latency::from_millis(millis)),
+    let by = |millis, ask: &PlacementRequest| PlacementRequest {
+        requirement: TransferRequirement::Latency(Latency::from_millis(millis)),
         ..ask.clone()
     };
     assert!(matches!(placement.ask(at(94.0), by(90_000, &on_tape)), Err(PlaceError::TooSoon { .. })));
@@ -588,11 +606,12 @@ fn what_lies_on_tape_takes_a_drive_until_its_first_byte_and_what_is_on_the_disk_
 
 #[test]
 fn who_waits_for_a_drive_keeps_nobody_from_the_disk() {
-    let tape = Some(Tape { recall: Latency::from_millis(90_000), drives: 1 });
+    let tape = Some(NodeTapes { recall: Latency::from_millis(90_000), drives: 1 });
     let nodes = vec![NodeConfig { tape, ..node("hsm", 300.0) }];
     let mut placement = Placement::new(PlacementConfig::new(R1), nodes, at(0.0)).unwrap();
-    let on_disk = Ask { direction: Direction::Read, replicas: vec![name("hsm")], ..write(10.0) };
-    let on_tape = Ask { on_tape: vec![name("hsm")], ..on_disk.clone() };
+    let on_disk =
+        PlacementRequest { direction: TransferDirection::Read, replicas: vec![name("hsm")], ..write(10.0) };
+    let on_tape = PlacementRequest { on_tape: vec![name("hsm")], ..on_disk.clone() };
     granted(placement.ask(at(0.0), on_tape.clone()));
     waits(placement.ask(at(0.0), on_tape));
     granted(placement.ask(at(0.0), on_disk));

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
-use tidegate_control::{Contract, IntegralConfig, Law, Observation};
+use tidegate_control::{Contract, IntegralConfig, LawConfig, Observation};
 use tidegate_sched::Discipline;
 use tidegate_units::{ConsumerName, Iops, ResourceName};
 
 use super::*;
 use crate::request::OperationKind;
 
-const EXTENT: Extent = Extent { offset: 0, bytes: 4_096 };
+const EXTENT: StorageExtent = StorageExtent { offset: 0, bytes: 4_096 };
 const CONSUMERS: usize = 3;
 
 /// All response times, sorted when they are asked for.
@@ -46,14 +46,15 @@ fn contract(iops: f64, millis: u64) -> Option<Contract> {
 }
 
 fn integral_law() -> LoopConfig {
-    let law = Law::Integral(IntegralConfig::default());
+    let law = LawConfig::Integral(IntegralConfig::default());
     LoopConfig::new(ResourceName::new("pool").unwrap(), Latency::from_millis(35), law)
 }
 
 fn queue<T: fmt::Debug>(law: Option<LoopConfig>, depth: f64) -> RegulatedQueue<T> {
     let scheduler = SfqConfig { discipline: Discipline::FinishTags, batch: None, ..SfqConfig::default() };
     let depth = Window::new(depth);
-    let config = QueueConfig { scheduler, depth, release: Release::default(), law, starts_throttled: true };
+    let config =
+        QueueConfig { scheduler, depth, release: BucketRelease::default(), law, starts_throttled: true };
     RegulatedQueue::new(config).unwrap()
 }
 
@@ -142,7 +143,7 @@ proptest! {
                     next += 1;
                 }
                 Action::Pull => {
-                    if let Pull::Request { flow, request, released } = queue.pull(now) {
+                    if let PullAnswer::Request { flow, request, released } = queue.pull(now) {
                         let consumer = accounts.iter().position(|account| account.flow == flow).unwrap();
                         let arrived = model.queued[consumer].remove(&request);
                         prop_assert!(arrived.is_some(), "request {} was not queued", request);
@@ -206,7 +207,7 @@ proptest! {
                 }
                 Action::Law(on) => {
                     let law = on.then(integral_law);
-                    queue.reconfigure(Window::new(2.0), Release::default(), law.as_ref(), now).unwrap();
+                    queue.reconfigure(Window::new(2.0), BucketRelease::default(), law.as_ref(), now).unwrap();
                     for account in &mut accounts {
                         queue.settle(account, now);
                         prop_assert_eq!(account.rates().is_some(), on);
@@ -275,9 +276,13 @@ fn a_consumer_begins_at_its_contract_and_one_without_at_the_floor() {
         }
         for request in 0..2 {
             let flow = account.flow;
-            assert_eq!(queue.pull(at(0)), Pull::Request { flow, request, released: at(0) }, "σ at once");
+            assert_eq!(
+                queue.pull(at(0)),
+                PullAnswer::Request { flow, request, released: at(0) },
+                "σ at once"
+            );
         }
-        assert_eq!(queue.pull(at(0)), Pull::NotBefore(at(next)));
+        assert_eq!(queue.pull(at(0)), PullAnswer::NotBefore(at(next)));
     }
 }
 
@@ -286,12 +291,13 @@ fn a_queue_that_starts_unthrottled_releases_everything_until_its_first_command()
     let law = Some(integral_law());
     let depth = Window::new(100.0);
     let scheduler = SfqConfig::default();
-    let config = QueueConfig { scheduler, depth, release: Release::default(), law, starts_throttled: false };
+    let config =
+        QueueConfig { scheduler, depth, release: BucketRelease::default(), law, starts_throttled: false };
     let mut queue = RegulatedQueue::new(config).unwrap();
     let mut accounts: [Account; 1] = [queue.add(terms("a"), at(0))];
     for request in 0..20 {
         let _ = queue.enqueue(&mut accounts[0], request, EXTENT, at(0));
-        assert!(matches!(queue.pull(at(0)), Pull::Request { .. }));
+        assert!(matches!(queue.pull(at(0)), PullAnswer::Request { .. }));
         accounts[0].dispatched(Some(OperationKind::Read));
     }
     step(&mut queue, &mut accounts, at(1_000));
@@ -321,12 +327,12 @@ fn a_consumer_of_a_failed_queue_keeps_its_mean_and_loses_its_requests() {
     for request in 0..2 {
         let _ = old.enqueue(&mut account, request, EXTENT, at(0));
     }
-    assert!(matches!(old.pull(at(0)), Pull::Request { .. }));
+    assert!(matches!(old.pull(at(0)), PullAnswer::Request { .. }));
     account.dispatched(Some(OperationKind::Read));
     let mut new = queue::<u32>(Some(integral_law()), 100.0);
     new.add_again(&mut account, at(100));
     assert!(account.is_idle());
     assert_eq!(account.outstanding().integral(at(300)), 2 * 100_000_000);
     let _ = new.enqueue(&mut account, 2, EXTENT, at(300));
-    assert!(matches!(new.pull(at(300)), Pull::Request { request: 2, .. }));
+    assert!(matches!(new.pull(at(300)), PullAnswer::Request { request: 2, .. }));
 }

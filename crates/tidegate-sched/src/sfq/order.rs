@@ -2,10 +2,10 @@
 
 use tidegate_units::Instant;
 
-use super::{Pull, Sfq};
-use crate::cost::{Cost, CostModel};
-use crate::flow::{Flow, FlowId, LaneName, Queued, Standing, Terms};
-use crate::lane::{AHEAD, Lane};
+use super::{PullAnswer, Sfq};
+use crate::cost::{CostModel, RequestCost};
+use crate::flow::{Flow, FlowId, FlowTerms, HeadStanding, LaneName, QueuedRequest};
+use crate::lane::{AHEAD, ReadyLane};
 
 const READY: &str = "a ready flow has a request";
 
@@ -25,12 +25,12 @@ impl<T> Sfq<T> {
     pub(super) fn place(&mut self, slot: u32, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         match flow.standing(now) {
-            Standing::Empty => self.withdraw(slot, now),
-            Standing::Held(until) => {
+            HeadStanding::Empty => self.withdraw(slot, now),
+            HeadStanding::Held(until) => {
                 self.withdraw(slot, now);
                 self.held.set(slot, until.as_nanos());
             }
-            Standing::Beyond(until) => {
+            HeadStanding::Beyond(until) => {
                 if !self.lanes.is_ready(LaneName::Surplus, slot) {
                     self.withdraw(slot, now);
                     let lane = self.lanes.get_mut(LaneName::Surplus);
@@ -38,7 +38,7 @@ impl<T> Sfq<T> {
                 }
                 self.held.set(slot, until.as_nanos());
             }
-            Standing::Ready => {
+            HeadStanding::Ready => {
                 if self.lanes.is_ready(flow.lane, slot) {
                     return;
                 }
@@ -73,7 +73,7 @@ impl<T> Sfq<T> {
     }
 
     /// Takes the next request of a lane that has one ready.
-    pub(super) fn dispatch(&mut self, name: LaneName, now: Instant) -> Pull<T> {
+    pub(super) fn dispatch(&mut self, name: LaneName, now: Instant) -> PullAnswer<T> {
         let due = if name == LaneName::Windowed { self.reservations.due(now) } else { None };
         let lane = self.lanes.get_mut(name);
         let following = self.batch.as_ref().filter(|_| due.is_none()).and_then(|batch| {
@@ -85,7 +85,7 @@ impl<T> Sfq<T> {
         let (slot, _) = lane.ready.first().expect("the caller saw a ready flow");
         let slot = due.or(following).unwrap_or(slot);
         let flow = &mut self.flows[slot as usize];
-        let (Queued { request, extent, .. }, released) = flow.take_head(now).expect(READY);
+        let (QueuedRequest { request, extent, .. }, released) = flow.take_head(now).expect(READY);
         let cost = self.cost.cost(extent.bytes);
         let mut finish = flow.start + flow.advance(cost);
         if due.is_some() {
@@ -99,7 +99,7 @@ impl<T> Sfq<T> {
             flow.terms_mut().surplus_finish = finish;
         } else {
             flow.finish = finish;
-            if let Some(Terms { limiter: Some(limiter), .. }) = flow.terms.as_deref_mut() {
+            if let Some(FlowTerms { limiter: Some(limiter), .. }) = flow.terms.as_deref_mut() {
                 limiter.take(extent.bytes, now);
             }
         }
@@ -118,11 +118,11 @@ impl<T> Sfq<T> {
             self.gate.dispatched(now);
             self.spacing.dispatched(now);
         }
-        Pull::Request { flow: id, request, released: self.clock.callers(released) }
+        PullAnswer::Request { flow: id, request, released: self.clock.callers(released) }
     }
 
     /// Accounts a dispatch under the window to the reservations.
-    fn account(&mut self, slot: u32, cost: Cost, reserved: bool, now: Instant) {
+    fn account(&mut self, slot: u32, cost: RequestCost, reserved: bool, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         if !reserved {
             self.reservations.shares_served(cost);
@@ -140,22 +140,22 @@ impl<T> Sfq<T> {
     fn follow_up(&mut self, slot: u32, name: LaneName, reserved: bool, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         match (flow.standing(now), name) {
-            (Standing::Ready, LaneName::Exempt | LaneName::Windowed) => {
+            (HeadStanding::Ready, LaneName::Exempt | LaneName::Windowed) => {
                 tag(flow, self.lanes.get_mut(name), slot, self.cost, self.idle_credit);
                 if let Some(reservation) = flow.reservation_mut().filter(|_| reserved) {
                     self.reservations.stay(slot, reservation);
                 }
             }
-            (Standing::Beyond(until), LaneName::Surplus) => {
+            (HeadStanding::Beyond(until), LaneName::Surplus) => {
                 tag_surplus(flow, self.lanes.get_mut(name), slot, self.cost);
                 self.held.set(slot, until.as_nanos());
             }
-            (Standing::Empty, _) => self.withdraw(slot, now),
-            (Standing::Held(until), _) => {
+            (HeadStanding::Empty, _) => self.withdraw(slot, now),
+            (HeadStanding::Held(until), _) => {
                 self.withdraw(slot, now);
                 self.held.set(slot, until.as_nanos());
             }
-            (Standing::Ready, LaneName::Surplus) | (Standing::Beyond(_), _) => {
+            (HeadStanding::Ready, LaneName::Surplus) | (HeadStanding::Beyond(_), _) => {
                 self.lanes.withdraw(name, slot);
                 self.place(slot, now);
             }
@@ -165,14 +165,14 @@ impl<T> Sfq<T> {
 
 /// Gives the head of a flow its tags, and its place in the order.
 #[inline]
-fn tag<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, model: CostModel, idle_credit: Cost) {
+fn tag<T>(flow: &mut Flow<T>, lane: &mut ReadyLane, slot: u32, model: CostModel, idle_credit: RequestCost) {
     let credit = flow.advance(idle_credit);
     flow.start = flow.finish.max(lane.virtual_time().saturating_sub(credit));
     lane.make_ready(slot, flow.start, || head_finish(flow, model));
 }
 
 /// The same among those beyond their limits.
-fn tag_surplus<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, model: CostModel) {
+fn tag_surplus<T>(flow: &mut Flow<T>, lane: &mut ReadyLane, slot: u32, model: CostModel) {
     let finish = flow.terms.as_ref().map_or(0, |terms| terms.surplus_finish);
     flow.start = finish.max(lane.virtual_time());
     lane.make_ready(slot, flow.start, || head_finish(flow, model));

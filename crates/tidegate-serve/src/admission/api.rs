@@ -18,22 +18,23 @@ use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_admission::{
-    Ability, AdmissionRule, Demand, DemandError, Demands, Measure, Measured, WrongCount, decide,
+    AdmissionRule, DemandError, LoadGenerator, OfferResult, StorageAbility, TenantDemand, TenantDemands,
+    WrongCount, decide,
 };
 use tidegate_device::DeviceConfig;
 use tidegate_gateway::{BackendConfig, GatewayConfig};
-use tidegate_http::{NoRandom, Token, TokenAdmission};
+use tidegate_http::{BearerToken, NoRandom, TokenAdmission};
 use tidegate_sched::Discipline;
 use tidegate_sim::ScenarioError;
-use tidegate_sim::offer::{Load, Offer, Stop, TooFew, Unmeasured};
-use tidegate_sim::scenario::Sizes;
+use tidegate_sim::offer::{ConsumerLoad, LoadOffer, OfferStop, TooFew, UnmeasuredReason};
+use tidegate_sim::scenario::SizeWeights;
 use tidegate_transfer::wire::one_line;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinError;
 use tokio::time::timeout;
 
-use super::Answer;
+use super::AdmissionAnswer;
 use tidegate_service::metrics::PATIENCE;
 
 /// The most contracts: measuring takes the longer the more there are.
@@ -56,12 +57,12 @@ const ARRIVALS: &str = "in-step";
 #[derive(Debug)]
 pub(crate) struct ModelOf {
     pub(crate) pool: ResourceName,
-    pub(crate) answer: oneshot::Sender<Result<Model, NoModel>>,
+    pub(crate) answer: oneshot::Sender<Result<StorageModel, NoModel>>,
 }
 
 /// The model of a pool's storage, and what stands before it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Model {
+pub struct StorageModel {
     device: DeviceConfig,
     depth: u32,
     discipline: Discipline,
@@ -79,7 +80,7 @@ pub(crate) enum NoModel {
     Real(ResourceName),
 }
 
-impl Model {
+impl StorageModel {
     /// Returns the model of a pool of this configuration.
     pub(crate) fn of(config: &GatewayConfig, name: &ResourceName) -> Result<Self, NoModel> {
         let Some(pool) = config.pools.iter().find(|pool| pool.name == *name) else {
@@ -98,8 +99,8 @@ impl Model {
     }
 
     /// Load on it, as it is judged.
-    pub(crate) fn offer(&self, loads: Vec<Load>, rule: &AdmissionRule) -> Offer {
-        let mut offer = Offer::new(self.device.clone(), loads);
+    pub(crate) fn offer(&self, loads: Vec<ConsumerLoad>, rule: &AdmissionRule) -> LoadOffer {
+        let mut offer = LoadOffer::new(self.device.clone(), loads);
         (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
         offer.quantile = rule.quantile();
         offer
@@ -111,10 +112,14 @@ impl Model {
 /// simulation.
 ///
 /// # Errors
-/// As [`Offer::measured`], also when more than the limit would be needed.
-pub(super) fn measured(offer: &mut Offer, scale: f64, most: u32) -> Result<Measured, Unmeasured> {
+/// As [`LoadOffer::measured`], also when more than the limit would be needed.
+pub(super) fn measured(
+    offer: &mut LoadOffer,
+    scale: f64,
+    most: u32,
+) -> Result<OfferResult, UnmeasuredReason> {
     match offer.measured(scale) {
-        Err(Unmeasured::TooFew(few)) => match u32::try_from(few.needed) {
+        Err(UnmeasuredReason::TooFew(few)) => match u32::try_from(few.needed) {
             Ok(needed) if needed > offer.requests && needed <= most => {
                 offer.requests = needed;
                 offer.measured(scale)
@@ -128,14 +133,14 @@ pub(super) fn measured(offer: &mut Offer, scale: f64, most: u32) -> Result<Measu
 /// A question, in seconds, bytes, and requests per second, as in the answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+struct TenantQuestion {
     pool: ResourceName,
-    tenants: Vec<Tenant>,
+    tenants: Vec<TenantTerms>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tenant {
+struct TenantTerms {
     name: ConsumerName,
     iops: f64,
     size: u64,
@@ -154,27 +159,27 @@ fn everything() -> f64 {
 
 /// The token that questions show, which a reload may change. `None`: the page answers nothing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Access(Arc<RwLock<Option<TokenAdmission>>>);
+pub(crate) struct QuestionAccess(Arc<RwLock<Option<TokenAdmission>>>);
 
-impl Access {
+impl QuestionAccess {
     /// Accepts this token from now on.
-    pub(crate) fn set(&self, token: Option<&Token>) -> Result<(), NoRandom> {
+    pub(crate) fn set(&self, token: Option<&BearerToken>) -> Result<(), NoRandom> {
         let admission = token.map(|token| TokenAdmission::new(token, [])).transpose()?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = admission;
         Ok(())
     }
 
-    fn check(&self, headers: &HeaderMap) -> Result<(), Refused> {
+    fn check(&self, headers: &HeaderMap) -> Result<(), QuestionRefusal> {
         let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(admission) = &*access else { return Err(Refused::Closed) };
+        let Some(admission) = &*access else { return Err(QuestionRefusal::Closed) };
         let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        admission.admits(shown, None).map_err(|_| Refused::Token)
+        admission.admits(shown, None).map_err(|_| QuestionRefusal::Token)
     }
 }
 
 /// The reasons why there is no verdict.
 #[derive(Debug, Error)]
-pub(crate) enum Refused {
+pub(crate) enum QuestionRefusal {
     #[error(
         "this page answers only with a token: write `admit = {{ token_file = \"FILE\" }}` into the \
          configuration; `tidegate admit` answers without a service"
@@ -218,7 +223,7 @@ pub(crate) enum Refused {
     Unavailable,
 }
 
-impl Refused {
+impl QuestionRefusal {
     /// The reason for a client. It may quote what the client sent, which is as long as a body may be.
     pub(crate) fn text(&self) -> String {
         one_line(&self.to_string())
@@ -242,16 +247,16 @@ impl Refused {
     }
 }
 
-impl From<Unmeasured> for Refused {
-    fn from(error: Unmeasured) -> Self {
+impl From<UnmeasuredReason> for QuestionRefusal {
+    fn from(error: UnmeasuredReason) -> Self {
         match error {
-            Unmeasured::Scenario(error) => error.into(),
-            Unmeasured::TooFew(few) => Self::TooFew(few),
+            UnmeasuredReason::Scenario(error) => error.into(),
+            UnmeasuredReason::TooFew(few) => Self::TooFew(few),
         }
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for QuestionRefusal {
     fn into_response(self) -> Response {
         #[derive(Serialize)]
         struct Said {
@@ -270,7 +275,7 @@ struct Api<E> {
     events: SyncSender<E>,
     /// The permit to measure.
     free: Arc<Semaphore>,
-    access: Access,
+    access: QuestionAccess,
 }
 
 impl<E> Clone for Api<E> {
@@ -280,7 +285,10 @@ impl<E> Clone for Api<E> {
 }
 
 /// The page, for a service that is asked by these events.
-pub(crate) fn routes<E: From<ModelOf> + Send + 'static>(events: SyncSender<E>, access: Access) -> Router {
+pub(crate) fn routes<E: From<ModelOf> + Send + 'static>(
+    events: SyncSender<E>,
+    access: QuestionAccess,
+) -> Router {
     Router::new().route("/v1/admit", post(admit::<E>)).with_state(Api {
         events,
         free: Arc::new(Semaphore::new(1)),
@@ -300,7 +308,7 @@ async fn admit<E: From<ModelOf>>(State(api): State<Api<E>>, headers: HeaderMap, 
 }
 
 /// Stops a measurement when its asker is gone, or its time is over.
-struct StopOnDrop(Stop);
+struct StopOnDrop(OfferStop);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -308,17 +316,17 @@ impl Drop for StopOnDrop {
     }
 }
 
-async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, Refused> {
+async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, QuestionRefusal> {
     let (pool, contracts, loads) = read(body)?;
     let (sender, receiver) = oneshot::channel();
     let asked = ModelOf { pool, answer: sender };
     // As with a scrape: a full queue means that the service has enough to do.
-    api.events.try_send(asked.into()).map_err(|_| Refused::Unavailable)?;
+    api.events.try_send(asked.into()).map_err(|_| QuestionRefusal::Unavailable)?;
     // A service that stops may leave it in its queue.
-    let model = timeout(PATIENCE, receiver).await.map_err(|_| Refused::Unavailable)?;
-    let model = model.map_err(|_| Refused::Unavailable)??;
-    let permit = Arc::clone(&api.free).try_acquire_owned().map_err(|_| Refused::Busy)?;
-    let stop = Stop::default();
+    let model = timeout(PATIENCE, receiver).await.map_err(|_| QuestionRefusal::Unavailable)?;
+    let model = model.map_err(|_| QuestionRefusal::Unavailable)??;
+    let permit = Arc::clone(&api.free).try_acquire_owned().map_err(|_| QuestionRefusal::Busy)?;
+    let stop = OfferStop::default();
     let stops = StopOnDrop(stop.clone());
     let measured = tokio::task::spawn_blocking(move || {
         // Until it is done, also when whoever asked does not wait any more.
@@ -329,49 +337,50 @@ async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, R
             tracing::warn!("a question about contracts is measured at the priority of the service: {error}");
         }
         let rule = AdmissionRule::default();
-        let offer = Offer { stop, ..model.offer(loads, &rule) };
+        let offer = LoadOffer { stop, ..model.offer(loads, &rule) };
         verdict(offer, &contracts, &rule, MOST_REQUESTS)
     });
-    let outcome = timeout(LONGEST, measured).await.map_err(|_| Refused::TooLong);
+    let outcome = timeout(LONGEST, measured).await.map_err(|_| QuestionRefusal::TooLong);
     drop(stops);
     outcome??
 }
 
 /// Reads a question: the pool that it is about, the contracts, and the load that they allow.
-pub(crate) fn read(body: &[u8]) -> Result<(ResourceName, Demands, Vec<Load>), Refused> {
-    let question: Question = serde_json::from_slice(body)?;
+pub(crate) fn read(body: &[u8]) -> Result<(ResourceName, TenantDemands, Vec<ConsumerLoad>), QuestionRefusal> {
+    let question: TenantQuestion = serde_json::from_slice(body)?;
     let (contracts, loads) = question.read()?;
     Ok((question.pool, contracts, loads))
 }
 
-impl Question {
-    fn read(&self) -> Result<(Demands, Vec<Load>), Refused> {
+impl TenantQuestion {
+    fn read(&self) -> Result<(TenantDemands, Vec<ConsumerLoad>), QuestionRefusal> {
         if self.tenants.len() > MOST_TENANTS {
-            return Err(Refused::Many(self.tenants.len()));
+            return Err(QuestionRefusal::Many(self.tenants.len()));
         }
-        let contracts = self.tenants.iter().map(|tenant| Demand {
+        let contracts = self.tenants.iter().map(|tenant| TenantDemand {
             name: tenant.name.clone(),
             iops: Iops::new(tenant.iops),
             size: Bytes::new(tenant.size),
             response_time: Latency::from_secs_f64(tenant.response_time_s),
         });
         // First, since what they say by themselves bounds what loads are made of.
-        let contracts = Demands::new(contracts.collect()).map_err(Refused::Demand)?;
-        let loads = self.tenants.iter().map(Tenant::load).collect::<Result<_, _>>()?;
+        let contracts = TenantDemands::new(contracts.collect()).map_err(QuestionRefusal::Demand)?;
+        let loads = self.tenants.iter().map(TenantTerms::load).collect::<Result<_, _>>()?;
         Ok((contracts, loads))
     }
 }
 
-impl Tenant {
-    fn load(&self) -> Result<Load, Refused> {
-        let wrong = |why| Refused::Tenant(self.name.clone(), why);
-        let mut load = Load::random_reads(self.name.clone(), Iops::new(self.iops), Bytes::new(self.size));
+impl TenantTerms {
+    fn load(&self) -> Result<ConsumerLoad, QuestionRefusal> {
+        let wrong = |why| QuestionRefusal::Tenant(self.name.clone(), why);
+        let mut load =
+            ConsumerLoad::random_reads(self.name.clone(), Iops::new(self.iops), Bytes::new(self.size));
         if !(0.0..=1.0).contains(&self.read) {
             return Err(wrong("`read` is the part of the requests that read, 0 to 1"));
         }
         load.reads = self.read;
         if self.deviation > 0 {
-            let sizes = Sizes::normal(Bytes::new(self.size), Bytes::new(self.deviation));
+            let sizes = SizeWeights::normal(Bytes::new(self.size), Bytes::new(self.deviation));
             let why = "`deviation` is no more than `size`, and both are of 512 B or more";
             load.sizes = sizes.ok_or_else(|| wrong(why))?;
         }
@@ -384,33 +393,40 @@ impl Tenant {
 
 /// Returns the document that `tidegate admit --json` prints. `most` is the most requests in each simulation.
 pub(crate) fn verdict(
-    offer: Offer,
-    contracts: &Demands,
+    offer: LoadOffer,
+    contracts: &TenantDemands,
     rule: &AdmissionRule,
     most: u32,
-) -> Result<String, Refused> {
-    let ability = Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? };
-    contracts.check(&ability).map_err(Refused::Impossible)?;
-    let mut measuring = Measuring { offer, most };
+) -> Result<String, QuestionRefusal> {
+    let ability = StorageAbility { capacity: Some(offer.capacity()?), alone: offer.alone()? };
+    contracts.check(&ability).map_err(QuestionRefusal::Impossible)?;
+    let mut measuring = MeasuringQueue { offer, most };
     let decided = decide(contracts, rule, &mut measuring)?;
-    let Offer { seed, seeds, loads, .. } = measuring.offer;
+    let LoadOffer { seed, seeds, loads, .. } = measuring.offer;
     let weights: Vec<_> = loads.iter().map(|load| load.shares).collect();
     let seeds: Vec<u64> = (0..seeds).map(|at| seed.wrapping_add(at.into())).collect();
     let (capacity, decided) = (ability.capacity, &decided);
-    let answer =
-        Answer { contracts, rule, capacity, decided, arrivals: ARRIVALS, weights: &weights, seeds: &seeds };
+    let answer = AdmissionAnswer {
+        contracts,
+        rule,
+        capacity,
+        decided,
+        arrivals: ARRIVALS,
+        weights: &weights,
+        seeds: &seeds,
+    };
     Ok(serde_json::to_string_pretty(&answer.document())?)
 }
 
-struct Measuring {
-    offer: Offer,
+struct MeasuringQueue {
+    offer: LoadOffer,
     most: u32,
 }
 
-impl Measure for Measuring {
-    type Error = Refused;
+impl LoadGenerator for MeasuringQueue {
+    type Error = QuestionRefusal;
 
-    fn at(&mut self, scale: f64) -> Result<Measured, Refused> {
+    fn at(&mut self, scale: f64) -> Result<OfferResult, QuestionRefusal> {
         Ok(measured(&mut self.offer, scale, self.most)?)
     }
 }
@@ -434,14 +450,14 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let failed = runtime.spawn(std::future::pending::<()>());
         failed.abort();
-        let refused = Refused::from(runtime.block_on(failed).unwrap_err());
+        let refused = QuestionRefusal::from(runtime.block_on(failed).unwrap_err());
         assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR, "{refused}");
     }
 
     #[test]
     fn who_asks_a_service_that_stops_is_told_so() {
         let (events, queue) = mpsc::sync_channel::<ModelOf>(1);
-        let api = Api { events, free: Arc::new(Semaphore::new(1)), access: Access::default() };
+        let api = Api { events, free: Arc::new(Semaphore::new(1)), access: QuestionAccess::default() };
         let question = br#"{ "pool": "disk", "tenants": [
             { "name": "w1", "iops": 40, "size": 4096, "response_time_s": 0.035 }
         ] }"#;

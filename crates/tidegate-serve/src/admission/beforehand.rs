@@ -3,16 +3,16 @@
 use serde::Deserialize;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
-use super::standing::{Set, Verdict};
+use super::standing::{PromiseSet, SetVerdict};
 
 /// The answers of `tidegate admit --json`, as far as they were measured. At most some hundred: what the file
 /// is bounded to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Beforehand(Vec<Answer>);
+pub struct KnownAnswers(Vec<KnownAnswer>);
 
 /// A tenant, and what was measured of it beside others.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Measured {
+struct MeasuredTenant {
     name: ConsumerName,
     iops: Iops,
     size: Bytes,
@@ -34,27 +34,27 @@ fn are_in_proportion(pairs: &[(u32, u32)]) -> bool {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Document {
-    Day { periods: Vec<Answer> },
-    One(Answer),
+enum AnswerDocument {
+    Day { periods: Vec<KnownAnswer> },
+    One(KnownAnswer),
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Answer {
+struct KnownAnswer {
     /// The arrival of requests in the measurement.
     arrivals: Option<String>,
-    tenants: Vec<Measured>,
+    tenants: Vec<MeasuredTenant>,
 }
 
-impl Beforehand {
+impl KnownAnswers {
     /// Reads what `tidegate admit --json` printed.
     ///
     /// # Errors
     /// When it is something else.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let answers = match serde_json::from_str(text)? {
-            Document::Day { periods } => periods,
-            Document::One(answer) => vec![answer],
+            AnswerDocument::Day { periods } => periods,
+            AnswerDocument::One(answer) => vec![answer],
         };
         Ok(Self(answers))
     }
@@ -64,15 +64,15 @@ impl Beforehand {
     /// asks for less does not make response times longer. Weights, where they are known, are in the same
     /// proportions. What came more kindly than buckets in step let it come, which is how contracts are held,
     /// says nothing.
-    pub(super) fn judge(&self, set: &Set) -> Verdict {
+    pub(super) fn judge(&self, set: &PromiseSet) -> SetVerdict {
         if set.is_empty() {
-            return Verdict::Admitted(Vec::new());
+            return SetVerdict::Admitted(Vec::new());
         }
         let (demands, shares) = match set.demands() {
             Ok(both) => both,
-            Err(error) => return Verdict::Refused(error.to_string()),
+            Err(error) => return SetVerdict::Refused(error.to_string()),
         };
-        let within = |Answer { arrivals, tenants: measured }: &Answer| {
+        let within = |KnownAnswer { arrivals, tenants: measured }: &KnownAnswer| {
             if arrivals.as_deref().is_some_and(|how| KINDER.contains(&how)) {
                 return None;
             }
@@ -84,10 +84,10 @@ impl Beforehand {
                 return None;
             }
             let of = demands.as_slice().iter().map(|demand| {
-                let of = |other: &&Measured| {
+                let of = |other: &&MeasuredTenant| {
                     other.name == demand.name && other.iops >= demand.iops && other.size >= demand.size
                 };
-                let Measured { expected_s, deliverable_s, .. } = measured.iter().find(of)?;
+                let MeasuredTenant { expected_s, deliverable_s, .. } = measured.iter().find(of)?;
                 let deliverable = Latency::from_secs_f64((*deliverable_s)?);
                 let expected = Latency::from_secs_f64((*expected_s)?);
                 (deliverable <= demand.response_time).then(|| (demand.name.clone(), expected))
@@ -96,11 +96,11 @@ impl Beforehand {
         };
         self.0.iter().find_map(within).map_or_else(
             || {
-                Verdict::Refused(
+                SetVerdict::Refused(
                     "nothing that was measured beforehand covers them: ask `tidegate admit`".to_owned(),
                 )
             },
-            Verdict::Admitted,
+            SetVerdict::Admitted,
         )
     }
 }

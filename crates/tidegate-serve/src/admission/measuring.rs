@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 
-use tidegate_admission::{Ability, AdmissionRule, Margin, Measured, judge};
-use tidegate_sim::offer::{Load, Unmeasured};
+use tidegate_admission::{AdmissionRule, LatencyMargin, OfferResult, StorageAbility, judge};
+use tidegate_sim::offer::{ConsumerLoad, UnmeasuredReason};
 use tidegate_units::ResourceName;
 
-use super::api::{Model, measured};
-use super::standing::{Set, Verdict};
+use super::api::{StorageModel, measured};
+use super::standing::{PromiseSet, SetVerdict};
 
 /// The most requests in each simulation, where it takes more than usual to have enough of every export: of
 /// one whose rate is a twenty-thousandth of all. Nobody waits in front of a screen for it.
@@ -19,17 +19,17 @@ const MOST_REQUESTS: u32 = 200_000;
 /// A question that is to be measured. It has all that the answer depends on, so that the answer serves any
 /// later question that is equal.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Question {
+pub(crate) struct StandingQuestion {
     pub(crate) pool: ResourceName,
-    pub(crate) model: Model,
-    pub(crate) set: Set,
+    pub(crate) model: StorageModel,
+    pub(crate) set: PromiseSet,
 }
 
 /// The answer to it.
 #[derive(Debug)]
-pub(crate) struct Judged {
-    pub(crate) question: Question,
-    pub(crate) verdict: Verdict,
+pub(crate) struct StandingAnswer {
+    pub(crate) question: StandingQuestion,
+    pub(crate) verdict: SetVerdict,
 }
 
 /// Measures in a thread of its own, which ends with the answer. Whoever asks has one question answered at a
@@ -37,62 +37,64 @@ pub(crate) struct Judged {
 ///
 /// # Errors
 /// When there is no thread for it.
-pub(crate) fn begin<E: From<Judged> + Send + 'static>(
-    question: Question,
+pub(crate) fn begin<E: From<StandingAnswer> + Send + 'static>(
+    question: StandingQuestion,
     events: SyncSender<E>,
 ) -> io::Result<()> {
     let body = move || {
         let verdict = answered(|| measure(&question.model, &question.set));
         // Nobody waits for it any more when the service has ended.
-        let _ = events.send(Judged { question, verdict }.into());
+        let _ = events.send(StandingAnswer { question, verdict }.into());
     };
     thread::Builder::new().name("admission".to_owned()).spawn(body).map(drop)
 }
 
 /// Returns the finding of a measurement. A measurement that fails answers, too: otherwise the service would
 /// wait for it for ever.
-fn answered(measure: impl FnOnce() -> Verdict) -> Verdict {
+fn answered(measure: impl FnOnce() -> SetVerdict) -> SetVerdict {
     catch_unwind(AssertUnwindSafe(measure)).unwrap_or_else(|_| {
-        Verdict::Refused("the measurement failed, which is a fault of this program".to_owned())
+        SetVerdict::Refused("the measurement failed, which is a fault of this program".to_owned())
     })
 }
 
 /// Returns the verdict of a model on a set: by the same rule, and measured the same way, as `POST /v1/admit`.
-fn measure(model: &Model, set: &Set) -> Verdict {
-    verdict(model, set).unwrap_or_else(Verdict::Refused)
+fn measure(model: &StorageModel, set: &PromiseSet) -> SetVerdict {
+    verdict(model, set).unwrap_or_else(SetVerdict::Refused)
 }
 
-fn verdict(model: &Model, set: &Set) -> Result<Verdict, String> {
+fn verdict(model: &StorageModel, set: &PromiseSet) -> Result<SetVerdict, String> {
     let (demands, weights) = set.demands().map_err(|error| error.to_string())?;
-    let loads = demands.as_slice().iter().zip(weights).map(|(demand, shares)| Load {
+    let loads = demands.as_slice().iter().zip(weights).map(|(demand, shares)| ConsumerLoad {
         shares,
-        ..Load::random_reads(demand.name.clone(), demand.iops, demand.size)
+        ..ConsumerLoad::random_reads(demand.name.clone(), demand.iops, demand.size)
     });
     let rule = AdmissionRule::default();
     let mut offer = model.offer(loads.collect(), &rule);
-    let unmeasured = |error: Unmeasured| error.to_string();
+    let unmeasured = |error: UnmeasuredReason| error.to_string();
     let failed = |error: tidegate_sim::ScenarioError| error.to_string();
-    let ability =
-        Ability { capacity: Some(offer.capacity().map_err(failed)?), alone: offer.alone().map_err(failed)? };
+    let ability = StorageAbility {
+        capacity: Some(offer.capacity().map_err(failed)?),
+        alone: offer.alone().map_err(failed)?,
+    };
     demands.check(&ability).map_err(|error| error.to_string())?;
     let measured = measured(&mut offer, 1.0, MOST_REQUESTS).map_err(unmeasured)?;
     let judged = judge(&demands, &rule, &measured).map_err(|error| error.to_string())?;
     match measured {
-        Measured::Sustained(expected) if judged.is_admitted() => {
+        OfferResult::Sustained(expected) if judged.is_admitted() => {
             let names = demands.as_slice().iter().map(|demand| demand.name.clone());
-            Ok(Verdict::Admitted(names.zip(expected).collect()))
+            Ok(SetVerdict::Admitted(names.zip(expected).collect()))
         }
         _ => {
             let broken =
                 judged.tenants().iter().filter(|tenant| !tenant.is_kept()).map(|tenant| {
                     match tenant.margin() {
-                        Margin::Short(short) => {
+                        LatencyMargin::Short(short) => {
                             format!(
                                 "`{}` asks for {}, which is {short} less than can be promised",
                                 tenant.name, tenant.asked
                             )
                         }
-                        Margin::Spare(_) | Margin::Unbounded => {
+                        LatencyMargin::Spare(_) | LatencyMargin::Unbounded => {
                             format!(
                                 "`{}` asks for {}, and the storage does not keep up",
                                 tenant.name, tenant.asked
@@ -107,11 +109,11 @@ fn verdict(model: &Model, set: &Set) -> Result<Verdict, String> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::contract::{Given, Requirement};
+    use tidegate_config::contract::{ContractRequirement, ContractTerms};
     use tidegate_control::Contract;
     use tidegate_device::Preset;
     use tidegate_sched::Discipline;
-    use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, Shares};
+    use tidegate_units::{Bytes, ConsumerName, DailyPeriod, Iops, Latency, Shares};
 
     use super::*;
 
@@ -121,18 +123,21 @@ mod tests {
         let held = |name: &str, iops: f64| {
             let contract =
                 Contract::new(Iops::new(iops), Latency::from_millis(60), Latency::from_millis(50)).unwrap();
-            let given = Given { contract, bucket: None };
-            let requirement = Requirement { given, expects: false, size: Some(Bytes::from_kib(4)) };
+            let given = ContractTerms { contract, bucket: None };
+            let requirement = ContractRequirement { given, expects: false, size: Some(Bytes::from_kib(4)) };
             (ConsumerName::new(name).unwrap(), Shares::DEFAULT, Some(requirement))
         };
-        let model = Model::new(Preset::Dnes309170w.config(), 1, Discipline::default());
-        let set = Set { period: Period::DAY, requirements: vec![held("many", 60.0), held("few", 0.2)] };
-        assert!(matches!(measure(&model, &set), Verdict::Admitted(of) if of.len() == 2));
+        let model = StorageModel::new(Preset::Dnes309170w.config(), 1, Discipline::default());
+        let set =
+            PromiseSet { period: DailyPeriod::DAY, requirements: vec![held("many", 60.0), held("few", 0.2)] };
+        assert!(matches!(measure(&model, &set), SetVerdict::Admitted(of) if of.len() == 2));
     }
 
     #[test]
     fn a_measurement_that_dies_answers_all_the_same() {
-        let Verdict::Refused(why) = answered(|| panic!("on purpose")) else { panic!("it is no admission") };
+        let SetVerdict::Refused(why) = answered(|| panic!("on purpose")) else {
+            panic!("it is no admission")
+        };
         assert!(why.starts_with("the measurement failed"), "{why}");
     }
 }

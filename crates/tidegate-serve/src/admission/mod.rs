@@ -7,28 +7,30 @@ mod standing;
 mod standings;
 
 use serde::{Serialize, Serializer};
-use tidegate_admission::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
-use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, Shares, TimeOfDay};
+use tidegate_admission::{
+    AdmissionDecision, AdmissionRule, JudgedContract, LatencyMargin, TenantDemand, TenantDemands,
+};
+use tidegate_units::{Bytes, ConsumerName, DailyPeriod, Iops, Latency, Shares, TimeOfDay};
 
 pub(crate) use api::MOST_TENANTS;
-pub use api::Model;
-pub use beforehand::Beforehand;
-pub(crate) use measuring::{Judged as MeasuredSet, begin};
-pub use standing::{Basis, ContractsStatus, PoolContracts};
-pub(crate) use standing::{Change, Outcome};
-pub(crate) use standings::Standings;
+pub use api::StorageModel;
+pub use beforehand::KnownAnswers;
+pub(crate) use measuring::{StandingAnswer as MeasuredSet, begin};
+pub(crate) use standing::{AnswerSubject, SetChange};
+pub use standing::{ContractsStatus, JudgementBasis, PoolContracts};
+pub(crate) use standings::PoolStandings;
 
 /// An answer: the question, the finding, and the way in which it was measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer<'a> {
+pub struct AdmissionAnswer<'a> {
     /// The contracts that were asked for.
-    pub contracts: &'a Demands,
+    pub contracts: &'a TenantDemands,
     /// By which rule it was judged.
     pub rule: &'a AdmissionRule,
     /// The greatest rate that the storage completes, where it is known.
     pub capacity: Option<Iops>,
     /// The finding.
-    pub decided: &'a Decided,
+    pub decided: &'a AdmissionDecision,
     /// The arrival of requests in the measurement.
     pub arrivals: &'a str,
     /// The weights that the contracts had in the scheduler, in their order; none where that was no part of
@@ -40,7 +42,7 @@ pub struct Answer<'a> {
 
 /// The JSON document. Times in seconds, rates in requests per second.
 #[derive(Debug, Serialize)]
-pub struct Document<'a> {
+pub struct AdmissionDocument<'a> {
     admitted: bool,
     iops: Iops,
     /// The greatest rate that the storage completes; nothing where it was not overloaded to find out.
@@ -49,24 +51,24 @@ pub struct Document<'a> {
     margin: f64,
     arrivals: &'a str,
     seeds: &'a [u64],
-    tenants: Vec<Tenant<'a>>,
+    tenants: Vec<TenantDocument<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<Instead<'a>>,
 }
 
 /// The JSON document about requirements that change over the day.
 #[derive(Debug, Serialize)]
-pub struct Day<'a> {
+pub struct DayDocument<'a> {
     /// At all times.
     admitted: bool,
     periods: Vec<Part<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    impossible: Vec<Impossible>,
+    impossible: Vec<ImpossiblePart>,
 }
 
 /// A part of a day in which the requirements cannot be on this storage, so that they were not measured.
 #[derive(Debug, Serialize)]
-struct Impossible {
+struct ImpossiblePart {
     #[serde(serialize_with = "as_text")]
     from: TimeOfDay,
     #[serde(serialize_with = "as_text")]
@@ -82,25 +84,28 @@ struct Part<'a> {
     #[serde(serialize_with = "as_text")]
     until: TimeOfDay,
     #[serde(flatten)]
-    document: Document<'a>,
+    document: AdmissionDocument<'a>,
 }
 
 fn as_text<S: Serializer>(time: &TimeOfDay, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(time)
 }
 
-impl<'a> Day<'a> {
+impl<'a> DayDocument<'a> {
     /// Returns the document of the answers in each part of a day. `impossible` has the parts in which the
     /// requirements cannot be, with the reason.
     #[must_use]
-    pub fn of(answers: &[(Period, Answer<'a>)], impossible: Vec<(Period, String)>) -> Self {
+    pub fn of(
+        answers: &[(DailyPeriod, AdmissionAnswer<'a>)],
+        impossible: Vec<(DailyPeriod, String)>,
+    ) -> Self {
         let parts = answers.iter().map(|(period, answer)| Part {
             from: period.from(),
             until: period.until(),
             document: answer.document(),
         });
         let periods: Vec<_> = parts.collect();
-        let impossible = impossible.into_iter().map(|(period, error)| Impossible {
+        let impossible = impossible.into_iter().map(|(period, error)| ImpossiblePart {
             from: period.from(),
             until: period.until(),
             error,
@@ -112,7 +117,7 @@ impl<'a> Day<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Tenant<'a> {
+struct TenantDocument<'a> {
     name: &'a ConsumerName,
     iops: Iops,
     size: Bytes,
@@ -147,18 +152,18 @@ struct ResponseTime<'a> {
 #[derive(Debug, Serialize)]
 struct Rates<'a> {
     scale: f64,
-    tenants: Vec<Rate<'a>>,
+    tenants: Vec<RateDocument<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Rate<'a> {
+struct RateDocument<'a> {
     name: &'a ConsumerName,
     iops: Iops,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> AdmissionAnswer<'a> {
     /// Each contract, and the answer to it.
-    pub fn tenants(&self) -> impl Iterator<Item = (&'a Demand, &'a Judged)> {
+    pub fn tenants(&self) -> impl Iterator<Item = (&'a TenantDemand, &'a JudgedContract)> {
         self.contracts.as_slice().iter().zip(self.decided.verdict.tenants())
     }
 
@@ -172,8 +177,8 @@ impl<'a> Answer<'a> {
 
     /// Returns the answer as JSON.
     #[must_use]
-    pub fn document(&self) -> Document<'a> {
-        let tenants = self.tenants().enumerate().map(|(at, (contract, judged))| Tenant {
+    pub fn document(&self) -> AdmissionDocument<'a> {
+        let tenants = self.tenants().enumerate().map(|(at, (contract, judged))| TenantDocument {
             name: &contract.name,
             iops: contract.iops,
             size: contract.size,
@@ -182,9 +187,9 @@ impl<'a> Answer<'a> {
             expected_s: judged.measured.map(|(expected, _)| expected.as_secs_f64()),
             deliverable_s: judged.measured.map(|(_, deliverable)| deliverable.as_secs_f64()),
             margin_s: match judged.margin() {
-                Margin::Spare(spare) => Some(spare.as_secs_f64()),
-                Margin::Short(short) => Some(-short.as_secs_f64()),
-                Margin::Unbounded => None,
+                LatencyMargin::Spare(spare) => Some(spare.as_secs_f64()),
+                LatencyMargin::Short(short) => Some(-short.as_secs_f64()),
+                LatencyMargin::Unbounded => None,
             },
             kept: judged.is_kept(),
         });
@@ -196,7 +201,7 @@ impl<'a> Answer<'a> {
             });
             let rates = self.decided.instead.as_ref().map(|&(scale, _)| {
                 let contracts = self.contracts.as_slice().iter();
-                let tenants = contracts.map(|contract| Rate {
+                let tenants = contracts.map(|contract| RateDocument {
                     name: &contract.name,
                     iops: Iops::new(scale * contract.iops.per_second()),
                 });
@@ -204,7 +209,7 @@ impl<'a> Answer<'a> {
             });
             Instead { response_times, rates }
         };
-        Document {
+        AdmissionDocument {
             admitted,
             iops: self.contracts.total(),
             capacity_iops: self.capacity,

@@ -6,16 +6,16 @@
 
 use std::fmt;
 
-use tidegate_admission::{Demand, DemandError, Demands};
-use tidegate_config::contract::Requirement;
+use tidegate_admission::{DemandError, TenantDemand, TenantDemands};
+use tidegate_config::contract::ContractRequirement;
 use tidegate_control::Contract;
 use tidegate_gateway::PoolConfig;
-use tidegate_sched::Release;
-use tidegate_units::{ConsumerName, Daily, Latency, Period, ResourceName, Shares, TimeOfDay};
+use tidegate_sched::BucketRelease;
+use tidegate_units::{ConsumerName, DailyPeriod, DailyValues, Latency, ResourceName, Shares, TimeOfDay};
 
-use super::api::Model;
-use super::beforehand::Beforehand;
-use super::measuring::Judged;
+use super::api::StorageModel;
+use super::beforehand::KnownAnswers;
+use super::measuring::StandingAnswer;
 
 /// The promises to a pool's exports, and the basis of their judgement.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,18 +23,18 @@ pub struct PoolContracts {
     /// The pool.
     pub pool: ResourceName,
     /// Each export with a contract: its weight, and its requirements.
-    pub exports: Vec<(ConsumerName, Shares, Daily<Requirement>)>,
+    pub exports: Vec<(ConsumerName, Shares, DailyValues<ContractRequirement>)>,
     /// By what they are judged.
-    pub basis: Basis,
+    pub basis: JudgementBasis,
 }
 
 /// By what requirements are judged.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Basis {
+pub enum JudgementBasis {
     /// They are measured on the pool's model.
-    Model(Model),
+    Model(StorageModel),
     /// They are compared with what was measured beforehand.
-    Beforehand(Beforehand),
+    Beforehand(KnownAnswers),
     /// Nobody knows: they are taken as they are told.
     Nothing,
 }
@@ -42,22 +42,22 @@ pub enum Basis {
 impl PoolContracts {
     /// The parts of a day in which none of the requirements changes.
     #[must_use]
-    pub fn periods(&self) -> Vec<Period> {
-        Period::between(self.exports.iter().flat_map(|(.., daily)| daily.changes()).collect())
+    pub fn periods(&self) -> Vec<DailyPeriod> {
+        DailyPeriod::between(self.exports.iter().flat_map(|(.., daily)| daily.changes()).collect())
     }
 }
 
 /// The promises that hold together at some time.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Set {
+pub(crate) struct PromiseSet {
     /// Its first period in a day.
-    pub(crate) period: Period,
-    pub(crate) requirements: Vec<(ConsumerName, Shares, Option<Requirement>)>,
+    pub(crate) period: DailyPeriod,
+    pub(crate) requirements: Vec<(ConsumerName, Shares, Option<ContractRequirement>)>,
 }
 
 /// The answer about a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SetVerdict {
     /// It can be kept; with RT^E of each export in it.
     Admitted(Vec<(ConsumerName, Latency)>),
     /// It cannot, or nobody could find out, for this reason.
@@ -66,8 +66,8 @@ pub(crate) enum Verdict {
     Unjudged,
 }
 
-impl Set {
-    fn held(&self) -> impl Iterator<Item = (&ConsumerName, Shares, Requirement)> {
+impl PromiseSet {
+    fn held(&self) -> impl Iterator<Item = (&ConsumerName, Shares, ContractRequirement)> {
         self.requirements.iter().filter_map(|(name, shares, held)| Some((name, *shares, (*held)?)))
     }
 
@@ -78,24 +78,27 @@ impl Set {
 
     /// Returns the demands of the set, with the weight of each. A size that is not given counts as no bytes,
     /// which is refused.
-    pub(crate) fn demands(&self) -> Result<(Demands, Vec<Shares>), DemandError> {
-        let demand =
-            |(name, shares, Requirement { given, size, .. }): (&ConsumerName, Shares, Requirement)| {
-                let (iops, response_time) = (given.contract.iops(), given.contract.response_time());
-                (Demand { name: name.clone(), iops, size: size.unwrap_or_default(), response_time }, shares)
-            };
+    pub(crate) fn demands(&self) -> Result<(TenantDemands, Vec<Shares>), DemandError> {
+        let demand = |(name, shares, ContractRequirement { given, size, .. }): (
+            &ConsumerName,
+            Shares,
+            ContractRequirement,
+        )| {
+            let (iops, response_time) = (given.contract.iops(), given.contract.response_time());
+            (TenantDemand { name: name.clone(), iops, size: size.unwrap_or_default(), response_time }, shares)
+        };
         let (demands, shares) = self.held().map(demand).unzip();
-        Ok((Demands::new(demands)?, shares))
+        Ok((TenantDemands::new(demands)?, shares))
     }
 }
 
 /// The sets of a pool, the answers to them, and which one is in force.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
+pub(crate) struct PoolStanding {
     contracts: PoolContracts,
     /// Every part of the day, and the set that holds then.
-    periods: Vec<(Period, usize)>,
-    sets: Vec<(Set, Option<Verdict>)>,
+    periods: Vec<(DailyPeriod, usize)>,
+    sets: Vec<(PromiseSet, Option<SetVerdict>)>,
     in_force: usize,
     /// The set that was due and was refused, once that was said.
     refused: Option<usize>,
@@ -120,7 +123,7 @@ pub struct ContractsStatus {
 
 /// The subject of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AnswerSubject {
     /// The set in force is admitted: what is expected of it is known.
     InForce,
     /// One of another time is.
@@ -131,7 +134,7 @@ pub(crate) enum Outcome {
 
 /// The outcome for a set whose time has come.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum SetChange {
     /// It is to be in force.
     Begun(String),
     /// It is not, and what was stays.
@@ -140,24 +143,26 @@ pub(crate) enum Change {
     Waits(String),
 }
 
-impl Standing {
+impl PoolStanding {
     /// With what is due at this time in force, whatever is known of it: there is nothing before it to go back
     /// to.
     pub(super) fn new(contracts: PoolContracts, now: TimeOfDay) -> Self {
-        let mut sets: Vec<(Set, Option<Verdict>)> = Vec::new();
+        let mut sets: Vec<(PromiseSet, Option<SetVerdict>)> = Vec::new();
         let mut periods = Vec::new();
         for period in contracts.periods() {
-            let requirement = |(name, shares, daily): &(ConsumerName, Shares, Daily<Requirement>)| {
-                (name.clone(), *shares, daily.at(period.from()).copied())
-            };
-            let set = Set { period, requirements: contracts.exports.iter().map(requirement).collect() };
+            let requirement =
+                |(name, shares, daily): &(ConsumerName, Shares, DailyValues<ContractRequirement>)| {
+                    (name.clone(), *shares, daily.at(period.from()).copied())
+                };
+            let set =
+                PromiseSet { period, requirements: contracts.exports.iter().map(requirement).collect() };
             let known = sets.iter().position(|(other, _)| other.requirements == set.requirements);
             periods.push((period, known.unwrap_or(sets.len())));
             if known.is_none() {
                 let verdict = match &contracts.basis {
-                    Basis::Model(_) => set.is_empty().then(|| Verdict::Admitted(Vec::new())),
-                    Basis::Beforehand(known) => Some(known.judge(&set)),
-                    Basis::Nothing => Some(Verdict::Unjudged),
+                    JudgementBasis::Model(_) => set.is_empty().then(|| SetVerdict::Admitted(Vec::new())),
+                    JudgementBasis::Beforehand(known) => Some(known.judge(&set)),
+                    JudgementBasis::Nothing => Some(SetVerdict::Unjudged),
                 };
                 sets.push((set, verdict));
             }
@@ -190,7 +195,7 @@ impl Standing {
     }
 
     /// The first set of which nothing is known, from the one in force on, and how many come before it.
-    pub(super) fn unknown(&self) -> Option<(usize, &Set)> {
+    pub(super) fn unknown(&self) -> Option<(usize, &PromiseSet)> {
         let order = (self.in_force..self.sets.len()).chain(0..self.in_force);
         order
             .enumerate()
@@ -199,15 +204,18 @@ impl Standing {
     }
 
     /// The pool's model, where it is what its sets are measured on.
-    pub(super) fn model(&self) -> Option<&Model> {
+    pub(super) fn model(&self) -> Option<&StorageModel> {
         match &self.contracts.basis {
-            Basis::Model(model) => Some(model),
-            Basis::Beforehand(_) | Basis::Nothing => None,
+            JudgementBasis::Model(model) => Some(model),
+            JudgementBasis::Beforehand(_) | JudgementBasis::Nothing => None,
         }
     }
 
     /// Takes an answer, if it is one about a set of its that waits for it.
-    pub(super) fn judged(&mut self, Judged { question, verdict }: &Judged) -> Option<Outcome> {
+    pub(super) fn judged(
+        &mut self,
+        StandingAnswer { question, verdict }: &StandingAnswer,
+    ) -> Option<AnswerSubject> {
         if *self.pool() != question.pool || self.model() != Some(&question.model) {
             return None;
         }
@@ -217,9 +225,9 @@ impl Standing {
             .position(|(set, known)| known.is_none() && set.requirements == question.set.requirements)?;
         self.sets[at].1 = Some(verdict.clone());
         Some(match verdict {
-            Verdict::Refused(why) => Outcome::Refused(self.refused_words(at, why)),
-            Verdict::Admitted(_) | Verdict::Unjudged if at == self.in_force => Outcome::InForce,
-            Verdict::Admitted(_) | Verdict::Unjudged => Outcome::Later,
+            SetVerdict::Refused(why) => AnswerSubject::Refused(self.refused_words(at, why)),
+            SetVerdict::Admitted(_) | SetVerdict::Unjudged if at == self.in_force => AnswerSubject::InForce,
+            SetVerdict::Admitted(_) | SetVerdict::Unjudged => AnswerSubject::Later,
         })
     }
 
@@ -238,7 +246,7 @@ impl Standing {
     /// times.
     pub(super) fn refused_sets(&self) -> impl Iterator<Item = String> {
         self.sets.iter().enumerate().filter_map(|(at, (_, verdict))| match verdict {
-            Some(Verdict::Refused(why)) => Some(self.refused_words(at, why)),
+            Some(SetVerdict::Refused(why)) => Some(self.refused_words(at, why)),
             _ => None,
         })
     }
@@ -254,7 +262,7 @@ impl Standing {
     /// Returns the reason why one of the sets was refused.
     pub(super) fn refusal(&self) -> Option<String> {
         self.sets.iter().find_map(|(set, verdict)| match verdict {
-            Some(Verdict::Refused(why)) => Some(format!(
+            Some(SetVerdict::Refused(why)) => Some(format!(
                 "pool {}: the contracts that hold {} are refused: {why}",
                 self.pool(),
                 set.period
@@ -266,7 +274,7 @@ impl Standing {
     /// Returns the change that the time of day asks for. A set whose answer is not known yet waits for it,
     /// which is said once. A refused set is reported once, until another one was due. After a leap of the
     /// clock, the set that is due at the new time is asked for.
-    pub(super) fn step(&mut self, now: TimeOfDay) -> Option<Change> {
+    pub(super) fn step(&mut self, now: TimeOfDay) -> Option<SetChange> {
         let due = self.due(now);
         if due == self.in_force {
             (self.refused, self.awaited) = (None, None);
@@ -283,10 +291,10 @@ impl Standing {
                     set.period
                 );
                 self.awaited = Some(due);
-                Some(Change::Waits(said))
+                Some(SetChange::Waits(said))
             }
-            Some(Verdict::Refused(_)) if self.refused == Some(due) => None,
-            Some(Verdict::Refused(why)) => {
+            Some(SetVerdict::Refused(_)) if self.refused == Some(due) => None,
+            Some(SetVerdict::Refused(why)) => {
                 let stays = &self.sets[self.in_force].0;
                 let said = format!(
                     "pool {}: the contracts that hold {} are refused, {} stays in force: {why}",
@@ -296,10 +304,10 @@ impl Standing {
                 );
                 self.refused = Some(due);
                 self.kept_out += 1;
-                Some(Change::Refused(said))
+                Some(SetChange::Refused(said))
             }
             Some(verdict) => {
-                let how = if *verdict == Verdict::Unjudged {
+                let how = if *verdict == SetVerdict::Unjudged {
                     ", which nobody judged"
                 } else {
                     ", which was admitted"
@@ -308,7 +316,7 @@ impl Standing {
                 self.in_force = due;
                 (self.refused, self.awaited) = (None, None);
                 self.begun += 1;
-                Some(Change::Begun(said))
+                Some(SetChange::Begun(said))
             }
         }
     }
@@ -322,21 +330,21 @@ impl Standing {
                 continue;
             };
             let measured = match verdict {
-                Some(Verdict::Admitted(all)) => {
+                Some(SetVerdict::Admitted(all)) => {
                     all.iter().find(|(of, _)| of == name).map(|&(_, expected)| expected)
                 }
                 _ => None,
             };
             export.contract = held.map(|held| with(held, measured));
-            export.bucket = held.and_then(|held| held.given.bucket).unwrap_or(Release::USUAL_SIZE);
+            export.bucket = held.and_then(|held| held.given.bucket).unwrap_or(BucketRelease::USUAL_SIZE);
         }
     }
 
     pub(super) fn status(&self, now: TimeOfDay) -> ContractsStatus {
         let admitted = match &self.sets[self.in_force].1 {
-            Some(Verdict::Admitted(_)) => Some(true),
-            Some(Verdict::Refused(_)) => Some(false),
-            Some(Verdict::Unjudged) | None => None,
+            Some(SetVerdict::Admitted(_)) => Some(true),
+            Some(SetVerdict::Refused(_)) => Some(false),
+            Some(SetVerdict::Unjudged) | None => None,
         };
         let overdue = self.due(now) != self.in_force;
         ContractsStatus { admitted, overdue, begun: self.begun, refused: self.kept_out }
@@ -344,7 +352,7 @@ impl Standing {
 }
 
 /// The promise, with what was measured where it does not say what is expected.
-fn with(requirement: Requirement, measured: Option<Latency>) -> Contract {
+fn with(requirement: ContractRequirement, measured: Option<Latency>) -> Contract {
     let contract = requirement.given.contract;
     let measured = measured.filter(|_| !requirement.expects);
     // What was admitted is expected sooner than it was promised.
@@ -353,14 +361,14 @@ fn with(requirement: Requirement, measured: Option<Latency>) -> Contract {
 }
 
 /// A set, in words.
-struct Told<'a>(&'a Set);
+struct Told<'a>(&'a PromiseSet);
 
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("no contract");
         }
-        for (index, (name, _, Requirement { given, .. })) in self.0.held().enumerate() {
+        for (index, (name, _, ContractRequirement { given, .. })) in self.0.held().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             let (iops, response_time) = (given.contract.iops(), given.contract.response_time());
             write!(f, "{separator}{name} {iops} within {response_time}")?;
@@ -371,55 +379,55 @@ impl fmt::Display for Told<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::contract::Given;
+    use tidegate_config::contract::ContractTerms;
     use tidegate_device::Preset;
     use tidegate_sched::Discipline;
     use tidegate_units::{Bytes, Iops};
 
-    use super::super::measuring::Question;
+    use super::super::measuring::StandingQuestion;
     use super::*;
 
     fn time(text: &str) -> TimeOfDay {
         text.parse().unwrap()
     }
 
-    fn requirement(iops: f64) -> Requirement {
+    fn requirement(iops: f64) -> ContractRequirement {
         let ms = Latency::from_millis;
         let contract = Contract::new(Iops::new(iops), ms(36), ms(30)).unwrap();
-        Requirement {
-            given: Given { contract, bucket: None },
+        ContractRequirement {
+            given: ContractTerms { contract, bucket: None },
             expects: false,
             size: Some(Bytes::from_kib(4)),
         }
     }
 
     /// One with 40 IO/s all day, and another with 20 by day, 5 in the evening, and nothing at night.
-    fn standing(basis: Basis, now: &str) -> Standing {
+    fn standing(basis: JudgementBasis, now: &str) -> PoolStanding {
         let name = |name| ConsumerName::new(name).unwrap();
         let day = vec![
             (time("08:00"), None, requirement(20.0)),
             (time("18:00"), Some(time("22:00")), requirement(5.0)),
         ];
         let exports = vec![
-            (name("w1"), Shares::DEFAULT, Daily::always(requirement(40.0))),
-            (name("w2"), Shares::DEFAULT, Daily::new(day).unwrap()),
+            (name("w1"), Shares::DEFAULT, DailyValues::always(requirement(40.0))),
+            (name("w2"), Shares::DEFAULT, DailyValues::new(day).unwrap()),
         ];
-        Standing::new(PoolContracts { pool: ResourceName::new("p").unwrap(), exports, basis }, time(now))
+        PoolStanding::new(PoolContracts { pool: ResourceName::new("p").unwrap(), exports, basis }, time(now))
     }
 
-    fn unasked(now: &str) -> Standing {
-        let model = Model::new(Preset::Dnes309170w.config(), 1, Discipline::default());
-        standing(Basis::Model(model), now)
+    fn unasked(now: &str) -> PoolStanding {
+        let model = StorageModel::new(Preset::Dnes309170w.config(), 1, Discipline::default());
+        standing(JudgementBasis::Model(model), now)
     }
 
     /// Somebody says this of one of the sets.
-    fn judged(standing: &mut Standing, set: usize, verdict: Verdict) -> Option<Outcome> {
+    fn judged(standing: &mut PoolStanding, set: usize, verdict: SetVerdict) -> Option<AnswerSubject> {
         let (pool, model) = (standing.pool().clone(), standing.model().unwrap().clone());
-        let question = Question { pool, model, set: standing.sets[set].0.clone() };
-        standing.judged(&Judged { question, verdict })
+        let question = StandingQuestion { pool, model, set: standing.sets[set].0.clone() };
+        standing.judged(&StandingAnswer { question, verdict })
     }
 
-    fn promised(standing: &Standing) -> Option<f64> {
+    fn promised(standing: &PoolStanding) -> Option<f64> {
         let (set, _) = &standing.sets[standing.in_force];
         set.requirements[1].2.map(|held| held.given.contract.iops().per_second())
     }
@@ -432,14 +440,14 @@ mod tests {
             Some((0, time("08:00")))
         );
         assert_eq!((standing.step(time("17:59:59")), promised(&standing)), (None, Some(20.0)));
-        let Some(Change::Waits(said)) = standing.step(time("18:00")) else { panic!("nobody knows yet") };
+        let Some(SetChange::Waits(said)) = standing.step(time("18:00")) else { panic!("nobody knows yet") };
         let expected = "pool p: the contracts that hold from 18:00 until 22:00 are not judged yet, w1 40 IO/s within 36.0ms, w2 20 \
                         IO/s within 36.0ms stays in force until they are";
         assert_eq!(said, expected);
         assert_eq!((standing.step(time("18:00")), promised(&standing)), (None, Some(20.0)), "said once");
         assert!(standing.status(time("18:00")).overdue);
-        assert_eq!(judged(&mut standing, 1, Verdict::Admitted(Vec::new())), Some(Outcome::Later));
-        assert!(matches!(standing.step(time("18:00:01")), Some(Change::Begun(_))));
+        assert_eq!(judged(&mut standing, 1, SetVerdict::Admitted(Vec::new())), Some(AnswerSubject::Later));
+        assert!(matches!(standing.step(time("18:00:01")), Some(SetChange::Begun(_))));
         assert_eq!((standing.step(time("18:00:02")), promised(&standing)), (None, Some(5.0)));
         let status = ContractsStatus { admitted: Some(true), overdue: false, begun: 1, refused: 0 };
         assert_eq!(standing.status(time("18:00:02")), status);
@@ -448,15 +456,15 @@ mod tests {
     #[test]
     fn what_is_refused_is_said_once_and_what_was_stays_until_another_set_is_due() {
         let mut standing = unasked("12:00");
-        assert_eq!(judged(&mut standing, 0, Verdict::Admitted(Vec::new())), Some(Outcome::InForce));
+        assert_eq!(judged(&mut standing, 0, SetVerdict::Admitted(Vec::new())), Some(AnswerSubject::InForce));
         let said =
             "pool p: contracts will be refused when their time comes, from 18:00 until 22:00: too much";
         assert_eq!(
-            judged(&mut standing, 1, Verdict::Refused("too much".to_owned())),
-            Some(Outcome::Refused(said.to_owned()))
+            judged(&mut standing, 1, SetVerdict::Refused("too much".to_owned())),
+            Some(AnswerSubject::Refused(said.to_owned()))
         );
-        judged(&mut standing, 2, Verdict::Admitted(Vec::new()));
-        let Some(Change::Refused(said)) = standing.step(time("19:00")) else { panic!("it is refused") };
+        judged(&mut standing, 2, SetVerdict::Admitted(Vec::new()));
+        let Some(SetChange::Refused(said)) = standing.step(time("19:00")) else { panic!("it is refused") };
         assert_eq!(
             said,
             "pool p: the contracts that hold from 18:00 until 22:00 are refused, w1 40 IO/s within 36.0ms, w2 20 IO/s within \
@@ -465,16 +473,16 @@ mod tests {
         assert_eq!((standing.step(time("21:00")), promised(&standing)), (None, Some(20.0)));
         let status = ContractsStatus { admitted: Some(true), overdue: true, begun: 0, refused: 1 };
         assert_eq!(standing.status(time("21:00")), status);
-        assert!(matches!(standing.step(time("22:00")), Some(Change::Begun(_))));
+        assert!(matches!(standing.step(time("22:00")), Some(SetChange::Begun(_))));
         assert_eq!(promised(&standing), None);
         // The next evening it is asked for, and refused, again.
-        assert!(matches!(standing.step(time("18:00")), Some(Change::Refused(_))));
+        assert!(matches!(standing.step(time("18:00")), Some(SetChange::Refused(_))));
         assert_eq!(promised(&standing), None);
     }
 
     #[test]
     fn a_clock_that_leaps_asks_for_what_is_due_where_it_arrives() {
-        let mut standing = standing(Basis::Nothing, "12:00");
+        let mut standing = standing(JudgementBasis::Nothing, "12:00");
         for (now, expected) in [
             ("23:00", None),
             ("12:00", Some(20.0)),
@@ -482,7 +490,7 @@ mod tests {
             ("17:59", Some(20.0)),
             ("02:00", None),
         ] {
-            assert!(matches!(standing.step(time(now)), Some(Change::Begun(_))), "{now}");
+            assert!(matches!(standing.step(time(now)), Some(SetChange::Begun(_))), "{now}");
             assert_eq!((promised(&standing), standing.step(time(now))), (expected, None), "{now}");
         }
         assert_eq!(standing.status(time("02:00")).admitted, None, "nobody judged");
@@ -492,7 +500,7 @@ mod tests {
     fn at_the_start_what_is_due_is_in_force_whatever_is_said_of_it_later() {
         let mut standing = unasked("19:00");
         let in_force = standing.in_force;
-        judged(&mut standing, in_force, Verdict::Refused("too much".to_owned()));
+        judged(&mut standing, in_force, SetVerdict::Refused("too much".to_owned()));
         assert_eq!((standing.step(time("19:00")), promised(&standing)), (None, Some(5.0)));
         let status = ContractsStatus { admitted: Some(false), overdue: false, begun: 0, refused: 0 };
         assert_eq!(standing.status(time("19:00")), status);
@@ -503,7 +511,7 @@ mod tests {
         let measured = Some(Latency::from_millis(12));
         assert_eq!(with(requirement(1.0), measured).expected(), Latency::from_millis(12));
         assert_eq!(with(requirement(1.0), None).expected(), Latency::from_millis(30));
-        let told = Requirement { expects: true, ..requirement(1.0) };
+        let told = ContractRequirement { expects: true, ..requirement(1.0) };
         assert_eq!(with(told, measured).expected(), Latency::from_millis(30));
     }
 
@@ -517,12 +525,12 @@ mod tests {
             )
         };
         let judged = |text: &str| {
-            let known = Beforehand::parse(text).unwrap();
-            let standing = standing(Basis::Beforehand(known), "12:00");
+            let known = KnownAnswers::parse(text).unwrap();
+            let standing = standing(JudgementBasis::Beforehand(known), "12:00");
             standing
                 .sets
                 .iter()
-                .map(|(_, verdict)| matches!(verdict, Some(Verdict::Admitted(_))))
+                .map(|(_, verdict)| matches!(verdict, Some(SetVerdict::Admitted(_))))
                 .collect::<Vec<_>>()
         };
         assert_eq!(judged(&answer("0.036")), [true; 3]);
@@ -532,7 +540,7 @@ mod tests {
         assert_eq!(judged(&day), [true; 3]);
         assert_eq!(judged(&answer("null")), [false, false, true], "the storage did not keep up");
         for text in ["", "{}", "[]", r#"{ "tenants": [{}] }"#] {
-            assert!(Beforehand::parse(text).is_err(), "{text}");
+            assert!(KnownAnswers::parse(text).is_err(), "{text}");
         }
         let weighted =
             |first: u32| answer("0.036").replacen("\"size\"", &format!("\"weight\": {first}, \"size\""), 1);
@@ -545,7 +553,9 @@ mod tests {
             assert_eq!(judged(&text), [expected; 3], "{arrivals}");
         }
         let small = standing(
-            Basis::Beforehand(Beforehand::parse(&answer("0.036").replace("40.0", "39.9")).unwrap()),
+            JudgementBasis::Beforehand(
+                KnownAnswers::parse(&answer("0.036").replace("40.0", "39.9")).unwrap(),
+            ),
             "12:00",
         );
         assert!(small.refusal().is_some_and(|why| why.contains("nothing that was measured beforehand")));

@@ -4,20 +4,20 @@
 use tidegate_gateway::GatewayConfig;
 use tidegate_units::{ResourceName, TimeOfDay};
 
-use super::measuring::{Judged, Question};
-use super::standing::{Change, ContractsStatus, Outcome, PoolContracts, Standing};
+use super::measuring::{StandingAnswer, StandingQuestion};
+use super::standing::{AnswerSubject, ContractsStatus, PoolContracts, PoolStanding, SetChange};
 
 /// The promises of pools: each pool at most once.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Standings(Vec<Standing>);
+pub(crate) struct PoolStandings(Vec<PoolStanding>);
 
-impl Standings {
+impl PoolStandings {
     /// With what is due at this time in force.
     pub(crate) fn new(contracts: &[PoolContracts], now: TimeOfDay) -> Self {
-        Self(contracts.iter().map(|of| Standing::new(of.clone(), now)).collect())
+        Self(contracts.iter().map(|of| PoolStanding::new(of.clone(), now)).collect())
     }
 
-    fn find(&self, contracts: &PoolContracts) -> Option<&Standing> {
+    fn find(&self, contracts: &PoolContracts) -> Option<&PoolStanding> {
         self.0.iter().find(|standing| standing.contracts() == contracts)
     }
 
@@ -32,7 +32,7 @@ impl Standings {
         let new = contracts.iter().filter(|of| self.find(of).is_none());
         let standing = |of: &PoolContracts| {
             let known = known.and_then(|known| known.find(of));
-            known.cloned().unwrap_or_else(|| Standing::new(of.clone(), now))
+            known.cloned().unwrap_or_else(|| PoolStanding::new(of.clone(), now))
         };
         Self(new.map(standing).collect())
     }
@@ -45,25 +45,25 @@ impl Standings {
             if let Some(stays) = before.find(of) {
                 return stays.clone();
             }
-            let mut new = self.find(of).cloned().unwrap_or_else(|| Standing::new(of.clone(), now));
+            let mut new = self.find(of).cloned().unwrap_or_else(|| PoolStanding::new(of.clone(), now));
             new.begin_in_place_of(before.of_pool(&of.pool), now);
             new
         };
         Self(contracts.iter().map(standing).collect())
     }
 
-    fn of_pool(&self, pool: &ResourceName) -> Option<&Standing> {
+    fn of_pool(&self, pool: &ResourceName) -> Option<&PoolStanding> {
         self.0.iter().find(|standing| standing.pool() == pool)
     }
 
     /// Returns the reason why a configuration that brings them is refused.
     pub(crate) fn refusal(&self) -> Option<String> {
-        self.0.iter().find_map(Standing::refusal)
+        self.0.iter().find_map(PoolStanding::refusal)
     }
 
     /// Returns a message about every set that is known to be refused.
     pub(crate) fn refused_sets(&self) -> Vec<String> {
-        self.0.iter().flat_map(Standing::refused_sets).collect()
+        self.0.iter().flat_map(PoolStanding::refused_sets).collect()
     }
 
     /// Returns true if something is not known about them.
@@ -73,22 +73,22 @@ impl Standings {
 
     /// Returns the next question to measure: first the sets in force in every pool, then the next ones of
     /// every pool, and so on.
-    pub(crate) fn question(&self) -> Option<Question> {
+    pub(crate) fn question(&self) -> Option<StandingQuestion> {
         let unknown = self.0.iter().filter_map(|standing| {
             let (before, set) = standing.unknown()?;
             Some((before, standing.pool(), standing.model()?, set))
         });
         let (_, pool, model, set) = unknown.min_by_key(|&(before, ..)| before)?;
-        Some(Question { pool: pool.clone(), model: model.clone(), set: set.clone() })
+        Some(StandingQuestion { pool: pool.clone(), model: model.clone(), set: set.clone() })
     }
 
     /// Takes an answer. `None` where none of them waits for it.
-    pub(crate) fn judged(&mut self, judged: &Judged) -> Option<Outcome> {
+    pub(crate) fn judged(&mut self, judged: &StandingAnswer) -> Option<AnswerSubject> {
         self.0.iter_mut().find_map(|standing| standing.judged(judged))
     }
 
     /// Returns the changes that the time of day asks for.
-    pub(crate) fn step(&mut self, now: TimeOfDay) -> Vec<Change> {
+    pub(crate) fn step(&mut self, now: TimeOfDay) -> Vec<SetChange> {
         self.0.iter_mut().filter_map(|standing| standing.step(now)).collect()
     }
 
@@ -109,14 +109,14 @@ impl Standings {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::contract::{Given, Requirement};
+    use tidegate_config::contract::{ContractRequirement, ContractTerms};
     use tidegate_control::Contract;
     use tidegate_device::Preset;
     use tidegate_sched::Discipline;
-    use tidegate_units::{Bytes, ConsumerName, Daily, Iops, Latency, Shares};
+    use tidegate_units::{Bytes, ConsumerName, DailyValues, Iops, Latency, Shares};
 
-    use super::super::Model;
-    use super::super::standing::{Basis, Verdict};
+    use super::super::StorageModel;
+    use super::super::standing::{JudgementBasis, SetVerdict};
     use super::*;
 
     fn time(text: &str) -> TimeOfDay {
@@ -127,35 +127,39 @@ mod tests {
     fn pool(name: &str, evening: f64) -> PoolContracts {
         let requirement = |iops| {
             let contract = Contract::new(Iops::new(iops), Latency::from_millis(60), Latency::from_millis(30));
-            let given = Given { contract: contract.unwrap(), bucket: None };
-            Requirement { given, expects: false, size: Some(Bytes::from_kib(4)) }
+            let given = ContractTerms { contract: contract.unwrap(), bucket: None };
+            ContractRequirement { given, expects: false, size: Some(Bytes::from_kib(4)) }
         };
         let day = vec![(time("08:00"), None, requirement(20.0)), (time("18:00"), None, requirement(evening))];
         PoolContracts {
             pool: ResourceName::new(name).unwrap(),
-            exports: vec![(ConsumerName::new("w").unwrap(), Shares::DEFAULT, Daily::new(day).unwrap())],
-            basis: Basis::Model(Model::new(Preset::Dnes309170w.config(), 1, Discipline::default())),
+            exports: vec![(ConsumerName::new("w").unwrap(), Shares::DEFAULT, DailyValues::new(day).unwrap())],
+            basis: JudgementBasis::Model(StorageModel::new(
+                Preset::Dnes309170w.config(),
+                1,
+                Discipline::default(),
+            )),
         }
     }
 
     /// The next question, answered like this.
-    fn answer(of: &Standings, verdict: Verdict) -> Judged {
-        Judged { question: of.question().unwrap(), verdict }
+    fn answer(of: &PoolStandings, verdict: SetVerdict) -> StandingAnswer {
+        StandingAnswer { question: of.question().unwrap(), verdict }
     }
 
-    fn admit_next(standings: &mut Standings) -> Outcome {
-        let judged = answer(standings, Verdict::Admitted(Vec::new()));
+    fn admit_next(standings: &mut PoolStandings) -> AnswerSubject {
+        let judged = answer(standings, SetVerdict::Admitted(Vec::new()));
         standings.judged(&judged).unwrap()
     }
 
-    fn status(of: &Standings, name: &str, now: &str) -> ContractsStatus {
+    fn status(of: &PoolStandings, name: &str, now: &str) -> ContractsStatus {
         of.status(time(now)).find(|(pool, _)| pool.as_str() == name).unwrap().1
     }
 
     #[test]
     fn a_reload_that_waits_long_does_not_bring_back_what_an_unchanged_pool_promised_before() {
         let (a, z, other) = (pool("a", 30.0), pool("z", 30.0), pool("z", 25.0));
-        let mut before = Standings::new(&[a.clone(), z], time("12:00"));
+        let mut before = PoolStandings::new(&[a.clone(), z], time("12:00"));
         while before.is_unknown() {
             admit_next(&mut before);
         }
@@ -181,11 +185,11 @@ mod tests {
     #[test]
     fn a_verdict_that_comes_while_a_reload_waits_is_not_lost() {
         let (a, z, other) = (pool("a", 30.0), pool("z", 30.0), pool("z", 25.0));
-        let mut before = Standings::new(&[a.clone(), z], time("12:00"));
+        let mut before = PoolStandings::new(&[a.clone(), z], time("12:00"));
         let wanted = [a, other];
         let mut brought = before.brought_by(&wanted, None, time("12:00"));
         while before.is_unknown() {
-            let judged = answer(&before, Verdict::Admitted(Vec::new()));
+            let judged = answer(&before, SetVerdict::Admitted(Vec::new()));
             assert!(before.judged(&judged).is_some());
             // By day the pool that changes asks for what it asked for before.
             brought.judged(&judged);
@@ -198,22 +202,22 @@ mod tests {
 
     #[test]
     fn a_reload_of_what_is_being_measured_does_not_begin_anew() {
-        let before = Standings::default();
+        let before = PoolStandings::default();
         let wanted = [pool("a", 30.0)];
         let mut brought = before.brought_by(&wanted, None, time("12:00"));
         admit_next(&mut brought);
-        let under_way = answer(&brought, Verdict::Refused("too much".to_owned()));
+        let under_way = answer(&brought, SetVerdict::Refused("too much".to_owned()));
         let mut again = before.brought_by(&wanted, Some(&brought), time("12:00"));
         assert_eq!(again.question(), Some(under_way.question.clone()), "the day is known");
-        assert!(matches!(again.judged(&under_way), Some(Outcome::Refused(_))));
+        assert!(matches!(again.judged(&under_way), Some(AnswerSubject::Refused(_))));
         assert!(again.refusal().is_some() && !again.is_unknown());
     }
 
     #[test]
     fn what_is_in_force_in_any_pool_is_measured_before_what_is_due_later_in_another() {
-        let mut both = Standings::new(&[pool("a", 30.0), pool("z", 25.0)], time("12:00"));
+        let mut both = PoolStandings::new(&[pool("a", 30.0), pool("z", 25.0)], time("12:00"));
         let mut asked = Vec::new();
-        while let Some(Question { pool, set, .. }) = both.question() {
+        while let Some(StandingQuestion { pool, set, .. }) = both.question() {
             asked.push((pool.to_string(), set.period.from().to_string()));
             admit_next(&mut both);
         }
@@ -223,9 +227,9 @@ mod tests {
 
     #[test]
     fn every_refused_set_of_the_day_is_said_at_the_start() {
-        let mut one = Standings::new(&[pool("a", 30.0)], time("12:00"));
+        let mut one = PoolStandings::new(&[pool("a", 30.0)], time("12:00"));
         while one.is_unknown() {
-            let judged = answer(&one, Verdict::Refused("too much".to_owned()));
+            let judged = answer(&one, SetVerdict::Refused("too much".to_owned()));
             one.judged(&judged);
         }
         let expected = [

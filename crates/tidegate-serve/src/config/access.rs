@@ -9,10 +9,10 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_cluster::{Key, KeyError, Secret, SecretError, check_credentials};
-use tidegate_config::{Given, Report};
+use tidegate_cluster::{ClusterKey, KeyError, Secret, SecretError, check_credentials};
+use tidegate_config::{FindingList, PlacedValue};
 use tidegate_gateway::VolumeFacts;
-use tidegate_http::{Token, TokenError};
+use tidegate_http::{BearerToken, TokenError};
 use tidegate_service::config::read_bounded;
 use tidegate_tls::{TlsError, check_authorities, check_certificate, check_private_key};
 
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Reports every path that cannot be used now, and what can be used and is probably not meant.
-pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
+pub(super) fn check(uses: &[PathUse], report: &mut FindingList<'_>) {
     let mut volumes = Vec::new();
     let end = Instant::now() + PATIENCE;
     for path_use in uses {
@@ -50,13 +50,15 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
             }
             PathUse::DataFile(file) => (file, data_file(&file.value)),
             PathUse::Socket(file) => (file, socket(&file.value)),
-            PathUse::Key(file) => (file, Key::from_file(&file.value).map(drop).map_err(Problem::from)),
+            PathUse::Key(file) => (file, ClusterKey::from_file(&file.value).map(drop).map_err(Problem::from)),
             PathUse::Secret(file) => (file, Secret::from_file(&file.value).map(drop).map_err(Problem::from)),
             PathUse::Credentials(file) => (file, check_credentials(&file.value).map_err(Problem::from)),
             PathUse::Authorities(file) => (file, check_authorities(&file.value).map_err(Problem::from)),
             PathUse::Certificate(file) => (file, check_certificate(&file.value).map_err(Problem::from)),
             PathUse::PrivateKey(file) => (file, check_private_key(&file.value).map_err(Problem::from)),
-            PathUse::Token(file) => (file, Token::from_file(&file.value).map(drop).map_err(Problem::from)),
+            PathUse::Token(file) => {
+                (file, BearerToken::from_file(&file.value).map(drop).map_err(Problem::from))
+            }
             PathUse::Admitted(file) => (file, read_bounded(&file.value).map(drop).map_err(Problem::from)),
         };
         match outcome {
@@ -75,14 +77,14 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
 
 /// An export's volume, and the use that the export makes of it.
 struct Volume<'a> {
-    file: &'a Given<PathBuf>,
+    file: &'a PlacedValue<PathBuf>,
     facts: VolumeFacts,
     read_only: bool,
     shared: bool,
 }
 
 /// Reports volumes that are in use already, and those that are probably not meant.
-fn judge(volumes: &[Volume<'_>], report: &mut Report<'_>) {
+fn judge(volumes: &[Volume<'_>], report: &mut FindingList<'_>) {
     for (at, volume) in volumes.iter().enumerate() {
         let (span, shown) = (&volume.file.span, volume.file.value.display());
         if volume.facts.empty {

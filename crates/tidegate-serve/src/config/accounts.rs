@@ -3,19 +3,19 @@
 use std::fs::File;
 use std::io::Read;
 
-use tidegate_config::{Report, Section};
+use tidegate_config::{FindingList, Section};
 
 /// A file of a hundred thousand accounts has a tenth of it.
 const LONGEST: u64 = 64 << 20;
 
 /// A kind of account, and where its names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Account {
+pub(super) enum AccountKind {
     User,
     Group,
 }
 
-impl Account {
+impl AccountKind {
     fn file(self) -> &'static str {
         match self {
             Self::User => "/etc/passwd",
@@ -28,8 +28,8 @@ impl Account {
 pub(super) fn read(
     section: &Section<'_>,
     key: &str,
-    account: Account,
-    report: &mut Report<'_>,
+    account: AccountKind,
+    report: &mut FindingList<'_>,
 ) -> Option<u32> {
     let given = section.text(key, report)?;
     if let Ok(number) = given.value.parse() {

@@ -1,10 +1,10 @@
 //! `allow` of an export: the clients that may use it.
 
-use tidegate_config::{Report, Section};
-use tidegate_gateway::{Access, AccessRule, CertificateName, Network};
+use tidegate_config::{FindingList, Section};
+use tidegate_gateway::{AccessRule, AddressRange, CertificateName, ExportAccess};
 
-use super::Context;
-use super::accounts::{self, Account};
+use super::ReadContext;
+use super::accounts::{self, AccountKind};
 
 pub(super) const KEYS: &[&str] = &["certificate", "user", "group", "network"];
 
@@ -12,30 +12,30 @@ pub(super) const KEYS: &[&str] = &["certificate", "user", "group", "network"];
 const LONGEST_NAME: usize = 253;
 
 /// Reads who may use an export; without the key only clients on this host.
-pub(super) fn read(section: &Section<'_>, context: &mut Context<'_>) -> Access {
+pub(super) fn read(section: &Section<'_>, context: &mut ReadContext<'_>) -> ExportAccess {
     if !section.has("allow") {
-        return Access::Local;
+        return ExportAccess::Local;
     }
     if section.is_text("allow") {
         let choices = [("local", false), ("any", true)];
         let Some(given) = section.choice("allow", &choices, &mut context.report) else {
-            return Access::Local;
+            return ExportAccess::Local;
         };
         if !given.value {
-            return Access::Local;
+            return ExportAccess::Local;
         }
         context.report.warning(
             &given.span,
             format!("every client that can connect may use {}", section.what()),
             "name certificates, networks, users or groups instead of \"any\"",
         );
-        return Access::Any;
+        return ExportAccess::Any;
     }
     let rules = section.tables("allow", KEYS, &mut context.report);
-    Access::Rules(rules.iter().filter_map(|rule| read_rule(rule, context)).collect())
+    ExportAccess::Rules(rules.iter().filter_map(|rule| read_rule(rule, context)).collect())
 }
 
-fn read_rule(section: &Section<'_>, context: &mut Context<'_>) -> Option<AccessRule> {
+fn read_rule(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<AccessRule> {
     if KEYS.iter().all(|key| !section.has(key)) {
         context.report.error_with_help(
             section.span(),
@@ -50,9 +50,9 @@ fn read_rule(section: &Section<'_>, context: &mut Context<'_>) -> Option<AccessR
         context.certificate_rules.push(span);
     }
     let report = &mut context.report;
-    let user = accounts::read(section, "user", Account::User, report);
-    let group = accounts::read(section, "group", Account::Group, report);
-    let network = section.parsed::<Network>("network", report).map(|given| given.value);
+    let user = accounts::read(section, "user", AccountKind::User, report);
+    let group = accounts::read(section, "group", AccountKind::Group, report);
+    let network = section.parsed::<AddressRange>("network", report).map(|given| given.value);
     if let Some(span) = section.key_span("network")
         && (section.has("user") || section.has("group"))
     {
@@ -71,7 +71,7 @@ fn read_rule(section: &Section<'_>, context: &mut Context<'_>) -> Option<AccessR
     complete.then_some(AccessRule { certificate, user, group, network })
 }
 
-fn certificate(section: &Section<'_>, report: &mut Report<'_>) -> Option<CertificateName> {
+fn certificate(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<CertificateName> {
     let given = section.text("certificate", report)?;
     if given.value.is_empty() || given.value.len() > LONGEST_NAME {
         report.error(&given.span, format!("`certificate` is a name of 1 to {LONGEST_NAME} bytes"));

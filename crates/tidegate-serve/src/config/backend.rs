@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_device::{DeviceConfig, ExponentialChange, ExponentialConfig, Preset};
 use tidegate_gateway::{BackendConfig, DataStore};
 use tidegate_units::{Bytes, Iops, Latency};
 
-use super::{Context, PathUse, upstream};
+use super::{PathUse, ReadContext, upstream};
 
 pub(super) const KEYS: &[&str] = &[
     "kind",
@@ -44,14 +44,14 @@ const CHANGE_KEYS: &[&str] = &["after", "rate", "servers"];
 const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum BackendKind {
     File,
     Emulated,
     Nbd,
 }
 
 /// Reads a pool's backend.
-pub(super) fn read(pool: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
+pub(super) fn read(pool: &Section<'_>, context: &mut ReadContext<'_>) -> Option<BackendConfig> {
     if !pool.has("backend") {
         pool.missing("backend", "{ kind = \"file\" }", &mut context.report);
         return None;
@@ -61,25 +61,27 @@ pub(super) fn read(pool: &Section<'_>, context: &mut Context<'_>) -> Option<Back
         section.missing("kind", "\"file\"", &mut context.report);
         return None;
     }
-    let kinds = [("file", Kind::File), ("emulated", Kind::Emulated), ("nbd", Kind::Nbd)];
+    let kinds = [("file", BackendKind::File), ("emulated", BackendKind::Emulated), ("nbd", BackendKind::Nbd)];
     let kind = section.choice("kind", &kinds, &mut context.report)?.value;
     for (keys, other, fits) in [
-        (FILE_ONLY, "file", matches!(kind, Kind::File)),
-        (EMULATED_ONLY, "emulated", matches!(kind, Kind::Emulated)),
-        (NBD_ONLY, "nbd", matches!(kind, Kind::Nbd)),
+        (FILE_ONLY, "file", matches!(kind, BackendKind::File)),
+        (EMULATED_ONLY, "emulated", matches!(kind, BackendKind::Emulated)),
+        (NBD_ONLY, "nbd", matches!(kind, BackendKind::Nbd)),
     ] {
         if !fits {
             refuse(&section, keys, other, &mut context.report);
         }
     }
     match kind {
-        Kind::File => Some(BackendConfig::File { direct: section.flag("direct", &mut context.report) }),
-        Kind::Emulated => emulated(&section, context),
-        Kind::Nbd => upstream::backend(&section, context),
+        BackendKind::File => {
+            Some(BackendConfig::File { direct: section.flag("direct", &mut context.report) })
+        }
+        BackendKind::Emulated => emulated(&section, context),
+        BackendKind::Nbd => upstream::backend(&section, context),
     }
 }
 
-fn emulated(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
+fn emulated(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<BackendConfig> {
     let (device, changes) = device(section, &mut context.report).unzip();
     let seed = section.whole("seed", 0..=i64::MAX as u64, &mut context.report).map_or(0, |seed| seed.value);
     let data = data(section, context);
@@ -87,7 +89,10 @@ fn emulated(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendC
 }
 
 /// A preset, or an exponential server with what becomes of it.
-fn device(section: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfig, Vec<ExponentialChange>)> {
+fn device(
+    section: &Section<'_>,
+    report: &mut FindingList<'_>,
+) -> Option<(DeviceConfig, Vec<ExponentialChange>)> {
     if section.has("exponential") {
         if let Some(preset) = section.value("preset") {
             report.error(&preset.span(), "`preset` and `exponential` exclude each other");
@@ -103,7 +108,7 @@ fn device(section: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfi
 
 fn exponential(
     section: &Section<'_>,
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) -> Option<(DeviceConfig, Vec<ExponentialChange>)> {
     let server = section.table("exponential", EXPONENTIAL_KEYS, report)?;
     for (key, example) in [("rate", "\"1000 IO/s\""), ("capacity", "\"64GiB\"")] {
@@ -121,7 +126,7 @@ fn exponential(
 
 /// Returns the changes of an exponential server, in the order of time. A change without `servers` leaves as
 /// many as there are.
-fn changes(server: &Section<'_>, mut servers: u32, report: &mut Report<'_>) -> Vec<ExponentialChange> {
+fn changes(server: &Section<'_>, mut servers: u32, report: &mut FindingList<'_>) -> Vec<ExponentialChange> {
     let mut changes: Vec<ExponentialChange> = Vec::new();
     for table in server.tables("changes", CHANGE_KEYS, report) {
         for (key, example) in [("after", "\"30s\""), ("rate", "\"2000 IO/s\"")] {
@@ -150,7 +155,7 @@ fn positive<T: FromStr<Err: Display> + PartialOrd>(
     key: &str,
     zero: &T,
     section: &Section<'_>,
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) -> Option<T> {
     let given = section.parsed::<T>(key, report)?;
     if given.value > *zero {
@@ -160,10 +165,10 @@ fn positive<T: FromStr<Err: Display> + PartialOrd>(
     None
 }
 
-fn data(section: &Section<'_>, context: &mut Context<'_>) -> DataStore {
+fn data(section: &Section<'_>, context: &mut ReadContext<'_>) -> DataStore {
     let limit = section.parsed::<Bytes>("memory", &mut context.report);
     match section.text("data", &mut context.report) {
-        Some(Given { value, span }) if value != "memory" => {
+        Some(PlacedValue { value, span }) if value != "memory" => {
             if let Some(limit) = limit {
                 context.report.warning(&limit.span, "`memory` has no effect", "the data is in a file");
             }
@@ -173,13 +178,13 @@ fn data(section: &Section<'_>, context: &mut Context<'_>) -> DataStore {
     }
 }
 
-fn file(text: &str, span: &Range<usize>, context: &mut Context<'_>) -> PathBuf {
+fn file(text: &str, span: &Range<usize>, context: &mut ReadContext<'_>) -> PathBuf {
     let path = context.path(text, span);
-    context.touched.push(PathUse::DataFile(Given { value: path.clone(), span: span.clone() }));
+    context.touched.push(PathUse::DataFile(PlacedValue { value: path.clone(), span: span.clone() }));
     path
 }
 
-fn refuse(section: &Section<'_>, keys: &[&str], kind: &str, report: &mut Report<'_>) {
+fn refuse(section: &Section<'_>, keys: &[&str], kind: &str, report: &mut FindingList<'_>) {
     for key in keys {
         if let Some(value) = section.value(key) {
             report.error(&value.span(), format!("`{key}` is only for `kind = \"{kind}\"`"));

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_cluster::{
-    Carrier, ClusterConfig, ClusterName, Credentials, FileConfig, Identity, Key, KeyError, NatsConfig,
-    PeerAddress, PolicyWriter, PolicyWriters, Reach, Secret, SecretError, Tls, TlsError, UdpConfig,
+    Carrier, CarrierReach, ClusterConfig, ClusterKey, ClusterName, FileConfig, KeyError, NatsConfig,
+    NatsCredentials, PeerAddress, PolicyWriter, PolicyWriters, Secret, SecretError, TlsError, TlsIdentity,
+    TlsSettings, UdpConfig,
 };
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_units::{ConsumerName, HostName, ResourceName};
 
-use super::{Context, PathUse};
+use super::{PathUse, ReadContext};
 
 pub(super) const KEYS: &[&str] = &["name", "host", "carrier", "policy"];
 
@@ -104,9 +105,9 @@ fn cause(error: &dyn std::error::Error) -> String {
 
 #[derive(Debug, Clone, PartialEq)]
 enum CarrierPlan {
-    Udp { listen: SocketAddr, reach: Reach, key_file: PathBuf },
+    Udp { listen: SocketAddr, reach: CarrierReach, key_file: PathBuf },
     File(FileConfig),
-    Nats { servers: Vec<String>, credentials: CredentialsPlan, tls: Option<Tls>, replicas: u8 },
+    Nats { servers: Vec<String>, credentials: CredentialsPlan, tls: Option<TlsSettings>, replicas: u8 },
 }
 
 /// The credentials that a NATS server asks for, secrets still in their files.
@@ -119,26 +120,26 @@ enum CredentialsPlan {
 }
 
 impl CredentialsPlan {
-    fn read(&self) -> Result<Credentials, SecretError> {
+    fn read(&self) -> Result<NatsCredentials, SecretError> {
         Ok(match self {
-            Self::None => Credentials::None,
-            Self::Token(file) => Credentials::Token(Secret::from_file(file)?),
+            Self::None => NatsCredentials::None,
+            Self::Token(file) => NatsCredentials::Token(Secret::from_file(file)?),
             Self::User { user, password_file } => {
-                Credentials::User { user: user.clone(), password: Secret::from_file(password_file)? }
+                NatsCredentials::User { user: user.clone(), password: Secret::from_file(password_file)? }
             }
-            Self::File(file) => Credentials::File(file.clone()),
+            Self::File(file) => NatsCredentials::File(file.clone()),
         })
     }
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum CarrierName {
     Udp,
     File,
     Nats,
 }
 
-impl Kind {
+impl CarrierName {
     const ALL: [(&'static str, Self); 3] = [("udp", Self::Udp), ("file", Self::File), ("nats", Self::Nats)];
 }
 
@@ -152,7 +153,7 @@ impl ClusterPlan {
             CarrierPlan::Udp { listen, reach, key_file } => Carrier::Udp(UdpConfig {
                 listen: *listen,
                 reach: reach.clone(),
-                key: Key::from_file(key_file)?,
+                key: ClusterKey::from_file(key_file)?,
             }),
             CarrierPlan::File(file) => Carrier::File(file.clone()),
             CarrierPlan::Nats { servers, credentials, tls, replicas } => Carrier::Nats(NatsConfig {
@@ -204,7 +205,7 @@ impl ClusterPlan {
 }
 
 /// A pool with `cluster = true`.
-pub(super) struct Member {
+pub(super) struct ClusterPool {
     pub(super) pool: ResourceName,
     /// The interval of its law; `None` without one, which is reported elsewhere.
     pub(super) interval: Option<Duration>,
@@ -215,9 +216,9 @@ pub(super) struct Member {
 /// Reads `[cluster]`, which pools may be members of.
 pub(super) fn read(
     root: &Section<'_>,
-    members: &[Member],
-    context: &mut Context<'_>,
-) -> Option<Given<ClusterPlan>> {
+    members: &[ClusterPool],
+    context: &mut ReadContext<'_>,
+) -> Option<PlacedValue<ClusterPlan>> {
     if !root.has("cluster") {
         for member in members {
             context.report.error_with_help(
@@ -254,12 +255,15 @@ pub(super) fn read(
         pools: members.iter().map(|member| member.pool.clone()).collect(),
         policy,
     };
-    Some(Given { value: plan, span: section.key_span("carrier").unwrap_or_else(|| section.span().clone()) })
+    Some(PlacedValue {
+        value: plan,
+        span: section.key_span("carrier").unwrap_or_else(|| section.span().clone()),
+    })
 }
 
 /// Reports what keeps a host from joining, as far as that can be known without doing it. A file that cannot
 /// be used by itself is said where files are looked at.
-pub(super) fn check(plan: &Given<ClusterPlan>, report: &mut Report<'_>) {
+pub(super) fn check(plan: &PlacedValue<ClusterPlan>, report: &mut FindingList<'_>) {
     if let Ok(config) = plan.value.config()
         && let Err(error) = config.check()
     {
@@ -273,7 +277,7 @@ pub(super) fn check(plan: &Given<ClusterPlan>, report: &mut Report<'_>) {
 }
 
 /// The host's name; where nothing is said, what the machine calls itself.
-fn host(section: &Section<'_>, report: &mut Report<'_>) -> Option<HostName> {
+fn host(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<HostName> {
     if section.has("host") {
         return Some(section.parsed::<HostName>("host", report)?.value);
     }
@@ -286,7 +290,7 @@ fn host(section: &Section<'_>, report: &mut Report<'_>) -> Option<HostName> {
 }
 
 /// The writers whose policies count, and what policies may do to this host's protected exports.
-fn policy(cluster: &Section<'_>, carrier: Option<&CarrierPlan>, report: &mut Report<'_>) -> PolicyPlan {
+fn policy(cluster: &Section<'_>, carrier: Option<&CarrierPlan>, report: &mut FindingList<'_>) -> PolicyPlan {
     let Some(section) = cluster.table("policy", POLICY_KEYS, report) else { return PolicyPlan::default() };
     if carrier.is_some_and(|carrier| !matches!(carrier, CarrierPlan::Nats { .. })) {
         report.warning(
@@ -306,7 +310,7 @@ fn policy(cluster: &Section<'_>, carrier: Option<&CarrierPlan>, report: &mut Rep
     }
 }
 
-fn carrier(cluster: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+fn carrier(cluster: &Section<'_>, context: &mut ReadContext<'_>) -> Option<CarrierPlan> {
     if !cluster.has("carrier") {
         let example = "{ kind = \"udp\", listen = \"0.0.0.0:7710\", peers = [\"10.0.0.2:7710\"], key_file = \"cluster.key\" }";
         cluster.missing("carrier", example, &mut context.report);
@@ -316,7 +320,7 @@ fn carrier(cluster: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPl
     if !section.has("kind") {
         section.missing("kind", "\"udp\"", &mut context.report);
     }
-    let kind = section.choice("kind", &Kind::ALL, &mut context.report)?;
+    let kind = section.choice("kind", &CarrierName::ALL, &mut context.report)?;
     let chosen = section.text("kind", &mut context.report)?.value;
     for (name, keys) in OWN_KEYS.iter().filter(|(name, _)| *name != chosen) {
         for (key, span) in keys.iter().filter_map(|key| Some((key, section.key_span(key)?))) {
@@ -324,13 +328,13 @@ fn carrier(cluster: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPl
         }
     }
     match kind.value {
-        Kind::Udp => udp(&section, context),
-        Kind::File => file(&section, context),
-        Kind::Nats => nats(&section, context),
+        CarrierName::Udp => udp(&section, context),
+        CarrierName::File => file(&section, context),
+        CarrierName::Nats => nats(&section, context),
     }
 }
 
-fn file(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+fn file(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<CarrierPlan> {
     if !section.has("path") {
         section.missing("path", "\"/mnt/shared/tidegate.cluster\"", &mut context.report);
     }
@@ -344,7 +348,7 @@ fn file(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan>
     Some(CarrierPlan::File(FileConfig { path: path?, slots, slot }))
 }
 
-fn udp(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+fn udp(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<CarrierPlan> {
     for (key, example) in [("listen", "\"0.0.0.0:7710\""), ("key_file", "\"cluster.key\"")] {
         if !section.has(key) {
             section.missing(key, example, &mut context.report);
@@ -356,7 +360,7 @@ fn udp(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> 
     Some(CarrierPlan::Udp { listen: listen?.value, reach: reach?, key_file: key_file? })
 }
 
-fn reach(section: &Section<'_>, report: &mut Report<'_>) -> Option<Reach> {
+fn reach(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<CarrierReach> {
     match (section.has("peers"), section.has("group")) {
         (true, true) => {
             report.error(section.span(), "`peers` and `group` exclude each other".to_owned());
@@ -377,19 +381,19 @@ fn reach(section: &Section<'_>, report: &mut Report<'_>) -> Option<Reach> {
                 }
             }
             let peers = section.list::<PeerAddress>("peers", "names nobody", report)?;
-            Some(Reach::Peers(peers.into_iter().map(|given| given.value).collect()))
+            Some(CarrierReach::Peers(peers.into_iter().map(|given| given.value).collect()))
         }
         (false, true) => {
             let group = section.parsed::<IpAddr>("group", report);
             let interface = section.text("interface", report).map(|given| given.value.to_owned());
             let hops = section.whole("hops", 1..=255, report);
             let hops = hops.and_then(|given| u8::try_from(given.value).ok()).unwrap_or(DEFAULT_HOPS);
-            Some(Reach::Multicast { group: group?.value, interface, hops })
+            Some(CarrierReach::Multicast { group: group?.value, interface, hops })
         }
     }
 }
 
-fn nats(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+fn nats(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<CarrierPlan> {
     if !section.has("servers") {
         section.missing("servers", "[\"nats://10.0.0.5:4222\"]", &mut context.report);
     }
@@ -423,8 +427,8 @@ fn nats(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan>
 fn warn_of_open_server(
     section: &Section<'_>,
     credentials: &CredentialsPlan,
-    tls: Option<&Tls>,
-    report: &mut Report<'_>,
+    tls: Option<&TlsSettings>,
+    report: &mut FindingList<'_>,
 ) {
     let is_known = *credentials != CredentialsPlan::None || tls.is_some_and(|tls| tls.identity.is_some());
     let (what, help) = match (is_known, tls.is_some()) {
@@ -442,7 +446,7 @@ fn warn_of_open_server(
 }
 
 /// Reads the TLS settings of connections; the inner `None` is no encryption. Naming files for it turns it on.
-fn tls(section: &Section<'_>, context: &mut Context<'_>) -> Option<Option<Tls>> {
+fn tls(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<Option<TlsSettings>> {
     let wanted = section.flag("tls", &mut context.report);
     let authorities = context.file(section, "ca_file", PathUse::Authorities);
     let certificate = context.file(section, "certificate_file", PathUse::Certificate);
@@ -459,7 +463,7 @@ fn tls(section: &Section<'_>, context: &mut Context<'_>) -> Option<Option<Tls>> 
     }
     let identity = match (certificate, private_key) {
         (None, None) => None,
-        (Some(certificate), Some(private_key)) => Some(Identity { certificate, private_key }),
+        (Some(certificate), Some(private_key)) => Some(TlsIdentity { certificate, private_key }),
         _ => {
             let message = "`certificate_file` and `private_key_file` go together";
             context.report.error(section.span(), message);
@@ -467,5 +471,5 @@ fn tls(section: &Section<'_>, context: &mut Context<'_>) -> Option<Option<Tls>> 
         }
     };
     let on = wanted || authorities.is_some() || identity.is_some();
-    Some(on.then_some(Tls { authorities, identity }))
+    Some(on.then_some(TlsSettings { authorities, identity }))
 }

@@ -3,23 +3,23 @@
 use std::ops::Range;
 
 use tidegate_config::law::BY_WINDOW;
-use tidegate_config::{Report, Section};
-use tidegate_control::{Law, LawKind, LoopConfig};
+use tidegate_config::{FindingList, Section};
+use tidegate_control::{LawConfig, LawKind, LoopConfig};
 use tidegate_gateway::{BackendConfig, ExportConfig, PoolConfig};
 use tidegate_service::config::read_bounded;
 
 use super::pool::NamedExport;
-use super::{Context, PathUse};
-use crate::admission::{Basis, Beforehand, MOST_TENANTS, Model, PoolContracts};
+use super::{PathUse, ReadContext};
+use crate::admission::{JudgementBasis, KnownAnswers, MOST_TENANTS, PoolContracts, StorageModel};
 
 /// The places in an export of the keys that only one kind of law knows.
-pub(super) struct Places {
+pub(super) struct KeyPlaces {
     contract: Option<Range<usize>>,
     reservation: Option<Range<usize>>,
     goal: Option<Range<usize>>,
 }
 
-impl Places {
+impl KeyPlaces {
     pub(super) fn of(export: &Section<'_>) -> Self {
         Self {
             contract: export.key_span("contract"),
@@ -34,15 +34,15 @@ pub(super) fn check(
     pool: &Section<'_>,
     law: Option<&LoopConfig>,
     exports: &[NamedExport],
-    report: &mut Report<'_>,
+    report: &mut FindingList<'_>,
 ) {
     match law.map(|law| law.law) {
-        Some(Law::Integral(_)) => {
+        Some(LawConfig::Integral(_)) => {
             alone(pool, report);
             exports.iter().for_each(|export| kept(export, report));
             goals_without_effect(exports, report);
         }
-        Some(Law::SelfTuning(_)) => {
+        Some(LawConfig::SelfTuning(_)) => {
             let kind = law.map_or(LawKind::SelfTuning, |law| law.law.kind());
             for export in exports {
                 unreserved(export, kind, "give it its part of the first bands", report);
@@ -67,15 +67,15 @@ pub(super) fn promised(
     section: &Section<'_>,
     pool: &PoolConfig,
     exports: &[NamedExport],
-    beforehand: Option<Beforehand>,
-    report: &mut Report<'_>,
+    beforehand: Option<KnownAnswers>,
+    report: &mut FindingList<'_>,
 ) -> Option<PoolContracts> {
     let promises = exports.iter().filter_map(|export| {
         let ExportConfig { name, shares, .. } = &export.config;
         Some((name.clone(), *shares, export.contracts.clone()?))
     });
     let promises: Vec<_> = promises.collect();
-    let keeps = pool.law.as_ref().is_some_and(|law| matches!(law.law, Law::Integral(_)));
+    let keeps = pool.law.as_ref().is_some_and(|law| matches!(law.law, LawConfig::Integral(_)));
     if !keeps || promises.is_empty() {
         if let Some(place) = section.key_span("admitted") {
             report.warning(&place, "`admitted` has no effect", "the pool keeps no contracts");
@@ -86,11 +86,11 @@ pub(super) fn promised(
     let sizes: Vec<_> = parts.map(|(_, requirement)| requirement.size.is_some()).collect();
     let (sized, some_sized) = (sizes.iter().all(|said| *said), sizes.contains(&true));
     let basis = match (beforehand, &pool.backend) {
-        (Some(known), _) if sized => Basis::Beforehand(known),
+        (Some(known), _) if sized => JudgementBasis::Beforehand(known),
         (None, BackendConfig::Emulated { device, .. }) if sized && promises.len() <= MOST_TENANTS => {
-            Basis::Model(Model::new(device.clone(), pool.depth, pool.discipline))
+            JudgementBasis::Model(StorageModel::new(device.clone(), pool.depth, pool.discipline))
         }
-        _ => Basis::Nothing,
+        _ => JudgementBasis::Nothing,
     };
     let contracts = PoolContracts { pool: pool.name.clone(), exports: promises, basis };
     let periods = contracts.periods();
@@ -99,7 +99,7 @@ pub(super) fn promised(
             format!("contracts change at {} times of a day, and at most at {MOST_PERIODS}", periods.len());
         report.error_with_help(section.span(), message, "let several of them change at the same times");
     }
-    if contracts.basis == Basis::Nothing {
+    if contracts.basis == JudgementBasis::Nothing {
         let place = section.key_span("admitted").unwrap_or_else(|| section.span().clone());
         if !sized && (some_sized || section.has("admitted")) {
             let help = "add `size` to each of its contracts";
@@ -130,12 +130,13 @@ pub(super) fn promised(
 }
 
 /// The answers of `tidegate admit --json` that a pool names.
-pub(super) fn beforehand(section: &Section<'_>, context: &mut Context<'_>) -> Option<Beforehand> {
+pub(super) fn beforehand(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<KnownAnswers> {
     let given = section.text("admitted", &mut context.report)?;
     let path = context.path(given.value, &given.span);
-    context
-        .touched
-        .push(PathUse::Admitted(tidegate_config::Given { value: path.clone(), span: given.span.clone() }));
+    context.touched.push(PathUse::Admitted(tidegate_config::PlacedValue {
+        value: path.clone(),
+        span: given.span.clone(),
+    }));
     if !context.reads {
         return None;
     }
@@ -152,7 +153,7 @@ pub(super) fn beforehand(section: &Section<'_>, context: &mut Context<'_>) -> Op
             "write what `tidegate admit --json` prints into it",
         );
     };
-    Beforehand::parse(&text).map_err(wrong).ok()
+    KnownAnswers::parse(&text).map_err(wrong).ok()
 }
 
 /// Returns true if a pool without a law was to have one. The mistake in it is reported, and the law is
@@ -165,7 +166,7 @@ fn is_unclear(pool: &Section<'_>) -> bool {
 }
 
 /// A contract is with one host.
-fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
+fn alone(pool: &Section<'_>, report: &mut FindingList<'_>) {
     if pool.value("cluster").is_some_and(|cluster| cluster.get_ref().as_bool() == Some(true)) {
         let place = pool.key_span("cluster").unwrap_or_else(|| pool.span().clone());
         report.error_with_help(
@@ -177,7 +178,7 @@ fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
 }
 
 /// Checks that an export's promise can be kept, as far as its own keys tell.
-fn kept(export: &NamedExport, report: &mut Report<'_>) {
+fn kept(export: &NamedExport, report: &mut FindingList<'_>) {
     let ExportConfig { name, limit, protected, .. } = &export.config;
     unreserved(
         export,
@@ -209,7 +210,7 @@ fn kept(export: &NamedExport, report: &mut Report<'_>) {
 }
 
 /// Laws that command rates do not know reservations.
-fn unreserved(export: &NamedExport, law: LawKind, help: &str, report: &mut Report<'_>) {
+fn unreserved(export: &NamedExport, law: LawKind, help: &str, report: &mut FindingList<'_>) {
     if let Some(place) = &export.places.reservation {
         let name = &export.config.name;
         report.error_with_help(
@@ -220,19 +221,19 @@ fn unreserved(export: &NamedExport, law: LawKind, help: &str, report: &mut Repor
     }
 }
 
-fn contract_without_effect(export: &NamedExport, report: &mut Report<'_>) {
+fn contract_without_effect(export: &NamedExport, report: &mut FindingList<'_>) {
     if let Some(place) = &export.places.contract {
         report.warning(place, "`contract` has no effect", "only `law = \"integral\"` keeps contracts");
     }
 }
 
-fn release_without_effect(pool: &Section<'_>, why: &str, report: &mut Report<'_>) {
+fn release_without_effect(pool: &Section<'_>, why: &str, report: &mut FindingList<'_>) {
     if let Some(place) = pool.key_span("release") {
         report.warning(&place, "`release` has no effect", why);
     }
 }
 
-fn goals_without_effect(exports: &[NamedExport], report: &mut Report<'_>) {
+fn goals_without_effect(exports: &[NamedExport], report: &mut FindingList<'_>) {
     for place in exports.iter().filter_map(|export| export.places.goal.as_ref()) {
         report.warning(
             place,
@@ -242,7 +243,7 @@ fn goals_without_effect(exports: &[NamedExport], report: &mut Report<'_>) {
     }
 }
 
-fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut Report<'_>) {
+fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut FindingList<'_>) {
     let why = "only `law = \"integral\"` and `\"self-tuning\"`, and `\"queueing-model\"` with `bands`, hold exports to rates";
     release_without_effect(pool, why, report);
     exports.iter().for_each(|export| contract_without_effect(export, report));

@@ -1,11 +1,11 @@
 //! `listen` and `tls`: where clients connect, how sockets are made, and what certificate is shown.
 
-use tidegate_config::{Given, Report, Section, TextOrTable};
-use tidegate_gateway::{Endpoint, Identity, ListenConfig, ServerFiles, SocketFile, TlsUse};
+use tidegate_config::{FindingList, PlacedValue, Section, TextOrTable};
+use tidegate_gateway::{ListenConfig, ListenEndpoint, ServerFiles, SocketFile, TlsIdentity, TlsUse};
 
-use super::accounts::{self, Account};
-use super::listen::{self, Listen};
-use super::{Context, PathUse};
+use super::accounts::{self, AccountKind};
+use super::listen::{self, ListenAddress};
+use super::{PathUse, ReadContext};
 
 pub(super) const LISTEN_KEYS: &[&str] = &["address", "tls", "mode", "owner", "group"];
 
@@ -18,7 +18,7 @@ const FILE_KEYS: &[&str] = &["mode", "owner", "group"];
 const MOST_MODE: u32 = 0o777;
 
 /// The certificate that clients are shown, and the authorities of theirs.
-pub(super) fn tls(root: &Section<'_>, context: &mut Context<'_>) -> Option<Given<ServerFiles>> {
+pub(super) fn tls(root: &Section<'_>, context: &mut ReadContext<'_>) -> Option<PlacedValue<ServerFiles>> {
     let section = root.table("tls", TLS_KEYS, &mut context.report)?;
     let certificate = context.file(&section, "certificate_file", PathUse::Certificate);
     let private_key = context.file(&section, "private_key_file", PathUse::PrivateKey);
@@ -28,12 +28,16 @@ pub(super) fn tls(root: &Section<'_>, context: &mut Context<'_>) -> Option<Given
             section.missing(key, example, &mut context.report);
         }
     }
-    let identity = Identity { certificate: certificate?, private_key: private_key? };
-    Some(Given { value: ServerFiles { identity, client_authorities }, span: section.span().clone() })
+    let identity = TlsIdentity { certificate: certificate?, private_key: private_key? };
+    Some(PlacedValue { value: ServerFiles { identity, client_authorities }, span: section.span().clone() })
 }
 
 /// Reads the addresses at which clients connect. `tls` says whether there is a certificate to show.
-pub(super) fn read(root: &Section<'_>, tls: bool, context: &mut Context<'_>) -> Vec<Given<ListenConfig>> {
+pub(super) fn read(
+    root: &Section<'_>,
+    tls: bool,
+    context: &mut ReadContext<'_>,
+) -> Vec<PlacedValue<ListenConfig>> {
     if !root.has("listen") {
         root.missing("listen", "[\"unix:/run/tidegate/nbd.sock\"]", &mut context.report);
     }
@@ -45,12 +49,12 @@ pub(super) fn read(root: &Section<'_>, tls: bool, context: &mut Context<'_>) -> 
     {
         context.report.error(&value.span(), "`listen` names no address: no client could connect");
     }
-    let mut found: Vec<Given<ListenConfig>> = Vec::new();
+    let mut found: Vec<PlacedValue<ListenConfig>> = Vec::new();
     for item in items {
         let Some(listen) = one(&item, tls, context) else { continue };
         let endpoint = &listen.value.endpoint;
         // Port 0 means any free port, so that two of them are no contradiction.
-        let any_port = matches!(endpoint, Endpoint::Tcp(address) if address.port() == 0);
+        let any_port = matches!(endpoint, ListenEndpoint::Tcp(address) if address.port() == 0);
         if found.iter().any(|other| other.value.endpoint == *endpoint) && !any_port {
             context.report.error(&listen.span, format!("`{endpoint}` is listed twice"));
         }
@@ -59,12 +63,16 @@ pub(super) fn read(root: &Section<'_>, tls: bool, context: &mut Context<'_>) -> 
     found
 }
 
-fn one(item: &TextOrTable<'_>, tls: bool, context: &mut Context<'_>) -> Option<Given<ListenConfig>> {
+fn one(
+    item: &TextOrTable<'_>,
+    tls: bool,
+    context: &mut ReadContext<'_>,
+) -> Option<PlacedValue<ListenConfig>> {
     let section = match item {
         TextOrTable::Text(given) => {
             let endpoint = endpoint(given, context)?;
             let config = ListenConfig { tls: usual_tls(&endpoint, tls), ..ListenConfig::from(endpoint) };
-            return Some(Given { value: config, span: given.span.clone() });
+            return Some(PlacedValue { value: config, span: given.span.clone() });
         }
         TextOrTable::Table(section) => section,
     };
@@ -76,7 +84,7 @@ fn one(item: &TextOrTable<'_>, tls: bool, context: &mut Context<'_>) -> Option<G
     let report = &mut context.report;
     let uses = [("off", TlsUse::Off), ("offered", TlsUse::Offered), ("required", TlsUse::Required)];
     let wanted = section.choice("tls", &uses, report);
-    if let Some(Given { value: TlsUse::Offered | TlsUse::Required, span }) = &wanted
+    if let Some(PlacedValue { value: TlsUse::Offered | TlsUse::Required, span }) = &wanted
         && !tls
     {
         let help = "add `tls = { certificate_file = \"server.pem\", private_key_file = \"server.key\" }`";
@@ -85,20 +93,22 @@ fn one(item: &TextOrTable<'_>, tls: bool, context: &mut Context<'_>) -> Option<G
     let file = file(section, endpoint.as_ref(), report);
     let endpoint = endpoint?;
     let tls = wanted.map_or_else(|| usual_tls(&endpoint, tls), |given| given.value);
-    Some(Given { value: ListenConfig { endpoint, tls, file }, span: section.span().clone() })
+    Some(PlacedValue { value: ListenConfig { endpoint, tls, file }, span: section.span().clone() })
 }
 
-fn endpoint(given: &Given<&str>, context: &mut Context<'_>) -> Option<Endpoint> {
+fn endpoint(given: &PlacedValue<&str>, context: &mut ReadContext<'_>) -> Option<ListenEndpoint> {
     match given.value.parse() {
-        Ok(Listen(Endpoint::Unix(path))) => {
+        Ok(ListenAddress(ListenEndpoint::Unix(path))) => {
             let path = context.folder.join(path);
             if let Err(problem) = listen::socket_path_fits(&path) {
                 context.report.error(&given.span, problem);
             }
-            context.touched.push(PathUse::Socket(Given { value: path.clone(), span: given.span.clone() }));
-            Some(Endpoint::Unix(path))
+            context
+                .touched
+                .push(PathUse::Socket(PlacedValue { value: path.clone(), span: given.span.clone() }));
+            Some(ListenEndpoint::Unix(path))
         }
-        Ok(Listen(tcp)) => Some(tcp),
+        Ok(ListenAddress(tcp)) => Some(tcp),
         Err(error) => {
             context.report.error(&given.span, format!("`listen`: {error}"));
             None
@@ -108,7 +118,7 @@ fn endpoint(given: &Given<&str>, context: &mut Context<'_>) -> Option<Endpoint> 
 
 /// Returns the default use of TLS. If there is a certificate, clients on this host may use TLS, and others
 /// must.
-fn usual_tls(endpoint: &Endpoint, tls: bool) -> TlsUse {
+fn usual_tls(endpoint: &ListenEndpoint, tls: bool) -> TlsUse {
     match endpoint {
         _ if !tls => TlsUse::Off,
         endpoint if is_local(endpoint) => TlsUse::Offered,
@@ -117,16 +127,20 @@ fn usual_tls(endpoint: &Endpoint, tls: bool) -> TlsUse {
 }
 
 /// Returns true if only clients on this host can connect there.
-pub(super) fn is_local(endpoint: &Endpoint) -> bool {
+pub(super) fn is_local(endpoint: &ListenEndpoint) -> bool {
     match endpoint {
-        Endpoint::Unix(_) => true,
-        Endpoint::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        ListenEndpoint::Unix(_) => true,
+        ListenEndpoint::Tcp(address) => address.ip().to_canonical().is_loopback(),
     }
 }
 
-fn file(section: &Section<'_>, endpoint: Option<&Endpoint>, report: &mut Report<'_>) -> SocketFile {
+fn file(
+    section: &Section<'_>,
+    endpoint: Option<&ListenEndpoint>,
+    report: &mut FindingList<'_>,
+) -> SocketFile {
     let mut file = SocketFile::default();
-    if matches!(endpoint, Some(Endpoint::Tcp(_))) {
+    if matches!(endpoint, Some(ListenEndpoint::Tcp(_))) {
         for span in FILE_KEYS.iter().filter_map(|key| section.key_span(key)) {
             report.error(&span, "only a Unix socket has a mode, an owner and a group");
         }
@@ -138,7 +152,7 @@ fn file(section: &Section<'_>, endpoint: Option<&Endpoint>, report: &mut Report<
             None => report.error(&given.span, "`mode` is an octal number in quotes, such as \"0660\""),
         }
     }
-    file.owner = accounts::read(section, "owner", Account::User, report);
-    file.group = accounts::read(section, "group", Account::Group, report);
+    file.owner = accounts::read(section, "owner", AccountKind::User, report);
+    file.group = accounts::read(section, "group", AccountKind::Group, report);
     file
 }

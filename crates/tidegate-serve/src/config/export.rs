@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate_config::contract::{self, Requirement};
-use tidegate_config::{Given, Report, Section, goal};
+use tidegate_config::contract::{self, ContractRequirement};
+use tidegate_config::{FindingList, PlacedValue, Section, goal};
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportName, ExportStore};
-use tidegate_sched::{Beyond, Limit};
-use tidegate_units::{ByteRate, Bytes, ConsumerName, Daily, Iops, Latency, Shares};
+use tidegate_sched::{BeyondLimit, ConsumerLimit};
+use tidegate_units::{ByteRate, Bytes, ConsumerName, DailyValues, Iops, Latency, Shares};
 
-use super::{Context, PathUse, allow, upstream};
+use super::{PathUse, ReadContext, allow, upstream};
 
 pub(super) const KEYS: &[&str] = &[
     "path",
@@ -42,11 +42,11 @@ const PAGE: u64 = 4096;
 /// Reads one export of a pool, and what it is promised at which time of day. `backend` decides whether it
 /// needs a path or a size; `None` when the backend itself is wrong, and nothing can be said about that.
 pub(super) fn read(
-    name: &Given<&str>,
+    name: &PlacedValue<&str>,
     section: &Section<'_>,
     backend: Option<&BackendConfig>,
-    context: &mut Context<'_>,
-) -> Option<(ExportConfig, Option<Daily<Requirement>>)> {
+    context: &mut ReadContext<'_>,
+) -> Option<(ExportConfig, Option<DailyValues<ContractRequirement>>)> {
     let consumer = match ConsumerName::new(name.value) {
         Ok(consumer) => Some(consumer),
         Err(error) => {
@@ -73,7 +73,7 @@ pub(super) fn read(
     let contracts = contract::read_daily(section, &mut context.report);
     // What holds all day; what changes is put here when it is in force.
     let constant = contracts.as_ref().filter(|daily| daily.changes().next().is_none());
-    if let Some((_, Requirement { given, .. })) = constant.and_then(|daily| daily.parts().next()) {
+    if let Some((_, ContractRequirement { given, .. })) = constant.and_then(|daily| daily.parts().next()) {
         export.contract = Some(given.contract);
         export.bucket = given.bucket.unwrap_or(export.bucket);
     }
@@ -87,7 +87,7 @@ fn store(
     name: Option<&ConsumerName>,
     backend: Option<&BackendConfig>,
     (read_only, shared): (bool, bool),
-    context: &mut Context<'_>,
+    context: &mut ReadContext<'_>,
 ) -> Option<ExportStore> {
     let (needed, example, kind) = match backend? {
         BackendConfig::File { .. } => ("path", "\"/dev/vg0/volume\"", "file"),
@@ -113,7 +113,7 @@ fn store(
     if needed == "path" {
         let given = section.text("path", &mut context.report)?;
         let path = context.path(given.value, &given.span);
-        let file = Given { value: path.clone(), span: given.span };
+        let file = PlacedValue { value: path.clone(), span: given.span };
         context.touched.push(PathUse::Export { file, read_only, shared });
         return Some(ExportStore::Path(path));
     }
@@ -125,7 +125,11 @@ fn store(
     Some(ExportStore::Size(size.value))
 }
 
-fn shared_volume(section: &Section<'_>, backend: Option<&BackendConfig>, report: &mut Report<'_>) -> bool {
+fn shared_volume(
+    section: &Section<'_>,
+    backend: Option<&BackendConfig>,
+    report: &mut FindingList<'_>,
+) -> bool {
     if let (Some(BackendConfig::Emulated { .. }), Some(span)) = (backend, section.key_span("shared_volume")) {
         report.error_with_help(
             &span,
@@ -136,7 +140,7 @@ fn shared_volume(section: &Section<'_>, backend: Option<&BackendConfig>, report:
     section.flag("shared_volume", report)
 }
 
-fn served_as(section: &Section<'_>, report: &mut Report<'_>) -> Option<ExportName> {
+fn served_as(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<ExportName> {
     let given = section.text("served_as", report)?;
     match ExportName::new(given.value) {
         Ok(name) if !name.as_str().is_empty() => Some(name),
@@ -151,7 +155,7 @@ fn served_as(section: &Section<'_>, report: &mut Report<'_>) -> Option<ExportNam
     }
 }
 
-fn limit(section: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
+fn limit(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<ConsumerLimit> {
     let limit = section.table("limit", LIMIT_KEYS, report)?;
     if !limit.has("iops") && !limit.has("bandwidth") {
         report.error_with_help(limit.span(), "the limit limits nothing", "add `iops` or `bandwidth`");
@@ -170,16 +174,16 @@ fn limit(section: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
     for (key, span) in stopped.into_iter().flatten() {
         report.error(span, format!("`{key}` must be more than nothing: the export would hang its clients"));
     }
-    Some(Limit {
+    Some(ConsumerLimit {
         iops: iops.map(|given| given.value),
         bytes_per_s: bandwidth.map(|given| given.value),
         burst: burst.map_or(DEFAULT_BURST, |given| given.value.to_duration()),
-        beyond: if soft { Beyond::Surplus } else { Beyond::Wait },
+        beyond: if soft { BeyondLimit::Surplus } else { BeyondLimit::Wait },
     })
 }
 
 /// The reservation of an export whose protection and limit are known.
-fn reservation(section: &Section<'_>, export: &ExportConfig, report: &mut Report<'_>) -> Option<Iops> {
+fn reservation(section: &Section<'_>, export: &ExportConfig, report: &mut FindingList<'_>) -> Option<Iops> {
     let given = section.parsed::<Iops>("reservation", report)?;
     if given.value == Iops::ZERO {
         report.error_with_help(&given.span, "`reservation` must be more than nothing", "leave it out");
@@ -203,7 +207,7 @@ fn reservation(section: &Section<'_>, export: &ExportConfig, report: &mut Report
     Some(given.value)
 }
 
-fn description(section: &Section<'_>, report: &mut Report<'_>) -> Option<String> {
+fn description(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<String> {
     let text = section.text("description", report)?;
     if text.value.len() > LONGEST_DESCRIPTION {
         report.error(&text.span, format!("`description` has at most {LONGEST_DESCRIPTION} bytes"));

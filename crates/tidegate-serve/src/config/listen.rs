@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
-use tidegate_gateway::Endpoint;
+use tidegate_gateway::ListenEndpoint;
 
 /// The longest path in the kernel's `sockaddr_un`, less the terminating zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
 /// An endpoint as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listen(pub(super) Endpoint);
+pub(super) struct ListenAddress(pub(super) ListenEndpoint);
 
 /// The reasons why a text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -25,21 +25,21 @@ pub(super) enum ListenError {
     Address(String),
 }
 
-impl FromStr for Listen {
+impl FromStr for ListenAddress {
     type Err = ListenError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
                 "" => Err(ListenError::NoPath),
-                path => Ok(Self(Endpoint::Unix(PathBuf::from(path)))),
+                path => Ok(Self(ListenEndpoint::Unix(PathBuf::from(path)))),
             };
         }
         let Some(address) = text.strip_prefix("tcp:") else {
             return Err(ListenError::Scheme(text.escape_debug().to_string()));
         };
         match address.parse::<SocketAddr>() {
-            Ok(address) => Ok(Self(Endpoint::Tcp(address))),
+            Ok(address) => Ok(Self(ListenEndpoint::Tcp(address))),
             Err(_) => Err(ListenError::Address(text.escape_debug().to_string())),
         }
     }
@@ -60,17 +60,17 @@ mod tests {
 
     #[test]
     fn reads_both_kinds() {
-        assert_eq!("unix:/a b".parse(), Ok(Listen(Endpoint::Unix("/a b".into()))));
+        assert_eq!("unix:/a b".parse(), Ok(ListenAddress(ListenEndpoint::Unix("/a b".into()))));
         let address = "[::1]:10809".parse().unwrap();
-        assert_eq!("tcp:[::1]:10809".parse(), Ok(Listen(Endpoint::Tcp(address))));
+        assert_eq!("tcp:[::1]:10809".parse(), Ok(ListenAddress(ListenEndpoint::Tcp(address))));
     }
 
     #[test]
     fn says_what_to_write() {
-        assert_eq!("".parse::<Listen>(), Err(ListenError::Scheme(String::new())));
-        assert_eq!("unix:".parse::<Listen>(), Err(ListenError::NoPath));
+        assert_eq!("".parse::<ListenAddress>(), Err(ListenError::Scheme(String::new())));
+        assert_eq!("unix:".parse::<ListenAddress>(), Err(ListenError::NoPath));
         for wrong in ["tcp:10809", "tcp:localhost:10809", "tcp:0.0.0.0:65536", "tcp:0.0.0.0"] {
-            assert_eq!(wrong.parse::<Listen>(), Err(ListenError::Address(wrong.to_owned())));
+            assert_eq!(wrong.parse::<ListenAddress>(), Err(ListenError::Address(wrong.to_owned())));
         }
     }
 

@@ -24,17 +24,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    Access, BackendConfig, Endpoint, GatewayConfig, ListenConfig, PoolConfig, ServerFiles, TlsError, TlsUse,
+    BackendConfig, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint, PoolConfig, ServerFiles,
+    TlsError, TlsUse,
 };
 use tidegate_units::{ConsumerName, Latency};
 
-use cluster::Member;
+use cluster::ClusterPool;
 pub use cluster::{ClusterPlan, CredentialError};
 use pool::{PlacedExport, ReadPool};
 
 use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{FindingList, PlacedValue, Section};
 pub use tidegate_service::config::ConfigError;
 use tidegate_service::config::{MetricsAddress, read_bounded};
 
@@ -47,7 +48,7 @@ const DEFAULT_DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Everything that `tidegate serve` is told.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ServeConfig {
     /// The gateway's configuration.
     pub gateway: GatewayConfig,
     /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
@@ -64,7 +65,7 @@ pub struct Config {
     pub warnings: Vec<Finding>,
 }
 
-impl Config {
+impl ServeConfig {
     /// Reads a configuration file, and checks that the files it names can be used.
     ///
     /// # Errors
@@ -96,8 +97,8 @@ enum Touch {
 }
 
 /// The state that every part of the reading needs.
-struct Context<'a> {
-    report: Report<'a>,
+struct ReadContext<'a> {
+    report: FindingList<'a>,
     folder: &'a Path,
     touched: Vec<PathUse>,
     /// The places of rules that want certificates of clients.
@@ -108,20 +109,20 @@ struct Context<'a> {
 
 /// A path that the configuration names, and what for.
 enum PathUse {
-    Export { file: Given<PathBuf>, read_only: bool, shared: bool },
-    DataFile(Given<PathBuf>),
-    Socket(Given<PathBuf>),
-    Key(Given<PathBuf>),
-    Secret(Given<PathBuf>),
-    Credentials(Given<PathBuf>),
-    Authorities(Given<PathBuf>),
-    Certificate(Given<PathBuf>),
-    PrivateKey(Given<PathBuf>),
-    Admitted(Given<PathBuf>),
-    Token(Given<PathBuf>),
+    Export { file: PlacedValue<PathBuf>, read_only: bool, shared: bool },
+    DataFile(PlacedValue<PathBuf>),
+    Socket(PlacedValue<PathBuf>),
+    Key(PlacedValue<PathBuf>),
+    Secret(PlacedValue<PathBuf>),
+    Credentials(PlacedValue<PathBuf>),
+    Authorities(PlacedValue<PathBuf>),
+    Certificate(PlacedValue<PathBuf>),
+    PrivateKey(PlacedValue<PathBuf>),
+    Admitted(PlacedValue<PathBuf>),
+    Token(PlacedValue<PathBuf>),
 }
 
-impl Context<'_> {
+impl ReadContext<'_> {
     /// A path as it is meant: relative to the configuration, not to wherever the service was started.
     fn path(&mut self, text: &str, span: &Range<usize>) -> PathBuf {
         if text.is_empty() || text.contains('\0') {
@@ -135,18 +136,18 @@ impl Context<'_> {
         &mut self,
         section: &Section<'_>,
         key: &str,
-        path_use: fn(Given<PathBuf>) -> PathUse,
+        path_use: fn(PlacedValue<PathBuf>) -> PathUse,
     ) -> Option<PathBuf> {
         let given = section.text(key, &mut self.report)?;
         let path = self.path(given.value, &given.span);
-        self.touched.push(path_use(Given { value: path.clone(), span: given.span }));
+        self.touched.push(path_use(PlacedValue { value: path.clone(), span: given.span }));
         Some(path)
     }
 }
 
-fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, ConfigError> {
-    let mut context = Context {
-        report: Report::new(name, text),
+fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConfig, ConfigError> {
+    let mut context = ReadContext {
+        report: FindingList::new(name, text),
         folder,
         touched: Vec::new(),
         certificate_rules: Vec::new(),
@@ -173,11 +174,11 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
         );
     }
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
-    let Pools { configs: pools, members, contracts } = pools(&root, &mut context);
+    let ReadPools { configs: pools, members, contracts } = pools(&root, &mut context);
     let cluster = cluster::read(&root, &members, &mut context);
     if let Some(metrics) = &metrics
         && metrics.value.0.port() != 0
-        && listen.iter().any(|listen| listen.value.endpoint == Endpoint::Tcp(metrics.value.0))
+        && listen.iter().any(|listen| listen.value.endpoint == ListenEndpoint::Tcp(metrics.value.0))
     {
         context.report.error(&metrics.span, "`metrics` is also in `listen`");
     }
@@ -187,7 +188,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
         if let Some(plan) = &cluster {
             cluster::check(plan, &mut context.report);
         }
-        if let Some(Given { value, span }) = &tls
+        if let Some(PlacedValue { value, span }) = &tls
             && let Err(error @ TlsError::Pair { .. }) = value.load()
         {
             context.report.error(span, error.to_string());
@@ -198,7 +199,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     if failed {
         return Err(ConfigError::Invalid(findings));
     }
-    Ok(Config {
+    Ok(ServeConfig {
         gateway: GatewayConfig {
             listen: listen.into_iter().map(|given| given.value).collect(),
             tls: tls.map(|given| given.value),
@@ -213,7 +214,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     })
 }
 
-fn admit_token(root: &Section<'_>, context: &mut Context<'_>) -> Option<PathBuf> {
+fn admit_token(root: &Section<'_>, context: &mut ReadContext<'_>) -> Option<PathBuf> {
     let table = root.table("admit", ADMIT_KEYS, &mut context.report)?;
     if !root.has("metrics")
         && let Some(span) = root.key_span("admit")
@@ -223,19 +224,19 @@ fn admit_token(root: &Section<'_>, context: &mut Context<'_>) -> Option<PathBuf>
     if !table.has("token_file") {
         table.missing("token_file", "\"/etc/tidegate/admit.token\"", &mut context.report);
     }
-    let Given { value, span } = table.text("token_file", &mut context.report)?;
+    let PlacedValue { value, span } = table.text("token_file", &mut context.report)?;
     let path = context.path(value, &span);
-    context.touched.push(PathUse::Token(Given { value: path.clone(), span }));
+    context.touched.push(PathUse::Token(PlacedValue { value: path.clone(), span }));
     Some(path)
 }
 
 /// Reports rules that can never hold, and what is allowed or not and was probably meant otherwise.
 fn check_access(
     root: &Section<'_>,
-    listen: &[Given<ListenConfig>],
-    tls: Option<&Given<ServerFiles>>,
+    listen: &[PlacedValue<ListenConfig>],
+    tls: Option<&PlacedValue<ServerFiles>>,
     pools: &[PoolConfig],
-    context: &mut Context<'_>,
+    context: &mut ReadContext<'_>,
 ) {
     let verifies = tls.is_some_and(|tls| tls.value.client_authorities.is_some());
     let broken_tls = tls.is_none() && root.has("tls");
@@ -251,7 +252,7 @@ fn check_access(
     let mut remote = listen.iter().filter(|listen| !endpoints::is_local(&listen.value.endpoint)).peekable();
     let Some(first) = remote.peek() else { return };
     let exports = || pools.iter().flat_map(|pool| &pool.exports);
-    let local: Vec<_> = exports().filter(|export| export.access == Access::Local).collect();
+    let local: Vec<_> = exports().filter(|export| export.access == ExportAccess::Local).collect();
     if let Some(export) = local.first() {
         let message = match local.len() {
             1 => format!("clients on other hosts may not use export `{}`", export.name),
@@ -279,14 +280,14 @@ fn check_access(
 
 /// Everything that pools are read as.
 #[derive(Default)]
-struct Pools {
+struct ReadPools {
     configs: Vec<PoolConfig>,
-    members: Vec<Member>,
+    members: Vec<ClusterPool>,
     contracts: Vec<PoolContracts>,
 }
 
-fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Pools {
-    let mut pools = Pools::default();
+fn pools(root: &Section<'_>, context: &mut ReadContext<'_>) -> ReadPools {
+    let mut pools = ReadPools::default();
     let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else {
         return pools;
     };
@@ -330,13 +331,13 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Pools {
 
 /// Reports exports that no client gets, because an earlier one of the same name is for every client that
 /// comes.
-fn report_never_chosen(exports: &[PlacedExport], report: &mut Report<'_>) {
+fn report_never_chosen(exports: &[PlacedExport], report: &mut FindingList<'_>) {
     for (at, PlacedExport { export, .. }) in exports.iter().enumerate() {
         let name = export.config.served_name();
         let earlier = exports[..at].iter().map(|placed| &placed.export.config);
-        let chosen = earlier
-            .filter(|earlier| earlier.name != export.config.name)
-            .find(|earlier| earlier.served_name() == name && !matches!(earlier.access, Access::Rules(_)));
+        let chosen = earlier.filter(|earlier| earlier.name != export.config.name).find(|earlier| {
+            earlier.served_name() == name && !matches!(earlier.access, ExportAccess::Rules(_))
+        });
         if let Some(chosen) = chosen {
             report.error_with_help(
                 &export.name.span,

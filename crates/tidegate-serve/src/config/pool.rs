@@ -1,19 +1,19 @@
 //! `[pool.NAME]`.
 
-use tidegate_config::contract::Requirement;
-use tidegate_config::law::{self, Laws};
-use tidegate_config::{Given, Report, Section, release};
-use tidegate_control::{Law, LoopConfig, SharesOf, WindowConfig};
+use tidegate_config::contract::ContractRequirement;
+use tidegate_config::law::{self, AvailableLaws};
+use tidegate_config::{FindingList, PlacedValue, Section, release};
+use tidegate_control::{LawConfig, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{
-    BackendConfig, Endpoint, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits,
+    BackendConfig, ExportConfig, ExportStore, ListenEndpoint, MAX_PAYLOAD, PoolConfig, PoolLimits,
 };
 use tidegate_sched::Discipline;
-use tidegate_units::{Bytes, Daily, Latency, ResourceName};
+use tidegate_units::{Bytes, DailyValues, Latency, ResourceName};
 
-use super::cluster::Member;
-use super::contracts::{self, Places};
-use super::{Context, backend, export, reservation};
+use super::cluster::ClusterPool;
+use super::contracts::{self, KeyPlaces};
+use super::{ReadContext, backend, export, reservation};
 use crate::admission::PoolContracts;
 
 pub(super) const KEYS: &[&str] = &[
@@ -58,17 +58,17 @@ const GREATEST_DEPTH: u64 = 1024;
 
 /// An export with the server that its volume is on, if another gateway's or server's.
 pub(super) struct PlacedExport {
-    pub(super) address: Option<Endpoint>,
+    pub(super) address: Option<ListenEndpoint>,
     pub(super) export: NamedExport,
 }
 
 /// An export with the place of its name.
 pub(super) struct NamedExport {
     pub(super) config: ExportConfig,
-    pub(super) name: Given<()>,
-    pub(super) places: Places,
+    pub(super) name: PlacedValue<()>,
+    pub(super) places: KeyPlaces,
     /// The promises to the export over the day.
-    pub(super) contracts: Option<Daily<Requirement>>,
+    pub(super) contracts: Option<DailyValues<ContractRequirement>>,
 }
 
 /// One pool. Its exports are beside it, because their names must differ across pools; its membership in the
@@ -77,16 +77,20 @@ pub(super) struct NamedExport {
 pub(super) struct ReadPool {
     pub(super) config: PoolConfig,
     pub(super) exports: Vec<NamedExport>,
-    pub(super) member: Option<Member>,
+    pub(super) member: Option<ClusterPool>,
     pub(super) promised: Option<PoolContracts>,
 }
 
 fn divides_requests(law: &LoopConfig) -> bool {
-    matches!(law.law, Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }))
+    matches!(law.law, LawConfig::Window(WindowConfig { shares_of: SharesOf::Requests, .. }))
 }
 
 /// Reads one pool.
-pub(super) fn read(name: &Given<&str>, section: &Section<'_>, context: &mut Context<'_>) -> Option<ReadPool> {
+pub(super) fn read(
+    name: &PlacedValue<&str>,
+    section: &Section<'_>,
+    context: &mut ReadContext<'_>,
+) -> Option<ReadPool> {
     let resource = match ResourceName::new(name.value) {
         Ok(resource) => Some(resource),
         Err(error) => {
@@ -99,7 +103,7 @@ pub(super) fn read(name: &Given<&str>, section: &Section<'_>, context: &mut Cont
     let limits = limits(section, &mut context.report);
     let shared = section.flag("cluster", &mut context.report);
     let window = if shared { WindowConfig::across_hosts() } else { WindowConfig::default() };
-    let laws = Laws { window, rates: true };
+    let laws = AvailableLaws { window, rates: true };
     let law = resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
     let exports = exports(section, backend.as_ref(), context);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
@@ -150,7 +154,7 @@ pub(super) fn read(name: &Given<&str>, section: &Section<'_>, context: &mut Cont
         fit(section, backend, &exports, &mut context.report);
     }
 
-    let member = resource.as_ref().filter(|_| shared).map(|resource| Member {
+    let member = resource.as_ref().filter(|_| shared).map(|resource| ClusterPool {
         pool: resource.clone(),
         interval: law.as_ref().map(|law| law.interval),
         span: section.key_span("cluster").unwrap_or_else(|| section.span().clone()),
@@ -182,7 +186,7 @@ pub(super) fn read(name: &Given<&str>, section: &Section<'_>, context: &mut Cont
 fn exports(
     section: &Section<'_>,
     backend: Option<&BackendConfig>,
-    context: &mut Context<'_>,
+    context: &mut ReadContext<'_>,
 ) -> Vec<NamedExport> {
     let Some(tables) = section.named_tables("export", export::KEYS, &mut context.report) else {
         return Vec::new();
@@ -198,14 +202,19 @@ fn exports(
         .into_iter()
         .filter_map(|(name, table)| {
             let (config, contracts) = export::read(&name, &table, backend, context)?;
-            let places = Places::of(&table);
-            Some(NamedExport { config, name: Given { value: (), span: name.span }, places, contracts })
+            let places = KeyPlaces::of(&table);
+            Some(NamedExport { config, name: PlacedValue { value: (), span: name.span }, places, contracts })
         })
         .collect()
 }
 
 /// Exports lie one after the other on an emulated device.
-fn fit(section: &Section<'_>, backend: &BackendConfig, exports: &[NamedExport], report: &mut Report<'_>) {
+fn fit(
+    section: &Section<'_>,
+    backend: &BackendConfig,
+    exports: &[NamedExport],
+    report: &mut FindingList<'_>,
+) {
     let BackendConfig::Emulated { device, seed, .. } = backend else { return };
     let capacity = match Device::new(device, *seed) {
         Ok(device) => device.capacity(),
@@ -232,10 +241,10 @@ fn fit(section: &Section<'_>, backend: &BackendConfig, exports: &[NamedExport], 
     }
 }
 
-fn limits(pool: &Section<'_>, report: &mut Report<'_>) -> PoolLimits {
+fn limits(pool: &Section<'_>, report: &mut FindingList<'_>) -> PoolLimits {
     let mut limits = PoolLimits::default();
     let Some(section) = pool.table("limits", LIMITS_KEYS, report) else { return limits };
-    let count = |key, greatest, field: &mut usize, report: &mut Report<'_>| {
+    let count = |key, greatest, field: &mut usize, report: &mut FindingList<'_>| {
         if let Some(given) = section.whole(key, 1..=greatest, report) {
             *field = usize::try_from(given.value).unwrap_or(usize::MAX);
         }

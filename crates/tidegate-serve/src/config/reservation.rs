@@ -1,12 +1,12 @@
 //! The check that a pool's reservations can be kept, as far as the configuration tells.
 
-use tidegate_config::{Report, Section};
-use tidegate_control::{Conditions, Law, feasible};
+use tidegate_config::{FindingList, Section};
+use tidegate_control::{LawConfig, ReservationConditions, feasible};
 use tidegate_gateway::PoolConfig;
 use tidegate_units::{Iops, Window};
 
 /// Warns of reservations that need more requests outstanding than the pool may have.
-pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Report<'_>) {
+pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut FindingList<'_>) {
     // What laws that command rates make of reservations is said elsewhere.
     let Some(law) = pool.law.as_ref().filter(|law| !law.law.kind().is_by_rates()) else { return };
     let reserved: f64 = pool
@@ -18,13 +18,20 @@ pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Repor
         .sum();
     let depth = f64::from(pool.depth);
     let (greatest, key) = match law.law {
-        Law::Window(window) if window.greatest.get() < depth => (window.greatest, "window.greatest"),
-        Law::Window(_) | Law::Pid(_) | Law::Integral(_) | Law::SelfTuning(_) => (Window::new(depth), "depth"),
+        LawConfig::Window(window) if window.greatest.get() < depth => (window.greatest, "window.greatest"),
+        LawConfig::Window(_) | LawConfig::Pid(_) | LawConfig::Integral(_) | LawConfig::SelfTuning(_) => {
+            (Window::new(depth), "depth")
+        }
     };
     let reserved = Iops::new(reserved);
     let latency = law.set_point();
-    let judged =
-        feasible(&Conditions { here: reserved, everywhere: reserved, latency, greatest, capacity: None });
+    let judged = feasible(&ReservationConditions {
+        here: reserved,
+        everywhere: reserved,
+        latency,
+        greatest,
+        capacity: None,
+    });
     if !judged.is_kept() {
         report.warning(
             section.span(),

@@ -4,30 +4,30 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use thiserror::Error;
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_gateway::{
-    BackendConfig, ClientFiles, Endpoint, ExportName, ExportStore, Identity, Replay, ServerName, TlsError,
-    UpstreamConfig,
+    BackendConfig, ClientFiles, ExportName, ExportStore, ListenEndpoint, ReplayRule, ServerName, TlsError,
+    TlsIdentity, UpstreamConfig,
 };
 use tidegate_units::{ConsumerName, Latency};
 
-use super::listen::{self, Listen};
+use super::listen::{self, ListenAddress};
 use super::pool::PlacedExport;
-use super::{Context, PathUse};
+use super::{PathUse, ReadContext};
 
 pub(super) const TLS_KEYS: &[&str] = &["ca_file", "name", "certificate_file", "private_key_file"];
 
 /// Reads the parameters of a server. Nothing is asked of the server here: whether it is there shows when the
 /// service starts, on the host where it starts.
-pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
+pub(super) fn backend(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<BackendConfig> {
     let address = address(section, context);
     let report = &mut context.report;
     let most = u64::from(UpstreamConfig::MOST_CONNECTIONS);
     let connections = section.whole("connections", 1..=most, report);
     let reconnect = section.parsed::<Latency>("reconnect", report);
     let timeout = section.parsed::<Latency>("timeout", report);
-    let replay = section.choice("replay", &[("reads", Replay::Reads), ("all", Replay::All)], report);
-    if let Some(Given { value: Latency::ZERO, span }) = &timeout {
+    let replay = section.choice("replay", &[("reads", ReplayRule::Reads), ("all", ReplayRule::All)], report);
+    if let Some(PlacedValue { value: Latency::ZERO, span }) = &timeout {
         report.error(span, "`timeout` must be more than nothing: no server answers in no time");
     }
     let tls = tls(section, address.as_ref(), context);
@@ -50,7 +50,11 @@ pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Optio
 
 /// Reads the authorities to trust and the certificate to show, where the server is to be reached by TLS. The
 /// files are looked at now, and read for every connection.
-fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<'_>) -> Option<ClientFiles> {
+fn tls(
+    section: &Section<'_>,
+    address: Option<&ListenEndpoint>,
+    context: &mut ReadContext<'_>,
+) -> Option<ClientFiles> {
     let section = section.table("tls", TLS_KEYS, &mut context.report)?;
     if !section.has("ca_file") {
         section.missing("ca_file", "\"ca.pem\"", &mut context.report);
@@ -59,7 +63,7 @@ fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<
     let certificate = context.file(&section, "certificate_file", PathUse::Certificate);
     let private_key = context.file(&section, "private_key_file", PathUse::PrivateKey);
     let identity = match (certificate, private_key) {
-        (Some(certificate), Some(private_key)) => Some(Identity { certificate, private_key }),
+        (Some(certificate), Some(private_key)) => Some(TlsIdentity { certificate, private_key }),
         (None, None) => None,
         _ => {
             let message = "`certificate_file` and `private_key_file` go together";
@@ -70,8 +74,8 @@ fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<
     let server = section.parsed::<ServerName>("name", &mut context.report).map(|given| given.value);
     let server = match (server, address) {
         (Some(server), _) => Some(server),
-        (None, Some(Endpoint::Tcp(address))) => Some(address.ip().into()),
-        (None, Some(Endpoint::Unix(_))) if !section.has("name") => {
+        (None, Some(ListenEndpoint::Tcp(address))) => Some(address.ip().into()),
+        (None, Some(ListenEndpoint::Unix(_))) if !section.has("name") => {
             section.missing("name", "\"nbd.example\"", &mut context.report);
             None
         }
@@ -87,7 +91,7 @@ fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<
 }
 
 /// The address of a server, as it is written.
-struct Address(Endpoint);
+struct ServerAddress(ListenEndpoint);
 
 /// The reason why a text is not such an address.
 #[derive(Debug, Error)]
@@ -96,42 +100,43 @@ struct Address(Endpoint);
 )]
 struct AddressError(String);
 
-impl FromStr for Address {
+impl FromStr for ServerAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         // Servers and listeners are written alike.
         text.parse()
-            .map(|Listen(endpoint)| Self(endpoint))
+            .map(|ListenAddress(endpoint)| Self(endpoint))
             .map_err(|_| AddressError(text.escape_debug().to_string()))
     }
 }
 
-fn address(section: &Section<'_>, context: &mut Context<'_>) -> Option<Endpoint> {
+fn address(section: &Section<'_>, context: &mut ReadContext<'_>) -> Option<ListenEndpoint> {
     if !section.has("address") {
         section.missing("address", "\"tcp:10.0.0.1:10809\"", &mut context.report);
         return None;
     }
-    let Given { value: Address(endpoint), span } = section.parsed("address", &mut context.report)?;
+    let PlacedValue { value: ServerAddress(endpoint), span } =
+        section.parsed("address", &mut context.report)?;
     match endpoint {
-        Endpoint::Unix(path) => {
+        ListenEndpoint::Unix(path) => {
             let path = context.folder.join(path);
             if let Err(problem) = listen::socket_path_fits(&path) {
                 context.report.error(&span, problem);
             }
-            Some(Endpoint::Unix(path))
+            Some(ListenEndpoint::Unix(path))
         }
-        Endpoint::Tcp(address) if address.port() == 0 => {
+        ListenEndpoint::Tcp(address) if address.port() == 0 => {
             context.report.error(&span, "`address` needs the server's port; that of NBD is 10809");
             None
         }
-        Endpoint::Tcp(address) if address.ip().is_unspecified() => {
+        ListenEndpoint::Tcp(address) if address.ip().is_unspecified() => {
             context
                 .report
                 .error(&span, "`address` must be the server's, this stands for every address of a host");
             None
         }
-        tcp @ Endpoint::Tcp(_) => Some(tcp),
+        tcp @ ListenEndpoint::Tcp(_) => Some(tcp),
     }
 }
 
@@ -139,7 +144,7 @@ fn address(section: &Section<'_>, context: &mut Context<'_>) -> Option<Endpoint>
 pub(super) fn store(
     section: &Section<'_>,
     name: Option<&ConsumerName>,
-    context: &mut Context<'_>,
+    context: &mut ReadContext<'_>,
 ) -> Option<ExportStore> {
     let Some(given) = section.text("upstream", &mut context.report) else {
         // What is there and no text is reported already.
@@ -160,7 +165,7 @@ pub(super) const ONE_VOLUME: &str = "clients that do not know of each other dest
      make both `read_only`, or write `shared_volume = true` in both if the clients know of each other";
 
 /// Reports exports that are the same one at the same server, unless both only read or both share it.
-pub(super) fn report_same(exports: &[PlacedExport], report: &mut Report<'_>) {
+pub(super) fn report_same(exports: &[PlacedExport], report: &mut FindingList<'_>) {
     for (at, PlacedExport { address, export }) in exports.iter().enumerate() {
         let ExportStore::Upstream(name) = &export.config.store else { continue };
         let conflicts = |other: &&PlacedExport| {

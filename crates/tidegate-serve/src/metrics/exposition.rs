@@ -7,24 +7,24 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::{LawKind, Shortage};
+use tidegate_control::{LawKind, ReservationShortage};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
-use tidegate_http::Refusals;
+use tidegate_http::HttpRefusals;
 use tidegate_units::{Latency, ResourceName};
 
-use super::name::Metric;
+use super::name::ServeMetric;
 use crate::admission::ContractsStatus;
 use tidegate_service::log::LogCounts;
 use tidegate_service::metrics::{InputCounts, ReloadCounts};
 use tidegate_service::metrics::{
-    Samples, Value, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
+    MetricSamples, SampleValue, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
 };
 
 /// Everything that is exposed, at one moment.
 #[derive(Debug, Clone)]
-pub struct Exposition {
+pub struct MetricsExposition {
     /// The gateway.
     pub gateway: GatewaySnapshot,
     /// Its pools' decisions.
@@ -32,7 +32,7 @@ pub struct Exposition {
     /// Reloads.
     pub reloads: ReloadCounts,
     /// HTTP connections that were refused.
-    pub http_refused: Option<Arc<Refusals>>,
+    pub http_refused: Option<Arc<HttpRefusals>>,
     /// Messages that the log lacks.
     pub log: LogCounts,
     /// The exchange with other hosts; `None` without a cluster.
@@ -41,36 +41,38 @@ pub struct Exposition {
     pub contracts: BTreeMap<ResourceName, ContractsStatus>,
 }
 
-impl Exposition {
+impl MetricsExposition {
     /// Returns the exposition as OpenMetrics text.
     #[must_use]
     pub fn to_text(&self) -> String {
         to_text(self.clone())
     }
 
-    fn samples(&self, metric: Metric) -> Samples<'_> {
-        let mut samples = Samples::default();
+    fn samples(&self, metric: ServeMetric) -> MetricSamples<'_> {
+        let mut samples = MetricSamples::default();
         match metric {
-            Metric::Build => samples.add(&[env!("CARGO_PKG_VERSION")], Value::Info),
-            Metric::Reloads => {
-                samples.add(&["applied"], Value::Count(self.reloads.applied));
-                samples.add(&["refused"], Value::Count(self.reloads.refused));
+            ServeMetric::Build => samples.add(&[env!("CARGO_PKG_VERSION")], SampleValue::Info),
+            ServeMetric::Reloads => {
+                samples.add(&["applied"], SampleValue::Count(self.reloads.applied));
+                samples.add(&["refused"], SampleValue::Count(self.reloads.refused));
             }
-            Metric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
-            Metric::Log => log_samples(self.log, &mut samples),
-            Metric::Handshakes => samples.add(&[], number(self.gateway.handshakes)),
-            Metric::HandshakesEnded => samples.add(&[], Value::Count(self.gateway.handshakes_ended)),
-            Metric::ConnectionsRefused => {
+            ServeMetric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
+            ServeMetric::Log => log_samples(self.log, &mut samples),
+            ServeMetric::Handshakes => samples.add(&[], number(self.gateway.handshakes)),
+            ServeMetric::HandshakesEnded => {
+                samples.add(&[], SampleValue::Count(self.gateway.handshakes_ended))
+            }
+            ServeMetric::ConnectionsRefused => {
                 for (refusal, count) in &self.gateway.refused {
-                    samples.add(&[refusal.name()], Value::Count(*count));
+                    samples.add(&[refusal.name()], SampleValue::Count(*count));
                 }
             }
-            Metric::ClusterUp | Metric::ClusterPeers | Metric::ClusterMessages => {
+            ServeMetric::ClusterUp | ServeMetric::ClusterPeers | ServeMetric::ClusterMessages => {
                 if let Some(status) = &self.cluster {
                     cluster_samples(metric, status, &mut samples);
                 }
             }
-            Metric::PoolUp => {
+            ServeMetric::PoolUp => {
                 let up = self.gateway.pools.iter().map(|pool| (&pool.name, true));
                 let silent = self.gateway.silent.iter().map(|pool| (pool, false));
                 for (pool, up) in up.chain(silent) {
@@ -86,82 +88,91 @@ impl Exposition {
         samples
     }
 
-    fn pool_samples<'a>(&'a self, metric: Metric, pool: &'a PoolSnapshot, samples: &mut Samples<'a>) {
+    fn pool_samples<'a>(
+        &'a self,
+        metric: ServeMetric,
+        pool: &'a PoolSnapshot,
+        samples: &mut MetricSamples<'a>,
+    ) {
         let name = pool.name.as_str();
         let decision = pool.decision.as_ref();
         let point = decision.and_then(|decision| decision.point.as_ref());
         let choice = decision.and_then(|decision| decision.choice.as_ref());
         let reserved = decision.and_then(|decision| decision.reserved.as_ref());
         let value = match metric {
-            Metric::PoolSessions => Some(number(pool.sessions)),
-            Metric::PoolInFlight => Some(number(pool.in_flight)),
-            Metric::PoolBuffered => Some(Value::Number(pool.bytes_in_use.get() as f64)),
-            Metric::PoolBufferedPeak => Some(Value::Number(pool.bytes_in_use_peak.get() as f64)),
-            Metric::PoolLaw => {
+            ServeMetric::PoolSessions => Some(number(pool.sessions)),
+            ServeMetric::PoolInFlight => Some(number(pool.in_flight)),
+            ServeMetric::PoolBuffered => Some(SampleValue::Number(pool.bytes_in_use.get() as f64)),
+            ServeMetric::PoolBufferedPeak => Some(SampleValue::Number(pool.bytes_in_use_peak.get() as f64)),
+            ServeMetric::PoolLaw => {
                 if let Some(decision) = decision {
-                    samples.add(&[name, decision.law.name()], Value::Info);
+                    samples.add(&[name, decision.law.name()], SampleValue::Info);
                 }
                 None
             }
-            Metric::PoolWindow => Some(Value::Number(pool.window.get())),
-            Metric::PoolBeta => decision.and_then(|decision| decision.beta).map(Value::Number),
-            Metric::PoolShareCompensation => {
-                decision.and_then(|decision| decision.compensation).map(Value::Number)
+            ServeMetric::PoolWindow => Some(SampleValue::Number(pool.window.get())),
+            ServeMetric::PoolBeta => decision.and_then(|decision| decision.beta).map(SampleValue::Number),
+            ServeMetric::PoolShareCompensation => {
+                decision.and_then(|decision| decision.compensation).map(SampleValue::Number)
             }
-            Metric::PoolHosts => {
+            ServeMetric::PoolHosts => {
                 if let Some(cluster) = decision.and_then(|decision| decision.cluster.as_ref()) {
                     let states =
                         [("live", cluster.hosts), ("stale", cluster.stale), ("adjusted", cluster.adjusted)];
                     for (state, hosts) in states {
-                        samples.add(&[name, state], Value::Number(f64::from(hosts)));
+                        samples.add(&[name, state], SampleValue::Number(f64::from(hosts)));
                     }
                 }
                 None
             }
-            Metric::PoolOperatingPoint => {
-                point.map(|point| Value::Number(point.operating_point.per_second()))
+            ServeMetric::PoolOperatingPoint => {
+                point.map(|point| SampleValue::Number(point.operating_point.per_second()))
             }
-            Metric::PoolBand => point.and_then(|point| point.position).map(band),
-            Metric::PoolSetPoint => decision.map(|decision| seconds(decision.set_point)),
-            Metric::PoolSetPointCeiling => choice.map(|choice| seconds(choice.ceiling)),
-            Metric::PoolKnee => choice.and_then(|choice| choice.knee).map(seconds),
-            Metric::PoolMost => {
-                choice.and_then(|choice| choice.most).map(|most| Value::Number(most.per_second()))
+            ServeMetric::PoolBand => point.and_then(|point| point.position).map(band),
+            ServeMetric::PoolSetPoint => decision.map(|decision| seconds(decision.set_point)),
+            ServeMetric::PoolSetPointCeiling => choice.map(|choice| seconds(choice.ceiling)),
+            ServeMetric::PoolKnee => choice.and_then(|choice| choice.knee).map(seconds),
+            ServeMetric::PoolMost => {
+                choice.and_then(|choice| choice.most).map(|most| SampleValue::Number(most.per_second()))
             }
-            Metric::PoolEstimate => decision.and_then(|decision| decision.estimate).map(seconds),
-            Metric::PoolReserved => reserved.map(|reserved| Value::Number(reserved.window.get())),
-            Metric::PoolShortage => {
+            ServeMetric::PoolEstimate => decision.and_then(|decision| decision.estimate).map(seconds),
+            ServeMetric::PoolReserved => reserved.map(|reserved| SampleValue::Number(reserved.window.get())),
+            ServeMetric::PoolShortage => {
                 if let Some(reserved) = reserved {
-                    for (cause, shortage) in [("window", Shortage::Window), ("storage", Shortage::Storage)] {
+                    for (cause, shortage) in
+                        [("window", ReservationShortage::Window), ("storage", ReservationShortage::Storage)]
+                    {
                         samples.add(&[name, cause], flag(reserved.missed == Some(shortage)));
                     }
                 }
                 None
             }
-            Metric::PoolHeld => decision.map(|decision| Value::Number(f64::from(decision.held))),
-            Metric::PoolThrottled => decision.map(|decision| Value::Number(f64::from(decision.throttled))),
-            Metric::PoolDryRun => decision.map(|decision| flag(decision.dry_run)),
-            Metric::PoolDecisions => {
+            ServeMetric::PoolHeld => decision.map(|decision| SampleValue::Number(f64::from(decision.held))),
+            ServeMetric::PoolThrottled => {
+                decision.map(|decision| SampleValue::Number(f64::from(decision.throttled)))
+            }
+            ServeMetric::PoolDryRun => decision.map(|decision| flag(decision.dry_run)),
+            ServeMetric::PoolDecisions => {
                 let counts = self.decisions.get(&pool.name).copied().unwrap_or_default();
                 for (input, count) in counts.named() {
-                    samples.add(&[name, input], Value::Count(count));
+                    samples.add(&[name, input], SampleValue::Count(count));
                 }
                 None
             }
-            Metric::PoolAdmitted => {
+            ServeMetric::PoolAdmitted => {
                 self.contracts.get(&pool.name).and_then(|status| status.admitted).map(flag)
             }
-            Metric::PoolOverdue => self.contracts.get(&pool.name).map(|status| flag(status.overdue)),
-            Metric::PoolContractChanges => {
+            ServeMetric::PoolOverdue => self.contracts.get(&pool.name).map(|status| flag(status.overdue)),
+            ServeMetric::PoolContractChanges => {
                 if let Some(status) = self.contracts.get(&pool.name) {
-                    samples.add(&[name, "begun"], Value::Count(status.begun));
-                    samples.add(&[name, "refused"], Value::Count(status.refused));
+                    samples.add(&[name, "begun"], SampleValue::Count(status.begun));
+                    samples.add(&[name, "refused"], SampleValue::Count(status.refused));
                 }
                 None
             }
             _ => {
                 // Of an export that is not served yet only its upstream is known: there is none.
-                for awaited in pool.awaited.iter().filter(|_| metric == Metric::UpstreamConnections) {
+                for awaited in pool.awaited.iter().filter(|_| metric == ServeMetric::UpstreamConnections) {
                     for (state, connections) in [("up", 0), ("wanted", 1)] {
                         samples.add(&[name, awaited.name.as_str(), state], number(connections));
                     }
@@ -178,76 +189,81 @@ impl Exposition {
     }
 }
 
-fn cluster_samples<'a>(metric: Metric, status: &'a ClusterStatus, samples: &mut Samples<'a>) {
+fn cluster_samples<'a>(metric: ServeMetric, status: &'a ClusterStatus, samples: &mut MetricSamples<'a>) {
     match metric {
-        Metric::ClusterUp => samples.add(&[status.carrier.label()], flag(status.up)),
-        Metric::ClusterPeers => {
+        ServeMetric::ClusterUp => samples.add(&[status.carrier.label()], flag(status.up)),
+        ServeMetric::ClusterPeers => {
             let stale = status.peers.iter().filter(|peer| peer.stale).count();
             samples.add(&["live"], number(status.peers.len() - stale));
             samples.add(&["stale"], number(stale));
         }
         _ => {
             for (outcome, count) in [("sent", status.sent), ("taken", status.taken)] {
-                samples.add(&[outcome], Value::Count(count));
+                samples.add(&[outcome], SampleValue::Count(count));
             }
             for (reason, count) in status.rejected.named() {
-                samples.add(&[reason], Value::Count(count));
+                samples.add(&[reason], SampleValue::Count(count));
             }
         }
     }
 }
 
 fn consumer_samples<'a>(
-    metric: Metric,
+    metric: ServeMetric,
     pool: &'a PoolSnapshot,
     consumer: &'a ConsumerSnapshot,
-    samples: &mut Samples<'a>,
+    samples: &mut MetricSamples<'a>,
 ) {
     let labels = [pool.name.as_str(), consumer.name.as_str()];
-    let mut operations = |value: fn(&'a OpSnapshot) -> Value| {
+    let mut operations = |value: fn(&'a OpSnapshot) -> SampleValue| {
         for (op, snapshot) in [("read", &consumer.reads), ("write", &consumer.writes)] {
             samples.add(&[labels[0], labels[1], op], value(snapshot));
         }
     };
     let value = match metric {
-        Metric::Requests => {
-            operations(|op| Value::Count(op.count));
+        ServeMetric::Requests => {
+            operations(|op| SampleValue::Count(op.count));
             for (op, count) in [("flush", consumer.flushes), ("trim", consumer.trims)] {
-                samples.add(&[labels[0], labels[1], op], Value::Count(count));
+                samples.add(&[labels[0], labels[1], op], SampleValue::Count(count));
             }
             return;
         }
-        Metric::Payload => return operations(|op| Value::Count(op.bytes)),
-        Metric::ResponseTime => return operations(|op| Value::times(op.total.sum(), op.total.cumulative())),
-        Metric::BackendTime => {
-            return operations(|op| Value::times(op.backend.sum(), op.backend.cumulative()));
+        ServeMetric::Payload => return operations(|op| SampleValue::Count(op.bytes)),
+        ServeMetric::ResponseTime => {
+            return operations(|op| SampleValue::times(op.total.sum(), op.total.cumulative()));
         }
-        Metric::Errors => Value::Count(consumer.errors),
-        Metric::Poisoned => flag(consumer.poisoned),
-        Metric::Sessions => number(consumer.sessions),
-        Metric::Queued => number(consumer.queued),
-        Metric::InFlight => number(consumer.in_flight),
-        Metric::Hung => flag(consumer.hung),
-        Metric::Delay => seconds(consumer.delay),
-        Metric::Held => flag(is_held(pool, consumer)),
-        Metric::Shares => Value::Number(consumer.shares.as_f64()),
-        Metric::Protected => flag(consumer.protected),
-        Metric::Reserved | Metric::ReservedBacklog | Metric::ReservedServed | Metric::ReservedMissed => {
+        ServeMetric::BackendTime => {
+            return operations(|op| SampleValue::times(op.backend.sum(), op.backend.cumulative()));
+        }
+        ServeMetric::Errors => SampleValue::Count(consumer.errors),
+        ServeMetric::Poisoned => flag(consumer.poisoned),
+        ServeMetric::Sessions => number(consumer.sessions),
+        ServeMetric::Queued => number(consumer.queued),
+        ServeMetric::InFlight => number(consumer.in_flight),
+        ServeMetric::Hung => flag(consumer.hung),
+        ServeMetric::Delay => seconds(consumer.delay),
+        ServeMetric::Held => flag(is_held(pool, consumer)),
+        ServeMetric::Shares => SampleValue::Number(consumer.shares.as_f64()),
+        ServeMetric::Protected => flag(consumer.protected),
+        ServeMetric::Reserved
+        | ServeMetric::ReservedBacklog
+        | ServeMetric::ReservedServed
+        | ServeMetric::ReservedMissed => {
             let Some(reserved) = &consumer.reserved else { return };
             match metric {
-                Metric::Reserved => Value::Number(reserved.rate.per_second()),
-                Metric::ReservedBacklog => Value::Amount(reserved.backlogged.as_secs_f64()),
-                Metric::ReservedServed => Value::Amount(reserved.served_ios),
-                _ => Value::Amount(reserved.missed.as_secs_f64()),
+                ServeMetric::Reserved => SampleValue::Number(reserved.rate.per_second()),
+                ServeMetric::ReservedBacklog => SampleValue::Amount(reserved.backlogged.as_secs_f64()),
+                ServeMetric::ReservedServed => SampleValue::Amount(reserved.served_ios),
+                _ => SampleValue::Amount(reserved.missed.as_secs_f64()),
             }
         }
-        Metric::Rate
-        | Metric::ReleaseTime
-        | Metric::Contract
-        | Metric::ContractTime
-        | Metric::ContractRequests
-        | Metric::ContractLate
-        | Metric::ContractActive => {
+        ServeMetric::Rate
+        | ServeMetric::ReleaseTime
+        | ServeMetric::Contract
+        | ServeMetric::ContractTime
+        | ServeMetric::ContractRequests
+        | ServeMetric::ContractLate
+        | ServeMetric::ContractActive => {
             let Some(value) = consumer.tenant.as_ref().and_then(|tenant| tenant_value(metric, tenant)) else {
                 return;
             };
@@ -264,41 +280,43 @@ fn consumer_samples<'a>(
 }
 
 /// Returns the value of a metric of a consumer in a pool whose law commands rates.
-fn tenant_value(metric: Metric, tenant: &TenantSnapshot) -> Option<Value> {
+fn tenant_value(metric: ServeMetric, tenant: &TenantSnapshot) -> Option<SampleValue> {
     let contract = tenant.contract.as_ref();
     let terms = contract.and_then(|kept| kept.contract);
     match metric {
-        Metric::Rate => tenant.rate.map(|rate| Value::Number(rate.per_second())),
-        Metric::ReleaseTime => Some(Value::times(tenant.released.sum(), tenant.released.cumulative())),
-        Metric::Contract => terms.map(|terms| Value::Number(terms.iops().per_second())),
-        Metric::ContractTime => terms.map(|terms| seconds(terms.response_time())),
-        Metric::ContractRequests => contract.map(|kept| Value::Count(kept.requests)),
-        Metric::ContractLate => contract.map(|kept| Value::Count(kept.late)),
-        _ => contract.map(|kept| Value::Amount(kept.active.as_secs_f64())),
+        ServeMetric::Rate => tenant.rate.map(|rate| SampleValue::Number(rate.per_second())),
+        ServeMetric::ReleaseTime => {
+            Some(SampleValue::times(tenant.released.sum(), tenant.released.cumulative()))
+        }
+        ServeMetric::Contract => terms.map(|terms| SampleValue::Number(terms.iops().per_second())),
+        ServeMetric::ContractTime => terms.map(|terms| seconds(terms.response_time())),
+        ServeMetric::ContractRequests => contract.map(|kept| SampleValue::Count(kept.requests)),
+        ServeMetric::ContractLate => contract.map(|kept| SampleValue::Count(kept.late)),
+        _ => contract.map(|kept| SampleValue::Amount(kept.active.as_secs_f64())),
     }
 }
 
 fn upstream_samples<'a>(
-    metric: Metric,
+    metric: ServeMetric,
     labels: [&'a str; 2],
     upstream: &UpstreamSnapshot,
-    samples: &mut Samples<'a>,
+    samples: &mut MetricSamples<'a>,
 ) {
     let count = match metric {
-        Metric::UpstreamConnections => {
+        ServeMetric::UpstreamConnections => {
             for (state, connections) in [("up", upstream.connections), ("wanted", upstream.wanted)] {
                 samples.add(&[labels[0], labels[1], state], number(connections));
             }
             return;
         }
-        Metric::UpstreamReconnects => upstream.reconnects,
-        Metric::UpstreamReplayed => upstream.replayed,
-        Metric::UpstreamFailed => upstream.failed,
-        Metric::UpstreamLosses => upstream.unflushed_losses,
+        ServeMetric::UpstreamReconnects => upstream.reconnects,
+        ServeMetric::UpstreamReplayed => upstream.replayed,
+        ServeMetric::UpstreamFailed => upstream.failed,
+        ServeMetric::UpstreamLosses => upstream.unflushed_losses,
         // Every other metric was answered for the gateway, its pools or its consumers.
         _ => return,
     };
-    samples.add(&labels, Value::Count(count));
+    samples.add(&labels, SampleValue::Count(count));
 }
 
 /// A delay holds whoever has one; a window holds those whose requests wait for it; a rate those that it has
@@ -319,8 +337,10 @@ pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool 
     !consumer.protected && (rated || consumer.delay > Latency::ZERO || (windowed && consumer.queued > 0))
 }
 
-impl Collector for Exposition {
+impl Collector for MetricsExposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        Metric::ALL.iter().try_for_each(|metric| encode(&mut encoder, &metric.spec(), &self.samples(*metric)))
+        ServeMetric::ALL
+            .iter()
+            .try_for_each(|metric| encode(&mut encoder, &metric.spec(), &self.samples(*metric)))
     }
 }

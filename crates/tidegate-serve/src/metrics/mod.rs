@@ -1,9 +1,9 @@
-//! The gateway's metrics: their names ([`Metric`]) and samples ([`Exposition`]).
+//! The gateway's metrics: their names ([`ServeMetric`]) and samples ([`MetricsExposition`]).
 
 mod exposition;
 mod name;
 
-pub use exposition::Exposition;
-pub use name::Metric;
+pub use exposition::MetricsExposition;
+pub use name::ServeMetric;
 
 pub(crate) use exposition::is_held;

@@ -2,11 +2,11 @@
 
 use prometheus_client::registry::Unit;
 
-use tidegate_service::metrics::{Kind, Spec};
+use tidegate_service::metrics::{MetricKind, MetricSpec};
 
 /// A metric of `tidegate serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Metric {
+pub enum ServeMetric {
     /// The version that runs.
     Build,
     /// Configuration reloads.
@@ -146,7 +146,7 @@ const POOL: &[&str] = &["pool"];
 const CONSUMER: &[&str] = &["pool", "consumer"];
 const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
-impl Metric {
+impl ServeMetric {
     /// Every metric, in the order of the exposition.
     pub const ALL: [Self; 66] = [
         Self::Build,
@@ -219,14 +219,14 @@ impl Metric {
 
     /// Name, kind, unit, labels and help.
     #[must_use]
-    pub fn spec(self) -> Spec {
-        use Kind::{Counter, Gauge, Histogram, Info};
+    pub fn spec(self) -> MetricSpec {
+        use MetricKind::{Counter, Gauge, Histogram, Info};
         let requests = || Some(Unit::Other("requests".to_owned()));
         let (stem, unit, kind, labels, help) = match self {
-            Self::Build => return Spec::build(),
-            Self::Reloads => return Spec::reloads(),
-            Self::HttpRefused => return Spec::http_refused(),
-            Self::Log => return Spec::log(),
+            Self::Build => return MetricSpec::build(),
+            Self::Reloads => return MetricSpec::reloads(),
+            Self::HttpRefused => return MetricSpec::http_refused(),
+            Self::Log => return MetricSpec::log(),
             Self::Handshakes => {
                 ("tidegate_handshakes", None, Gauge, NONE, "Connections that have not chosen an export yet")
             }
@@ -578,6 +578,6 @@ impl Metric {
                 "How long a consumer with a contract had requests outstanding",
             ),
         };
-        Spec { stem, unit, help, kind, labels }
+        MetricSpec { stem, unit, help, kind, labels }
     }
 }

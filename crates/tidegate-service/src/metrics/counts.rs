@@ -1,6 +1,6 @@
 //! The counts that services keep about themselves.
 
-use tidegate_control::Input;
+use tidegate_control::SignalState;
 
 /// Reloads since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct InputCounts {
 
 impl InputCounts {
     /// Counts one decision.
-    pub fn add(&mut self, input: Input) {
+    pub fn add(&mut self, input: SignalState) {
         *match input {
-            Input::Samples { .. } => &mut self.samples,
-            Input::Overload { .. } => &mut self.overload,
-            Input::Unknown => &mut self.unknown,
-            Input::Idle => &mut self.idle,
-            Input::NoTime => &mut self.no_time,
+            SignalState::Samples { .. } => &mut self.samples,
+            SignalState::Overload { .. } => &mut self.overload,
+            SignalState::Unknown => &mut self.unknown,
+            SignalState::Idle => &mut self.idle,
+            SignalState::NoTime => &mut self.no_time,
         } += 1;
     }
 

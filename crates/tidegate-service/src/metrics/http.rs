@@ -14,10 +14,10 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use thiserror::Error;
-use tidegate_http::{Names, Refusals, Server};
+use tidegate_http::{HttpRefusals, HttpServer, ServerNames};
 use tokio::sync::oneshot;
 
-use super::paced::Paced;
+use super::paced::PacedAnswer;
 
 /// The longest time that a client waits for the service. It is less than Prometheus' own 10 s, so that a
 /// scrape gets an answer.
@@ -26,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Somebody wants to know: the service answers with the exposition, or drops it when it cannot.
-pub type Scrape = oneshot::Sender<String>;
+pub type ScrapeRequest = oneshot::Sender<String>;
 
 /// The reason why metrics are not served.
 #[derive(Debug, Error)]
@@ -40,7 +40,7 @@ pub struct MetricsError {
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
-    refusals: Arc<Refusals>,
+    refusals: Arc<HttpRefusals>,
 }
 
 impl MetricsServer {
@@ -51,11 +51,11 @@ impl MetricsServer {
     /// The system's answer: the address cannot be bound, or no thread is left.
     pub fn start<E>(address: SocketAddr, events: SyncSender<E>, more: Router) -> Result<Self, MetricsError>
     where
-        E: From<Scrape> + Send + 'static,
+        E: From<ScrapeRequest> + Send + 'static,
     {
         let fail = |source| MetricsError { address, source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
-        let server = runtime.block_on(Server::bind(address, Names::new([]))).map_err(fail)?;
+        let server = runtime.block_on(HttpServer::bind(address, ServerNames::new([]))).map_err(fail)?;
         let (address, refusals) = (server.address(), server.refusals());
         let body = move || runtime.block_on(server.serve(routes(events).merge(more), pending()));
         thread::Builder::new().name("tidegate-http".to_owned()).spawn(body).map_err(fail)?;
@@ -68,7 +68,7 @@ impl MetricsServer {
     }
 
     /// The counters of connections that it refused.
-    pub fn refusals(&self) -> Arc<Refusals> {
+    pub fn refusals(&self) -> Arc<HttpRefusals> {
         Arc::clone(&self.refusals)
     }
 }
@@ -76,24 +76,24 @@ impl MetricsServer {
 /// The exposition, made by the service: one at a time, for all scrapes that wait for it.
 struct Expositions<E> {
     events: SyncSender<E>,
-    paced: Paced,
+    paced: PacedAnswer,
 }
 
-impl<E: From<Scrape>> Expositions<E> {
+impl<E: From<ScrapeRequest>> Expositions<E> {
     async fn next(&self) -> Option<Arc<str>> {
         self.paced.next(async || exposition(&self.events).await).await
     }
 }
 
-fn routes<E: From<Scrape> + Send + 'static>(events: SyncSender<E>) -> Router {
+fn routes<E: From<ScrapeRequest> + Send + 'static>(events: SyncSender<E>) -> Router {
     Router::new()
         .route("/metrics", get(metrics::<E>))
         .route("/healthz", get(healthz::<E>))
         .fallback(elsewhere)
-        .with_state(Arc::new(Expositions { events, paced: Paced::default() }))
+        .with_state(Arc::new(Expositions { events, paced: PacedAnswer::default() }))
 }
 
-async fn metrics<E: From<Scrape> + Send + 'static>(
+async fn metrics<E: From<ScrapeRequest> + Send + 'static>(
     State(expositions): State<Arc<Expositions<E>>>,
 ) -> impl IntoResponse {
     match expositions.next().await {
@@ -102,7 +102,7 @@ async fn metrics<E: From<Scrape> + Send + 'static>(
     }
 }
 
-async fn healthz<E: From<Scrape> + Send + 'static>(
+async fn healthz<E: From<ScrapeRequest> + Send + 'static>(
     State(expositions): State<Arc<Expositions<E>>>,
 ) -> impl IntoResponse {
     match expositions.next().await {
@@ -123,7 +123,7 @@ fn unavailable() -> (StatusCode, [(header::HeaderName, &'static str); 1], String
     (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, PLAIN)], why)
 }
 
-async fn exposition<E: From<Scrape>>(events: &SyncSender<E>) -> Option<Arc<str>> {
+async fn exposition<E: From<ScrapeRequest>>(events: &SyncSender<E>) -> Option<Arc<str>> {
     let (sender, receiver) = oneshot::channel();
     // A full queue means more scrapes than the service answers: refuse this one rather than wait behind them.
     events.try_send(sender.into()).ok()?;

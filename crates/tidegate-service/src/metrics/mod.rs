@@ -7,7 +7,9 @@ mod samples;
 mod spec;
 
 pub use counts::{InputCounts, ReloadCounts};
-pub use http::{MetricsError, MetricsServer, PATIENCE, Scrape};
-pub use paced::Paced;
-pub use samples::{Samples, Value, band, encode, flag, http_refused, log_samples, number, seconds, to_text};
-pub use spec::{Kind, Spec};
+pub use http::{MetricsError, MetricsServer, PATIENCE, ScrapeRequest};
+pub use paced::PacedAnswer;
+pub use samples::{
+    MetricSamples, SampleValue, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
+};
+pub use spec::{MetricKind, MetricSpec};

@@ -22,12 +22,12 @@ struct Last {
 
 /// One answer at a time, and the same for all requests that came before it was made.
 #[derive(Debug, Default)]
-pub struct Paced {
+pub struct PacedAnswer {
     requests: AtomicU64,
     last: Mutex<Last>,
 }
 
-impl Paced {
+impl PacedAnswer {
     /// Returns an answer that was made after this was called. `None`: the service does not answer.
     pub async fn next(&self, make: impl AsyncFnOnce() -> Option<Arc<str>>) -> Option<Arc<str>> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
@@ -55,7 +55,7 @@ mod tests {
     fn requests_that_come_together_get_one_answer_and_a_later_one_gets_another() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let (paced, made) = (Paced::default(), Cell::new(0));
+            let (paced, made) = (PacedAnswer::default(), Cell::new(0));
             let ask = || {
                 paced.next(async || {
                     tokio::task::yield_now().await;

@@ -6,10 +6,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
 use tidegate_control::BandPosition;
-use tidegate_http::{Cause, Refusals};
+use tidegate_http::{HttpRefusals, RefusalCause};
 use tidegate_units::Latency;
 
-use super::spec::{Kind, Spec};
+use super::spec::{MetricKind, MetricSpec};
 use crate::log::LogCounts;
 
 /// Everything that a service exposes, as OpenMetrics text.
@@ -24,7 +24,7 @@ pub fn to_text(exposition: impl Collector) -> String {
 
 /// The value of a sample.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub enum SampleValue {
     /// A counter.
     Count(u64),
     /// A gauge.
@@ -32,44 +32,44 @@ pub enum Value {
     /// A counter of what is no whole number.
     Amount(f64),
     /// A distribution of times.
-    Times(Times),
+    Times(TimeBuckets),
     /// Always 1: the labels are the information.
     Info,
 }
 
 /// A distribution of times, in the buckets that are exposed.
 #[derive(Debug, Clone)]
-pub struct Times {
+pub struct TimeBuckets {
     sum: Latency,
     buckets: Vec<(f64, u64)>,
     count: u64,
 }
 
-impl Value {
+impl SampleValue {
     /// Returns a histogram: the sum of all times, and for each bound the number of times that are at most as
     /// long.
     #[must_use]
     pub fn times(sum: Latency, cumulative: impl Iterator<Item = (Latency, u64)>) -> Self {
         let (buckets, count) = buckets(cumulative);
-        Self::Times(Times { sum, buckets, count })
+        Self::Times(TimeBuckets { sum, buckets, count })
     }
 }
 
 /// A gauge of a count.
 #[must_use]
-pub fn number(count: usize) -> Value {
-    Value::Number(count as f64)
+pub fn number(count: usize) -> SampleValue {
+    SampleValue::Number(count as f64)
 }
 
 /// A gauge of a time.
 #[must_use]
-pub fn seconds(latency: Latency) -> Value {
-    Value::Number(latency.as_secs_f64())
+pub fn seconds(latency: Latency) -> SampleValue {
+    SampleValue::Number(latency.as_secs_f64())
 }
 
 /// The band, and the part of it as a fraction; beyond the last how many there are.
-pub fn band(position: BandPosition) -> Value {
-    Value::Number(match position {
+pub fn band(position: BandPosition) -> SampleValue {
+    SampleValue::Number(match position {
         BandPosition::In { band, part } => f64::from(band) + part,
         BandPosition::Beyond { bands, .. } => f64::from(bands),
     })
@@ -77,45 +77,49 @@ pub fn band(position: BandPosition) -> Value {
 
 /// A gauge that is 1 or 0.
 #[must_use]
-pub fn flag(on: bool) -> Value {
-    Value::Number(if on { 1.0 } else { 0.0 })
+pub fn flag(on: bool) -> SampleValue {
+    SampleValue::Number(if on { 1.0 } else { 0.0 })
 }
 
 /// Label values, in the order of the metric's labels, with a value.
 #[derive(Default)]
-pub struct Samples<'a>(Vec<(Vec<&'a str>, Value)>);
+pub struct MetricSamples<'a>(Vec<(Vec<&'a str>, SampleValue)>);
 
-impl<'a> Samples<'a> {
+impl<'a> MetricSamples<'a> {
     /// Adds a value under these labels.
-    pub fn add(&mut self, labels: &[&'a str], value: Value) {
+    pub fn add(&mut self, labels: &[&'a str], value: SampleValue) {
         self.0.push((labels.to_vec(), value));
     }
 }
 
 /// Counters of refused connections; none where no address is served.
-pub fn http_refused(refusals: Option<&Refusals>, samples: &mut Samples<'_>) {
-    for cause in refusals.iter().flat_map(|_| Cause::ALL) {
-        samples.add(&[cause.name()], Value::Count(refusals.map_or(0, |refusals| refusals.of(cause))));
+pub fn http_refused(refusals: Option<&HttpRefusals>, samples: &mut MetricSamples<'_>) {
+    for cause in refusals.iter().flat_map(|_| RefusalCause::ALL) {
+        samples.add(&[cause.name()], SampleValue::Count(refusals.map_or(0, |refusals| refusals.of(cause))));
     }
 }
 
 /// Messages that the log lacks.
-pub fn log_samples(counts: LogCounts, samples: &mut Samples<'_>) {
-    samples.add(&["dropped"], Value::Count(counts.dropped));
-    samples.add(&["repeated"], Value::Count(counts.repeated));
+pub fn log_samples(counts: LogCounts, samples: &mut MetricSamples<'_>) {
+    samples.add(&["dropped"], SampleValue::Count(counts.dropped));
+    samples.add(&["repeated"], SampleValue::Count(counts.repeated));
 }
 
 /// Writes all samples of one metric.
 ///
 /// # Errors
 /// A value that does not fit the metric's kind.
-pub fn encode(encoder: &mut DescriptorEncoder<'_>, spec: &Spec, samples: &Samples<'_>) -> fmt::Result {
+pub fn encode(
+    encoder: &mut DescriptorEncoder<'_>,
+    spec: &MetricSpec,
+    samples: &MetricSamples<'_>,
+) -> fmt::Result {
     let mut family =
         encoder.encode_descriptor(spec.stem, spec.help, spec.unit.as_ref(), spec.kind.metric_type())?;
     for (values, value) in &samples.0 {
         let labels: Vec<_> = spec.labels.iter().copied().zip(values.iter().copied()).collect();
         match spec.kind {
-            Kind::Info => family.encode_info(&labels)?,
+            MetricKind::Info => family.encode_info(&labels)?,
             _ if labels.is_empty() => write_value(&mut family, value)?,
             _ => write_value(&mut family.encode_family(&labels)?, value)?,
         }
@@ -123,15 +127,15 @@ pub fn encode(encoder: &mut DescriptorEncoder<'_>, spec: &Spec, samples: &Sample
     Ok(())
 }
 
-fn write_value(encoder: &mut MetricEncoder<'_>, value: &Value) -> fmt::Result {
+fn write_value(encoder: &mut MetricEncoder<'_>, value: &SampleValue) -> fmt::Result {
     match value {
-        Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(count, None),
-        Value::Number(number) => encoder.encode_gauge(number),
-        Value::Amount(amount) => encoder.encode_counter::<NoLabelSet, _, f64>(amount, None),
-        Value::Times(Times { sum, buckets, count }) => {
+        SampleValue::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(count, None),
+        SampleValue::Number(number) => encoder.encode_gauge(number),
+        SampleValue::Amount(amount) => encoder.encode_counter::<NoLabelSet, _, f64>(amount, None),
+        SampleValue::Times(TimeBuckets { sum, buckets, count }) => {
             encoder.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), *count, buckets, None)
         }
-        Value::Info => Err(fmt::Error),
+        SampleValue::Info => Err(fmt::Error),
     }
 }
 

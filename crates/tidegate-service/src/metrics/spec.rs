@@ -5,7 +5,7 @@ use prometheus_client::registry::Unit;
 
 /// The kinds of metric in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only goes up, from zero at the start of the service.
     Counter,
     /// Goes up and down.
@@ -16,7 +16,7 @@ pub enum Kind {
     Info,
 }
 
-impl Kind {
+impl MetricKind {
     /// Returns its name in the exposition.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -40,7 +40,7 @@ impl Kind {
 
 /// The fixed properties of a metric.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct MetricSpec {
     /// Without unit and suffix: the encoder adds them.
     pub stem: &'static str,
     /// Follows the stem in the name.
@@ -48,19 +48,19 @@ pub struct Spec {
     /// One sentence for whoever reads the exposition.
     pub help: &'static str,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its labels, in the order of the exposition.
     pub labels: &'static [&'static str],
 }
 
-impl Spec {
+impl MetricSpec {
     /// Returns the metric of every service for the version that runs.
     pub const fn build() -> Self {
         Self {
             stem: "tidegate_build",
             unit: None,
             help: "The version that runs",
-            kind: Kind::Info,
+            kind: MetricKind::Info,
             labels: &["version"],
         }
     }
@@ -71,7 +71,7 @@ impl Spec {
             stem: "tidegate_reloads",
             unit: None,
             help: "Reloads of the configuration, applied and refused",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["result"],
         }
     }
@@ -82,7 +82,7 @@ impl Spec {
             stem: "tidegate_http_refused_connections",
             unit: None,
             help: "HTTP connections refused or closed before they had an answer, by reason",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["reason"],
         }
     }
@@ -93,7 +93,7 @@ impl Spec {
             stem: "tidegate_log_missing_messages",
             unit: None,
             help: "Messages that the log lacks: dropped because stderr did not take them, or too many of one cause",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["reason"],
         }
     }
@@ -104,9 +104,9 @@ impl Spec {
     pub fn name(&self) -> String {
         let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         let suffix = match self.kind {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::Histogram => "",
+            MetricKind::Counter => "_total",
+            MetricKind::Info => "_info",
+            MetricKind::Gauge | MetricKind::Histogram => "",
         };
         format!("{}{unit}{suffix}", self.stem)
     }

@@ -11,16 +11,16 @@ use axum::routing::get;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::Status;
-use crate::metrics::{PATIENCE, Paced};
+use super::ServiceStatus;
+use crate::metrics::{PATIENCE, PacedAnswer};
 
 /// Somebody wants to know how the service stands.
 #[derive(Debug)]
-pub struct Asked(oneshot::Sender<Status>);
+pub struct StatusRequest(oneshot::Sender<ServiceStatus>);
 
-impl Asked {
+impl StatusRequest {
     /// Answers the question.
-    pub fn answer(self, status: Status) {
+    pub fn answer(self, status: ServiceStatus) {
         // Nobody waits any more when the client has gone away.
         let _ = self.0.send(status);
     }
@@ -28,17 +28,17 @@ impl Asked {
 
 struct Api<E> {
     events: SyncSender<E>,
-    paced: Paced,
+    paced: PacedAnswer,
 }
 
 /// The page, for an HTTP server: each question becomes an event of the service.
-pub fn routes<E: From<Asked> + Send + 'static>(events: SyncSender<E>) -> Router {
+pub fn routes<E: From<StatusRequest> + Send + 'static>(events: SyncSender<E>) -> Router {
     Router::new()
         .route("/v1/status", get(status::<E>))
-        .with_state(Arc::new(Api { events, paced: Paced::default() }))
+        .with_state(Arc::new(Api { events, paced: PacedAnswer::default() }))
 }
 
-async fn status<E: From<Asked> + Send + 'static>(State(api): State<Arc<Api<E>>>) -> Response {
+async fn status<E: From<StatusRequest> + Send + 'static>(State(api): State<Arc<Api<E>>>) -> Response {
     let (code, text) = match api.paced.next(async || ask(&api.events).await).await {
         Some(text) => (StatusCode::OK, text.to_string()),
         None => {
@@ -49,10 +49,10 @@ async fn status<E: From<Asked> + Send + 'static>(State(api): State<Arc<Api<E>>>)
     (code, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
 }
 
-async fn ask<E: From<Asked>>(events: &SyncSender<E>) -> Option<Arc<str>> {
+async fn ask<E: From<StatusRequest>>(events: &SyncSender<E>) -> Option<Arc<str>> {
     let (sender, receiver) = oneshot::channel();
     // As with a scrape: a full queue means that the service has enough to do.
-    events.try_send(Asked(sender).into()).ok()?;
+    events.try_send(StatusRequest(sender).into()).ok()?;
     let status = timeout(PATIENCE, receiver).await.ok()?.ok()?;
     serde_json::to_string_pretty(&status).ok().map(Into::into)
 }

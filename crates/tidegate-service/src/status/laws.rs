@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_control::{Decision, Input, LoopConfig, Output, PointDecision};
+use tidegate_control::{Decision, LawOutput, LoopConfig, PointDecision, SignalState};
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Window};
 
 use super::{ConsumerStatus, DecisionStatus, InputStatus, LawStatus, OperatingPoint};
@@ -31,8 +31,8 @@ pub fn decided(decision: &Decision, now: Instant) -> DecisionStatus {
     });
     let holds = decision.held > 0 && !decision.dry_run;
     let delay = match decision.bounded {
-        Output::Delay(delay) => Some(delay),
-        Output::Window(_) | Output::Rate(_) => None,
+        LawOutput::Delay(delay) => Some(delay),
+        LawOutput::Window(_) | LawOutput::Rate(_) => None,
     };
     // A window that lets everybody through is none.
     let window = decision.window().filter(|_| holds || operating_point.is_some());
@@ -51,13 +51,13 @@ pub fn decided(decision: &Decision, now: Instant) -> DecisionStatus {
     }
 }
 
-const fn input(input: Input) -> InputStatus {
+const fn input(input: SignalState) -> InputStatus {
     match input {
-        Input::Samples { .. } => InputStatus::Samples,
-        Input::Overload { .. } => InputStatus::Overload,
-        Input::Unknown => InputStatus::Unknown,
-        Input::Idle => InputStatus::Idle,
-        Input::NoTime => InputStatus::NoTime,
+        SignalState::Samples { .. } => InputStatus::Samples,
+        SignalState::Overload { .. } => InputStatus::Overload,
+        SignalState::Unknown => InputStatus::Unknown,
+        SignalState::Idle => InputStatus::Idle,
+        SignalState::NoTime => InputStatus::NoTime,
     }
 }
 
@@ -129,9 +129,9 @@ impl ByLaw {
     }
 }
 
-const fn oldest(input: Input) -> Option<Latency> {
+const fn oldest(input: SignalState) -> Option<Latency> {
     match input {
-        Input::Overload { oldest } => Some(oldest),
+        SignalState::Overload { oldest } => Some(oldest),
         _ => None,
     }
 }

@@ -10,9 +10,9 @@ mod recent;
 use serde::{Deserialize, Serialize};
 use tidegate_control::{BandPosition, LawKind};
 
-pub use api::{Asked, routes};
+pub use api::{StatusRequest, routes};
 pub use laws::{ByLaw, decided, law, seconds};
-pub use recent::{Recent, Total};
+pub use recent::{ConsumerTotal, RecentCounters};
 
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
 pub const MOST_CONSUMERS: usize = 1_000;
@@ -20,11 +20,11 @@ pub const MOST_CONSUMERS: usize = 1_000;
 /// The state of a service: plain numbers in the units that keys name. `null` means unknown, or not
 /// applicable; it never means good.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Status {
-    /// The version of this document: [`Status::VERSION`].
+pub struct ServiceStatus {
+    /// The version of this document: [`ServiceStatus::VERSION`].
     pub version: u16,
     /// The kind of service: `serve` or `agent`.
-    pub service: Service,
+    pub service: ServiceKind,
     /// The version of the program.
     pub program: String,
     /// True if the machine's counters can be read. A gateway counts by itself.
@@ -33,13 +33,13 @@ pub struct Status {
     pub resources: Vec<ResourceStatus>,
 }
 
-impl Status {
+impl ServiceStatus {
     /// The version that this code writes and reads.
     pub const VERSION: u16 = 1;
 
     /// The status of a service of this version of the program.
     #[must_use]
-    pub fn new(service: Service, sees: bool, resources: Vec<ResourceStatus>) -> Self {
+    pub fn new(service: ServiceKind, sees: bool, resources: Vec<ResourceStatus>) -> Self {
         let program = env!("CARGO_PKG_VERSION").to_owned();
         Self { version: Self::VERSION, service, program, sees, resources }
     }
@@ -48,14 +48,14 @@ impl Status {
 /// A kind of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Service {
+pub enum ServiceKind {
     /// `tidegate serve`.
     Serve,
     /// `tidegate agent`.
     Agent,
 }
 
-impl Service {
+impl ServiceKind {
     /// The command that runs it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -80,7 +80,7 @@ pub struct ResourceStatus {
     /// The last decision. `null`: nothing yet.
     pub decided: Option<DecisionStatus>,
     /// The recent load of all its consumers together. `null`: not known yet.
-    pub recent: Option<Did>,
+    pub recent: Option<LoadFigures>,
     /// In the order of the configuration; of an agent, who may be held, by name. At most [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerStatus>,
     /// The number of consumers beside them.
@@ -161,7 +161,7 @@ pub enum OperatingPoint {
 
 /// The load in the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Did {
+pub struct LoadFigures {
     /// In how many seconds.
     pub seconds: f64,
     /// Reads and writes that completed, per second.
@@ -188,7 +188,7 @@ pub struct ConsumerStatus {
     /// It completes nothing, and its oldest request waits for so long.
     pub oldest_seconds: Option<f64>,
     /// Its recent load. `null`: not known.
-    pub recent: Option<Did>,
+    pub recent: Option<LoadFigures>,
     /// Its requests that wait or are at the storage. `null`: not known.
     pub outstanding: Option<u64>,
     /// Its entitlement by the bands, beyond them by shares. `null`: the operating point limits nothing, or

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_units::{Instant, Latency};
 
-use super::Did;
+use super::LoadFigures;
 
 /// Counters are kept this often, and compared with those of once to twice as long ago: long enough for a disk
 /// to do something.
@@ -16,14 +16,14 @@ const LEAST: Duration = Duration::from_millis(200);
 
 /// The requests of one consumer since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Total {
+pub struct ConsumerTotal {
     /// The number of completed requests.
     pub count: u64,
     /// The time that they took, added up.
     pub sum: Latency,
 }
 
-impl Total {
+impl ConsumerTotal {
     /// Both together.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -34,43 +34,43 @@ impl Total {
 #[derive(Debug, Clone)]
 struct Mark<K> {
     at: Instant,
-    totals: BTreeMap<K, Total>,
+    totals: BTreeMap<K, ConsumerTotal>,
 }
 
 /// The counters of at most two moments.
 #[derive(Debug, Clone)]
-pub struct Recent<K> {
+pub struct RecentCounters<K> {
     before: Option<Mark<K>>,
     last: Option<Mark<K>>,
 }
 
-impl<K> Default for Recent<K> {
+impl<K> Default for RecentCounters<K> {
     fn default() -> Self {
         Self { before: None, last: None }
     }
 }
 
-impl<K: Ord> Recent<K> {
+impl<K: Ord> RecentCounters<K> {
     /// Returns true if it is time to [`note`](Self::note).
     pub fn is_due(&self, now: Instant) -> bool {
         self.last.as_ref().is_none_or(|last| now.saturating_since(last.at) >= BETWEEN)
     }
 
     /// Keeps the counters of now.
-    pub fn note(&mut self, at: Instant, totals: BTreeMap<K, Total>) {
+    pub fn note(&mut self, at: Instant, totals: BTreeMap<K, ConsumerTotal>) {
         self.before = self.last.take();
         self.last = Some(Mark { at, totals });
     }
 
     /// Returns the load since the mark. `None`: not known. Either there is no mark that is old enough, or the
     /// counters began anew meanwhile.
-    pub fn since(&self, now: Instant, who: &K, total: Total) -> Option<Did> {
+    pub fn since(&self, now: Instant, who: &K, total: ConsumerTotal) -> Option<LoadFigures> {
         let mark = self.before.as_ref().or(self.last.as_ref())?;
         let elapsed = now.saturating_since(mark.at);
         let then = mark.totals.get(who).filter(|then| then.count <= total.count && elapsed >= LEAST)?;
         let count = total.count - then.count;
         let seconds = total.sum.saturating_sub(then.sum).as_secs_f64();
-        Some(Did {
+        Some(LoadFigures {
             seconds: elapsed.as_secs_f64(),
             iops: count as f64 / elapsed.as_secs_f64(),
             response_time_seconds: (count > 0).then(|| seconds / count as f64),
@@ -86,13 +86,13 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn total(count: u64, millis: u64) -> Total {
-        Total { count, sum: Latency::from_millis(millis) }
+    fn total(count: u64, millis: u64) -> ConsumerTotal {
+        ConsumerTotal { count, sum: Latency::from_millis(millis) }
     }
 
     #[test]
     fn what_was_done_is_that_of_the_last_seconds_and_unknown_before() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCounters::default();
         assert!(recent.is_due(at(0)));
         assert_eq!(recent.since(at(0), &"a", total(5, 5)), None);
         for (millis, count) in [(0, 0), (2_000, 100), (4_000, 400)] {
@@ -100,22 +100,22 @@ mod tests {
         }
         assert!(!recent.is_due(at(5_999)) && recent.is_due(at(6_000)));
         let did = recent.since(at(5_000), &"a", total(700, 7_000)).unwrap();
-        assert_eq!(did, Did { seconds: 3.0, iops: 200.0, response_time_seconds: Some(0.01) });
+        assert_eq!(did, LoadFigures { seconds: 3.0, iops: 200.0, response_time_seconds: Some(0.01) });
         assert_eq!(recent.since(at(5_000), &"came since", total(9, 9)), None);
     }
 
     #[test]
     fn nothing_done_has_no_response_time() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCounters::default();
         recent.note(at(0), BTreeMap::from([("a", total(7, 70))]));
         assert_eq!(recent.since(at(199), &"a", total(7, 70)), None, "too soon");
         let did = recent.since(at(1_000), &"a", total(7, 70)).unwrap();
-        assert_eq!(did, Did { seconds: 1.0, iops: 0.0, response_time_seconds: None });
+        assert_eq!(did, LoadFigures { seconds: 1.0, iops: 0.0, response_time_seconds: None });
     }
 
     #[test]
     fn counters_that_begin_anew_say_nothing() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCounters::default();
         recent.note(at(0), BTreeMap::from([("a", total(7, 70))]));
         assert_eq!(recent.since(at(1_000), &"a", total(3, 30)), None);
     }

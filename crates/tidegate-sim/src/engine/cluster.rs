@@ -8,17 +8,17 @@ use slab::Slab;
 use tidegate_control::{ClusterSignal, HeardReport, HostReport, combine};
 use tidegate_units::{ConsumerName, HostName, Iops, Latency};
 
-use super::{Event, HostState, instant};
-use crate::queue::Queue;
-use crate::random::Random;
-use crate::scenario::{Host, Network, Scenario};
+use super::{EngineEvent, HostState, instant};
+use crate::queue::EventQueue;
+use crate::random::RandomStream;
+use crate::scenario::{ReportNetwork, Scenario, ScenarioHost};
 
 /// Number of live reports from which on [`combine`] gives the same to all members.
 const SAME_FOR_ALL: u32 = 3;
 
 /// The hosts that steer together.
-pub(super) struct Cluster {
-    network: Network,
+pub(super) struct SteeringHosts {
+    network: ReportNetwork,
     ideal: bool,
     seed: u64,
     /// For each partition, and each host of the scenario: true if it is cut off.
@@ -26,7 +26,7 @@ pub(super) struct Cluster {
     members: Vec<Member>,
     /// One board for each array.
     boards: Vec<Board>,
-    messages: Slab<Message>,
+    messages: Slab<ReportMessage>,
 }
 
 struct Member {
@@ -35,7 +35,7 @@ struct Member {
     array: u32,
     /// Factor by which its reported response times are multiplied.
     factor: f64,
-    random: Random,
+    random: RandomStream,
     own: Option<HostReport>,
     /// Its index on its board.
     position: Option<usize>,
@@ -58,14 +58,14 @@ struct Board {
     concluded: Option<(u64, std::time::Duration, ClusterSignal)>,
 }
 
-struct Message {
+struct ReportMessage {
     from: u32,
     to: u32,
     sent: u64,
     report: HostReport,
 }
 
-impl Cluster {
+impl SteeringHosts {
     pub(super) fn new(scenario: &Scenario, seed: u64) -> Self {
         let network = scenario.network.clone();
         let cut_off = network
@@ -85,7 +85,13 @@ impl Cluster {
     }
 
     /// Adds a control loop that steers together with the others on its array. Returns its place.
-    pub(super) fn join(&mut self, index: u32, host: &Host, vm: Option<&ConsumerName>, array: u32) -> u32 {
+    pub(super) fn join(
+        &mut self,
+        index: u32,
+        host: &ScenarioHost,
+        vm: Option<&ConsumerName>,
+        array: u32,
+    ) -> u32 {
         // Each virtual machine with a law of its own reports for itself. A name that would be too long or
         // contain what a name must not cannot arise from two valid ones but by length: then its own has to
         // do.
@@ -93,7 +99,7 @@ impl Cluster {
             .and_then(|vm| HostName::new(&format!("{}/{vm}", host.name)).ok())
             .unwrap_or_else(|| host.name.clone());
         let place = self.members.len() as u32;
-        let random = Random::of(self.seed, &["network", name.as_str()]);
+        let random = RandomStream::of(self.seed, &["network", name.as_str()]);
         let factor = Some(host.reported_factor).filter(|factor| factor.is_finite() && *factor >= 0.0);
         self.members.push(Member {
             name,
@@ -125,7 +131,7 @@ impl Cluster {
         place: u32,
         mut report: HostReport,
         now: u64,
-        queue: &mut Queue<Event>,
+        queue: &mut EventQueue<EngineEvent>,
     ) -> u64 {
         let member = &mut self.members[place as usize];
         member.own = Some(report.clone());
@@ -159,8 +165,9 @@ impl Cluster {
             }
             let delay = self.network.delay.saturating_add(self.network.jitter.scale(late));
             let message =
-                self.messages.insert(Message { from: place, to, sent: now, report: report.clone() });
-            queue.push(now.saturating_add(delay.as_nanos()), Event::Message { message: message as u32 });
+                self.messages.insert(ReportMessage { from: place, to, sent: now, report: report.clone() });
+            queue
+                .push(now.saturating_add(delay.as_nanos()), EngineEvent::Message { message: message as u32 });
         }
         sent
     }
@@ -172,7 +179,7 @@ impl Cluster {
     }
 
     pub(super) fn deliver(&mut self, message: u32, now: u64, hosts: &[HostState]) {
-        let Message { from, to, sent, report } = self.messages.remove(message as usize);
+        let ReportMessage { from, to, sent, report } = self.messages.remove(message as usize);
         let sender = self.members[from as usize].name.clone();
         let receiver = &mut self.members[to as usize];
         if !hosts[receiver.host as usize].up {

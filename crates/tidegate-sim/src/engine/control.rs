@@ -3,12 +3,12 @@
 use tidegate_control::{Decision, LoopConfig, Observation};
 use tidegate_units::Latency;
 
-use super::{Event, NONE, Simulation, instant};
+use super::{EngineEvent, NONE, Simulation, instant};
 use crate::recorder::Recorder;
 
 /// Memory that every step uses again.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(super) struct StepMemory {
     observations: Vec<(u32, Observation)>,
 }
 
@@ -37,7 +37,7 @@ impl Simulation<'_> {
         }
         self.steps.observations = observations;
         let next = self.now.saturating_add(self.groups[group as usize].interval);
-        self.queue.push(next, Event::Step { group });
+        self.queue.push(next, EngineEvent::Step { group });
     }
 
     /// Steps one loop between its times. Rates are divided anew as soon as a consumer comes back, not up to

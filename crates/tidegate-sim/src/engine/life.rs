@@ -3,12 +3,12 @@
 use tidegate_units::Instant;
 
 use super::plan::nanos;
-use super::{Event, NONE, Simulation, Steering, instant, queue};
-use crate::scenario::Span;
+use super::{EngineEvent, NONE, Simulation, StageSteering, instant, queue};
+use crate::scenario::ScenarioSpan;
 
 /// Something comes or goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(super) enum LifeChange {
     Host { host: u32, up: bool },
     Vm { vm: u32, on: bool },
     Stream { stream: u32, during: bool },
@@ -20,40 +20,40 @@ impl Simulation<'_> {
         let scenario = self.scenario;
         for (host, spec) in (0u32..).zip(&scenario.hosts) {
             for span in &spec.down {
-                self.plan_span(*span, |begins| Change::Host { host, up: !begins });
+                self.plan_span(*span, |begins| LifeChange::Host { host, up: !begins });
             }
         }
         for (array, spec) in (0u32..).zip(&scenario.arrays) {
             for (change, at) in (0u32..).zip(spec.changes.iter().map(|change| change.at)) {
-                self.queue.push(at.as_nanos(), Event::Becomes { array, change });
+                self.queue.push(at.as_nanos(), EngineEvent::Becomes { array, change });
             }
         }
         let mut stream = 0u32;
         for (vm, spec) in (0u32..).zip(&scenario.vms) {
             for span in &spec.on {
-                self.plan_span(*span, |begins| Change::Vm { vm, on: begins });
+                self.plan_span(*span, |begins| LifeChange::Vm { vm, on: begins });
             }
             for workload in &spec.workloads {
                 for span in &workload.during {
-                    self.plan_span(*span, |begins| Change::Stream { stream, during: begins });
+                    self.plan_span(*span, |begins| LifeChange::Stream { stream, during: begins });
                 }
                 if let Some(cycle) = workload.cycle {
-                    self.queue.push(cycle.delay.as_nanos(), Event::Cycle { stream });
+                    self.queue.push(cycle.delay.as_nanos(), EngineEvent::Cycle { stream });
                 }
                 stream += 1;
             }
         }
         for (group, plan) in (0u32..).zip(&self.groups) {
-            self.queue.push(plan.interval.saturating_add(plan.phase), Event::Step { group });
+            self.queue.push(plan.interval.saturating_add(plan.phase), EngineEvent::Step { group });
         }
-        self.queue.push(nanos(scenario.warmup), Event::Measure);
-        self.queue.push(nanos(scenario.series_interval), Event::Sample);
+        self.queue.push(nanos(scenario.warmup), EngineEvent::Measure);
+        self.queue.push(nanos(scenario.series_interval), EngineEvent::Sample);
     }
 
-    fn plan_span(&mut self, span: Span, change: impl Fn(bool) -> Change) {
+    fn plan_span(&mut self, span: ScenarioSpan, change: impl Fn(bool) -> LifeChange) {
         for (at, begins) in [(span.from, true), (span.to, false)] {
             if at < Instant::MAX {
-                let event = Event::Life { change: self.changes.len() as u32 };
+                let event = EngineEvent::Life { change: self.changes.len() as u32 };
                 self.changes.push(change(begins));
                 self.queue.push(at.as_nanos(), event);
             }
@@ -62,13 +62,13 @@ impl Simulation<'_> {
 
     pub(super) fn change(&mut self, change: u32) {
         match self.changes[change as usize] {
-            Change::Host { host, up: false } => self.fail(host),
-            Change::Host { host, up: true } => self.recover(host),
-            Change::Vm { vm, on } => {
+            LifeChange::Host { host, up: false } => self.fail(host),
+            LifeChange::Host { host, up: true } => self.recover(host),
+            LifeChange::Vm { vm, on } => {
                 self.vms[vm as usize].on = on;
                 self.reconsider_vm(vm);
             }
-            Change::Stream { stream, during } => {
+            LifeChange::Stream { stream, during } => {
                 self.streams[stream as usize].during = during;
                 self.reconsider(stream);
             }
@@ -81,7 +81,7 @@ impl Simulation<'_> {
         let Some(cycle) = stream.cycle_times() else { return };
         stream.cycle = !stream.cycle;
         let lasts = if stream.cycle { cycle.on } else { cycle.off };
-        self.queue.push(self.now.saturating_add(lasts.as_nanos()), Event::Cycle { stream: index });
+        self.queue.push(self.now.saturating_add(lasts.as_nanos()), EngineEvent::Cycle { stream: index });
         self.reconsider(index);
     }
 
@@ -132,7 +132,8 @@ impl Simulation<'_> {
             let state = &mut self.stages[stage as usize];
             if let Some(steering) = &mut state.steering {
                 let member = steering.member;
-                **steering = Steering { member, beta: None, local: None, together: None, estimate: None };
+                **steering =
+                    StageSteering { member, beta: None, local: None, together: None, estimate: None };
             }
             for &port in &state.ports {
                 self.ports[port as usize].account.skip_mean(instant(self.now));

@@ -2,21 +2,24 @@
 
 use std::hint::black_box;
 
-use tidegate_device::{Io, IoKind};
+use tidegate_device::{DeviceIo, IoKind};
 use tidegate_units::Latency;
 
 use super::plan::{StepPlan, StreamPlan};
-use super::{Event, NONE, Simulation};
-use crate::random::{self, Random};
-use crate::scenario::{Arrivals, Cycle, Durability, Spacing, Step, Think, ThinkTime, Workload};
+use super::{EngineEvent, NONE, Simulation};
+use crate::random::{self, RandomStream};
+use crate::scenario::{
+    ActivityCycle, ArrivalSpacing, Durability, OperationArrivals, OperationStep, ThinkTime, ThinkTiming,
+    Workload,
+};
 
 /// A workload of a virtual machine, within two lines of the cache.
 #[repr(align(64))]
-pub(super) struct Stream<'a> {
+pub(super) struct WorkloadStream<'a> {
     workload: &'a Workload,
     pub(super) vm: u32,
     places: Box<[StepPlan]>,
-    random: Random,
+    random: RandomStream,
     /// True if its own times have it active.
     pub(super) during: bool,
     pub(super) cycle: bool,
@@ -38,10 +41,10 @@ pub(super) struct Stream<'a> {
     since: u64,
 }
 
-const _: () = assert!(size_of::<Stream<'_>>() == 128);
+const _: () = assert!(size_of::<WorkloadStream<'_>>() == 128);
 
 /// An operation of several requests.
-pub(super) struct Operation {
+pub(super) struct VmOperation {
     stream: u32,
     step: u32,
     /// Requests of this step that are not done.
@@ -68,13 +71,14 @@ impl<'a> Simulation<'a> {
             workload = before.workload;
         }
         let threads = match workload.arrivals {
-            Arrivals::Closed { outstanding: threads, .. } | Arrivals::After { threads, .. } => threads,
-            Arrivals::Open { .. } | Arrivals::Trace { .. } => 0,
+            OperationArrivals::Closed { outstanding: threads, .. }
+            | OperationArrivals::After { threads, .. } => threads,
+            OperationArrivals::Open { .. } | OperationArrivals::Trace { .. } => 0,
         };
-        self.streams.push(Stream {
+        self.streams.push(WorkloadStream {
             workload,
             vm: plan.vm,
-            random: Random::of(self.seed, &["workload", vm.name.as_str(), &workload.name]),
+            random: RandomStream::of(self.seed, &["workload", vm.name.as_str(), &workload.name]),
             places: plan.steps.into_boxed_slice(),
             during: false,
             cycle: workload.cycle.is_none(),
@@ -112,20 +116,23 @@ impl<'a> Simulation<'a> {
         }
         if !active {
             // Arrivals that were planned do not take place; threads that think find out by themselves.
-            if matches!(stream.workload.arrivals, Arrivals::Open { .. } | Arrivals::Trace { .. }) {
+            if matches!(
+                stream.workload.arrivals,
+                OperationArrivals::Open { .. } | OperationArrivals::Trace { .. }
+            ) {
                 stream.epoch += 1;
             }
             return;
         }
         (stream.arrived, stream.since) = (0, now);
         match stream.workload.arrivals {
-            Arrivals::Closed { think, .. } => {
+            OperationArrivals::Closed { think, .. } => {
                 for _ in 0..std::mem::take(&mut stream.parked) {
                     self.think(index, think);
                 }
             }
-            Arrivals::After { .. } => self.answer(index),
-            Arrivals::Open { .. } | Arrivals::Trace { .. } => self.plan_arrival(index),
+            OperationArrivals::After { .. } => self.answer(index),
+            OperationArrivals::Open { .. } | OperationArrivals::Trace { .. } => self.plan_arrival(index),
         }
     }
 
@@ -144,13 +151,14 @@ impl<'a> Simulation<'a> {
             place.cursor = 0;
         }
         stream.parked = match stream.workload.arrivals {
-            Arrivals::Closed { outstanding: threads, .. } | Arrivals::After { threads, .. } => threads,
-            Arrivals::Open { .. } | Arrivals::Trace { .. } => 0,
+            OperationArrivals::Closed { outstanding: threads, .. }
+            | OperationArrivals::After { threads, .. } => threads,
+            OperationArrivals::Open { .. } | OperationArrivals::Trace { .. } => 0,
         };
     }
 
     /// A thread thinks, and then begins an operation.
-    fn think(&mut self, index: u32, think: Think) {
+    fn think(&mut self, index: u32, think: ThinkTiming) {
         if think.mean == Latency::ZERO {
             self.begin(index);
             return;
@@ -162,7 +170,7 @@ impl<'a> Simulation<'a> {
             ThinkTime::Exponential => mean.scale(stream.random.exponential()),
             ThinkTime::Uniform => mean.scale(2.0 * stream.random.fraction()),
         };
-        let event = Event::Thought { stream: index, epoch: stream.epoch };
+        let event = EngineEvent::Thought { stream: index, epoch: stream.epoch };
         self.queue.push(self.now.saturating_add(time.as_nanos()), event);
     }
 
@@ -182,7 +190,7 @@ impl<'a> Simulation<'a> {
     fn is_blocked(&self, index: u32) -> bool {
         self.streams[index as usize].followers.iter().any(|&follower| {
             let follower = &self.streams[follower as usize];
-            matches!(follower.workload.arrivals, Arrivals::After { backlog, .. } if follower.owed >= backlog)
+            matches!(follower.workload.arrivals, OperationArrivals::After { backlog, .. } if follower.owed >= backlog)
         })
     }
 
@@ -190,7 +198,7 @@ impl<'a> Simulation<'a> {
     /// are owed.
     fn answer(&mut self, index: u32) {
         let stream = &mut self.streams[index as usize];
-        let Arrivals::After { every, .. } = stream.workload.arrivals else { return };
+        let OperationArrivals::After { every, .. } = stream.workload.arrivals else { return };
         let Some(leader) = stream.follows else { return };
         while {
             let stream = &mut self.streams[index as usize];
@@ -204,7 +212,7 @@ impl<'a> Simulation<'a> {
         let leading = &mut self.streams[leader as usize];
         if leading.active
             && leading.parked > 0
-            && let Arrivals::Closed { .. } = leading.workload.arrivals
+            && let OperationArrivals::Closed { .. } = leading.workload.arrivals
             && !self.is_blocked(leader)
         {
             for _ in 0..std::mem::take(&mut self.streams[leader as usize].parked) {
@@ -217,26 +225,28 @@ impl<'a> Simulation<'a> {
         let now = self.now;
         let seed = self.seed;
         let stream = &mut self.streams[index as usize];
-        if let Arrivals::Open { spacing: Spacing::Drawn { from, to }, .. } = stream.workload.arrivals {
+        if let OperationArrivals::Open { spacing: ArrivalSpacing::Drawn { from, to }, .. } =
+            stream.workload.arrivals
+        {
             while !(from..to).contains(&random::fraction_at(seed, &["drawn"], stream.arrived)) {
                 stream.arrived += 1;
             }
         }
         let at = match &stream.workload.arrivals {
-            Arrivals::Open { rate, spacing: Spacing::Poisson, .. } => {
+            OperationArrivals::Open { rate, spacing: ArrivalSpacing::Poisson, .. } => {
                 let gap = Latency::from_secs_f64(stream.random.exponential() / rate.per_second());
                 now.saturating_add(gap.as_nanos())
             }
-            Arrivals::Open { rate, spacing, .. } => {
+            OperationArrivals::Open { rate, spacing, .. } => {
                 // From the beginning each time, so that no error adds up.
                 let gap = Latency::from_secs_f64((stream.arrived + 1) as f64 / rate.per_second());
                 let later = match spacing {
-                    Spacing::Jittered(most) => most.scale(stream.random.fraction()),
+                    ArrivalSpacing::Jittered(most) => most.scale(stream.random.fraction()),
                     _ => Latency::ZERO,
                 };
                 stream.since.saturating_add(gap.saturating_add(later).as_nanos()).max(now)
             }
-            Arrivals::Trace { records, speed, repeat } => {
+            OperationArrivals::Trace { records, speed, repeat } => {
                 let position = stream.arrived as usize;
                 if position >= records.len() && !repeat {
                     return;
@@ -251,9 +261,9 @@ impl<'a> Simulation<'a> {
                     if position > 0 && position.is_multiple_of(records.len()) { now + 1 } else { now };
                 stream.since.saturating_add(at.as_nanos()).max(least)
             }
-            Arrivals::Closed { .. } | Arrivals::After { .. } => return,
+            OperationArrivals::Closed { .. } | OperationArrivals::After { .. } => return,
         };
-        self.queue.push(at, Event::Arrival { stream: index, epoch: stream.epoch });
+        self.queue.push(at, EngineEvent::Arrival { stream: index, epoch: stream.epoch });
     }
 
     pub(super) fn arrival(&mut self, index: u32, epoch: u32) {
@@ -264,10 +274,10 @@ impl<'a> Simulation<'a> {
         let position = stream.arrived;
         stream.arrived += 1;
         match &stream.workload.arrivals {
-            Arrivals::Open { limit, .. } if stream.under_way >= *limit => {
+            OperationArrivals::Open { limit, .. } if stream.under_way >= *limit => {
                 self.vms[stream.vm as usize].dropped += 1;
             }
-            Arrivals::Trace { records, .. } => {
+            OperationArrivals::Trace { records, .. } => {
                 let record = records[position as usize % records.len()];
                 let place = stream.places[0];
                 // The last byte from which it still fits.
@@ -275,7 +285,7 @@ impl<'a> Simulation<'a> {
                 let offset = place.base + record.offset.min(u64::MAX - 1) % (last + 1);
                 let kind = if record.read { IoKind::Read } else { IoKind::Write { fua: false } };
                 stream.under_way += 1;
-                self.issue(index, place.port, NONE, Io { kind, offset, bytes: record.bytes });
+                self.issue(index, place.port, NONE, DeviceIo { kind, offset, bytes: record.bytes });
             }
             _ => self.begin(index),
         }
@@ -296,7 +306,7 @@ impl<'a> Simulation<'a> {
             return;
         }
         let operation =
-            self.operations.insert(Operation { stream: index, step: 0, left: 0, flushing: false }) as u32;
+            self.operations.insert(VmOperation { stream: index, step: 0, left: 0, flushing: false }) as u32;
         self.begin_step(index, operation, 0);
     }
 
@@ -309,7 +319,7 @@ impl<'a> Simulation<'a> {
             return;
         };
         let left = step.count;
-        self.operations[operation as usize] = Operation { stream: index, step: at, left, flushing: false };
+        self.operations[operation as usize] = VmOperation { stream: index, step: at, left, flushing: false };
         for _ in 0..step.count {
             let (port, io) = self.streams[index as usize].next_io(at as usize, step);
             self.issue(index, port, operation, io);
@@ -320,13 +330,13 @@ impl<'a> Simulation<'a> {
     }
 
     fn end_step(&mut self, index: u32, operation: u32) {
-        let Operation { step: at, flushing, .. } = self.operations[operation as usize];
+        let VmOperation { step: at, flushing, .. } = self.operations[operation as usize];
         let workload = self.streams[index as usize].workload;
         if workload.steps[at as usize].durability == Durability::Flush && !flushing {
             self.operations[operation as usize] =
-                Operation { stream: index, step: at, left: 1, flushing: true };
+                VmOperation { stream: index, step: at, left: 1, flushing: true };
             let port = self.streams[index as usize].places[at as usize].port;
-            self.issue(index, port, operation, Io::flush());
+            self.issue(index, port, operation, DeviceIo::flush());
         } else {
             self.begin_step(index, operation, at + 1);
         }
@@ -358,34 +368,34 @@ impl<'a> Simulation<'a> {
         let blocked = self.is_blocked(index);
         let stream = &mut self.streams[index as usize];
         match stream.workload.arrivals {
-            Arrivals::Closed { think, .. } => {
+            OperationArrivals::Closed { think, .. } => {
                 if stream.active && !blocked {
                     self.think(index, think);
                 } else {
                     stream.parked += 1;
                 }
             }
-            Arrivals::After { .. } => {
+            OperationArrivals::After { .. } => {
                 stream.parked += 1;
                 self.answer(index);
             }
-            Arrivals::Open { .. } | Arrivals::Trace { .. } => {}
+            OperationArrivals::Open { .. } | OperationArrivals::Trace { .. } => {}
         }
     }
 }
 
-impl Stream<'_> {
+impl WorkloadStream<'_> {
     /// See [`Simulation::recall`].
     pub(super) fn recall(&self) {
         black_box((self.epoch, self.places.first().map(|place| place.cursor)));
     }
 
-    pub(super) fn cycle_times(&self) -> Option<Cycle> {
+    pub(super) fn cycle_times(&self) -> Option<ActivityCycle> {
         self.workload.cycle
     }
 
     /// The next request of a step.
-    fn next_io(&mut self, at: usize, step: &Step) -> (u32, Io) {
+    fn next_io(&mut self, at: usize, step: &OperationStep) -> (u32, DeviceIo) {
         let place = &mut self.places[at];
         // One random number for each thing that varies, and none for what does not.
         let bytes =
@@ -402,10 +412,10 @@ impl Stream<'_> {
         place.cursor = offset + size;
         let kind =
             if reads { IoKind::Read } else { IoKind::Write { fua: step.durability == Durability::Fua } };
-        (place.port, Io { kind, offset: place.base + offset, bytes })
+        (place.port, DeviceIo { kind, offset: place.base + offset, bytes })
     }
 }
 
-fn chance(part: f64, random: &mut Random) -> bool {
+fn chance(part: f64, random: &mut RandomStream) -> bool {
     part >= 1.0 || (part > 0.0 && random.fraction() < part)
 }

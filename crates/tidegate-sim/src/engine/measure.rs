@@ -2,11 +2,11 @@
 
 use std::hint::black_box;
 
-use tidegate_control::{Reserved, Shortage};
+use tidegate_control::{ReservationDecision, ReservationShortage};
 use tidegate_regulate::LatencySamples;
 use tidegate_units::Latency;
 
-use crate::outcome::{Latencies, Missed, WindowOutcome};
+use crate::outcome::{LatencySummary, MissedShares, WindowOutcome};
 
 /// Binary digits of a response time that a bucket keeps: buckets are at most 1/64 wide, and their middles off
 /// by less than one per cent.
@@ -21,7 +21,7 @@ const RECENT: usize = 23;
 /// between its least value and its greatest. Even so no cache has the buckets. A request only notes its own
 /// bucket, and many requests are counted at once. So the memory is waited for once and not for each.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Distribution {
+pub(crate) struct LatencyDistribution {
     count: u64,
     nanos: u128,
     /// The buckets of the latest response times. Their number is the remainder of `count`.
@@ -31,7 +31,7 @@ pub(crate) struct Distribution {
     buckets: Vec<u32>,
 }
 
-impl Distribution {
+impl LatencyDistribution {
     pub(super) fn record(&mut self, nanos: u64) {
         let at = self.count as usize % RECENT;
         self.recent[at] = bucket(nanos) as u16;
@@ -68,9 +68,9 @@ impl Distribution {
         }
     }
 
-    pub(super) fn latencies(mut self) -> Option<Latencies> {
+    pub(super) fn latencies(mut self) -> Option<LatencySummary> {
         self.settle(self.count as usize % RECENT);
-        (self.count > 0).then(|| Latencies {
+        (self.count > 0).then(|| LatencySummary {
             mean: self.nanos as f64 / self.count as f64 / 1e6,
             p50: self.quantile_ms(0.5),
             p95: self.quantile_ms(0.95),
@@ -86,7 +86,7 @@ impl Distribution {
     }
 }
 
-impl LatencySamples for Distribution {
+impl LatencySamples for LatencyDistribution {
     fn record(&mut self, latency: Latency) {
         Self::record(self, latency.as_nanos());
     }
@@ -101,15 +101,15 @@ impl LatencySamples for Distribution {
 
 /// Response times of several simulations together.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pooled {
+pub(crate) struct PooledLatencies {
     count: u64,
     nanos: u128,
     /// All buckets up to the last that has any.
     buckets: Vec<u64>,
 }
 
-impl Pooled {
-    pub(crate) fn add(&mut self, mut part: Distribution) {
+impl PooledLatencies {
+    pub(crate) fn add(&mut self, mut part: LatencyDistribution) {
         part.settle(part.count as usize % RECENT);
         self.count += part.count;
         self.nanos += part.nanos;
@@ -170,7 +170,7 @@ fn middle(bucket: usize) -> f64 {
 /// Requests that completed since the last reset. The sums hold 584 years of waiting, each second of each
 /// request counted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
+pub(super) struct RequestTally {
     pub(super) count: u64,
     pub(super) bytes: u64,
     pub(super) ops: u64,
@@ -182,7 +182,7 @@ pub(super) struct Tally {
     pub(super) judged_nanos: u64,
 }
 
-impl Tally {
+impl RequestTally {
     pub(super) fn device_ms(&self) -> Option<f64> {
         (self.count > 0).then(|| self.device_nanos as f64 / self.count as f64 / 1e6)
     }
@@ -253,18 +253,18 @@ impl WindowTime {
 
 /// Number of decisions that judged reservations, and of those that reported missed ones, by cause.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Promises {
+pub(super) struct PromiseCounts {
     judged: u64,
     window: u64,
     storage: u64,
 }
 
-impl Promises {
-    pub(super) fn judge(&mut self, reserved: &Reserved) {
+impl PromiseCounts {
+    pub(super) fn judge(&mut self, reserved: &ReservationDecision) {
         self.judged += 1;
         match reserved.missed {
-            Some(Shortage::Window) => self.window += 1,
-            Some(Shortage::Storage) => self.storage += 1,
+            Some(ReservationShortage::Window) => self.window += 1,
+            Some(ReservationShortage::Storage) => self.storage += 1,
             None => {}
         }
     }
@@ -275,9 +275,9 @@ impl Promises {
         self.storage += other.storage;
     }
 
-    pub(super) fn outcome(&self) -> Option<Missed> {
+    pub(super) fn outcome(&self) -> Option<MissedShares> {
         let part = |count| count as f64 / self.judged as f64;
-        (self.judged > 0).then(|| Missed { window: part(self.window), storage: part(self.storage) })
+        (self.judged > 0).then(|| MissedShares { window: part(self.window), storage: part(self.storage) })
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
         /// Against a sorted list.
         #[test]
         fn quantiles_are_exact_to_one_per_cent(mut values in prop::collection::vec(0u64..1 << 45, 1..300)) {
-            let mut distribution = Distribution::default();
+            let mut distribution = LatencyDistribution::default();
             for value in &values {
                 distribution.record(*value);
             }
@@ -323,9 +323,9 @@ mod tests {
         fn pooled_they_are_what_they_are_together(
             parts in prop::collection::vec(prop::collection::vec(0u64..1 << 45, 0..80), 1..6),
         ) {
-            let (mut together, mut pooled) = (Distribution::default(), Pooled::default());
+            let (mut together, mut pooled) = (LatencyDistribution::default(), PooledLatencies::default());
             for part in &parts {
-                let mut own = Distribution::default();
+                let mut own = LatencyDistribution::default();
                 for &value in part {
                     together.record(value);
                     own.record(value);
@@ -337,7 +337,7 @@ mod tests {
             let found = [pooled.mean(), pooled.quantile(0.5), pooled.quantile(0.95), pooled.quantile(0.99)].map(ms);
             match together.latencies() {
                 None => prop_assert_eq!(found, [None; 4]),
-                Some(Latencies { mean, p50, p95, p99 }) => {
+                Some(LatencySummary { mean, p50, p95, p99 }) => {
                     for (found, expected) in found.into_iter().zip([mean, p50, p95, p99]) {
                         prop_assert!((found.unwrap() - expected).abs() < 2e-6, "{found:?} instead of {expected}");
                     }

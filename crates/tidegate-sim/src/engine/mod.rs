@@ -19,26 +19,26 @@ use std::ops::Range;
 
 use slab::Slab;
 use tidegate_control::LoopConfig;
-use tidegate_device::{Completion, Device, Io, IoKind, MAX_IN_FLIGHT};
+use tidegate_device::{Device, DeviceCompletion, DeviceIo, IoKind, MAX_IN_FLIGHT};
 use tidegate_regulate::{
     CompletedRequest, ConsumerAccount, ConsumerTerms, MeanSince, OperationKind, QueueConfig, RegulatedQueue,
 };
-use tidegate_sched::{Extent, Pull, SfqConfig};
+use tidegate_sched::{PullAnswer, SfqConfig, StorageExtent};
 use tidegate_units::{Bytes, Instant, Latency, ResourceName, Window};
 
 use crate::error::ScenarioError;
-use crate::outcome::{Outcome, Work};
-use crate::queue::Queue;
-use crate::random::Random;
+use crate::outcome::{EngineWork, SimulationOutcome};
+use crate::queue::EventQueue;
+use crate::random::RandomStream;
 use crate::recorder::Recorder;
-use crate::scenario::{Becomes, Host, Scenario, Vm};
-use crate::table::Table;
-use cluster::Cluster;
-use load::{Operation, Stream};
-use measure::{Promises, Tally, WindowTime};
-use plan::{Plan, nanos};
+use crate::scenario::{ChangedArray, Scenario, ScenarioHost, VirtualMachine};
+use crate::table::PlaceTable;
+use cluster::SteeringHosts;
+use load::{VmOperation, WorkloadStream};
+use measure::{PromiseCounts, RequestTally, WindowTime};
+use plan::{EnginePlan, nanos};
 
-pub(crate) use measure::{Distribution, Pooled};
+pub(crate) use measure::{LatencyDistribution, PooledLatencies};
 pub(crate) use plan::{GREATEST_DEPTH, MOST_HOSTS, MOST_VMS};
 
 /// Marks a missing index.
@@ -53,7 +53,7 @@ pub fn simulate(
     scenario: &Scenario,
     seed: u64,
     recorder: &mut dyn Recorder,
-) -> Result<Outcome, ScenarioError> {
+) -> Result<SimulationOutcome, ScenarioError> {
     let mut simulation = Simulation::new(scenario, seed)?;
     simulation.run(recorder)?;
     Ok(simulation.outcome())
@@ -61,9 +61,9 @@ pub fn simulate(
 
 /// Response times that a virtual machine felt, for callers that need other quantiles than an outcome has, or
 /// those of several simulations.
-pub(crate) struct Felt {
+pub(crate) struct FeltLatencies {
     /// Times from issuing a request to its completion.
-    pub(crate) response_times: Distribution,
+    pub(crate) response_times: LatencyDistribution,
     /// Growth of the undone work since: requests under way, and operations that did not take place because
     /// too many were.
     pub(crate) undone: i64,
@@ -79,14 +79,14 @@ pub(crate) fn felt(
     scenario: &Scenario,
     seed: u64,
     recorder: &mut dyn Recorder,
-) -> Result<(Vec<Felt>, i64), ScenarioError> {
+) -> Result<(Vec<FeltLatencies>, i64), ScenarioError> {
     let mut simulation = Simulation::new(scenario, seed)?;
     simulation.run(recorder)?;
     let felt = (0..simulation.vms.len()).map(|index| {
         let under_way = simulation.under_way(index);
         let vm = &mut simulation.vms[index];
         let undone = (vm.dropped + under_way).cast_signed() - vm.under_way.cast_signed();
-        Felt { response_times: std::mem::take(&mut vm.felt), undone }
+        FeltLatencies { response_times: std::mem::take(&mut vm.felt), undone }
     });
     let felt = felt.collect();
     let dirty = simulation
@@ -109,7 +109,7 @@ const BETWEEN_QUESTIONS: u64 = 4_096;
 
 /// A planned event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
+enum EngineEvent {
     /// A thread has thought, if its stream is still of this epoch.
     Thought { stream: u32, epoch: u32 },
     /// An operation arrives by itself.
@@ -137,8 +137,8 @@ enum Event {
 /// A request in its host's queue. It has no other place until it is dispatched. With thousands of hosts, data
 /// elsewhere is no longer in the processor's cache when the request's turn comes.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
-    io: Io,
+struct WaitingRequest {
+    io: DeviceIo,
     issued: u64,
     stream: u32,
     port: u32,
@@ -149,7 +149,7 @@ struct Waiting {
 /// A request at its array, within one line of the processor's cache. The array has taken note of its address.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Request {
+struct ArrayRequest {
     issued: u64,
     /// Time since which its scheduler could dispatch it.
     released: u64,
@@ -169,7 +169,7 @@ struct Request {
     after: u32,
 }
 
-const _: () = assert!(size_of::<Option<Request>>() == 64);
+const _: () = assert!(size_of::<Option<ArrayRequest>>() == 64);
 
 struct ArrayState {
     device: Device,
@@ -177,7 +177,7 @@ struct ArrayState {
     former: Vec<Device>,
     /// Time of the device's next event; `u64::MAX`: none until a request is submitted.
     next: u64,
-    latency: Distribution,
+    latency: LatencyDistribution,
     count: u64,
     bytes: u64,
     /// Data that its cache had to write when the statistics began.
@@ -188,30 +188,30 @@ struct ArrayState {
 struct HostState {
     up: bool,
     stages: Vec<u32>,
-    tally: Tally,
+    tally: RequestTally,
 }
 
 /// A host's side of an array, or a virtual machine's where each has a law.
-struct Stage {
+struct HostStage {
     host: u32,
     /// Number of times that its host has failed.
     life: u32,
     array: u32,
     vm: u32,
     resource: ResourceName,
-    queue: RegulatedQueue<Waiting>,
+    queue: RegulatedQueue<WaitingRequest>,
     ports: Vec<u32>,
     /// Time of the planned wake-up.
     wake: u64,
     /// The state beside its law, if it has one. In a box of its own, it keeps the data of every request closer
     /// together.
-    steering: Option<Box<Steering>>,
+    steering: Option<Box<StageSteering>>,
     window: WindowTime,
-    promises: Promises,
+    promises: PromiseCounts,
 }
 
 /// The state beside a stage's law: its place among the hosts, and the results of its last step.
-struct Steering {
+struct StageSteering {
     /// Its place in the cluster; `None`: it steers by itself.
     member: Option<u32>,
     beta: Option<f64>,
@@ -222,10 +222,10 @@ struct Steering {
 }
 
 /// A virtual machine's way to an array.
-struct Port {
+struct VmPort {
     vm: u32,
     stage: u32,
-    account: ConsumerAccount<Distribution>,
+    account: ConsumerAccount<LatencyDistribution>,
     /// The oldest and the newest request at the array, of reads and writes.
     at_array: [(u32, u32); 2],
     /// Requests of the time series' interval, and the sum of their times from release to completion, where
@@ -238,12 +238,12 @@ struct VmState {
     on: bool,
     ports: Vec<u32>,
     streams: Range<u32>,
-    felt: Distribution,
-    tally: Tally,
+    felt: LatencyDistribution,
+    tally: RequestTally,
     /// Counts since the time series' last interval; `before_measure` is the part of it before the statistics
     /// began.
-    interval: Tally,
-    before_measure: Tally,
+    interval: RequestTally,
+    before_measure: RequestTally,
     /// Request-nanoseconds of all its ports at the beginning of the time series' interval, and of the
     /// statistics.
     sampled: MeanSince,
@@ -264,39 +264,39 @@ pub(crate) struct Simulation<'a> {
     seed: u64,
     now: u64,
     end: u64,
-    queue: Queue<Event>,
+    queue: EventQueue<EngineEvent>,
     arrays: Vec<ArrayState>,
     hosts: Vec<HostState>,
-    stages: Vec<Stage>,
-    ports: Vec<Port>,
+    stages: Vec<HostStage>,
+    ports: Vec<VmPort>,
     vms: Vec<VmState>,
-    streams: Vec<Stream<'a>>,
+    streams: Vec<WorkloadStream<'a>>,
     groups: Vec<plan::GroupPlan>,
-    changes: Vec<life::Change>,
-    cluster: Cluster,
-    requests: Table<Request>,
-    operations: Slab<Operation>,
-    work: Work,
+    changes: Vec<life::LifeChange>,
+    cluster: SteeringHosts,
+    requests: PlaceTable<ArrayRequest>,
+    operations: Slab<VmOperation>,
+    work: EngineWork,
     measured_from: u64,
     failed: Option<ScenarioError>,
-    completed: Vec<Completion>,
-    steps: control::Scratch,
+    completed: Vec<DeviceCompletion>,
+    steps: control::StepMemory,
 }
 
 impl<'a> Simulation<'a> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let plan = Plan::new(scenario, |name| Random::of(seed, &["array", name]).seed())?;
+        let plan = EnginePlan::new(scenario, |name| RandomStream::of(seed, &["array", name]).seed())?;
         let mut simulation = Self {
             scenario,
             seed,
             now: 0,
             end: nanos(scenario.duration),
-            queue: Queue::new(),
+            queue: EventQueue::new(),
             arrays: Vec::new(),
             hosts: scenario
                 .hosts
                 .iter()
-                .map(|_| HostState { up: true, stages: Vec::new(), tally: Tally::default() })
+                .map(|_| HostState { up: true, stages: Vec::new(), tally: RequestTally::default() })
                 .collect(),
             stages: Vec::new(),
             ports: Vec::new(),
@@ -304,20 +304,20 @@ impl<'a> Simulation<'a> {
             streams: Vec::new(),
             groups: plan.groups,
             changes: Vec::new(),
-            cluster: Cluster::new(scenario, seed),
-            requests: Table::new(),
+            cluster: SteeringHosts::new(scenario, seed),
+            requests: PlaceTable::new(),
             operations: Slab::new(),
-            work: Work::default(),
+            work: EngineWork::default(),
             measured_from: 0,
             failed: None,
             completed: Vec::new(),
-            steps: control::Scratch::default(),
+            steps: control::StepMemory::default(),
         };
         simulation.arrays.extend(plan.devices.into_iter().map(|installed| ArrayState {
             device: installed.device,
             former: Vec::new(),
             next: u64::MAX,
-            latency: Distribution::default(),
+            latency: LatencyDistribution::default(),
             count: 0,
             bytes: 0,
             dirty: Bytes::ZERO,
@@ -343,9 +343,9 @@ impl<'a> Simulation<'a> {
         let steering = plan.law.is_some().then(|| {
             let vm = plan.vm.map(|vm| &self.scenario.vms[vm as usize].name);
             let member = plan.cluster.then(|| self.cluster.join(plan.host, host, vm, plan.array));
-            Box::new(Steering { member, beta: None, local: None, together: None, estimate: None })
+            Box::new(StageSteering { member, beta: None, local: None, together: None, estimate: None })
         });
-        let mut stage = Stage {
+        let mut stage = HostStage {
             host: plan.host,
             life: 0,
             array: plan.array,
@@ -356,7 +356,7 @@ impl<'a> Simulation<'a> {
             wake: u64::MAX,
             steering,
             window: WindowTime::default(),
-            promises: Promises::default(),
+            promises: PromiseCounts::default(),
         };
         stage.window.set(Some(stage.queue.window().get()), 0);
         self.stages.push(stage);
@@ -369,7 +369,7 @@ impl<'a> Simulation<'a> {
         let stage = &mut self.stages[plan.stage as usize];
         stage.ports.push(index);
         self.vms[plan.vm as usize].ports.push(index);
-        self.ports.push(Port {
+        self.ports.push(VmPort {
             vm: plan.vm,
             stage: plan.stage,
             account: stage.queue.add(terms(&self.scenario.vms[plan.vm as usize]), Instant::ZERO),
@@ -414,26 +414,26 @@ impl<'a> Simulation<'a> {
         first
     }
 
-    fn happen(&mut self, event: Event, recorder: &mut dyn Recorder) {
+    fn happen(&mut self, event: EngineEvent, recorder: &mut dyn Recorder) {
         self.work.events += 1;
         match event {
-            Event::Thought { stream, epoch } => self.thought(stream, epoch),
-            Event::Arrival { stream, epoch } => self.arrival(stream, epoch),
-            Event::Wake { stage } => {
+            EngineEvent::Thought { stream, epoch } => self.thought(stream, epoch),
+            EngineEvent::Arrival { stream, epoch } => self.arrival(stream, epoch),
+            EngineEvent::Wake { stage } => {
                 let stage_state = &mut self.stages[stage as usize];
                 if stage_state.wake == self.now {
                     stage_state.wake = u64::MAX;
                     self.pump(stage);
                 }
             }
-            Event::Step { group } => self.step(group, recorder),
-            Event::Return { stage } => self.step_out_of_turn(stage, recorder),
-            Event::Message { message } => self.cluster.deliver(message, self.now, &self.hosts),
-            Event::Life { change } => self.change(change),
-            Event::Cycle { stream } => self.turn(stream),
-            Event::Becomes { array, change } => self.becomes(array, change),
-            Event::Measure => self.measure(),
-            Event::Sample => self.sample(recorder),
+            EngineEvent::Step { group } => self.step(group, recorder),
+            EngineEvent::Return { stage } => self.step_out_of_turn(stage, recorder),
+            EngineEvent::Message { message } => self.cluster.deliver(message, self.now, &self.hosts),
+            EngineEvent::Life { change } => self.change(change),
+            EngineEvent::Cycle { stream } => self.turn(stream),
+            EngineEvent::Becomes { array, change } => self.becomes(array, change),
+            EngineEvent::Measure => self.measure(),
+            EngineEvent::Sample => self.sample(recorder),
         }
     }
 
@@ -441,12 +441,13 @@ impl<'a> Simulation<'a> {
         let spec = &self.scenario.arrays[array as usize];
         let state = &mut self.arrays[array as usize];
         match &spec.changes[change as usize].to {
-            Becomes::Rate(rate) => {
+            ChangedArray::Rate(rate) => {
                 let set = state.device.set_rate(instant(self.now), *rate);
                 debug_assert!(set.is_ok(), "the plan lets only rates change that can");
             }
-            Becomes::Device(config) => {
-                let seed = Random::of(self.seed, &["array", spec.name.as_str(), &change.to_string()]).seed();
+            ChangedArray::Device(config) => {
+                let seed =
+                    RandomStream::of(self.seed, &["array", spec.name.as_str(), &change.to_string()]).seed();
                 let device = Device::new(config, seed).expect("the plan made one of it");
                 state.former.push(std::mem::replace(&mut state.device, device));
             }
@@ -472,8 +473,8 @@ impl<'a> Simulation<'a> {
     }
 
     /// Puts a request into its host's queue, or a flush directly to its array.
-    fn issue(&mut self, stream: u32, port: u32, operation: u32, io: Io) {
-        let request = Waiting { io, issued: self.now, stream, port, operation };
+    fn issue(&mut self, stream: u32, port: u32, operation: u32, io: DeviceIo) {
+        let request = WaitingRequest { io, issued: self.now, stream, port, operation };
         let port = &mut self.ports[port as usize];
         let stage = port.stage;
         self.work.requests += 1;
@@ -482,10 +483,10 @@ impl<'a> Simulation<'a> {
             self.submit(request, stage, self.now, NONE);
             return;
         }
-        let extent = Extent { offset: io.offset, bytes: io.bytes };
+        let extent = StorageExtent { offset: io.offset, bytes: io.bytes };
         let queue = &mut self.stages[stage as usize].queue;
         if queue.enqueue(&mut port.account, request, extent, instant(self.now)) {
-            self.queue.push(self.now, Event::Return { stage });
+            self.queue.push(self.now, EngineEvent::Return { stage });
         }
         self.pump(stage);
     }
@@ -496,21 +497,21 @@ impl<'a> Simulation<'a> {
         loop {
             let state = &mut self.stages[stage as usize];
             match state.queue.pull(now) {
-                Pull::Request { request, released, .. } => self.dispatch(stage, request, released),
-                Pull::NotBefore(at) => {
+                PullAnswer::Request { request, released, .. } => self.dispatch(stage, request, released),
+                PullAnswer::NotBefore(at) => {
                     let at = at.as_nanos();
                     if at < state.wake {
                         state.wake = at;
-                        self.queue.push(at, Event::Wake { stage });
+                        self.queue.push(at, EngineEvent::Wake { stage });
                     }
                     break;
                 }
-                Pull::Nothing => break,
+                PullAnswer::Nothing => break,
             }
         }
     }
 
-    fn dispatch(&mut self, stage: u32, request: Waiting, released: Instant) {
+    fn dispatch(&mut self, stage: u32, request: WaitingRequest, released: Instant) {
         self.work.events += 1;
         let port = &mut self.ports[request.port as usize];
         let kind = kind_of(request.io.kind);
@@ -528,9 +529,9 @@ impl<'a> Simulation<'a> {
     }
 
     /// Hands a request to its array. Its key.
-    fn submit(&mut self, waited: Waiting, stage: u32, released: u64, before: u32) -> u32 {
-        let Stage { life, array, .. } = self.stages[stage as usize];
-        let request = Request {
+    fn submit(&mut self, waited: WaitingRequest, stage: u32, released: u64, before: u32) -> u32 {
+        let HostStage { life, array, .. } = self.stages[stage as usize];
+        let request = ArrayRequest {
             issued: waited.issued,
             released,
             dispatched: self.now,
@@ -558,7 +559,7 @@ impl<'a> Simulation<'a> {
 
     /// Reads the data that a completion is about to need, and does nothing with it. With thousands of hosts
     /// none of it is in a cache any more. All reads at once wait together, and not one after the other.
-    fn recall(&self, request: &Request) {
+    fn recall(&self, request: &ArrayRequest) {
         let port = &self.ports[request.port as usize];
         let vm = &self.vms[port.vm as usize];
         let stage = &self.stages[request.stage as usize];
@@ -604,7 +605,7 @@ impl<'a> Simulation<'a> {
             let vm = &mut self.vms[port.vm as usize];
             vm.felt.record(felt);
             let judged = !vm.protected || kind == OperationKind::Read;
-            let done = Tally {
+            let done = RequestTally {
                 count: 1,
                 bytes: request.bytes.into(),
                 ops: 0,
@@ -626,7 +627,7 @@ fn kind_of(kind: IoKind) -> OperationKind {
 }
 
 /// Takes a request out of the order of dispatch.
-fn unlink(requests: &mut Table<Request>, port: &mut Port, kind: usize, request: &Request) {
+fn unlink(requests: &mut PlaceTable<ArrayRequest>, port: &mut VmPort, kind: usize, request: &ArrayRequest) {
     match request.before {
         NONE => port.at_array[kind].0 = request.after,
         before => requests[before as usize].after = request.after,
@@ -639,10 +640,10 @@ fn unlink(requests: &mut Table<Request>, port: &mut Port, kind: usize, request: 
 
 /// Makes the queue of a host's stage.
 fn queue(
-    host: &Host,
+    host: &ScenarioHost,
     depth: Window,
     law: Option<LoopConfig>,
-) -> Result<RegulatedQueue<Waiting>, ScenarioError> {
+) -> Result<RegulatedQueue<WaitingRequest>, ScenarioError> {
     RegulatedQueue::new(QueueConfig {
         scheduler: SfqConfig {
             discipline: host.discipline,
@@ -659,7 +660,7 @@ fn queue(
 }
 
 /// The terms of a virtual machine, as the queue needs them.
-fn terms(vm: &Vm) -> ConsumerTerms {
+fn terms(vm: &VirtualMachine) -> ConsumerTerms {
     ConsumerTerms {
         name: vm.name.clone(),
         shares: vm.shares,
@@ -690,10 +691,10 @@ impl VmState {
             on: false,
             ports: Vec::new(),
             streams: 0..0,
-            felt: Distribution::default(),
-            tally: Tally::default(),
-            interval: Tally::default(),
-            before_measure: Tally::default(),
+            felt: LatencyDistribution::default(),
+            tally: RequestTally::default(),
+            interval: RequestTally::default(),
+            before_measure: RequestTally::default(),
             sampled: MeanSince::default(),
             measured: MeanSince::default(),
             judged: 0,

@@ -8,8 +8,8 @@ use tidegate_units::{Bytes, ConsumerName, Instant, Window};
 
 use crate::error::ScenarioError;
 use crate::scenario::{
-    Array, Arrivals, Becomes, Disk, Durability, Host, Place, Scenario, Scope, SignalSource, Spacing, Step,
-    Vm, Workload,
+    ArrivalSpacing, ChangedArray, DiskPlace, Durability, LawScope, OperationArrivals, OperationStep,
+    Scenario, ScenarioArray, ScenarioHost, SignalSource, VirtualDisk, VirtualMachine, Workload,
 };
 
 /// Greatest numbers of things that the engine keeps in arrays. They have indices of 32 bits, and must fit
@@ -42,7 +42,7 @@ const LEAST_PART: f64 = 1e-6;
 pub(crate) const GREATEST_DEPTH: u32 = 1_024;
 
 /// Everything that the engine runs.
-pub(super) struct Plan {
+pub(super) struct EnginePlan {
     pub(super) devices: Vec<Installed>,
     /// One per host and array, or per virtual machine and main array.
     pub(super) stages: Vec<StagePlan>,
@@ -101,7 +101,7 @@ pub(super) struct GroupPlan {
     pub(super) stages: Vec<u32>,
 }
 
-impl Plan {
+impl EnginePlan {
     pub(super) fn new(scenario: &Scenario, seeds: impl Fn(&str) -> u64) -> Result<Self, ScenarioError> {
         check_times(scenario)?;
         check_threads(scenario)?;
@@ -150,16 +150,16 @@ impl Plan {
     #[allow(clippy::too_many_arguments, reason = "all of it is what a place depends on")]
     fn place(
         &self,
-        disk: &Disk,
-        vm: &Vm,
-        host: &Host,
+        disk: &VirtualDisk,
+        vm: &VirtualMachine,
+        host: &ScenarioHost,
         scenario: &Scenario,
         names: &Names<'_>,
-        shared: &Shared,
+        shared: &SharedDisks,
         ends: &mut [u64],
     ) -> Result<(u32, u64, u64), ScenarioError> {
         let who = || format!("virtual machine `{}`", vm.name);
-        if let Place::Shared(name) = &disk.place {
+        if let DiskPlace::Shared(name) = &disk.place {
             let (array, base, size) = shared.by_name.get(name.as_str()).copied().ok_or_else(|| {
                 ScenarioError::Unknown { who: who(), kind: "shared disk", name: name.clone() }
             })?;
@@ -167,12 +167,12 @@ impl Plan {
         }
         let array = names.array(disk.array.as_ref().unwrap_or(&host.array).as_str(), who)?;
         let (base, size) = match &disk.place {
-            Place::InOrder { size } => (ends[array as usize], size.get()),
-            Place::At { offset, size } => (offset.get(), size.get()),
-            Place::Shared(_) => unreachable!("placed above"),
+            DiskPlace::InOrder { size } => (ends[array as usize], size.get()),
+            DiskPlace::At { offset, size } => (offset.get(), size.get()),
+            DiskPlace::Shared(_) => unreachable!("placed above"),
         };
         let end = fits(&self.devices, scenario, array, base, size, Some(vm), "")?;
-        if matches!(disk.place, Place::InOrder { .. }) {
+        if matches!(disk.place, DiskPlace::InOrder { .. }) {
             ends[array as usize] = end;
         }
         Ok((array, base, size))
@@ -190,7 +190,7 @@ impl Plan {
     ) -> Result<u32, ScenarioError> {
         let spec = &scenario.hosts[host as usize];
         let main = names.array(spec.array.as_str(), || format!("host `{}`", spec.name))? == array;
-        let own = (main && spec.law.is_some() && spec.scope == Scope::Vm).then_some(vm);
+        let own = (main && spec.law.is_some() && spec.scope == LawScope::Vm).then_some(vm);
         let stages = &mut self.stages;
         let stage = *stage_of.entry((host, array, own)).or_insert_with(|| {
             let law = main
@@ -218,7 +218,12 @@ impl Plan {
         Ok(self.ports.len() as u32 - 1)
     }
 
-    fn streams(&mut self, index: u32, vm: &Vm, disks: &[(u32, u64, u64)]) -> Result<(), ScenarioError> {
+    fn streams(
+        &mut self,
+        index: u32,
+        vm: &VirtualMachine,
+        disks: &[(u32, u64, u64)],
+    ) -> Result<(), ScenarioError> {
         let first = self.streams.len() as u32;
         for (at, workload) in vm.workloads.iter().enumerate() {
             let fail = |reason: String| ScenarioError::Workload {
@@ -231,7 +236,7 @@ impl Plan {
             }
             check_workload(workload).map_err(fail)?;
             let follows = match &workload.arrivals {
-                Arrivals::After { workload: other, .. } => {
+                OperationArrivals::After { workload: other, .. } => {
                     let found = vm.workloads.iter().position(|candidate| candidate.name == *other);
                     let found = found.filter(|found| *found != at);
                     Some(
@@ -242,7 +247,7 @@ impl Plan {
                 }
                 _ => None,
             };
-            let steps = if let Arrivals::Trace { records, .. } = &workload.arrivals {
+            let steps = if let OperationArrivals::Trace { records, .. } = &workload.arrivals {
                 let (port, base, length) = disks[0];
                 if records.iter().any(|record| record.bytes == 0 || u64::from(record.bytes) > length) {
                     return Err(fail("a recorded request is empty, or larger than the disk".to_owned()));
@@ -297,7 +302,7 @@ impl Plan {
     }
 }
 
-fn place_step(step: &Step, disks: &[(u32, u64, u64)]) -> Result<StepPlan, String> {
+fn place_step(step: &OperationStep, disks: &[(u32, u64, u64)]) -> Result<StepPlan, String> {
     let Some(&(port, base, size)) = disks.get(step.disk) else {
         return Err(format!("there is no disk number {}", step.disk));
     };
@@ -332,8 +337,10 @@ fn check_times(scenario: &Scenario) -> Result<(), ScenarioError> {
 
 fn check_threads(scenario: &Scenario) -> Result<(), ScenarioError> {
     let threads = |workload: &Workload| match workload.arrivals {
-        Arrivals::Closed { outstanding: threads, .. } | Arrivals::After { threads, .. } => threads as usize,
-        Arrivals::Open { .. } | Arrivals::Trace { .. } => 0,
+        OperationArrivals::Closed { outstanding: threads, .. } | OperationArrivals::After { threads, .. } => {
+            threads as usize
+        }
+        OperationArrivals::Open { .. } | OperationArrivals::Trace { .. } => 0,
     };
     let given = scenario.vms.iter().flat_map(|vm| &vm.workloads).map(threads).sum();
     if given > MOST_THREADS_TOGETHER {
@@ -343,7 +350,7 @@ fn check_threads(scenario: &Scenario) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-fn check_host(host: &Host, names: &Names<'_>) -> Result<(), ScenarioError> {
+fn check_host(host: &ScenarioHost, names: &Names<'_>) -> Result<(), ScenarioError> {
     names.array(host.array.as_str(), || format!("host `{}`", host.name))?;
     if !(1..=GREATEST_DEPTH).contains(&host.depth) {
         return Err(ScenarioError::Depth(host.name.clone(), GREATEST_DEPTH));
@@ -360,7 +367,7 @@ fn check_host(host: &Host, names: &Names<'_>) -> Result<(), ScenarioError> {
 
 /// Checks that bands name only eligible virtual machines under one law: the host's, or any host's where hosts
 /// decide together.
-fn check_bands(host: &Host, scenario: &Scenario) -> Result<(), ScenarioError> {
+fn check_bands(host: &ScenarioHost, scenario: &Scenario) -> Result<(), ScenarioError> {
     let Some(bands) = host.law.as_ref().and_then(|law| law.bands.as_ref()) else { return Ok(()) };
     let here = |name: &ConsumerName| {
         let together = host.signal == SignalSource::Cluster;
@@ -380,23 +387,25 @@ fn check_bands(host: &Host, scenario: &Scenario) -> Result<(), ScenarioError> {
 fn check_workload(workload: &Workload) -> Result<(), String> {
     let fraction = |value: f64| (0.0..=1.0).contains(&value);
     match &workload.arrivals {
-        Arrivals::Closed { outstanding: threads, .. } | Arrivals::After { threads, .. }
+        OperationArrivals::Closed { outstanding: threads, .. } | OperationArrivals::After { threads, .. }
             if !(1..=MOST_THREADS).contains(threads) =>
         {
             return Err(format!("it has 1 to {MOST_THREADS} operations under way, not {threads}"));
         }
-        Arrivals::Open { rate, limit, .. } if rate.per_second() <= 0.0 || !(1..=1 << 20).contains(limit) => {
+        OperationArrivals::Open { rate, limit, .. }
+            if rate.per_second() <= 0.0 || !(1..=1 << 20).contains(limit) =>
+        {
             return Err("its rate is more than nothing, and its limit 1 to 1048576".to_owned());
         }
-        Arrivals::Open { spacing: Spacing::Drawn { from, to }, .. }
+        OperationArrivals::Open { spacing: ArrivalSpacing::Drawn { from, to }, .. }
             if !(fraction(*from) && fraction(*to) && to - from >= LEAST_PART) =>
         {
             return Err(format!("the part that is drawn is {LEAST_PART} at least, between 0 and 1"));
         }
-        Arrivals::After { every, backlog, .. } if *every == 0 || backlog < every => {
+        OperationArrivals::After { every, backlog, .. } if *every == 0 || backlog < every => {
             return Err("it follows at least one operation, and its backlog is at least that many".to_owned());
         }
-        Arrivals::Trace { records, speed, .. } => {
+        OperationArrivals::Trace { records, speed, .. } => {
             if records.is_empty() || !(*speed > 0.0 && speed.is_finite()) {
                 return Err("a trace has records, and its speed is more than nothing".to_owned());
             }
@@ -433,7 +442,7 @@ fn check_workload(workload: &Workload) -> Result<(), String> {
     if work == 0 { Err("its operations do nothing".to_owned()) } else { Ok(()) }
 }
 
-fn devices(arrays: &[Array], seeds: impl Fn(&str) -> u64) -> Result<Vec<Installed>, ScenarioError> {
+fn devices(arrays: &[ScenarioArray], seeds: impl Fn(&str) -> u64) -> Result<Vec<Installed>, ScenarioError> {
     arrays
         .iter()
         .map(|array| {
@@ -446,11 +455,11 @@ fn devices(arrays: &[Array], seeds: impl Fn(&str) -> u64) -> Result<Vec<Installe
             let mut now = &array.device;
             for change in changes {
                 match &change.to {
-                    Becomes::Rate(_) if !matches!(now, DeviceConfig::Exponential(_)) => {
+                    ChangedArray::Rate(_) if !matches!(now, DeviceConfig::Exponential(_)) => {
                         return Err(fail("only an exponential server's rate can change".to_owned()));
                     }
-                    Becomes::Rate(_) => {}
-                    Becomes::Device(config) => {
+                    ChangedArray::Rate(_) => {}
+                    ChangedArray::Device(config) => {
                         capacity = capacity.min(made(config, 0)?.capacity());
                         now = config;
                     }
@@ -462,7 +471,7 @@ fn devices(arrays: &[Array], seeds: impl Fn(&str) -> u64) -> Result<Vec<Installe
 }
 
 /// Places of the shared disks, and for each array, the offset behind them.
-struct Shared {
+struct SharedDisks {
     by_name: HashMap<String, (u32, u64, u64)>,
     ends: Vec<u64>,
 }
@@ -471,7 +480,7 @@ fn layout_shared(
     scenario: &Scenario,
     names: &Names<'_>,
     devices: &[Installed],
-) -> Result<Shared, ScenarioError> {
+) -> Result<SharedDisks, ScenarioError> {
     let mut by_name = HashMap::new();
     let mut ends = vec![0; devices.len()];
     for disk in &scenario.disks {
@@ -485,7 +494,7 @@ fn layout_shared(
             return Err(ScenarioError::Duplicate { kind: "shared disks", name: disk.name.clone() });
         }
     }
-    Ok(Shared { by_name, ends })
+    Ok(SharedDisks { by_name, ends })
 }
 
 /// The end of a disk that lies on a device: a virtual machine's, or a shared one of this name.
@@ -495,7 +504,7 @@ fn fits(
     array: u32,
     base: u64,
     size: u64,
-    vm: Option<&Vm>,
+    vm: Option<&VirtualMachine>,
     shared: &str,
 ) -> Result<u64, ScenarioError> {
     let capacity = devices[array as usize].capacity;

@@ -1,12 +1,12 @@
 //! Statistics, the time series, and the outcome.
 
-use super::measure::{Distribution, Promises, Tally};
+use super::measure::{LatencyDistribution, PromiseCounts, RequestTally};
 use super::plan::nanos;
-use super::{ArrayState, Event, NONE, Port, Simulation, Stage, instant};
+use super::{ArrayState, EngineEvent, HostStage, NONE, Simulation, VmPort, instant};
 use crate::outcome::{
-    ConsumerOutcome, ContractOutcome, HostOutcome, Outcome, ResourceOutcome, WindowOutcome,
+    ConsumerOutcome, ContractOutcome, HostOutcome, ResourceOutcome, SimulationOutcome, WindowOutcome,
 };
-use crate::recorder::{Recorder, Row, Sample};
+use crate::recorder::{Recorder, SeriesRow, SeriesSample};
 use tidegate_regulate::RateAccount;
 use tidegate_units::Latency;
 
@@ -15,13 +15,13 @@ impl Simulation<'_> {
     pub(super) fn measure(&mut self) {
         self.measured_from = self.now;
         for array in &mut self.arrays {
-            array.latency = Distribution::default();
+            array.latency = LatencyDistribution::default();
             (array.count, array.bytes) = (0, 0);
             array.dirty = array.device.dirty();
         }
         for stage in &mut self.stages {
             stage.window.restart(self.now);
-            stage.promises = Promises::default();
+            stage.promises = PromiseCounts::default();
         }
         for rates in self.ports.iter_mut().filter_map(|port| port.account.rates_mut()) {
             rates.restart_totals(instant(self.now));
@@ -31,9 +31,9 @@ impl Simulation<'_> {
             let under_way = self.under_way(index);
             let vm = &mut self.vms[index];
             vm.under_way = under_way;
-            vm.felt = Distribution::default();
+            vm.felt = LatencyDistribution::default();
             // What belongs to the interval under way counts for the time series, and not for the statistics.
-            vm.tally = Tally::default();
+            vm.tally = RequestTally::default();
             vm.before_measure = vm.interval;
             (vm.judged, vm.above, vm.dropped) = (0, 0, 0);
             let _ = vm.measured.mean(integral, instant(self.now));
@@ -62,24 +62,25 @@ impl Simulation<'_> {
             if rows {
                 let main = self.vms[vm].ports[0] as usize;
                 let released_ms = self.ports[main].take_series();
-                let sample = Sample { released_ms, ..self.sample_of(vm, outstanding, length as f64 / 1e9) };
+                let sample =
+                    SeriesSample { released_ms, ..self.sample_of(vm, outstanding, length as f64 / 1e9) };
                 let spec = &self.scenario.vms[vm];
                 let time_s = self.now as f64 / 1e9;
-                recorder.row(&Row { time_s, host: &spec.host, consumer: &spec.name, sample });
+                recorder.row(&SeriesRow { time_s, host: &spec.host, consumer: &spec.name, sample });
             }
             self.close_interval(vm);
         }
         recorder.progress(instant(self.now));
-        self.queue.push(self.now.saturating_add(length), Event::Sample);
+        self.queue.push(self.now.saturating_add(length), EngineEvent::Sample);
     }
 
     /// The numbers of an interval, as the first port (the main disk's) has them where they are the host's.
-    fn sample_of(&self, vm: usize, outstanding: f64, seconds: f64) -> Sample {
+    fn sample_of(&self, vm: usize, outstanding: f64, seconds: f64) -> SeriesSample {
         let state = &self.vms[vm];
         let stage = self.main_stage(vm);
         let law = stage.steering.as_ref();
         let ms = |latency: Option<Latency>| latency.map(Latency::as_millis_f64);
-        Sample {
+        SeriesSample {
             window: stage.window.value().filter(|_| !state.protected),
             rate: self.main_rate(vm),
             beta: law.and_then(|law| law.beta),
@@ -102,7 +103,7 @@ impl Simulation<'_> {
         Some(bucket.rate.per_second())
     }
 
-    fn main_stage(&self, vm: usize) -> &Stage {
+    fn main_stage(&self, vm: usize) -> &HostStage {
         &self.stages[self.ports[self.vms[vm].ports[0] as usize].stage as usize]
     }
 
@@ -124,7 +125,7 @@ impl Simulation<'_> {
         state.tally.subtract(&before);
     }
 
-    pub(crate) fn outcome(mut self) -> Outcome {
+    pub(crate) fn outcome(mut self) -> SimulationOutcome {
         for vm in 0..self.vms.len() {
             self.close_interval(vm);
         }
@@ -140,7 +141,7 @@ impl Simulation<'_> {
         let consumers = self.scenario.vms.iter().map(|vm| vm.name.clone()).zip(consumers).collect();
         let hosts = (0..self.hosts.len()).map(|host| self.host(host, seconds)).collect::<Vec<_>>();
         let hosts = self.scenario.hosts.iter().map(|host| host.name.clone()).zip(hosts).collect();
-        Outcome {
+        SimulationOutcome {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
             duration_s: self.end as f64 / 1e9,
@@ -180,7 +181,7 @@ impl Simulation<'_> {
         let state = &self.hosts[host];
         let mut window = WindowOutcome { mean: 0.0, last: 0.0 };
         let mut beta = None;
-        let mut promises = Promises::default();
+        let mut promises = PromiseCounts::default();
         for &stage in &state.stages {
             let stage = &mut self.stages[stage as usize];
             if stage.resource != spec.array {
@@ -216,7 +217,7 @@ impl ArrayState {
     }
 }
 
-impl Port {
+impl VmPort {
     /// Returns the mean time from release to completion over the time series' interval that ends now, in
     /// milliseconds. `None` without requests, and where no law commands rates.
     fn take_series(&mut self) -> Option<f64> {
@@ -226,7 +227,7 @@ impl Port {
 }
 
 /// Returns the outcome of a contract; `None` without a contract.
-fn contract_outcome(rates: &RateAccount<Distribution>) -> Option<ContractOutcome> {
+fn contract_outcome(rates: &RateAccount<LatencyDistribution>) -> Option<ContractOutcome> {
     let record = rates.contract()?;
     let contract = record.contract()?;
     let (late, requests) = (record.late(), record.requests());

@@ -5,7 +5,7 @@ use tidegate_units::Latency;
 /// Classes of delayed packets to a throttled initiator. The lab measures these classifications
 /// (lab/README.md), and the agent offers all but one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packets {
+pub enum PacketClasses {
     /// Every packet. The paper's choice for reads, whose "all other packets" (§3.2) and bare acknowledgements
     /// come to this.
     All,
@@ -17,7 +17,7 @@ pub enum Packets {
     Responses,
 }
 
-impl Packets {
+impl PacketClasses {
     /// Returns the name that the lab uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -44,13 +44,13 @@ impl Packets {
 /// The delayed packets of one connection: netem with a rate beyond any link. It counts a packet's time from
 /// the one before it, so that none overtakes another also while the delay shrinks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Egress {
+pub(super) struct DelayedEgress {
     delay: u64,
     /// Time at which the last of them leaves.
     last: u64,
 }
 
-impl Egress {
+impl DelayedEgress {
     /// Sets the delay from now on. Waiting packets keep their time.
     pub(super) const fn set(&mut self, delay: Latency) {
         self.delay = delay.as_nanos();
@@ -76,10 +76,10 @@ mod tests {
     #[test]
     fn the_paper_delays_what_carries_nothing() {
         for (packets, ack, response, header, data) in [
-            (Packets::All, true, true, true, true),
-            (Packets::Acks, true, false, false, false),
-            (Packets::Small, true, true, true, false),
-            (Packets::Responses, true, true, false, false),
+            (PacketClasses::All, true, true, true, true),
+            (PacketClasses::Acks, true, false, false, false),
+            (PacketClasses::Small, true, true, true, false),
+            (PacketClasses::Responses, true, true, false, false),
         ] {
             assert_eq!(packets.mean(0, false), ack);
             assert_eq!(packets.mean(48, true), response);
@@ -93,7 +93,7 @@ mod tests {
         fn none_overtakes_another_however_the_delay_changes(
             steps in prop::collection::vec((0u64..1_000, 0u64..5_000), 1..200)
         ) {
-            let mut egress = Egress::default();
+            let mut egress = DelayedEgress::default();
             let (mut now, mut last) = (0, 0);
             for (pause, delay) in steps {
                 now += pause;

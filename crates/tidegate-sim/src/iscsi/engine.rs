@@ -1,21 +1,21 @@
 //! The engine: it moves all parts by events in virtual time.
 
 use slab::Slab;
-use tidegate_control::Operations;
-use tidegate_device::Io;
+use tidegate_control::OperationTotals;
+use tidegate_device::DeviceIo;
 use tidegate_units::{Instant, Latency};
 
-use super::egress::Packets;
-use super::findings::Findings;
-use super::load::{Level, Next, Work, nanos};
-use super::plan::{InvalidPlan, Plan, Throttle, When};
+use super::egress::PacketClasses;
+use super::findings::IscsiFindings;
+use super::load::{DepthLevel, LoadWork, NextStep, nanos};
+use super::plan::{InvalidPlan, IscsiPlan, LoadTimes, ThrottleRule};
 use super::protocol::{HEADER, Pdu, segments};
-use super::regulate::{Counters, Regulator, completed};
-use super::session::{Packet, Session, Task};
-use super::store::Storage;
-use super::tcp::Piece;
-use crate::queue::Queue;
-use crate::random::Random;
+use super::regulate::{MachineCounters, StoreRegulator, completed};
+use super::session::{IscsiPacket, IscsiSession, ScsiTask};
+use super::store::StoreState;
+use super::tcp::StreamPiece;
+use crate::queue::EventQueue;
+use crate::random::RandomStream;
 
 /// The most that TCP gives to an interface at once: 45 segments of 1448 bytes fit into 64 KiB
 /// (`GSO_MAX_SIZE`).
@@ -25,15 +25,15 @@ const LARGEST_PACKET: u64 = 45 * 1448;
 const PART_OF_WINDOW: u64 = 3;
 
 #[derive(Debug, Clone, Copy)]
-enum Event {
+enum IscsiEvent {
     /// A place of a load's depth is free.
     Issue { load: usize },
     /// A delayed packet leaves the target.
-    Leave { machine: usize, packet: Packet },
+    Leave { machine: usize, packet: IscsiPacket },
     /// A packet arrives at the target.
-    Up { machine: usize, packet: Packet },
+    Up { machine: usize, packet: IscsiPacket },
     /// A packet arrives at the initiator.
-    Down { machine: usize, packet: Packet },
+    Down { machine: usize, packet: IscsiPacket },
     /// The storage is done with a command.
     Done { task: usize },
     /// A step of the timetable, by its place.
@@ -44,74 +44,76 @@ enum Event {
     Sample,
 }
 
-struct Engine<'a> {
-    plan: &'a Plan,
+struct IscsiEngine<'a> {
+    plan: &'a IscsiPlan,
     now: u64,
-    queue: Queue<Event>,
-    sessions: Vec<Session>,
-    tasks: Slab<Task>,
-    works: Vec<Work>,
-    storage: Storage,
-    packets: Packets,
-    regulator: Option<Regulator>,
+    queue: EventQueue<IscsiEvent>,
+    sessions: Vec<IscsiSession>,
+    tasks: Slab<ScsiTask>,
+    works: Vec<LoadWork>,
+    storage: StoreState,
+    packets: PacketClasses,
+    regulator: Option<StoreRegulator>,
     /// Times at which the wire is free, in each direction.
     up_free: u64,
     down_free: u64,
     /// The longest delay in force, in nanoseconds.
-    delay: Level,
-    findings: Findings,
+    delay: DepthLevel,
+    findings: IscsiFindings,
 }
 
 /// Simulates a plan. Same plan, same seed: same findings.
 ///
 /// # Errors
 /// When the plan cannot be simulated.
-pub fn simulate(plan: &Plan, seed: u64) -> Result<Findings, InvalidPlan> {
+pub fn simulate(plan: &IscsiPlan, seed: u64) -> Result<IscsiFindings, InvalidPlan> {
     plan.validate()?;
-    let mut engine = Engine::new(plan, seed)?;
+    let mut engine = IscsiEngine::new(plan, seed)?;
     engine.run()?;
     Ok(engine.finish())
 }
 
-impl<'a> Engine<'a> {
-    fn new(plan: &'a Plan, seed: u64) -> Result<Self, InvalidPlan> {
+impl<'a> IscsiEngine<'a> {
+    fn new(plan: &'a IscsiPlan, seed: u64) -> Result<Self, InvalidPlan> {
         // Not by the plan's name: plans that differ in the throttled machines have the same load and the same disks.
-        let random = |names: &[&str]| Random::of(seed, &[&["iscsi"], names].concat());
+        let random = |names: &[&str]| RandomStream::of(seed, &[&["iscsi"], names].concat());
         let works = plan.loads.iter().enumerate();
-        let works = works.map(|(place, load)| Work::new(load, random(&["load", &place.to_string()])));
+        let works = works.map(|(place, load)| LoadWork::new(load, random(&["load", &place.to_string()])));
         let (packets, regulator) = match &plan.throttle {
-            Throttle::Timetable { packets, .. } => (*packets, None),
-            Throttle::Regulated { packets, law, members } => (*packets, Some(Regulator::new(law, members)?)),
+            ThrottleRule::Timetable { packets, .. } => (*packets, None),
+            ThrottleRule::Regulated { packets, law, members } => {
+                (*packets, Some(StoreRegulator::new(law, members)?))
+            }
         };
         let machines = plan.machines.len();
         let mut engine = Self {
             plan,
             now: 0,
-            queue: Queue::new(),
-            sessions: std::iter::repeat_with(|| Session::new(&plan.network)).take(machines).collect(),
+            queue: EventQueue::new(),
+            sessions: std::iter::repeat_with(|| IscsiSession::new(&plan.network)).take(machines).collect(),
             tasks: Slab::new(),
             works: works.collect(),
-            storage: Storage::new(&plan.store, random(&["storage"]).seed())?,
+            storage: StoreState::new(&plan.store, random(&["storage"]).seed())?,
             packets,
             regulator,
             up_free: 0,
             down_free: 0,
-            delay: Level::default(),
-            findings: Findings { series: vec![Vec::new(); machines], ..Findings::default() },
+            delay: DepthLevel::default(),
+            findings: IscsiFindings { series: vec![Vec::new(); machines], ..IscsiFindings::default() },
         };
         engine.prepare();
         Ok(engine)
     }
 
     fn prepare(&mut self) {
-        if let Throttle::Timetable { steps, .. } = &self.plan.throttle {
+        if let ThrottleRule::Timetable { steps, .. } = &self.plan.throttle {
             for (place, (at, ..)) in steps.iter().enumerate() {
-                self.queue.push(nanos(*at), Event::Step { place });
+                self.queue.push(nanos(*at), IscsiEvent::Step { place });
             }
         }
-        self.queue.push(nanos(self.plan.sample), Event::Sample);
+        self.queue.push(nanos(self.plan.sample), IscsiEvent::Sample);
         if let Some(regulator) = &self.regulator {
-            self.queue.push(nanos(regulator.interval()), Event::Control);
+            self.queue.push(nanos(regulator.interval()), IscsiEvent::Control);
         }
         for load in 0..self.works.len() {
             if let Some(begins) = self.works[load].begins() {
@@ -122,7 +124,7 @@ impl<'a> Engine<'a> {
 
     fn begin(&mut self, load: usize, at: u64) {
         for _ in 0..self.works[load].load.depth {
-            self.queue.push(at, Event::Issue { load });
+            self.queue.push(at, IscsiEvent::Issue { load });
         }
     }
 
@@ -154,29 +156,29 @@ impl<'a> Engine<'a> {
         self.works.iter().all(|work| work.findings.took_s.is_some())
     }
 
-    fn finish(self) -> Findings {
-        Findings {
+    fn finish(self) -> IscsiFindings {
+        IscsiFindings {
             ended_s: self.now as f64 * 1e-9,
             loads: self.works.iter().map(|work| work.findings).collect(),
             ..self.findings
         }
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), InvalidPlan> {
+    fn happen(&mut self, event: IscsiEvent) -> Result<(), InvalidPlan> {
         match event {
-            Event::Issue { load } => self.issue(load),
-            Event::Leave { machine, packet } => self.wire_down(machine, packet),
-            Event::Up { machine, packet } => self.arrive_up(machine, packet)?,
-            Event::Down { machine, packet } => self.arrive_down(machine, packet),
-            Event::Done { task } => self.done(task),
-            Event::Step { place } => {
-                if let Throttle::Timetable { steps, .. } = &self.plan.throttle {
+            IscsiEvent::Issue { load } => self.issue(load),
+            IscsiEvent::Leave { machine, packet } => self.wire_down(machine, packet),
+            IscsiEvent::Up { machine, packet } => self.arrive_up(machine, packet)?,
+            IscsiEvent::Down { machine, packet } => self.arrive_down(machine, packet),
+            IscsiEvent::Done { task } => self.done(task),
+            IscsiEvent::Step { place } => {
+                if let ThrottleRule::Timetable { steps, .. } = &self.plan.throttle {
                     let (_, machine, delay) = steps[place];
                     self.delay_packets(machine, delay);
                 }
             }
-            Event::Control => self.control(),
-            Event::Sample => self.sample(),
+            IscsiEvent::Control => self.control(),
+            IscsiEvent::Sample => self.sample(),
         }
         Ok(())
     }
@@ -185,7 +187,7 @@ impl<'a> Engine<'a> {
 
     fn issue(&mut self, load: usize) {
         match self.works[load].next(self.now) {
-            Next::Request(io) => {
+            NextStep::Request(io) => {
                 let machine = self.works[load].load.machine;
                 let session = &mut self.sessions[machine];
                 session.meter.outstanding.set(self.now, session.meter.outstanding.get() + 1);
@@ -196,17 +198,18 @@ impl<'a> Engine<'a> {
                     session.waiting.push_back((load, io, self.now));
                 }
             }
-            Next::Wait(until) => self.queue.push(until, Event::Issue { load }),
-            Next::Nothing => {}
+            NextStep::Wait(until) => self.queue.push(until, IscsiEvent::Issue { load }),
+            NextStep::Nothing => {}
         }
     }
 
-    fn command(&mut self, machine: usize, load: usize, io: Io, issued: u64) {
+    fn command(&mut self, machine: usize, load: usize, io: DeviceIo, issued: u64) {
         let write = self.works[load].load.write;
         let bytes = u64::from(io.bytes);
         let data = if write { self.plan.protocol.immediate(bytes) } else { 0 };
         let missing = if write { bytes - data } else { 0 };
-        let task = Task { machine, load, io, write, issued, missing, wanted: 0, submitted: None, stored: 0 };
+        let task =
+            ScsiTask { machine, load, io, write, issued, missing, wanted: 0, submitted: None, stored: 0 };
         let task = self.tasks.insert(task);
         self.sessions[machine].active += 1;
         self.sessions[machine].write_up(Pdu::Command { task, data });
@@ -223,14 +226,14 @@ impl<'a> Engine<'a> {
         any
     }
 
-    fn wire_up(&mut self, machine: usize, piece: Piece) {
+    fn wire_up(&mut self, machine: usize, piece: StreamPiece) {
         let packet = self.sessions[machine].packet_up(piece);
         let network = &self.plan.network;
         let at = carried(&mut self.up_free, self.now, piece.bytes, network.rate_up.per_second());
-        self.queue.push(at + network.latency.as_nanos(), Event::Up { machine, packet });
+        self.queue.push(at + network.latency.as_nanos(), IscsiEvent::Up { machine, packet });
     }
 
-    fn arrive_down(&mut self, machine: usize, packet: Packet) {
+    fn arrive_down(&mut self, machine: usize, packet: IscsiPacket) {
         let session = &mut self.sessions[machine];
         session.up.allowed(packet.allows);
         session.down.arrive(packet.piece);
@@ -246,7 +249,7 @@ impl<'a> Engine<'a> {
             }
         }
         if !self.send_up(machine) && packet.piece.bytes > 0 {
-            self.wire_up(machine, Piece { from: self.sessions[machine].up.sent(), bytes: 0 });
+            self.wire_up(machine, StreamPiece { from: self.sessions[machine].up.sent(), bytes: 0 });
         }
     }
 
@@ -263,9 +266,9 @@ impl<'a> Engine<'a> {
         let work = &mut self.works[task.load];
         let next = (self.now + work.load.think.as_nanos()).max(task.issued + work.load.every.as_nanos());
         let last = work.answered(self.now, bytes);
-        self.queue.push(next, Event::Issue { load: task.load });
+        self.queue.push(next, IscsiEvent::Issue { load: task.load });
         if last {
-            let followers = |work: &Work| work.load.when == When::After(task.load);
+            let followers = |work: &LoadWork| work.load.when == LoadTimes::After(task.load);
             for load in 0..self.works.len() {
                 if followers(&self.works[load]) {
                     self.begin(load, self.now);
@@ -276,7 +279,7 @@ impl<'a> Engine<'a> {
 
     // The target.
 
-    fn arrive_up(&mut self, machine: usize, packet: Packet) -> Result<(), InvalidPlan> {
+    fn arrive_up(&mut self, machine: usize, packet: IscsiPacket) -> Result<(), InvalidPlan> {
         let session = &mut self.sessions[machine];
         session.down.allowed(packet.allows);
         session.up.arrive(packet.piece);
@@ -296,14 +299,14 @@ impl<'a> Engine<'a> {
         }
         if !self.send_down(machine) && packet.piece.bytes > 0 {
             let from = self.sessions[machine].down.sent();
-            self.post(machine, Piece { from, bytes: 0 });
+            self.post(machine, StreamPiece { from, bytes: 0 });
         }
         Ok(())
     }
 
     /// Asks for more data, or gives the command to the storage.
     fn proceed(&mut self, task: usize) -> Result<(), InvalidPlan> {
-        let Task { machine, missing, io, .. } = self.tasks[task];
+        let ScsiTask { machine, missing, io, .. } = self.tasks[task];
         if missing > 0 {
             let wanted = self.plan.protocol.burst(missing);
             self.tasks[task].wanted = wanted;
@@ -314,7 +317,7 @@ impl<'a> Engine<'a> {
         let at_storage = &mut self.sessions[machine].at_storage;
         at_storage.set(self.now, at_storage.get() + 1);
         if let Some(at) = self.storage.submit(self.now, task, io)? {
-            self.queue.push(at, Event::Done { task });
+            self.queue.push(at, IscsiEvent::Done { task });
         }
         Ok(())
     }
@@ -359,24 +362,24 @@ impl<'a> Engine<'a> {
     }
 
     /// Hands a packet to the target's traffic control.
-    fn post(&mut self, machine: usize, piece: Piece) {
+    fn post(&mut self, machine: usize, piece: StreamPiece) {
         let session = &mut self.sessions[machine];
         let paces = piece.bytes > 0 && session.pdu_at(piece.from).is_some_and(Pdu::paces_writes);
         let packet = session.packet_down(piece);
         let leaves =
             if self.packets.mean(piece.bytes, paces) { session.egress.leaves(self.now) } else { self.now };
         if leaves > self.now {
-            self.queue.push(leaves, Event::Leave { machine, packet });
+            self.queue.push(leaves, IscsiEvent::Leave { machine, packet });
         } else {
             self.wire_down(machine, packet);
         }
     }
 
-    fn wire_down(&mut self, machine: usize, packet: Packet) {
+    fn wire_down(&mut self, machine: usize, packet: IscsiPacket) {
         let network = &self.plan.network;
         let rate = network.rate_down.per_second();
         let at = carried(&mut self.down_free, self.now, packet.piece.bytes, rate);
-        self.queue.push(at + network.latency.as_nanos(), Event::Down { machine, packet });
+        self.queue.push(at + network.latency.as_nanos(), IscsiEvent::Down { machine, packet });
     }
 
     // Who is held, and what is written down.
@@ -396,19 +399,20 @@ impl<'a> Engine<'a> {
             let delay = if regulator.is_eligible(name) { delay } else { Latency::ZERO };
             self.delay_packets(machine, delay);
         }
-        self.queue.push(self.now + nanos(regulator.interval()), Event::Control);
+        self.queue.push(self.now + nanos(regulator.interval()), IscsiEvent::Control);
         self.regulator = Some(regulator);
     }
 
     /// Returns the operations of a machine at the storage since the last decision.
-    fn count(&mut self, machine: usize) -> Counters {
+    fn count(&mut self, machine: usize) -> MachineCounters {
         let session = &mut self.sessions[machine];
         let mut counters = std::mem::take(&mut session.counters);
         counters.outstanding = session.at_storage.take(self.now);
         let tasks = self.tasks.iter().filter(|(_, task)| task.machine == machine);
         for (_, task) in tasks {
             let Some(submitted) = task.submitted else { continue };
-            let kind: &mut Operations = if task.write { &mut counters.writes } else { &mut counters.reads };
+            let kind: &mut OperationTotals =
+                if task.write { &mut counters.writes } else { &mut counters.reads };
             kind.in_flight += 1;
             let age = Latency::from_nanos(self.now - submitted);
             kind.oldest_in_flight = kind.oldest_in_flight.max(Some(age));
@@ -425,7 +429,7 @@ impl<'a> Engine<'a> {
         self.findings
             .delays
             .push((end, self.delay.take(self.now) as f64 * 1e-6 / nanos(self.plan.sample) as f64));
-        self.queue.push(self.now + nanos(self.plan.sample), Event::Sample);
+        self.queue.push(self.now + nanos(self.plan.sample), IscsiEvent::Sample);
     }
 }
 

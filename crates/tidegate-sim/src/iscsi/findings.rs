@@ -1,14 +1,14 @@
 //! The findings of a simulation.
 
-use crate::Sample;
+use crate::SeriesSample;
 
 /// The results of a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Findings {
+pub struct IscsiFindings {
     /// Time at which it ended, in seconds.
     pub ended_s: f64,
     /// For each machine: the end of each interval in seconds, and the numbers of the interval.
-    pub series: Vec<Vec<(f64, Sample)>>,
+    pub series: Vec<Vec<(f64, SeriesSample)>>,
     /// For each load, in the order of the plan.
     pub loads: Vec<LoadFindings>,
     /// The end of each interval in seconds, and the mean over it of the longest delay in force, in

@@ -1,16 +1,16 @@
 //! Loads of the machines, and the counters of their requests.
 
-use tidegate_device::Io;
+use tidegate_device::DeviceIo;
 
 use super::findings::LoadFindings;
-use super::plan::{Load, When};
-use crate::Sample;
-use crate::random::Random;
+use super::plan::{LoadTimes, MachineLoad};
+use crate::SeriesSample;
+use crate::random::RandomStream;
 
 /// A load at work.
-pub(super) struct Work {
-    pub(super) load: Load,
-    random: Random,
+pub(super) struct LoadWork {
+    pub(super) load: MachineLoad,
+    random: RandomStream,
     /// Number of the next sequential request's block in the area.
     cursor: u64,
     issued: u64,
@@ -21,17 +21,17 @@ pub(super) struct Work {
 
 /// The next step of one place of a load's depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// This request.
-    Request(Io),
+    Request(DeviceIo),
     /// Nothing before that time.
     Wait(u64),
     /// Nothing any more.
     Nothing,
 }
 
-impl Work {
-    pub(super) fn new(load: &Load, random: Random) -> Self {
+impl LoadWork {
+    pub(super) fn new(load: &MachineLoad, random: RandomStream) -> Self {
         Self {
             load: load.clone(),
             random,
@@ -46,20 +46,20 @@ impl Work {
     /// Returns the time at which it begins, where that does not depend on another load.
     pub(super) fn begins(&self) -> Option<u64> {
         match self.load.when {
-            When::From(from) | When::Bursts { from, .. } => Some(nanos(from)),
-            When::After(_) => None,
+            LoadTimes::From(from) | LoadTimes::Bursts { from, .. } => Some(nanos(from)),
+            LoadTimes::After(_) => None,
         }
     }
 
-    pub(super) fn next(&mut self, now: u64) -> Next {
-        if let When::Bursts { from, on, off } = self.load.when {
+    pub(super) fn next(&mut self, now: u64) -> NextStep {
+        if let LoadTimes::Bursts { from, on, off } = self.load.when {
             let into = now.saturating_sub(nanos(from)) % (nanos(on) + nanos(off)).max(1);
             if into >= nanos(on) {
-                return Next::Wait(now - into + nanos(on) + nanos(off));
+                return NextStep::Wait(now - into + nanos(on) + nanos(off));
             }
         }
         if self.load.amount.is_some_and(|amount| self.issued >= amount.get()) {
-            return Next::Nothing;
+            return NextStep::Nothing;
         }
         let block = self.load.block.get();
         let blocks = self.load.size.get() / block;
@@ -69,7 +69,11 @@ impl Work {
         self.begun.get_or_insert(now);
         let offset = self.load.start.get() + place * block;
         let bytes = u32::try_from(block).unwrap_or(u32::MAX);
-        Next::Request(if self.load.write { Io::write(offset, bytes) } else { Io::read(offset, bytes) })
+        NextStep::Request(if self.load.write {
+            DeviceIo::write(offset, bytes)
+        } else {
+            DeviceIo::read(offset, bytes)
+        })
     }
 
     /// Counts an answered request. Returns true if it was the last of the load's amount.
@@ -92,13 +96,13 @@ pub(super) fn nanos(duration: std::time::Duration) -> u64 {
 
 /// A number of requests and its integral over time.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Level {
+pub(super) struct DepthLevel {
     now: u64,
     area: u64,
     since: u64,
 }
 
-impl Level {
+impl DepthLevel {
     pub(super) fn set(&mut self, at: u64, level: u64) {
         self.area += self.now * (at - self.since);
         (self.now, self.since) = (level, at);
@@ -117,16 +121,16 @@ impl Level {
 
 /// Service that a machine got since the last row of the time series.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Meter {
+pub(super) struct ServiceMeter {
     requests: u64,
     bytes: u64,
     /// Nanoseconds, of all requests together: at the storage, and as the machine feels it.
     stored: u64,
     felt: u64,
-    pub(super) outstanding: Level,
+    pub(super) outstanding: DepthLevel,
 }
 
-impl Meter {
+impl ServiceMeter {
     pub(super) const fn answered(&mut self, bytes: u64, stored: u64, felt: u64) {
         self.requests += 1;
         self.bytes += bytes;
@@ -134,17 +138,17 @@ impl Meter {
         self.felt += felt;
     }
 
-    pub(super) fn take(&mut self, at: u64, seconds: f64) -> Sample {
+    pub(super) fn take(&mut self, at: u64, seconds: f64) -> SeriesSample {
         let requests = self.requests as f64;
         let mean = |nanos: u64| (self.requests > 0).then(|| nanos as f64 * 1e-6 / requests);
-        let sample = Sample {
+        let sample = SeriesSample {
             device_latency_ms: mean(self.stored),
             latency_ms: mean(self.felt),
             iops: requests / seconds,
             bytes_per_s: self.bytes as f64 / seconds,
             ops_per_s: requests / seconds,
             outstanding: self.outstanding.take(at) as f64 * 1e-9 / seconds,
-            ..Sample::default()
+            ..SeriesSample::default()
         };
         *self = Self { outstanding: self.outstanding, ..Self::default() };
         sample

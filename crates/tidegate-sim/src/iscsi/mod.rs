@@ -5,7 +5,7 @@
 //! data that it does not have yet (R2T), gives the request to the storage, and answers. TCP sends no more
 //! than a window beyond the data that it knows to have arrived. It learns of arrivals by acknowledgements,
 //! which travel by themselves or with data. The target's packets to a throttled initiator wait, all of them
-//! or those of a class ([`Packets`]), in order. So one millisecond of delay costs a request a millisecond for
+//! or those of a class ([`PacketClasses`]), in order. So one millisecond of delay costs a request a millisecond for
 //! every wait in it: for an R2T, for the answer, and for each window that it has to fill.
 //!
 //! Its values are defaults of the standards, of Linux and of open-iscsi. `bjorgeengen.lab` compares it with
@@ -28,10 +28,12 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
-pub use egress::Packets;
+pub use egress::PacketClasses;
 pub use engine::simulate;
-pub use findings::{Findings, LoadFindings};
-pub use plan::{InvalidPlan, Load, Members, Network, Plan, Store, Throttle, When};
-pub use protocol::Protocol;
+pub use findings::{IscsiFindings, LoadFindings};
+pub use plan::{
+    InvalidPlan, IscsiPlan, LoadTimes, MachineLoad, MemberRule, StoreModel, TcpNetwork, ThrottleRule,
+};
+pub use protocol::IscsiProtocol;
 
 use protocol::HEADER;

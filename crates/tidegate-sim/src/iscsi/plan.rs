@@ -7,8 +7,8 @@ use tidegate_control::{LoopConfig, WritersConfig};
 use tidegate_device::DeviceConfig;
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
 
-use super::egress::Packets;
-use super::protocol::Protocol;
+use super::egress::PacketClasses;
+use super::protocol::IscsiProtocol;
 
 /// Greatest numbers of things, which bound the memory. They are machines, loads on all of them, outstanding
 /// requests of one load, steps of a timetable, and rows of the time series.
@@ -20,7 +20,7 @@ const ROWS: u128 = 1 << 20;
 
 /// A simulation of machines that use one iSCSI target.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct IscsiPlan {
     /// Its name.
     pub name: String,
     /// Greatest simulated time. The simulation ends sooner when all loads have moved their amounts.
@@ -28,22 +28,22 @@ pub struct Plan {
     /// The interval of the time series.
     pub sample: Duration,
     /// The storage behind the target.
-    pub store: Store,
+    pub store: StoreModel,
     /// The network between initiators and target.
-    pub network: Network,
+    pub network: TcpNetwork,
     /// Parameters that both sides agreed on.
-    pub protocol: Protocol,
+    pub protocol: IscsiProtocol,
     /// The initiators, each with a session of one connection.
     pub machines: Vec<ConsumerName>,
     /// Loads of the machines.
-    pub loads: Vec<Load>,
+    pub loads: Vec<MachineLoad>,
     /// The delays, and the machines that have them.
-    pub throttle: Throttle,
+    pub throttle: ThrottleRule,
 }
 
 /// The storage.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Store {
+pub enum StoreModel {
     /// A device model.
     Device(DeviceConfig),
     /// Servers in order of arrival, striped: the lab's array (`lab/experiments/shared/iscsi.py`).
@@ -59,7 +59,7 @@ pub enum Store {
 
 /// TCP and the wire. Nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Network {
+pub struct TcpNetwork {
     /// Bytes that may be under way to the target.
     pub window_up: Bytes,
     /// Bytes that may be under way from the target.
@@ -74,7 +74,7 @@ pub struct Network {
 
 /// One load of a machine, which may have several at once.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Load {
+pub struct MachineLoad {
     /// The machine, by its place.
     pub machine: usize,
     /// True for writes, false for reads.
@@ -94,14 +94,14 @@ pub struct Load {
     /// Least time from one request to the next, at each place of `depth`.
     pub every: Latency,
     /// Times at which it is at work.
-    pub when: When,
+    pub when: LoadTimes,
     /// Amount to move; `None`: no limit until the simulation ends.
     pub amount: Option<Bytes>,
 }
 
 /// Times at which a load is at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum LoadTimes {
     /// At work from a time on.
     From(Duration),
     /// At work after another load, given by its place, has moved its amount.
@@ -120,35 +120,35 @@ pub enum When {
 
 /// The rule that sets delays.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Throttle {
+pub enum ThrottleRule {
     /// Delays that a timetable sets.
     Timetable {
         /// Class of the packets that are delayed.
-        packets: Packets,
+        packets: PacketClasses,
         /// For each step: its time, the machine by its place, and the delay from then on.
         steps: Vec<(Duration, usize, Latency)>,
     },
     /// Delays that the agent's loop sets.
     Regulated {
         /// Class of the packets that are delayed.
-        packets: Packets,
+        packets: PacketClasses,
         /// The loop's set-up.
         law: Box<LoopConfig>,
         /// Consumers that are eligible for throttling.
-        members: Members,
+        members: MemberRule,
     },
 }
 
 /// Consumers that are eligible for throttling.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Members {
+pub enum MemberRule {
     /// Consumers given by name: the manual sets of Bjørgeengen §3.6.
     Named(Vec<ConsumerName>),
     /// Consumers that write: the automatic sets of §2.3.1.
     Automatic(WritersConfig),
 }
 
-impl Plan {
+impl IscsiPlan {
     /// Checks the conditions that the engine relies on.
     ///
     /// # Errors
@@ -169,9 +169,9 @@ impl Plan {
         }
         for (place, load) in self.loads.iter().enumerate() {
             let after = match load.when {
-                When::After(other) => other < place && self.loads[other].amount.is_some(),
-                When::Bursts { on, .. } => !on.is_zero(),
-                When::From(_) => true,
+                LoadTimes::After(other) => other < place && self.loads[other].amount.is_some(),
+                LoadTimes::Bursts { on, .. } => !on.is_zero(),
+                LoadTimes::From(_) => true,
             };
             let block = load.block.get();
             let sound = load.machine < self.machines.len()
@@ -182,7 +182,7 @@ impl Plan {
                 return Err(InvalidPlan::Load(place));
             }
         }
-        if let Throttle::Timetable { steps, .. } = &self.throttle
+        if let ThrottleRule::Timetable { steps, .. } = &self.throttle
             && (steps.len() > STEPS || steps.iter().any(|(_, machine, _)| *machine >= self.machines.len()))
         {
             return Err(InvalidPlan::Timetable);

@@ -10,7 +10,7 @@ pub(super) const HEADER: u64 = 48;
 /// the default of the standard and of both targets. No data goes unsolicited but with its command
 /// (`InitialR2T=Yes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Protocol {
+pub struct IscsiProtocol {
     /// True if a command brings its first data along.
     pub immediate_data: bool,
     /// The most data that a command brings along.
@@ -27,7 +27,7 @@ pub struct Protocol {
     pub header_alone: bool,
 }
 
-impl Protocol {
+impl IscsiProtocol {
     /// open-iscsi and LIO by default: the values that the lab's initiators negotiated (`negotiated` in
     /// `bench/runs/2026-11-21-lab-iscsi-delay.json`), `node.session.queue_depth` 32. LIO sends headers by
     /// themselves, as is seen there (lab/README.md, "What is not delayed overtakes what is").
@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn a_write_of_64_kib_needs_no_r2t_of_lio_and_one_of_iet() {
-        assert_eq!(Protocol::LIO.immediate(65_536), 65_536);
-        assert_eq!(Protocol::LIO.burst(262_144 - 65_536), 196_608);
-        assert_eq!(Protocol::IET.immediate(65_536), 8_192);
-        let none = Protocol { immediate_data: false, ..Protocol::LIO };
+        assert_eq!(IscsiProtocol::LIO.immediate(65_536), 65_536);
+        assert_eq!(IscsiProtocol::LIO.burst(262_144 - 65_536), 196_608);
+        assert_eq!(IscsiProtocol::IET.immediate(65_536), 8_192);
+        let none = IscsiProtocol { immediate_data: false, ..IscsiProtocol::LIO };
         assert_eq!((none.immediate(65_536), none.burst(1 << 20)), (0, 262_144));
     }
 

@@ -3,30 +3,30 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate_control::{LoopConfig, Operations, Writers};
+use tidegate_control::{LoopConfig, OperationTotals, WriterDetector};
 use tidegate_regulate::{InFlight, RegulatedResource, StorageLoad, ThrottleKind};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
-use super::plan::{InvalidPlan, Members};
+use super::plan::{InvalidPlan, MemberRule};
 
 /// Operations of one machine at the storage since the step before.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counters {
-    pub(super) reads: Operations,
-    pub(super) writes: Operations,
+pub(super) struct MachineCounters {
+    pub(super) reads: OperationTotals,
+    pub(super) writes: OperationTotals,
     /// Time that its requests were at the storage, all together, in nanoseconds.
     pub(super) outstanding: u64,
 }
 
 /// The regulated storage, and the rule by which machines are eligible for throttling.
-pub(super) struct Regulator {
+pub(super) struct StoreRegulator {
     resource: RegulatedResource,
     eligible: EligibleMachines,
 }
 
 enum EligibleMachines {
     Named(BTreeSet<ConsumerName>),
-    Automatic(Box<Writers>),
+    Automatic(Box<WriterDetector>),
 }
 
 impl EligibleMachines {
@@ -38,15 +38,17 @@ impl EligibleMachines {
     }
 }
 
-impl Regulator {
-    pub(super) fn new(law: &LoopConfig, members: &Members) -> Result<Self, InvalidPlan> {
+impl StoreRegulator {
+    pub(super) fn new(law: &LoopConfig, members: &MemberRule) -> Result<Self, InvalidPlan> {
         // The simulated interface can keep packets for any time.
         let throttle = ThrottleKind::Delay { longest: Latency::MAX };
         Ok(Self {
             resource: RegulatedResource::new(law.clone(), throttle)?,
             eligible: match members {
-                Members::Named(names) => EligibleMachines::Named(names.iter().cloned().collect()),
-                Members::Automatic(config) => EligibleMachines::Automatic(Box::new(Writers::new(*config)?)),
+                MemberRule::Named(names) => EligibleMachines::Named(names.iter().cloned().collect()),
+                MemberRule::Automatic(config) => {
+                    EligibleMachines::Automatic(Box::new(WriterDetector::new(*config)?))
+                }
             },
         })
     }
@@ -57,7 +59,12 @@ impl Regulator {
 
     /// Decides once, after an interval. Returns the delay for the machines of which
     /// [`is_eligible`](Self::is_eligible) is true from now on.
-    pub(super) fn step(&mut self, now: Instant, machines: &[ConsumerName], counters: &[Counters]) -> Latency {
+    pub(super) fn step(
+        &mut self,
+        now: Instant,
+        machines: &[ConsumerName],
+        counters: &[MachineCounters],
+    ) -> Latency {
         let interval = self.interval();
         if let EligibleMachines::Automatic(writers) = &mut self.eligible {
             let written = counters.iter().map(|counters| counters.writes.bytes);
@@ -86,12 +93,12 @@ impl Regulator {
     }
 }
 
-const fn in_flight(operations: &Operations) -> InFlight {
+const fn in_flight(operations: &OperationTotals) -> InFlight {
     InFlight { count: operations.in_flight, oldest: operations.oldest_in_flight }
 }
 
 /// Takes a completed request into the count.
-pub(super) fn completed(operations: &mut Operations, bytes: u64, latency: u64) {
+pub(super) fn completed(operations: &mut OperationTotals, bytes: u64, latency: u64) {
     operations.count += 1;
     operations.bytes = Bytes::new(operations.bytes.get().saturating_add(bytes));
     operations.total_latency = operations.total_latency.saturating_add(Latency::from_nanos(latency));

@@ -2,44 +2,44 @@
 
 use std::collections::VecDeque;
 
-use tidegate_device::Io;
+use tidegate_device::DeviceIo;
 
-use super::egress::Egress;
-use super::load::{Level, Meter};
-use super::plan::Network;
+use super::egress::DelayedEgress;
+use super::load::{DepthLevel, ServiceMeter};
+use super::plan::TcpNetwork;
 use super::protocol::Pdu;
-use super::regulate::Counters;
-use super::tcp::{Piece, Stream};
+use super::regulate::MachineCounters;
+use super::tcp::{ByteStream, StreamPiece};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Packet {
-    pub(super) piece: Piece,
+pub(super) struct IscsiPacket {
+    pub(super) piece: StreamPiece,
     /// The acknowledgement in it: the offset up to which the other side may send.
     pub(super) allows: u64,
 }
 
 /// A session: both directions of its connection, and the data units in them.
-pub(super) struct Session {
-    pub(super) up: Stream,
-    pub(super) down: Stream,
+pub(super) struct IscsiSession {
+    pub(super) up: ByteStream,
+    pub(super) down: ByteStream,
     /// Data units that were written and have not arrived, with their offsets.
     pub(super) in_up: VecDeque<(u64, Pdu)>,
     pub(super) in_down: VecDeque<(u64, Pdu)>,
-    pub(super) egress: Egress,
+    pub(super) egress: DelayedEgress,
     pub(super) active: u32,
     /// Requests beyond the session's queue depth. No more than the loads' depths together.
-    pub(super) waiting: VecDeque<(usize, Io, u64)>,
-    pub(super) meter: Meter,
-    pub(super) counters: Counters,
-    pub(super) at_storage: Level,
+    pub(super) waiting: VecDeque<(usize, DeviceIo, u64)>,
+    pub(super) meter: ServiceMeter,
+    pub(super) counters: MachineCounters,
+    pub(super) at_storage: DepthLevel,
 }
 
 /// A SCSI command.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Task {
+pub(super) struct ScsiTask {
     pub(super) machine: usize,
     pub(super) load: usize,
-    pub(super) io: Io,
+    pub(super) io: DeviceIo,
     pub(super) write: bool,
     pub(super) issued: u64,
     /// Bytes of a write that the target does not have yet; `wanted` is the part of them that it has asked
@@ -52,29 +52,29 @@ pub(super) struct Task {
     pub(super) stored: u64,
 }
 
-impl Session {
-    pub(super) fn new(network: &Network) -> Self {
+impl IscsiSession {
+    pub(super) fn new(network: &TcpNetwork) -> Self {
         Self {
-            up: Stream::new(network.window_up.get()),
-            down: Stream::new(network.window_down.get()),
+            up: ByteStream::new(network.window_up.get()),
+            down: ByteStream::new(network.window_down.get()),
             in_up: VecDeque::new(),
             in_down: VecDeque::new(),
-            egress: Egress::default(),
+            egress: DelayedEgress::default(),
             active: 0,
             waiting: VecDeque::new(),
-            meter: Meter::default(),
-            counters: Counters::default(),
-            at_storage: Level::default(),
+            meter: ServiceMeter::default(),
+            counters: MachineCounters::default(),
+            at_storage: DepthLevel::default(),
         }
     }
 
     /// Returns the next packet to the target: its piece and the acknowledgement that it carries.
-    pub(super) const fn packet_up(&self, piece: Piece) -> Packet {
-        Packet { piece, allows: self.down.allows() }
+    pub(super) const fn packet_up(&self, piece: StreamPiece) -> IscsiPacket {
+        IscsiPacket { piece, allows: self.down.allows() }
     }
 
-    pub(super) const fn packet_down(&self, piece: Piece) -> Packet {
-        Packet { piece, allows: self.up.allows() }
+    pub(super) const fn packet_down(&self, piece: StreamPiece) -> IscsiPacket {
+        IscsiPacket { piece, allows: self.up.allows() }
     }
 
     pub(super) fn write_up(&mut self, pdu: Pdu) {

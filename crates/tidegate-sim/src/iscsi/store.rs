@@ -1,42 +1,42 @@
 //! The storage behind the target: a device model, or the lab's servers.
 
-use tidegate_device::{Completion, Device, Io};
+use tidegate_device::{Device, DeviceCompletion, DeviceIo};
 use tidegate_units::{Bytes, Instant, Latency};
 
-use super::plan::{InvalidPlan, Store};
+use super::plan::{InvalidPlan, StoreModel};
 
 /// The storage at work.
-pub(super) enum Storage {
-    Device { device: Box<Device>, done: Vec<Completion> },
-    Servers(Servers),
+pub(super) enum StoreState {
+    Device { device: Box<Device>, done: Vec<DeviceCompletion> },
+    Servers(ServerBank),
 }
 
 /// Servers in order of arrival. The time of a request's completion is known on its arrival.
-pub(super) struct Servers {
+pub(super) struct ServerBank {
     /// Time at which each server is free.
     free: Vec<u64>,
     service: u64,
     stripe: u64,
 }
 
-impl Storage {
-    pub(super) fn new(store: &Store, seed: u64) -> Result<Self, InvalidPlan> {
+impl StoreState {
+    pub(super) fn new(store: &StoreModel, seed: u64) -> Result<Self, InvalidPlan> {
         Ok(match store {
-            Store::Device(config) => {
+            StoreModel::Device(config) => {
                 Self::Device { device: Box::new(Device::new(config, seed)?), done: Vec::new() }
             }
-            Store::Servers { servers, service, stripe } => {
+            StoreModel::Servers { servers, service, stripe } => {
                 if *servers == 0 || *stripe == Bytes::ZERO {
                     return Err(InvalidPlan::Nothing);
                 }
-                Self::Servers(Servers::new(*servers, *service, *stripe))
+                Self::Servers(ServerBank::new(*servers, *service, *stripe))
             }
         })
     }
 
     /// Takes a request. Returns the time of its completion where that is known now; the others come with
     /// [`Self::advance`].
-    pub(super) fn submit(&mut self, now: u64, task: usize, io: Io) -> Result<Option<u64>, InvalidPlan> {
+    pub(super) fn submit(&mut self, now: u64, task: usize, io: DeviceIo) -> Result<Option<u64>, InvalidPlan> {
         match self {
             Self::Device { device, .. } => {
                 device.submit(Instant::from_nanos(now), task as u64, io)?;
@@ -63,13 +63,13 @@ impl Storage {
     }
 }
 
-impl Servers {
+impl ServerBank {
     fn new(servers: u32, service: Latency, stripe: Bytes) -> Self {
         Self { free: vec![0; servers as usize], service: service.as_nanos(), stripe: stripe.get() }
     }
 
     /// Each stripe that the request touches is one request to one server.
-    fn submit(&mut self, now: u64, io: Io) -> u64 {
+    fn submit(&mut self, now: u64, io: DeviceIo) -> u64 {
         let stripes = io.offset / self.stripe..=(io.offset + u64::from(io.bytes) - 1) / self.stripe;
         let mut done = now;
         for stripe in stripes {
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn stripes_are_served_side_by_side_and_one_server_in_turn() {
-        let mut servers = Servers::new(4, Latency::from_nanos(8), Bytes::new(64));
-        assert_eq!(servers.submit(0, Io::read(0, 256)), 8, "four stripes, four servers");
-        assert_eq!(servers.submit(0, Io::read(256, 64)), 16, "the first server again");
-        assert_eq!(servers.submit(1, Io::write(32, 64)), 24, "two stripes: the later one counts");
-        assert_eq!(servers.submit(100, Io::read(128, 64)), 108, "it has been idle");
+        let mut servers = ServerBank::new(4, Latency::from_nanos(8), Bytes::new(64));
+        assert_eq!(servers.submit(0, DeviceIo::read(0, 256)), 8, "four stripes, four servers");
+        assert_eq!(servers.submit(0, DeviceIo::read(256, 64)), 16, "the first server again");
+        assert_eq!(servers.submit(1, DeviceIo::write(32, 64)), 24, "two stripes: the later one counts");
+        assert_eq!(servers.submit(100, DeviceIo::read(128, 64)), 108, "it has been idle");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// A piece of the stream on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct StreamPiece {
     /// Its first byte, from the beginning of the stream.
     pub(super) from: u64,
     /// Number of bytes.
@@ -14,7 +14,7 @@ pub(super) struct Piece {
 
 /// A stream of bytes, as its sender and its receiver see it.
 #[derive(Debug, Clone)]
-pub(super) struct Stream {
+pub(super) struct ByteStream {
     /// Bytes that the sender's program has written.
     written: u64,
     /// Bytes that were sent.
@@ -31,7 +31,7 @@ pub(super) struct Stream {
     window: u64,
 }
 
-impl Stream {
+impl ByteStream {
     pub(super) const fn new(window: u64) -> Self {
         Self { written: 0, sent: 0, edge: window, received: 0, beyond: BTreeMap::new(), window }
     }
@@ -49,16 +49,16 @@ impl Stream {
 
     /// Takes the bytes that may be sent now, at most `most` at a time. The end of the window is used up also
     /// where it is no whole segment: iSCSI turns Nagle's algorithm off.
-    pub(super) fn next(&mut self, most: u64) -> Option<Piece> {
+    pub(super) fn next(&mut self, most: u64) -> Option<StreamPiece> {
         let bytes = (self.written.min(self.edge) - self.sent).min(most);
-        let piece = Piece { from: self.sent, bytes };
+        let piece = StreamPiece { from: self.sent, bytes };
         self.sent += bytes;
         (bytes > 0).then_some(piece)
     }
 
     /// A piece reaches the receiver: in any order, each once. One without bytes is an acknowledgement by
     /// itself.
-    pub(super) fn arrive(&mut self, piece: Piece) {
+    pub(super) fn arrive(&mut self, piece: StreamPiece) {
         let end = piece.from + piece.bytes;
         if piece.bytes == 0 {
             return;
@@ -97,23 +97,27 @@ mod tests {
 
     #[test]
     fn more_than_the_window_is_never_under_way() {
-        let mut stream = Stream::new(100);
+        let mut stream = ByteStream::new(100);
         stream.write(250);
-        assert_eq!(stream.next(60), Some(Piece { from: 0, bytes: 60 }));
-        assert_eq!(stream.next(60), Some(Piece { from: 60, bytes: 40 }), "the end of the window is used");
+        assert_eq!(stream.next(60), Some(StreamPiece { from: 0, bytes: 60 }));
+        assert_eq!(
+            stream.next(60),
+            Some(StreamPiece { from: 60, bytes: 40 }),
+            "the end of the window is used"
+        );
         assert_eq!(stream.next(60), None);
-        stream.arrive(Piece { from: 0, bytes: 60 });
+        stream.arrive(StreamPiece { from: 0, bytes: 60 });
         stream.allowed(stream.allows());
-        assert_eq!(stream.next(1_000), Some(Piece { from: 100, bytes: 60 }));
+        assert_eq!(stream.next(1_000), Some(StreamPiece { from: 100, bytes: 60 }));
     }
 
     #[test]
     fn an_old_acknowledgement_takes_nothing_back() {
-        let mut stream = Stream::new(100);
+        let mut stream = ByteStream::new(100);
         stream.write(300);
         stream.allowed(180);
         stream.allowed(120);
-        assert_eq!(stream.next(1_000), Some(Piece { from: 0, bytes: 180 }));
+        assert_eq!(stream.next(1_000), Some(StreamPiece { from: 0, bytes: 180 }));
     }
 
     proptest! {
@@ -126,10 +130,10 @@ mod tests {
             most in 1u64..150,
             order in prop::collection::vec(any::<prop::sample::Index>(), 1..500),
         ) {
-            let mut stream = Stream::new(window);
+            let mut stream = ByteStream::new(window);
             let total: u64 = writes.iter().sum();
             let mut writes = writes.into_iter();
-            let mut under_way: Vec<Piece> = Vec::new();
+            let mut under_way: Vec<StreamPiece> = Vec::new();
             let mut before = 0;
             let mut order = order.into_iter().cycle();
             while stream.received() < total {

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_control::{LawConfig, LoopConfig, PidConfig, SignalChoice, WritersConfig};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency, ResourceName};
 
 use super::*;
 
-const CLASSES: [Packets; 4] = [Packets::All, Packets::Acks, Packets::Small, Packets::Responses];
+const CLASSES: [PacketClasses; 4] =
+    [PacketClasses::All, PacketClasses::Acks, PacketClasses::Small, PacketClasses::Responses];
 
-fn load(write: bool, kib: u64, depth: u32, requests: u64) -> Load {
-    Load {
+fn load(write: bool, kib: u64, depth: u32, requests: u64) -> MachineLoad {
+    MachineLoad {
         machine: 0,
         write,
         block: Bytes::from_kib(kib),
@@ -21,38 +22,42 @@ fn load(write: bool, kib: u64, depth: u32, requests: u64) -> Load {
         size: Bytes::from_gib(1),
         think: Latency::ZERO,
         every: Latency::ZERO,
-        when: When::From(Duration::ZERO),
+        when: LoadTimes::From(Duration::ZERO),
         amount: Some(Bytes::from_kib(kib * requests)),
     }
 }
 
-fn plan(load: Load, packets: Packets, delay: Latency) -> Plan {
-    Plan {
+fn plan(load: MachineLoad, packets: PacketClasses, delay: Latency) -> IscsiPlan {
+    IscsiPlan {
         name: "test".to_owned(),
         duration: Duration::from_secs(3_600),
         sample: Duration::from_secs(1),
-        store: Store::Servers { servers: 4, service: Latency::from_millis(8), stripe: Bytes::from_kib(64) },
-        network: Network {
+        store: StoreModel::Servers {
+            servers: 4,
+            service: Latency::from_millis(8),
+            stripe: Bytes::from_kib(64),
+        },
+        network: TcpNetwork {
             window_up: Bytes::from_kib(64),
             window_down: Bytes::from_kib(208),
             rate_up: ByteRate::new(1e9),
             rate_down: ByteRate::new(1e9),
             latency: Latency::from_micros(10),
         },
-        protocol: Protocol::LIO,
+        protocol: IscsiProtocol::LIO,
         machines: vec![ConsumerName::new("initiator").unwrap()],
         loads: vec![load],
-        throttle: Throttle::Timetable { packets, steps: vec![(Duration::ZERO, 0, delay)] },
+        throttle: ThrottleRule::Timetable { packets, steps: vec![(Duration::ZERO, 0, delay)] },
     }
 }
 
 /// Milliseconds per request.
-fn took(plan: &Plan) -> f64 {
+fn took(plan: &IscsiPlan) -> f64 {
     let load = simulate(plan, 1).unwrap().loads[0];
     load.took_s.unwrap() * 1e3 / load.requests as f64
 }
 
-fn slope(load: &Load, packets: Packets, window: Bytes) -> f64 {
+fn slope(load: &MachineLoad, packets: PacketClasses, window: Bytes) -> f64 {
     let at = |millis| {
         let mut plan = plan(load.clone(), packets, Latency::from_millis(millis));
         plan.network.window_up = window;
@@ -67,25 +72,25 @@ fn slope(load: &Load, packets: Packets, window: Bytes) -> f64 {
 fn a_delay_is_felt_once_for_every_wait_in_a_request() {
     let (large, small) = (Bytes::from_mib(3), Bytes::from_kib(64));
     for (kib, packets, window, waits) in [
-        (64, Packets::All, large, 1.0),
-        (64, Packets::Acks, large, 0.0),
-        (64, Packets::Responses, large, 1.0),
-        (256, Packets::All, large, 2.0),
-        (256, Packets::Small, large, 2.0),
-        (64, Packets::All, small, 2.0),
-        (64, Packets::Acks, small, 1.0),
-        (256, Packets::All, small, 6.0),
-        (256, Packets::Acks, small, 4.0),
+        (64, PacketClasses::All, large, 1.0),
+        (64, PacketClasses::Acks, large, 0.0),
+        (64, PacketClasses::Responses, large, 1.0),
+        (256, PacketClasses::All, large, 2.0),
+        (256, PacketClasses::Small, large, 2.0),
+        (64, PacketClasses::All, small, 2.0),
+        (64, PacketClasses::Acks, small, 1.0),
+        (256, PacketClasses::All, small, 6.0),
+        (256, PacketClasses::Acks, small, 4.0),
     ] {
         let found = slope(&load(true, kib, 1, 16), packets, window);
         assert!((found - waits).abs() < 0.02, "{kib} KiB, {packets:?}, {window}: {found} instead of {waits}");
     }
     for (kib, packets, waits) in [
-        (64, Packets::All, 1.0),
-        (64, Packets::Acks, 0.0),
-        (64, Packets::Responses, 0.0),
-        (64, Packets::Small, 1.0),
-        (256, Packets::All, 2.0),
+        (64, PacketClasses::All, 1.0),
+        (64, PacketClasses::Acks, 0.0),
+        (64, PacketClasses::Responses, 0.0),
+        (64, PacketClasses::Small, 1.0),
+        (256, PacketClasses::All, 2.0),
     ] {
         let found = slope(&load(false, kib, 1, 16), packets, large);
         assert!((found - waits).abs() < 0.05, "reads of {kib} KiB, {packets:?}: {found} instead of {waits}");
@@ -94,14 +99,14 @@ fn a_delay_is_felt_once_for_every_wait_in_a_request() {
 
 #[test]
 fn a_queue_hides_a_delay() {
-    let free = took(&plan(load(false, 16, 32, 256), Packets::All, Latency::ZERO));
-    let held = took(&plan(load(false, 16, 32, 256), Packets::All, Latency::from_millis(2)));
+    let free = took(&plan(load(false, 16, 32, 256), PacketClasses::All, Latency::ZERO));
+    let held = took(&plan(load(false, 16, 32, 256), PacketClasses::All, Latency::from_millis(2)));
     assert!(held < 1.05 * free, "{held} after {free}");
 }
 
 #[test]
 fn what_is_beyond_the_sessions_depth_waits_at_the_initiator() {
-    let mut plan = plan(load(false, 4, 64, 640), Packets::All, Latency::ZERO);
+    let mut plan = plan(load(false, 4, 64, 640), PacketClasses::All, Latency::ZERO);
     plan.protocol.queue_depth = 1;
     let found = simulate(&plan, 1).unwrap();
     assert_eq!(found.loads[0].requests, 640);
@@ -115,19 +120,19 @@ fn what_is_beyond_the_sessions_depth_waits_at_the_initiator() {
 #[test]
 fn bursts_pause_and_others_begin_when_one_is_done() {
     let seconds = Duration::from_secs;
-    let burst = Load {
-        when: When::Bursts { from: seconds(2), on: seconds(3), off: seconds(2) },
+    let burst = MachineLoad {
+        when: LoadTimes::Bursts { from: seconds(2), on: seconds(3), off: seconds(2) },
         amount: None,
         ..load(true, 64, 1, 0)
     };
-    let mut bursts = plan(burst, Packets::All, Latency::ZERO);
+    let mut bursts = plan(burst, PacketClasses::All, Latency::ZERO);
     bursts.duration = seconds(10);
     let series = simulate(&bursts, 1).unwrap().series.remove(0);
     let busy: Vec<bool> = series.iter().map(|(_, sample)| sample.iops > 1.0).collect();
     assert_eq!(busy, [false, false, true, true, true, false, false, true, true, true]);
 
-    let mut one_after_the_other = plan(load(true, 64, 1, 10), Packets::All, Latency::ZERO);
-    let second = Load { when: When::After(0), ..load(false, 64, 1, 10) };
+    let mut one_after_the_other = plan(load(true, 64, 1, 10), PacketClasses::All, Latency::ZERO);
+    let second = MachineLoad { when: LoadTimes::After(0), ..load(false, 64, 1, 10) };
     one_after_the_other.loads.push(second);
     let found = simulate(&one_after_the_other, 1).unwrap();
     let times: f64 = found.loads.iter().map(|load| load.took_s.unwrap()).sum();
@@ -139,11 +144,15 @@ fn bursts_pause_and_others_begin_when_one_is_done() {
 #[test]
 fn the_loop_throttles_writers_while_reads_are_slow() {
     let seconds = Duration::from_secs;
-    let reader =
-        Load { every: Latency::from_millis(16), amount: None, sequential: false, ..load(false, 4, 1, 0) };
-    let burst = When::Bursts { from: seconds(10), on: seconds(20), off: seconds(20) };
-    let writer = |machine| Load { machine, when: burst, amount: None, ..load(true, 64, 8, 0) };
-    let mut free = plan(reader, Packets::All, Latency::ZERO);
+    let reader = MachineLoad {
+        every: Latency::from_millis(16),
+        amount: None,
+        sequential: false,
+        ..load(false, 4, 1, 0)
+    };
+    let burst = LoadTimes::Bursts { from: seconds(10), on: seconds(20), off: seconds(20) };
+    let writer = |machine| MachineLoad { machine, when: burst, amount: None, ..load(true, 64, 8, 0) };
+    let mut free = plan(reader, PacketClasses::All, Latency::ZERO);
     free.duration = seconds(40);
     free.machines = ["reader", "w1", "w2"].map(|name| ConsumerName::new(name).unwrap()).to_vec();
     free.loads.extend([writer(1), writer(2)]);
@@ -151,16 +160,16 @@ fn the_loop_throttles_writers_while_reads_are_slow() {
     let law = LoopConfig {
         interval: Duration::from_millis(100),
         signal: SignalChoice::Reads,
-        ..LoopConfig::new(resource, Latency::from_millis(15), Law::Pid(PidConfig::default()))
+        ..LoopConfig::new(resource, Latency::from_millis(15), LawConfig::Pid(PidConfig::default()))
     };
     let mut held = free.clone();
-    held.throttle = Throttle::Regulated {
-        packets: Packets::All,
+    held.throttle = ThrottleRule::Regulated {
+        packets: PacketClasses::All,
         law: Box::new(law),
-        members: Members::Automatic(WritersConfig::default()),
+        members: MemberRule::Automatic(WritersConfig::default()),
     };
     let (free, held) = (simulate(&free, 1).unwrap(), simulate(&held, 1).unwrap());
-    let mean = |found: &Findings, machine: usize, number: fn(&crate::Sample) -> f64| {
+    let mean = |found: &IscsiFindings, machine: usize, number: fn(&crate::SeriesSample) -> f64| {
         found.series[machine][15..30].iter().map(|(_, sample)| number(sample)).sum::<f64>() / 15.0
     };
     let wait = |found| mean(found, 0, |sample| sample.latency_ms.unwrap_or(f64::NAN));
@@ -182,8 +191,8 @@ fn the_loop_throttles_writers_while_reads_are_slow() {
 
 #[test]
 fn what_cannot_be_simulated_is_refused() {
-    let with = |change: fn(&mut Plan)| {
-        let mut plan = plan(load(true, 64, 1, 1), Packets::All, Latency::ZERO);
+    let with = |change: fn(&mut IscsiPlan)| {
+        let mut plan = plan(load(true, 64, 1, 1), PacketClasses::All, Latency::ZERO);
         change(&mut plan);
         simulate(&plan, 1).map(drop)
     };
@@ -194,11 +203,13 @@ fn what_cannot_be_simulated_is_refused() {
     assert_eq!(with(|plan| plan.sample = Duration::from_nanos(1)), Err(InvalidPlan::Rows));
     assert_eq!(with(|plan| plan.loads[0].depth = 0), Err(InvalidPlan::Load(0)));
     assert_eq!(with(|plan| plan.loads[0].depth = u32::MAX), Err(InvalidPlan::Load(0)));
-    assert_eq!(with(|plan| plan.loads[0].when = When::After(0)), Err(InvalidPlan::Load(0)));
+    assert_eq!(with(|plan| plan.loads[0].when = LoadTimes::After(0)), Err(InvalidPlan::Load(0)));
     assert_eq!(with(|plan| plan.loads[0].block = Bytes::from_gib(2)), Err(InvalidPlan::Load(0)));
     assert_eq!(
-        with(|plan| plan.throttle =
-            Throttle::Timetable { packets: Packets::All, steps: vec![(Duration::ZERO, 1, Latency::ZERO)] }),
+        with(|plan| plan.throttle = ThrottleRule::Timetable {
+            packets: PacketClasses::All,
+            steps: vec![(Duration::ZERO, 1, Latency::ZERO)]
+        }),
         Err(InvalidPlan::Timetable)
     );
 }
@@ -211,8 +222,8 @@ prop_compose! {
         requests in 1u64..40,
         sequential: bool,
         think in 0u64..3,
-    ) -> Load {
-        Load { sequential, think: Latency::from_millis(think), ..load(write, kib, depth, requests) }
+    ) -> MachineLoad {
+        MachineLoad { sequential, think: Latency::from_millis(think), ..load(write, kib, depth, requests) }
     }
 }
 
@@ -225,8 +236,8 @@ prop_compose! {
         to_initiator in 1u64..256,
         queue_depth in 1u32..16,
         header_alone: bool,
-    ) -> Protocol {
-        Protocol {
+    ) -> IscsiProtocol {
+        IscsiProtocol {
             immediate_data,
             first_burst: Bytes::from_kib(first),
             max_burst: Bytes::from_kib(burst),
@@ -258,7 +269,7 @@ proptest! {
         plan.network.window_up = Bytes::new(up.max(load.block.get() / 64 + 1));
         plan.network.window_down = Bytes::new(down);
         let steps = delays.into_iter().map(|(at, delay)| (Duration::from_millis(at), 0, Latency::from_millis(delay)));
-        plan.throttle = Throttle::Timetable { packets: CLASSES[class], steps: steps.collect() };
+        plan.throttle = ThrottleRule::Timetable { packets: CLASSES[class], steps: steps.collect() };
         let found = simulate(&plan, 1).unwrap();
         let requests = load.amount.unwrap().get() / load.block.get();
         prop_assert_eq!(found.loads[0].requests, requests);
@@ -270,9 +281,9 @@ proptest! {
     fn no_delay_has_no_effect(load in any_load(), class in 0usize..4) {
         let none = plan(load.clone(), CLASSES[class], Latency::ZERO);
         let mut nobody = none.clone();
-        nobody.throttle = Throttle::Timetable { packets: Packets::Acks, steps: Vec::new() };
+        nobody.throttle = ThrottleRule::Timetable { packets: PacketClasses::Acks, steps: Vec::new() };
         // The step of the timetable is an event, too.
-        let found = |plan| Findings { events: 0, ..simulate(plan, 1).unwrap() };
+        let found = |plan| IscsiFindings { events: 0, ..simulate(plan, 1).unwrap() };
         prop_assert_eq!(found(&none), found(&nobody));
     }
 
@@ -289,7 +300,7 @@ proptest! {
         for millis in [1, 2, 5, 10, 20] {
             let now = at(CLASSES[class], millis);
             prop_assert!(now >= before - 1e-6, "{} ms after {} at {} ms", now, before, millis);
-            prop_assert!(at(Packets::All, millis) >= now - 1e-6, "all packets are no less than some");
+            prop_assert!(at(PacketClasses::All, millis) >= now - 1e-6, "all packets are no less than some");
             before = now;
         }
     }
@@ -297,7 +308,7 @@ proptest! {
     /// Same plan, same seed: same findings.
     #[test]
     fn nothing_depends_on_chance_but_by_the_seed(load in any_load(), seed: u64) {
-        let plan = plan(load, Packets::All, Latency::from_millis(1));
+        let plan = plan(load, PacketClasses::All, Latency::from_millis(1));
         prop_assert_eq!(simulate(&plan, seed), simulate(&plan, seed));
     }
 }

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::DeviceConfig;
-use tidegate_sched::{Batch, Cost, Discipline, Limit, Release};
+use tidegate_sched::{BucketRelease, ConsumerLimit, Discipline, FlowBatch, RequestCost};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
-pub use read::{DEVICE_KEYS, Files, InvalidScenario, SpanError, device, schema};
+pub use read::{DEVICE_KEYS, InvalidScenario, ScenarioFiles, SpanError, device, schema};
 pub use workload::{
-    Arrivals, Cycle, Durability, Region, Sizes, Spacing, Step, Think, ThinkTime, TraceRecord, Workload,
+    ActivityCycle, ArrivalSpacing, DiskRegion, Durability, OperationArrivals, OperationStep, SizeWeights,
+    ThinkTime, ThinkTiming, TraceRecord, Workload,
 };
 
 /// Everything that decides a simulation, but for the seed that may be given with it.
@@ -37,15 +38,15 @@ pub struct Scenario {
     /// Interval of the time series. Response times are averaged over it to be judged against the target.
     pub series_interval: Duration,
     /// The storage.
-    pub arrays: Vec<Array>,
+    pub arrays: Vec<ScenarioArray>,
     /// Virtual disks that several virtual machines share.
     pub disks: Vec<SharedDisk>,
     /// Hosts that issue requests to the storage, and regulate themselves.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<ScenarioHost>,
     /// The consumers.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<VirtualMachine>,
     /// Network that carries the hosts' reports to each other.
-    pub network: Network,
+    pub network: ReportNetwork,
 }
 
 impl Scenario {
@@ -63,14 +64,14 @@ impl Scenario {
             disks: Vec::new(),
             hosts: Vec::new(),
             vms: Vec::new(),
-            network: Network::default(),
+            network: ReportNetwork::default(),
         }
     }
 }
 
 /// A storage array, as one resource.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Array {
+pub struct ScenarioArray {
     /// The resource.
     pub name: ResourceName,
     /// Its model.
@@ -85,12 +86,12 @@ pub struct ArrayChange {
     /// Time of the change.
     pub at: Instant,
     /// The array's new speed or model.
-    pub to: Becomes,
+    pub to: ChangedArray,
 }
 
 /// A new speed or model of an array.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Becomes {
+pub enum ChangedArray {
     /// Requests per second that all servers of an exponential array together complete from then on. Requests
     /// in service continue at the new rate.
     Rate(Iops),
@@ -110,14 +111,14 @@ pub struct GoalChange {
 
 /// A stretch of time, from its beginning to before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct ScenarioSpan {
     /// Its beginning.
     pub from: Instant,
     /// Its end; [`Instant::MAX`]: none.
     pub to: Instant,
 }
 
-impl Span {
+impl ScenarioSpan {
     /// All of time.
     pub const ALWAYS: Self = Self { from: Instant::ZERO, to: Instant::MAX };
 
@@ -131,7 +132,7 @@ impl Span {
 /// A host. For each array that its virtual machines use it has an issue queue, a scheduler and, for its main
 /// array, a control loop.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Host {
+pub struct ScenarioHost {
     /// Its name.
     pub name: HostName,
     /// Its main array. The host regulates this one, and its virtual machines' disks are there unless they say
@@ -142,18 +143,18 @@ pub struct Host {
     /// Source of the response times by which its law steers.
     pub signal: SignalSource,
     /// Unit that has a control loop of its own.
-    pub scope: Scope,
+    pub scope: LawScope,
     /// Greatest number of requests outstanding at the array: the upper bound of a law's window, or the whole
     /// window without a law.
     pub depth: u32,
     /// Tags by which the scheduler chooses the next request.
     pub discipline: Discipline,
     /// Batches of its scheduler, which stays with one virtual machine for so long. `None`: no batches.
-    pub batch: Option<Batch>,
+    pub batch: Option<FlowBatch>,
     /// Rule for the release of requests where the law commands rates.
-    pub release: Release,
+    pub release: BucketRelease,
     /// Greatest credit that a virtual machine saves up while it is idle.
-    pub idle_credit: Cost,
+    pub idle_credit: RequestCost,
     /// Time by which it takes its steps later than the others. Hosts with the same interval and phase step at
     /// the same time.
     pub phase: Duration,
@@ -162,13 +163,13 @@ pub struct Host {
     pub law_from: Instant,
     /// Times at which it is down: its virtual machines with it, its requests forgotten, its law begun anew
     /// afterwards.
-    pub down: Vec<Span>,
+    pub down: Vec<ScenarioSpan>,
     /// Factor by which the response times that it reports to others differ from its measurements. A factor
     /// that is negative or not finite counts as 1.
     pub reported_factor: f64,
 }
 
-impl Host {
+impl ScenarioHost {
     /// A host without a law, with a depth of 64 (PARDA §5), batches as by default and no credit.
     #[must_use]
     pub fn new(name: HostName, array: ResourceName) -> Self {
@@ -177,12 +178,12 @@ impl Host {
             array,
             law: None,
             signal: SignalSource::default(),
-            scope: Scope::default(),
+            scope: LawScope::default(),
             depth: Self::DEFAULT_DEPTH,
             discipline: Discipline::default(),
-            batch: Some(Batch::default()),
-            release: Release::default(),
-            idle_credit: Cost::ZERO,
+            batch: Some(FlowBatch::default()),
+            release: BucketRelease::default(),
+            idle_credit: RequestCost::ZERO,
             phase: Duration::ZERO,
             law_from: Instant::ZERO,
             down: Vec::new(),
@@ -206,7 +207,7 @@ pub enum SignalSource {
 
 /// Unit that has a control loop of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scope {
+pub enum LawScope {
     /// The host: one window, which its scheduler divides among its virtual machines.
     #[default]
     Host,
@@ -216,7 +217,7 @@ pub enum Scope {
 
 /// A virtual machine: a consumer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Vm {
+pub struct VirtualMachine {
     /// Its name.
     pub name: ConsumerName,
     /// The host on which it runs.
@@ -228,7 +229,7 @@ pub struct Vm {
     /// Rate that goes before all shares, in requests of up to 64 KiB per second.
     pub reservation: Option<Iops>,
     /// A ceiling that no law lifts.
-    pub limit: Option<Limit>,
+    pub limit: Option<ConsumerLimit>,
     /// Contract with it, where its host's law keeps contracts.
     pub contract: Option<Contract>,
     /// Response time that it is to have, where its host's law is the self-tuning one. `None`: the host's
@@ -239,17 +240,17 @@ pub struct Vm {
     /// σ: number of requests that may be released at once after a pause, where its host's law commands rates.
     pub bucket: u32,
     /// Its virtual disks; the steps of its workloads refer to them by position. At least one.
-    pub disks: Vec<Disk>,
-    /// Its workloads, each independent of the others but for [`Arrivals::After`].
+    pub disks: Vec<VirtualDisk>,
+    /// Its workloads, each independent of the others but for [`OperationArrivals::After`].
     pub workloads: Vec<Workload>,
     /// Times at which it is on.
-    pub on: Vec<Span>,
+    pub on: Vec<ScenarioSpan>,
 }
 
-impl Vm {
+impl VirtualMachine {
     /// A virtual machine with 100 shares, on from beginning to end, that does nothing yet.
     #[must_use]
-    pub fn new(name: ConsumerName, host: HostName, disk: Disk) -> Self {
+    pub fn new(name: ConsumerName, host: HostName, disk: VirtualDisk) -> Self {
         Self {
             name,
             host,
@@ -260,37 +261,37 @@ impl Vm {
             contract: None,
             goal: None,
             goal_changes: Vec::new(),
-            bucket: Release::USUAL_SIZE,
+            bucket: BucketRelease::USUAL_SIZE,
             disks: vec![disk],
             workloads: Vec::new(),
-            on: vec![Span::ALWAYS],
+            on: vec![ScenarioSpan::ALWAYS],
         }
     }
 }
 
 /// A virtual disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
+pub struct VirtualDisk {
     /// The array on which it lies; `None`: its host's main array.
     pub array: Option<ResourceName>,
     /// Its place on the array.
-    pub place: Place,
+    pub place: DiskPlace,
 }
 
-impl Disk {
+impl VirtualDisk {
     /// Size of the disks of PARDA's virtual machines: 16 GB (§4.1).
     pub const DEFAULT_SIZE: Bytes = Bytes::from_gib(16);
 }
 
-impl Default for Disk {
+impl Default for VirtualDisk {
     fn default() -> Self {
-        Self { array: None, place: Place::InOrder { size: Self::DEFAULT_SIZE } }
+        Self { array: None, place: DiskPlace::InOrder { size: Self::DEFAULT_SIZE } }
     }
 }
 
 /// The place of a virtual disk on its array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum DiskPlace {
     /// The disk lies behind the one before it, from the array's beginning on.
     InOrder {
         /// Its size.
@@ -322,7 +323,7 @@ pub struct SharedDisk {
 
 /// The network that carries the hosts' reports to each other. By default all hosts hear everything at once.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Network {
+pub struct ReportNetwork {
     /// Least time that a message takes.
     pub delay: Latency,
     /// Greatest additional time of a message, distributed uniformly.
@@ -330,10 +331,10 @@ pub struct Network {
     /// The fraction of messages that is lost, 0 to 1.
     pub loss: f64,
     /// Times at which some hosts are cut off from the others.
-    pub partitions: Vec<Partition>,
+    pub partitions: Vec<NetworkPartition>,
 }
 
-impl Network {
+impl ReportNetwork {
     /// Returns true if all hosts always hear the same, at once.
     #[must_use]
     pub fn is_ideal(&self) -> bool {
@@ -346,9 +347,9 @@ impl Network {
 
 /// A time in which these hosts and all others do not hear each other. Hosts on the same side do.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Partition {
+pub struct NetworkPartition {
     /// The time.
-    pub during: Span,
+    pub during: ScenarioSpan,
     /// The hosts that are cut off.
     pub hosts: Vec<HostName>,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
-use super::Span;
+use super::ScenarioSpan;
 
 /// A stream of operations. An operation is one I/O or several.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,15 +12,15 @@ pub struct Workload {
     /// Name in results, unique within the virtual machine. Its random numbers depend on it.
     pub name: String,
     /// Rule for the beginnings of operations.
-    pub arrivals: Arrivals,
+    pub arrivals: OperationArrivals,
     /// Steps of an operation, one after the other. At least one, but for a trace, which has none.
-    pub steps: Vec<Step>,
+    pub steps: Vec<OperationStep>,
     /// Number of operations that one of them counts as: more than one where it stands for a burst of them.
     pub operations: u32,
     /// Times at which it is active.
-    pub during: Vec<Span>,
+    pub during: Vec<ScenarioSpan>,
     /// Load that comes and goes: active only in the first part of each cycle.
-    pub cycle: Option<Cycle>,
+    pub cycle: Option<ActivityCycle>,
 }
 
 impl Workload {
@@ -29,10 +29,10 @@ impl Workload {
     pub fn random_reads(name: &str, outstanding: u32, bytes: u32) -> Self {
         Self {
             name: name.to_owned(),
-            arrivals: Arrivals::Closed { outstanding, think: Think::NONE },
-            steps: vec![Step::random_reads(bytes)],
+            arrivals: OperationArrivals::Closed { outstanding, think: ThinkTiming::NONE },
+            steps: vec![OperationStep::random_reads(bytes)],
             operations: 1,
-            during: vec![Span::ALWAYS],
+            during: vec![ScenarioSpan::ALWAYS],
             cycle: None,
         }
     }
@@ -40,21 +40,21 @@ impl Workload {
 
 /// Rules for the beginnings of operations.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Arrivals {
+pub enum OperationArrivals {
     /// A fixed number of operations is always under way. Each thread thinks between two operations. The first
     /// ones begin after a think time as well.
     Closed {
         /// Number of threads.
         outstanding: u32,
         /// Think time of each thread after an operation.
-        think: Think,
+        think: ThinkTiming,
     },
     /// Operations begin at this rate, whatever becomes of those before.
     Open {
         /// Operations per second.
         rate: Iops,
         /// Distribution of the gaps between them.
-        spacing: Spacing,
+        spacing: ArrivalSpacing,
         /// An operation that would be one more than this under way does not take place: a client's queue is
         /// bounded.
         limit: u32,
@@ -85,14 +85,14 @@ pub enum Arrivals {
 
 /// Think time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Think {
+pub struct ThinkTiming {
     /// Its mean.
     pub mean: Latency,
     /// Distribution of think times around the mean.
     pub distribution: ThinkTime,
 }
 
-impl Think {
+impl ThinkTiming {
     /// No think time.
     pub const NONE: Self = Self { mean: Latency::ZERO, distribution: ThinkTime::Constant };
 }
@@ -111,7 +111,7 @@ pub enum ThinkTime {
 
 /// Distribution of the gaps between arrivals at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Spacing {
+pub enum ArrivalSpacing {
     /// A Poisson process.
     #[default]
     Poisson,
@@ -134,7 +134,7 @@ pub enum Spacing {
 
 /// Active for a time, then not, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cycle {
+pub struct ActivityCycle {
     /// Time for which it is active.
     pub on: Latency,
     /// Time for which it then pauses.
@@ -145,33 +145,33 @@ pub struct Cycle {
 
 /// A part of an operation: so many I/Os at once. All of them must be done before the next step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct OperationStep {
     /// Number of I/Os.
     pub count: u32,
     /// Sizes of the I/Os.
-    pub sizes: Sizes,
+    pub sizes: SizeWeights,
     /// The fraction of them that reads, 0 to 1.
     pub reads: f64,
     /// The fraction of them that follows the one before, 0 to 1. The others are anywhere in the region.
     pub sequential: f64,
     /// Part of the disk that it uses.
-    pub region: Region,
+    pub region: DiskRegion,
     /// Durability of its writes.
     pub durability: Durability,
     /// Index of the virtual machine's disk.
     pub disk: usize,
 }
 
-impl Step {
+impl OperationStep {
     /// One random read of this size, anywhere on the first disk.
     #[must_use]
     pub fn random_reads(bytes: u32) -> Self {
         Self {
             count: 1,
-            sizes: Sizes::fixed(bytes),
+            sizes: SizeWeights::fixed(bytes),
             reads: 1.0,
             sequential: 0.0,
-            region: Region::WHOLE,
+            region: DiskRegion::WHOLE,
             durability: Durability::default(),
             disk: 0,
         }
@@ -180,9 +180,9 @@ impl Step {
 
 /// Sizes of requests with their weights.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sizes(Vec<(u32, f64)>);
+pub struct SizeWeights(Vec<(u32, f64)>);
 
-impl Sizes {
+impl SizeWeights {
     /// Makes a distribution with this one size.
     #[must_use]
     pub fn fixed(bytes: u32) -> Self {
@@ -255,14 +255,14 @@ impl Sizes {
 
 /// A part of a disk, as fractions of its size.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Region {
+pub struct DiskRegion {
     /// Its beginning.
     pub from: f64,
     /// Its end.
     pub to: f64,
 }
 
-impl Region {
+impl DiskRegion {
     /// All of it.
     pub const WHOLE: Self = Self { from: 0.0, to: 1.0 };
 }

@@ -2,23 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_device::{Completion, StorageNode};
+use tidegate_device::{DeviceCompletion, StorageNode};
 use tidegate_placement::{
-    Answer, Ask, DeviceLane, Direction, DiskCache, Grant, NodeConfig, NodeSample, Peak, Placement,
-    PlacementConfig, Progress, Requirement, Room, Tape, Ticket,
+    DeviceLane, DiskCache, FreeSpace, NodeConfig, NodePeak, NodeSample, NodeTapes, Placement,
+    PlacementAnswer, PlacementConfig, PlacementGrant, PlacementRequest, TransferDirection, TransferProgress,
+    TransferRequirement, TransferTicket,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
-use super::plan::{InvalidPlan, NodePlan, Plan};
-use super::{Findings, TransferFindings};
-use crate::random::Random;
+use super::plan::{InvalidPlan, NodePlan, TransferPlan};
+use super::{PlanFindings, TransferFindings};
+use crate::random::RandomStream;
 
 /// Simulates a plan. Same plan, same seed: same findings.
 ///
 /// # Errors
 /// When the plan contradicts itself.
-pub fn simulate(plan: &Plan, seed: u64) -> Result<Findings, InvalidPlan> {
-    let mut engine = Engine::new(plan, seed)?;
+pub fn simulate(plan: &TransferPlan, seed: u64) -> Result<PlanFindings, InvalidPlan> {
+    let mut engine = TransferEngine::new(plan, seed)?;
     while let Some(now) = engine.next() {
         engine.happen(now)?;
     }
@@ -26,10 +27,10 @@ pub fn simulate(plan: &Plan, seed: u64) -> Result<Findings, InvalidPlan> {
 }
 
 /// A node, its measurements, and its transfers.
-struct Node {
+struct SimulatedNode {
     model: StorageNode,
     plan: NodePlan,
-    random: Random,
+    random: RandomStream,
     /// Time at which others take another part of it.
     changes: Option<Instant>,
     /// Bytes that it had moved at the last sample.
@@ -37,10 +38,10 @@ struct Node {
     /// Bytes that others had moved at the last sample.
     sampled_of_others: Bytes,
     /// Transfers that the node carries.
-    carries: Vec<Ticket>,
+    carries: Vec<TransferTicket>,
     /// Those of `carries` whose data does not move yet. Each has the time of its start, and the object that
     /// it reads.
-    begins: Vec<(Ticket, Instant, Option<u32>)>,
+    begins: Vec<(TransferTicket, Instant, Option<u32>)>,
     /// Objects on its disk, where it is a disk in front of tapes: the real ones, and those that the placement
     /// knows of. The placement does not know of the objects that were on the disk from the beginning.
     on_disk: Option<[DiskCache; 2]>,
@@ -56,41 +57,44 @@ struct Wanted {
     soon: Option<Latency>,
 }
 
-struct Engine<'a> {
-    plan: &'a Plan,
+struct TransferEngine<'a> {
+    plan: &'a TransferPlan,
     placement: Placement,
-    nodes: Vec<Node>,
+    nodes: Vec<SimulatedNode>,
     /// Time at which the next transfer is asked for; `None` while a transfer that writes waits, and after the
     /// last.
     asks: Option<Instant>,
-    waiting: BTreeMap<Ticket, Wanted>,
+    waiting: BTreeMap<TransferTicket, Wanted>,
     asked: u32,
     /// Chooses the objects that are read.
-    random: Random,
+    random: RandomStream,
     samples: Instant,
     end: Instant,
     /// Index of each transfer in the findings.
-    places: BTreeMap<Ticket, usize>,
-    findings: Findings,
+    places: BTreeMap<TransferTicket, usize>,
+    findings: PlanFindings,
 }
 
-impl<'a> Engine<'a> {
-    fn new(plan: &'a Plan, seed: u64) -> Result<Self, InvalidPlan> {
+impl<'a> TransferEngine<'a> {
+    fn new(plan: &'a TransferPlan, seed: u64) -> Result<Self, InvalidPlan> {
         plan.validate()?;
-        let nodes = plan.nodes.iter().map(|node| Node::new(node, plan, seed));
+        let nodes = plan.nodes.iter().map(|node| SimulatedNode::new(node, plan, seed));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let known = plan.nodes.iter().map(|node| {
             let drives = node.model.drives.unwrap_or(u32::MAX);
             let is_described = node.tapes.is_none_or(|tapes| tapes.described);
             NodeConfig {
                 name: node.name.clone(),
-                read: Peak::pinned(node.model.peak),
-                write: Peak::pinned(node.model.peak),
+                read: NodePeak::pinned(node.model.peak),
+                write: NodePeak::pinned(node.model.peak),
                 availability: 0,
                 cost: 0,
                 // The recall is told of apart, or has to be learnt.
                 latency: is_described.then_some(Latency::ZERO),
-                tape: node.tapes.filter(|_| is_described).map(|_| Tape { recall: node.model.recall, drives }),
+                tape: node
+                    .tapes
+                    .filter(|_| is_described)
+                    .map(|_| NodeTapes { recall: node.model.recall, drives }),
                 free: None,
             }
         });
@@ -105,11 +109,11 @@ impl<'a> Engine<'a> {
             asks: (plan.transfers > 0).then_some(Instant::ZERO),
             waiting: BTreeMap::new(),
             asked: 0,
-            random: Random::of(seed, &["reads"]),
+            random: RandomStream::of(seed, &["reads"]),
             samples: Instant::ZERO + plan.sample,
             end: Instant::ZERO + plan.duration,
             places: BTreeMap::new(),
-            findings: Findings { transfers: Vec::new(), ended_s: 0.0, events: 0 },
+            findings: PlanFindings { transfers: Vec::new(), ended_s: 0.0, events: 0 },
         })
     }
 
@@ -126,7 +130,7 @@ impl<'a> Engine<'a> {
     /// Handles all events of a time. Their order is: ends, samples, changes from outside, and last the next
     /// transfer, so that it sees them all.
     fn happen(&mut self, now: Instant) -> Result<(), InvalidPlan> {
-        let mut done: Vec<Completion> = Vec::new();
+        let mut done: Vec<DeviceCompletion> = Vec::new();
         for node in &mut self.nodes {
             let first = done.len();
             node.model.advance(now, &mut done);
@@ -143,10 +147,10 @@ impl<'a> Engine<'a> {
             });
             node.carries.retain(|ticket| done[first..].iter().all(|one| one.id != ticket.0));
         }
-        for Completion { id, at } in &done {
+        for DeviceCompletion { id, at } in &done {
             self.findings.events += 1;
-            self.placement.ended(*at, Ticket(*id));
-            if let Some(place) = self.places.remove(&Ticket(*id)) {
+            self.placement.ended(*at, TransferTicket(*id));
+            if let Some(place) = self.places.remove(&TransferTicket(*id)) {
                 self.findings.transfers[place].ended_s = Some(at.as_secs_f64());
             }
         }
@@ -193,7 +197,7 @@ impl<'a> Engine<'a> {
                 device[lane].rate = Some(ByteRate::new(all));
             }
             let [read, write] = lanes;
-            let sample = NodeSample { read, write, free: Room::NotAsked, device };
+            let sample = NodeSample { read, write, free: FreeSpace::NotAsked, device };
             // Its name is known: the placement was made of these nodes.
             let known = self.placement.observe(now, &node.plan.name, &sample);
             debug_assert_eq!(known, Ok(()));
@@ -202,7 +206,7 @@ impl<'a> Engine<'a> {
             for ticket in &node.carries {
                 let waits = node.begins.iter().any(|(other, ..)| other == ticket);
                 let rate = if waits { ByteRate::ZERO } else { each };
-                self.placement.progress(now, *ticket, Progress { rate });
+                self.placement.progress(now, *ticket, TransferProgress { rate });
             }
         }
     }
@@ -212,9 +216,9 @@ impl<'a> Engine<'a> {
         self.asked += 1;
         self.asks = None;
         let mut wanted = Wanted { asked: now, object: None, soon: None };
-        let mut ask = Ask {
-            direction: Direction::Write,
-            requirement: Requirement::Average(self.plan.asks),
+        let mut ask = PlacementRequest {
+            direction: TransferDirection::Write,
+            requirement: TransferRequirement::Average(self.plan.asks),
             size: self.plan.size,
             availability: 0,
             cost: 0,
@@ -227,14 +231,14 @@ impl<'a> Engine<'a> {
             wanted.soon = (self.asked % 2 == 1).then_some(reads.soon);
             let object = self.draw(reads.objects, wanted.soon.is_some());
             wanted.object = Some(object);
-            ask.direction = Direction::Read;
-            ask.requirement = wanted.soon.map_or(ask.requirement, Requirement::Latency);
+            ask.direction = TransferDirection::Read;
+            ask.requirement = wanted.soon.map_or(ask.requirement, TransferRequirement::Latency);
             ask.replicas = self.plan.holders(object).map(|node| node.name.clone()).collect();
             ask.on_tape = self.on_tape(object, &ask.replicas);
         }
         match self.placement.ask(now, ask)? {
-            Answer::Granted(grant) => self.begin(now, &grant, wanted),
-            Answer::Waiting(ticket) => drop(self.waiting.insert(ticket, wanted)),
+            PlacementAnswer::Granted(grant) => self.begin(now, &grant, wanted),
+            PlacementAnswer::Waiting(ticket) => drop(self.waiting.insert(ticket, wanted)),
         }
         Ok(())
     }
@@ -256,7 +260,7 @@ impl<'a> Engine<'a> {
 
     /// Returns the nodes whose replicas have to be recalled, as far as the placement can know.
     fn on_tape(&self, object: u32, replicas: &[ResourceName]) -> Vec<ResourceName> {
-        let has_not = |node: &&Node| {
+        let has_not = |node: &&SimulatedNode| {
             let described = node.plan.tapes.is_some_and(|tapes| tapes.described);
             let known = node.on_disk.as_ref().is_some_and(|[_, known]| known.has(&object.to_string()));
             described && !known && replicas.contains(&node.plan.name)
@@ -265,7 +269,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Begins a transfer. After a pause the next is asked for.
-    fn begin(&mut self, now: Instant, grant: &Grant, wanted: Wanted) {
+    fn begin(&mut self, now: Instant, grant: &PlacementGrant, wanted: Wanted) {
         self.findings.events += 1;
         let mut moved_s = None;
         if let Some(node) = self.nodes.iter_mut().find(|node| node.plan.name == grant.node) {
@@ -295,14 +299,14 @@ impl<'a> Engine<'a> {
     }
 }
 
-impl Node {
-    fn new(plan: &NodePlan, all: &Plan, seed: u64) -> Result<Self, InvalidPlan> {
-        let mut random = Random::of(seed, &["node", plan.name.as_str()]);
+impl SimulatedNode {
+    fn new(plan: &NodePlan, all: &TransferPlan, seed: u64) -> Result<Self, InvalidPlan> {
+        let mut random = RandomStream::of(seed, &["node", plan.name.as_str()]);
         let model = StorageNode::new(plan.model.clone(), random.seed())?;
         let mut node = Self {
             model,
             plan: plan.clone(),
-            random: Random::of(seed, &["external", plan.name.as_str()]),
+            random: RandomStream::of(seed, &["external", plan.name.as_str()]),
             changes: None,
             sampled: Bytes::ZERO,
             sampled_of_others: Bytes::ZERO,
@@ -321,7 +325,7 @@ impl Node {
         Ok(node)
     }
 
-    fn start(&mut self, ticket: Ticket, size: Bytes, object: Option<u32>) {
+    fn start(&mut self, ticket: TransferTicket, size: Bytes, object: Option<u32>) {
         let is_on_disk = match (&self.on_disk, object) {
             (Some([is, _]), Some(object)) => is.has(&object.to_string()),
             _ => false,
@@ -355,15 +359,15 @@ mod tests {
     use std::time::Duration;
 
     use tidegate_device::StorageNodeConfig;
-    use tidegate_placement::Policy;
+    use tidegate_placement::PlacementPolicy;
     use tidegate_units::{Latency, ResourceName};
 
-    use super::super::plan::{External, Reads, Tapes};
+    use super::super::plan::{ExternalLoad, ReadTransfers, TapeModel};
     use super::*;
 
     const MB: f64 = 1e6;
 
-    fn plan(policy: Policy, peaks: &[f64], transfers: u32) -> Plan {
+    fn plan(policy: PlacementPolicy, peaks: &[f64], transfers: u32) -> TransferPlan {
         let node = |(place, peak): (usize, &f64)| NodePlan {
             name: ResourceName::new(&format!("node-{place}")).unwrap(),
             model: StorageNodeConfig {
@@ -378,7 +382,7 @@ mod tests {
             holds_one_in: 1,
             tapes: None,
         };
-        Plan {
+        TransferPlan {
             name: "test".to_owned(),
             duration: Duration::from_secs(3600),
             policy,
@@ -394,7 +398,7 @@ mod tests {
         }
     }
 
-    const R1: Policy = Policy::SmR1 { overhead: 1.0 };
+    const R1: PlacementPolicy = PlacementPolicy::SmR1 { overhead: 1.0 };
 
     #[test]
     fn a_transfer_that_finds_nobody_waits_and_the_next_is_asked_for_after_it() {
@@ -412,18 +416,19 @@ mod tests {
     #[test]
     fn all_transfers_are_made_and_the_same_seed_gives_the_same() {
         for policy in [
-            Policy::RoundRobin,
-            Policy::StaticQos { overhead: 1.25 },
+            PlacementPolicy::RoundRobin,
+            PlacementPolicy::StaticQos { overhead: 1.25 },
             R1,
-            Policy::SmR2 { overhead: 1.0 },
-            Policy::SM_R3,
-            Policy::Learnt,
+            PlacementPolicy::SmR2 { overhead: 1.0 },
+            PlacementPolicy::SM_R3,
+            PlacementPolicy::Learnt,
         ] {
             let mut plan = plan(policy, &[20.0, 300.0, 60.0], 50);
             for node in &mut plan.nodes {
                 node.model.concurrency_cost = 0.02;
                 node.model.jitter = 0.1;
-                node.external = Some(External { least: 0.1, greatest: 0.6, every: Duration::from_secs(5) });
+                node.external =
+                    Some(ExternalLoad { least: 0.1, greatest: 0.6, every: Duration::from_secs(5) });
             }
             let findings = simulate(&plan, 3).unwrap();
             assert_eq!(findings.transfers.len(), 50, "{policy:?}");
@@ -437,9 +442,10 @@ mod tests {
     fn a_sensor_sees_what_others_move() {
         // Others take half of 100 MB/s. What transfers move leaves room for one more at any time; what moves
         // leaves none.
-        let mut plan = plan(Policy::SmR2 { overhead: 1.0 }, &[100.0], 15);
-        plan.nodes[0].external = Some(External { least: 0.5, greatest: 0.5, every: Duration::from_secs(20) });
-        let waited = |plan: &Plan| {
+        let mut plan = plan(PlacementPolicy::SmR2 { overhead: 1.0 }, &[100.0], 15);
+        plan.nodes[0].external =
+            Some(ExternalLoad { least: 0.5, greatest: 0.5, every: Duration::from_secs(20) });
+        let waited = |plan: &TransferPlan| {
             let transfers = simulate(plan, 1).unwrap().transfers;
             transfers.iter().filter(|one| one.began_s > one.asked_s).count()
         };
@@ -449,23 +455,23 @@ mod tests {
     }
 
     /// A disk with every other object, and a store with all of them on tape, whose disk holds two.
-    fn reads(described: bool) -> Plan {
-        let mut plan = Plan {
-            reads: Some(Reads { objects: 12, soon: Latency::from_millis(1_000) }),
+    fn reads(described: bool) -> TransferPlan {
+        let mut plan = TransferPlan {
+            reads: Some(ReadTransfers { objects: 12, soon: Latency::from_millis(1_000) }),
             every: Duration::from_secs(5),
             asks: ByteRate::new(MB),
-            ..plan(Policy::SM_R3, &[60.0, 300.0], 40)
+            ..plan(PlacementPolicy::SM_R3, &[60.0, 300.0], 40)
         };
         plan.nodes[0].holds_one_in = 2;
         plan.nodes[1].model.recall = Latency::from_millis(60_000);
         plan.nodes[1].model.drives = Some(2);
-        plan.nodes[1].tapes = Some(Tapes { cache: Bytes::new(200_000_000), described });
+        plan.nodes[1].tapes = Some(TapeModel { cache: Bytes::new(200_000_000), described });
         plan
     }
 
     #[test]
     fn a_grant_waits_for_no_drive_where_tapes_are_known() {
-        let longest = |findings: &Findings| {
+        let longest = |findings: &PlanFindings| {
             let waits = findings.transfers.iter().map(|one| one.moved_s.unwrap() - one.began_s);
             waits.fold(0.0, f64::max)
         };
@@ -488,7 +494,7 @@ mod tests {
 
     #[test]
     fn what_does_not_end_in_time_says_so() {
-        let short = Plan { duration: Duration::from_secs(2), ..plan(R1, &[25.0], 1) };
+        let short = TransferPlan { duration: Duration::from_secs(2), ..plan(R1, &[25.0], 1) };
         let findings = simulate(&short, 1).unwrap();
         assert_eq!((findings.transfers[0].ended_s, findings.transfers[0].rate()), (None, None));
     }
@@ -496,14 +502,17 @@ mod tests {
     #[test]
     fn plans_that_contradict_themselves_are_refused() {
         let good = || plan(R1, &[25.0], 1);
-        assert_eq!(simulate(&Plan { size: Bytes::ZERO, ..good() }, 1), Err(InvalidPlan::Nothing));
-        assert_eq!(simulate(&Plan { transfers: u32::MAX, ..good() }, 1), Err(InvalidPlan::Many));
+        assert_eq!(simulate(&TransferPlan { size: Bytes::ZERO, ..good() }, 1), Err(InvalidPlan::Nothing));
+        assert_eq!(simulate(&TransferPlan { transfers: u32::MAX, ..good() }, 1), Err(InvalidPlan::Many));
         let mut external = good();
         external.nodes[0].external =
-            Some(External { least: 0.5, greatest: 0.4, every: Duration::from_secs(1) });
+            Some(ExternalLoad { least: 0.5, greatest: 0.4, every: Duration::from_secs(1) });
         assert!(matches!(simulate(&external, 1), Err(InvalidPlan::External(_))));
-        assert!(matches!(simulate(&Plan { nodes: vec![], ..good() }, 1), Err(InvalidPlan::Placement(_))));
-        let unheld = |change: fn(&mut Plan)| {
+        assert!(matches!(
+            simulate(&TransferPlan { nodes: vec![], ..good() }, 1),
+            Err(InvalidPlan::Placement(_))
+        ));
+        let unheld = |change: fn(&mut TransferPlan)| {
             let mut plan = reads(true);
             change(&mut plan);
             simulate(&plan, 1)
@@ -511,7 +520,7 @@ mod tests {
         assert_eq!(unheld(|plan| plan.nodes[1].holds_one_in = 0), Err(InvalidPlan::Unheld));
         assert_eq!(unheld(|plan| plan.nodes[1].holds_one_in = 3), Err(InvalidPlan::Unheld), "1 is nowhere");
         assert_eq!(unheld(|plan| plan.nodes[0].tapes = plan.nodes[1].tapes), Err(InvalidPlan::Unheld));
-        let much = Plan { asks: ByteRate::new(26.0 * MB), ..good() };
+        let much = TransferPlan { asks: ByteRate::new(26.0 * MB), ..good() };
         assert!(matches!(simulate(&much, 1), Err(InvalidPlan::Refused(_))));
     }
 }

@@ -9,13 +9,13 @@ mod engine;
 mod plan;
 
 pub use engine::simulate;
-pub use plan::{External, InvalidPlan, NodePlan, Plan, Reads, Tapes};
+pub use plan::{ExternalLoad, InvalidPlan, NodePlan, ReadTransfers, TapeModel, TransferPlan};
 
 use tidegate_units::{Bytes, Latency, ResourceName};
 
 /// The results of a plan.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Findings {
+pub struct PlanFindings {
     /// Every transfer that began, in order.
     pub transfers: Vec<TransferFindings>,
     /// Time at which it ended, in seconds.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_device::StorageNodeConfig;
-use tidegate_placement::{PlacementConfigError, Policy};
+use tidegate_placement::{PlacementConfigError, PlacementPolicy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 /// Greatest numbers of nodes and transfers, which bound the memory.
@@ -13,13 +13,13 @@ const TRANSFERS: u32 = 1 << 20;
 
 /// A simulation of transfers to or from storage nodes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct TransferPlan {
     /// Its name.
     pub name: String,
     /// Greatest simulated time. The simulation ends sooner when all transfers have ended.
     pub duration: Duration,
     /// Policy by which nodes are chosen.
-    pub policy: Policy,
+    pub policy: PlacementPolicy,
     /// The nodes.
     pub nodes: Vec<NodePlan>,
     /// True if reserved and unused bandwidth is lent.
@@ -38,12 +38,12 @@ pub struct Plan {
     /// Interval of the sensor's samples.
     pub sample: Duration,
     /// Parameters of reads; `None` where all transfers write.
-    pub reads: Option<Reads>,
+    pub reads: Option<ReadTransfers>,
 }
 
 /// Transfers that read. Each is asked for whether those before have begun or not.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reads {
+pub struct ReadTransfers {
     /// Number of objects, all of one size. Each is read with the same probability.
     pub objects: u32,
     /// Every other transfer asks for its first byte within this time instead of a rate, of an object that is
@@ -59,17 +59,17 @@ pub struct NodePlan {
     /// Its model. The placement knows its peak.
     pub model: StorageNodeConfig,
     /// Load from outside.
-    pub external: Option<External>,
+    pub external: Option<ExternalLoad>,
     /// It holds one in so many of the objects that are read; with 1 it holds all.
     pub holds_one_in: u32,
     /// The disk in front of tapes, if it is one. Its model has the time of a recall, and the number of
     /// drives.
-    pub tapes: Option<Tapes>,
+    pub tapes: Option<TapeModel>,
 }
 
 /// A disk in front of tapes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tapes {
+pub struct TapeModel {
     /// Size of the disk, which holds the objects that were read last. At the beginning it holds the last ones
     /// of its objects.
     pub cache: Bytes,
@@ -81,7 +81,7 @@ pub struct Tapes {
 /// Load from outside that is not announced. Others take a part of a node's bandwidth, and another part after
 /// every `every`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct External {
+pub struct ExternalLoad {
     /// The least part.
     pub least: f64,
     /// The greatest part. Every part between is as likely.
@@ -124,7 +124,7 @@ impl NodePlan {
     }
 }
 
-impl Plan {
+impl TransferPlan {
     /// Checks the conditions that the parts do not check themselves.
     pub(super) fn validate(&self) -> Result<(), InvalidPlan> {
         let nothing = self.duration.is_zero()

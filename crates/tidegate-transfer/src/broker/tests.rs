@@ -5,8 +5,8 @@ use tidegate_units::Latency;
 
 use super::*;
 use crate::digest::{Digest, Hasher};
-use crate::sensed::{Kind, SensedLane};
-use crate::wire::Needs;
+use crate::sensed::{NodeKind, SensedLane};
+use crate::wire::ServiceNeeds;
 
 const TWO: &str = r#"
 listen = "127.0.0.1:0"
@@ -49,12 +49,12 @@ fn digest() -> Digest {
     Hasher::default().finish()
 }
 
-fn write(object: &str) -> Wish {
-    Wish {
-        way: Way::Write,
+fn write(object: &str) -> TransferQuestion {
+    TransferQuestion {
+        way: DataDirection::Write,
         name: Some(name(object)),
         size: Some(Bytes::new(1_000_000)),
-        needs: Needs::Average(10e6),
+        needs: ServiceNeeds::Average(10e6),
         availability: 0,
         cost: u8::MAX,
         except: Vec::new(),
@@ -62,19 +62,19 @@ fn write(object: &str) -> Wish {
     }
 }
 
-fn read(object: &str) -> Wish {
-    Wish { way: Way::Read, size: None, ..write(object) }
+fn read(object: &str) -> TransferQuestion {
+    TransferQuestion { way: DataDirection::Read, size: None, ..write(object) }
 }
 
-fn stored(object: &str) -> Stored {
-    Stored { name: name(object), size: Bytes::new(1_000_000), sha256: digest() }
+fn stored(object: &str) -> StoredReport {
+    StoredReport { name: name(object), size: Bytes::new(1_000_000), sha256: digest() }
 }
 
-const fn moved(bytes: Bytes) -> Moved {
-    Moved { bytes, first_byte_s: None }
+const fn moved(bytes: Bytes) -> ProgressReport {
+    ProgressReport { bytes, first_byte_s: None }
 }
 
-fn node(reservation: &Reservation) -> Option<&str> {
+fn node(reservation: &TransferReservation) -> Option<&str> {
     reservation.granted.as_ref().map(|granted| granted.node.as_str())
 }
 
@@ -99,12 +99,12 @@ fn an_object_goes_where_it_can_be_carried_and_comes_back_from_there() {
     refused(broker.stored(at(1.0), "2", stored("x")), "gone");
     refused(broker.place(at(1.0), "2", write("x")), "duplicate");
 
-    let copy = broker.place(at(1.0), "3", Wish { replica: true, ..write("x") }).unwrap();
+    let copy = broker.place(at(1.0), "3", TransferQuestion { replica: true, ..write("x") }).unwrap();
     assert_eq!(node(&copy), Some("b"), "the other one holds it already");
-    refused(broker.place(at(1.0), "4", Wish { replica: true, ..write("x") }), "excluded");
-    refused(broker.stored(at(2.0), "3", Stored { size: Bytes::new(1), ..stored("x") }), "otherwise");
+    refused(broker.place(at(1.0), "4", TransferQuestion { replica: true, ..write("x") }), "excluded");
+    refused(broker.stored(at(2.0), "3", StoredReport { size: Bytes::new(1), ..stored("x") }), "otherwise");
     let other: Digest = "00".repeat(32).parse().unwrap();
-    refused(broker.stored(at(2.0), "3", Stored { sha256: other, ..stored("x") }), "duplicate");
+    refused(broker.stored(at(2.0), "3", StoredReport { sha256: other, ..stored("x") }), "duplicate");
     broker.stored(at(2.0), "3", stored("x")).unwrap();
 
     let get = broker.place(at(3.0), "5", read("x")).unwrap().granted.unwrap();
@@ -119,7 +119,7 @@ fn a_removed_object_does_not_rise_again_by_a_replica_under_way() {
     let mut broker = broker(folder.path(), 0.0);
     broker.place(at(0.0), "1", write("x")).unwrap();
     broker.stored(at(0.0), "1", stored("x")).unwrap();
-    broker.place(at(0.0), "2", Wish { replica: true, ..write("x") }).unwrap();
+    broker.place(at(0.0), "2", TransferQuestion { replica: true, ..write("x") }).unwrap();
     broker.remove(&name("x")).unwrap();
     refused(broker.stored(at(1.0), "2", stored("x")), "unknown-object");
 }
@@ -236,13 +236,13 @@ fn one_grant_that_could_not_be_kept_left_the_others_waiting_for_ever() {
         assert!(broker.place(at(0.0), id, write(id)).unwrap().granted.is_some());
     }
     // Two that wait for what one leaves.
-    let large = Wish { needs: Needs::Average(14e6), ..write("large") };
+    let large = TransferQuestion { needs: ServiceNeeds::Average(14e6), ..write("large") };
     assert!(broker.place(at(0.0), "large", large).unwrap().granted.is_none());
-    let other = Wish { needs: Needs::Average(5e6), ..write("other") };
+    let other = TransferQuestion { needs: ServiceNeeds::Average(5e6), ..write("other") };
     assert!(broker.place(at(0.0), "other", other).unwrap().granted.is_none());
     broker.fill_disk();
     for id in ["1", "2", "3"] {
-        refused(broker.end(at(1.0), id, &End::default()), "catalogue");
+        refused(broker.end(at(1.0), id, &TransferEnd::default()), "catalogue");
     }
     // They are told, and ask anew.
     refused(broker.reservation(at(1.0), "large"), "gone");
@@ -255,18 +255,18 @@ fn what_a_failed_write_did_not_write_was_missing_when_it_was_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut broker = broker(folder.path(), 0.0);
     let b = ResourceName::new("b").unwrap();
-    let wish = Wish { size: Some(Bytes::new(600_000_000)), except: vec![b], ..write("x") };
+    let wish = TransferQuestion { size: Some(Bytes::new(600_000_000)), except: vec![b], ..write("x") };
     assert_eq!(node(&broker.place(at(0.0), "1", wish.clone()).unwrap()), Some("a"));
-    broker.end(at(0.1), "1", &End::failed("it is full")).unwrap();
+    broker.end(at(0.1), "1", &TransferEnd::failed("it is full")).unwrap();
     // It rests, and has the room.
     assert!(broker.place(at(0.2), "2", wish.clone()).unwrap().granted.is_none());
-    broker.end(at(0.3), "2", &End::default()).unwrap();
+    broker.end(at(0.3), "2", &TransferEnd::default()).unwrap();
     assert_eq!(broker.nodes(broker.looked).nodes[0].free, Some(Bytes::new(1_000_000_000)));
     // What was stored has taken its room, before anything is measured.
     look(&mut broker, 0, 6);
     broker.place(at(6.0), "3", wish.clone()).unwrap();
-    broker.stored(at(6.1), "3", Stored { size: Bytes::new(600_000_000), ..stored("x") }).unwrap();
-    refused(broker.place(at(6.2), "4", Wish { name: Some(name("y")), ..wish }), "too-large");
+    broker.stored(at(6.1), "3", StoredReport { size: Bytes::new(600_000_000), ..stored("x") }).unwrap();
+    refused(broker.place(at(6.2), "4", TransferQuestion { name: Some(name("y")), ..wish }), "too-large");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn who_did_not_hear_the_answer_was_refused_for_his_own_transfer() {
     let granted = first.place(at(0.0), "1", write("x")).unwrap();
     assert_eq!(first.place(at(0.1), "1", write("x")).unwrap(), granted);
     refused(first.place(at(0.1), "1", write("y")), "taken");
-    refused(first.place(at(0.1), "1", Wish { size: Some(Bytes::new(1)), ..write("x") }), "taken");
+    refused(first.place(at(0.1), "1", TransferQuestion { size: Some(Bytes::new(1)), ..write("x") }), "taken");
     assert_eq!(first.nodes(first.looked).nodes[0].write.active, 1);
     drop(first);
     let mut broker = broker(folder.path(), 0.0);
@@ -284,12 +284,20 @@ fn who_did_not_hear_the_answer_was_refused_for_his_own_transfer() {
     assert_eq!(broker.nodes(broker.looked).nodes[0].write.active, 1);
     broker.stored(at(0.2), "1", stored("x")).unwrap();
     // Its key is never written again.
-    refused(broker.place(at(0.3), "1", Wish { replica: true, ..write("x") }), "taken");
-    let waits = Wish { needs: Needs::Average(14e6), ..write("z") };
-    broker.place(at(0.3), "2", Wish { needs: Needs::Average(29e6), ..write("y") }).unwrap();
+    refused(broker.place(at(0.3), "1", TransferQuestion { replica: true, ..write("x") }), "taken");
+    let waits = TransferQuestion { needs: ServiceNeeds::Average(14e6), ..write("z") };
+    broker
+        .place(at(0.3), "2", TransferQuestion { needs: ServiceNeeds::Average(29e6), ..write("y") })
+        .unwrap();
     broker.place(at(0.3), "3", waits.clone()).unwrap();
-    broker.place(at(0.3), "4", Wish { name: Some(name("w")), ..waits.clone() }).unwrap();
-    assert!(broker.place(at(0.3), "4", Wish { name: Some(name("w")), ..waits }).unwrap().granted.is_none());
+    broker.place(at(0.3), "4", TransferQuestion { name: Some(name("w")), ..waits.clone() }).unwrap();
+    assert!(
+        broker
+            .place(at(0.3), "4", TransferQuestion { name: Some(name("w")), ..waits })
+            .unwrap()
+            .granted
+            .is_none()
+    );
     assert_eq!(broker.nodes(broker.looked).waiting, 1);
 }
 
@@ -298,16 +306,16 @@ fn two_replicas_that_waited_were_given_one_node() {
     let folder = tempfile::tempdir().unwrap();
     let mut broker = broker(folder.path(), 0.0);
     let b = ResourceName::new("b").unwrap();
-    broker.place(at(0.0), "0", Wish { except: vec![b], ..write("x") }).unwrap();
+    broker.place(at(0.0), "0", TransferQuestion { except: vec![b], ..write("x") }).unwrap();
     broker.stored(at(0.0), "0", stored("x")).unwrap();
     // Node b is full, and holds none yet.
     let a = ResourceName::new("a").unwrap();
-    broker.place(at(0.0), "1", Wish { except: vec![a], ..write("y") }).unwrap();
+    broker.place(at(0.0), "1", TransferQuestion { except: vec![a], ..write("y") }).unwrap();
     for id in ["2", "3"] {
-        let copy = Wish { replica: true, needs: Needs::Average(5e6), ..write("x") };
+        let copy = TransferQuestion { replica: true, needs: ServiceNeeds::Average(5e6), ..write("x") };
         assert!(broker.place(at(0.0), id, copy).unwrap().granted.is_none());
     }
-    broker.end(at(1.0), "1", &End::default()).unwrap();
+    broker.end(at(1.0), "1", &TransferEnd::default()).unwrap();
     assert_eq!(node(&broker.reservation(at(1.0), "2").unwrap()), Some("b"));
     refused(broker.reservation(at(1.0), "3"), "gone");
 }
@@ -321,10 +329,14 @@ fn a_node_that_was_excluded_thousands_of_times_was_kept_thousands_of_times() {
         .place(
             at(0.0),
             "1",
-            Wish { except: vec![a.clone(); 5_000], needs: Needs::Average(14e6), ..write("x") },
+            TransferQuestion {
+                except: vec![a.clone(); 5_000],
+                needs: ServiceNeeds::Average(14e6),
+                ..write("x")
+            },
         )
         .unwrap();
-    let waits = Wish { except: vec![a; 5_000], needs: Needs::Average(14e6), ..write("y") };
+    let waits = TransferQuestion { except: vec![a; 5_000], needs: ServiceNeeds::Average(14e6), ..write("y") };
     assert!(broker.place(at(0.0), "2", waits).unwrap().granted.is_none());
     let kept = format!("{broker:?}").matches("except: [").count();
     assert_eq!(kept, 1, "of the one that waits");
@@ -340,8 +352,8 @@ fn after_a_restart_everybody_goes_on() {
         broker.stored(at(0.0), "0", stored("before")).unwrap();
         broker.place(at(0.0), "1", write("x")).unwrap();
         broker.place(at(0.0), "2", read("before")).unwrap();
-        broker.place(at(0.0), "3", Wish { name: None, ..write("y") }).unwrap();
-        broker.end(at(0.0), "3", &End::default()).unwrap();
+        broker.place(at(0.0), "3", TransferQuestion { name: None, ..write("y") }).unwrap();
+        broker.end(at(0.0), "3", &TransferEnd::default()).unwrap();
     }
     let mut broker = broker(folder.path(), 0.0);
     let report = &broker.nodes(broker.looked).nodes[0];
@@ -374,7 +386,7 @@ fn who_was_granted_a_read_and_heard_it_after_a_restart_took_the_object_for_damag
 fn all_that_was_moved_before_a_restart_was_taken_for_the_rate_of_the_first_second() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = broker(folder.path(), 0.0);
-    let large = Wish { size: Some(Bytes::new(500_000_000)), ..write("x") };
+    let large = TransferQuestion { size: Some(Bytes::new(500_000_000)), ..write("x") };
     first.place(at(0.0), "1", large).unwrap();
     drop(first);
     let mut broker = broker(folder.path(), 0.0);
@@ -437,7 +449,7 @@ proptest! {
                     let wish = match step {
                         Step::Write(_) => write(&object),
                         Step::Read(_) => read(&object),
-                        _ => Wish { replica: true, ..write(&object) },
+                        _ => TransferQuestion { replica: true, ..write(&object) },
                     };
                     if broker.place(at(now), &id, wish).is_ok() {
                         ids.push((id, name(&object)));
@@ -455,7 +467,7 @@ proptest! {
                     }
                 },
                 Step::End(which, failed) => if let Some((id, _)) = pick(which) {
-                    let _ = broker.end(at(now), &id, &End { failed, why: None });
+                    let _ = broker.end(at(now), &id, &TransferEnd { failed, why: None });
                 },
                 Step::Remove(object) => {
                     let object = name(&format!("o{object}"));
@@ -503,14 +515,14 @@ peak = "60MB/s"
 agent = true
 "#;
 
-fn reported(sequence: u64, at_s: f64, rate: f64) -> Sensed {
+fn reported(sequence: u64, at_s: f64, rate: f64) -> SensorReport {
     let lane = SensedLane { current_bps: Some(rate), latency_s: Some(0.5), ..SensedLane::default() };
-    Sensed {
+    SensorReport {
         run: "0123456789abcdef".to_owned(),
         sequence,
         at_s,
         interval_s: 1.0,
-        kind: Kind::Disk,
+        kind: NodeKind::Disk,
         read: lane,
         write: lane,
         free: Some(Bytes::new(7_000_000)),
@@ -537,7 +549,7 @@ fn what_an_agent_says_counts_while_it_is_new_and_of_its_own_node() {
     }
     let nodes = broker.nodes(at(10.0)).nodes;
     let sensor = nodes[1].sensor.as_ref().unwrap();
-    assert!(sensor.recent && (sensor.age_s - 0.1).abs() < 0.02 && sensor.report.kind == Kind::Disk);
+    assert!(sensor.recent && (sensor.age_s - 0.1).abs() < 0.02 && sensor.report.kind == NodeKind::Disk);
     assert_eq!((nodes[1].free, nodes[1].read.latency_s), (Some(Bytes::new(7_000_000)), Some(0.5)));
     assert_eq!(node(&broker.place(at(10.0), "1", write("x")).unwrap()), Some("a"));
     // It is silent: nothing is known of others any more, nor of the latency, and b has its transfers' word
@@ -558,7 +570,7 @@ fn a_first_byte_is_learnt_once_from_each_transfer() {
     let folder = tempfile::tempdir().unwrap();
     let mut broker = broker(folder.path(), 0.0);
     broker.place(at(0.0), "1", write("x")).unwrap();
-    let tells = |seconds| Moved { bytes: Bytes::new(1), first_byte_s: Some(seconds) };
+    let tells = |seconds| ProgressReport { bytes: Bytes::new(1), first_byte_s: Some(seconds) };
     refused(broker.progress(at(0.5), "1", tells(f64::NAN)), "unbelievable");
     refused(broker.progress(at(0.5), "1", tells(-1.0)), "unbelievable");
     for seconds in [0.25, 99.0] {
@@ -566,7 +578,7 @@ fn a_first_byte_is_learnt_once_from_each_transfer() {
     }
     look(&mut broker, 0, 1);
     assert_eq!(broker.nodes(at(1.0)).nodes[0].write.latency_s, Some(0.25));
-    let soon = Wish { needs: Needs::Latency(0.1), ..write("y") };
+    let soon = TransferQuestion { needs: ServiceNeeds::Latency(0.1), ..write("y") };
     assert_eq!(node(&broker.place(at(1.0), "2", soon).unwrap()), Some("b"), "a is too slow for that now");
 }
 
@@ -577,15 +589,15 @@ fn a_probe_is_the_learnt_peak_and_changes_no_other() {
     let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
     let mut broker = Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();
     let a = ResourceName::new("a").unwrap();
-    let found = Probed { read_bps: Some(90e6), write_bps: Some(40e6) };
+    let found = PeakReport { read_bps: Some(90e6), write_bps: Some(40e6) };
     let peaks = broker.probed(&a, found).unwrap();
     assert_eq!(peaks.read, PeakNow { bps: ByteRate::new(30e6), pinned: true });
     assert_eq!(peaks.write, PeakNow { bps: ByteRate::new(40e6), pinned: false });
     // Beside a transfer it found what that left.
     broker.place(at(0.0), "1", write("x")).unwrap();
-    let less = Probed { read_bps: None, write_bps: Some(5e6) };
+    let less = PeakReport { read_bps: None, write_bps: Some(5e6) };
     assert_eq!(broker.probed(&a, less).unwrap().write.bps, ByteRate::new(40e6));
-    refused(broker.probed(&a, Probed { read_bps: Some(f64::INFINITY), write_bps: None }), "unbelievable");
+    refused(broker.probed(&a, PeakReport { read_bps: Some(f64::INFINITY), write_bps: None }), "unbelievable");
     refused(broker.probed(&ResourceName::new("c").unwrap(), found), "unknown-node");
 }
 
@@ -601,14 +613,14 @@ fn an_object_is_recalled_once_it_is_not_on_the_disk_in_front_of_the_tapes() {
         broker.stored(at(1.0), object, stored(object)).unwrap();
     }
     // Of 1 MB each, y and z are on the disk.
-    let soon = |object| Wish { needs: Needs::Latency(1.0), ..read(object) };
+    let soon = |object| TransferQuestion { needs: ServiceNeeds::Latency(1.0), ..read(object) };
     refused(broker.place(at(2.0), "1", soon("x")), "too-soon");
     assert_eq!(node(&broker.place(at(2.0), "2", soon("z")).unwrap()), Some("hsm"));
     // x is recalled, by the only drive there is; y is made to go by it.
     broker.place(at(2.0), "3", read("x")).unwrap();
-    let first = Moved { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
+    let first = ProgressReport { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
     broker.progress(at(3.0), "3", first).unwrap();
-    broker.end(at(4.0), "3", &End::default()).unwrap();
+    broker.end(at(4.0), "3", &TransferEnd::default()).unwrap();
     assert_eq!(node(&broker.place(at(5.0), "4", soon("x")).unwrap()), Some("hsm"));
     refused(broker.place(at(5.0), "5", soon("y")), "too-soon");
 }
@@ -631,7 +643,7 @@ fn after_a_restart_a_recall_was_taken_for_the_latency_of_the_disk_and_held_no_dr
     assert_eq!(node(&start().place(at(2.0), "1", read("x")).unwrap()), Some("hsm"));
     let mut broker = start();
     assert_eq!(node(&broker.place(at(3.0), "2", read("y")).unwrap()), None, "there is one drive");
-    let first = Moved { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
+    let first = ProgressReport { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
     broker.progress(at(4.0), "1", first).unwrap();
     look(&mut broker, 3, 5);
     assert_eq!(node(&broker.reservation(at(5.0), "2").unwrap()), Some("hsm"), "the drive is free");
@@ -643,7 +655,7 @@ fn a_first_byte_that_was_learnt_before_a_restart_is_not_learnt_again() {
     let folder = tempfile::tempdir().unwrap();
     broker(folder.path(), 0.0).place(at(0.0), "1", write("x")).unwrap();
     let mut broker = broker(folder.path(), 0.0);
-    broker.progress(at(0.5), "1", Moved { bytes: Bytes::new(1), first_byte_s: Some(7.0) }).unwrap();
+    broker.progress(at(0.5), "1", ProgressReport { bytes: Bytes::new(1), first_byte_s: Some(7.0) }).unwrap();
     look(&mut broker, 0, 1);
     assert_eq!(broker.nodes(at(1.0)).nodes[0].write.latency_s, None);
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use tidegate_units::ResourceName;
 
-use super::{Begun, CatalogueError, Known, Record, VERSION, line, parsed, read};
-use crate::wire::Needs;
+use super::{BegunTransfer, CatalogueError, CatalogueRecord, CatalogueState, VERSION, line, parsed, read};
+use crate::wire::ServiceNeeds;
 
 /// The number of places, evenly spread, at which a journal is cut.
 const CUTS: usize = 16;
@@ -43,7 +43,8 @@ fn check(bytes: &[u8]) -> Option<u64> {
             assert_eq!(records.len(), count, "each line is a record");
             for line in cut_off.split_inclusive(|byte| *byte == b'\n') {
                 let lost = parsed(line);
-                let is_acknowledged = !matches!(lost, None | Some(Record::Began(_) | Record::Ended(_)));
+                let is_acknowledged =
+                    !matches!(lost, None | Some(CatalogueRecord::Began(_) | CatalogueRecord::Ended(_)));
                 assert!(!is_acknowledged, "{lost:?} is cut off");
             }
             check_known(&known, &records);
@@ -68,14 +69,14 @@ fn check(bytes: &[u8]) -> Option<u64> {
     }
 }
 
-fn check_known(known: &Known, records: &[Record]) {
-    let mut replayed = Known::default();
+fn check_known(known: &CatalogueState, records: &[CatalogueRecord]) {
+    let mut replayed = CatalogueState::default();
     records.iter().cloned().for_each(|record| replayed.apply(record));
     assert_eq!(&replayed, known, "what is known is what the records say, in their order");
     assert!(known.lines() <= records.len() + 1, "written anew it is longer");
 
     let sizes = records.iter().map(|record| match record {
-        Record::Stored(new) => u128::from(new.size.get()),
+        CatalogueRecord::Stored(new) => u128::from(new.size.get()),
         _ => 0,
     });
     // Beyond that the sums stay at the greatest number.
@@ -94,21 +95,21 @@ fn check_known(known: &Known, records: &[Record]) {
     let (again, lines, whole) = read(Path::new("catalogue"), &anew[..]).expect("a journal of our own");
     assert_eq!((lines, whole), (known.lines(), anew.len() as u64));
     assert_eq!(again.objects, known.objects);
-    let transfers = |known: &Known| known.under_way.values().map(without_rate).collect::<Vec<_>>();
+    let transfers = |known: &CatalogueState| known.under_way.values().map(without_rate).collect::<Vec<_>>();
     assert_eq!(transfers(&again), transfers(known));
 }
 
-fn without_nothing(known: &Known) -> BTreeMap<&ResourceName, u64> {
+fn without_nothing(known: &CatalogueState) -> BTreeMap<&ResourceName, u64> {
     known.held.iter().filter(|(_, bytes)| **bytes > 0).map(|(node, bytes)| (node, *bytes)).collect()
 }
 
 /// Returns a transfer without its rate: a rate is read back to the last digit but one.
-fn without_rate(begun: &Begun) -> Begun {
+fn without_rate(begun: &BegunTransfer) -> BegunTransfer {
     let needs = match begun.needs {
-        Needs::Average(_) => Needs::Average(0.0),
-        Needs::MovingAverage(_) => Needs::MovingAverage(0.0),
-        Needs::Current(_) => Needs::Current(0.0),
-        Needs::Latency(_) => Needs::Latency(0.0),
+        ServiceNeeds::Average(_) => ServiceNeeds::Average(0.0),
+        ServiceNeeds::MovingAverage(_) => ServiceNeeds::MovingAverage(0.0),
+        ServiceNeeds::Current(_) => ServiceNeeds::Current(0.0),
+        ServiceNeeds::Latency(_) => ServiceNeeds::Latency(0.0),
     };
-    Begun { needs, ..begun.clone() }
+    BegunTransfer { needs, ..begun.clone() }
 }

@@ -30,9 +30,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{Begun, CatalogueError, Known, New, Record, VERSION};
+use super::{BegunTransfer, CatalogueError, CatalogueRecord, CatalogueState, NewReplica, VERSION};
 use crate::name::{ObjectName, TransferId};
-use crate::wire::{Object, Way};
+use crate::wire::{CatalogueObject, DataDirection};
 
 /// The time for a connection to be made, and for the server to describe itself.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ pub struct SitePlan {
 
 /// The document under `owner`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Owner {
+struct BucketOwner {
     version: u32,
     /// The identity in its folder: a broker that is started again has the same.
     id: String,
@@ -113,7 +113,7 @@ struct Entry {
 }
 
 /// The reason why a write is not there.
-enum Failed {
+enum WriteFailure {
     /// The bucket has a later write than we know.
     Overtaken,
     /// The server did not answer.
@@ -135,18 +135,18 @@ impl From<CatalogueError> for Unwritten {
 
 /// The value to write under a key.
 #[derive(Clone, Copy)]
-enum Value<'a> {
+enum KeyValue<'a> {
     Text(&'a [u8]),
     /// The object with one replica more than is known when it is sent.
-    With(&'a New),
+    With(&'a NewReplica),
     Removed,
 }
 
 /// The bucket, of which this is the one writer.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(super) struct CatalogueBucket {
     plan: SitePlan,
-    owner: Owner,
+    owner: BucketOwner,
     client: Client,
     context: Context,
     stream: Stream,
@@ -267,10 +267,10 @@ async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueE
     context.get_stream(format!("KV_{bucket}")).await.map_err(|error| unusable(plan, error))
 }
 
-impl Site {
+impl CatalogueBucket {
     /// Becomes the one writer of the bucket, and reads it. `id` is the identity in our folder, which no other
     /// broker has while we lock it.
-    pub(super) fn open(plan: &SitePlan, id: &str) -> Result<(Self, Known), CatalogueError> {
+    pub(super) fn open(plan: &SitePlan, id: &str) -> Result<(Self, CatalogueState), CatalogueError> {
         let line = Line::start().map_err(|error| unusable(plan, error))?;
         let (client, context, stream) = line.wait(async {
             let client = connect(plan).await?;
@@ -281,7 +281,7 @@ impl Site {
         })?;
         let incarnation = TransferId::fresh().map_err(|error| unusable(plan, error))?.as_str().to_owned();
         let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
-        let owner = Owner {
+        let owner = BucketOwner {
             version: VERSION,
             id: id.to_owned(),
             name: plan.name.clone(),
@@ -380,25 +380,25 @@ impl Site {
             match self.put(OWNER, owner, false) {
                 Ok(()) => return Ok(()),
                 // Somebody was faster, or it was us, and the answer was lost: the next round tells.
-                Err(Failed::Overtaken) => {}
+                Err(WriteFailure::Overtaken) => {}
                 // It may be there: the next round finds it by its id.
-                Err(Failed::Silent(why)) if self.plan.standby => {
+                Err(WriteFailure::Silent(why)) if self.plan.standby => {
                     tracing::warn!("{}", unusable(&self.plan, why));
                     told = true;
                     std::thread::sleep(REST);
                 }
-                Err(Failed::Silent(why)) => return Err(unusable(&self.plan, why)),
+                Err(WriteFailure::Silent(why)) => return Err(unusable(&self.plan, why)),
             }
         }
     }
 
     /// Returns the number of the last write, and the owner of the bucket.
-    async fn state(&self) -> Result<(u64, Option<Owner>), CatalogueError> {
+    async fn state(&self) -> Result<(u64, Option<BucketOwner>), CatalogueError> {
         let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
         let info = self.stream.get_info().await.map_err(|error| failed(&error))?;
         let subject = self.subject(OWNER);
         let owner = match self.stream.get_last_raw_message_by_subject(&subject).await {
-            Ok(message) => Some(self.read::<Owner>(OWNER, &message.payload)?),
+            Ok(message) => Some(self.read::<BucketOwner>(OWNER, &message.payload)?),
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => None,
             Err(error) => return Err(failed(&error)),
         };
@@ -435,10 +435,10 @@ impl Site {
     /// Reads all of it, up to our own `owner`: after that only we write. It may take longer than the lease,
     /// so that we say in between that we are there. Each request asks for no more entries than arrive in a
     /// part of the lease. Nothing is changed in the bucket before all is read.
-    fn load(&mut self) -> Result<Known, CatalogueError> {
+    fn load(&mut self) -> Result<CatalogueState, CatalogueError> {
         (self.numbers, self.free, self.owed) = Default::default();
         (self.gone, self.over) = Default::default();
-        let mut known = Known::default();
+        let mut known = CatalogueState::default();
         let mut next = 0;
         let consumer = self.line.wait(self.reader())?;
         // `owner` is written again while we read, and stands at the end then.
@@ -481,11 +481,12 @@ impl Site {
         let taken: BTreeSet<u32> = self.numbers.values().copied().collect();
         self.free = (0..next).filter(|number| !taken.contains(number)).collect();
         // Between an object and the end of its transfer the broker may have died.
-        let stored = |begun: &&Begun| {
+        let stored = |begun: &&BegunTransfer| {
             let object = begun.name.as_ref().and_then(|name| known.objects.get(name));
-            let is_there =
-                |object: &Object| object.replicas.iter().any(|one| Some(&one.key) == begun.key.as_ref());
-            begun.way == Way::Write && object.is_some_and(is_there)
+            let is_there = |object: &CatalogueObject| {
+                object.replicas.iter().any(|one| Some(&one.key) == begun.key.as_ref())
+            };
+            begun.way == DataDirection::Write && object.is_some_and(is_there)
         };
         let over: Vec<String> =
             known.under_way.values().filter(stored).map(|begun| begun.id.clone()).collect();
@@ -547,28 +548,33 @@ impl Site {
     }
 
     /// Says that we are there, if that was long enough ago, or may not have been heard.
-    fn remain(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
+    fn remain(&mut self, known: &mut CatalogueState) -> Result<(), CatalogueError> {
         if self.over.is_none() && !self.is_unsettled && self.written.elapsed() < self.plan.lease / 4 {
             return Ok(());
         }
         let owner = self.owner_text();
-        self.write(known, OWNER, Value::Text(&owner)).map_err(|failed| failed.error)
+        self.write(known, OWNER, KeyValue::Text(&owner)).map_err(|failed| failed.error)
     }
 
     /// Makes the entry under a key a part of the known state.
-    fn absorb(&mut self, known: &mut Known, key: &str, value: Option<&[u8]>) -> Result<(), CatalogueError> {
+    fn absorb(
+        &mut self,
+        known: &mut CatalogueState,
+        key: &str,
+        value: Option<&[u8]>,
+    ) -> Result<(), CatalogueError> {
         if key == OWNER {
             return Ok(());
         }
         if let Some(number) = number_of(key) {
             let begun = match value {
-                Some(value) => self.read::<Option<Begun>>(key, value)?,
+                Some(value) => self.read::<Option<BegunTransfer>>(key, value)?,
                 None => None,
             };
             match begun {
                 Some(begun) => {
                     self.numbers.insert(begun.id.clone(), number);
-                    known.apply(Record::Began(begun));
+                    known.apply(CatalogueRecord::Began(begun));
                 }
                 None => {
                     let id = self.numbers.iter().find(|(_, one)| **one == number).map(|(id, _)| id.clone());
@@ -580,18 +586,18 @@ impl Site {
         let name = key.strip_prefix(OBJECTS).and_then(|name| ObjectName::new(&name.replace("=2E", ".")).ok());
         let name = name.ok_or_else(|| self.foreign(key, &"a broker writes no such key"))?;
         let object = match value {
-            Some(value) => Some(self.read::<Object>(key, value)?),
+            Some(value) => Some(self.read::<CatalogueObject>(key, value)?),
             None => None,
         };
-        known.apply(Record::Removed(name.clone()));
+        known.apply(CatalogueRecord::Removed(name.clone()));
         let Some(object) = object else { return Ok(()) };
         if object.name != name {
             return Err(self.foreign(key, &"another object stands there"));
         }
-        let Object { name, size, sha256, replicas } = object;
+        let CatalogueObject { name, size, sha256, replicas } = object;
         for replica in replicas {
             let (name, node, key) = (name.clone(), replica.node, replica.key);
-            known.apply(Record::Stored(New { name, size, sha256, node, key, ends: None }));
+            known.apply(CatalogueRecord::Stored(NewReplica { name, size, sha256, node, key, ends: None }));
         }
         Ok(())
     }
@@ -616,18 +622,22 @@ impl Site {
 
     /// Keeps a record. When this returns the server has it. The record of an end is an exception: its caller
     /// does not wait.
-    pub(super) fn append(&mut self, record: Record, known: &mut Known) -> Result<(), CatalogueError> {
+    pub(super) fn append(
+        &mut self,
+        record: CatalogueRecord,
+        known: &mut CatalogueState,
+    ) -> Result<(), CatalogueError> {
         match record {
-            Record::Version(_) => Ok(()),
-            Record::Ended(id) => {
-                known.apply(Record::Ended(id.clone()));
+            CatalogueRecord::Version(_) => Ok(()),
+            CatalogueRecord::Ended(id) => {
+                known.apply(CatalogueRecord::Ended(id.clone()));
                 self.owed.insert(id);
                 self.write_off(1, known).or_else(|error| if error.may_pass() { Ok(()) } else { Err(error) })
             }
-            Record::Began(begun) => {
+            CatalogueRecord::Began(begun) => {
                 let number = self.number(&begun.id);
                 let text = serde_json::to_vec(&begun).unwrap_or_default();
-                if let Err(failed) = self.write(known, &key_of_transfer(number), Value::Text(&text)) {
+                if let Err(failed) = self.write(known, &key_of_transfer(number), KeyValue::Text(&text)) {
                     // Whoever asked is told that it was not placed.
                     if failed.may_be_there {
                         self.owed.insert(begun.id);
@@ -636,14 +646,14 @@ impl Site {
                     }
                     return Err(failed.error);
                 }
-                known.apply(Record::Began(begun));
+                known.apply(CatalogueRecord::Began(begun));
                 Ok(())
             }
-            Record::Stored(new) => {
+            CatalogueRecord::Stored(new) => {
                 let key = key_of_object(new.name.as_str());
-                self.write(known, &key, Value::With(&new)).map_err(|failed| failed.error)?;
+                self.write(known, &key, KeyValue::With(&new)).map_err(|failed| failed.error)?;
                 let ends = new.ends.clone();
-                known.apply(Record::Stored(new));
+                known.apply(CatalogueRecord::Stored(new));
                 if let Some(id) = ends {
                     self.owed.insert(id);
                     // The object is there, which is what was asked.
@@ -651,11 +661,11 @@ impl Site {
                 }
                 Ok(())
             }
-            Record::Removed(name) => {
+            CatalogueRecord::Removed(name) => {
                 let key = key_of_object(name.as_str());
-                self.write(known, &key, Value::Removed).map_err(|failed| failed.error)?;
+                self.write(known, &key, KeyValue::Removed).map_err(|failed| failed.error)?;
                 let at = self.last;
-                known.apply(Record::Removed(name));
+                known.apply(CatalogueRecord::Removed(name));
                 if !self.purge(&key, at) {
                     // The next start does it.
                     tracing::debug!("the mark of `{key}`, which was removed, stays in the bucket for now");
@@ -679,7 +689,7 @@ impl Site {
 
     /// Writes until the entry is there, the server does not answer, or another broker has taken over. Each
     /// time the value is made anew: an unknown entry may turn out to be there.
-    fn write(&mut self, known: &mut Known, key: &str, value: Value<'_>) -> Result<(), Unwritten> {
+    fn write(&mut self, known: &mut CatalogueState, key: &str, value: KeyValue<'_>) -> Result<(), Unwritten> {
         loop {
             if let Some(by) = &self.over {
                 return Err(
@@ -693,15 +703,15 @@ impl Site {
                 return Err(self.away("it did not answer a moment ago").into());
             }
             let text = match value {
-                Value::Text(text) => text.to_vec(),
+                KeyValue::Text(text) => text.to_vec(),
                 // Documents of plain fields: they can always be written.
-                Value::With(new) => serde_json::to_vec(&known.with(new)).unwrap_or_default(),
-                Value::Removed => Vec::new(),
+                KeyValue::With(new) => serde_json::to_vec(&known.with(new)).unwrap_or_default(),
+                KeyValue::Removed => Vec::new(),
             };
-            match self.put(key, text, matches!(value, Value::Removed)) {
+            match self.put(key, text, matches!(value, KeyValue::Removed)) {
                 Ok(()) => return Ok(()),
-                Err(Failed::Overtaken) => self.settle(known)?,
-                Err(Failed::Silent(why)) => {
+                Err(WriteFailure::Overtaken) => self.settle(known)?,
+                Err(WriteFailure::Silent(why)) => {
                     self.rest_until = Some(Instant::now() + REST);
                     self.is_unsettled = true;
                     return Err(Unwritten { error: self.away(why), may_be_there: true });
@@ -715,7 +725,7 @@ impl Site {
     }
 
     /// Sends one write.
-    fn put(&mut self, key: &str, value: Vec<u8>, is_removal: bool) -> Result<(), Failed> {
+    fn put(&mut self, key: &str, value: Vec<u8>, is_removal: bool) -> Result<(), WriteFailure> {
         let mut message = PublishMessage::build()
             .payload(Bytes::from(value))
             .expected_last_sequence(self.last)
@@ -736,15 +746,17 @@ impl Site {
                 self.is_unsettled = false;
                 Ok(())
             }
-            Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => Err(Failed::Overtaken),
-            Ok(Err(error)) => Err(Failed::Silent(error.to_string())),
-            Err(_) => Err(Failed::Silent(format!("no answer within {} s", WRITE.as_secs()))),
+            Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                Err(WriteFailure::Overtaken)
+            }
+            Ok(Err(error)) => Err(WriteFailure::Silent(error.to_string())),
+            Err(_) => Err(WriteFailure::Silent(format!("no answer within {} s", WRITE.as_secs()))),
         }
     }
 
     /// Finds out how the bucket went on without our knowledge: by a write of ours whose answer was lost, or
     /// by another's.
-    fn settle(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
+    fn settle(&mut self, known: &mut CatalogueState) -> Result<(), CatalogueError> {
         let number = self.last + 1;
         let state = self.line.wait(async { timeout(CONNECT, self.state()).await });
         let (last, owner) = match state {
@@ -819,7 +831,7 @@ impl Site {
     /// it. `meanwhile` is called after each write.
     pub(super) fn fill(
         &mut self,
-        from: &Known,
+        from: &CatalogueState,
         mut meanwhile: impl FnMut() -> Result<(), CatalogueError>,
     ) -> Result<(), CatalogueError> {
         self.owner.unfinished = true;
@@ -848,7 +860,7 @@ impl Site {
     fn write_through(&mut self, key: &str, text: &[u8]) -> Result<(), CatalogueError> {
         let begun = Instant::now();
         loop {
-            match self.write(&mut Known::default(), key, Value::Text(text)) {
+            match self.write(&mut CatalogueState::default(), key, KeyValue::Text(text)) {
                 Err(failed) if failed.error.may_pass() && begun.elapsed() < OUTAGE => {
                     std::thread::sleep(REST);
                 }
@@ -858,14 +870,14 @@ impl Site {
     }
 
     /// Empties the keys of some transfers that have ended.
-    fn write_off(&mut self, most: usize, known: &mut Known) -> Result<(), CatalogueError> {
+    fn write_off(&mut self, most: usize, known: &mut CatalogueState) -> Result<(), CatalogueError> {
         for _ in 0..most {
             // One that was refused, and asked for again since, is under way.
             let Some(id) = self.owed.iter().find(|id| !known.under_way.contains_key(*id)).cloned() else {
                 break;
             };
             if let Some(number) = self.numbers.get(&id).copied() {
-                let emptied = self.write(known, &key_of_transfer(number), Value::Text(b"null"));
+                let emptied = self.write(known, &key_of_transfer(number), KeyValue::Text(b"null"));
                 emptied.map_err(|failed| failed.error)?;
             }
             self.written_off(&id);
@@ -881,7 +893,7 @@ impl Site {
     }
 
     /// Says that we are there, before another broker could take us for dead.
-    pub(super) fn renew(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
+    pub(super) fn renew(&mut self, known: &mut CatalogueState) -> Result<(), CatalogueError> {
         let outcome = self.write_off(OWED_AT_ONCE, known).and_then(|()| self.remain(known));
         if outcome.is_ok() {
             self.purge_found();
@@ -907,13 +919,13 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for CatalogueBucket {
     fn drop(&mut self) {
         if self.over.is_some() || self.client.connection_state() != State::Connected {
             return;
         }
         // The next broker need not wait for our lease. If this is lost, it waits.
-        let owner = Owner { released: true, ..self.owner.clone() };
+        let owner = BucketOwner { released: true, ..self.owner.clone() };
         let message = PublishMessage::build()
             .payload(Bytes::from(serde_json::to_vec(&owner).unwrap_or_default()))
             .expected_last_sequence(self.last);

@@ -6,7 +6,7 @@ use super::*;
 async fn a_piece_of_an_attempt_that_was_given_up_was_left_in_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("x");
-    let mut part = Part::new(&target, "1").await.unwrap();
+    let mut part = PartFile::new(&target, "1").await.unwrap();
     part.go_on().await.unwrap();
     part.add(&Piece::from(vec![1; PIECE])).await.unwrap();
     // What writes it goes on in the background.
@@ -27,7 +27,7 @@ async fn a_piece_of_an_attempt_that_was_given_up_was_left_in_the_file() {
 async fn a_file_that_is_longer_than_what_was_counted_is_not_finished() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("x");
-    let mut part = Part::new(&target, "1").await.unwrap();
+    let mut part = PartFile::new(&target, "1").await.unwrap();
     part.add(&Piece::from_static(b"abc")).await.unwrap();
     part.file.write_all(b"d").await.unwrap();
     part.finish(&target).await.unwrap_err();
@@ -44,11 +44,12 @@ async fn a_file_that_became_shorter_was_blamed_on_the_server() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let needs = Needs::Average(1.0);
+    let needs = ServiceNeeds::Average(1.0);
     let places = format!("[node.a]\nplace = \"{url}\"");
-    let places = Places::parse(Path::new("nodes.toml"), &places).unwrap();
-    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places, Settings::new(needs));
-    let granted = Granted {
+    let places = NodePlaces::parse(Path::new("nodes.toml"), &places).unwrap();
+    let mover =
+        FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places, MoverSettings::new(needs));
+    let granted = TransferPermit {
         node: ResourceName::new("a").unwrap(),
         place: url,
         key: Some("x.1".to_owned()),
@@ -57,10 +58,10 @@ async fn a_file_that_became_shorter_was_blamed_on_the_server() {
         size: Bytes::new(10_000_000),
         sha256: None,
     };
-    let mut meter = Meter::new(needs);
-    let wish = mover.wish(Way::Write);
+    let mut meter = AttemptMeter::new(needs);
+    let wish = mover.wish(DataDirection::Write);
     let outcome = mover.put_once(&file, &wish, None, "1", &granted, &mut meter, &|_| ()).await;
-    assert!(matches!(outcome, Err(Attempt::Fatal(MoveError::Changed(_)))));
+    assert!(matches!(outcome, Err(AttemptEnd::Fatal(MoveError::Changed(_)))));
 }
 
 #[tokio::test]
@@ -73,7 +74,7 @@ async fn a_recall_from_tape_took_longer_than_a_small_answer_and_failed() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let store = Store::open(&url.parse().unwrap()).unwrap();
+    let store = NodeStore::open(&url.parse().unwrap()).unwrap();
     let mut pieces = store.get("x.1", 0).await.unwrap();
     assert_eq!(pieces.next().await.unwrap().unwrap(), "recalled");
 }
@@ -85,10 +86,11 @@ async fn a_broker_that_was_slow_to_hear_of_a_short_transfer_made_it_slow() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
     // With a second more it is less than this; nine tenths of one a busy machine may take.
-    let needs = Needs::Average(5.5e6);
-    let places = Places::none(Path::new("nodes.toml"));
-    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places, Settings::new(needs));
-    let mut meter = Meter::new(needs);
+    let needs = ServiceNeeds::Average(5.5e6);
+    let places = NodePlaces::none(Path::new("nodes.toml"));
+    let mover =
+        FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places, MoverSettings::new(needs));
+    let mut meter = AttemptMeter::new(needs);
     let moved = Arc::clone(&meter.moved);
     // At once, which is well above what is needed, and stays so unless the second of the broker's is its own.
     let outcome = mover.beside("1", &mut meter, &|_| (), async { moved.add(5_000_000) }).await;

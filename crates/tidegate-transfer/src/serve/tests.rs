@@ -3,16 +3,16 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_http::{LARGEST_BODY, Token};
+use tidegate_http::{BearerToken, LARGEST_BODY};
 use tidegate_units::{ByteRate, Bytes};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::client::{AskError, Client};
+use crate::client::{AskError, BrokerClient};
 use crate::digest::Hasher;
-use crate::mover::{Event, MoveError, Mover, Settings};
-use crate::places::Places;
-use crate::sensed::{Kind, Sensed, SensedLane};
+use crate::mover::{FileMover, MoveError, MoverSettings, TransferEvent};
+use crate::places::NodePlaces;
+use crate::sensed::{NodeKind, SensedLane, SensorReport};
 use crate::wire;
 
 const ONE: &str = r#"
@@ -28,19 +28,19 @@ peak = "15MB/s"
 const ID: &str = "0123456789abcdef";
 
 /// A broker behind a real socket.
-async fn start(config: &str, folder: &FilePath) -> (String, Api) {
+async fn start(config: &str, folder: &FilePath) -> (String, BrokerApi) {
     let config = BrokerConfig::parse("broker.toml", config, folder).unwrap();
     let broker = Broker::new(&config, Catalogue::open(folder).unwrap(), Instant::ZERO).unwrap();
-    let api = Api::new(&config, broker).unwrap();
-    let server = Server::bind(([127, 0, 0, 1], 0).into(), Names::default()).await.unwrap();
+    let api = BrokerApi::new(&config, broker).unwrap();
+    let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), ServerNames::default()).await.unwrap();
     let address = server.address();
     tokio::spawn(server.serve(router(api.clone()), std::future::pending()));
     (format!("http://{address}"), api)
 }
 
 /// A client's places, from the broker's own configuration.
-fn places(config: &str) -> Places {
-    Places::parse(FilePath::new("broker.toml"), config).unwrap()
+fn places(config: &str) -> NodePlaces {
+    NodePlaces::parse(FilePath::new("broker.toml"), config).unwrap()
 }
 
 fn run(test: impl AsyncFnOnce(String)) {
@@ -49,12 +49,12 @@ fn run(test: impl AsyncFnOnce(String)) {
 }
 
 /// A wish for more than half of the rate that the node carries.
-fn wish(name: &str) -> wire::Wish {
-    wire::Wish {
-        way: wire::Way::Write,
+fn wish(name: &str) -> wire::TransferQuestion {
+    wire::TransferQuestion {
+        way: wire::DataDirection::Write,
         name: Some(ObjectName::new(name).unwrap()),
         size: Some(Bytes::new(1)),
-        needs: wire::Needs::Average(10e6),
+        needs: wire::ServiceNeeds::Average(10e6),
         availability: 0,
         cost: u8::MAX,
         except: Vec::new(),
@@ -90,7 +90,7 @@ fn the_description_has_the_routes_that_there_are() {
 fn the_description_has_the_fields_that_there_are() {
     let (name, node) = (ObjectName::new("x").unwrap(), ResourceName::new("a").unwrap());
     let (size, sha256) = (Bytes::new(1), Hasher::default().finish());
-    let granted = wire::Granted {
+    let granted = wire::TransferPermit {
         node: node.clone(),
         place: "file:///".to_owned(),
         key: Some("x.1".to_owned()),
@@ -100,9 +100,9 @@ fn the_description_has_the_fields_that_there_are() {
         sha256: Some(sha256),
     };
     let replica =
-        wire::Replica { node: node.clone(), key: "x.1".to_owned(), place: Some("file:///".to_owned()) };
-    let object = wire::Object { name: name.clone(), size, sha256, replicas: vec![replica.clone()] };
-    let lane = wire::Lane {
+        wire::ObjectReplica { node: node.clone(), key: "x.1".to_owned(), place: Some("file:///".to_owned()) };
+    let object = wire::CatalogueObject { name: name.clone(), size, sha256, replicas: vec![replica.clone()] };
+    let lane = wire::NodeDirection {
         peak_bps: ByteRate::ZERO,
         current_bps: None,
         moving_average_bps: None,
@@ -117,12 +117,12 @@ fn the_description_has_the_fields_that_there_are() {
         peak_bps: Some(1.0),
         latency_s: Some(1.0),
     };
-    let report = Sensed {
+    let report = SensorReport {
         run: "0123456789abcdef".to_owned(),
         sequence: 1,
         at_s: 1.0,
         interval_s: 1.0,
-        kind: Kind::Disk,
+        kind: NodeKind::Disk,
         read: sensed,
         write: sensed,
         free: Some(size),
@@ -130,7 +130,7 @@ fn the_description_has_the_fields_that_there_are() {
     };
     let sensor = wire::NodeSensor { age_s: 0.0, recent: true, report: report.clone() };
     let peak_now = wire::PeakNow { bps: ByteRate::ZERO, pinned: true };
-    let state = wire::Node {
+    let state = wire::NodeState {
         name: node.clone(),
         place: "file:///".to_owned(),
         availability: 0,
@@ -141,37 +141,38 @@ fn the_description_has_the_fields_that_there_are() {
         sensor: Some(sensor.clone()),
         waiting: 0,
     };
-    let wish = wire::Wish {
-        way: wire::Way::Write,
+    let wish = wire::TransferQuestion {
+        way: wire::DataDirection::Write,
         name: Some(name.clone()),
         size: Some(size),
-        needs: wire::Needs::Average(1.0),
+        needs: wire::ServiceNeeds::Average(1.0),
         availability: 0,
         cost: 0,
         except: vec![node],
         replica: true,
     };
-    let reservation = wire::Reservation { id: "1".to_owned(), lease_s: 1.0, granted: Some(granted.clone()) };
+    let reservation =
+        wire::TransferReservation { id: "1".to_owned(), lease_s: 1.0, granted: Some(granted.clone()) };
     let documents = json!({
         "Wish": wish,
         "Reservation": reservation,
         "Granted": granted,
-        "Moved": wire::Moved { bytes: size, first_byte_s: Some(0.1) },
-        "Stored": wire::Stored { name, size, sha256 },
-        "End": End::failed("it is full"),
-        "Objects": wire::Objects { objects: vec![object.clone()], more: false },
+        "Moved": wire::ProgressReport { bytes: size, first_byte_s: Some(0.1) },
+        "Stored": wire::StoredReport { name, size, sha256 },
+        "End": TransferEnd::failed("it is full"),
+        "Objects": wire::ObjectList { objects: vec![object.clone()], more: false },
         "Object": object,
         "Replica": replica,
-        "Nodes": wire::Nodes { nodes: vec![state.clone()], waiting: 0 },
+        "Nodes": wire::NodeList { nodes: vec![state.clone()], waiting: 0 },
         "Node": state,
         "Lane": lane,
         "NodeSensor": sensor,
         "NodeReport": report,
         "SensedLane": sensed,
-        "Probed": wire::Probed { read_bps: Some(1.0), write_bps: Some(1.0) },
-        "Peaks": wire::Peaks { read: peak_now, write: peak_now },
+        "Probed": wire::PeakReport { read_bps: Some(1.0), write_bps: Some(1.0) },
+        "Peaks": wire::NodePeaks { read: peak_now, write: peak_now },
         "PeakNow": peak_now,
-        "Problem": Problem { error: String::new(), code: String::new() },
+        "Problem": ApiProblem { error: String::new(), code: String::new() },
     });
     let schemas = &description()["components"]["schemas"];
     for (schema, document) in documents.as_object().unwrap() {
@@ -186,7 +187,7 @@ fn the_description_has_the_fields_that_there_are() {
     assert_eq!(described.count(), documents.as_object().unwrap().len());
     for kind in schemas["Needs"]["oneOf"].as_array().unwrap() {
         let key = kind["required"][0].as_str().unwrap();
-        assert!(serde_json::from_value::<wire::Needs>(json!({ key: 1.0 })).is_ok(), "{key}");
+        assert!(serde_json::from_value::<wire::ServiceNeeds>(json!({ key: 1.0 })).is_ok(), "{key}");
     }
 }
 
@@ -221,7 +222,7 @@ fn what_is_not_understood_is_said_with_its_status() {
                 .await
                 .unwrap();
             let found = answer.status().as_u16();
-            let problem: Problem = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+            let problem: ApiProblem = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
             assert_eq!((found, problem.code.as_str()), (status, code), "{body}: {}", problem.error);
         }
         let answer = http.get(format!("{url}/v1/objects?before=x")).send().await.unwrap();
@@ -266,7 +267,8 @@ fn a_transfer_is_named_by_whoever_asks_for_it_or_by_the_broker() {
             .send()
             .await
             .unwrap();
-        let placed: wire::Reservation = serde_json::from_slice(&placed.bytes().await.unwrap()).unwrap();
+        let placed: wire::TransferReservation =
+            serde_json::from_slice(&placed.bytes().await.unwrap()).unwrap();
         assert!(placed.id.parse::<TransferId>().is_ok() && placed.id != "0123456789abcdef");
     });
 }
@@ -284,8 +286,8 @@ fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
             drop(listener.accept().await);
             axum::serve(listener, router).await
         });
-        let client = Client::new(&url, Duration::from_secs(60)).unwrap();
-        client.end_patiently("1", End::failed("it is\nfull")).await.unwrap();
+        let client = BrokerClient::new(&url, Duration::from_secs(60)).unwrap();
+        client.end_patiently("1", TransferEnd::failed("it is\nfull")).await.unwrap();
         assert_eq!(api.broker.lock().unwrap().nodes(Instant::ZERO).nodes[0].write.active, 0);
     });
 }
@@ -302,9 +304,9 @@ fn what_is_gone_after_an_answer_was_lost_may_be_there() {
             drop(listener.accept().await);
             axum::serve(listener, router).await
         });
-        let client = Client::new(&url, Duration::from_secs(60)).unwrap();
+        let client = BrokerClient::new(&url, Duration::from_secs(60)).unwrap();
         let name = ObjectName::new("x").unwrap();
-        let stored = wire::Stored { name, size: Bytes::new(1), sha256: Hasher::default().finish() };
+        let stored = wire::StoredReport { name, size: Bytes::new(1), sha256: Hasher::default().finish() };
         let lost = client.stored("1", &stored).await.unwrap_err();
         assert!(matches!(lost, AskError::Doubtful(_)), "{lost}");
         // Where every answer was heard, it is gone.
@@ -322,7 +324,9 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
             let mut broker = api.broker.lock().unwrap();
             broker.place(Instant::ZERO, ID, wish("x")).unwrap();
             let (name, sha256) = (name.clone(), Hasher::default().finish());
-            broker.stored(Instant::ZERO, ID, wire::Stored { name, size: Bytes::new(1), sha256 }).unwrap();
+            broker
+                .stored(Instant::ZERO, ID, wire::StoredReport { name, size: Bytes::new(1), sha256 })
+                .unwrap();
         }
         // The first removal is done, and its answer is another.
         let removals = Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -333,7 +337,7 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
                 let is_removal = request.method() == axum::http::Method::DELETE;
                 let answer = next.run(request).await;
                 if is_removal && removals.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
-                    let problem = Problem { error: "no answer".to_owned(), code: wire::AWAY.to_owned() };
+                    let problem = ApiProblem { error: "no answer".to_owned(), code: wire::AWAY.to_owned() };
                     return json(StatusCode::SERVICE_UNAVAILABLE, &problem);
                 }
                 answer
@@ -343,7 +347,7 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = router(api.clone()).layer(axum::middleware::from_fn(lossy));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let client = Client::new(&url, Duration::from_secs(60)).unwrap();
+        let client = BrokerClient::new(&url, Duration::from_secs(60)).unwrap();
         let removed = client.remove(&name).await.unwrap();
         assert_eq!(removed.replicas[0].key, format!("x.{ID}"));
         assert_eq!(removals.load(std::sync::atomic::Ordering::SeqCst), 2);
@@ -355,7 +359,7 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
 #[test]
 fn who_waits_is_answered_when_it_may_begin() {
     run(async |url| {
-        let client = Client::new(&url, Duration::ZERO).unwrap();
+        let client = BrokerClient::new(&url, Duration::ZERO).unwrap();
         let first = client.place(&wish("x")).await.unwrap();
         assert!(first.granted.is_some());
         let second = wish("y");
@@ -367,7 +371,7 @@ fn who_waits_is_answered_when_it_may_begin() {
         };
         let end = async {
             told_by.await.unwrap();
-            client.end(&first.id, End::default()).await.unwrap();
+            client.end(&first.id, TransferEnd::default()).await.unwrap();
         };
         let (second, ()) = tokio::join!(client.place_and_wait(&second, waits), end);
         assert_eq!(second.unwrap().granted.unwrap().node.as_str(), "a");
@@ -384,11 +388,12 @@ fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come
     let config = ONE.replace("/srv/a", node.to_str().unwrap());
     runtime().block_on(async {
         let (url, api) = start(&config, folder.path()).await;
-        let settings = Settings::new(wire::Needs::Average(1e6));
-        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
+        let settings = MoverSettings::new(wire::ServiceNeeds::Average(1e6));
+        let mover =
+            FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
         // The disk of the catalogue is full, when the file is on its way.
-        let watch = |event: Event<'_>| {
-            if let Event::Begins(..) = event {
+        let watch = |event: TransferEvent<'_>| {
+            if let TransferEvent::Begins(..) = event {
                 api.broker.lock().unwrap().fill_disk();
             }
         };
@@ -416,11 +421,12 @@ fn a_node_that_failed_was_missed_for_ever_where_the_others_were_too_slow() {
     runtime().block_on(async {
         let (url, api) = start(&config, folder.path()).await;
         tokio::spawn(look(api.clone(), Duration::from_millis(50), BTreeMap::new()));
-        let settings = Settings { attempts: 2, ..Settings::new(wire::Needs::Average(30e6)) };
-        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
+        let settings = MoverSettings { attempts: 2, ..MoverSettings::new(wire::ServiceNeeds::Average(30e6)) };
+        let mover =
+            FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
         // It is there again once it has failed, and nobody else moves as much.
-        let watch = |event: Event<'_>| {
-            if let Event::Failed(..) = event {
+        let watch = |event: TransferEvent<'_>| {
+            if let TransferEvent::Failed(..) = event {
                 std::fs::create_dir(&fast).unwrap();
             }
         };
@@ -436,7 +442,7 @@ struct Probe {
     hangs: Option<std::sync::mpsc::Receiver<()>>,
 }
 
-impl Sensor for Probe {
+impl DeviceSensor for Probe {
     fn sample(&mut self, elapsed: Duration) -> DeviceSample {
         let _ = self.asked.send(elapsed);
         if let Some(let_on) = &self.hangs {
@@ -456,7 +462,7 @@ fn the_first_look_was_at_microseconds_after_the_start() {
     runtime().block_on(async {
         let (_, api) = start(ONE, folder.path()).await;
         let (asked, elapsed) = std::sync::mpsc::channel();
-        let probe: Box<dyn Sensor> = Box::new(Probe { asked, hangs: None });
+        let probe: Box<dyn DeviceSensor> = Box::new(Probe { asked, hangs: None });
         let interval = Duration::from_millis(30);
         let sensors = BTreeMap::from([(ResourceName::new("a").unwrap(), probe)]);
         let looking = tokio::spawn(look(api.clone(), interval, sensors));
@@ -478,8 +484,8 @@ fn a_sensor_that_hangs_stopped_the_broker() {
         let (let_on, hangs) = std::sync::mpsc::channel();
         let hung = Probe { asked: asked.clone(), hangs: Some(hangs) };
         let mut watched = BTreeMap::from([
-            (a.clone(), Watched::new(Box::new(hung))),
-            (b.clone(), Watched::new(Box::new(Probe { asked, hangs: None }))),
+            (a.clone(), SensorThread::new(Box::new(hung))),
+            (b.clone(), SensorThread::new(Box::new(Probe { asked, hangs: None }))),
         ]);
         let interval = Duration::from_millis(200);
         for _ in 0..3 {
@@ -501,7 +507,7 @@ fn a_sensor_that_hangs_stopped_the_broker() {
 #[test]
 fn kinds_are_called_alike_in_configurations_and_reports() {
     let described = description()["components"]["schemas"]["Kind"]["enum"].clone();
-    let named: Vec<_> = Kind::NAMED
+    let named: Vec<_> = NodeKind::NAMED
         .iter()
         .map(|(name, kind)| {
             assert_eq!(serde_json::to_value(kind).unwrap(), json!(name));
@@ -531,20 +537,21 @@ fn who_shows_no_token_is_answered_nothing_and_who_is_a_node_reports_on_that_one(
     let token = |name: &str, text: &str| {
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
-        Some(Token::from_file(&path).unwrap())
+        Some(BearerToken::from_file(&path).unwrap())
     };
     let all = token("token", "what-everybody-shows");
     let of_a = token("token-of-a", "what-node-a-shows");
     let other = token("other", "what-nobody-wants");
-    let report: Sensed = serde_json::from_value(json!({
+    let report: SensorReport = serde_json::from_value(json!({
         "run": "0123456789abcdef", "sequence": 1, "at_s": 1.0, "interval_s": 1.0, "kind": "disk", "read": {}, "write": {}
     }))
     .unwrap();
     let [a, b] = ["a", "b"].map(|name| ResourceName::new(name).unwrap());
     runtime().block_on(async {
         let (url, _) = start(GUARDED, folder.path()).await;
-        let client =
-            |token: &Option<Token>| Client::new(&url, Duration::ZERO).unwrap().with_token(token.clone());
+        let client = |token: &Option<BearerToken>| {
+            BrokerClient::new(&url, Duration::ZERO).unwrap().with_token(token.clone())
+        };
         for (token, said) in
             [(&None, "--token-file"), (&other, "is not one for this"), (&of_a, "is not one for this")]
         {
@@ -593,7 +600,7 @@ fn who_shows_no_token_is_answered_nothing_and_who_is_a_node_reports_on_that_one(
 #[test]
 fn a_refusal_quoted_a_body_of_any_length() {
     let body = format!("{{\"{}\": true}}", "x".repeat(50_000));
-    let refused = super::read::<End>(body.as_bytes()).unwrap_err();
+    let refused = super::read::<TransferEnd>(body.as_bytes()).unwrap_err();
     assert!(refused.text().starts_with("this is not understood: unknown field `xxx"));
     assert!(refused.text().len() <= 500);
 }

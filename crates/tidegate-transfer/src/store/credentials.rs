@@ -19,14 +19,14 @@ const PROFILE: &str = "AWS_PROFILE";
 
 /// A key and its secret. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Credentials {
+pub(super) struct S3Credentials {
     pub(super) id: String,
     pub(super) secret: String,
     /// The token of a session that another program opened.
     pub(super) token: Option<String>,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for S3Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(..)")
     }
@@ -62,7 +62,7 @@ pub enum CredentialsError {
     Half(&'static str, &'static str),
 }
 
-impl Credentials {
+impl S3Credentials {
     /// Finds the credentials of a profile in the file. Without a profile it takes those of the environment,
     /// else of the profile that the environment names, else of `default`.
     pub(super) fn find(profile: Option<&str>) -> Result<Self, CredentialsError> {
@@ -131,7 +131,7 @@ aws_secret_access_key =
 
     #[test]
     fn a_profile_is_found_in_the_file_and_not_shown() {
-        let of = |profile| Credentials::of(TEXT, profile);
+        let of = |profile| S3Credentials::of(TEXT, profile);
         let default = of("default").unwrap();
         assert_eq!(
             (default.id.as_str(), default.secret.as_str(), &default.token),

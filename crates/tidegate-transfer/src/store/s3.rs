@@ -25,10 +25,10 @@ use reqwest::header::CONTENT_LENGTH;
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::gauge::Gauge;
+use crate::gauge::BytesGauge;
 
-use super::credentials::{Credentials, CredentialsError};
-use super::{ANSWER, PIECE, Pieces, PlaceError, StoreError, ends, with_causes};
+use super::credentials::{CredentialsError, S3Credentials};
+use super::{ANSWER, DataPieces, PIECE, PlaceError, StoreError, ends, with_causes};
 
 /// The size of a part, if the object does not need larger ones. Its checksum takes some hundredths of a
 /// second. At 100 MB/s it is sent in less than a tenth of one, to which the server's answer adds a few
@@ -44,7 +44,7 @@ const REGION: &str = "us-east-1";
 /// A bucket, and a place in it: `s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION][&profile=NAME]`. It
 /// contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bucket {
+pub struct S3Bucket {
     bucket: String,
     prefix: String,
     /// The server; `None` for Amazon's.
@@ -56,13 +56,13 @@ pub struct Bucket {
 
 /// The settings of a bucket beside its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum BucketSetting {
     Endpoint,
     Region,
     Profile,
 }
 
-impl About {
+impl BucketSetting {
     pub(crate) const ALL: [Self; 3] = [Self::Endpoint, Self::Region, Self::Profile];
 
     /// Returns its name as it is written in a place and in a configuration.
@@ -94,12 +94,12 @@ impl About {
     }
 }
 
-impl Bucket {
-    fn about(&self, what: About) -> Option<&String> {
+impl S3Bucket {
+    fn about(&self, what: BucketSetting) -> Option<&String> {
         match what {
-            About::Endpoint => self.endpoint.as_ref(),
-            About::Region => self.region.as_ref(),
-            About::Profile => self.profile.as_ref(),
+            BucketSetting::Endpoint => self.endpoint.as_ref(),
+            BucketSetting::Region => self.region.as_ref(),
+            BucketSetting::Profile => self.profile.as_ref(),
         }
     }
 
@@ -109,18 +109,18 @@ impl Bucket {
     }
 
     /// Returns true if the setting is set already.
-    pub(crate) fn says(&self, what: About) -> bool {
+    pub(crate) fn says(&self, what: BucketSetting) -> bool {
         self.about(what).is_some()
     }
 
     /// Sets the setting. Returns false if the value is not valid.
-    pub(crate) fn say(&mut self, what: About, value: &str) -> bool {
+    pub(crate) fn say(&mut self, what: BucketSetting, value: &str) -> bool {
         let value = what.checked(value);
         let right = value.is_some();
         match what {
-            About::Endpoint => self.endpoint = value,
-            About::Region => self.region = value,
-            About::Profile => self.profile = value,
+            BucketSetting::Endpoint => self.endpoint = value,
+            BucketSetting::Region => self.region = value,
+            BucketSetting::Profile => self.profile = value,
         }
         right
     }
@@ -136,7 +136,7 @@ impl Bucket {
     }
 }
 
-impl FromStr for Bucket {
+impl FromStr for S3Bucket {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -161,7 +161,7 @@ impl FromStr for Bucket {
         }
         let mut place = Self { bucket, prefix, endpoint: None, region: None, profile: None };
         for (key, value) in url.query_pairs() {
-            let what = About::ALL.into_iter().find(|what| what.name() == key).ok_or_else(wrong)?;
+            let what = BucketSetting::ALL.into_iter().find(|what| what.name() == key).ok_or_else(wrong)?;
             if place.says(what) || !place.say(what, &value) {
                 return Err(wrong());
             }
@@ -170,10 +170,10 @@ impl FromStr for Bucket {
     }
 }
 
-impl fmt::Display for Bucket {
+impl fmt::Display for S3Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.whole();
-        let said = About::ALL.into_iter().filter_map(|what| Some((what.name(), self.about(what)?)));
+        let said = BucketSetting::ALL.into_iter().filter_map(|what| Some((what.name(), self.about(what)?)));
         if let Ok(mut url) = Url::parse(&text) {
             for (name, value) in said {
                 url.query_pairs_mut().append_pair(name, value);
@@ -231,28 +231,28 @@ pub enum S3Error {
 }
 
 /// A connection to a bucket.
-pub(super) struct S3 {
-    place: Bucket,
+pub(super) struct S3Store {
+    place: S3Bucket,
     http: reqwest::Client,
-    credentials: Credentials,
+    credentials: S3Credentials,
     /// The client for everything except writes.
     objects: AmazonS3,
 }
 
-impl fmt::Debug for S3 {
+impl fmt::Debug for S3Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What the crate would show of itself is not ours to vouch for.
         write!(f, "S3({})", self.place)
     }
 }
 
-impl S3 {
+impl S3Store {
     /// Opens a bucket. The server is not asked yet.
-    pub(super) fn open(place: &Bucket) -> Result<Self, StoreError> {
-        Self::with(place, Credentials::find(place.profile.as_deref()).map_err(S3Error::from)?)
+    pub(super) fn open(place: &S3Bucket) -> Result<Self, StoreError> {
+        Self::with(place, S3Credentials::find(place.profile.as_deref()).map_err(S3Error::from)?)
     }
 
-    fn with(place: &Bucket, credentials: Credentials) -> Result<Self, StoreError> {
+    fn with(place: &S3Bucket, credentials: S3Credentials) -> Result<Self, StoreError> {
         let http = super::http_client()?;
         let objects = client(place, &credentials, Counted { http: http.clone(), sent: Arc::default() })?;
         Ok(Self { place: place.clone(), http, credentials, objects })
@@ -275,13 +275,13 @@ impl S3 {
         explain(at, error).into()
     }
 
-    /// See [`Store::put`](super::Store::put).
+    /// See [`NodeStore::put`](super::NodeStore::put).
     pub(super) async fn put(
         &self,
         key: &str,
         size: u64,
-        pieces: Pieces,
-        moved: Arc<Gauge>,
+        pieces: DataPieces,
+        moved: Arc<BytesGauge>,
     ) -> Result<(), StoreError> {
         let sent = Arc::new(Sent { before: AtomicU64::new(0), moved });
         let objects = client(
@@ -314,7 +314,7 @@ impl S3 {
         &self,
         upload: &mut Upload,
         first: Vec<Bytes>,
-        pieces: &mut Pieces,
+        pieces: &mut DataPieces,
         part: usize,
         sent: &Sent,
     ) -> Result<(), StoreError> {
@@ -337,7 +337,7 @@ fn part(size: u64) -> usize {
 }
 
 /// Returns the next part, or less at the end.
-async fn gather(pieces: &mut Pieces, part: usize) -> Result<Vec<Bytes>, StoreError> {
+async fn gather(pieces: &mut DataPieces, part: usize) -> Result<Vec<Bytes>, StoreError> {
     let (mut gathered, mut length) = (Vec::new(), 0);
     while length < part {
         let Some(piece) = pieces.next().await else { break };
@@ -348,7 +348,7 @@ async fn gather(pieces: &mut Pieces, part: usize) -> Result<Vec<Bytes>, StoreErr
     Ok(gathered)
 }
 
-fn client(place: &Bucket, credentials: &Credentials, http: Counted) -> Result<AmazonS3, StoreError> {
+fn client(place: &S3Bucket, credentials: &S3Credentials, http: Counted) -> Result<AmazonS3, StoreError> {
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(&place.bucket)
         .with_region(place.region.as_deref().unwrap_or(REGION))
@@ -395,7 +395,7 @@ struct Sent {
     /// The bytes of the parts that are there.
     before: AtomicU64,
     /// The bytes of all of it, for observers.
-    moved: Arc<Gauge>,
+    moved: Arc<BytesGauge>,
 }
 
 /// Counts the bodies of `PUT` while they are sent: a part is too large to be counted at its end.

@@ -6,15 +6,15 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use tidegate_admission::{Demand, DemandError, Demands, LEAST_RATE};
-use tidegate_config::{Finding, Given, Report, Section, daily, parse};
+use tidegate_admission::{DemandError, LEAST_RATE, TenantDemand, TenantDemands};
+use tidegate_config::{Finding, FindingList, PlacedValue, Section, daily, parse};
 use tidegate_device::DeviceConfig;
 use tidegate_sched::Discipline;
-use tidegate_sim::offer::{Load, Offer};
-use tidegate_sim::scenario::{Host, Sizes, device};
-use tidegate_units::{Bytes, ConsumerName, Daily, Iops, Latency, Period, Shares};
+use tidegate_sim::offer::{ConsumerLoad, LoadOffer};
+use tidegate_sim::scenario::{ScenarioHost, SizeWeights, device};
+use tidegate_units::{Bytes, ConsumerName, DailyPeriod, DailyValues, Iops, Latency, Shares};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 const ROOT_KEYS: &[&str] = &["storage", "tenant"];
 const STORAGE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "depth", "scheduler"];
@@ -34,10 +34,10 @@ const GREATEST_DEPTH: u64 = 1_024;
 const LARGEST: u64 = 1024 * 1024;
 
 /// The content of a file.
-pub(crate) struct File {
+pub(crate) struct ContractFile {
     /// The requirements that hold together, in the order of the day; none where the file has no tenants. At
     /// times at which nobody has one, nothing is asked for.
-    pub(crate) sets: Vec<Set>,
+    pub(crate) sets: Vec<RequirementSet>,
     /// The storage's model, and what stands before it.
     storage: Option<Storage>,
     name: String,
@@ -48,13 +48,13 @@ pub(crate) struct File {
 
 /// Requirements that hold together.
 #[derive(Debug)]
-pub(crate) struct Set {
+pub(crate) struct RequirementSet {
     /// The time of day.
-    pub(crate) period: Period,
+    pub(crate) period: DailyPeriod,
     /// The tenants' demands.
-    pub(crate) contracts: Demands,
+    pub(crate) contracts: TenantDemands,
     /// The tenants' loads, in the same order.
-    pub(crate) loads: Vec<Load>,
+    pub(crate) loads: Vec<ConsumerLoad>,
     /// The position at which each tenant's response time is written.
     places: HashMap<ConsumerName, Range<usize>>,
 }
@@ -68,28 +68,28 @@ struct Storage {
 /// One requirement of a tenant.
 #[derive(Debug, Clone)]
 struct Requirement {
-    demand: Demand,
-    load: Load,
+    demand: TenantDemand,
+    load: ConsumerLoad,
     /// The position at which its response time is written.
     place: Range<usize>,
 }
 
-impl File {
+impl ContractFile {
     /// Reads a file. One that only says what the storage is may have no tenants.
     ///
     /// # Errors
     /// When it cannot be read, or anything in it is wrong: then everything that is.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let unreadable = |source| Failure::ReadContracts { path: path.to_owned(), source };
+    pub(crate) fn read(path: &Path) -> Result<Self, CommandFailure> {
+        let unreadable = |source| CommandFailure::ReadContracts { path: path.to_owned(), source };
         let mut text = String::new();
         fs::File::open(path)
             .and_then(|file| file.take(LARGEST).read_to_string(&mut text))
             .map_err(unreadable)?;
-        Self::parse(path.display().to_string(), text).map_err(Failure::InvalidContracts)
+        Self::parse(path.display().to_string(), text).map_err(CommandFailure::InvalidContracts)
     }
 
     fn parse(name: String, text: String) -> Result<Self, Vec<Finding>> {
-        let mut report = Report::new(&name, &text);
+        let mut report = FindingList::new(&name, &text);
         let read = parse(&text, &mut report).map(|document| {
             let root = Section::new(&document, 0..0, "the document".to_owned(), ROOT_KEYS, &mut report);
             let storage = storage(&root, &mut report);
@@ -108,19 +108,19 @@ impl File {
     ///
     /// # Errors
     /// Where they change.
-    pub(crate) fn only_set(&self) -> Result<Option<&Set>, Failure> {
+    pub(crate) fn only_set(&self) -> Result<Option<&RequirementSet>, CommandFailure> {
         match &self.sets[..] {
             [] => Ok(None),
             [set] if set.period.is_whole() => Ok(Some(set)),
             _ => {
-                let mut report = Report::new(&self.name, &self.text);
+                let mut report = FindingList::new(&self.name, &self.text);
                 let help = "give each tenant one `iops`, `size` and `response_time`, of the time of day that matters";
                 report.error_with_help(
                     &self.tenants,
                     "a profile is of one mixture, and these change over the day",
                     help,
                 );
-                Err(Failure::InvalidContracts(report.into_findings()))
+                Err(CommandFailure::InvalidContracts(report.into_findings()))
             }
         }
     }
@@ -129,15 +129,15 @@ impl File {
     ///
     /// # Errors
     /// When the file does not say what the storage is.
-    pub(crate) fn offer(&self, loads: Vec<Load>) -> Result<Offer, Failure> {
+    pub(crate) fn offer(&self, loads: Vec<ConsumerLoad>) -> Result<LoadOffer, CommandFailure> {
         let Some(Storage { device, depth, discipline }) = &self.storage else {
-            let mut report = Report::new(&self.name, &self.text);
+            let mut report = FindingList::new(&self.name, &self.text);
             let help =
                 "add `storage = { preset = \"dnes-309170w\" }`, or measure the storage itself with --live";
             report.error_with_help(&(0..0), "the document needs `storage`", help);
-            return Err(Failure::InvalidContracts(report.into_findings()));
+            return Err(CommandFailure::InvalidContracts(report.into_findings()));
         };
-        let mut offer = Offer::new(device.clone(), loads);
+        let mut offer = LoadOffer::new(device.clone(), loads);
         (offer.host.depth, offer.host.discipline) = (*depth, *discipline);
         Ok(offer)
     }
@@ -146,8 +146,8 @@ impl File {
     ///
     /// # Errors
     /// Each tenant that writes, or whose requests differ in size.
-    pub(crate) fn check_live(&self, set: &Set) -> Result<(), Failure> {
-        let mut report = Report::new(&self.name, &self.text);
+    pub(crate) fn check_live(&self, set: &RequirementSet) -> Result<(), CommandFailure> {
+        let mut report = FindingList::new(&self.name, &self.text);
         for load in &set.loads {
             let place = set.places.get(&load.name).unwrap_or(&self.tenants);
             let name = &load.name;
@@ -159,53 +159,62 @@ impl File {
                     help,
                 );
             }
-            if load.sizes != Sizes::fixed(load.sizes.greatest()) {
+            if load.sizes != SizeWeights::fixed(load.sizes.greatest()) {
                 let help = "remove `deviation`, or ask a model";
                 let message =
                     format!("`{name}` sends requests of several sizes, and a live storage is read in one");
                 report.error_with_help(place, message, help);
             }
         }
-        if report.has_errors() { Err(Failure::InvalidContracts(report.into_findings())) } else { Ok(()) }
+        if report.has_errors() {
+            Err(CommandFailure::InvalidContracts(report.into_findings()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns a finding for a demand that the storage cannot meet at all, at the place where it is written.
-    pub(crate) fn impossible(&self, error: &DemandError, set: Option<&Set>) -> Finding {
+    pub(crate) fn impossible(&self, error: &DemandError, set: Option<&RequirementSet>) -> Finding {
         let place = error.tenant().and_then(|name| set?.places.get(name));
-        let when = set.map_or(Period::DAY, |set| set.period);
+        let when = set.map_or(DailyPeriod::DAY, |set| set.period);
         let message = if when.is_whole() { error.to_string() } else { format!("{when}: {error}") };
-        let mut report = Report::new(&self.name, &self.text);
+        let mut report = FindingList::new(&self.name, &self.text);
         report.error(place.unwrap_or(&self.tenants), message);
         report.into_findings().swap_remove(0)
     }
 }
 
 /// Returns the sets of requirements that hold together, one for each period between two changes.
-fn sets(tenants: &[Daily<Requirement>]) -> Vec<Set> {
-    let periods = Period::between(tenants.iter().flat_map(Daily::changes).collect());
+fn sets(tenants: &[DailyValues<Requirement>]) -> Vec<RequirementSet> {
+    let periods = DailyPeriod::between(tenants.iter().flat_map(DailyValues::changes).collect());
     let sets = periods.into_iter().filter_map(|period| {
         let holding: Vec<_> = tenants.iter().filter_map(|tenant| tenant.at(period.from())).collect();
         let of = |requirement: &&Requirement| requirement.demand.clone();
         // Each was checked where it is written; that there are none is for the reader's user to say.
-        let contracts = Demands::new(holding.iter().map(of).collect()).ok()?;
+        let contracts = TenantDemands::new(holding.iter().map(of).collect()).ok()?;
         let places = holding.iter().map(|one| (one.demand.name.clone(), one.place.clone())).collect();
-        Some(Set { period, contracts, loads: holding.iter().map(|one| one.load.clone()).collect(), places })
+        Some(RequirementSet {
+            period,
+            contracts,
+            loads: holding.iter().map(|one| one.load.clone()).collect(),
+            places,
+        })
     });
     sets.collect()
 }
 
-fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<Storage> {
+fn storage(root: &Section<'_>, report: &mut FindingList<'_>) -> Option<Storage> {
     let table = root.table("storage", STORAGE_KEYS, report)?;
     let depth = table.whole("depth", 1..=GREATEST_DEPTH, report).map(|depth| depth.value as u32);
     // By which contracts are kept, unless it is said otherwise.
     let disciplines = [("yfq", Discipline::FinishTags), ("sfq", Discipline::StartTags)];
     let discipline = table.choice("scheduler", &disciplines, report);
     let discipline = discipline.map_or(Discipline::FinishTags, |given| given.value);
-    let depth = depth.unwrap_or(Host::DEFAULT_DEPTH);
+    let depth = depth.unwrap_or(ScenarioHost::DEFAULT_DEPTH);
     Some(Storage { device: device(&table, report)?, depth, discipline })
 }
 
-fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> Vec<Daily<Requirement>> {
+fn tenants(root: &Section<'_>, report: &mut FindingList<'_>) -> Vec<DailyValues<Requirement>> {
     let mut tenants = Vec::new();
     for (name, table) in root.named_tables("tenant", TENANT_KEYS, report).unwrap_or_default() {
         let read = ConsumerName::new(name.value)
@@ -218,7 +227,11 @@ fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> Vec<Daily<Requirement
 
 /// Reads a tenant: its demand for all day, or its list of requirements. Keys that a requirement lacks are
 /// taken from the tenant itself.
-fn tenant(name: &ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> Option<Daily<Requirement>> {
+fn tenant(
+    name: &ConsumerName,
+    table: &Section<'_>,
+    report: &mut FindingList<'_>,
+) -> Option<DailyValues<Requirement>> {
     let least = u64::from(Shares::MIN.get())..=u64::from(Shares::MAX.get());
     let weight = table.whole("weight", least, report).and_then(|weight| Shares::new(weight.value as u32));
     let weight = weight.unwrap_or_default();
@@ -226,7 +239,7 @@ fn tenant(name: &ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> 
         for (key, example) in NEEDED.into_iter().filter(|(key, _)| !table.has(key)) {
             table.missing(key, example, report);
         }
-        return Terms::read(table, report).check(name, weight, report).map(Daily::always);
+        return Terms::read(table, report).check(name, weight, report).map(DailyValues::always);
     };
     let own = Terms::read(table, report);
     let entries = table.tables("requirements", REQUIREMENT_KEYS, report);
@@ -239,30 +252,30 @@ fn tenant(name: &ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> 
     let read = read.collect();
     // Something else is reported already.
     list.get_ref().as_array()?;
-    daily::read(Given { value: "requirements", span: list.span() }, read, report)
+    daily::read(PlacedValue { value: "requirements", span: list.span() }, read, report)
 }
 
 /// The terms of a demand, as far as they are given and can be read.
 #[derive(Clone, Default)]
 struct Terms {
-    iops: Option<Given<f64>>,
-    size: Option<Given<Bytes>>,
-    deviation: Option<Given<Bytes>>,
-    response_time: Option<Given<Latency>>,
-    reads: Option<Given<f64>>,
+    iops: Option<PlacedValue<f64>>,
+    size: Option<PlacedValue<Bytes>>,
+    deviation: Option<PlacedValue<Bytes>>,
+    response_time: Option<PlacedValue<Latency>>,
+    reads: Option<PlacedValue<f64>>,
 }
 
 /// A number, as the paper writes it, or a rate with its unit, as the contracts of `serve` have it.
-fn rate(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<f64>> {
+fn rate(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<PlacedValue<f64>> {
     if !table.is_text("iops") {
         return table.number("iops", report);
     }
-    let Given { value, span } = table.parsed::<Iops>("iops", report)?;
-    Some(Given { value: value.per_second(), span })
+    let PlacedValue { value, span } = table.parsed::<Iops>("iops", report)?;
+    Some(PlacedValue { value: value.per_second(), span })
 }
 
 impl Terms {
-    fn read(table: &Section<'_>, report: &mut Report<'_>) -> Self {
+    fn read(table: &Section<'_>, report: &mut FindingList<'_>) -> Self {
         Self {
             iops: rate(table, report),
             size: table.parsed("size", report),
@@ -285,7 +298,7 @@ impl Terms {
 
     /// Converts the terms to a contract and its load; `None` if one is missing or wrong. A wrong one is
     /// reported.
-    fn check(self, name: &ConsumerName, weight: Shares, report: &mut Report<'_>) -> Option<Requirement> {
+    fn check(self, name: &ConsumerName, weight: Shares, report: &mut FindingList<'_>) -> Option<Requirement> {
         if let Some(reads) = self.reads.as_ref().filter(|reads| !(0.0..=1.0).contains(&reads.value)) {
             report.error(&reads.span, "`read` is the part of the requests that read, 0 to 1");
         }
@@ -296,7 +309,7 @@ impl Terms {
             report.error(&iops.span, message);
             return None;
         }
-        let demand = Demand {
+        let demand = TenantDemand {
             name: name.clone(),
             iops: Iops::new(iops.value),
             size: size.value,
@@ -310,9 +323,9 @@ impl Terms {
             report.error(&place, error.to_string());
             return None;
         }
-        let mut load = Load::random_reads(name.clone(), demand.iops, demand.size);
+        let mut load = ConsumerLoad::random_reads(name.clone(), demand.iops, demand.size);
         if let Some(deviation) = self.deviation {
-            let Some(sizes) = Sizes::normal(demand.size, deviation.value) else {
+            let Some(sizes) = SizeWeights::normal(demand.size, deviation.value) else {
                 report.error(
                     &deviation.span,
                     "`deviation` is no more than `size`, and both are of 512 B or more",
@@ -352,8 +365,8 @@ response_time = "38ms"
 read = 0.5
 "#;
 
-    fn read(text: &str) -> Result<File, Vec<String>> {
-        File::parse("c.toml".to_owned(), text.to_owned()).map_err(|findings| {
+    fn read(text: &str) -> Result<ContractFile, Vec<String>> {
+        ContractFile::parse("c.toml".to_owned(), text.to_owned()).map_err(|findings| {
             findings.iter().map(|f| format!("{}:{}: {}", f.line(), f.column(), f.message())).collect()
         })
     }
@@ -383,7 +396,7 @@ read = 0.5
         let offer = file.offer(set.loads.clone()).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!((offer.host.depth, &offer.loads), (4, &set.loads));
         let [first, second] = &set.loads[..] else { panic!("two loads") };
-        assert_eq!((first.shares.get(), first.reads, &first.sizes), (200, 1.0, &Sizes::fixed(4_096)));
+        assert_eq!((first.shares.get(), first.reads, &first.sizes), (200, 1.0, &SizeWeights::fixed(4_096)));
         assert_eq!((second.shares, second.reads, second.sizes.greatest()), (Shares::DEFAULT, 0.5, 8_192));
     }
 
@@ -408,7 +421,8 @@ requirements = [
     fn what_holds_together_is_one_set_for_each_change() {
         let file = read(DAY).unwrap_or_else(|findings| panic!("{findings:?}"));
         let said = file.sets.iter().map(|set| {
-            let of = |one: &Demand| format!("{} {} {} {}", one.name, one.iops, one.size, one.response_time);
+            let of =
+                |one: &TenantDemand| format!("{} {} {} {}", one.name, one.iops, one.size, one.response_time);
             let said: Vec<_> = set.contracts.as_slice().iter().map(of).collect();
             format!("{}: {}", set.period, said.join(", "))
         });
@@ -420,7 +434,7 @@ requirements = [
                 "from 20:00 until 08:00: w1 40 IO/s 4 KiB 35.0ms, w2 5.0 IO/s 64 KiB 100ms",
             ]
         );
-        assert_eq!(file.sets[2].loads[1].sizes, Sizes::fixed(65_536));
+        assert_eq!(file.sets[2].loads[1].sizes, SizeWeights::fixed(65_536));
         assert!(file.only_set().is_err(), "there is no profile of several mixtures");
         let Ok(only_in_the_day) = read(
             "tenant.w.requirements = [{ from = '08:00', until = '18:00', iops = 1, size = '4KiB', response_time = '1s' }]",
@@ -491,7 +505,7 @@ requirements = [
         }
         let unsaid =
             read(LEE.split_once("[tenant").map(|(_, tenants)| format!("[tenant{tenants}")).unwrap().as_str());
-        let Err(Failure::InvalidContracts(findings)) =
+        let Err(CommandFailure::InvalidContracts(findings)) =
             unsaid.unwrap_or_else(|findings| panic!("{findings:?}")).offer(Vec::new())
         else {
             panic!("nobody said what the storage is")
@@ -511,7 +525,7 @@ requirements = [
     #[test]
     fn live_storage_is_only_read_and_in_one_size() {
         let Ok(file) = read(LEE) else { panic!("it is right") };
-        let Err(Failure::InvalidContracts(findings)) = file.check_live(&file.sets[0]) else {
+        let Err(CommandFailure::InvalidContracts(findings)) = file.check_live(&file.sets[0]) else {
             panic!("w2 writes")
         };
         let said: Vec<_> = findings.iter().map(|f| (f.line(), f.message())).collect();

@@ -1,37 +1,37 @@
 //! Sources of response times.
 
-use tidegate_admission::{Ability, Measure, Measured};
-use tidegate_sim::offer::Offer;
+use tidegate_admission::{LoadGenerator, OfferResult, StorageAbility};
+use tidegate_sim::offer::LoadOffer;
 
 use super::AdmitError;
-use crate::live::Live;
+use crate::live::LivePool;
 
 /// A storage that can be measured.
-pub(super) enum Measuring {
+pub(super) enum MeasuredStorage {
     /// A model of it, in virtual time.
-    Model(Box<Offer>),
+    Model(Box<LoadOffer>),
     /// The storage itself.
-    Live(Box<Live>),
+    Live(Box<LivePool>),
 }
 
-impl Measuring {
+impl MeasuredStorage {
     /// Measures the best that the storage can do. The greatest throughput of a live storage is not tried: to
     /// know it, it would have to be overloaded.
     ///
     /// # Errors
     /// When it cannot be measured.
-    pub(super) fn ability(&mut self) -> Result<Ability, AdmitError> {
+    pub(super) fn ability(&mut self) -> Result<StorageAbility, AdmitError> {
         Ok(match self {
-            Self::Model(offer) => Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? },
-            Self::Live(live) => Ability { capacity: None, alone: live.alone()? },
+            Self::Model(offer) => StorageAbility { capacity: Some(offer.capacity()?), alone: offer.alone()? },
+            Self::Live(live) => StorageAbility { capacity: None, alone: live.alone()? },
         })
     }
 }
 
-impl Measure for Measuring {
+impl LoadGenerator for MeasuredStorage {
     type Error = AdmitError;
 
-    fn at(&mut self, scale: f64) -> Result<Measured, AdmitError> {
+    fn at(&mut self, scale: f64) -> Result<OfferResult, AdmitError> {
         Ok(match self {
             Self::Model(offer) => offer.measured(scale)?,
             Self::Live(live) => live.at(scale)?.measured(),

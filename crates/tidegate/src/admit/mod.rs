@@ -9,18 +9,18 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use tidegate_admission::{AdmissionRule, Decided, DemandError, WrongCount, decide};
-use tidegate_load::Target;
-use tidegate_serve::admission::{Answer, Day};
+use tidegate_admission::{AdmissionDecision, AdmissionRule, DemandError, WrongCount, decide};
+use tidegate_load::LoadTarget;
+use tidegate_serve::admission::{AdmissionAnswer, DayDocument};
 use tidegate_sim::ScenarioError;
-use tidegate_sim::offer::{Arriving, TooFew, Unmeasured};
-use tidegate_units::{Iops, Period, Shares};
+use tidegate_sim::offer::{ArrivalPattern, TooFew, UnmeasuredReason};
+use tidegate_units::{DailyPeriod, Iops, Shares};
 
-use crate::failure::Failure;
-use crate::live::{LiveError, Loading, Tenant};
-use file::{File, Set};
-use measuring::Measuring;
-use output::Said;
+use crate::failure::CommandFailure;
+use crate::live::{LiveError, LiveLoading, LiveTenant};
+use file::{ContractFile, RequirementSet};
+use measuring::MeasuredStorage;
+use output::AdmitOutput;
 
 /// Decide whether a storage can keep the contracts of all its tenants
 ///
@@ -44,13 +44,13 @@ pub(crate) struct Args {
     /// Measure the storage itself instead of a model, through this export: nbd://HOST[:PORT]/EXPORT or
     /// nbd+unix:///EXPORT?socket=PATH
     #[arg(long, value_name = "URI", conflicts_with = "seeds")]
-    live: Option<Target>,
+    live: Option<LoadTarget>,
 
     #[command(flatten)]
-    loading: Loading,
+    loading: LiveLoading,
 
     #[command(flatten)]
-    effort: Effort,
+    effort: MeasuringEffort,
 
     /// Print one JSON document
     #[arg(long)]
@@ -59,10 +59,10 @@ pub(crate) struct Args {
 
 /// How a storage model is measured.
 #[derive(clap::Args)]
-pub(crate) struct Effort {
+pub(crate) struct MeasuringEffort {
     /// How requests arrive
-    #[arg(long, value_enum, default_value_t = Arrivals::InStep)]
-    pub(crate) arrivals: Arrivals,
+    #[arg(long, value_enum, default_value_t = ArrivalKind::InStep)]
+    pub(crate) arrivals: ArrivalKind,
 
     /// Seed of the first simulation; the others have the next ones
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -79,7 +79,7 @@ pub(crate) struct Effort {
 
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Arrivals {
+pub(crate) enum ArrivalKind {
     /// Evenly, as buckets let them through, and all buckets at once: the worst that can be while each keeps
     /// to its rate
     InStep,
@@ -91,13 +91,13 @@ pub(crate) enum Arrivals {
     Poisson,
 }
 
-impl Arrivals {
-    pub(crate) const fn arriving(self) -> Arriving {
+impl ArrivalKind {
+    pub(crate) const fn arriving(self) -> ArrivalPattern {
         match self {
-            Self::InStep => Arriving::InStep,
-            Self::Even => Arriving::Even,
-            Self::Drawn => Arriving::Drawn,
-            Self::Poisson => Arriving::Poisson,
+            Self::InStep => ArrivalPattern::InStep,
+            Self::Even => ArrivalPattern::Even,
+            Self::Drawn => ArrivalPattern::Drawn,
+            Self::Poisson => ArrivalPattern::Poisson,
         }
     }
 }
@@ -130,15 +130,15 @@ fn counted(contracts: usize) -> String {
     if contracts == 1 { "1 contract could".to_owned() } else { format!("{contracts} contracts could") }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let file = File::read(&args.config)?;
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let file = ContractFile::read(&args.config)?;
     if file.sets.is_empty() {
         let finding = file.impossible(&DemandError::Nobody, None);
-        return Err(Failure::InvalidContracts(vec![finding]));
+        return Err(CommandFailure::InvalidContracts(vec![finding]));
     }
     let rule = AdmissionRule::default();
     let arrivals = args.effort.arrivals_name();
-    let mut all: Vec<(&Set, Result<Found, DemandError>)> = Vec::new();
+    let mut all: Vec<(&RequirementSet, Result<SetFinding, DemandError>)> = Vec::new();
     for set in &file.sets {
         // The same requirements at another time of day are the same question.
         let known =
@@ -152,9 +152,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // What cannot be at one time of the day takes nothing from what was found, perhaps in hours, of the
     // others.
     let answers = all.iter().filter_map(|(set, found)| {
-        let Found { capacity, decided, seeds, weights, .. } = found.as_ref().ok()?;
+        let SetFinding { capacity, decided, seeds, weights, .. } = found.as_ref().ok()?;
         let (contracts, capacity, arrivals) = (&set.contracts, *capacity, arrivals.as_str());
-        Some((set.period, Answer { contracts, rule: &rule, capacity, decided, arrivals, weights, seeds }))
+        Some((
+            set.period,
+            AdmissionAnswer { contracts, rule: &rule, capacity, decided, arrivals, weights, seeds },
+        ))
     });
     let answers: Vec<_> = answers.collect();
     let founds: Vec<_> = all.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
@@ -167,17 +170,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             if args.json {
                 print_json(&answer.document())?;
             } else {
-                let Found { how, nothing, .. } = founds[0];
-                write!(out, "{}", Said { answer: *answer, how: how.clone(), nothing })?;
+                let SetFinding { how, nothing, .. } = founds[0];
+                write!(out, "{}", AdmitOutput { answer: *answer, how: how.clone(), nothing })?;
             }
         }
         _ if args.json => {
             let unanswered = impossible.iter().map(|(set, error)| (set.period, error.to_string()));
-            print_json(&Day::of(&answers, unanswered.collect()))?;
+            print_json(&DayDocument::of(&answers, unanswered.collect()))?;
         }
         _ => {
-            for ((period, answer), Found { how, nothing, .. }) in answers.iter().zip(&founds) {
-                writeln!(out, "{period} (UTC): {}", Said { answer: *answer, how: how.clone(), nothing })?;
+            for ((period, answer), SetFinding { how, nothing, .. }) in answers.iter().zip(&founds) {
+                writeln!(
+                    out,
+                    "{period} (UTC): {}",
+                    AdmitOutput { answer: *answer, how: how.clone(), nothing }
+                )?;
             }
         }
     }
@@ -194,9 +201,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The findings on requirements that hold together, and the way in which they were measured.
 #[derive(Clone)]
-struct Found {
+struct SetFinding {
     capacity: Option<Iops>,
-    decided: Decided,
+    decided: AdmissionDecision,
     seeds: Vec<u64>,
     weights: Vec<Shares>,
     how: String,
@@ -206,28 +213,28 @@ struct Found {
 /// Measures; or why what is asked for cannot be, which takes less.
 fn find(
     args: &Args,
-    file: &File,
-    set: &Set,
+    file: &ContractFile,
+    set: &RequirementSet,
     rule: &AdmissionRule,
-) -> Result<Result<Found, DemandError>, Failure> {
+) -> Result<Result<SetFinding, DemandError>, CommandFailure> {
     let contracts = &set.contracts;
     let mut measuring = match &args.live {
         None => {
             let mut offer = file.offer(set.loads.clone())?;
             offer.quantile = rule.quantile();
             args.effort.apply(&mut offer);
-            Measuring::Model(Box::new(offer))
+            MeasuredStorage::Model(Box::new(offer))
         }
         Some(target) => {
             file.check_live(set)?;
-            let tenants = contracts.as_slice().iter().map(|contract| Tenant {
+            let tenants = contracts.as_slice().iter().map(|contract| LiveTenant {
                 name: contract.name.clone(),
                 rate: contract.iops,
                 size: contract.size,
-                patience: Tenant::patience_for(contract.response_time),
+                patience: LiveTenant::patience_for(contract.response_time),
             });
             let live = args.loading.begin(target, tenants.collect(), &args.effort)?;
-            Measuring::Live(Box::new(live))
+            MeasuredStorage::Live(Box::new(live))
         }
     };
     let ability = measuring.ability()?;
@@ -236,8 +243,10 @@ fn find(
     }
     let decided = decide(contracts, rule, &mut measuring)?;
     let (seeds, how, nothing) = match &measuring {
-        Measuring::Model(_) => (args.effort.all_seeds(), args.effort.said(), "not even 1 % of the rates"),
-        Measuring::Live(live) => {
+        MeasuredStorage::Model(_) => {
+            (args.effort.all_seeds(), args.effort.said(), "not even 1 % of the rates")
+        }
+        MeasuredStorage::Live(live) => {
             let nothing = "none of the rates that there was time to measure";
             (
                 vec![args.effort.seed],
@@ -248,44 +257,44 @@ fn find(
     };
     // A live storage has the requests of all of them as those of one consumer.
     let weights = match &measuring {
-        Measuring::Model(_) => set.loads.iter().map(|load| load.shares).collect(),
-        Measuring::Live(_) => Vec::new(),
+        MeasuredStorage::Model(_) => set.loads.iter().map(|load| load.shares).collect(),
+        MeasuredStorage::Live(_) => Vec::new(),
     };
-    Ok(Ok(Found { capacity: ability.capacity, decided, seeds, weights, how, nothing }))
+    Ok(Ok(SetFinding { capacity: ability.capacity, decided, seeds, weights, how, nothing }))
 }
 
-fn print_json(document: &impl Serialize) -> Result<(), Failure> {
+fn print_json(document: &impl Serialize) -> Result<(), CommandFailure> {
     let mut out = io::stdout();
     serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }
 
 /// Returns the refusal of contracts that hold together; `None` if they are admitted.
-fn refusal(period: Period, answer: &Answer<'_>) -> Option<String> {
+fn refusal(period: DailyPeriod, answer: &AdmissionAnswer<'_>) -> Option<String> {
     let broken = answer.tenants().filter(|(_, judged)| !judged.is_kept()).count();
     let all = answer.contracts.as_slice().len();
     let when = if period.is_whole() { String::new() } else { format!("{period} ") };
     (broken > 0).then(|| format!("{when}{} not be kept, of {all}", counted(broken)))
 }
 
-impl From<Unmeasured> for AdmitError {
-    fn from(error: Unmeasured) -> Self {
+impl From<UnmeasuredReason> for AdmitError {
+    fn from(error: UnmeasuredReason) -> Self {
         match error {
-            Unmeasured::Scenario(error) => error.into(),
-            Unmeasured::TooFew(few) => Self::TooFew(few),
+            UnmeasuredReason::Scenario(error) => error.into(),
+            UnmeasuredReason::TooFew(few) => Self::TooFew(few),
         }
     }
 }
 
-impl From<LiveError> for Failure {
+impl From<LiveError> for CommandFailure {
     fn from(error: LiveError) -> Self {
         Self::Admit(error.into())
     }
 }
 
-impl Effort {
+impl MeasuringEffort {
     /// Has it measured so.
-    pub(crate) fn apply(&self, offer: &mut tidegate_sim::offer::Offer) {
+    pub(crate) fn apply(&self, offer: &mut tidegate_sim::offer::LoadOffer) {
         offer.arriving = self.arrivals.arriving();
         (offer.seed, offer.seeds, offer.requests) = (self.seed, self.seeds, self.requests);
     }

@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use tidegate_admission::Margin;
-use tidegate_serve::admission::Answer;
+use tidegate_admission::LatencyMargin;
+use tidegate_serve::admission::AdmissionAnswer;
 
 use crate::columns::{heading, write_rows};
 
 /// The answer, as it is printed.
-pub(super) struct Said<'a> {
-    pub(super) answer: Answer<'a>,
+pub(super) struct AdmitOutput<'a> {
+    pub(super) answer: AdmissionAnswer<'a>,
     /// The way in which it was measured.
     pub(super) how: String,
     /// The meaning of the case that no part of the rates was found to be admitted.
     pub(super) nothing: &'static str,
 }
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for AdmitOutput<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { answer, how, .. } = self;
         write!(f, "{} IO/s together", rate(answer.contracts.total().per_second()))?;
@@ -32,9 +32,9 @@ impl fmt::Display for Said<'_> {
                 None => ["-", "-"].map(str::to_owned),
             };
             let (margin, verdict) = match judged.margin() {
-                Margin::Spare(spare) => (format!("+{spare}"), "kept"),
-                Margin::Short(short) => (format!("-{short}"), "broken"),
-                Margin::Unbounded => ("-".to_owned(), "overloaded"),
+                LatencyMargin::Spare(spare) => (format!("+{spare}"), "kept"),
+                LatencyMargin::Short(short) => (format!("-{short}"), "broken"),
+                LatencyMargin::Unbounded => ("-".to_owned(), "overloaded"),
             };
             rows.push(vec![
                 contract.name.to_string(),

@@ -10,8 +10,8 @@
 use serde::{Serialize, Serializer};
 use tidegate_units::{ByteRate, Latency};
 
-use super::plan::{BURST_START_SECONDS, Law, PhaseName, Plan};
-use super::timeline::{Phase, Second, Timeline};
+use super::plan::{BURST_START_SECONDS, DemoLaw, DemoPlan, PhaseName};
+use super::timeline::{DemoTimeline, MeasuredPhase, PhaseSecond};
 
 /// The goals, as the project states them for this scenario.
 const WITHIN_TARGET: f64 = 0.95;
@@ -59,19 +59,19 @@ pub(crate) struct PhaseResult {
 /// The measure of a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Bound {
+pub(crate) enum GoalMeasure {
     AtLeast(f64),
     AtMost(f64),
 }
 
 /// A goal, and whether it was met.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Goal {
+pub(crate) struct DemoGoal {
     pub(crate) name: GoalName,
     /// Nothing when it could not be measured: then it was not met.
     pub(crate) value: Option<f64>,
     #[serde(flatten)]
-    pub(crate) bound: Bound,
+    pub(crate) bound: GoalMeasure,
     pub(crate) met: bool,
 }
 
@@ -91,31 +91,31 @@ pub(crate) enum GoalName {
 
 /// All goals.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Verdict {
+pub(crate) struct DemoVerdict {
     pub(crate) met: bool,
-    pub(crate) goals: [Goal; 4],
+    pub(crate) goals: [DemoGoal; 4],
 }
 
 /// The whole result; serialised, it is the document that `--json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct DemoOutcome {
     #[serde(serialize_with = "as_millis")]
     pub(crate) target_ms: Latency,
-    pub(crate) law: Law,
+    pub(crate) law: DemoLaw,
     #[serde(serialize_with = "as_millis")]
     pub(crate) set_point_ms: Latency,
     pub(crate) seed: u64,
     pub(crate) burst_s: u32,
     pub(crate) pause_s: u32,
     pub(crate) phases: Vec<PhaseResult>,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: DemoVerdict,
 }
 
 fn as_millis<S: Serializer>(latency: &Latency, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(latency.as_millis_f64())
 }
 
-impl Outcome {
+impl DemoOutcome {
     /// The result of one phase, when it ran.
     pub(crate) fn phase(&self, name: PhaseName) -> Option<&PhaseResult> {
         self.phases.iter().find(|phase| phase.name == name)
@@ -123,7 +123,7 @@ impl Outcome {
 }
 
 /// Judges a run.
-pub(crate) fn judge(timeline: &Timeline) -> Outcome {
+pub(crate) fn judge(timeline: &DemoTimeline) -> DemoOutcome {
     let plan = &timeline.plan;
     let mut phases: Vec<_> = timeline.phases.iter().map(|phase| judge_phase(phase, plan)).collect();
     let unregulated = phases
@@ -135,7 +135,7 @@ pub(crate) fn judge(timeline: &Timeline) -> Outcome {
         phase.writers_kept_fraction = unregulated.map(|rate| phase.writers_bytes_per_s / rate);
     }
     let verdict = verdict(&phases, plan.target.as_millis_f64());
-    Outcome {
+    DemoOutcome {
         target_ms: plan.target,
         law: plan.law,
         set_point_ms: plan.set_point(),
@@ -147,7 +147,7 @@ pub(crate) fn judge(timeline: &Timeline) -> Outcome {
     }
 }
 
-fn judge_phase(phase: &Phase, plan: &Plan) -> PhaseResult {
+fn judge_phase(phase: &MeasuredPhase, plan: &DemoPlan) -> PhaseResult {
     let starts = |at: u32| {
         phase
             .bursts
@@ -196,7 +196,7 @@ fn judge_phase(phase: &Phase, plan: &Plan) -> PhaseResult {
 }
 
 /// Returns true if a second kept the target; `None` if it cannot be said.
-fn keeps(second: &Second, target: Latency) -> Option<bool> {
+fn keeps(second: &PhaseSecond, target: Latency) -> Option<bool> {
     match second.mean() {
         Some(mean) => Some(mean <= target),
         None if second.outstanding > 0 => Some(false),
@@ -204,7 +204,7 @@ fn keeps(second: &Second, target: Latency) -> Option<bool> {
     }
 }
 
-fn verdict(phases: &[PhaseResult], target: f64) -> Verdict {
+fn verdict(phases: &[PhaseResult], target: f64) -> DemoVerdict {
     let of = |name| phases.iter().find(|phase| phase.name == name);
     let regulated = of(PhaseName::Regulated);
     let mean = |phase: &PhaseResult| phase.victim_latency_ms.mean;
@@ -214,29 +214,29 @@ fn verdict(phases: &[PhaseResult], target: f64) -> Verdict {
         goal(
             GoalName::RegulatedWithinTargetFraction,
             regulated.filter(|phase| phase.judged_seconds > 0).map(|phase| 1.0 - phase.above_target_fraction),
-            Bound::AtLeast(WITHIN_TARGET),
+            GoalMeasure::AtLeast(WITHIN_TARGET),
         ),
-        goal(GoalName::RegulatedMeanMs, regulated.filter(measured).map(mean), Bound::AtMost(target)),
+        goal(GoalName::RegulatedMeanMs, regulated.filter(measured).map(mean), GoalMeasure::AtMost(target)),
         goal(
             GoalName::UnregulatedMeanMs,
             of(PhaseName::Unregulated).filter(measured).map(mean),
-            Bound::AtLeast(UNREGULATED_TARGETS * target),
+            GoalMeasure::AtLeast(UNREGULATED_TARGETS * target),
         ),
         goal(
             GoalName::WritersKeptFraction,
             regulated.and_then(|phase| phase.writers_kept_fraction),
-            Bound::AtLeast(WRITERS_KEPT),
+            GoalMeasure::AtLeast(WRITERS_KEPT),
         ),
     ];
-    Verdict { met: goals.iter().all(|goal| goal.met), goals }
+    DemoVerdict { met: goals.iter().all(|goal| goal.met), goals }
 }
 
-fn goal(name: GoalName, value: Option<f64>, bound: Bound) -> Goal {
+fn goal(name: GoalName, value: Option<f64>, bound: GoalMeasure) -> DemoGoal {
     let met = value.is_some_and(|value| match bound {
-        Bound::AtLeast(least) => value >= least,
-        Bound::AtMost(most) => value <= most,
+        GoalMeasure::AtLeast(least) => value >= least,
+        GoalMeasure::AtMost(most) => value <= most,
     });
-    Goal { name, value, bound, met }
+    DemoGoal { name, value, bound, met }
 }
 
 #[cfg(test)]
@@ -245,23 +245,23 @@ mod tests {
     use serde_json::Value;
     use tidegate_units::Bytes;
 
-    use super::super::timeline::Distribution;
+    use super::super::timeline::PhaseLatencies;
     use super::super::timeline::tests::{example, second};
     use super::*;
 
-    fn regulated(seconds: Vec<Second>, bursts: Vec<std::ops::Range<u32>>) -> PhaseResult {
-        let phase = Phase {
+    fn regulated(seconds: Vec<PhaseSecond>, bursts: Vec<std::ops::Range<u32>>) -> PhaseResult {
+        let phase = MeasuredPhase {
             name: PhaseName::Regulated,
             seconds,
             bursts,
-            distribution: Distribution::default(),
+            distribution: PhaseLatencies::default(),
             decisions: Vec::new(),
             woke_late: Latency::ZERO,
         };
         judge_phase(&phase, &example().plan)
     }
 
-    fn quiet(millis: u64) -> Second {
+    fn quiet(millis: u64) -> PhaseSecond {
         second(millis, Bytes::ZERO)
     }
 
@@ -288,8 +288,8 @@ mod tests {
 
     #[test]
     fn silence_with_reads_outstanding_is_above_the_target_and_without_says_nothing() {
-        let stuck = Second { outstanding: 3, ..Second::default() };
-        let idle = Second::default();
+        let stuck = PhaseSecond { outstanding: 3, ..PhaseSecond::default() };
+        let idle = PhaseSecond::default();
         let result = regulated(vec![quiet(6), stuck, idle], vec![]);
         assert_eq!(result.judged_seconds, 2);
         assert!((result.above_target_fraction - 0.5).abs() < 1e-12);
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn each_goal_can_be_missed_by_itself() {
-        let misses = |change: fn(&mut Timeline)| {
+        let misses = |change: fn(&mut DemoTimeline)| {
             let mut timeline = example();
             change(&mut timeline);
             let verdict = judge(&timeline).verdict;
@@ -346,8 +346,8 @@ mod tests {
     fn a_run_that_measured_nothing_meets_nothing() {
         let mut timeline = example();
         for phase in &mut timeline.phases {
-            phase.seconds.fill(Second::default());
-            phase.distribution = Distribution::default();
+            phase.seconds.fill(PhaseSecond::default());
+            phase.distribution = PhaseLatencies::default();
         }
         let verdict = judge(&timeline).verdict;
         assert!(verdict.goals.iter().all(|goal| !goal.met && goal.value.is_none()), "{verdict:?}");
@@ -412,7 +412,7 @@ mod tests {
         ) {
             let seconds: Vec<_> = means
                 .iter()
-                .map(|mean| mean.map_or(Second { outstanding: 1, ..Second::default() }, quiet))
+                .map(|mean| mean.map_or(PhaseSecond { outstanding: 1, ..PhaseSecond::default() }, quiet))
                 .collect();
             let bursts: Vec<_> = starts.iter().map(|start| *start..start + 4).collect();
             let result = regulated(seconds, bursts);

@@ -28,12 +28,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
 use tidegate_units::Latency;
 
-use self::judge::Outcome;
-use self::plan::{Law, Plan, PlanError, Wanted};
-use self::progress::{Event, Progress};
+use self::judge::DemoOutcome;
+use self::plan::{DemoLaw, DemoPlan, DemoRequest, PlanError};
+use self::progress::{DemoEvent, DemoProgress};
 use self::scenario::ScenarioError;
-use self::timeline::Timeline;
-use self::view::End;
+use self::timeline::DemoTimeline;
+use self::view::ViewEnd;
 use crate::page::plot::PlotError;
 
 /// The file that the report is written to by default.
@@ -59,8 +59,8 @@ pub(crate) struct Args {
     // the judged seconds at a mean of 12.3 ms, and the backups keep 69 to 75 %. The PID keeps it in 97 to 100
     // % at 12.3 ms, and the backups keep 65 to 71 %.
     /// The law that protects the database
-    #[arg(long, value_enum, default_value_t = Law::Window)]
-    law: Law,
+    #[arg(long, value_enum, default_value_t = DemoLaw::Window)]
+    law: DemoLaw,
 
     /// What the law aims at, as a share of the target
     #[arg(long, value_name = "RATIO", default_value_t = 0.8)]
@@ -97,8 +97,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn plan(&self) -> Result<Plan, PlanError> {
-        Plan::new(&Wanted {
+    fn plan(&self) -> Result<DemoPlan, PlanError> {
+        DemoPlan::new(&DemoRequest {
             target: self.target,
             set_point_ratio: self.set_point,
             law: self.law,
@@ -165,12 +165,12 @@ pub(crate) fn run(args: &Args) -> Result<(), DemoError> {
         let shown = show(&plan, &events, live, &stop);
         // Nobody watches any more: quit, failed, or the scenario is through anyway.
         drop(events);
-        if !matches!(shown, Ok(End::Finished)) {
+        if !matches!(shown, Ok(ViewEnd::Finished)) {
             stop.store(true, Ordering::Relaxed);
         }
         (shown, scenario.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let quit = shown? == End::Quit;
+    let quit = shown? == ViewEnd::Quit;
     let timeline = match ran {
         Err(ScenarioError::Stopped) if quit => {
             writeln!(io::stderr(), "Stopped before the end: there is no result.")?;
@@ -181,8 +181,8 @@ pub(crate) fn run(args: &Args) -> Result<(), DemoError> {
     conclude(args, &timeline)
 }
 
-fn show(plan: &Plan, events: &Receiver<Event>, live: bool, stop: &AtomicBool) -> io::Result<End> {
-    let progress = Progress::new(plan.clone());
+fn show(plan: &DemoPlan, events: &Receiver<DemoEvent>, live: bool, stop: &AtomicBool) -> io::Result<ViewEnd> {
+    let progress = DemoProgress::new(plan.clone());
     if live {
         view::show(progress, events, &|| stop.load(Ordering::Relaxed))
     } else {
@@ -191,19 +191,19 @@ fn show(plan: &Plan, events: &Receiver<Event>, live: bool, stop: &AtomicBool) ->
 }
 
 /// Lines of progress on stderr until the scenario is through.
-fn follow(mut progress: Progress, events: &Receiver<Event>) -> io::Result<End> {
+fn follow(mut progress: DemoProgress, events: &Receiver<DemoEvent>) -> io::Result<ViewEnd> {
     for event in events {
-        let (begins, passed) = (event == Event::PhaseBegins, matches!(event, Event::Second(_)));
+        let (begins, passed) = (event == DemoEvent::PhaseBegins, matches!(event, DemoEvent::Second(_)));
         progress.apply(event);
         let seconds: usize = progress.phases.iter().map(Vec::len).sum();
         if begins || (passed && seconds.is_multiple_of(LINE_EVERY)) {
             writeln!(io::stderr(), "{}", text::progress_line(&progress))?;
         }
     }
-    Ok(End::Finished)
+    Ok(ViewEnd::Finished)
 }
 
-fn conclude(args: &Args, timeline: &Timeline) -> Result<(), DemoError> {
+fn conclude(args: &Args, timeline: &DemoTimeline) -> Result<(), DemoError> {
     let outcome = judge::judge(timeline);
     if let Some(path) = args.report() {
         let page = report::write(timeline, &outcome, &production::configuration(&timeline.plan))?;
@@ -218,7 +218,7 @@ fn conclude(args: &Args, timeline: &Timeline) -> Result<(), DemoError> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(DemoError::Output)
 }
 
-fn result(outcome: &Outcome) -> String {
+fn result(outcome: &DemoOutcome) -> String {
     let mut out = format!(
         "\n{}\n\n{}\n{}\n\n{}",
         text::wrapped(&text::headline(outcome)),

@@ -27,14 +27,14 @@ pub(crate) const INTERVAL: Latency = Latency::from_millis(100);
 /// Which law protects the database in the last phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Law {
+pub(crate) enum DemoLaw {
     /// How many requests of the backups may be outstanding at the array (PARDA)
     Window,
     /// How long each request of a backup is held before it is sent on (Bjørgeengen)
     Pid,
 }
 
-impl fmt::Display for Law {
+impl fmt::Display for DemoLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Window => "window",
@@ -77,12 +77,12 @@ pub(crate) struct PhasePlan {
 
 /// Everything that is decided before anything runs.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct DemoPlan {
     /// The promise: the greatest 1 s mean of the database's reads.
     pub(crate) target: Latency,
     /// The set point, as a share of the target.
     pub(crate) set_point_ratio: f64,
-    pub(crate) law: Law,
+    pub(crate) law: DemoLaw,
     pub(crate) seed: u64,
     /// Length of a burst, in seconds.
     pub(crate) burst: u32,
@@ -111,10 +111,10 @@ pub(crate) enum PlanError {
 
 /// The demonstration that the caller asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct DemoRequest {
     pub(crate) target: Latency,
     pub(crate) set_point_ratio: f64,
-    pub(crate) law: Law,
+    pub(crate) law: DemoLaw,
     pub(crate) seed: u64,
     pub(crate) burst: Latency,
     pub(crate) pause: Latency,
@@ -122,10 +122,10 @@ pub(crate) struct Wanted {
     pub(crate) duration: Latency,
 }
 
-impl Plan {
+impl DemoPlan {
     /// Divides the duration: ten seconds alone (less when bursts are shorter), then as many whole bursts as
     /// fit, two fifths of them unregulated, at least one.
-    pub(crate) fn new(wanted: &Wanted) -> Result<Self, PlanError> {
+    pub(crate) fn new(wanted: &DemoRequest) -> Result<Self, PlanError> {
         if wanted.target == Latency::ZERO {
             return Err(PlanError::NoTarget);
         }
@@ -204,11 +204,11 @@ fn whole_seconds(option: &'static str, value: Latency, least: u32) -> Result<u32
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::demo) fn wanted() -> Wanted {
-        Wanted {
+    pub(in crate::demo) fn wanted() -> DemoRequest {
+        DemoRequest {
             target: Latency::from_millis(15),
             set_point_ratio: 0.8,
-            law: Law::Window,
+            law: DemoLaw::Window,
             seed: 1,
             burst: Latency::from_millis(30_000),
             pause: Latency::from_millis(5_000),
@@ -218,7 +218,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_default_has_two_bursts_without_and_three_with() {
-        let plan = Plan::new(&wanted()).unwrap();
+        let plan = DemoPlan::new(&wanted()).unwrap();
         let seconds: Vec<_> = plan.phases.iter().map(|phase| (phase.seconds, phase.bursts)).collect();
         assert_eq!(seconds, [(10, 0), (70, 2), (105, 3)]);
         assert_eq!(plan.bursts(&plan.phases[1]), [0..30, 35..65]);
@@ -227,22 +227,22 @@ pub(super) mod tests {
 
     #[test]
     fn the_shortest_has_one_whole_burst_of_each() {
-        let short = Wanted {
+        let short = DemoRequest {
             burst: Latency::from_millis(4_000),
             pause: Latency::from_millis(1_000),
             duration: Latency::from_millis(14_000),
             ..wanted()
         };
-        let plan = Plan::new(&short).unwrap();
+        let plan = DemoPlan::new(&short).unwrap();
         assert_eq!(plan.phases.map(|phase| phase.bursts), [0, 1, 1]);
         assert_eq!(plan.seconds(), 14);
-        let shorter = Wanted { duration: Latency::from_millis(13_999), ..short };
-        assert!(matches!(Plan::new(&shorter), Err(PlanError::TooShort { least: 14, .. })));
+        let shorter = DemoRequest { duration: Latency::from_millis(13_999), ..short };
+        assert!(matches!(DemoPlan::new(&shorter), Err(PlanError::TooShort { least: 14, .. })));
     }
 
     #[test]
     fn the_report_tells_of_reactions_and_not_without_end() {
-        let plan = Plan::new(&wanted()).unwrap();
+        let plan = DemoPlan::new(&wanted()).unwrap();
         let told: Vec<_> = (0..10_000).filter(|at| plan.worth_telling(*at)).collect();
         assert_eq!(told[..8], [1, 2, 3, 5, 10, 20, 34, 36]);
         assert_eq!(told.len(), 14);
@@ -250,10 +250,10 @@ pub(super) mod tests {
 
     #[test]
     fn what_cannot_run_is_refused_with_the_option_that_is_wrong() {
-        let refused = |change: fn(&mut Wanted)| {
+        let refused = |change: fn(&mut DemoRequest)| {
             let mut wanted = wanted();
             change(&mut wanted);
-            Plan::new(&wanted).unwrap_err().to_string()
+            DemoPlan::new(&wanted).unwrap_err().to_string()
         };
         assert!(refused(|w| w.target = Latency::ZERO).starts_with("--target"));
         assert!(refused(|w| w.burst = Latency::from_millis(3_000)).starts_with("--burst"));
@@ -261,8 +261,8 @@ pub(super) mod tests {
         assert!(refused(|w| w.pause = Latency::from_millis(1_500)).starts_with("--pause"));
         assert!(refused(|w| w.duration = Latency::MAX).starts_with("--duration"));
         for ratio in [0.0, -1.0, 1.01, f64::NAN, f64::INFINITY] {
-            let wanted = Wanted { set_point_ratio: ratio, ..wanted() };
-            assert!(matches!(Plan::new(&wanted), Err(PlanError::SetPoint(_))), "{ratio}");
+            let wanted = DemoRequest { set_point_ratio: ratio, ..wanted() };
+            assert!(matches!(DemoPlan::new(&wanted), Err(PlanError::SetPoint(_))), "{ratio}");
         }
     }
 }

@@ -8,8 +8,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use tidegate_units::Latency;
 
 use super::plan::{PhaseName, WRITERS};
-use super::timeline::{Phase, Second, Timeline};
-use crate::page::plot::{Chart, GRID, INK, PlotError, svg, text};
+use super::timeline::{DemoTimeline, MeasuredPhase, PhaseSecond};
+use crate::page::plot::{GRID, INK, PlotChart, PlotError, svg, text};
 
 /// The drawing's colours, as they are on a light page.
 pub(crate) mod palette {
@@ -38,36 +38,42 @@ pub(crate) fn phase_colour(name: PhaseName) -> RGBColor {
 }
 
 /// The database's 1 s means over the run, against target and set point, in milliseconds.
-pub(crate) fn latency(timeline: &Timeline) -> Result<String, PlotError> {
+pub(crate) fn latency(timeline: &DemoTimeline) -> Result<String, PlotError> {
     let (target, set_point) =
         (timeline.plan.target.as_millis_f64(), timeline.plan.set_point().as_millis_f64());
-    let value = |second: &Second| second.mean().map(|mean| mean.as_millis_f64().min(AXIS_TARGETS * target));
+    let value =
+        |second: &PhaseSecond| second.mean().map(|mean| mean.as_millis_f64().min(AXIS_TARGETS * target));
     OverTime { height: 320, at_least: 2.0 * target, marks: &[(set_point, SET_POINT), (target, TARGET)] }
         .draw(timeline, value)
 }
 
 /// Returns true if [`latency`] cuts off some seconds.
-pub(crate) fn latency_is_cut(timeline: &Timeline) -> bool {
+pub(crate) fn latency_is_cut(timeline: &DemoTimeline) -> bool {
     let most = timeline.plan.target.scale(AXIS_TARGETS);
-    timeline.phases.iter().flat_map(|phase| &phase.seconds).filter_map(Second::mean).any(|mean| mean > most)
+    timeline
+        .phases
+        .iter()
+        .flat_map(|phase| &phase.seconds)
+        .filter_map(PhaseSecond::mean)
+        .any(|mean| mean > most)
 }
 
 /// Plots the bytes per second that all backups together wrote, in MB/s.
-pub(crate) fn throughput(timeline: &Timeline) -> Result<String, PlotError> {
-    let value = |second: &Second| Some(second.written.get() as f64 / 1e6);
+pub(crate) fn throughput(timeline: &DemoTimeline) -> Result<String, PlotError> {
+    let value = |second: &PhaseSecond| Some(second.written.get() as f64 / 1e6);
     OverTime { height: 220, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
 
 /// The window over the run, in requests; nothing where there is none. Each backup has one request
 /// outstanding, so that a window of all of them holds nobody and no wider one is worth the space.
-pub(crate) fn window(timeline: &Timeline) -> Result<String, PlotError> {
-    let value = |second: &Second| second.held.window.map(|window| window.get().min(WRITERS as f64));
+pub(crate) fn window(timeline: &DemoTimeline) -> Result<String, PlotError> {
+    let value = |second: &PhaseSecond| second.held.window.map(|window| window.get().min(WRITERS as f64));
     OverTime { height: 200, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
 
 /// The delay over the run, in milliseconds; nothing where there is none.
-pub(crate) fn delay(timeline: &Timeline) -> Result<String, PlotError> {
-    let value = |second: &Second| second.held.delay.map(Latency::as_millis_f64);
+pub(crate) fn delay(timeline: &DemoTimeline) -> Result<String, PlotError> {
+    let value = |second: &PhaseSecond| second.held.delay.map(Latency::as_millis_f64);
     OverTime { height: 200, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
 
@@ -81,7 +87,11 @@ struct OverTime<'a> {
 }
 
 impl OverTime<'_> {
-    fn draw(&self, timeline: &Timeline, value: impl Fn(&Second) -> Option<f64>) -> Result<String, PlotError> {
+    fn draw(
+        &self,
+        timeline: &DemoTimeline,
+        value: impl Fn(&PhaseSecond) -> Option<f64>,
+    ) -> Result<String, PlotError> {
         let greatest =
             timeline.phases.iter().flat_map(|phase| &phase.seconds).filter_map(&value).fold(0.0, f64::max);
         // The tenth above the greatest value is where the names of the phases stand.
@@ -130,10 +140,10 @@ impl OverTime<'_> {
 }
 
 fn draw_phase(
-    chart: &mut Chart<'_, '_>,
+    chart: &mut PlotChart<'_, '_>,
     start: f64,
-    phase: &Phase,
-    value: &impl Fn(&Second) -> Option<f64>,
+    phase: &MeasuredPhase,
+    value: &impl Fn(&PhaseSecond) -> Option<f64>,
     top: f64,
 ) -> Result<(), PlotError> {
     let colour = phase_colour(phase.name);
@@ -160,7 +170,7 @@ fn draw_phase(
 
 /// The response times of each phase on a logarithmic axis: median, 95th and 99th percentile, greatest, and
 /// mean.
-pub(crate) fn spread(timeline: &Timeline) -> Result<String, PlotError> {
+pub(crate) fn spread(timeline: &DemoTimeline) -> Result<String, PlotError> {
     const TICKS: [f64; 12] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0];
     let log = |latency: Latency| latency.as_millis_f64().clamp(TICKS[0], TICKS[11]).log10();
     let greatest = timeline.phases.iter().map(|phase| log(phase.distribution.max)).fold(1.0, f64::max);
@@ -194,9 +204,9 @@ pub(crate) fn spread(timeline: &Timeline) -> Result<String, PlotError> {
 }
 
 fn draw_spread(
-    chart: &mut Chart<'_, '_>,
+    chart: &mut PlotChart<'_, '_>,
     y: f64,
-    phase: &Phase,
+    phase: &MeasuredPhase,
     log: impl Fn(Latency) -> f64,
 ) -> Result<(), PlotError> {
     /// Pixels that a name takes.
@@ -243,7 +253,7 @@ fn clock(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::timeline::Distribution;
+    use super::super::timeline::PhaseLatencies;
     use super::super::timeline::tests::example;
     use super::*;
 
@@ -287,7 +297,7 @@ mod tests {
         let mut empty = example();
         for phase in &mut empty.phases {
             phase.seconds.clear();
-            phase.distribution = Distribution::default();
+            phase.distribution = PhaseLatencies::default();
         }
         for plot in [latency(&empty), throughput(&empty), window(&empty), delay(&empty), spread(&empty)] {
             assert!(!plot.unwrap().contains("NaN"));

@@ -1,10 +1,10 @@
 //! The demonstration's set-up as a configuration for `tidegate serve`, with files in place of the emulated
 //! array.
 
-use super::plan::{INTERVAL, Plan, WRITERS};
+use super::plan::{DemoPlan, INTERVAL, WRITERS};
 
 /// The configuration, commented.
-pub(crate) fn configuration(plan: &Plan) -> String {
+pub(crate) fn configuration(plan: &DemoPlan) -> String {
     format!(
         r#"listen = ["unix:/run/tidegate/nbd.sock"]
 metrics = "127.0.0.1:9809"
@@ -37,19 +37,19 @@ shares = 100
 mod tests {
     use std::path::Path;
 
-    use tidegate_serve::config::Config;
+    use tidegate_serve::config::ServeConfig;
 
     use super::super::plan::tests::wanted;
-    use super::super::plan::{Law, Wanted};
+    use super::super::plan::{DemoLaw, DemoRequest};
     use super::super::setup;
     use super::*;
 
     /// The configuration in the report is valid, and means the same as the demonstration's own.
     #[test]
     fn the_service_takes_it_and_regulates_alike() {
-        for law in [Law::Window, Law::Pid] {
-            let plan = Plan::new(&Wanted { law, set_point_ratio: 0.7, ..wanted() }).unwrap();
-            let config = Config::parse("demo.toml", &configuration(&plan), Path::new("/")).unwrap();
+        for law in [DemoLaw::Window, DemoLaw::Pid] {
+            let plan = DemoPlan::new(&DemoRequest { law, set_point_ratio: 0.7, ..wanted() }).unwrap();
+            let config = ServeConfig::parse("demo.toml", &configuration(&plan), Path::new("/")).unwrap();
             let ran = setup::gateway(&plan, plan.phases[2].name, Path::new("/tmp/socket"));
             let (ran, written) = (&ran.pools[0], &config.gateway.pools[0]);
             assert_eq!(written.law, ran.law);

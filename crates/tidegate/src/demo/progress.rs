@@ -2,53 +2,53 @@
 
 use std::time::Duration;
 
-use super::plan::{PhasePlan, Plan};
-use super::timeline::{Held, Second};
+use super::plan::{DemoPlan, PhasePlan};
+use super::timeline::{PhaseSecond, ThrottleState};
 
 /// An event of the scenario while it runs.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event {
+pub(crate) enum DemoEvent {
     /// The next phase of the plan begins.
     PhaseBegins,
     /// One more second of it has passed.
-    Second(Second),
+    Second(PhaseSecond),
     /// Some time of the phase has passed; what is held now, and why.
-    Now { elapsed: Duration, held: Held, why: Option<String> },
+    Now { elapsed: Duration, held: ThrottleState, why: Option<String> },
 }
 
 /// The run so far.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Progress {
-    pub(crate) plan: Plan,
+pub(crate) struct DemoProgress {
+    pub(crate) plan: DemoPlan,
     /// The seconds of every phase that has begun.
-    pub(crate) phases: Vec<Vec<Second>>,
+    pub(crate) phases: Vec<Vec<PhaseSecond>>,
     /// The elapsed time of the present phase.
     pub(crate) elapsed: Duration,
-    pub(crate) held: Held,
+    pub(crate) held: ThrottleState,
     pub(crate) why: Option<String>,
 }
 
-impl Progress {
+impl DemoProgress {
     /// Nothing has begun.
-    pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, phases: Vec::new(), elapsed: Duration::ZERO, held: Held::default(), why: None }
+    pub(crate) fn new(plan: DemoPlan) -> Self {
+        Self { plan, phases: Vec::new(), elapsed: Duration::ZERO, held: ThrottleState::default(), why: None }
     }
 
     /// Takes in what happened.
-    pub(crate) fn apply(&mut self, event: Event) {
+    pub(crate) fn apply(&mut self, event: DemoEvent) {
         match event {
-            Event::PhaseBegins => {
+            DemoEvent::PhaseBegins => {
                 self.phases.push(Vec::new());
                 self.elapsed = Duration::ZERO;
-                self.held = Held::default();
+                self.held = ThrottleState::default();
                 self.why = None;
             }
-            Event::Second(second) => {
+            DemoEvent::Second(second) => {
                 if let Some(phase) = self.phases.last_mut() {
                     phase.push(second);
                 }
             }
-            Event::Now { elapsed, held, why } => {
+            DemoEvent::Now { elapsed, held, why } => {
                 self.elapsed = elapsed;
                 self.held = held;
                 self.why = why;
@@ -79,7 +79,7 @@ impl Progress {
     }
 
     /// The latest second that was measured.
-    pub(crate) fn latest(&self) -> Option<&Second> {
+    pub(crate) fn latest(&self) -> Option<&PhaseSecond> {
         self.phases.last()?.last()
     }
 
@@ -91,7 +91,7 @@ impl Progress {
     }
 
     /// The measured seconds of the phase with this index, each with its place in the run.
-    pub(crate) fn seconds(&self, index: usize) -> impl Iterator<Item = (f64, &Second)> {
+    pub(crate) fn seconds(&self, index: usize) -> impl Iterator<Item = (f64, &PhaseSecond)> {
         let start: u32 = self.plan.phases.iter().take(index).map(|phase| phase.seconds).sum();
         let seconds = self.phases.get(index).map_or(&[][..], Vec::as_slice);
         (0u32..).zip(seconds).map(move |(at, second)| (f64::from(start + at) + 0.5, second))
@@ -108,25 +108,33 @@ mod tests {
 
     #[test]
     fn phases_follow_each_other_and_progress_never_passes_the_end() {
-        let mut progress = Progress::new(Plan::new(&wanted()).unwrap());
+        let mut progress = DemoProgress::new(DemoPlan::new(&wanted()).unwrap());
         assert_eq!((progress.phase(), progress.seconds_done()), (None, 0.0));
-        progress.apply(Event::Second(second(6, Bytes::ZERO)));
+        progress.apply(DemoEvent::Second(second(6, Bytes::ZERO)));
         assert_eq!(progress.latest(), None, "a second before the first phase belongs nowhere");
-        progress.apply(Event::PhaseBegins);
-        progress.apply(Event::Now { elapsed: Duration::from_secs(500), held: Held::default(), why: None });
+        progress.apply(DemoEvent::PhaseBegins);
+        progress.apply(DemoEvent::Now {
+            elapsed: Duration::from_secs(500),
+            held: ThrottleState::default(),
+            why: None,
+        });
         assert!((progress.seconds_done() - 10.0).abs() < 1e-9);
-        progress.apply(Event::PhaseBegins);
-        progress.apply(Event::Second(second(45, Bytes::new(1))));
-        progress.apply(Event::Now { elapsed: Duration::from_secs(7), held: Held::default(), why: None });
+        progress.apply(DemoEvent::PhaseBegins);
+        progress.apply(DemoEvent::Second(second(45, Bytes::new(1))));
+        progress.apply(DemoEvent::Now {
+            elapsed: Duration::from_secs(7),
+            held: ThrottleState::default(),
+            why: None,
+        });
         assert!((progress.seconds_done() - 17.0).abs() < 1e-9);
         let places: Vec<_> = progress.seconds(1).map(|(at, _)| at).collect();
         assert_eq!(places, [10.5]);
         for _ in 1..30 {
             assert!(progress.writers_on());
-            progress.apply(Event::Second(second(45, Bytes::new(1))));
+            progress.apply(DemoEvent::Second(second(45, Bytes::new(1))));
         }
         assert!(progress.writers_on(), "the thirtieth second belongs to the burst");
-        progress.apply(Event::Second(second(6, Bytes::ZERO)));
+        progress.apply(DemoEvent::Second(second(6, Bytes::ZERO)));
         assert!(!progress.writers_on());
     }
 }

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use plotters::style::RGBColor;
 
-use super::judge::Outcome;
-use super::plan::{Law, PhaseName, WRITERS};
+use super::judge::DemoOutcome;
+use super::plan::{DemoLaw, PhaseName, WRITERS};
 use super::plots::{self, palette};
 use super::text;
-use super::timeline::{Phase, Timeline};
+use super::timeline::{DemoTimeline, MeasuredPhase};
 use crate::page::plot::{self, PlotError};
 use crate::page::{self, dash, escape, swatch};
 
@@ -17,8 +17,8 @@ use crate::page::{self, dash, escape, swatch};
 /// # Errors
 /// When a plot cannot be drawn.
 pub(crate) fn write(
-    timeline: &Timeline,
-    outcome: &Outcome,
+    timeline: &DemoTimeline,
+    outcome: &DemoOutcome,
     configuration: &str,
 ) -> Result<String, PlotError> {
     let mut out = String::with_capacity(128 * 1024);
@@ -47,7 +47,7 @@ pub(crate) fn write(
     Ok(out)
 }
 
-fn header(out: &mut String, outcome: &Outcome) {
+fn header(out: &mut String, outcome: &DemoOutcome) {
     let _ = write!(
         out,
         "<header>\n<p class=\"eyebrow\">Tidegate demonstration · law <code>{}</code> · target {} · seed {}</p>\n\
@@ -60,7 +60,7 @@ fn header(out: &mut String, outcome: &Outcome) {
     );
 }
 
-fn goals(out: &mut String, outcome: &Outcome) {
+fn goals(out: &mut String, outcome: &DemoOutcome) {
     const TITLES: [&str; 4] = [
         "seconds within target, regulated",
         "mean read, regulated",
@@ -81,7 +81,7 @@ fn goals(out: &mut String, outcome: &Outcome) {
     out.push_str("</section>\n");
 }
 
-fn table(out: &mut String, outcome: &Outcome) {
+fn table(out: &mut String, outcome: &DemoOutcome) {
     out.push_str("<section>\n<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">phase</th>");
     for column in text::COLUMNS {
         let _ = write!(out, "<th scope=\"col\">{column}</th>");
@@ -106,7 +106,7 @@ fn table(out: &mut String, outcome: &Outcome) {
     out.push_str("</section>\n");
 }
 
-fn time_plots(out: &mut String, timeline: &Timeline) -> Result<(), PlotError> {
+fn time_plots(out: &mut String, timeline: &DemoTimeline) -> Result<(), PlotError> {
     let _ = write!(
         out,
         "<section>\n<h2>What the database feels</h2>\n<p class=\"sub\">Mean response time of its 4 KiB reads per \
@@ -122,12 +122,12 @@ fn time_plots(out: &mut String, timeline: &Timeline) -> Result<(), PlotError> {
         plots::throughput(timeline)?,
     );
     let (sub, plot) = match timeline.plan.law {
-        Law::Window => (
+        DemoLaw::Window => (
             "The window: how many requests all backups together may have outstanding at the array. A fraction is a \
              share of the time; at 12, one for each backup, nothing is held.",
             plots::window(timeline)?,
         ),
-        Law::Pid => (
+        DemoLaw::Pid => (
             "The delay: how long each request of a backup is held before the array sees it, in ms.",
             plots::delay(timeline)?,
         ),
@@ -137,8 +137,9 @@ fn time_plots(out: &mut String, timeline: &Timeline) -> Result<(), PlotError> {
     Ok(())
 }
 
-fn reasons(out: &mut String, timeline: &Timeline) {
-    let decided: Vec<&Phase> = timeline.phases.iter().filter(|phase| !phase.decisions.is_empty()).collect();
+fn reasons(out: &mut String, timeline: &DemoTimeline) {
+    let decided: Vec<&MeasuredPhase> =
+        timeline.phases.iter().filter(|phase| !phase.decisions.is_empty()).collect();
     if decided.is_empty() {
         return;
     }
@@ -160,7 +161,7 @@ fn reasons(out: &mut String, timeline: &Timeline) {
     out.push_str("</ol>\n</section>\n");
 }
 
-fn method(out: &mut String, timeline: &Timeline) {
+fn method(out: &mut String, timeline: &DemoTimeline) {
     let plan = &timeline.plan;
     let length = |name| plan.phases.iter().find(|phase| phase.name == name).map_or(0, |phase| phase.seconds);
     let _ = write!(
@@ -256,7 +257,7 @@ mod tests {
     #[test]
     fn the_pid_law_shows_its_delay() {
         let mut timeline = example();
-        timeline.plan.law = Law::Pid;
+        timeline.plan.law = DemoLaw::Pid;
         let page = write(&timeline, &judge(&timeline), "").unwrap();
         assert!(page.contains("The delay: how long each request") && !page.contains("The window: how many"));
     }

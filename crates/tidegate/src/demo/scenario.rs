@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use thiserror::Error;
-use tidegate_control::{Decision, Output};
+use tidegate_control::{Decision, LawOutput};
 use tidegate_gateway::{ApplyError, Gateway, GatewayError, StartError};
-use tidegate_load::{Load, LoadError, LoadHandle, LoadReport};
+use tidegate_load::{LoadError, LoadHandle, LoadReport, RunningLoad};
 use tidegate_units::{Bytes, Latency};
 
-use super::plan::{PhasePlan, Plan};
-use super::progress::Event;
+use super::plan::{DemoPlan, PhasePlan};
+use super::progress::DemoEvent;
 use super::setup;
-use super::timeline::{Distribution, Explained, Held, Phase, Second, Timeline};
+use super::timeline::{
+    DemoTimeline, ExplainedDecision, MeasuredPhase, PhaseLatencies, PhaseSecond, ThrottleState,
+};
 
 /// The pause between two looks at the gateway's throttle and at a wish to stop.
 const LOOK: Duration = Duration::from_millis(200);
@@ -62,32 +64,36 @@ pub(crate) enum ScenarioError {
 ///
 /// # Errors
 /// When `stop` was set, or when the gateway or a client failed: the run then measured nothing.
-pub(crate) fn run(plan: &Plan, stop: &AtomicBool, events: Sender<Event>) -> Result<Timeline, ScenarioError> {
+pub(crate) fn run(
+    plan: &DemoPlan,
+    stop: &AtomicBool,
+    events: Sender<DemoEvent>,
+) -> Result<DemoTimeline, ScenarioError> {
     let directory = TempDir::with_prefix("tidegate-demo-").map_err(ScenarioError::Directory)?;
     let socket = directory.path().join("nbd.sock");
     let mut gateway = Gateway::start(setup::gateway(plan, plan.phases[0].name, &socket))?;
     let mut phases = Vec::with_capacity(plan.phases.len());
     for phase in &plan.phases {
         gateway.apply(setup::gateway(plan, phase.name, &socket))?;
-        let victim = Load::connect(setup::victim(plan, phase, &socket))?;
+        let victim = RunningLoad::connect(setup::victim(plan, phase, &socket))?;
         let writers = match phase.bursts {
             0 => Vec::new(),
-            _ => setup::writers(plan, phase, &socket).map(Load::connect).collect::<Result<_, _>>()?,
+            _ => setup::writers(plan, phase, &socket).map(RunningLoad::connect).collect::<Result<_, _>>()?,
         };
         let running = Running::start(plan, phase, &gateway, &events, victim, writers)?;
         phases.push(running.measure(stop)?);
     }
     drop(events);
     gateway.drain(DRAIN)?;
-    Ok(Timeline { plan: plan.clone(), phases })
+    Ok(DemoTimeline { plan: plan.clone(), phases })
 }
 
 /// A phase that runs.
 struct Running<'a> {
-    plan: &'a Plan,
+    plan: &'a DemoPlan,
     phase: &'a PhasePlan,
     gateway: &'a Gateway,
-    events: &'a Sender<Event>,
+    events: &'a Sender<DemoEvent>,
     origin: Instant,
     victim: LoadHandle,
     writers: Vec<LoadHandle>,
@@ -96,12 +102,12 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     fn start(
-        plan: &'a Plan,
+        plan: &'a DemoPlan,
         phase: &'a PhasePlan,
         gateway: &'a Gateway,
-        events: &'a Sender<Event>,
-        victim: Load,
-        writers: Vec<Load>,
+        events: &'a Sender<DemoEvent>,
+        victim: RunningLoad,
+        writers: Vec<RunningLoad>,
     ) -> Result<Self, ScenarioError> {
         let origin = Instant::now() + HEAD_START;
         let victim = victim.start_at(origin)?;
@@ -109,25 +115,25 @@ impl<'a> Running<'a> {
         Ok(Self { plan, phase, gateway, events, origin, victim, writers, woke_late: Duration::ZERO })
     }
 
-    fn measure(mut self, stop: &AtomicBool) -> Result<Phase, ScenarioError> {
-        self.tell(Event::PhaseBegins);
+    fn measure(mut self, stop: &AtomicBool) -> Result<MeasuredPhase, ScenarioError> {
+        self.tell(DemoEvent::PhaseBegins);
         let mut seconds = Vec::with_capacity(self.phase.seconds as usize);
         let mut decisions = Vec::new();
         for at in 1..=self.phase.seconds {
             let decision = self.pass(Duration::from_secs(u64::from(at)), stop)?;
             let second = self.second(decision.as_ref())?;
-            self.tell(Event::Second(second));
+            self.tell(DemoEvent::Second(second));
             seconds.push(second);
             // A decision taken before a second's end is the one that stands at it.
             if let Some(decision) = decision.filter(|_| self.plan.worth_telling(at)) {
-                decisions.push(Explained { at, sentence: decision.to_string() });
+                decisions.push(ExplainedDecision { at, sentence: decision.to_string() });
             }
         }
         let report = checked(self.victim.join()?)?;
         for writer in self.writers {
             checked(writer.join()?)?;
         }
-        Ok(Phase {
+        Ok(MeasuredPhase {
             name: self.phase.name,
             seconds,
             bursts: self.plan.bursts(self.phase),
@@ -146,7 +152,7 @@ impl<'a> Running<'a> {
             let pool = self.gateway.snapshot()?.pools.pop();
             let decision = pool.and_then(|pool| pool.decision);
             let elapsed = self.origin.elapsed();
-            self.tell(Event::Now {
+            self.tell(DemoEvent::Now {
                 elapsed,
                 held: held(decision.as_ref()),
                 why: decision.as_ref().map(Decision::to_string),
@@ -162,7 +168,7 @@ impl<'a> Running<'a> {
     }
 
     /// Returns one second: the clients' figures since the last call, and the decision that stands.
-    fn second(&mut self, decision: Option<&Decision>) -> Result<Second, ScenarioError> {
+    fn second(&mut self, decision: Option<&Decision>) -> Result<PhaseSecond, ScenarioError> {
         let mut written = 0;
         let mut running = Vec::with_capacity(self.writers.len());
         for writer in self.writers.drain(..) {
@@ -178,7 +184,7 @@ impl<'a> Running<'a> {
         }
         self.writers = running;
         let sample = self.victim.sample();
-        Ok(Second {
+        Ok(PhaseSecond {
             reads: sample.reads.count,
             latency_sum: sample.reads.latency_sum,
             latency_max: sample.reads.latency_max,
@@ -188,7 +194,7 @@ impl<'a> Running<'a> {
         })
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, event: DemoEvent) {
         // Nobody listening is no reason to stop: whoever wants that says so.
         let _ = self.events.send(event);
     }
@@ -201,21 +207,21 @@ fn checked(report: LoadReport) -> Result<LoadReport, ScenarioError> {
     }
 }
 
-fn held(decision: Option<&Decision>) -> Held {
-    let Some(decision) = decision else { return Held::default() };
+fn held(decision: Option<&Decision>) -> ThrottleState {
+    let Some(decision) = decision else { return ThrottleState::default() };
     let (window, delay) = match decision.bounded {
-        Output::Window(window) => (Some(window), None),
-        Output::Delay(delay) => (None, Some(delay)),
+        LawOutput::Window(window) => (Some(window), None),
+        LawOutput::Delay(delay) => (None, Some(delay)),
         // No law that the demo offers commands rates.
-        Output::Rate(_) => (None, None),
+        LawOutput::Rate(_) => (None, None),
     };
-    Held { window, delay, consumers: decision.held as usize }
+    ThrottleState { window, delay, consumers: decision.held as usize }
 }
 
-fn distribution(report: &LoadReport) -> Distribution {
-    let Some(latency) = report.reads.latency_ms else { return Distribution::default() };
+fn distribution(report: &LoadReport) -> PhaseLatencies {
+    let Some(latency) = report.reads.latency_ms else { return PhaseLatencies::default() };
     let millis = Latency::from_millis_f64;
-    Distribution {
+    PhaseLatencies {
         count: report.reads.requests,
         mean: millis(latency.mean),
         p50: millis(latency.p50),

@@ -3,16 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_control::{Law as LoopLaw, LoopConfig, PidConfig, WindowConfig};
+use tidegate_control::{LawConfig as LoopLaw, LoopConfig, PidConfig, WindowConfig};
 use tidegate_device::Preset;
 use tidegate_gateway::{
-    BackendConfig, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig, PoolConfig,
+    BackendConfig, DataStore, ExportConfig, ExportStore, GatewayConfig, ListenEndpoint, PoolConfig,
 };
-use tidegate_load::{Arrivals, LoadConfig, Order, Payload, Phases, Spacing, Target};
+use tidegate_load::{
+    BlockOrder, LoadArrivals, LoadConfig, LoadPhases, LoadTarget, RequestSpacing, WritePayload,
+};
 use tidegate_nbd::ExportName;
 use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName};
 
-use super::plan::{INTERVAL, Law, PhaseName, PhasePlan, Plan, WRITERS};
+use super::plan::{DemoLaw, DemoPlan, INTERVAL, PhaseName, PhasePlan, WRITERS};
 
 /// The database: the paper's 256 KiB/s in reads of 4 KiB (Bjørgeengen).
 const READS_PER_SECOND: f64 = 64.0;
@@ -45,7 +47,7 @@ fn name(text: &str) -> ConsumerName {
 
 /// The gateway as a phase wants it. Phases differ in the law only, so that one can follow the other under
 /// running clients.
-pub(super) fn gateway(plan: &Plan, phase: PhaseName, socket: &Path) -> GatewayConfig {
+pub(super) fn gateway(plan: &DemoPlan, phase: PhaseName, socket: &Path) -> GatewayConfig {
     let export = |name| ExportConfig::new(name, ExportStore::Size(VOLUME));
     let mut exports = vec![ExportConfig { protected: true, ..export(database()) }];
     exports.extend(backups().map(export));
@@ -59,13 +61,13 @@ pub(super) fn gateway(plan: &Plan, phase: PhaseName, socket: &Path) -> GatewayCo
     let resource = ResourceName::new("sata").expect("a short and plain name");
     let mut pool = PoolConfig::new(resource, backend, exports);
     pool.law = (phase == PhaseName::Regulated).then(|| law(plan, pool.name.clone()));
-    GatewayConfig::new(vec![Endpoint::Unix(socket.to_owned())], vec![pool])
+    GatewayConfig::new(vec![ListenEndpoint::Unix(socket.to_owned())], vec![pool])
 }
 
-fn law(plan: &Plan, resource: ResourceName) -> LoopConfig {
+fn law(plan: &DemoPlan, resource: ResourceName) -> LoopConfig {
     let law = match plan.law {
-        Law::Window => LoopLaw::Window(WindowConfig::default()),
-        Law::Pid => LoopLaw::Pid(PidConfig::default()),
+        DemoLaw::Window => LoopLaw::Window(WindowConfig::default()),
+        DemoLaw::Pid => LoopLaw::Pid(PidConfig::default()),
     };
     LoopConfig {
         set_point_ratio: plan.set_point_ratio,
@@ -75,11 +77,11 @@ fn law(plan: &Plan, resource: ResourceName) -> LoopConfig {
 }
 
 /// The database's load: reads come whatever became of the last ones.
-pub(super) fn victim(plan: &Plan, phase: &PhasePlan, socket: &Path) -> LoadConfig {
+pub(super) fn victim(plan: &DemoPlan, phase: &PhasePlan, socket: &Path) -> LoadConfig {
     LoadConfig {
-        arrivals: Arrivals::Open {
+        arrivals: LoadArrivals::Open {
             rate: Iops::new(READS_PER_SECOND),
-            spacing: Spacing::Even,
+            spacing: RequestSpacing::Even,
             depth: READS_OUTSTANDING,
         },
         duration: Some(seconds(phase.seconds)),
@@ -89,15 +91,15 @@ pub(super) fn victim(plan: &Plan, phase: &PhasePlan, socket: &Path) -> LoadConfi
 }
 
 /// The backups' loads, which start and stop together.
-pub(super) fn writers(plan: &Plan, phase: &PhasePlan, socket: &Path) -> impl Iterator<Item = LoadConfig> {
-    let phases = Phases { on: seconds(plan.burst), off: seconds(plan.pause), delay: Duration::ZERO };
+pub(super) fn writers(plan: &DemoPlan, phase: &PhasePlan, socket: &Path) -> impl Iterator<Item = LoadConfig> {
+    let phases = LoadPhases { on: seconds(plan.burst), off: seconds(plan.pause), delay: Duration::ZERO };
     let (seed, duration) = (plan.seed, seconds(phase.seconds));
     backups().zip(1..).map(move |(backup, number)| LoadConfig {
-        order: Order::Sequential,
+        order: BlockOrder::Sequential,
         read_fraction: 0.0,
         block: WRITE,
         span: Some(BACKUP_SPAN),
-        payload: Payload::Random,
+        payload: WritePayload::Random,
         phases: Some(phases),
         duration: Some(duration),
         seed: seed.wrapping_add(number),
@@ -105,10 +107,10 @@ pub(super) fn writers(plan: &Plan, phase: &PhasePlan, socket: &Path) -> impl Ite
     })
 }
 
-fn target(export: &ConsumerName, socket: &Path) -> Target {
+fn target(export: &ConsumerName, socket: &Path) -> LoadTarget {
     let export =
         ExportName::new(export.as_str()).expect("a consumer's name is shorter than an export's may be");
-    Target::unix(socket, export)
+    LoadTarget::unix(socket, export)
 }
 
 fn seconds(seconds: u32) -> Duration {
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn phases_differ_in_nothing_but_the_law() {
-        let plan = Plan::new(&wanted()).unwrap();
+        let plan = DemoPlan::new(&wanted()).unwrap();
         let of = |phase| gateway(&plan, phase, Path::new("/tmp/s"));
         let (unregulated, mut regulated) = (of(PhaseName::Unregulated), of(PhaseName::Regulated));
         for config in [&unregulated, &regulated] {
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn only_the_database_is_protected() {
-        let plan = Plan::new(&wanted()).unwrap();
+        let plan = DemoPlan::new(&wanted()).unwrap();
         let exports = gateway(&plan, PhaseName::Regulated, Path::new("/tmp/s")).pools.remove(0).exports;
         assert_eq!(exports.len(), 1 + WRITERS);
         let protected: Vec<_> = exports.iter().filter(|e| e.protected).map(|e| e.name.as_str()).collect();

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::judge::{Bound, Goal, GoalName, Outcome, PhaseResult};
+use super::judge::{DemoGoal, DemoOutcome, GoalMeasure, GoalName, PhaseResult};
 use super::plan::{PhaseName, WRITERS};
-use super::progress::Progress;
+use super::progress::DemoProgress;
 
 /// The columns of the result, beside the phase's name.
 pub(crate) const COLUMNS: [&str; 8] =
@@ -28,7 +28,7 @@ pub(crate) fn cells(phase: &PhaseResult) -> [String; 8] {
 }
 
 /// The result as a table.
-pub(crate) fn table(outcome: &Outcome) -> String {
+pub(crate) fn table(outcome: &DemoOutcome) -> String {
     // With the phase 80 columns, which every terminal has.
     const WIDTHS: [usize; 8] = [8, 8, 8, 8, 13, 11, 6, 7];
     let mut out = format!("{:<11}", "");
@@ -46,7 +46,7 @@ pub(crate) fn table(outcome: &Outcome) -> String {
 }
 
 /// Returns the meaning of the columns, where their names cannot say it.
-pub(crate) fn legend(outcome: &Outcome) -> String {
+pub(crate) fn legend(outcome: &DemoOutcome) -> String {
     format!(
         "Response times of the database's 4 KiB reads over its socket; means and percentiles leave nothing out. Above \
          target: share of seconds whose mean exceeds {}, without the 3 s after each start of a burst; their greatest \
@@ -76,7 +76,7 @@ pub(crate) fn wrapped(paragraph: &str) -> String {
 }
 
 /// The result in one breath.
-pub(crate) fn headline(outcome: &Outcome) -> String {
+pub(crate) fn headline(outcome: &DemoOutcome) -> String {
     let mean = |name| {
         outcome.phase(name).filter(|phase| phase.victim_reads > 0).map(|phase| phase.victim_latency_ms.mean)
     };
@@ -94,7 +94,7 @@ pub(crate) fn headline(outcome: &Outcome) -> String {
 }
 
 /// A goal, what was measured, and whether that meets it.
-pub(crate) fn sentence(goal: &Goal) -> String {
+pub(crate) fn sentence(goal: &DemoGoal) -> String {
     let (value, bound) = (measured(goal), wanted(goal));
     let what = match goal.name {
         GoalName::RegulatedWithinTargetFraction => "regulated: seconds that kept the target",
@@ -106,15 +106,15 @@ pub(crate) fn sentence(goal: &Goal) -> String {
 }
 
 /// Returns the measured value of a goal.
-pub(crate) fn measured(goal: &Goal) -> String {
+pub(crate) fn measured(goal: &DemoGoal) -> String {
     goal.value.map_or_else(|| "not measured".to_owned(), |value| figure(goal.name, value))
 }
 
 /// Returns the bound of a goal.
-pub(crate) fn wanted(goal: &Goal) -> String {
+pub(crate) fn wanted(goal: &DemoGoal) -> String {
     match goal.bound {
-        Bound::AtLeast(least) => format!("at least {}", figure(goal.name, least)),
-        Bound::AtMost(most) => format!("at most {}", figure(goal.name, most)),
+        GoalMeasure::AtLeast(least) => format!("at least {}", figure(goal.name, least)),
+        GoalMeasure::AtMost(most) => format!("at most {}", figure(goal.name, most)),
     }
 }
 
@@ -126,7 +126,7 @@ fn figure(name: GoalName, value: f64) -> String {
 }
 
 /// All goals and what they come to.
-pub(crate) fn verdict(outcome: &Outcome) -> String {
+pub(crate) fn verdict(outcome: &DemoOutcome) -> String {
     let mut out = String::new();
     for goal in &outcome.verdict.goals {
         let _ = writeln!(out, "{}", sentence(goal));
@@ -141,7 +141,7 @@ pub(crate) fn verdict(outcome: &Outcome) -> String {
 }
 
 /// Says when this machine was too busy to measure what it measured; nothing when it was not.
-pub(crate) fn caution(outcome: &Outcome) -> Option<String> {
+pub(crate) fn caution(outcome: &DemoOutcome) -> Option<String> {
     let latest = outcome.phases.iter().max_by(|a, b| a.woke_late_ms.total_cmp(&b.woke_late_ms))?;
     (latest.woke_late_ms > outcome.target_ms.as_millis_f64()).then(|| {
         format!(
@@ -154,7 +154,7 @@ pub(crate) fn caution(outcome: &Outcome) -> Option<String> {
 }
 
 /// A line for a log while the demonstration runs.
-pub(crate) fn progress_line(progress: &Progress) -> String {
+pub(crate) fn progress_line(progress: &DemoProgress) -> String {
     let Some(phase) = progress.phase() else { return "starting".to_owned() };
     let mut out = format!(
         "[{:>3.0}/{} s] {}: {}",
@@ -201,8 +201,8 @@ mod tests {
     use tidegate_units::{Bytes, Latency, Window};
 
     use super::super::judge::judge;
-    use super::super::progress::Event;
-    use super::super::timeline::Held;
+    use super::super::progress::DemoEvent;
+    use super::super::timeline::ThrottleState;
     use super::super::timeline::tests::{example, second};
     use super::*;
 
@@ -263,14 +263,14 @@ mod tests {
 
     #[test]
     fn a_line_says_where_we_are_and_why() {
-        let mut progress = Progress::new(example().plan);
+        let mut progress = DemoProgress::new(example().plan);
         assert_eq!(progress_line(&progress), "starting");
-        progress.apply(Event::PhaseBegins);
-        progress.apply(Event::PhaseBegins);
-        progress.apply(Event::Second(second(45, Bytes::new(39_000_000))));
-        progress.apply(Event::Now {
+        progress.apply(DemoEvent::PhaseBegins);
+        progress.apply(DemoEvent::PhaseBegins);
+        progress.apply(DemoEvent::Second(second(45, Bytes::new(39_000_000))));
+        progress.apply(DemoEvent::Now {
             elapsed: Duration::from_secs(2),
-            held: Held { window: Some(Window::new(2.0)), ..Held::default() },
+            held: ThrottleState { window: Some(Window::new(2.0)), ..ThrottleState::default() },
             why: Some("because".to_owned()),
         });
         assert_eq!(

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use tidegate_units::{Bytes, Latency, Window};
 
-use super::plan::{PhaseName, Plan};
+use super::plan::{DemoPlan, PhaseName};
 
 /// One second of a phase, as its clients saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Second {
+pub(crate) struct PhaseSecond {
     /// The database's reads completed in it.
     pub(crate) reads: u64,
     /// Their response times, summed.
@@ -21,10 +21,10 @@ pub(crate) struct Second {
     /// The bytes that all backups together wrote in it.
     pub(crate) written: Bytes,
     /// The gateway's throttle at its end.
-    pub(crate) held: Held,
+    pub(crate) held: ThrottleState,
 }
 
-impl Second {
+impl PhaseSecond {
     /// The mean response time; nothing when nothing was completed.
     pub(crate) fn mean(&self) -> Option<Latency> {
         self.latency_sum.as_nanos().checked_div(self.reads).map(Latency::from_nanos)
@@ -33,7 +33,7 @@ impl Second {
 
 /// The throttle of the consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Held {
+pub(crate) struct ThrottleState {
     /// Requests that all of them together may have outstanding at the array.
     pub(crate) window: Option<Window>,
     /// The delay of each of their requests: the greatest over the consumers.
@@ -44,7 +44,7 @@ pub(crate) struct Held {
 
 /// All response times of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Distribution {
+pub(crate) struct PhaseLatencies {
     pub(crate) count: u64,
     pub(crate) mean: Latency,
     pub(crate) p50: Latency,
@@ -55,7 +55,7 @@ pub(crate) struct Distribution {
 
 /// A decision of the loop, in its own words.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Explained {
+pub(crate) struct ExplainedDecision {
     /// Seconds since the phase's start.
     pub(crate) at: u32,
     pub(crate) sentence: String,
@@ -63,20 +63,20 @@ pub(crate) struct Explained {
 
 /// One phase, measured.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Phase {
+pub(crate) struct MeasuredPhase {
     pub(crate) name: PhaseName,
-    pub(crate) seconds: Vec<Second>,
+    pub(crate) seconds: Vec<PhaseSecond>,
     /// The seconds in which the backups write.
     pub(crate) bursts: Vec<Range<u32>>,
-    pub(crate) distribution: Distribution,
+    pub(crate) distribution: PhaseLatencies,
     /// Those that the plan finds worth telling.
-    pub(crate) decisions: Vec<Explained>,
+    pub(crate) decisions: Vec<ExplainedDecision>,
     /// The greatest lateness of the measuring thread. This machine itself, when it is busy, may have added as
     /// much to any response time.
     pub(crate) woke_late: Latency,
 }
 
-impl Phase {
+impl MeasuredPhase {
     /// The seconds of writing in it.
     pub(crate) fn seconds_on(&self) -> u32 {
         self.bursts.iter().map(|burst| burst.end - burst.start).sum()
@@ -85,14 +85,14 @@ impl Phase {
 
 /// The whole demonstration.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Timeline {
-    pub(crate) plan: Plan,
-    pub(crate) phases: Vec<Phase>,
+pub(crate) struct DemoTimeline {
+    pub(crate) plan: DemoPlan,
+    pub(crate) phases: Vec<MeasuredPhase>,
 }
 
-impl Timeline {
+impl DemoTimeline {
     /// Every phase with the second of the run at which it starts.
-    pub(crate) fn with_starts(&self) -> impl Iterator<Item = (u32, &Phase)> {
+    pub(crate) fn with_starts(&self) -> impl Iterator<Item = (u32, &MeasuredPhase)> {
         self.phases.iter().scan(0, |next, phase| {
             let start = *next;
             *next += phase.seconds.len() as u32;
@@ -107,20 +107,20 @@ pub(super) mod tests {
     use super::*;
 
     /// A second of 64 reads that each took so long, with so much written.
-    pub(in crate::demo) fn second(millis: u64, written: Bytes) -> Second {
-        Second {
+    pub(in crate::demo) fn second(millis: u64, written: Bytes) -> PhaseSecond {
+        PhaseSecond {
             reads: 64,
             latency_sum: Latency::from_millis(64 * millis),
             latency_max: Latency::from_millis(2 * millis),
             outstanding: 1,
             written,
-            held: Held::default(),
+            held: ThrottleState::default(),
         }
     }
 
     /// A run as the plan wants it: 6 ms alone, 45 ms unregulated, 11 ms regulated with 20 ms at burst starts.
-    pub(in crate::demo) fn example() -> Timeline {
-        let plan = Plan::new(&wanted()).unwrap();
+    pub(in crate::demo) fn example() -> DemoTimeline {
+        let plan = DemoPlan::new(&wanted()).unwrap();
         let phases = plan
             .phases
             .iter()
@@ -134,8 +134,12 @@ pub(super) mod tests {
                             (PhaseName::Regulated, Some(burst)) if at < burst.start + 2 => {
                                 second(20, Bytes::new(30_000_000))
                             }
-                            (PhaseName::Regulated, Some(_)) => Second {
-                                held: Held { window: Some(Window::new(2.5)), delay: None, consumers: 12 },
+                            (PhaseName::Regulated, Some(_)) => PhaseSecond {
+                                held: ThrottleState {
+                                    window: Some(Window::new(2.5)),
+                                    delay: None,
+                                    consumers: 12,
+                                },
                                 ..second(11, Bytes::new(28_000_000))
                             },
                             (_, Some(_)) => second(45, Bytes::new(39_000_000)),
@@ -148,11 +152,11 @@ pub(super) mod tests {
                     PhaseName::Regulated => 11,
                 };
                 let at = |factor: u64| Latency::from_millis(mean * factor);
-                Phase {
+                MeasuredPhase {
                     name: phase.name,
                     seconds,
                     bursts,
-                    distribution: Distribution {
+                    distribution: PhaseLatencies {
                         count: u64::from(phase.seconds) * 64,
                         mean: at(1),
                         p50: at(1),
@@ -161,7 +165,7 @@ pub(super) mod tests {
                         max: at(4),
                     },
                     decisions: match phase.name {
-                        PhaseName::Regulated => vec![Explained {
+                        PhaseName::Regulated => vec![ExplainedDecision {
                             at: 1,
                             sentence: "sata: reads 23.1ms against 12.0ms: 12 writers held to a window of 2.5"
                                 .into(),
@@ -172,12 +176,12 @@ pub(super) mod tests {
                 }
             })
             .collect();
-        Timeline { plan, phases }
+        DemoTimeline { plan, phases }
     }
 
     #[test]
     fn a_second_without_reads_has_no_mean() {
-        assert_eq!(Second::default().mean(), None);
+        assert_eq!(PhaseSecond::default().mean(), None);
         assert_eq!(second(7, Bytes::ZERO).mean(), Some(Latency::from_millis(7)));
     }
 }

@@ -16,9 +16,9 @@ use ratatui::widgets::{
 
 use super::plan::{PhaseName, WRITERS};
 use super::plots::AXIS_TARGETS;
-use super::progress::{Event, Progress};
+use super::progress::{DemoEvent, DemoProgress};
 use super::text;
-use super::timeline::Second;
+use super::timeline::PhaseSecond;
 
 /// The time between two drawings of the screen and looks at the keyboard: short enough to feel immediate.
 /// Drawing takes next to none of the processor time, which the measurement needs.
@@ -29,7 +29,7 @@ const SMALLEST: (u16, u16) = (64, 20);
 
 /// The end of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ViewEnd {
     /// The scenario said its last word.
     Finished,
     /// The person has seen enough.
@@ -51,10 +51,10 @@ impl Drop for Restore {
 /// # Errors
 /// When the terminal fails.
 pub(crate) fn show(
-    mut progress: Progress,
-    events: &Receiver<Event>,
+    mut progress: DemoProgress,
+    events: &Receiver<DemoEvent>,
     stopped: &dyn Fn() -> bool,
-) -> io::Result<End> {
+) -> io::Result<ViewEnd> {
     let mut terminal = ratatui::try_init()?;
     let _restore = Restore;
     loop {
@@ -62,12 +62,12 @@ pub(crate) fn show(
             match events.try_recv() {
                 Ok(event) => progress.apply(event),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Ok(End::Finished),
+                Err(TryRecvError::Disconnected) => return Ok(ViewEnd::Finished),
             }
         }
         terminal.draw(|frame| render(frame, &progress))?;
         if stopped() || (event::poll(FRAME)? && quits(&event::read()?)) {
-            return Ok(End::Quit);
+            return Ok(ViewEnd::Quit);
         }
     }
 }
@@ -82,7 +82,7 @@ fn quits(input: &Input) -> bool {
     }
 }
 
-fn render(frame: &mut Frame<'_>, progress: &Progress) {
+fn render(frame: &mut Frame<'_>, progress: &DemoProgress) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         frame.render_widget(Paragraph::new(text::progress_line(progress)).wrap(Wrap { trim: true }), area);
@@ -105,7 +105,7 @@ fn render(frame: &mut Frame<'_>, progress: &Progress) {
     frame.render_widget(Line::from(vec![" q".bold(), " quit".dark_gray()]), keys);
 }
 
-fn render_title(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
+fn render_title(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
     let plan = &progress.plan;
     let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(14)]).areas(area);
     let what = format!("  {WRITERS} backups beside a database · law {} ", plan.law);
@@ -116,7 +116,7 @@ fn render_title(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
     frame.render_widget(clock.alignment(Alignment::Right), right);
 }
 
-fn render_phases(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
+fn render_phases(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
     let plan = &progress.plan;
     // A short phase still needs room for its name.
     let widths = plan.phases.iter().map(|phase| Constraint::Fill((phase.seconds.min(6_000) as u16).max(30)));
@@ -136,9 +136,9 @@ fn render_phases(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
     }
 }
 
-fn render_latency(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
+fn render_latency(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
     let target = progress.plan.target.as_millis_f64();
-    let mean = |second: &Second| second.mean().map(tidegate_units::Latency::as_millis_f64);
+    let mean = |second: &PhaseSecond| second.mean().map(tidegate_units::Latency::as_millis_f64);
     let now = match progress.latest().map(mean) {
         None => Span::from(""),
         Some(None) => " no read completed ".bold().red(),
@@ -157,8 +157,8 @@ fn render_latency(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
     frame.render_widget(chart(datasets, block, end, top, 4), area);
 }
 
-fn render_throughput(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
-    let rate = |second: &Second| Some(second.written.get() as f64 / 1e6);
+fn render_throughput(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
+    let rate = |second: &PhaseSecond| Some(second.written.get() as f64 / 1e6);
     let now = progress.latest().and_then(rate).unwrap_or(0.0);
     let block = panel(" Backups: written, MB/s ")
         .title_top(Line::from(format!(" {now:.1} MB/s ").bold()).right_aligned());
@@ -168,7 +168,7 @@ fn render_throughput(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
     frame.render_widget(chart(datasets, block, f64::from(progress.plan.seconds()), top, 2), area);
 }
 
-fn render_held(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
+fn render_held(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
     let story = match progress.phase().map(|phase| phase.name) {
         None => "The array and the gateway are being set up.",
         Some(PhaseName::Alone) => "The database reads alone: this is what the array can do for it.",
@@ -210,10 +210,13 @@ fn panel(title: &str) -> Block<'_> {
         .title(title)
 }
 
-type Points = Vec<(f64, f64)>;
+type ChartPoints = Vec<(f64, f64)>;
 
 /// The points of every phase that has begun.
-fn series(progress: &Progress, value: impl Fn(&Second) -> Option<f64>) -> Vec<(PhaseName, Points)> {
+fn series(
+    progress: &DemoProgress,
+    value: impl Fn(&PhaseSecond) -> Option<f64>,
+) -> Vec<(PhaseName, ChartPoints)> {
     let of = |index| progress.seconds(index).filter_map(|(at, second)| Some((at, value(second)?))).collect();
     (0..)
         .zip(&progress.plan.phases)
@@ -222,7 +225,7 @@ fn series(progress: &Progress, value: impl Fn(&Second) -> Option<f64>) -> Vec<(P
         .collect()
 }
 
-fn greatest(series: &[(PhaseName, Points)]) -> f64 {
+fn greatest(series: &[(PhaseName, ChartPoints)]) -> f64 {
     series.iter().flat_map(|(_, points)| points).map(|(_, y)| *y).fold(0.0, f64::max)
 }
 
@@ -260,29 +263,29 @@ mod tests {
     use ratatui::backend::TestBackend;
     use tidegate_units::{Bytes, Window};
 
-    use super::super::timeline::Held;
+    use super::super::timeline::ThrottleState;
     use super::super::timeline::tests::{example, second};
     use super::*;
 
-    pub(super) fn regulated() -> Progress {
+    pub(super) fn regulated() -> DemoProgress {
         let timeline = example();
-        let mut progress = Progress::new(timeline.plan.clone());
+        let mut progress = DemoProgress::new(timeline.plan.clone());
         for phase in &timeline.phases {
-            progress.apply(Event::PhaseBegins);
+            progress.apply(DemoEvent::PhaseBegins);
             for second in &phase.seconds {
-                progress.apply(Event::Second(*second));
+                progress.apply(DemoEvent::Second(*second));
             }
         }
         progress.phases[2].truncate(17);
-        progress.apply(Event::Now {
+        progress.apply(DemoEvent::Now {
             elapsed: Duration::from_secs(17),
-            held: Held { window: Some(Window::new(2.46)), delay: None, consumers: 12 },
+            held: ThrottleState { window: Some(Window::new(2.46)), delay: None, consumers: 12 },
             why: Some("sata: reads 13.1ms against 12.0ms".to_owned()),
         });
         progress
     }
 
-    fn screen(progress: &Progress, width: u16, height: u16) -> String {
+    fn screen(progress: &DemoProgress, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| render(frame, progress)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -310,7 +313,7 @@ mod tests {
     fn every_size_of_terminal_can_be_drawn() {
         for (width, height) in [(1, 1), (10, 3), (63, 40), (64, 20), (80, 24), (300, 100)] {
             screen(&regulated(), width, height);
-            screen(&Progress::new(example().plan), width, height);
+            screen(&DemoProgress::new(example().plan), width, height);
         }
         assert!(screen(&regulated(), 60, 10).contains("regulated: backups writing"));
     }
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn a_second_without_a_completed_read_is_no_good_news() {
         let mut progress = regulated();
-        progress.apply(Event::Second(Second { outstanding: 9, ..second(0, Bytes::ZERO) }));
+        progress.apply(DemoEvent::Second(PhaseSecond { outstanding: 9, ..second(0, Bytes::ZERO) }));
         progress.phases[2].last_mut().unwrap().reads = 0;
         assert!(screen(&progress, 120, 36).contains("no read completed"));
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_control::{
-    Arx, ArxSample, ControllerGain, IntegralLoop, Offset, Recommended, SampledFit, Sampling,
+    ArxModel, ArxSample, ControllerGain, IntegralLoop, ModelOffset, RecommendedSampling, SampledFit,
+    SamplingStudy,
 };
 use tidegate_sim::excite::Excitation;
 use tidegate_units::{Iops, Latency};
@@ -14,7 +15,7 @@ use tidegate_units::{Iops, Latency};
 use super::profile::{SIZE, offer};
 use super::{Args, arx_page, show};
 use crate::columns::{heading, write_rows};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Sampling intervals: those of Triage's table 2.
 const INTERVALS: [Duration; 5] = [
@@ -40,16 +41,16 @@ const DESCRIBES: f64 = 0.1;
 const GAINS: u32 = 100;
 
 /// The identified model of an excited storage.
-pub(super) struct Excited {
+pub(super) struct ExcitedModel {
     /// The storage's name, as it was given.
     pub(super) model: String,
     excitation: Excitation,
     seed: u64,
-    sampling: Sampling,
+    sampling: SamplingStudy,
     /// Reasons for doubt: intervals and orders without a fit, a fit that describes nothing.
     warnings: Vec<String>,
-    pub(super) recommended: Recommended,
-    pub(super) arx: Arx,
+    pub(super) recommended: RecommendedSampling,
+    pub(super) arx: ArxModel,
     /// The samples that the recommended model was fitted to.
     pub(super) samples: Vec<ArxSample>,
     gain: Option<ControllerGain>,
@@ -58,7 +59,7 @@ pub(super) struct Excited {
 /// The JSON document. Times in seconds, rates in requests per second, gains in requests per second for each
 /// millisecond.
 #[derive(Serialize)]
-struct Document<'a> {
+struct ArxDocument<'a> {
     model: &'a str,
     from_iops: Iops,
     to_iops: Iops,
@@ -95,46 +96,46 @@ struct Choice<'a> {
     controller_gain_iops_per_ms: Option<f64>,
     settling_intervals: Option<u32>,
     overshoot: Option<f64>,
-    poles: Vec<Pole>,
-    gains: Vec<Gain>,
+    poles: Vec<PoleDocument>,
+    gains: Vec<GainDocument>,
 }
 
 #[derive(Serialize)]
-struct Pole {
+struct PoleDocument {
     real: f64,
     imaginary: f64,
 }
 
 #[derive(Serialize)]
-struct Gain {
+struct GainDocument {
     gain_iops_per_ms: f64,
     settling_intervals: Option<u32>,
     overshoot: Option<f64>,
 }
 
-pub(super) fn run(model: &str, args: &Args) -> Result<(), Failure> {
+pub(super) fn run(model: &str, args: &Args) -> Result<(), CommandFailure> {
     let found = excite(model, args)?;
     show(&found, &found.document(), || arx_page::write(&found), args)
 }
 
-fn excite(model: &str, args: &Args) -> Result<Excited, Failure> {
+fn excite(model: &str, args: &Args) -> Result<ExcitedModel, CommandFailure> {
     let (mut offer, contracted) = offer(model, args.size)?;
     if contracted.is_some() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{model} has tenants: --excite sends reads of one size, leave them out"
         )));
     }
     offer.seed = args.effort.seed;
     let around = match args.rate {
         Some(rate) => rate,
-        None => Iops::new(AROUND * offer.capacity().map_err(Failure::Scenario)?.per_second()),
+        None => Iops::new(AROUND * offer.capacity().map_err(CommandFailure::Scenario)?.per_second()),
     };
     let excitation = Excitation::new(offer.device, args.size.unwrap_or(SIZE), around);
     let (mut fits, mut warnings, mut measured) = (Vec::new(), Vec::new(), Vec::new());
     for interval in INTERVALS {
-        let samples = excitation.samples(interval, args.effort.seed).map_err(Failure::Scenario)?;
+        let samples = excitation.samples(interval, args.effort.seed).map_err(CommandFailure::Scenario)?;
         for order in ORDERS {
-            match Arx::fit(&samples, order, Offset::Fitted) {
+            match ArxModel::fit(&samples, order, ModelOffset::Fitted) {
                 Ok(fit) => fits.push(SampledFit { interval, fit }),
                 Err(error) => {
                     warnings
@@ -144,9 +145,9 @@ fn excite(model: &str, args: &Args) -> Result<Excited, Failure> {
         }
         measured.push((interval, samples));
     }
-    let sampling = Sampling::new(fits);
+    let sampling = SamplingStudy::new(fits);
     // Of intervals without a fit the longest says why: shorter ones have even less in them.
-    let unknown = || Failure::Model(warnings.last().cloned().unwrap_or_default());
+    let unknown = || CommandFailure::Model(warnings.last().cloned().unwrap_or_default());
     let recommended = sampling.recommended().ok_or_else(unknown)?;
     let fit = sampling.fit(recommended.interval, recommended.order).ok_or_else(unknown)?;
     let (arx, r_squared) = (fit.model.clone(), fit.r_squared);
@@ -158,7 +159,7 @@ fn excite(model: &str, args: &Args) -> Result<Excited, Failure> {
         ));
     }
     let samples = measured.into_iter().find(|(interval, _)| *interval == recommended.interval);
-    Ok(Excited {
+    Ok(ExcitedModel {
         model: model.to_owned(),
         excitation,
         seed: args.effort.seed,
@@ -171,7 +172,7 @@ fn excite(model: &str, args: &Args) -> Result<Excited, Failure> {
     })
 }
 
-impl Excited {
+impl ExcitedModel {
     /// Returns a description of the measurement.
     pub(super) fn effort(&self) -> String {
         let [from, to] = self.excitation.range();
@@ -193,7 +194,7 @@ impl Excited {
 
     /// Returns the recommendation, a sentence each.
     pub(super) fn sentences(&self) -> [String; 3] {
-        let Recommended { interval, order, shortest } = self.recommended;
+        let RecommendedSampling { interval, order, shortest } = self.recommended;
         let away =
             if interval > shortest { "" } else { "; a longer one would be farther from where it is not" };
         [
@@ -249,16 +250,16 @@ impl Excited {
         &self.warnings
     }
 
-    fn document(&self) -> Document<'_> {
+    fn document(&self) -> ArxDocument<'_> {
         let [from_iops, to_iops] = self.excitation.range();
         let under = self.gain.map(|gain| IntegralLoop::new(&self.arx, gain));
         let poles = under.iter().flat_map(IntegralLoop::poles);
-        let gains = self.curve().into_iter().map(|(gain, settling_intervals, overshoot)| Gain {
+        let gains = self.curve().into_iter().map(|(gain, settling_intervals, overshoot)| GainDocument {
             gain_iops_per_ms: gain.iops_per_ms(),
             settling_intervals,
             overshoot,
         });
-        Document {
+        ArxDocument {
             model: &self.model,
             from_iops,
             to_iops,
@@ -277,7 +278,9 @@ impl Excited {
                 controller_gain_iops_per_ms: self.gain.map(ControllerGain::iops_per_ms),
                 settling_intervals: under.as_ref().and_then(IntegralLoop::settling_intervals),
                 overshoot: under.as_ref().and_then(IntegralLoop::overshoot),
-                poles: poles.map(|pole| Pole { real: pole.real, imaginary: pole.imaginary }).collect(),
+                poles: poles
+                    .map(|pole| PoleDocument { real: pole.real, imaginary: pole.imaginary })
+                    .collect(),
                 gains: gains.collect(),
             },
             warnings: &self.warnings,
@@ -300,7 +303,7 @@ impl<'a> Fit<'a> {
     }
 }
 
-impl fmt::Display for Excited {
+impl fmt::Display for ExcitedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}; {}\n", self.model, self.effort())?;
         let mut rows = vec![heading(&["interval", "order", "R²", "residuals' correlation"])];

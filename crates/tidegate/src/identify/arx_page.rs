@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use tidegate_control::ArxSample;
 use tidegate_units::Latency;
 
-use super::arx::Excited;
+use super::arx::ExcitedModel;
 use crate::page::plot::{self, PlotError, svg};
 use crate::page::{self, escape, swatch};
 
@@ -22,7 +22,7 @@ const SHOWN: usize = 100;
 ///
 /// # Errors
 /// When a plot cannot be drawn.
-pub(super) fn write(found: &Excited) -> Result<String, PlotError> {
+pub(super) fn write(found: &ExcitedModel) -> Result<String, PlotError> {
     let mut out = String::new();
     page::begin(&mut out, &format!("Tidegate: model of {}", found.model), &DARK);
     let _ = write!(
@@ -70,9 +70,9 @@ pub(super) fn write(found: &Excited) -> Result<String, PlotError> {
     Ok(out)
 }
 
-type Points = Vec<(f64, f64)>;
+type PlotPoints = Vec<(f64, f64)>;
 
-fn lines(found: &Excited) -> [(RGBColor, Points); 2] {
+fn lines(found: &ExcitedModel) -> [(RGBColor, PlotPoints); 2] {
     let shown = &found.samples[..found.samples.len().min(SHOWN)];
     let seconds = found.recommended.interval.as_secs_f64();
     let time = |at: usize| (at + 1) as f64 * seconds;
@@ -95,7 +95,7 @@ fn lines(found: &Excited) -> [(RGBColor, Points); 2] {
     [(MEASURED, measured.collect()), (MODEL, predicted.collect())]
 }
 
-fn drawing(lines: &[(RGBColor, Points)]) -> Result<String, PlotError> {
+fn drawing(lines: &[(RGBColor, PlotPoints)]) -> Result<String, PlotError> {
     let all = || lines.iter().flat_map(|(_, points)| points);
     let right = all().map(|point| point.0).fold(0.0, f64::max);
     let top = all().map(|point| point.1).fold(0.0, f64::max).max(f64::MIN_POSITIVE);

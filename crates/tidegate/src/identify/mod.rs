@@ -13,13 +13,13 @@ use std::{fmt, fs};
 use clap::ArgGroup;
 use serde::Serialize;
 use tidegate_admission::GREATEST_SIZE;
-use tidegate_control::Pole;
-use tidegate_load::Target;
+use tidegate_control::ClosedLoopPole;
+use tidegate_load::LoadTarget;
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
-use crate::admit::Effort;
-use crate::failure::Failure;
-use crate::live::Loading;
+use crate::admit::MeasuringEffort;
+use crate::failure::CommandFailure;
+use crate::live::LiveLoading;
 use crate::load;
 use crate::page::plot::PlotError;
 
@@ -66,14 +66,14 @@ pub(crate) struct Args {
 
     /// By reading an export: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
     #[arg(long, value_name = "URI", requires = "to", conflicts_with = "seeds")]
-    live: Option<Target>,
+    live: Option<LoadTarget>,
 
     /// With --live: the greatest rate at which it is read
     #[arg(long, value_name = "N", value_parser = load::rate, requires = "live")]
     to: Option<Iops>,
 
     #[command(flatten)]
-    loading: Loading,
+    loading: LiveLoading,
 
     /// With --model: excite it with white noise, half of the rate to either side of it, and find a linear
     /// model
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     /// With --model or --live: where the pole of the closed loop is to be, between -1 and 1; the nearer to 1
     /// the slower and the safer
     #[arg(long, value_name = "P", value_parser = pole, default_value = "0.9", conflicts_with = "relay")]
-    pole: Pole,
+    pole: ClosedLoopPole,
 
     /// With --live, a preset, or a file without tenants: size of each read, 32 MiB at most [default: 4KiB]
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "relay")]
@@ -102,7 +102,7 @@ pub(crate) struct Args {
     points: u32,
 
     #[command(flatten)]
-    effort: Effort,
+    effort: MeasuringEffort,
 
     /// With --model or --live: write a page with the plot to this file
     #[arg(long, value_name = "FILE.html", conflicts_with = "relay")]
@@ -122,9 +122,9 @@ fn size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-fn pole(text: &str) -> Result<Pole, String> {
+fn pole(text: &str) -> Result<ClosedLoopPole, String> {
     let number: f64 = text.parse().map_err(|_| "a number is needed".to_owned())?;
-    Pole::new(number).map_err(|error| error.to_string())
+    ClosedLoopPole::new(number).map_err(|error| error.to_string())
 }
 
 /// Prints what was found, as text or as JSON, and writes its page where one is asked for.
@@ -133,10 +133,10 @@ fn show(
     document: &impl Serialize,
     page: impl FnOnce() -> Result<String, PlotError>,
     args: &Args,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if let Some(path) = &args.report {
-        let page = page().map_err(Failure::Plot)?;
-        fs::write(path, page).map_err(|source| Failure::WriteReport { path: path.clone(), source })?;
+        let page = page().map_err(CommandFailure::Plot)?;
+        fs::write(path, page).map_err(|source| CommandFailure::WriteReport { path: path.clone(), source })?;
     }
     let mut out = io::stdout();
     if args.json {
@@ -151,13 +151,13 @@ fn show(
     Ok(())
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     match (&args.model, args.live.as_ref().zip(args.to), &args.config) {
         (Some(model), ..) if args.excite => arx::run(model, args),
         (Some(model), ..) => profile::run_model(model, args),
         (None, Some((target, greatest)), _) => profile::run_live(target, greatest, args),
         (None, None, Some(config)) => relay::run(config, args.resource.as_ref(), args.limit, args.json),
-        (None, None, None) => Err(Failure::Usage(
+        (None, None, None) => Err(CommandFailure::Usage(
             "name a configuration with --config, a --model, or an export with --live".to_owned(),
         )),
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use plotters::prelude::*;
 
-use super::profile::Identified;
+use super::profile::ProfileResult;
 use crate::page::plot::{self, PlotError, svg};
 use crate::page::{self, dash, escape, swatch};
 
@@ -19,7 +19,7 @@ const DARK: [(RGBColor, &str); 5] =
 ///
 /// # Errors
 /// When the plot cannot be drawn.
-pub(super) fn write(found: &Identified) -> Result<String, PlotError> {
+pub(super) fn write(found: &ProfileResult) -> Result<String, PlotError> {
     let mut out = String::new();
     page::begin(&mut out, &format!("Tidegate: profile of {}", found.model), &DARK);
     let _ = write!(
@@ -49,7 +49,7 @@ pub(super) fn write(found: &Identified) -> Result<String, PlotError> {
     Ok(out)
 }
 
-fn drawing(found: &Identified) -> Result<String, PlotError> {
+fn drawing(found: &ProfileResult) -> Result<String, PlotError> {
     let points = || found.profile.points().iter().filter(|point| point.sustained);
     let means: Vec<_> = points().map(|p| (p.offered.per_second(), p.mean.as_millis_f64())).collect();
     let quantiles: Vec<_> = points().map(|p| (p.offered.per_second(), p.quantile.as_millis_f64())).collect();

@@ -6,18 +6,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_admission::{Gain, Profile};
-use tidegate_control::{ControllerGain, Pole, ProcessGain, gain_for};
+use tidegate_admission::{LatencyGain, LatencyProfile};
+use tidegate_control::{ClosedLoopPole, ControllerGain, ProcessGain, gain_for};
 use tidegate_device::Preset;
-use tidegate_load::Target;
-use tidegate_sim::offer::{Load, Offer};
+use tidegate_load::LoadTarget;
+use tidegate_sim::offer::{ConsumerLoad, LoadOffer};
 use tidegate_units::{Bytes, ConsumerName, Iops};
 
 use super::{Args, page, show};
-use crate::admit::file::{File, Set};
+use crate::admit::file::{ContractFile, RequirementSet};
 use crate::columns::{heading, write_rows};
-use crate::failure::Failure;
-use crate::live::{LiveError, Tenant};
+use crate::failure::CommandFailure;
+use crate::live::{LiveError, LiveTenant};
 
 /// The default size of reads: as Lee's disk was profiled (figure 4).
 pub(super) const SIZE: Bytes = Bytes::from_kib(4);
@@ -26,13 +26,13 @@ pub(super) const SIZE: Bytes = Bytes::from_kib(4);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The identified profile of a storage.
-pub(super) struct Identified {
+pub(super) struct ProfileResult {
     /// The storage's name, as it was given.
     pub(super) model: String,
-    pub(super) profile: Profile,
-    pub(super) gain: Gain,
+    pub(super) profile: LatencyProfile,
+    pub(super) gain: LatencyGain,
     /// The intended place of the closed loop's pole.
-    pub(super) pole: Pole,
+    pub(super) pole: ClosedLoopPole,
     /// A description of the measurement.
     pub(super) effort: String,
 }
@@ -40,9 +40,9 @@ pub(super) struct Identified {
 /// The JSON document. Times in seconds, rates in requests per second; the gain in milliseconds for each
 /// request per second.
 #[derive(Serialize)]
-struct Document<'a> {
+struct ProfileDocument<'a> {
     model: &'a str,
-    points: Vec<Point>,
+    points: Vec<PointDocument>,
     greatest_iops: Iops,
     assumed_sustained_iops: Iops,
     stable_from_iops: Iops,
@@ -60,7 +60,7 @@ struct Document<'a> {
 }
 
 #[derive(Serialize)]
-struct Point {
+struct PointDocument {
     offered_iops: Iops,
     completed_iops: Iops,
     mean_s: f64,
@@ -68,19 +68,19 @@ struct Point {
     sustained: bool,
 }
 
-pub(super) fn run_model(model: &str, args: &Args) -> Result<(), Failure> {
+pub(super) fn run_model(model: &str, args: &Args) -> Result<(), CommandFailure> {
     let (mut offer, contracted) = offer(model, args.size)?;
     args.effort.apply(&mut offer);
-    let capacity = offer.capacity().map_err(Failure::Scenario)?;
-    let points = offer.points(capacity, args.points).map_err(Failure::Scenario)?;
+    let capacity = offer.capacity().map_err(CommandFailure::Scenario)?;
+    let points = offer.points(capacity, args.points).map_err(CommandFailure::Scenario)?;
     run(model, points, contracted, args.effort.said(), args)
 }
 
 /// Reads an export at rates up to `greatest`, from the least one on, and no further than the storage keeps
 /// up.
-pub(super) fn run_live(target: &Target, greatest: Iops, args: &Args) -> Result<(), Failure> {
+pub(super) fn run_live(target: &LoadTarget, greatest: Iops, args: &Args) -> Result<(), CommandFailure> {
     let tenant =
-        Tenant { name: reader()?, rate: greatest, size: args.size.unwrap_or(SIZE), patience: PATIENCE };
+        LiveTenant { name: reader()?, rate: greatest, size: args.size.unwrap_or(SIZE), patience: PATIENCE };
     let name = tenant.name.clone();
     let mut live = args.loading.begin(target, vec![tenant], &args.effort)?;
     let mut points = Vec::new();
@@ -99,38 +99,38 @@ pub(super) fn run_live(target: &Target, greatest: Iops, args: &Args) -> Result<(
     run(&target.to_string(), points, None, effort, args)
 }
 
-fn reader() -> Result<ConsumerName, Failure> {
-    ConsumerName::new("reads").map_err(|error| Failure::Usage(error.to_string()))
+fn reader() -> Result<ConsumerName, CommandFailure> {
+    ConsumerName::new("reads").map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 fn run(
     model: &str,
-    points: Vec<tidegate_admission::Point>,
+    points: Vec<tidegate_admission::ProfilePoint>,
     contracted: Option<Iops>,
     effort: String,
     args: &Args,
-) -> Result<(), Failure> {
-    let profile = Profile::new(points).map_err(Failure::Profile)?;
+) -> Result<(), CommandFailure> {
+    let profile = LatencyProfile::new(points).map_err(CommandFailure::Profile)?;
     let at = args.rate.or(contracted).unwrap_or_else(|| profile.assumed_sustained());
     let gain = profile.gain(at);
     let pole = args.pole;
-    let found = Identified { model: model.to_owned(), profile, gain, pole, effort };
+    let found = ProfileResult { model: model.to_owned(), profile, gain, pole, effort };
     show(&found, &found.document(), || page::write(&found), args)
 }
 
 /// The load on a preset, or on what a file says; and the rate of the contracts there.
-pub(super) fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<Iops>), Failure> {
+pub(super) fn offer(model: &str, size: Option<Bytes>) -> Result<(LoadOffer, Option<Iops>), CommandFailure> {
     let mut offer = match model.parse::<Preset>() {
-        Ok(preset) => Offer::new(preset.config(), Vec::new()),
+        Ok(preset) => LoadOffer::new(preset.config(), Vec::new()),
         Err(unknown) => {
             let path = Path::new(model);
             if !path.exists() {
-                return Err(Failure::Usage(format!("{unknown}; and no file `{model}`")));
+                return Err(CommandFailure::Usage(format!("{unknown}; and no file `{model}`")));
             }
-            let file = File::read(path)?;
-            if let Some(Set { contracts, loads, .. }) = file.only_set()? {
+            let file = ContractFile::read(path)?;
+            if let Some(RequirementSet { contracts, loads, .. }) = file.only_set()? {
                 if size.is_some() {
-                    return Err(Failure::Usage(
+                    return Err(CommandFailure::Usage(
                         "the contracts of the file say the sizes: leave out --size".to_owned(),
                     ));
                 }
@@ -140,11 +140,11 @@ pub(super) fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<I
         }
     };
     // Any rate: what is measured are parts of the capacity.
-    offer.loads = vec![Load::random_reads(reader()?, Iops::new(1.0), size.unwrap_or(SIZE))];
+    offer.loads = vec![ConsumerLoad::random_reads(reader()?, Iops::new(1.0), size.unwrap_or(SIZE))];
     Ok((offer, None))
 }
 
-impl Identified {
+impl ProfileResult {
     /// Returns the reasons to doubt the gain, in words.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.gain.doubts.iter().map(ToString::to_string).collect()
@@ -208,8 +208,8 @@ impl Identified {
         ]
     }
 
-    fn document(&self) -> Document<'_> {
-        let points = self.profile.points().iter().map(|point| Point {
+    fn document(&self) -> ProfileDocument<'_> {
+        let points = self.profile.points().iter().map(|point| PointDocument {
             offered_iops: point.offered,
             completed_iops: point.completed,
             mean_s: point.mean.as_secs_f64(),
@@ -217,7 +217,7 @@ impl Identified {
             sustained: point.sustained,
         });
         let region = self.profile.stable();
-        Document {
+        ProfileDocument {
             model: &self.model,
             points: points.collect(),
             greatest_iops: self.profile.greatest(),
@@ -237,7 +237,7 @@ impl Identified {
     }
 }
 
-impl fmt::Display for Identified {
+impl fmt::Display for ProfileResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}; {}\n", self.model, self.effort)?;
         let region = self.profile.stable();

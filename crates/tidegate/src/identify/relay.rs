@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_agent::{Progress, identify};
-use tidegate_control::Identified;
+use tidegate_agent::{ExperimentProgress, identify};
+use tidegate_control::IdentifiedProcess;
 use tidegate_units::{Latency, ResourceName};
 
 use crate::agent::guardian;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::logging;
 
 /// Periods that differ by more than this part of their mean say little.
@@ -21,7 +21,7 @@ const BETWEEN_NEWS: Duration = Duration::from_secs(1);
 
 /// The JSON document. Times in seconds.
 #[derive(Serialize)]
-struct Document {
+struct RelayDocument {
     resource: ResourceName,
     at_rest_s: f64,
     around_s: f64,
@@ -41,11 +41,11 @@ pub(super) fn run(
     resource: Option<&ResourceName>,
     limit: Latency,
     json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     logging::start(Some("warn"))?;
     let terminal = io::stderr().is_terminal();
     let mut told = Duration::ZERO;
-    let tell = |progress: Progress| {
+    let tell = |progress: ExperimentProgress| {
         if terminal && progress.at >= told + BETWEEN_NEWS {
             told = progress.at;
             // Nobody reads it any more when this fails, and the experiment is of use all the same.
@@ -63,14 +63,14 @@ pub(super) fn run(
     Ok(())
 }
 
-fn line(progress: &Progress) -> String {
-    let Progress { at, delay, estimate, cycles, wanted } = progress;
+fn line(progress: &ExperimentProgress) -> String {
+    let ExperimentProgress { at, delay, estimate, cycles, wanted } = progress;
     let reads = estimate.map_or_else(|| "unknown".to_owned(), |estimate| estimate.to_string());
     format!("{:>3} s  delay {delay}, reads {reads}, {cycles} of {wanted} oscillations", at.as_secs())
 }
 
-fn document(resource: ResourceName, found: &Identified) -> Document {
-    Document {
+fn document(resource: ResourceName, found: &IdentifiedProcess) -> RelayDocument {
+    RelayDocument {
         resource,
         at_rest_s: found.at_rest.as_secs_f64(),
         around_s: found.around.as_secs_f64(),
@@ -86,8 +86,10 @@ fn document(resource: ResourceName, found: &Identified) -> Document {
     }
 }
 
-fn text(resource: &ResourceName, found: &Identified) -> String {
-    let Identified { at_rest, around, delay, gain, period, amplitude, time_constant, dead_time, .. } = found;
+fn text(resource: &ResourceName, found: &IdentifiedProcess) -> String {
+    let IdentifiedProcess {
+        at_rest, around, delay, gain, period, amplitude, time_constant, dead_time, ..
+    } = found;
     let uneven = if found.spread > UNEVEN {
         "The oscillations differ much: the load changed meanwhile, or is uneven. Repeat it before you rely on this.\n"
     } else {
@@ -113,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_it_proposes_is_a_configuration() {
-        let found = Identified {
+        let found = IdentifiedProcess {
             at_rest: Latency::from_millis(50),
             around: Latency::from_millis(16),
             delay: Latency::from_millis(40),
@@ -131,7 +133,7 @@ mod tests {
         let proposed = &said[said.find("[resource").unwrap()..];
         let complete = format!("{proposed}target = \"15ms\"\n");
         let config = tidegate_agent::AgentConfig::parse("t.toml", &complete).unwrap();
-        let tidegate_control::Law::Pid(pid) = config.resources[0].law.law else { panic!("the PID") };
+        let tidegate_control::LawConfig::Pid(pid) = config.resources[0].law.law else { panic!("the PID") };
         assert!((pid.proportional_gain - 1.46).abs() < 1e-9);
         assert_eq!(pid.integral_time, Duration::from_millis(900));
     }

@@ -16,16 +16,17 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
-use tidegate_admission::{Measured, Point};
+use tidegate_admission::{OfferResult, ProfilePoint};
 use tidegate_load::{
-    Arrivals, Load as Loader, LoadConfig, LoadError, LoadHandle, LoadReport, Spacing, Target,
+    LoadArrivals, LoadConfig, LoadError, LoadHandle, LoadReport, LoadTarget, RequestSpacing,
+    RunningLoad as Loader,
 };
-use tidegate_sim::offer::{Arriving, Responses};
+use tidegate_sim::offer::{ArrivalPattern, ResponseTimes};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
-use crate::admit::Effort;
-use crate::failure::Failure;
-use neighbours::{Neighbours, NeighboursError};
+use crate::admit::MeasuringEffort;
+use crate::failure::CommandFailure;
+use neighbours::{NeighboursError, PoolNeighbours};
 
 /// The fewest requests that a 95th percentile is taken of, as in the simulator.
 const FEWEST: f64 = 100.0;
@@ -54,7 +55,7 @@ const GROWTH: f64 = 50.0;
 
 /// How a live pool may be loaded.
 #[derive(clap::Args)]
-pub(crate) struct Loading {
+pub(crate) struct LiveLoading {
     /// With --live: where the gateway of this export serves its metrics, which say whether somebody uses the
     /// pool
     #[arg(long, value_name = "ADDRESS:PORT", requires = "live")]
@@ -73,16 +74,16 @@ pub(crate) struct Loading {
     depth: NonZeroU32,
 }
 
-impl Loading {
+impl LiveLoading {
     /// Makes ready to load an export.
     pub(crate) fn begin(
         &self,
-        target: &Target,
-        tenants: Vec<Tenant>,
-        effort: &Effort,
-    ) -> Result<Live, Failure> {
+        target: &LoadTarget,
+        tenants: Vec<LiveTenant>,
+        effort: &MeasuringEffort,
+    ) -> Result<LivePool, CommandFailure> {
         let neighbours = match &self.metrics {
-            Some(address) => Some(Neighbours::of(address, &target.export.to_string())),
+            Some(address) => Some(PoolNeighbours::of(address, &target.export.to_string())),
             None if self.force => None,
             None => return Err(LiveError::from(NeighboursError::Unknown).into()),
         };
@@ -90,8 +91,8 @@ impl Loading {
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal asks, a second one does not wait.
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupted))
-                .map_err(Failure::Signals)?;
-            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Failure::Signals)?;
+                .map_err(CommandFailure::Signals)?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(CommandFailure::Signals)?;
         }
         let bounds = Bounds {
             arriving: effort.arrivals.arriving(),
@@ -100,13 +101,13 @@ impl Loading {
             limit: self.within.to_duration(),
             depth: self.depth,
         };
-        Ok(Live::new(target.clone(), tenants, &bounds, neighbours, interrupted)?)
+        Ok(LivePool::new(target.clone(), tenants, &bounds, neighbours, interrupted)?)
     }
 }
 
 /// Reads of one size at a rate.
 #[derive(Debug, Clone)]
-pub(crate) struct Tenant {
+pub(crate) struct LiveTenant {
     pub(crate) name: ConsumerName,
     pub(crate) rate: Iops,
     pub(crate) size: Bytes,
@@ -114,7 +115,7 @@ pub(crate) struct Tenant {
     pub(crate) patience: Duration,
 }
 
-impl Tenant {
+impl LiveTenant {
     /// The patience with who was promised a response time: ten times as long, since a percentile is judged
     /// and not a single request, and no less than a second.
     pub(crate) fn patience_for(promised: Latency) -> Duration {
@@ -124,10 +125,10 @@ impl Tenant {
 
 /// A pool that is measured through one of its exports.
 #[derive(Debug)]
-pub(crate) struct Live {
-    target: Target,
-    tenants: Vec<Tenant>,
-    arriving: Arriving,
+pub(crate) struct LivePool {
+    target: LoadTarget,
+    tenants: Vec<LiveTenant>,
+    arriving: ArrivalPattern,
     seed: u64,
     /// The duration of a measurement.
     lasts: Duration,
@@ -136,14 +137,14 @@ pub(crate) struct Live {
     /// The requests that all tenants together may have outstanding.
     depth: NonZeroU32,
     /// The pool's other consumers; `None`: whoever else uses it is not looked at.
-    neighbours: Option<Neighbours>,
+    neighbours: Option<PoolNeighbours>,
     interrupted: Arc<AtomicBool>,
 }
 
 /// The load of the measurements, and their bounds.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    pub(crate) arriving: Arriving,
+    pub(crate) arriving: ArrivalPattern,
     pub(crate) seed: u64,
     /// Requests of all tenants at their whole rates.
     pub(crate) requests: u32,
@@ -161,22 +162,22 @@ pub(crate) struct Answered {
     pub(crate) sustained: bool,
     /// Each tenant's response times, from when a request was due. `None` where none was answered, and only
     /// where it is not sustained.
-    pub(crate) tenants: Vec<Option<Responses>>,
+    pub(crate) tenants: Vec<Option<ResponseTimes>>,
 }
 
 impl Answered {
     /// Returns the result as it is judged.
-    pub(crate) fn measured(&self) -> Measured {
+    pub(crate) fn measured(&self) -> OfferResult {
         let quantiles: Option<Vec<_>> = self.tenants.iter().map(|tenant| Some((*tenant)?.quantile)).collect();
-        quantiles.filter(|_| self.sustained).map_or(Measured::Overloaded, Measured::Sustained)
+        quantiles.filter(|_| self.sustained).map_or(OfferResult::Overloaded, OfferResult::Sustained)
     }
 
     /// Returns the result as a point of a profile of a tenant that is alone; `None` if no request was
     /// answered.
-    pub(crate) fn point(&self) -> Option<Point> {
-        let Responses { mean, quantile, .. } = (*self.tenants.first()?)?;
+    pub(crate) fn point(&self) -> Option<ProfilePoint> {
+        let ResponseTimes { mean, quantile, .. } = (*self.tenants.first()?)?;
         let Self { offered, completed, sustained, .. } = *self;
-        Some(Point { offered, completed, mean, quantile, sustained })
+        Some(ProfilePoint { offered, completed, mean, quantile, sustained })
     }
 }
 
@@ -265,13 +266,13 @@ enum Ended {
     RanAway,
 }
 
-impl Live {
+impl LivePool {
     /// Checks that the bounds allow to measure the tenants at their rates, and that nobody uses the pool.
     pub(crate) fn new(
-        target: Target,
-        tenants: Vec<Tenant>,
+        target: LoadTarget,
+        tenants: Vec<LiveTenant>,
         bounds: &Bounds,
-        neighbours: Option<Neighbours>,
+        neighbours: Option<PoolNeighbours>,
         interrupted: Arc<AtomicBool>,
     ) -> Result<Self, LiveError> {
         let Bounds { arriving, seed, requests, limit, depth } = *bounds;
@@ -305,11 +306,11 @@ impl Live {
             self.interruption()?;
             thread::sleep(LOOK);
         }
-        self.neighbours.as_mut().map_or(Ok(()), Neighbours::anybody)?;
+        self.neighbours.as_mut().map_or(Ok(()), PoolNeighbours::anybody)?;
         Ok(())
     }
 
-    fn requests_of(&self, tenant: &Tenant, scale: f64) -> f64 {
+    fn requests_of(&self, tenant: &LiveTenant, scale: f64) -> f64 {
         // What is meant to be a hundred is not 99.999.
         tenant.rate.per_second() * scale * self.lasts.as_secs_f64() + 1e-6
     }
@@ -353,12 +354,12 @@ impl Live {
         Ok(alone)
     }
 
-    fn size_alone(&mut self, tenant: &Tenant, think: Duration) -> Result<Latency, LiveError> {
+    fn size_alone(&mut self, tenant: &LiveTenant, think: Duration) -> Result<Latency, LiveError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(LiveError::NoTime { lasts: self.lasts });
         }
-        let arrivals = Arrivals::Closed { depth: 1, think };
+        let arrivals = LoadArrivals::Closed { depth: 1, think };
         let handle = Loader::connect(self.load(tenant, arrivals, self.seed))?.start()?;
         let enough = |answered: u64, _| answered as f64 >= FEWEST;
         let Watched { reports, .. } =
@@ -380,22 +381,26 @@ impl Live {
             let (from, to) = (sum / whole, (sum + rate) / whole);
             sum += rate;
             let (rate, spacing) = match self.arriving {
-                Arriving::InStep | Arriving::Even => (rate, Spacing::Even),
-                Arriving::Drawn => (whole, Spacing::Drawn { from, to: to.min(1.0), seed: self.seed }),
-                Arriving::Poisson => (rate, Spacing::Poisson),
+                ArrivalPattern::InStep | ArrivalPattern::Even => (rate, RequestSpacing::Even),
+                ArrivalPattern::Drawn => {
+                    (whole, RequestSpacing::Drawn { from, to: to.min(1.0), seed: self.seed })
+                }
+                ArrivalPattern::Poisson => (rate, RequestSpacing::Poisson),
             };
             let rate = Iops::new(rate * scale);
             let phase = match self.arriving {
                 // Any phases would do that are not each other's multiples: the golden ratio's are spread
                 // best.
-                Arriving::Even => (f64::from(number) * 0.618_033_988_749_895).fract() / rate.per_second(),
-                Arriving::InStep | Arriving::Drawn | Arriving::Poisson => 0.0,
+                ArrivalPattern::Even => {
+                    (f64::from(number) * 0.618_033_988_749_895).fract() / rate.per_second()
+                }
+                ArrivalPattern::InStep | ArrivalPattern::Drawn | ArrivalPattern::Poisson => 0.0,
             };
             phases.push(Latency::from_secs_f64(phase).to_duration());
             // Everybody has room for one, and of the rest its part: together no more than the depth.
             let others = f64::from(self.depth.get()) - self.tenants.len() as f64;
             let depth = 1 + (others.max(0.0) * (to - from)) as u32;
-            let arrivals = Arrivals::Open { rate, spacing, depth };
+            let arrivals = LoadArrivals::Open { rate, spacing, depth };
             let seed = self.seed.wrapping_add(u64::from(number));
             loads.push(Loader::connect(self.load(tenant, arrivals, seed))?);
         }
@@ -421,7 +426,7 @@ impl Live {
         let grown = growth(waiting, last) + undone as f64;
         let sustained = matches!(ended, Ended::Lasted) && grown * GROWTH <= done as f64;
         let tenants = self.tenants.iter().zip(&reports).map(|(tenant, report)| {
-            let responses = report.reads.latency_ms.map(|times| Responses {
+            let responses = report.reads.latency_ms.map(|times| ResponseTimes {
                 requests: report.reads.requests,
                 mean: Latency::from_millis_f64(times.mean),
                 quantile: Latency::from_millis_f64(times.p95),
@@ -441,7 +446,7 @@ impl Live {
         })
     }
 
-    fn load(&self, tenant: &Tenant, arrivals: Arrivals, seed: u64) -> LoadConfig {
+    fn load(&self, tenant: &LiveTenant, arrivals: LoadArrivals, seed: u64) -> LoadConfig {
         LoadConfig { arrivals, block: tenant.size, seed, ..LoadConfig::new(self.target.clone()) }
     }
 
@@ -463,7 +468,7 @@ impl Live {
         answered += sampled(&loads).0;
         let ended = ended?;
         // Now that nothing is sent any more: to look takes a while, too.
-        let others = self.neighbours.as_mut().map_or(Ok(()), Neighbours::others);
+        let others = self.neighbours.as_mut().map_or(Ok(()), PoolNeighbours::others);
         let reports = loads.into_iter().map(LoadHandle::join).collect::<Result<Vec<_>, _>>()?;
         others?;
         let errors = reports.iter().map(|report| report.reads.errors).sum();
@@ -525,7 +530,7 @@ fn sampled(loads: &[LoadHandle]) -> (u64, usize) {
         .fold((0, 0), |(count, in_flight), sample| (count + sample.reads.count, in_flight + sample.in_flight))
 }
 
-fn total(tenants: &[Tenant]) -> f64 {
+fn total(tenants: &[LiveTenant]) -> f64 {
     tenants.iter().map(|tenant| tenant.rate.per_second()).sum()
 }
 

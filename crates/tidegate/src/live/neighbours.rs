@@ -20,7 +20,7 @@ const WAITING: [&str; 2] = ["tidegate_queued_requests", "tidegate_in_flight_requ
 
 /// The consumers of the pool of an export.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
+pub(crate) struct PoolNeighbours {
     /// The address of the gateway's metrics: a host and a port.
     address: String,
     export: String,
@@ -66,7 +66,7 @@ pub(crate) enum NeighboursError {
     Unknown,
 }
 
-impl Neighbours {
+impl PoolNeighbours {
     /// Those of an export of the gateway with these metrics.
     pub(crate) fn of(address: &str, export: &str) -> Self {
         Self {

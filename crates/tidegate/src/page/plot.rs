@@ -31,7 +31,8 @@ impl PlotError {
 /// The area that a plot is drawn on.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A plot with two axes of numbers.
-pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(crate) type PlotChart<'a, 'b> =
+    ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws into an SVG element of the page's width.
 ///
@@ -59,8 +60,8 @@ pub(crate) fn axes<'a, 'b>(
     x: Range<f64>,
     y: Range<f64>,
     label: Option<&dyn Fn(&f64) -> String>,
-) -> Result<Chart<'a, 'b>, PlotError> {
-    let mut chart: Chart<'a, 'b> = ChartBuilder::on(area)
+) -> Result<PlotChart<'a, 'b>, PlotError> {
+    let mut chart: PlotChart<'a, 'b> = ChartBuilder::on(area)
         .margin(6)
         .margin_right(26)
         .x_label_area_size(28)

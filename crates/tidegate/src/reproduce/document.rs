@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use tidegate_experiments::tournament::{TournamentReport, tournament_texts};
 use tidegate_experiments::{
-    ExperimentReport, ExperimentTexts, QuantityReport, Report, Verdict, experiment_texts, paper_texts,
+    ExperimentReport, ExperimentTexts, ExperimentVerdict, QuantityReport, ReproductionReport,
+    experiment_texts, paper_texts,
 };
 
 use super::text::{figure, spread};
@@ -81,11 +82,11 @@ fn anchor(id: &str) -> String {
     id.replace('.', "")
 }
 
-fn agreement(report: &Report) -> String {
-    format!("{} of {} experiments agree", report.count(Verdict::Agrees), report.experiments.len())
+fn agreement(report: &ReproductionReport) -> String {
+    format!("{} of {} experiments agree", report.count(ExperimentVerdict::Agrees), report.experiments.len())
 }
 
-fn paper_page(head: &str, run: &str, report: &Report) -> String {
+fn paper_page(head: &str, run: &str, report: &ReproductionReport) -> String {
     let mut page = format!("{}\n\n", head.trim());
     let agree = agreement(report);
     let made = format!(
@@ -175,7 +176,7 @@ fn tournament_page(report: &TournamentReport) -> String {
     page
 }
 
-fn summary_page(reports: &[(&str, Report)]) -> String {
+fn summary_page(reports: &[(&str, ReproductionReport)]) -> String {
     let mut page = HEAD.to_owned();
     for (paper, report) in reports {
         let (_, texts) = paper_texts().iter().find(|(own, _)| own == paper).expect("a paper with words");
@@ -199,7 +200,7 @@ fn summary_page(reports: &[(&str, Report)]) -> String {
 /// In both directions: nothing differs without a reason, and no reason outlives its difference.
 #[test]
 fn what_differs_in_the_committed_runs_is_exactly_what_is_known_to() {
-    for one in RUNS.into_iter().flat_map(|run| committed::<Report>(run).experiments) {
+    for one in RUNS.into_iter().flat_map(|run| committed::<ReproductionReport>(run).experiments) {
         let missed: Vec<_> = one.quantities.iter().filter(|quantity| !quantity.ok).collect();
         let known = &words(&one).known;
         let mut names: Vec<_> = missed.iter().map(|quantity| &quantity.name).collect();
@@ -217,7 +218,7 @@ fn what_differs_in_the_committed_runs_is_exactly_what_is_known_to() {
 fn the_pages_say_what_the_committed_runs_found() {
     let papers = paper_texts().iter().zip(RUNS);
     let reports: Vec<_> =
-        papers.clone().map(|((paper, _), run)| (*paper, committed::<Report>(run))).collect();
+        papers.clone().map(|((paper, _), run)| (*paper, committed::<ReproductionReport>(run))).collect();
     let mut pages = vec![
         ("README".to_owned(), summary_page(&reports)),
         ("tournament".to_owned(), tournament_page(&committed(TOURNAMENT))),

@@ -10,12 +10,12 @@ use tidegate_experiments::{RunResult, SimulationJob, SimulationJobs};
 use super::ReproduceError;
 
 /// The executor of simulations.
-pub(super) struct Executor {
+pub(super) struct SimulationExecutor {
     /// True if progress is shown on stderr.
     live: bool,
 }
 
-impl Executor {
+impl SimulationExecutor {
     pub(super) const fn new(live: bool) -> Self {
         Self { live }
     }

@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tidegate_experiments::{
-    Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SeedTrial, SubjectError, UnknownExperiment, Verdict,
-    catalogue, judge, select,
+    Experiment, ExperimentVerdict, ReproductionReport, RunResult, SEEDS, SHORT_SEEDS, SeedTrial,
+    SubjectError, UnknownExperiment, catalogue, judge, select,
 };
-use tidegate_sim::{Row, ScenarioError};
+use tidegate_sim::{ScenarioError, SeriesRow};
 
-use self::execute::Executor;
+use self::execute::SimulationExecutor;
 use crate::page::plot::PlotError;
-use crate::sim::series::{Format, SeriesFile};
+use crate::sim::series::{SeriesFile, SeriesFormat};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
         return print(&list);
     }
     let jobs = tidegate_experiments::jobs(&experiments, if args.short { SHORT_SEEDS } else { SEEDS });
-    let results = Executor::new(io::stderr().is_terminal()).run(&jobs)?;
+    let results = SimulationExecutor::new(io::stderr().is_terminal()).run(&jobs)?;
     let report = judge(&experiments, &jobs, &results);
     let first: Vec<SeedTrial<'_>> = experiments
         .iter()
@@ -164,8 +164,8 @@ pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
     verdict(&report)
 }
 
-fn verdict(report: &Report) -> Result<(), ReproduceError> {
-    let unknown = report.experiments.iter().filter(|one| one.verdict() == Verdict::Differs);
+fn verdict(report: &ReproductionReport) -> Result<(), ReproduceError> {
+    let unknown = report.experiments.iter().filter(|one| one.verdict() == ExperimentVerdict::Differs);
     let differ: Vec<_> = unknown.map(|one| one.id.clone()).collect();
     if differ.is_empty() {
         return Ok(());
@@ -191,10 +191,10 @@ fn leave(folder: &Path, experiments: &[Experiment], first: &[SeedTrial<'_>]) -> 
 }
 
 fn series(path: &Path, run: &RunResult) -> io::Result<()> {
-    let mut file = SeriesFile::create(path, Format::Csv)?;
+    let mut file = SeriesFile::create(path, SeriesFormat::Csv)?;
     for track in &run.tracks {
         for &(time_s, sample) in &track.samples {
-            file.write(&Row { time_s, host: &track.host, consumer: &track.consumer, sample })?;
+            file.write(&SeriesRow { time_s, host: &track.host, consumer: &track.consumer, sample })?;
         }
     }
     file.finish()

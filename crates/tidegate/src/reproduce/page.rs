@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use plotters::prelude::*;
-use tidegate_experiments::{Experiment, ExperimentReport, Line, Plot, QuantityReport, Report, SeedTrial};
+use tidegate_experiments::{
+    Experiment, ExperimentReport, Plot, PlotLine, QuantityReport, ReproductionReport, SeedTrial,
+};
 
 use super::text::{self, figure, spread, with_unit};
 use crate::page::plot::{self, PlotError, svg};
@@ -48,7 +50,7 @@ const MOST_POINTS: usize = 500;
 /// When a plot cannot be drawn.
 pub(super) fn write(
     experiments: &[Experiment],
-    report: &Report,
+    report: &ReproductionReport,
     first: &[SeedTrial<'_>],
 ) -> Result<String, PlotError> {
     let mut out = String::with_capacity(1 << 20);
@@ -62,7 +64,7 @@ pub(super) fn write(
     Ok(out)
 }
 
-fn header(out: &mut String, report: &Report) {
+fn header(out: &mut String, report: &ReproductionReport) {
     let _ = write!(
         out,
         "<header>\n<p class=\"eyebrow\">The papers' experiments in Tidegate's simulator · {} seeds</p>\n<h1>{}</h1>\n</header>\n<section>\n<p>The simulator runs the laws, schedulers and \
@@ -74,7 +76,7 @@ fn header(out: &mut String, report: &Report) {
     );
 }
 
-fn contents(out: &mut String, report: &Report) {
+fn contents(out: &mut String, report: &ReproductionReport) {
     out.push_str("<section>\n<div class=\"scroll\"><table>\n<tbody>\n");
     for experiment in &report.experiments {
         let _ = writeln!(
@@ -169,7 +171,7 @@ fn row(out: &mut String, quantity: &QuantityReport) {
     );
 }
 
-fn draw(out: &mut String, plot: &Plot, lines: &[Line]) -> Result<(), PlotError> {
+fn draw(out: &mut String, plot: &Plot, lines: &[PlotLine]) -> Result<(), PlotError> {
     let _ = writeln!(
         out,
         "<h3>{}</h3>\n<p class=\"sub\">{}, over {}</p>",
@@ -189,7 +191,7 @@ fn draw(out: &mut String, plot: &Plot, lines: &[Line]) -> Result<(), PlotError> 
     Ok(())
 }
 
-fn drawing(plot: &Plot, lines: &[Line]) -> Result<String, PlotError> {
+fn drawing(plot: &Plot, lines: &[PlotLine]) -> Result<String, PlotError> {
     let points =
         || lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite());
     let right = points().map(|(x, _)| *x).fold(0.0, f64::max);
@@ -250,7 +252,7 @@ mod tests {
             marks: vec![("𝓛", 30.0)],
             lines: Box::new(|_| Vec::new()),
         };
-        for lines in [vec![], vec![Line { name: "one".to_owned(), points: vec![(1.0, 1.0)] }]] {
+        for lines in [vec![], vec![PlotLine { name: "one".to_owned(), points: vec![(1.0, 1.0)] }]] {
             let drawn = drawing(&plot, &lines).unwrap();
             assert!(drawn.starts_with("<svg") && !drawn.contains("NaN") && !drawn.contains("inf"));
         }

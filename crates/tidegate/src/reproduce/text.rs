@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use tidegate_experiments::{Experiment, ExperimentReport, LawReport, PidReport, Report, Verdict};
+use tidegate_experiments::{
+    Experiment, ExperimentReport, ExperimentVerdict, LawReport, PidReport, ReproductionReport,
+};
 
 /// Returns the list of experiments, one line each.
 pub(super) fn list(experiments: &[Experiment]) -> String {
@@ -46,13 +48,13 @@ pub(super) fn list_json(experiments: &[Experiment]) -> String {
 }
 
 /// The verdicts.
-pub(super) fn table(report: &Report) -> String {
+pub(super) fn table(report: &ReproductionReport) -> String {
     let mut out = String::new();
     for experiment in &report.experiments {
         let mark = match experiment.verdict() {
-            Verdict::Agrees => "agrees ",
-            Verdict::DiffersAsKnown => "differs",
-            Verdict::Differs => "DIFFERS",
+            ExperimentVerdict::Agrees => "agrees ",
+            ExperimentVerdict::DiffersAsKnown => "differs",
+            ExperimentVerdict::Differs => "DIFFERS",
         };
         let _ = writeln!(out, "{mark}  {}  {}", experiment.id, experiment.title);
         for law in laws(experiment) {
@@ -92,17 +94,17 @@ pub(super) fn table(report: &Report) -> String {
 }
 
 /// Returns the numbers of experiments that agree, differ as is known, and differ otherwise.
-pub(super) fn summary(report: &Report) -> String {
+pub(super) fn summary(report: &ReproductionReport) -> String {
     let mut text = format!(
         "{} of {} experiments agree with their papers",
-        report.count(Verdict::Agrees),
+        report.count(ExperimentVerdict::Agrees),
         report.experiments.len()
     );
-    let known = report.count(Verdict::DiffersAsKnown);
+    let known = report.count(ExperimentVerdict::DiffersAsKnown);
     if known > 0 {
         let _ = write!(text, "; {known} differ as is known");
     }
-    let unknown = report.count(Verdict::Differs);
+    let unknown = report.count(ExperimentVerdict::Differs);
     if unknown > 0 {
         let _ = write!(text, "; {unknown} DIFFER otherwise");
     }

@@ -9,10 +9,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use tidegate_sim::{Outcome, Recorder, Row, Scenario, simulate};
+use tidegate_sim::{Recorder, Scenario, SeriesRow, SimulationOutcome, simulate};
 use tidegate_units::Instant;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use series::{SeriesFile, SeriesPath};
 
 /// Simulate hosts that share storage
@@ -21,11 +21,11 @@ use series::{SeriesFile, SeriesPath};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: SimCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum SimCommand {
     Run(RunArgs),
     Schema(SchemaArgs),
 }
@@ -57,10 +57,10 @@ struct RunArgs {
 #[derive(clap::Args)]
 struct SchemaArgs {}
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     match &args.command {
-        Command::Run(args) => run_scenario(args),
-        Command::Schema(_) => Ok(write!(io::stdout(), "{}", tidegate_sim::scenario::schema::JSON)?),
+        SimCommand::Run(args) => run_scenario(args),
+        SimCommand::Schema(_) => Ok(write!(io::stdout(), "{}", tidegate_sim::scenario::schema::JSON)?),
     }
 }
 
@@ -70,14 +70,14 @@ const LARGEST_SCENARIO: u64 = 64 * 1024 * 1024;
 /// A larger file does not fit into memory as text and as records.
 const LARGEST_TRACE: u64 = 2 * 1024 * 1024 * 1024;
 
-fn run_scenario(args: &RunArgs) -> Result<(), Failure> {
+fn run_scenario(args: &RunArgs) -> Result<(), CommandFailure> {
     let scenario = load(&args.scenario)?;
     let seed = args.seed.unwrap_or(scenario.seed);
     let series = args.series.as_ref().map(SeriesPath::create).transpose()?;
-    let mut listener = Listener { series, failed: None, progress: Progress::new(&scenario) };
+    let mut listener = Listener { series, failed: None, progress: SimProgress::new(&scenario) };
     let outcome = simulate(&scenario, seed, &mut listener);
     listener.progress.finish();
-    let outcome = outcome.map_err(Failure::Scenario)?;
+    let outcome = outcome.map_err(CommandFailure::Scenario)?;
     let Listener { series, failed, .. } = listener;
     if let (Some(path), Some(series)) = (&args.series, series) {
         let written = failed.map_or_else(|| series.finish(), Err);
@@ -86,25 +86,25 @@ fn run_scenario(args: &RunArgs) -> Result<(), Failure> {
     print(&outcome, args.json)
 }
 
-fn print(outcome: &Outcome, json: bool) -> Result<(), Failure> {
+fn print(outcome: &SimulationOutcome, json: bool) -> Result<(), CommandFailure> {
     if json {
         let json = serde_json::to_string_pretty(outcome).map_err(io::Error::from)?;
         Ok(writeln!(io::stdout(), "{json}")?)
     } else {
-        Ok(write!(io::stdout(), "{}", table::Table(outcome))?)
+        Ok(write!(io::stdout(), "{}", table::OutcomeTable(outcome))?)
     }
 }
 
 /// Reads a scenario and the traces it names, whose paths start at its folder. Warnings go to stderr.
-pub(crate) fn load(path: &Path) -> Result<Scenario, Failure> {
-    let unreadable = |source| Failure::ReadScenario { path: path.to_owned(), source };
+pub(crate) fn load(path: &Path) -> Result<Scenario, CommandFailure> {
+    let unreadable = |source| CommandFailure::ReadScenario { path: path.to_owned(), source };
     let text = read_bounded(path, LARGEST_SCENARIO).map_err(unreadable)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut files = |name: &str| {
         read_bounded(&folder.join(name), LARGEST_TRACE).map_err(|error| format!("`{name}`: {error}"))
     };
-    let (scenario, warnings) =
-        Scenario::read(&path.display().to_string(), &text, &mut files).map_err(Failure::InvalidScenario)?;
+    let (scenario, warnings) = Scenario::read(&path.display().to_string(), &text, &mut files)
+        .map_err(CommandFailure::InvalidScenario)?;
     for warning in warnings {
         writeln!(io::stderr(), "{warning}")?;
     }
@@ -124,11 +124,11 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
 struct Listener {
     series: Option<SeriesFile>,
     failed: Option<io::Error>,
-    progress: Progress,
+    progress: SimProgress,
 }
 
 impl Recorder for Listener {
-    fn row(&mut self, row: &Row<'_>) {
+    fn row(&mut self, row: &SeriesRow<'_>) {
         if let (Some(series), None) = (&mut self.series, &self.failed) {
             self.failed = series.write(row).err();
         }
@@ -144,9 +144,9 @@ impl Recorder for Listener {
 }
 
 /// A bar on a terminal, nothing elsewhere.
-struct Progress(indicatif::ProgressBar);
+struct SimProgress(indicatif::ProgressBar);
 
-impl Progress {
+impl SimProgress {
     fn new(scenario: &Scenario) -> Self {
         let seconds = scenario.duration.as_secs().max(1);
         let bar = indicatif::ProgressBar::new(seconds);

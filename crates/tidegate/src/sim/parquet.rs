@@ -13,7 +13,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
-use tidegate_sim::Row;
+use tidegate_sim::SeriesRow;
 
 use super::series::{COLUMNS, NAMES, NUMBERS, numbers};
 
@@ -26,12 +26,12 @@ pub(crate) struct ParquetFile {
     times: Vec<f64>,
     hosts: Vec<ByteArray>,
     consumers: Vec<ByteArray>,
-    numbers: [Column; NUMBERS],
+    numbers: [ParquetColumn; NUMBERS],
 }
 
 /// Values that may be missing: those that are there, and for each row whether it has one.
 #[derive(Default)]
-struct Column {
+struct ParquetColumn {
     values: Vec<f64>,
     levels: Vec<i16>,
 }
@@ -49,7 +49,7 @@ impl ParquetFile {
         })
     }
 
-    pub(super) fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
+    pub(super) fn write(&mut self, row: &SeriesRow<'_>) -> io::Result<()> {
         self.times.push(row.time_s);
         self.hosts.push(row.host.as_str().into());
         self.consumers.push(row.consumer.as_str().into());
@@ -72,7 +72,7 @@ impl ParquetFile {
         write_column::<DoubleType>(&mut group, &self.times, None)?;
         write_column::<ByteArrayType>(&mut group, &self.hosts, None)?;
         write_column::<ByteArrayType>(&mut group, &self.consumers, None)?;
-        for Column { values, levels } in &self.numbers {
+        for ParquetColumn { values, levels } in &self.numbers {
             write_column::<DoubleType>(&mut group, values, Some(levels))?;
         }
         group.close()?;
@@ -127,7 +127,7 @@ fn failed(error: ParquetError) -> io::Error {
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
-    use tidegate_sim::Sample;
+    use tidegate_sim::SeriesSample;
     use tidegate_units::{ConsumerName, HostName};
 
     use super::*;
@@ -140,8 +140,13 @@ mod tests {
         let (host, consumer) = (HostName::new("h").unwrap(), ConsumerName::new("vm, \"ä\"").unwrap());
         let window = |second: usize| second.is_multiple_of(3).then_some(second as f64 / 7.0);
         for second in 0..GROUP + 10 {
-            let sample = Sample { window: window(second), outstanding: second as f64, ..Sample::default() };
-            file.write(&Row { time_s: second as f64, host: &host, consumer: &consumer, sample }).unwrap();
+            let sample = SeriesSample {
+                window: window(second),
+                outstanding: second as f64,
+                ..SeriesSample::default()
+            };
+            file.write(&SeriesRow { time_s: second as f64, host: &host, consumer: &consumer, sample })
+                .unwrap();
         }
         file.finish().unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();

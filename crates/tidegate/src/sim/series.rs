@@ -5,10 +5,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use tidegate_sim::Row;
+use tidegate_sim::SeriesRow;
 
 use super::parquet::ParquetFile;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The columns, in order: when and who ([`NAMES`] of them), then [`numbers`].
 pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
@@ -38,7 +38,7 @@ pub(super) const NUMBERS: usize = 13;
 
 /// The format of a time series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum SeriesFormat {
     /// Text, as RFC 4180 has it, with a line of names.
     Csv,
     /// Apache Parquet.
@@ -49,7 +49,7 @@ pub(crate) enum Format {
 #[derive(Debug, Clone)]
 pub(super) struct SeriesPath {
     path: PathBuf,
-    format: Format,
+    format: SeriesFormat,
 }
 
 /// A name that promises another format would mislead whatever reads the file.
@@ -63,9 +63,9 @@ impl TryFrom<PathBuf> for SeriesPath {
     fn try_from(path: PathBuf) -> Result<Self, UnknownFormat> {
         let ends_in = |name| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(name));
         let format = if ends_in("csv") {
-            Format::Csv
+            SeriesFormat::Csv
         } else if ends_in("parquet") {
-            Format::Parquet
+            SeriesFormat::Parquet
         } else {
             return Err(UnknownFormat);
         };
@@ -74,12 +74,12 @@ impl TryFrom<PathBuf> for SeriesPath {
 }
 
 impl SeriesPath {
-    pub(super) fn create(&self) -> Result<SeriesFile, Failure> {
+    pub(super) fn create(&self) -> Result<SeriesFile, CommandFailure> {
         SeriesFile::create(&self.path, self.format).map_err(|source| self.unwritable(source))
     }
 
-    pub(super) fn unwritable(&self, source: io::Error) -> Failure {
-        Failure::WriteSeries { path: self.path.clone(), source }
+    pub(super) fn unwritable(&self, source: io::Error) -> CommandFailure {
+        CommandFailure::WriteSeries { path: self.path.clone(), source }
     }
 }
 
@@ -90,19 +90,19 @@ pub(crate) enum SeriesFile {
 }
 
 impl SeriesFile {
-    pub(crate) fn create(path: &Path, format: Format) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, format: SeriesFormat) -> io::Result<Self> {
         let file = File::create(path)?;
         match format {
-            Format::Csv => {
+            SeriesFormat::Csv => {
                 let mut out = BufWriter::new(file);
                 writeln!(out, "{}", COLUMNS.join(","))?;
                 Ok(Self::Csv(out))
             }
-            Format::Parquet => ParquetFile::new(file).map(|file| Self::Parquet(Box::new(file))),
+            SeriesFormat::Parquet => ParquetFile::new(file).map(|file| Self::Parquet(Box::new(file))),
         }
     }
 
-    pub(crate) fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
+    pub(crate) fn write(&mut self, row: &SeriesRow<'_>) -> io::Result<()> {
         match self {
             Self::Csv(out) => write_csv(out, row),
             Self::Parquet(file) => file.write(row),
@@ -119,7 +119,7 @@ impl SeriesFile {
     }
 }
 
-fn write_csv(out: &mut impl Write, row: &Row<'_>) -> io::Result<()> {
+fn write_csv(out: &mut impl Write, row: &SeriesRow<'_>) -> io::Result<()> {
     write!(out, "{},{},{}", row.time_s, quoted(row.host.as_str()), quoted(row.consumer.as_str()))?;
     for value in numbers(row) {
         match value {
@@ -133,7 +133,7 @@ fn write_csv(out: &mut impl Write, row: &Row<'_>) -> io::Result<()> {
 
 /// The numbers of a row, in the order of the columns. `None` has no value: an empty field of CSV, a null of
 /// Parquet.
-pub(super) fn numbers(row: &Row<'_>) -> [Option<f64>; NUMBERS] {
+pub(super) fn numbers(row: &SeriesRow<'_>) -> [Option<f64>; NUMBERS] {
     let sample = row.sample;
     [
         sample.window,

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use tidegate_sim::{Latencies, Missed, Outcome, WindowOutcome};
+use tidegate_sim::{LatencySummary, MissedShares, SimulationOutcome, WindowOutcome};
 use tidegate_units::{ByteRate, Iops};
 
 use crate::columns::{heading, write_rows};
 
 /// The outcome as tables.
-pub(super) struct Table<'a>(pub(super) &'a Outcome);
+pub(super) struct OutcomeTable<'a>(pub(super) &'a SimulationOutcome);
 
-impl fmt::Display for Table<'_> {
+impl fmt::Display for OutcomeTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outcome = self.0;
         writeln!(
@@ -99,9 +99,11 @@ fn number(value: Option<f64>) -> String {
     value.map_or(NONE.to_owned(), |value| format!("{value:.2}"))
 }
 
-fn latencies(latencies: Option<Latencies>) -> [String; 4] {
+fn latencies(latencies: Option<LatencySummary>) -> [String; 4] {
     match latencies {
-        Some(Latencies { mean, p50, p95, p99 }) => [mean, p50, p95, p99].map(|value| number(Some(value))),
+        Some(LatencySummary { mean, p50, p95, p99 }) => {
+            [mean, p50, p95, p99].map(|value| number(Some(value)))
+        }
         None => [(); 4].map(|()| NONE.to_owned()),
     }
 }
@@ -113,8 +115,8 @@ fn window(window: Option<WindowOutcome>) -> [String; 2] {
 }
 
 /// Returns the text on reservations: kept, or how much is missed and which side is short.
-fn reservations(missed: Option<Missed>) -> String {
-    let Some(Missed { window, storage }) = missed else { return NONE.to_owned() };
+fn reservations(missed: Option<MissedShares>) -> String {
+    let Some(MissedShares { window, storage }) = missed else { return NONE.to_owned() };
     if window + storage <= 0.0 {
         return "kept".to_owned();
     }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 use tidegate_service::config::metrics_address;
-use tidegate_service::status::Status;
+use tidegate_service::status::ServiceStatus;
 use tidegate_transfer::config::is_brokers;
 
-use crate::failure::Failure;
-use crate::http::{self, Answer};
-use text::Said;
+use crate::failure::CommandFailure;
+use crate::http::{self, HttpAnswer};
+use text::StatusText;
 
 /// The default address of a service, as in every example.
 const USUAL: &str = "127.0.0.1:9809";
@@ -112,7 +112,7 @@ pub(crate) enum StatusError {
     /// A document of another version.
     #[error(
         "the service at http://{address} speaks version {theirs} of the status, this program version {ours}: use the `tidegate` that \
-         the service was started with", ours = Status::VERSION
+         the service was started with", ours = ServiceStatus::VERSION
     )]
     Version {
         /// The address.
@@ -122,7 +122,7 @@ pub(crate) enum StatusError {
     },
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let address = match (&args.config, &args.url) {
         (Some(path), _) => configured(path)?,
         (None, Some(url)) => named(url)?,
@@ -133,13 +133,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         writeln!(out, "{}", document.trim_end())?;
     } else {
-        write!(out, "{}", Said { status: &status, address: &address })?;
+        write!(out, "{}", StatusText { status: &status, address: &address })?;
     }
     Ok(())
 }
 
 /// The address in a configuration.
-fn configured(path: &Path) -> Result<String, Failure> {
+fn configured(path: &Path) -> Result<String, CommandFailure> {
     if fs::read_to_string(path).is_ok_and(|text| is_brokers(&text)) {
         return Err(StatusError::Broker(path.to_owned()).into());
     }
@@ -161,7 +161,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Host and port of an address as in a browser.
-fn named(url: &str) -> Result<String, Failure> {
+fn named(url: &str) -> Result<String, CommandFailure> {
     let address = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     let is_address = |address: &&str| {
         let (host, port) = address.rsplit_once(':').unwrap_or_default();
@@ -170,16 +170,16 @@ fn named(url: &str) -> Result<String, Failure> {
     };
     address.filter(is_address).map(str::to_owned).ok_or_else(|| {
         let shown = url.escape_debug();
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "`{shown}` is no address of a service: write http://HOST:PORT, such as http://{USUAL}"
         ))
     })
 }
 
 /// Asks a service for its status. Returns it parsed, and as text.
-fn ask(address: &str) -> Result<(Status, String), StatusError> {
+fn ask(address: &str) -> Result<(ServiceStatus, String), StatusError> {
     let another = |what: String| StatusError::Another { address: address.to_owned(), what };
-    let Answer { status, line, body } = match http::get(address, "/v1/status", PATIENCE, LARGEST) {
+    let HttpAnswer { status, line, body } = match http::get(address, "/v1/status", PATIENCE, LARGEST) {
         Ok(answer) => answer,
         Err(error) => {
             return Err(match error.kind() {
@@ -205,7 +205,7 @@ fn ask(address: &str) -> Result<(Status, String), StatusError> {
     // First the version alone: another one may have anything else.
     let versioned: Versioned =
         serde_json::from_str(&body).map_err(|error| another(format!("its answer is no status: {error}")))?;
-    if versioned.version != u64::from(Status::VERSION) {
+    if versioned.version != u64::from(ServiceStatus::VERSION) {
         return Err(StatusError::Version { address: address.to_owned(), theirs: versioned.version });
     }
     let read = serde_json::from_str(&body);
@@ -252,7 +252,7 @@ mod tests {
             "http://a:1/v1",
         ];
         for url in wrong.into_iter().chain(["http://a\r\nb:1", "http://a:65536"]) {
-            assert!(matches!(named(url), Err(Failure::Usage(_))), "{url}");
+            assert!(matches!(named(url), Err(CommandFailure::Usage(_))), "{url}");
         }
     }
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use tidegate_control::BandPosition;
 use tidegate_service::status::{
-    ConsumerStatus, DecisionStatus, Did, InputStatus, LawStatus, OperatingPoint, ResourceStatus, Service,
-    Status,
+    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, LoadFigures, OperatingPoint, ResourceStatus,
+    ServiceKind, ServiceStatus,
 };
 use tidegate_units::{Iops, Latency, Window};
 
@@ -19,12 +19,12 @@ const LEAST_OLD: f64 = 3.0;
 const UNKNOWN: &str = "unknown";
 
 /// The answer of a service.
-pub(super) struct Said<'a> {
-    pub(super) status: &'a Status,
+pub(super) struct StatusText<'a> {
+    pub(super) status: &'a ServiceStatus,
     pub(super) address: &'a str,
 }
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for StatusText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { status, address } = self;
         let service = status.service.name();
@@ -33,8 +33,8 @@ impl fmt::Display for Said<'_> {
             return writeln!(f, "it regulates nothing");
         }
         let what = match status.service {
-            Service::Serve => "pool",
-            Service::Agent => "resource",
+            ServiceKind::Serve => "pool",
+            ServiceKind::Agent => "resource",
         };
         status.resources.iter().try_for_each(|resource| {
             writeln!(f, "{what} {}: {}", resource.name, stands(resource, status.sees))?;
@@ -120,7 +120,7 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     }
     match &resource.recent {
         None => writeln!(f, "all together: {UNKNOWN}")?,
-        Some(Did { seconds, iops, response_time_seconds }) => {
+        Some(LoadFigures { seconds, iops, response_time_seconds }) => {
             let each = response_time_seconds.map_or_else(|| UNKNOWN.to_owned(), time);
             writeln!(
                 f,
@@ -133,7 +133,7 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     if consumers.is_empty() {
         return writeln!(f, "nobody may be held\n");
     }
-    let columns: Vec<&Column> = COLUMNS
+    let columns: Vec<&StatusColumn> = COLUMNS
         .iter()
         .filter(|column| column.always || consumers.iter().any(|one| (column.cell)(one, resource) != NONE))
         .collect();
@@ -152,27 +152,31 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
 /// The mark of a value that does not apply.
 const NONE: &str = "-";
 
-struct Column {
+struct StatusColumn {
     name: &'static str,
     /// True if the column is shown even if it has nothing to say.
     always: bool,
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }
 
-const COLUMNS: [Column; 9] = [
-    Column { name: "consumer", always: true, cell: |one, _| one.name.clone() },
-    Column { name: "goal", always: false, cell: goal },
-    Column { name: "takes", always: true, cell: |one, _| takes(one) },
-    Column {
+const COLUMNS: [StatusColumn; 9] = [
+    StatusColumn { name: "consumer", always: true, cell: |one, _| one.name.clone() },
+    StatusColumn { name: "goal", always: false, cell: goal },
+    StatusColumn { name: "takes", always: true, cell: |one, _| takes(one) },
+    StatusColumn {
         name: "IO/s",
         always: true,
         cell: |one, _| one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| rate(did.iops)),
     },
-    Column { name: "entitled", always: false, cell: |one, _| one.entitled_iops.map_or_else(none, rate) },
-    Column { name: "rate", always: false, cell: |one, _| one.rate_iops.map_or_else(none, rate) },
-    Column { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
-    Column { name: "held", always: true, cell: |one, _| held(one).to_owned() },
-    Column { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
+    StatusColumn {
+        name: "entitled",
+        always: false,
+        cell: |one, _| one.entitled_iops.map_or_else(none, rate),
+    },
+    StatusColumn { name: "rate", always: false, cell: |one, _| one.rate_iops.map_or_else(none, rate) },
+    StatusColumn { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
+    StatusColumn { name: "held", always: true, cell: |one, _| held(one).to_owned() },
+    StatusColumn { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
 ];
 
 fn none() -> String {
@@ -232,7 +236,7 @@ mod tests {
             set_point_seconds: Some(0.012),
             measured_seconds: Some(0.0123),
             oldest_seconds: None,
-            recent: Some(Did { seconds: 3.0, iops: 348.0, response_time_seconds: Some(0.0121) }),
+            recent: Some(LoadFigures { seconds: 3.0, iops: 348.0, response_time_seconds: Some(0.0121) }),
             outstanding: Some(16),
             entitled_iops: Some(350.0),
             rate_iops: Some(350.0),
@@ -268,7 +272,7 @@ mod tests {
                 window_requests: None,
                 delay_seconds: None,
             }),
-            recent: Some(Did { seconds: 3.0, iops: 498.0, response_time_seconds: Some(0.012) }),
+            recent: Some(LoadFigures { seconds: 3.0, iops: 498.0, response_time_seconds: Some(0.012) }),
             consumers: vec![
                 consumer("business"),
                 ConsumerStatus { goal_seconds: None, entitled_iops: Some(150.0), ..consumer("mining") },
@@ -289,15 +293,15 @@ mod tests {
 
     #[test]
     fn the_whole_of_it() {
-        let status = Status {
+        let status = ServiceStatus {
             version: 1,
-            service: Service::Serve,
+            service: ServiceKind::Serve,
             program: "0.1.0".to_owned(),
             sees: true,
             resources: vec![array()],
         };
         assert_eq!(
-            Said { status: &status, address: "127.0.0.1:9809" }.to_string(),
+            StatusText { status: &status, address: "127.0.0.1:9809" }.to_string(),
             "tidegate serve 0.1.0 at http://127.0.0.1:9809\n\n\
              pool array: operating in band 2 at 20 % (500 IO/s); 2 of 2 held\n\
              law self-tuning, target 20.0ms, decides every 1.00s\n\
@@ -410,7 +414,7 @@ mod tests {
 
     #[test]
     fn who_is_silent_is_not_said_to_be_quick() {
-        let silent = Did { seconds: 3.0, iops: 0.0, response_time_seconds: None };
+        let silent = LoadFigures { seconds: 3.0, iops: 0.0, response_time_seconds: None };
         let one = ConsumerStatus { measured_seconds: None, recent: Some(silent), ..consumer("a") };
         assert_eq!(takes(&one), "unknown", "sixteen are outstanding");
         assert_eq!(takes(&ConsumerStatus { oldest_seconds: Some(3.2), ..one.clone() }), "none in 3.20s");

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate_host::Root;
+use tidegate_host::SystemRoot;
 use tidegate_host::sense::{StorageLane, StorageReader, StorageSample};
 use tidegate_placement::DeviceLane;
-use tidegate_transfer::{BrokerConfig, DeviceSample, Sensor, serve};
+use tidegate_transfer::{BrokerConfig, DeviceSample, DeviceSensor, serve};
 
 use crate::descriptors;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::logging;
 
 /// Place transfers on storage nodes, for `tidegate place`, `tidegate transfer` and other programs
@@ -30,14 +30,14 @@ pub(crate) struct Args {
     log: Option<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     logging::start(args.log.as_deref())?;
     descriptors::raise();
     let config = BrokerConfig::load(&args.config)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let mut sensors: BTreeMap<_, Box<dyn Sensor>> = BTreeMap::new();
+    let mut sensors: BTreeMap<_, Box<dyn DeviceSensor>> = BTreeMap::new();
     for plan in &config.nodes {
         if let Some(device) = plan.sense.as_deref().and_then(Device::under) {
             sensors.insert(plan.config.name.clone(), Box::new(device));
@@ -53,7 +53,7 @@ struct Device(StorageReader);
 impl Device {
     fn under(path: &Path) -> Option<Self> {
         // Nothing but a cgroup can be lacking.
-        let reader = StorageReader::under(&Root::default(), path, None).ok()?;
+        let reader = StorageReader::under(&SystemRoot::default(), path, None).ok()?;
         match reader.measures() {
             Some(number) => {
                 tracing::info!("{}: on device {number}, whose rates are measured", path.display());
@@ -67,7 +67,7 @@ impl Device {
     }
 }
 
-impl Sensor for Device {
+impl DeviceSensor for Device {
     fn sample(&mut self, elapsed: Duration) -> DeviceSample {
         let StorageSample { read, write, free, .. } = self.0.sample(elapsed);
         let lane = |lane: StorageLane| DeviceLane { rate: lane.rate, latency: lane.latency };

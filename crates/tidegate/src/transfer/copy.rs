@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use serde_json::json;
-use tidegate_transfer::{BrokerConfig, Catalogue, Kept};
+use tidegate_transfer::{BrokerConfig, Catalogue, CataloguePlace};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Copy a broker's catalogue to where another configuration keeps it: from its folder into NATS, or back
 ///
@@ -24,7 +24,7 @@ pub(crate) struct CopyArgs {
     to: PathBuf,
 }
 
-pub(crate) fn run(json: bool, args: &CopyArgs) -> Result<(), Failure> {
+pub(crate) fn run(json: bool, args: &CopyArgs) -> Result<(), CommandFailure> {
     let [from, to] = [BrokerConfig::load(&args.from)?, BrokerConfig::load(&args.to)?];
     let copied = Catalogue::copy(kept(&from), kept(&to))?;
     let (objects, under_way) = (copied.objects, copied.under_way);
@@ -34,9 +34,9 @@ pub(crate) fn run(json: bool, args: &CopyArgs) -> Result<(), Failure> {
     } else {
         writeln!(out, "copied: {objects} objects, {under_way} transfers under way")
     };
-    said.map_err(Failure::Output)
+    said.map_err(CommandFailure::Output)
 }
 
-fn kept(config: &BrokerConfig) -> Kept<'_> {
+fn kept(config: &BrokerConfig) -> CataloguePlace<'_> {
     (&config.state, config.site.as_ref())
 }

@@ -18,16 +18,17 @@ use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use serde_json::json;
 use tidegate_transfer::sensed;
-use tidegate_transfer::store::{self, Place, Store, StoreError};
-use tidegate_transfer::wire::{Needs, Node, Object, one_line};
+use tidegate_transfer::store::{self, NodePlace, NodeStore, StoreError};
+use tidegate_transfer::wire::{CatalogueObject, NodeState, ServiceNeeds, one_line};
 use tidegate_transfer::{
-    AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Places, PlacesError, Settings, Token,
+    AskError, BearerToken, BrokerClient, FileMover, MoveError, MoverSettings, NodePlaces, ObjectName,
+    PlacesError, TransferEvent, TransferOutcome,
 };
 use tidegate_units::{ByteRate, Latency, ParseUnitError};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::failure::Failure;
-use progress::Bars;
+use crate::failure::CommandFailure;
+use progress::ProgressBars;
 
 /// The default address of a broker.
 const BROKER: &str = "http://127.0.0.1:7311";
@@ -41,7 +42,7 @@ Examples:
 
 /// Which broker is asked.
 #[derive(clap::Args)]
-pub(crate) struct Whom {
+pub(crate) struct BrokerArgs {
     /// The broker [default: TIDEGATE_BROKER, or http://127.0.0.1:7311]
     #[arg(long, value_name = "URL", global = true)]
     broker: Option<String>,
@@ -55,22 +56,24 @@ pub(crate) struct Whom {
     patience: Latency,
 }
 
-impl Whom {
-    fn client(&self) -> Result<Client, Failure> {
+impl BrokerArgs {
+    fn client(&self) -> Result<BrokerClient, CommandFailure> {
         self.client_with(self.patience.to_duration())
     }
 
     /// Returns a client for one question on which no transfer depends: it does not wait for a broker that is
     /// away.
-    fn client_at_once(&self) -> Result<Client, Failure> {
+    fn client_at_once(&self) -> Result<BrokerClient, CommandFailure> {
         self.client_with(Duration::ZERO)
     }
 
-    fn client_with(&self, patience: Duration) -> Result<Client, Failure> {
+    fn client_with(&self, patience: Duration) -> Result<BrokerClient, CommandFailure> {
         let from_environment = env::var("TIDEGATE_BROKER").ok();
         let url = self.broker.as_deref().or(from_environment.as_deref()).unwrap_or(BROKER);
         if !url.starts_with("http://") && !url.starts_with("https://") {
-            return Err(Failure::Usage(format!("`{url}` is no broker's address: write http://HOST:PORT")));
+            return Err(CommandFailure::Usage(format!(
+                "`{url}` is no broker's address: write http://HOST:PORT"
+            )));
         }
         if store::is_plain_beyond_this_host(url) {
             warn(&format!(
@@ -81,16 +84,16 @@ impl Whom {
         let from_environment =
             env::var_os("TIDEGATE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
         let file = self.token_file.clone().or(from_environment);
-        let token = file.map(|file| Token::from_file(&file)).transpose();
-        let token = token.map_err(|error| Failure::Usage(error.to_string()))?;
-        Ok(Client::new(url, patience)?.with_token(token))
+        let token = file.map(|file| BearerToken::from_file(&file)).transpose();
+        let token = token.map_err(|error| CommandFailure::Usage(error.to_string()))?;
+        Ok(BrokerClient::new(url, patience)?.with_token(token))
     }
 }
 
 /// The nodes that this machine is configured for. A broker only says which of them.
-fn places(named: Option<&Path>) -> Result<Places, Failure> {
+fn places(named: Option<&Path>) -> Result<NodePlaces, CommandFailure> {
     let from_environment = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let load = |file: &Path| Places::load(file).map_err(Failure::from);
+    let load = |file: &Path| NodePlaces::load(file).map_err(CommandFailure::from);
     if let Some(file) = named.map(Path::to_owned).or_else(|| from_environment("TIDEGATE_NODES")) {
         return load(&file);
     }
@@ -100,12 +103,12 @@ fn places(named: Option<&Path>) -> Result<Places, Failure> {
     let files: Vec<_> = own.into_iter().chain([PathBuf::from("/etc/tidegate/nodes.toml")]).collect();
     match files.iter().find(|file| file.exists()) {
         Some(file) => load(file),
-        None => Ok(Places::none(&files[0])),
+        None => Ok(NodePlaces::none(&files[0])),
     }
 }
 
 impl Args {
-    fn places(&self) -> Result<Places, Failure> {
+    fn places(&self) -> Result<NodePlaces, CommandFailure> {
         let places = places(self.nodes.as_deref())?;
         let plain: Vec<_> = places.unencrypted().map(ToString::to_string).collect();
         if !plain.is_empty() {
@@ -118,7 +121,7 @@ impl Args {
     }
 }
 
-fn warn(what: &str) -> Result<(), Failure> {
+fn warn(what: &str) -> Result<(), CommandFailure> {
     Ok(writeln!(io::stderr(), "tidegate: warning: {what}")?)
 }
 
@@ -136,7 +139,7 @@ enum Kind {
 /// What a transfer needs.
 #[derive(clap::Args)]
 #[command(group = ArgGroup::new("needed").required(true).args(["rate", "latency"]))]
-pub(crate) struct Need {
+pub(crate) struct NeedArgs {
     /// The rate that each transfer needs, such as 10MB/s
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<ByteRate>,
@@ -156,21 +159,21 @@ fn rate(text: &str) -> Result<ByteRate, ParseUnitError> {
     if is_nothing { Ok(ByteRate::ZERO) } else { text.parse() }
 }
 
-impl Need {
-    fn read(&self) -> Result<Needs, Failure> {
+impl NeedArgs {
+    fn read(&self) -> Result<ServiceNeeds, CommandFailure> {
         let rate = match (self.rate, self.latency) {
-            (None, Some(latency)) => return Ok(Needs::Latency(latency.as_secs_f64())),
+            (None, Some(latency)) => return Ok(ServiceNeeds::Latency(latency.as_secs_f64())),
             (rate, _) => rate.unwrap_or_default(),
         };
         if rate == ByteRate::ZERO {
             let why = "a rate of zero needs no reservation: ask for a rate above zero, or for a latency";
-            return Err(Failure::Usage(why.to_owned()));
+            return Err(CommandFailure::Usage(why.to_owned()));
         }
         let rate = rate.per_second();
         Ok(match self.kind {
-            Kind::Average => Needs::Average(rate),
-            Kind::MovingAverage => Needs::MovingAverage(rate),
-            Kind::Current => Needs::Current(rate),
+            Kind::Average => ServiceNeeds::Average(rate),
+            Kind::MovingAverage => ServiceNeeds::MovingAverage(rate),
+            Kind::Current => ServiceNeeds::Current(rate),
         })
     }
 }
@@ -184,7 +187,7 @@ impl Need {
 #[command(after_help = EXAMPLES, subcommand_required = true)]
 pub(crate) struct Args {
     #[command(flatten)]
-    whom: Whom,
+    whom: BrokerArgs,
 
     /// Where the storage nodes are: a file with their tables `[node.NAME]`, such as the broker's
     /// configuration [default: TIDEGATE_NODES, or ~/.config/tidegate/nodes.toml, or /etc/tidegate/nodes.toml]
@@ -196,11 +199,11 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(subcommand)]
-    what: What,
+    what: TransferCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum TransferCommand {
     Put(PutArgs),
     Get(GetArgs),
     List,
@@ -212,9 +215,9 @@ enum What {
 
 /// How transfers are made.
 #[derive(clap::Args)]
-struct How {
+struct MoveArgs {
     #[command(flatten)]
-    need: Need,
+    need: NeedArgs,
 
     /// A node that moves nothing for so long has failed
     #[arg(long, value_name = "TIME", default_value = "60s")]
@@ -229,13 +232,13 @@ struct How {
     attempts: u32,
 }
 
-impl How {
-    fn settings(&self) -> Result<Settings, Failure> {
+impl MoveArgs {
+    fn settings(&self) -> Result<MoverSettings, CommandFailure> {
         let stall = self.stall.to_duration();
         if stall < Duration::from_secs(1) {
-            return Err(Failure::Usage("`--stall` is at least 1s".to_owned()));
+            return Err(CommandFailure::Usage("`--stall` is at least 1s".to_owned()));
         }
-        Ok(Settings { stall, attempts: self.attempts, ..Settings::new(self.need.read()?) })
+        Ok(MoverSettings { stall, attempts: self.attempts, ..MoverSettings::new(self.need.read()?) })
     }
 }
 
@@ -247,7 +250,7 @@ struct PutArgs {
     files: Vec<PathBuf>,
 
     #[command(flatten)]
-    how: How,
+    how: MoveArgs,
 
     /// What the object is called; of one file [default: the file's own name]
     #[arg(long, value_name = "NAME")]
@@ -278,7 +281,7 @@ struct GetArgs {
     names: Vec<ObjectName>,
 
     #[command(flatten)]
-    how: How,
+    how: MoveArgs,
 
     /// The folder; of one object also a file [default: here]
     #[arg(long, value_name = "PATH", default_value = ".")]
@@ -303,15 +306,15 @@ const CALLING_OFF: Duration = Duration::from_secs(5);
 /// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is
 /// left behind, nor of an upload where its server answers in a few seconds, and what was reserved is free
 /// again after its lease.
-fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(CommandFailure::Signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandFailure::Signals)?;
         let outcome = tokio::select! {
             outcome = work => Ok(outcome),
-            _ = terminate.recv() => Err(Failure::Interrupted),
-            _ = interrupt.recv() => Err(Failure::Interrupted),
+            _ = terminate.recv() => Err(CommandFailure::Interrupted),
+            _ = interrupt.recv() => Err(CommandFailure::Interrupted),
         };
         // A second signal ends that, too.
         tokio::select! {
@@ -326,26 +329,26 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     outcome
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     match &args.what {
-        What::Put(put) => block_on(put_files(args, put))?,
-        What::Get(get) => block_on(get_objects(args, get))?,
-        What::List => block_on(list(args))?,
-        What::Remove(remove) => block_on(remove_objects(args, remove))?,
-        What::Nodes => block_on(nodes(args))?,
-        What::Probe(probe) => probe::run(args, probe),
-        What::CopyCatalogue(copy) => copy::run(args.json, copy),
+        TransferCommand::Put(put) => block_on(put_files(args, put))?,
+        TransferCommand::Get(get) => block_on(get_objects(args, get))?,
+        TransferCommand::List => block_on(list(args))?,
+        TransferCommand::Remove(remove) => block_on(remove_objects(args, remove))?,
+        TransferCommand::Nodes => block_on(nodes(args))?,
+        TransferCommand::Probe(probe) => probe::run(args, probe),
+        TransferCommand::CopyCatalogue(copy) => copy::run(args.json, copy),
     }
 }
 
-async fn put_files(args: &Args, put: &PutArgs) -> Result<(), Failure> {
+async fn put_files(args: &Args, put: &PutArgs) -> Result<(), CommandFailure> {
     let mut settings = put.how.settings()?;
     settings.availability = put.availability;
     settings.cost = put.cost;
     settings.copies = put.copies;
     settings.verify = put.verify;
     if put.name.is_some() && put.files.len() > 1 {
-        return Err(Failure::Usage("`--name` is of one file: several would be one object".to_owned()));
+        return Err(CommandFailure::Usage("`--name` is of one file: several would be one object".to_owned()));
     }
     let mut names = Vec::new();
     for file in &put.files {
@@ -355,28 +358,32 @@ async fn put_files(args: &Args, put: &PutArgs) -> Result<(), Failure> {
         });
     }
     if let Some(twice) = twice(&names) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "two files are called `{twice}`: store them one by one, with `--name`"
         )));
     }
-    let mover = Mover::new(args.whom.client()?, args.places()?, settings);
+    let mover = FileMover::new(args.whom.client()?, args.places()?, settings);
     let work: Vec<_> = names.iter().cloned().zip(put.files.iter().cloned()).collect();
-    let put_one = async |name: &ObjectName, file: &Path, watch: &(dyn Fn(Event<'_>) + Sync)| {
+    let put_one = async |name: &ObjectName, file: &Path, watch: &(dyn Fn(TransferEvent<'_>) + Sync)| {
         mover.put(file, name, watch).await
     };
-    move_all(args, &put.how, Way::To, &work, put_one).await
+    move_all(args, &put.how, RateWay::To, &work, put_one).await
 }
 
 /// Moves files, some of them at once, each in its turn. One that fails does not stop the others.
 async fn move_all(
     args: &Args,
-    how: &How,
-    way: Way,
+    how: &MoveArgs,
+    way: RateWay,
     work: &[(ObjectName, PathBuf)],
-    one: impl AsyncFn(&ObjectName, &Path, &(dyn Fn(Event<'_>) + Sync)) -> Result<Outcome, MoveError>,
-) -> Result<(), Failure> {
+    one: impl AsyncFn(
+        &ObjectName,
+        &Path,
+        &(dyn Fn(TransferEvent<'_>) + Sync),
+    ) -> Result<TransferOutcome, MoveError>,
+) -> Result<(), CommandFailure> {
     let names: Vec<_> = work.iter().map(|(name, _)| name.clone()).collect();
-    let bars = Bars::new(&names, !args.json);
+    let bars = ProgressBars::new(&names, !args.json);
     let (bars, one) = (&bars, &one);
     let moved = stream::iter(work.iter().enumerate()).map(async |(number, (name, file))| {
         let progress = bars.of(name);
@@ -384,7 +391,7 @@ async fn move_all(
         (number, name, outcome)
     });
     let mut moved = pin!(moved.buffer_unordered(usize::from(how.parallel)));
-    let mut said = Said::new(args.json, work.len());
+    let mut said = TransferSummary::new(args.json, work.len());
     while let Some((number, name, outcome)) = moved.next().await {
         bars.aside(|| said.say(number, name, outcome, way))?;
     }
@@ -396,20 +403,23 @@ fn twice(names: &[ObjectName]) -> Option<&ObjectName> {
     names.iter().find(|name| !seen.insert(name.as_str()))
 }
 
-fn own_name(file: &Path) -> Result<ObjectName, Failure> {
+fn own_name(file: &Path) -> Result<ObjectName, CommandFailure> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    ObjectName::new(name)
-        .map_err(|error| Failure::Usage(format!("{}: {error}; give it another by `--name`", file.display())))
+    ObjectName::new(name).map_err(|error| {
+        CommandFailure::Usage(format!("{}: {error}; give it another by `--name`", file.display()))
+    })
 }
 
-async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), Failure> {
-    let mover = Mover::new(args.whom.client()?, args.places()?, get.how.settings()?);
+async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), CommandFailure> {
+    let mover = FileMover::new(args.whom.client()?, args.places()?, get.how.settings()?);
     let is_folder = get.to.is_dir();
     if let Some(twice) = twice(&get.names) {
-        return Err(Failure::Usage(format!("`{twice}` is named twice: it would be fetched into one file")));
+        return Err(CommandFailure::Usage(format!(
+            "`{twice}` is named twice: it would be fetched into one file"
+        )));
     }
     if get.names.len() > 1 && !is_folder {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{}: several objects need a folder that is there",
             get.to.display()
         )));
@@ -419,7 +429,7 @@ async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), Failure> {
         (name.clone(), file)
     });
     let work: Vec<_> = work.collect();
-    let get_one = async |name: &ObjectName, file: &Path, watch: &(dyn Fn(Event<'_>) + Sync)| {
+    let get_one = async |name: &ObjectName, file: &Path, watch: &(dyn Fn(TransferEvent<'_>) + Sync)| {
         if !get.force && file.symlink_metadata().is_ok() {
             let source =
                 io::Error::new(io::ErrorKind::AlreadyExists, "it is there already: `--force` replaces it");
@@ -427,24 +437,24 @@ async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), Failure> {
         }
         mover.get(name, file, watch).await
     };
-    move_all(args, &get.how, Way::From, &work, get_one).await
+    move_all(args, &get.how, RateWay::From, &work, get_one).await
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum RateWay {
     To,
     From,
 }
 
 /// The outcome of several transfers. One that fails does not stop the others.
-struct Said {
+struct TransferSummary {
     json: bool,
     /// In the order of the command, whatever ends first.
     documents: Vec<serde_json::Value>,
     failed: usize,
 }
 
-impl Said {
+impl TransferSummary {
     fn new(json: bool, several: usize) -> Self {
         Self { json, documents: vec![serde_json::Value::Null; several], failed: 0 }
     }
@@ -453,9 +463,9 @@ impl Said {
         &mut self,
         number: usize,
         name: &ObjectName,
-        outcome: Result<Outcome, MoveError>,
-        way: Way,
-    ) -> Result<(), Failure> {
+        outcome: Result<TransferOutcome, MoveError>,
+        way: RateWay,
+    ) -> Result<(), CommandFailure> {
         match outcome {
             Ok(outcome) => self.done(number, &outcome, way),
             Err(error) => {
@@ -488,16 +498,16 @@ impl Said {
         }
     }
 
-    fn done(&mut self, number: usize, outcome: &Outcome, way: Way) -> Result<(), Failure> {
+    fn done(&mut self, number: usize, outcome: &TransferOutcome, way: RateWay) -> Result<(), CommandFailure> {
         if self.json {
             self.documents[number] = serde_json::to_value(outcome).map_err(io::Error::from)?;
             return Ok(());
         }
-        let Outcome { name, bytes, rate_bps, kept, failed, waited_s, .. } = outcome;
+        let TransferOutcome { name, bytes, rate_bps, kept, failed, waited_s, .. } = outcome;
         let nodes: Vec<_> = outcome.nodes.iter().map(ToString::to_string).collect();
         let way = match way {
-            Way::To => "to",
-            Way::From => "from",
+            RateWay::To => "to",
+            RateWay::From => "from",
         };
         let mut line = format!("{name}: {bytes} {way} {} at {rate_bps}", nodes.join(", "));
         line += if *kept { ", as needed" } else { ", LESS THAN NEEDED" };
@@ -512,24 +522,24 @@ impl Said {
         Ok(writeln!(io::stdout(), "{line}")?)
     }
 
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), CommandFailure> {
         if self.json {
             print(&json!({ "transfers": self.documents }))?;
         }
-        if self.failed > 0 { Err(Failure::Transfers(self.failed)) } else { Ok(()) }
+        if self.failed > 0 { Err(CommandFailure::Transfers(self.failed)) } else { Ok(()) }
     }
 }
 
-fn print(document: &impl Serialize) -> Result<(), Failure> {
+fn print(document: &impl Serialize) -> Result<(), CommandFailure> {
     let json = serde_json::to_string_pretty(document).map_err(io::Error::from)?;
     Ok(writeln!(io::stdout(), "{json}")?)
 }
 
-async fn list(args: &Args) -> Result<(), Failure> {
+async fn list(args: &Args) -> Result<(), CommandFailure> {
     let client = args.whom.client_at_once()?;
     let mut all = Vec::new();
     loop {
-        let page = client.objects(all.last().map(|object: &Object| &object.name)).await?;
+        let page = client.objects(all.last().map(|object: &CatalogueObject| &object.name)).await?;
         let more = page.more && !page.objects.is_empty();
         all.extend(page.objects);
         if !more {
@@ -546,13 +556,13 @@ async fn list(args: &Args) -> Result<(), Failure> {
     show(&["object", "size", "nodes", "sha256"], rows)
 }
 
-async fn nodes(args: &Args) -> Result<(), Failure> {
+async fn nodes(args: &Args) -> Result<(), CommandFailure> {
     let nodes = args.whom.client_at_once()?.nodes().await?;
     if args.json {
         return print(&nodes);
     }
     let rows = nodes.nodes.iter().map(|node| {
-        let lane = |lane: &tidegate_transfer::wire::Lane| {
+        let lane = |lane: &tidegate_transfer::wire::NodeDirection| {
             let now = lane.moving_average_bps.map_or("?".to_owned(), |rate| rate.to_string());
             let lent = lane.lent_bps;
             let lent = if lent > ByteRate::ZERO { format!(", {lent} lent") } else { String::new() };
@@ -577,9 +587,9 @@ async fn nodes(args: &Args) -> Result<(), Failure> {
 }
 
 /// Returns the kind of a node's sensor and, if it is silent, for how long.
-fn sensor(node: &Node) -> String {
+fn sensor(node: &NodeState) -> String {
     let Some(sensor) = &node.sensor else { return "-".to_owned() };
-    let kind = sensed::Kind::NAMED
+    let kind = sensed::NodeKind::NAMED
         .iter()
         .find(|(_, kind)| *kind == sensor.report.kind)
         .map_or("?", |(name, _)| name);
@@ -588,7 +598,7 @@ fn sensor(node: &Node) -> String {
     format!("{kind}{state}{age}")
 }
 
-async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure> {
+async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), CommandFailure> {
     let client = args.whom.client()?;
     let mut removed = Vec::new();
     let mut failed = 0;
@@ -633,23 +643,23 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure>
     if args.json {
         print(&json!({ "removed": removed }))?;
     }
-    if failed > 0 { Err(Failure::Transfers(failed)) } else { Ok(()) }
+    if failed > 0 { Err(CommandFailure::Transfers(failed)) } else { Ok(()) }
 }
 
 /// Checks that every replica is where our own configuration has it. Replicas on nodes that the broker no
 /// longer has pass.
-fn unknown_place(places: &Places, object: &Object) -> Result<(), PlacesError> {
+fn unknown_place(places: &NodePlaces, object: &CatalogueObject) -> Result<(), PlacesError> {
     places.any()?;
     let mut told = object.replicas.iter().filter_map(|one| Some((&one.node, one.place.as_deref()?)));
     told.try_for_each(|(node, told)| places.find(node, told).map(drop))
 }
 
-async fn remove_replica(place: &Place, key: &str) -> Result<(), StoreError> {
-    Store::open(place)?.remove(key).await
+async fn remove_replica(place: &NodePlace, key: &str) -> Result<(), StoreError> {
+    NodeStore::open(place)?.remove(key).await
 }
 
 /// A table, each column as wide as it must be.
-fn show(heading: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(), Failure> {
+fn show(heading: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(), CommandFailure> {
     let heading = heading.iter().map(|&name| name.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
     let width = |column| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);

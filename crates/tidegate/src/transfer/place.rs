@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use tidegate_transfer::ObjectName;
-use tidegate_transfer::wire::{Reservation, Way, Wish, one_line};
+use tidegate_transfer::wire::{DataDirection, TransferQuestion, TransferReservation, one_line};
 use tidegate_units::{Bytes, Latency, ResourceName};
 
-use super::{Need, Whom, block_on, print};
-use crate::failure::Failure;
+use super::{BrokerArgs, NeedArgs, block_on, print};
+use crate::failure::CommandFailure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +22,7 @@ Examples:
 #[command(after_help = EXAMPLES, group = clap::ArgGroup::new("what").required(true).args(["write", "read"]))]
 pub(crate) struct Args {
     #[command(flatten)]
-    whom: Whom,
+    whom: BrokerArgs,
 
     /// So much is to be written
     #[arg(long, value_name = "SIZE")]
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     name: Option<ObjectName>,
 
     #[command(flatten)]
-    need: Need,
+    need: NeedArgs,
 
     /// The least class of availability
     #[arg(long, value_name = "CLASS", default_value_t = 0)]
@@ -60,11 +60,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let except = args.except.iter().map(|name| ResourceName::new(name));
-    let except = except.collect::<Result<_, _>>().map_err(|error| Failure::Usage(error.to_string()))?;
-    let wish = Wish {
-        way: if args.read.is_some() { Way::Read } else { Way::Write },
+    let except =
+        except.collect::<Result<_, _>>().map_err(|error| CommandFailure::Usage(error.to_string()))?;
+    let wish = TransferQuestion {
+        way: if args.read.is_some() { DataDirection::Read } else { DataDirection::Write },
         name: args.read.clone().or(args.name.clone()),
         size: args.write,
         needs: args.need.read()?,
@@ -87,10 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         writeln!(out, "reservation {}, for {} s without a word", reservation.id, reservation.lease_s)?;
     }
-    if reservation.granted.is_some() { Ok(()) } else { Err(Failure::NotNow) }
+    if reservation.granted.is_some() { Ok(()) } else { Err(CommandFailure::NotNow) }
 }
 
-async fn place(args: &Args, wish: &Wish) -> Result<Reservation, Failure> {
+async fn place(args: &Args, wish: &TransferQuestion) -> Result<TransferReservation, CommandFailure> {
     if args.wait {
         return Ok(args.whom.client()?.place_and_wait(wish, || ()).await?);
     }
@@ -98,7 +99,7 @@ async fn place(args: &Args, wish: &Wish) -> Result<Reservation, Failure> {
     let reservation = client.place(wish).await?;
     if reservation.granted.is_none() {
         // Nobody will come back for it.
-        let _ = client.end(&reservation.id, tidegate_transfer::wire::End::default()).await;
+        let _ = client.end(&reservation.id, tidegate_transfer::wire::TransferEnd::default()).await;
     }
     Ok(reservation)
 }

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use serde_json::json;
-use tidegate_transfer::store::Place;
-use tidegate_transfer::wire::{PeakNow, Probed};
-use tidegate_transfer::{Found, Probe, ProbeError, ProbeLimits};
+use tidegate_transfer::store::NodePlace;
+use tidegate_transfer::wire::{PeakNow, PeakReport};
+use tidegate_transfer::{NodeProbe, ProbeError, ProbeLimits, ProbeResult};
 use tidegate_units::{Bytes, Latency, ResourceName};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Args, print};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Try what a storage node moves, and tell the broker
 ///
@@ -42,8 +42,8 @@ const LONGEST: Latency = Latency::from_millis(300_000);
 const LARGEST: Bytes = Bytes::from_gib(64);
 
 impl ProbeArgs {
-    fn limits(&self) -> Result<ProbeLimits, Failure> {
-        let wrong = |what: &str| Err(Failure::Usage(what.to_owned()));
+    fn limits(&self) -> Result<ProbeLimits, CommandFailure> {
+        let wrong = |what: &str| Err(CommandFailure::Usage(what.to_owned()));
         if self.time < Latency::from_millis(100) || self.time > LONGEST {
             return wrong("`--time` is within 100ms and 5 minutes");
         }
@@ -54,7 +54,7 @@ impl ProbeArgs {
     }
 }
 
-pub(super) fn run(all: &Args, args: &ProbeArgs) -> Result<(), Failure> {
+pub(super) fn run(all: &Args, args: &ProbeArgs) -> Result<(), CommandFailure> {
     let limits = args.limits()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(probe(all, args, limits));
@@ -63,19 +63,19 @@ pub(super) fn run(all: &Args, args: &ProbeArgs) -> Result<(), Failure> {
     outcome
 }
 
-async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), Failure> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), CommandFailure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(CommandFailure::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandFailure::Signals)?;
     let client = all.whom.client_at_once()?;
     let name = &args.node;
     let known = client.nodes().await?.nodes.into_iter().find(|node| node.name == *name);
-    let node = known.ok_or_else(|| Failure::Usage(format!("there is no storage node `{name}`")))?;
+    let node = known.ok_or_else(|| CommandFailure::Usage(format!("there is no storage node `{name}`")))?;
     if let Some(free) = node.free.filter(|free| *free < limits.size) {
         let why = format!(
             "{free} are free on `{name}`, and {} would be written: give less by `--size`",
             limits.size
         );
-        return Err(Failure::Usage(why));
+        return Err(CommandFailure::Usage(why));
     }
     let active = node.read.active.saturating_add(node.write.active);
     if active > 0 {
@@ -83,17 +83,17 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
         writeln!(io::stderr(), "{name}: {many} under way there: what is found is what they leave")?;
     }
     let places = all.places()?;
-    let place = places.find(name, &node.place).map_err(|error| Failure::Probe(error.to_string()))?;
-    let failed = |error: ProbeError| Failure::Probe(format!("{name}: {error}"));
-    let mut probe = Probe::new(place, limits).map_err(failed)?;
+    let place = places.find(name, &node.place).map_err(|error| CommandFailure::Probe(error.to_string()))?;
+    let failed = |error: ProbeError| CommandFailure::Probe(format!("{name}: {error}"));
+    let mut probe = NodeProbe::new(place, limits).map_err(failed)?;
     let work = async {
         let written = probe.write().await?;
         Ok::<_, ProbeError>((written, probe.read().await))
     };
     let outcome = tokio::select! {
         outcome = work => outcome.map_err(failed),
-        _ = terminate.recv() => Err(Failure::Interrupted),
-        _ = interrupt.recv() => Err(Failure::Interrupted),
+        _ = terminate.recv() => Err(CommandFailure::Interrupted),
+        _ = interrupt.recv() => Err(CommandFailure::Interrupted),
     };
     let mut is_clean = true;
     for (key, error) in probe.clean_up().await {
@@ -103,17 +103,17 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
     let (written, read) = outcome?;
     let unread = read.as_ref().err().map(|error| failed_to_read(name, error));
     let read = read.ok();
-    let found = Probed {
+    let found = PeakReport {
         read_bps: read.map(|found| found.rate.per_second()),
         write_bps: Some(written.rate.per_second()),
     };
     let peaks = if args.keep { None } else { Some(client.probed(name, &found).await?) };
     if all.json {
-        let part = |found: Found| json!({ "bps": found.rate, "of_bytes": found.of, "moved_bytes": found.moved, "objects": found.objects });
+        let part = |found: ProbeResult| json!({ "bps": found.rate, "of_bytes": found.of, "moved_bytes": found.moved, "objects": found.objects });
         print(&json!({ "node": name, "write": part(written), "read": read.map(part), "peaks": peaks }))?;
     } else {
         let mut out = io::stdout();
-        let mut say = |way: &str, found: &Found, peak: Option<PeakNow>| {
+        let mut say = |way: &str, found: &ProbeResult, peak: Option<PeakNow>| {
             let what = match peak {
                 Some(PeakNow { bps, pinned: true }) => {
                     format!("; the configuration says {bps}, and that stays")
@@ -126,7 +126,7 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
         say("writes", &written, peaks.map(|peaks| peaks.write))?;
         if let Some(read) = &read {
             say("reads", read, peaks.map(|peaks| peaks.read))?;
-            if !matches!(place, Place::Folder(_)) {
+            if !matches!(place, NodePlace::Folder(_)) {
                 writeln!(io::stdout(), "{name}: what was read may have been in its server's memory")?;
             }
         }
@@ -134,7 +134,7 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
     if let Some(unread) = unread {
         writeln!(io::stderr(), "{unread}")?;
     }
-    if is_clean { Ok(()) } else { Err(Failure::Transfers(1)) }
+    if is_clean { Ok(()) } else { Err(CommandFailure::Transfers(1)) }
 }
 
 fn failed_to_read(name: &ResourceName, error: &ProbeError) -> String {

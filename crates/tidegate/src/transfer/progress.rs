@@ -3,14 +3,14 @@
 use std::io;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use tidegate_transfer::{Event, ObjectName};
+use tidegate_transfer::{ObjectName, TransferEvent};
 
 /// Names are cut off after so many characters, so that bars stand below each other and there is room for
 /// them.
 const LONGEST: usize = 24;
 
 /// The progress bars of all transfers of a command.
-pub(super) struct Bars {
+pub(super) struct ProgressBars {
     /// Hidden by itself where stderr is no terminal.
     all: Option<MultiProgress>,
     /// The bar of ended transfers, if there are several.
@@ -18,7 +18,7 @@ pub(super) struct Bars {
     width: usize,
 }
 
-impl Bars {
+impl ProgressBars {
     pub(super) fn new(names: &[ObjectName], shown: bool) -> Self {
         let width = names.iter().map(|name| name.as_str().len()).max().unwrap_or(0).min(LONGEST);
         let all = shown.then(MultiProgress::new);
@@ -32,7 +32,7 @@ impl Bars {
     }
 
     /// Adds the bar of one object, above the total.
-    pub(super) fn of(&self, name: &ObjectName) -> Progress<'_> {
+    pub(super) fn of(&self, name: &ObjectName) -> TransferBar<'_> {
         let bar = self.all.as_ref().map(|all| {
             let bar = match &self.total {
                 Some(total) => all.insert_before(total, ProgressBar::new(0)),
@@ -44,7 +44,7 @@ impl Bars {
             bar.set_message("asking");
             bar
         });
-        Progress { bars: self, name: name.clone(), bar }
+        TransferBar { bars: self, name: name.clone(), bar }
     }
 
     /// Writes lines while no bar is in the way.
@@ -56,7 +56,7 @@ impl Bars {
     }
 }
 
-impl Drop for Bars {
+impl Drop for ProgressBars {
     fn drop(&mut self) {
         if let Some(total) = &self.total {
             total.finish_and_clear();
@@ -77,23 +77,25 @@ fn cut(name: &str, width: usize) -> String {
 }
 
 /// The progress bar of one transfer.
-pub(super) struct Progress<'a> {
-    bars: &'a Bars,
+pub(super) struct TransferBar<'a> {
+    bars: &'a ProgressBars,
     name: ObjectName,
     bar: Option<ProgressBar>,
 }
 
-impl Progress<'_> {
-    pub(super) fn show(&self, event: &Event<'_>) {
+impl TransferBar<'_> {
+    pub(super) fn show(&self, event: &TransferEvent<'_>) {
         let Some(bar) = &self.bar else { return };
         match event {
-            Event::Waits => bar.set_message("waiting for a node that can carry it"),
-            Event::Begins(node, size) => {
+            TransferEvent::Waits => bar.set_message("waiting for a node that can carry it"),
+            TransferEvent::Begins(node, size) => {
                 bar.set_length(size.get());
                 bar.set_message(node.to_string());
             }
-            Event::Moved(bytes) => bar.set_position(bytes.get()),
-            Event::Failed(node, why) => self.say(&format!("{}: failed on node `{node}`: {why}", self.name)),
+            TransferEvent::Moved(bytes) => bar.set_position(bytes.get()),
+            TransferEvent::Failed(node, why) => {
+                self.say(&format!("{}: failed on node `{node}`: {why}", self.name))
+            }
         }
     }
 
@@ -105,7 +107,7 @@ impl Progress<'_> {
     }
 }
 
-impl Drop for Progress<'_> {
+impl Drop for TransferBar<'_> {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

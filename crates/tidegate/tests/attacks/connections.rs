@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 
 use crate::raw::{Raw, connect};
 use crate::service::{Service, until};
@@ -44,7 +44,7 @@ fn idle_sessions_of_one_export_leave_places_at_another() {
     }
     assert_eq!(hoard.len(), 16, "half of the pool's sessions");
     let mut victims: Vec<Raw> = (0..12).map(|_| Raw::open(&socket, "b")).collect();
-    assert!(victims.iter_mut().all(|victim| victim.ask(Command::Flush, 0, 0) == 0));
+    assert!(victims.iter_mut().all(|victim| victim.ask(NbdCommand::Flush, 0, 0) == 0));
     for _ in 0..50 {
         assert!(Raw::try_open(&socket, "a").is_none());
     }

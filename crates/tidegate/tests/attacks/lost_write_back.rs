@@ -6,7 +6,7 @@
 use std::process::{Child, Command as Process, Stdio};
 
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 
 use crate::raw::Raw;
 use crate::service::{Service, until};
@@ -37,7 +37,7 @@ fn on_file(storage: &LoopDevice) -> String {
 /// A client that has written what fits, durably, and 4 MiB that do not, without an error.
 fn client_with_lost_data(service: &Service, storage: &LoopDevice) -> Raw {
     let mut client = Raw::open(&service.path("nbd.sock"), "x");
-    assert_eq!((client.write_fua(0, &[1; 4096]), client.ask(Command::Flush, 0, 0)), (0, 0));
+    assert_eq!((client.write_fua(0, &[1; 4096]), client.ask(NbdCommand::Flush, 0, 0)), (0, 0));
     client.send_write(1, 4 * MIB, &vec![2; 4 * MIB as usize]);
     assert_eq!(client.answer(), (1, 0));
     storage.write_back();
@@ -46,10 +46,10 @@ fn client_with_lost_data(service: &Service, storage: &LoopDevice) -> Raw {
 
 fn every_flush_and_fua_fails(service: &Service, client: &mut Raw) {
     for _ in 0..3 {
-        assert_eq!((client.ask(Command::Flush, 0, 0), client.write_fua(0, &[1; 4096])), (EIO, EIO));
+        assert_eq!((client.ask(NbdCommand::Flush, 0, 0), client.write_fua(0, &[1; 4096])), (EIO, EIO));
     }
     let mut newcomer = Raw::open(&service.path("nbd.sock"), "x");
-    assert_eq!(newcomer.ask(Command::Flush, 0, 0), EIO, "a new session is told as well");
+    assert_eq!(newcomer.ask(NbdCommand::Flush, 0, 0), EIO, "a new session is told as well");
     newcomer.send_write(1, 0, &[3; 4096]);
     assert_eq!(newcomer.answer(), (1, 0), "a plain write promises nothing, and goes on");
     assert_eq!(service.metric(POISONED), Some(1.0));
@@ -69,12 +69,12 @@ fn a_failed_fua_write_does_not_make_the_next_flush_succeed() {
 
     service.configure(&without_x());
     service.await_log("reloaded ");
-    assert_eq!(client.ask(Command::Flush, 0, 0), EIO, "the sessions that are left are not deceived");
+    assert_eq!(client.ask(NbdCommand::Flush, 0, 0), EIO, "the sessions that are left are not deceived");
     drop(client);
     service.configure(&on_file(&storage));
     until("the reload", || (service.log().matches("reloaded ").count() == 2).then_some(()));
     let mut client = Raw::open(&service.path("nbd.sock"), "x");
-    assert_eq!((client.ask(Command::Flush, 0, 0), client.write_fua(0, &[1; 4096])), (0, 0));
+    assert_eq!((client.ask(NbdCommand::Flush, 0, 0), client.write_fua(0, &[1; 4096])), (0, 0));
     until("health", || (service.metric(POISONED) == Some(0.0)).then_some(()));
 }
 
@@ -100,7 +100,7 @@ fn of_many_fua_writes_at_once_none_succeeds_without_its_data() {
     assert!(answered.iter().any(|(_, error)| *error != 0), "all of them do not fit");
     storage.write_back();
     for (cookie, _) in answered.iter().filter(|(_, error)| *error == 0) {
-        client.send(Command::Read, *cookie, place(*cookie), LENGTH);
+        client.send(NbdCommand::Read, *cookie, place(*cookie), LENGTH);
         assert!(client.data(LENGTH as usize).1 == data(*cookie), "{cookie} was said to be stored");
     }
     every_flush_and_fua_fails(&service, &mut client);

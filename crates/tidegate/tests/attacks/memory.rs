@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 
 use crate::raw::{Raw, request};
 use crate::service::{Service, until};
@@ -44,7 +44,7 @@ fn victim_is_served(service: &Service) {
     let mut victim = Raw::open(&service.path("nbd.sock"), "database");
     let began = Instant::now();
     for cookie in 0..20 {
-        victim.send(Command::Read, cookie, 0, 4096);
+        victim.send(NbdCommand::Read, cookie, 0, 4096);
         assert_eq!(victim.data(4096).0, cookie);
     }
     victim.send_write(20, 0, &vec![1; 4 * MIB as usize]);
@@ -60,7 +60,7 @@ fn hoarders(service: &Service, count: usize) -> Vec<Raw> {
 fn announced_payloads_that_never_come() {
     let service = start();
     let mut hoarders = hoarders(&service, 16);
-    hoarders.iter_mut().for_each(|hoarder| hoarder.send(Command::Write, 1, 0, 32 * MIB));
+    hoarders.iter_mut().for_each(|hoarder| hoarder.send(NbdCommand::Write, 1, 0, 32 * MIB));
     until("the headers to arrive", || (buffered(&service) >= f64::from(16 * MIB)).then_some(()));
     assert!(buffered(&service) <= f64::from(32 * MIB), "{}", buffered(&service));
     victim_is_served(&service);
@@ -76,7 +76,7 @@ fn payloads_that_come_in_part() {
     let mut hoarders = hoarders(&service, 8);
     let part = vec![0; 9 * MIB as usize];
     for hoarder in &mut hoarders {
-        hoarder.send(Command::Write, 1, 0, 32 * MIB);
+        hoarder.send(NbdCommand::Write, 1, 0, 32 * MIB);
         hoarder.0.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
         // Those that are not read from any more take less than a part.
         drop(hoarder.0.write_all(&part));
@@ -89,7 +89,8 @@ fn replies_that_are_not_taken_and_requests_that_are_queued() {
     let service = start();
     let mut hoarders = hoarders(&service, 32);
     for hoarder in &mut hoarders {
-        let requests: Vec<u8> = (0..128).flat_map(|cookie| request(Command::Read, cookie, 0, MIB)).collect();
+        let requests: Vec<u8> =
+            (0..128).flat_map(|cookie| request(NbdCommand::Read, cookie, 0, MIB)).collect();
         hoarder.0.write_all(&requests).unwrap();
     }
     until("the hoard", || (buffered(&service) >= f64::from(24 * MIB)).then_some(()));

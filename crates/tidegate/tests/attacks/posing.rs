@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, Key, Reach, UdpConfig};
-use tidegate_control::{HostReport, Signal};
+use tidegate_cluster::{
+    Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, ClusterName, UdpConfig,
+};
+use tidegate_control::{HostReport, SignalRequests};
 use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
 use crate::service::{Service, until};
@@ -43,7 +45,7 @@ fn honest(name: &str, listen: SocketAddr, peers: &[SocketAddr], key_file: &str) 
 
 /// Posing hosts, with everything that hosts say, whose datagrams all leave from one address.
 struct Poser {
-    hosts: Vec<Cluster>,
+    hosts: Vec<ClusterHandle>,
     ended: Arc<AtomicBool>,
     relay: Option<JoinHandle<()>>,
 }
@@ -55,9 +57,9 @@ impl Poser {
         let inside: Vec<SocketAddr> = reserved.iter().map(|socket| socket.local_addr().unwrap()).collect();
         drop(reserved);
         let join = |(name, listen): (usize, &SocketAddr)| {
-            let key = Key::new(KEY.as_bytes()).unwrap();
-            let reach = Reach::Peers(vec![relay_at.into()]);
-            Cluster::join(ClusterConfig {
+            let key = ClusterKey::new(KEY.as_bytes()).unwrap();
+            let reach = CarrierReach::Peers(vec![relay_at.into()]);
+            ClusterHandle::join(ClusterConfig {
                 name: ClusterName::new("c").unwrap(),
                 host: HostName::new(&format!("liar{name}")).unwrap(),
                 interval: Duration::from_millis(100),
@@ -90,7 +92,7 @@ impl Poser {
         for host in &self.hosts {
             let lie = HostReport {
                 interval: Latency::from_millis(100),
-                signal: Signal::Everything,
+                signal: SignalRequests::Everything,
                 completed: 1_000,
                 total_latency: Latency::from_nanos(1_000 * 86_399_000_000_000),
                 outstanding: true,

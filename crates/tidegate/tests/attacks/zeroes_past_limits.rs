@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_nbd::CommandFlags;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 
 use crate::raw::Raw;
 use crate::service::Service;
@@ -42,12 +42,12 @@ fn zeroes_that_have_to_be_written_keep_to_the_limit_and_end_with_their_session()
     for flags in [CommandFlags::NONE, CommandFlags::NO_HOLE] {
         let mut greedy = Raw::open(&socket, "backup");
         for cookie in 0..20 {
-            greedy.send_flagged(Command::WriteZeroes, flags, cookie, 0, RANGE);
+            greedy.send_flagged(NbdCommand::WriteZeroes, flags, cookie, 0, RANGE);
         }
         // Somebody else's requests go in between.
         let mut database = Raw::open(&socket, "database");
         for _ in 0..50 {
-            database.send(Command::Read, 1, 0, 4096);
+            database.send(NbdCommand::Read, 1, 0, 4096);
             database.data(4096);
         }
         // Without a limit they are all done by now.
@@ -74,9 +74,9 @@ fn ranges_are_zero_afterwards_and_what_lies_beside_them_is_not() {
             for flags in [CommandFlags::NONE, CommandFlags::NO_HOLE | CommandFlags::FUA] {
                 client.send_write(1, 0, &vec![7; MIB as usize]);
                 assert_eq!(client.answer(), (1, 0));
-                client.send_flagged(Command::WriteZeroes, flags, 2, from.into(), length);
+                client.send_flagged(NbdCommand::WriteZeroes, flags, 2, from.into(), length);
                 assert_eq!(client.answer(), (2, 0));
-                client.send(Command::Read, 3, 0, MIB);
+                client.send(NbdCommand::Read, 3, 0, MIB);
                 let (_, data) = client.data(MIB as usize);
                 let (from, until) = (from as usize, (from + length).min(MIB) as usize);
                 assert!(

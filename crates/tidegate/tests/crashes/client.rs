@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_nbd::handshake::{Client as Handshake, ClientEvent};
-use tidegate_nbd::transmission::{Command, Request};
+use tidegate_nbd::handshake::{ClientEvent, ClientHandshake as Handshake};
+use tidegate_nbd::transmission::{NbdCommand, WireRequest};
 use tidegate_nbd::{CommandFlags, ExportName};
 
 /// Longer than any answer takes on the slowest machine.
@@ -50,7 +50,7 @@ impl Client {
     /// Sends a request; the payload is that of a write. The answer comes later, by its cookie.
     pub(crate) fn send(
         &mut self,
-        command: Command,
+        command: NbdCommand,
         flags: CommandFlags,
         offset: u64,
         length: u32,
@@ -58,7 +58,7 @@ impl Client {
     ) -> io::Result<u64> {
         self.cookie += 1;
         let cookie = self.cookie;
-        let request = Request { command, flags, cookie, offset, length };
+        let request = WireRequest { command, flags, cookie, offset, length };
         self.stream.write_all(&[&request.encode()[..], payload].concat())?;
         Ok(cookie)
     }
@@ -73,7 +73,7 @@ impl Client {
     }
 
     pub(crate) fn read(&mut self, offset: u64, length: u32) -> io::Result<Vec<u8>> {
-        let cookie = self.send(Command::Read, CommandFlags::NONE, offset, length, &[])?;
+        let cookie = self.send(NbdCommand::Read, CommandFlags::NONE, offset, length, &[])?;
         let reply = self.reply()?;
         assert_eq!((reply.cookie, reply.error), (cookie, 0), "a read that is answered");
         let mut data = vec![0; length as usize];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_nbd::CommandFlags;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 
 use super::client::Client;
 use super::gateway::Gateway;
@@ -67,11 +67,11 @@ fn write_until_killed(
             let kind = chance.below(10);
             serial += 1;
             let (command, stamp) = match kind {
-                0 => (Command::Flush, None),
-                1 => (Command::WriteZeroes, Some(0)),
-                _ => (Command::Write, Some(serial)),
+                0 => (NbdCommand::Flush, None),
+                1 => (NbdCommand::WriteZeroes, Some(0)),
+                _ => (NbdCommand::Write, Some(serial)),
             };
-            if command == Command::WriteZeroes && chance.percent(50) {
+            if command == NbdCommand::WriteZeroes && chance.percent(50) {
                 flags = flags | CommandFlags::NO_HOLE;
             }
             let count = if stamp.is_some() { count } else { 0 };
@@ -83,11 +83,11 @@ fn write_until_killed(
                 }
             }
             let payload: Vec<u8> = match command {
-                Command::Write => serial.to_be_bytes().repeat((count * BLOCK / 8) as usize),
+                NbdCommand::Write => serial.to_be_bytes().repeat((count * BLOCK / 8) as usize),
                 _ => Vec::new(),
             };
             let (offset, flags) = match command {
-                Command::Flush => (0, CommandFlags::NONE),
+                NbdCommand::Flush => (0, CommandFlags::NONE),
                 _ => (first * BLOCK, flags),
             };
             let cookie = client.send(command, flags, offset, (count * BLOCK) as u32, &payload)?;

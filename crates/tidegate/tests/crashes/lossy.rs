@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_nbd::CommandFlags;
-use tidegate_nbd::transmission::Command;
+use tidegate_nbd::transmission::NbdCommand;
 
 use super::client::Client;
 use super::gateway::Gateway;
@@ -83,12 +83,12 @@ fn session(
                 let (stamp, fua) = (stamps.fetch_add(1, Ordering::Relaxed), chance.percent(10));
                 let flags = if fua { CommandFlags::FUA } else { CommandFlags::NONE };
                 let payload = stamp.to_be_bytes().repeat(BLOCK as usize / 8);
-                let cookie = client.send(Command::Write, flags, block * BLOCK, BLOCK as u32, &payload)?;
+                let cookie = client.send(NbdCommand::Write, flags, block * BLOCK, BLOCK as u32, &payload)?;
                 (cookie, Under::Write { block, stamp, fua })
             } else if under.values().any(|under| matches!(under, Under::Flush(_))) {
                 continue;
             } else {
-                let cookie = client.send(Command::Flush, CommandFlags::NONE, 0, 0, &[])?;
+                let cookie = client.send(NbdCommand::Flush, CommandFlags::NONE, 0, 0, &[])?;
                 (cookie, Under::Flush(acknowledged.clone()))
             };
             under.insert(cookie, request);

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fs, thread};
 
-use tidegate_nbd::handshake::{Answer, Server, ServerEvent};
-use tidegate_nbd::transmission::{Command, REQUEST_SIZE, Request};
-use tidegate_nbd::{BlockSizes, CommandFlags, Errno, Export, Geometry, TransmissionFlags};
+use tidegate_nbd::handshake::{ExportAnswer, ServerEvent, ServerHandshake};
+use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, WireRequest};
+use tidegate_nbd::{BlockSizes, CommandFlags, Errno, ExportDescription, ExportGeometry, TransmissionFlags};
 
 use super::Chance;
 
@@ -106,7 +106,7 @@ impl Upstream {
     }
 
     fn serve(&self, mut stream: UnixStream, generation: u64) -> io::Result<()> {
-        let geometry = Geometry {
+        let geometry = ExportGeometry {
             size: SIZE,
             flags: TransmissionFlags::SEND_FLUSH
                 | TransmissionFlags::SEND_FUA
@@ -117,21 +117,21 @@ impl Upstream {
         let mut head = [0; REQUEST_SIZE];
         loop {
             stream.read_exact(&mut head)?;
-            let request = Request::parse(&head).map_err(io::Error::other)?;
+            let request = WireRequest::parse(&head).map_err(io::Error::other)?;
             let mut payload = vec![0; request.payload_length() as usize];
             stream.read_exact(&mut payload)?;
             let blocks = request.offset / BLOCK..(request.offset + u64::from(request.length)) / BLOCK;
             let mut data = Vec::new();
             let mut error = 0;
             match request.command {
-                Command::Read => {
+                NbdCommand::Read => {
                     let state = self.state();
                     for block in blocks {
                         let stamp = state.cache.get(&block).copied().unwrap_or_default();
                         data.extend(stamp.to_be_bytes().repeat(BLOCK as usize / 8));
                     }
                 }
-                Command::Write => {
+                NbdCommand::Write => {
                     let mut state = self.of(generation)?;
                     for (block, page) in blocks.zip(payload.chunks_exact(BLOCK as usize)) {
                         let stamp = u64::from_be_bytes(page[..8].try_into().unwrap());
@@ -141,14 +141,14 @@ impl Upstream {
                         }
                     }
                 }
-                Command::Flush => {
+                NbdCommand::Flush => {
                     let flushed = self.of(generation)?.cache.clone();
                     // A disk takes its time, in which it may crash.
                     thread::sleep(Duration::from_micros(request.cookie.wrapping_mul(977) % 4000));
                     let mut state = self.of(generation)?;
                     flushed.into_iter().for_each(|(block, stamp)| raise(&mut state.stable, block, stamp));
                 }
-                Command::Disconnect => return Ok(()),
+                NbdCommand::Disconnect => return Ok(()),
                 _ => error = Errno::Inval.code(),
             }
             let head =
@@ -168,8 +168,8 @@ fn raise(stamps: &mut Stamps, block: u64, stamp: u64) {
     *there = stamp.max(*there);
 }
 
-fn handshake(stream: &mut UnixStream, geometry: Geometry) -> io::Result<()> {
-    let mut server = Server::new();
+fn handshake(stream: &mut UnixStream, geometry: ExportGeometry) -> io::Result<()> {
+    let mut server = ServerHandshake::new();
     let mut byte = [0];
     loop {
         stream.write_all(server.output())?;
@@ -177,7 +177,7 @@ fn handshake(stream: &mut UnixStream, geometry: Geometry) -> io::Result<()> {
         stream.read_exact(&mut byte)?;
         let (_, mut event) = server.receive(&byte).map_err(io::Error::other)?;
         if let Some(ServerEvent::ExportWanted { .. }) = event {
-            server.answer(Answer::Found(Export { geometry, description: String::new() }));
+            server.answer(ExportAnswer::Found(ExportDescription { geometry, description: String::new() }));
             event = server.receive(&[]).map_err(io::Error::other)?.1;
         }
         match event {

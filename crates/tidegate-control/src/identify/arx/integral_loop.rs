@@ -1,6 +1,6 @@
 //! A model under a fixed integral controller (Triage §3.2).
 
-use super::Arx;
+use super::ArxModel;
 use super::roots::{Complex, roots};
 use crate::law::integral::gain::ControllerGain;
 
@@ -40,7 +40,7 @@ impl LoopPole {
 }
 
 /// A loop has settled when it stays within this part of the step. With it the gains that settle soonest are
-/// those that the paper calls good (see [`Arx::recommended_gain`]); with the 5 % that are usual elsewhere
+/// those that the paper calls good (see [`ArxModel::recommended_gain`]); with the 5 % that are usual elsewhere
 /// they would be greater.
 const SETTLED: f64 = 0.02;
 
@@ -63,7 +63,7 @@ const GAINS: u32 = 2_000;
 impl IntegralLoop {
     /// The loop of this model and this gain.
     #[must_use]
-    pub fn new(model: &Arx, gain: ControllerGain) -> Self {
+    pub fn new(model: &ArxModel, gain: ControllerGain) -> Self {
         let numerator: Vec<f64> = model.inputs.iter().map(|input| gain.iops_per_ms() * input).collect();
         let mut denominator = open(model);
         for (coefficient, input) in denominator.iter_mut().skip(1).zip(&numerator) {
@@ -124,13 +124,13 @@ impl IntegralLoop {
 }
 
 /// (1 − q)·A(q), by powers of q.
-fn open(model: &Arx) -> Vec<f64> {
+fn open(model: &ArxModel) -> Vec<f64> {
     let own = [1.0].into_iter().chain(model.outputs.iter().map(|output| -output)).chain([0.0]);
     let shifted = [0.0, 1.0].into_iter().chain(model.outputs.iter().map(|output| -output));
     own.zip(shifted).map(|(own, shifted)| own - shifted).collect()
 }
 
-impl Arx {
+impl ArxModel {
     /// The gain up to which, from zero on, the loop is stable. `None` where no gain, however small, makes it
     /// so: the response time falls with the rate, or the model itself has no end.
     ///

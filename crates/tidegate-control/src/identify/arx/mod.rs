@@ -3,13 +3,13 @@
 //!
 //! The operating point, how many requests all consumers together may send per second, is set to white noise,
 //! a new value in every sampling interval; the mean response time of each interval is the answer.
-//! [`Arx::fit`] lays the model of eq. 1 through both:
+//! [`ArxModel::fit`] lays the model of eq. 1 through both:
 //!
 //! ```text
 //! y(k) = Σ_{i=1..N} α_i·y(k−i) + Σ_{i=0..N} β_i·u(k−i)
 //! ```
 //!
-//! y in milliseconds, u in requests per second. [`Sampling`] chooses interval and order from several fits,
+//! y in milliseconds, u in requests per second. [`SamplingStudy`] chooses interval and order from several fits,
 //! [`IntegralLoop`] is the model under the controller.
 
 mod integral_loop;
@@ -21,7 +21,7 @@ use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
 pub use integral_loop::{IntegralLoop, LoopPole};
-pub use sampling::{Recommended, SampledFit, Sampling};
+pub use sampling::{RecommendedSampling, SampledFit, SamplingStudy};
 
 /// An interval of an experiment: its input and its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,7 +35,7 @@ pub struct ArxSample {
 
 /// Choice between a line through the origin and one with a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Offset {
+pub enum ModelOffset {
     /// No constant, as eq. 1 is printed: without load, no response time.
     None,
     /// A constant is fitted besides. A storage's response time at no load is its service time, and a model
@@ -46,7 +46,7 @@ pub enum Offset {
 
 /// The model: eq. 1, and a constant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Arx {
+pub struct ArxModel {
     /// α_1 to α_N.
     outputs: Vec<f64>,
     /// β_0 to β_N, in milliseconds per request per second.
@@ -59,7 +59,7 @@ pub struct Arx {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArxFit {
     /// The model.
-    pub model: Arx,
+    pub model: ArxModel,
     /// R²: the part of the variance of y that the model explains, predicting each interval from the measured
     /// ones before it. At most 1; below 0 when a model without a constant is worse than the mean.
     pub r_squared: f64,
@@ -79,7 +79,7 @@ pub struct ArxFit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ArxError {
     /// Models of storage have few parameters.
-    #[error("the order of a model must be between 1 and {most}, it is {0}", most = Arx::GREATEST_ORDER)]
+    #[error("the order of a model must be between 1 and {most}, it is {0}", most = ArxModel::GREATEST_ORDER)]
     Order(usize),
     /// β has one number more than α.
     #[error("a model of order {order} has {order} numbers for the past of the response time and {} for the operating point, these are {inputs}", order + 1)]
@@ -113,7 +113,7 @@ pub enum ArxError {
 /// Intervals for each parameter, at the least.
 const SAMPLES_PER_PARAMETER: usize = 5;
 
-impl Arx {
+impl ArxModel {
     /// More is fitting noise.
     pub const GREATEST_ORDER: usize = 8;
 
@@ -139,7 +139,7 @@ impl Arx {
     /// # Errors
     /// [`ArxError::Order`]; [`ArxError::TooFew`]: there must be five for each parameter;
     /// [`ArxError::NotExcited`].
-    pub fn fit(samples: &[ArxSample], order: usize, offset: Offset) -> Result<ArxFit, ArxError> {
+    pub fn fit(samples: &[ArxSample], order: usize, offset: ModelOffset) -> Result<ArxFit, ArxError> {
         let order = checked_order(order)?;
         let rows = Rows::new(samples, order, offset);
         let parameters = rows.columns.len();
@@ -206,7 +206,7 @@ impl Arx {
 }
 
 fn checked_order(order: usize) -> Result<usize, ArxError> {
-    if (1..=Arx::GREATEST_ORDER).contains(&order) { Ok(order) } else { Err(ArxError::Order(order)) }
+    if (1..=ArxModel::GREATEST_ORDER).contains(&order) { Ok(order) } else { Err(ArxError::Order(order)) }
 }
 
 /// The explained and the explaining numbers of a regression.
@@ -221,8 +221,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(samples: &[ArxSample], order: usize, offset: Offset) -> Self {
-        let constant = usize::from(offset == Offset::Fitted);
+    fn new(samples: &[ArxSample], order: usize, offset: ModelOffset) -> Self {
+        let constant = usize::from(offset == ModelOffset::Fitted);
         let mut rows = Self {
             columns: vec![Vec::new(); 2 * order + 1 + constant],
             responses: Vec::new(),

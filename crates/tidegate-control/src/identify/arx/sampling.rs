@@ -32,14 +32,14 @@ pub struct SampledFit {
 
 /// Fits of one storage at several intervals and orders: the paper's table 2.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Sampling {
+pub struct SamplingStudy {
     /// By interval, the longest first, and by order.
     fits: Vec<SampledFit>,
 }
 
 /// A choice of interval and order.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Recommended {
+pub struct RecommendedSampling {
     /// Sampling interval.
     pub interval: Duration,
     /// N.
@@ -48,7 +48,7 @@ pub struct Recommended {
     pub shortest: Duration,
 }
 
-impl Sampling {
+impl SamplingStudy {
     /// All that were made. Of two with the same interval and order the first counts.
     #[must_use]
     pub fn new(mut fits: Vec<SampledFit>) -> Self {
@@ -77,7 +77,7 @@ impl Sampling {
     ///
     /// The order is the lowest at which the next one adds less than 0.05 to R². `None` without fits.
     #[must_use]
-    pub fn recommended(&self) -> Option<Recommended> {
+    pub fn recommended(&self) -> Option<RecommendedSampling> {
         let lowest = self.fits.iter().map(|one| one.fit.model.order()).min()?;
         let first = || self.fits.iter().filter(|one| one.fit.model.order() == lowest);
         let best = first().map(|one| one.fit.r_squared).fold(f64::NEG_INFINITY, f64::max);
@@ -100,17 +100,17 @@ impl Sampling {
             }
             chosen = higher;
         }
-        Some(Recommended { interval, order: chosen.model.order(), shortest })
+        Some(RecommendedSampling { interval, order: chosen.model.order(), shortest })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Arx;
+    use super::super::ArxModel;
     use super::*;
 
     fn fits(order: usize, table: &[(u64, f64, f64)]) -> Vec<SampledFit> {
-        let model = Arx::new(vec![0.1; order], vec![0.1; order + 1]).unwrap();
+        let model = ArxModel::new(vec![0.1; order], vec![0.1; order + 1]).unwrap();
         let one = |&(millis, r_squared, residual_correlation): &(u64, f64, f64)| SampledFit {
             interval: Duration::from_millis(millis),
             fit: ArxFit { model: model.clone(), r_squared, residual_correlation, samples: 1_000 },
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn from_the_papers_table_the_papers_choice() {
         for table in [CACHE, DISK] {
-            let chosen = Sampling::new(fits(1, &table)).recommended().unwrap();
+            let chosen = SamplingStudy::new(fits(1, &table)).recommended().unwrap();
             assert_eq!((chosen.interval, chosen.order), (Duration::from_secs(1), 1));
             assert_eq!(chosen.shortest, Duration::from_millis(500));
         }
@@ -148,30 +148,30 @@ mod tests {
         for (second, order) in [(0.80, 1), (0.83, 2)] {
             let mut all = fits(1, &CACHE);
             all.extend(fits(2, &[(1_000, second, 0.04)]));
-            assert_eq!(Sampling::new(all).recommended().unwrap().order, order, "{second}");
+            assert_eq!(SamplingStudy::new(all).recommended().unwrap().order, order, "{second}");
         }
         // The third is compared with the second only where that was worth it.
         let mut all = fits(1, &CACHE);
         all.extend(fits(2, &[(1_000, 0.79, 0.04)]));
         all.extend(fits(3, &[(1_000, 0.99, 0.04)]));
-        assert_eq!(Sampling::new(all).recommended().unwrap().order, 1);
+        assert_eq!(SamplingStudy::new(all).recommended().unwrap().order, 1);
     }
 
     #[test]
     fn correlated_residuals_rule_an_interval_out_and_with_it_all_shorter_ones() {
         let table = [(1_000, 0.7, 0.05), (500, 0.7, 0.2), (250, 0.7, 0.05)];
-        let chosen = Sampling::new(fits(1, &table)).recommended().unwrap();
+        let chosen = SamplingStudy::new(fits(1, &table)).recommended().unwrap();
         assert_eq!(chosen.shortest, Duration::from_secs(1));
         // Nothing is twice as long.
         assert_eq!(chosen.interval, Duration::from_secs(1));
         let good = table.map(|(millis, r_squared, _)| (millis, r_squared, 0.05));
-        let chosen = Sampling::new(fits(1, &good)).recommended().unwrap();
+        let chosen = SamplingStudy::new(fits(1, &good)).recommended().unwrap();
         assert_eq!((chosen.shortest.as_millis(), chosen.interval.as_millis()), (250, 500));
     }
 
     #[test]
     fn without_fits_there_is_nothing_to_recommend() {
-        assert_eq!(Sampling::default().recommended(), None);
-        assert_eq!(Sampling::default().fit(Duration::from_secs(1), 1), None);
+        assert_eq!(SamplingStudy::default().recommended(), None);
+        assert_eq!(SamplingStudy::default().fit(Duration::from_secs(1), 1), None);
     }
 }

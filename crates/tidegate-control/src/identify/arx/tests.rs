@@ -7,15 +7,15 @@ use super::*;
 use crate::ControllerGain;
 
 /// The paper's models as it prints them (§3.2): G(z) = b·z/(z − a).
-fn printed(b: f64, a: f64) -> Arx {
-    Arx::new(vec![a], vec![b, 0.0]).unwrap()
+fn printed(b: f64, a: f64) -> ArxModel {
+    ArxModel::new(vec![a], vec![b, 0.0]).unwrap()
 }
 
-fn cache() -> Arx {
+fn cache() -> ArxModel {
     printed(0.003_827, 0.045_54)
 }
 
-fn disk() -> Arx {
+fn disk() -> ArxModel {
     printed(0.137_7, 0.001_109)
 }
 
@@ -30,7 +30,7 @@ fn sample(u: f64, y: f64) -> ArxSample {
 
 /// White noise in [10, 200) through a model that was at rest without load, with normal noise of this
 /// deviation in milliseconds.
-fn excited(model: &Arx, noise: f64, count: usize, seed: u64) -> Vec<ArxSample> {
+fn excited(model: &ArxModel, noise: f64, count: usize, seed: u64) -> Vec<ArxSample> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     let us: Vec<f64> = (0..count).map(|_| 10.0 + 190.0 * uniform()).collect();
@@ -72,7 +72,7 @@ fn the_papers_good_gains() {
 /// The soonest would be two intervals, and a third beyond the step.
 #[test]
 fn a_gain_that_goes_far_beyond_the_step_is_not_recommended() {
-    let model = Arx::new(vec![0.275_2], vec![0.054_354, -0.010_601]).unwrap();
+    let model = ArxModel::new(vec![0.275_2], vec![0.054_354, -0.010_601]).unwrap();
     let quick = IntegralLoop::new(&model, gain(24.4));
     assert!(quick.settling_intervals() == Some(2) && quick.overshoot().unwrap() > 0.3);
     let under = IntegralLoop::new(&model, model.recommended_gain().unwrap());
@@ -119,28 +119,28 @@ fn a_storage_that_gets_faster_with_load_cannot_be_steered() {
 
 #[test]
 fn parameters_that_are_none_are_refused() {
-    assert_eq!(Arx::new(vec![], vec![0.1]), Err(ArxError::Order(0)));
-    assert_eq!(Arx::new(vec![0.0; 9], vec![0.1; 10]), Err(ArxError::Order(9)));
-    assert_eq!(Arx::new(vec![0.1], vec![0.1]), Err(ArxError::Inputs { order: 1, inputs: 1 }));
+    assert_eq!(ArxModel::new(vec![], vec![0.1]), Err(ArxError::Order(0)));
+    assert_eq!(ArxModel::new(vec![0.0; 9], vec![0.1; 10]), Err(ArxError::Order(9)));
+    assert_eq!(ArxModel::new(vec![0.1], vec![0.1]), Err(ArxError::Inputs { order: 1, inputs: 1 }));
     for wrong in [f64::NAN, f64::INFINITY] {
-        assert_eq!(Arx::new(vec![wrong], vec![0.1, 0.0]), Err(ArxError::NotFinite));
-        assert_eq!(Arx::new(vec![0.1], vec![0.1, wrong]), Err(ArxError::NotFinite));
+        assert_eq!(ArxModel::new(vec![wrong], vec![0.1, 0.0]), Err(ArxError::NotFinite));
+        assert_eq!(ArxModel::new(vec![0.1], vec![0.1, wrong]), Err(ArxError::NotFinite));
     }
 }
 
 #[test]
 fn what_does_not_determine_a_model_is_refused() {
-    let fit = |samples: &[ArxSample], offset| Arx::fit(samples, 1, offset);
+    let fit = |samples: &[ArxSample], offset| ArxModel::fit(samples, 1, offset);
     let good = excited(&cache(), 0.1, 100, 1);
-    assert_eq!(Arx::fit(&good, 0, Offset::None), Err(ArxError::Order(0)));
-    assert_eq!(Arx::fit(&good, 9, Offset::None), Err(ArxError::Order(9)));
+    assert_eq!(ArxModel::fit(&good, 0, ModelOffset::None), Err(ArxError::Order(0)));
+    assert_eq!(ArxModel::fit(&good, 9, ModelOffset::None), Err(ArxError::Order(9)));
     assert_eq!(
-        fit(&good[..15], Offset::None),
+        fit(&good[..15], ModelOffset::None),
         Err(ArxError::TooFew { samples: 14, parameters: 3, needed: 15 })
     );
-    assert!(fit(&good[..16], Offset::None).is_ok());
+    assert!(fit(&good[..16], ModelOffset::None).is_ok());
     assert_eq!(
-        fit(&good[..16], Offset::Fitted),
+        fit(&good[..16], ModelOffset::Fitted),
         Err(ArxError::TooFew { samples: 15, parameters: 4, needed: 20 })
     );
     // The operating point stands still, whatever the storage does.
@@ -148,24 +148,24 @@ fn what_does_not_determine_a_model_is_refused() {
         good.iter().map(|one| ArxSample { operating_point: Iops::new(100.0), ..*one }).collect();
     // The storage answers the same, whatever is set.
     let deaf: Vec<_> = good.iter().map(|one| sample(one.operating_point.per_second(), 5.0)).collect();
-    for offset in [Offset::None, Offset::Fitted] {
+    for offset in [ModelOffset::None, ModelOffset::Fitted] {
         assert_eq!(fit(&still, offset), Err(ArxError::NotExcited));
         assert_eq!(fit(&deaf, offset), Err(ArxError::NotExcited));
     }
     // Two values by turns.
     let turns: Vec<_> = (0..100).map(|at| sample([100.0, 50.0][at % 2], [4.0, 2.0][at % 2])).collect();
-    assert_eq!(fit(&turns, Offset::Fitted), Err(ArxError::NotExcited));
+    assert_eq!(fit(&turns, ModelOffset::Fitted), Err(ArxError::NotExcited));
 }
 
 /// Intervals without requests say nothing, and what comes after them is not explained by what came before.
 #[test]
 fn gaps_are_left_out() {
     let mut samples = excited(&printed(0.1, 0.4), 0.0, 200, 7);
-    let whole = Arx::fit(&samples, 1, Offset::None).unwrap();
+    let whole = ArxModel::fit(&samples, 1, ModelOffset::None).unwrap();
     for at in (5..200).step_by(10) {
         samples[at].response = None;
     }
-    let holed = Arx::fit(&samples, 1, Offset::None).unwrap();
+    let holed = ArxModel::fit(&samples, 1, ModelOffset::None).unwrap();
     assert_eq!((whole.samples, holed.samples), (199, 199 - 2 * 20));
     assert!((holed.model.outputs()[0] - 0.4).abs() < 1e-4);
     assert!((holed.model.inputs()[0] - 0.1).abs() < 1e-5);
@@ -187,14 +187,14 @@ fn residuals_that_go_on_are_seen() {
         ));
     }
     let correlation =
-        |samples: &[ArxSample]| Arx::fit(samples, 1, Offset::Fitted).unwrap().residual_correlation;
-    // The fit takes up what it can of it; beyond 0.1 an interval is ruled out (`Sampling`).
+        |samples: &[ArxSample]| ArxModel::fit(samples, 1, ModelOffset::Fitted).unwrap().residual_correlation;
+    // The fit takes up what it can of it; beyond 0.1 an interval is ruled out (`SamplingStudy`).
     assert!(correlation(&noisy) > 0.1, "{}", correlation(&noisy));
     assert!(correlation(&excited(&model, 1.0, 2_000, 3)) < 0.1);
 }
 
 /// Stable models of low order: denominators from real roots, inputs that raise the response time.
-fn stable() -> impl Strategy<Value = Arx> {
+fn stable() -> impl Strategy<Value = ArxModel> {
     (1usize..=3).prop_flat_map(|order| {
         let roots = prop::collection::vec(-0.8..0.8f64, order);
         let inputs = prop::collection::vec(0.01..0.2f64, order + 1);
@@ -207,7 +207,7 @@ fn stable() -> impl Strategy<Value = Arx> {
                 }
                 out
             });
-            Arx::new(product[1..].iter().map(|one| -one).collect(), inputs).unwrap()
+            ArxModel::new(product[1..].iter().map(|one| -one).collect(), inputs).unwrap()
         })
     })
 }
@@ -220,8 +220,8 @@ proptest! {
     /// ones.
     #[test]
     fn without_noise_nothing_is_left(model in stable(), seed in any::<u64>()) {
-        let model = Arx { offset: 1e5, ..model };
-        match Arx::fit(&excited(&model, 0.0, 400, seed), model.order(), Offset::Fitted) {
+        let model = ArxModel { offset: 1e5, ..model };
+        match ArxModel::fit(&excited(&model, 0.0, 400, seed), model.order(), ModelOffset::Fitted) {
             Ok(fit) => {
                 prop_assert!(fit.r_squared > 1.0 - 1e-9, "{fit:?}");
                 let (found, true_one) = (fit.model.gain_ms_per_iops().unwrap(), model.gain_ms_per_iops().unwrap());
@@ -235,9 +235,9 @@ proptest! {
     /// are found.
     #[test]
     fn without_noise_the_model_is_found(a in 0.1..0.8f64, b in 0.05..0.5f64, b1 in 0.0..0.3f64, seed in any::<u64>()) {
-        let model = Arx::new(vec![a], vec![b, b1]).unwrap();
-        for offset in [Offset::None, Offset::Fitted] {
-            let fit = Arx::fit(&excited(&model, 0.0, 200, seed), 1, offset).unwrap();
+        let model = ArxModel::new(vec![a], vec![b, b1]).unwrap();
+        for offset in [ModelOffset::None, ModelOffset::Fitted] {
+            let fit = ArxModel::fit(&excited(&model, 0.0, 200, seed), 1, offset).unwrap();
             prop_assert!((fit.model.outputs()[0] - a).abs() < 1e-4, "{fit:?}");
             prop_assert!((fit.model.inputs()[0] - b).abs() < 1e-5);
             prop_assert!((fit.model.inputs()[1] - b1).abs() < 1e-5);
@@ -249,7 +249,7 @@ proptest! {
     /// an input.
     #[test]
     fn with_noise_it_is_found_within_the_noise(a in 0.0..0.8f64, b in 0.05..0.5f64, noise in 0.1..5.0f64, seed in any::<u64>()) {
-        let fit = Arx::fit(&excited(&printed(b, a), noise, 1_000, seed), 1, Offset::None).unwrap();
+        let fit = ArxModel::fit(&excited(&printed(b, a), noise, 1_000, seed), 1, ModelOffset::None).unwrap();
         let root = 1_000f64.sqrt();
         let deviation_of_u = 190.0 / 12f64.sqrt();
         prop_assert!((fit.model.outputs()[0] - a).abs() < 6.0 * (1.0 - a * a).sqrt() / root, "{fit:?}");

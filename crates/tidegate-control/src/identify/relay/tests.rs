@@ -36,9 +36,12 @@ impl Plant {
     }
 }
 
-fn identify(plant: &mut Plant) -> Result<Identified, RelayError> {
-    let mut relay =
-        Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200)));
+fn identify(plant: &mut Plant) -> Result<IdentifiedProcess, RelayError> {
+    let mut relay = RelayExperiment::new(RelayConfig::new(
+        SET_POINT,
+        Latency::from_micros(500),
+        Latency::from_millis(200),
+    ));
     let mut delay = Latency::ZERO;
     loop {
         let estimate = plant.run(delay);
@@ -99,8 +102,11 @@ fn lag_and_dead_time_are_told_apart() {
 
 #[test]
 fn nothing_is_held_where_there_is_no_need() {
-    let mut relay =
-        Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(50)));
+    let mut relay = RelayExperiment::new(RelayConfig::new(
+        SET_POINT,
+        Latency::from_micros(500),
+        Latency::from_millis(50),
+    ));
     let error = loop {
         match relay.step(INTERVAL, Some(Latency::from_millis(10))) {
             Ok(step) => assert_eq!(step, RelayStep::Hold(Latency::ZERO)),
@@ -113,7 +119,7 @@ fn nothing_is_held_where_there_is_no_need() {
 #[test]
 fn no_delay_is_longer_than_is_allowed() {
     let greatest = Latency::from_millis(70);
-    let mut relay = Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), greatest));
+    let mut relay = RelayExperiment::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), greatest));
     let error = loop {
         // Whatever is done.
         match relay.step(INTERVAL, Some(Latency::from_millis(40))) {
@@ -136,8 +142,11 @@ fn where_the_greatest_delay_is_only_just_enough_it_oscillates_above_the_set_poin
 
 #[test]
 fn silence_ends_it_and_changes_nothing_before() {
-    let mut relay =
-        Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200)));
+    let mut relay = RelayExperiment::new(RelayConfig::new(
+        SET_POINT,
+        Latency::from_micros(500),
+        Latency::from_millis(200),
+    ));
     let slow = Some(Latency::from_millis(40));
     let mut held = Latency::ZERO;
     while held == Latency::ZERO {
@@ -153,7 +162,7 @@ fn silence_ends_it_and_changes_nothing_before() {
 #[test]
 fn it_ends_when_nothing_oscillates() {
     let config = RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200));
-    let mut relay = Relay::new(config);
+    let mut relay = RelayExperiment::new(config);
     let mut steps = 0_u32;
     let error = loop {
         // The load ends when somebody is held for the first time, and does not come back.
@@ -171,7 +180,7 @@ fn of_a_load_that_never_was_it_is_not_said_that_it_changes() {
     let config = RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200));
     let short = RelayConfig { limit: Duration::from_secs(2), ..config };
     let end = |mut known: Option<Latency>| {
-        let mut relay = Relay::new(short);
+        let mut relay = RelayExperiment::new(short);
         loop {
             if let Err(error) = relay.step(INTERVAL, known.take()) {
                 return error;

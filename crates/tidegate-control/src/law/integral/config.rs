@@ -18,7 +18,7 @@ pub struct IntegralConfig {
     /// right for every storage, and the default variant goes no further than what is used.
     pub greatest: Option<Iops>,
     /// Statistic that is RT_i.
-    pub statistic: Statistic,
+    pub statistic: ContractStatistic,
     /// The paper's law, or which improvements of it.
     pub variant: IntegralVariant,
 }
@@ -26,7 +26,7 @@ pub struct IntegralConfig {
 /// The statistic that makes the response time RT_i(k) of a control period. Lee calls it "the current response
 /// time" (§3.1) and says no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Statistic {
+pub enum ContractStatistic {
     /// Response time that 95 % of the period's requests do not exceed. The reference, RT^E, is such a
     /// percentile (§2). Only with a percentile are a few per cent of the requests late, as the paper has it.
     /// With the mean at RT^E a quarter of them are late (`tidegate reproduce lee.statistic`).
@@ -42,7 +42,7 @@ impl Default for IntegralConfig {
             gain: ControllerGain::PAPER,
             floor: Iops::new(2.0),
             greatest: None,
-            statistic: Statistic::default(),
+            statistic: ContractStatistic::default(),
             variant: IntegralVariant::default(),
         }
     }

@@ -25,7 +25,7 @@ pub struct ControllerGain(f64);
 /// p: what is left of an error after a control period, within (−1, 1). Negative: it changes sign every time.
 /// Near 1 the loop is slow, and does not mind when the process gain is not what it was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Pole(f64);
+pub struct ClosedLoopPole(f64);
 
 /// Reason that a number is not a gain or a pole.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
@@ -78,8 +78,8 @@ impl ProcessGain {
 
     /// The pole of the loop under this controller (eq. 7); `None` where it is not stable.
     #[must_use]
-    pub fn pole(self, gain: ControllerGain) -> Option<Pole> {
-        Pole::new(1.0 - gain.0 * self.0).ok()
+    pub fn pole(self, gain: ControllerGain) -> Option<ClosedLoopPole> {
+        ClosedLoopPole::new(1.0 - gain.0 * self.0).ok()
     }
 }
 
@@ -106,7 +106,7 @@ impl ControllerGain {
     }
 }
 
-impl Pole {
+impl ClosedLoopPole {
     /// The paper's: close to 1, because no storage is linear (Lee §4.4).
     pub const PAPER: Self = Self(0.9);
 
@@ -138,7 +138,7 @@ impl Pole {
 
 /// The gain that places the closed loop's pole: `K = (1 − p)/G` (eq. 7).
 #[must_use]
-pub fn gain_for(process: ProcessGain, pole: Pole) -> ControllerGain {
+pub fn gain_for(process: ProcessGain, pole: ClosedLoopPole) -> ControllerGain {
     ControllerGain((1.0 - pole.0) / process.0)
 }
 
@@ -182,13 +182,13 @@ mod tests {
 
     #[test]
     fn the_papers_numbers() {
-        let gain = gain_for(process(0.3), Pole::PAPER);
+        let gain = gain_for(process(0.3), ClosedLoopPole::PAPER);
         assert!((gain.iops_per_ms() - 1.0 / 3.0).abs() < 1e-12, "{gain}");
         let pole = process(0.3).pole(ControllerGain::PAPER).unwrap();
         assert!((pole.get() - 0.901).abs() < 1e-12);
         assert!((process(0.3).stable_below().iops_per_ms() - 6.667).abs() < 1e-3);
         // ln 0.05 / ln 0.9 = 28.4.
-        assert_eq!(Pole::PAPER.settling_periods(), 29);
+        assert_eq!(ClosedLoopPole::PAPER.settling_periods(), 29);
         assert_eq!(process(0.3).to_string(), "0.300 ms per IO/s");
         assert_eq!(ControllerGain::PAPER.to_string(), "0.330 IO/s per ms");
     }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_loop_without_memory_settles_at_once_and_a_marginal_one_late() {
-        let settling = |pole| Pole::new(pole).unwrap().settling_periods();
+        let settling = |pole| ClosedLoopPole::new(pole).unwrap().settling_periods();
         assert_eq!([settling(0.0), settling(-0.0), settling(0.05), settling(0.051)], [1, 1, 1, 2]);
         assert_eq!(settling(0.5), settling(-0.5));
         assert!(settling(1.0 - f64::EPSILON) > 1_000_000_000);
@@ -216,7 +216,7 @@ mod tests {
             assert!(matches!(ControllerGain::new(wrong), Err(GainError::Controller(_))), "{wrong}");
         }
         for wrong in [1.0, -1.0, 7.0, f64::NAN, f64::NEG_INFINITY] {
-            assert!(matches!(Pole::new(wrong), Err(GainError::Pole(_))), "{wrong}");
+            assert!(matches!(ClosedLoopPole::new(wrong), Err(GainError::Pole(_))), "{wrong}");
         }
         assert_eq!(
             ProcessGain::new(-0.3).unwrap_err().to_string(),
@@ -230,7 +230,7 @@ mod tests {
             magnitude in -12.0f64..9.0, pole in -0.999..0.999
         ) {
             let process = process(10f64.powf(magnitude).clamp(1e-12, 1e9));
-            let pole = Pole::new(pole).unwrap();
+            let pole = ClosedLoopPole::new(pole).unwrap();
             let gain = gain_for(process, pole);
             prop_assert!(ControllerGain::new(gain.iops_per_ms()).is_ok());
             prop_assert!(gain < process.stable_below());
@@ -241,7 +241,7 @@ mod tests {
         /// Against the linear model stepped one period after the other.
         #[test]
         fn settling_is_when_five_per_cent_are_left(pole in -0.99..0.99) {
-            let periods = Pole::new(pole).unwrap().settling_periods();
+            let periods = ClosedLoopPole::new(pole).unwrap().settling_periods();
             let mut error: f64 = 1.0;
             let mut stepped = 0;
             while error.abs() > 0.05 {

@@ -2,12 +2,12 @@
 //! Control Theoretical Approach*, equations 1 and 2: the rate of one consumer.
 //!
 //! The paper's RT_i(k), "the current response time" of a control period, is a
-//! [`Statistic`](crate::Statistic) of the requests that completed in it, each from its release by the leaky
+//! [`ContractStatistic`](crate::ContractStatistic) of the requests that completed in it, each from its release by the leaky
 //! bucket to its completion. Its reference is RT^E (§4.3), not rt_i as in equation 1.
 
 use tidegate_units::{Iops, Latency};
 
-use crate::document::output::Bound;
+use crate::document::output::OutputBound;
 use crate::law::integral::config::IntegralConfig;
 
 /// Part of its rate that a consumer must use for the rate to be raised: a consumer that uses less has no use
@@ -25,11 +25,13 @@ pub struct RateBounds {
 }
 
 impl RateBounds {
-    pub(crate) fn confine(self, rate: f64) -> (f64, Option<Bound>) {
+    pub(crate) fn confine(self, rate: f64) -> (f64, Option<OutputBound>) {
         let least = self.least.per_second();
         match self.greatest.map(Iops::per_second) {
-            _ if rate < least => (least, Some(Bound::Least)),
-            Some(greatest) if rate > greatest.max(least) => (greatest.max(least), Some(Bound::Greatest)),
+            _ if rate < least => (least, Some(OutputBound::Least)),
+            Some(greatest) if rate > greatest.max(least) => {
+                (greatest.max(least), Some(OutputBound::Greatest))
+            }
             _ => (rate, None),
         }
     }
@@ -52,7 +54,7 @@ pub struct IntegralStep {
     /// The rate now.
     pub rate: Iops,
     /// The bound that made the difference.
-    pub bound: Option<Bound>,
+    pub bound: Option<OutputBound>,
 }
 
 /// The rate ρ_i of one consumer, which is all the state that the law has.
@@ -102,7 +104,7 @@ impl IntegralLaw {
                 self.rate.per_second()
             };
             if raw > kept {
-                return self.put(raw, kept, bounds, Some(Bound::Demand));
+                return self.put(raw, kept, bounds, Some(OutputBound::Demand));
             }
         }
         self.put(raw, raw, bounds, None)
@@ -128,7 +130,7 @@ impl IntegralLaw {
         rate.min(floor + (rate - floor) * remaining)
     }
 
-    fn put(&mut self, raw: f64, wanted: f64, bounds: RateBounds, why: Option<Bound>) -> IntegralStep {
+    fn put(&mut self, raw: f64, wanted: f64, bounds: RateBounds, why: Option<OutputBound>) -> IntegralStep {
         let (rate, bound) = bounds.confine(wanted);
         self.rate = Iops::new(rate);
         IntegralStep { raw: Iops::new(raw), rate: self.rate, bound: bound.or(why) }
@@ -164,7 +166,7 @@ mod tests {
         let (reference, measured) = (Latency::from_millis(30), Latency::from_millis(10));
         let step = law.step(&IntegralConfig::default(), bounds, (reference, measured), used, 1.0, 0.5);
         assert!(
-            (step.rate.per_second() - 61.0).abs() < 1e-9 && step.bound == Some(Bound::Demand),
+            (step.rate.per_second() - 61.0).abs() < 1e-9 && step.bound == Some(OutputBound::Demand),
             "{step:?}"
         );
     }

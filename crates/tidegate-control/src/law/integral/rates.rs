@@ -6,12 +6,12 @@ use std::time::Duration;
 use tidegate_units::{ConsumerName, Iops, Latency};
 
 use crate::document::observation::ConsumerObservation;
-use crate::document::output::{Action, Bound, Output};
+use crate::document::output::{LawAction, LawOutput, OutputBound};
 use crate::document::rate_decision::{GaveWay, RateDecision};
-use crate::document::signal::{Input, Signal};
-use crate::estimate::heard::{Heard, throttled};
+use crate::document::signal::{SignalRequests, SignalState};
+use crate::estimate::heard::{SignalSamples, throttled};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
-use crate::law::integral::config::{IntegralConfig, IntegralConfigError, Statistic};
+use crate::law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError};
 use crate::law::integral::integral_law::{IntegralLaw, RateBounds, RateUse};
 
 /// Weight of one control period's evidence about the storage: some periods together hold enough requests.
@@ -23,7 +23,7 @@ const GIVEN_OUT: f64 = 0.95;
 
 /// The rates of all consumers that may be held. Who is no longer observed is forgotten.
 #[derive(Debug, Clone)]
-pub(crate) struct Rates {
+pub(crate) struct ConsumerRates {
     config: IntegralConfig,
     consumers: BTreeMap<ConsumerName, Consumer>,
     sustained: Sustained,
@@ -56,44 +56,46 @@ struct Period {
 }
 
 /// Measurements of one consumer's requests.
-struct Report {
-    heard: Heard,
-    input: Input,
+struct ConsumerReport {
+    heard: SignalSamples,
+    input: SignalState,
     measured: Option<Latency>,
     reference: Latency,
 }
 
-impl Report {
+impl ConsumerReport {
     /// `otherwise`: the reference of whoever has no contract.
     fn of(
         consumer: &ConsumerObservation,
-        statistic: Statistic,
+        statistic: ContractStatistic,
         otherwise: Latency,
         elapsed: Duration,
     ) -> Self {
-        let mut heard = Heard::of(std::slice::from_ref(consumer), Signal::Everything);
+        let mut heard = SignalSamples::of(std::slice::from_ref(consumer), SignalRequests::Everything);
         heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
         // What a promise is about begins with the release: who never gets his turn waits as he does at the
         // storage.
         heard.oldest = heard.oldest.max(consumer.oldest_released);
         let reference = consumer.contract.map_or(otherwise, |contract| contract.expected());
         let promised = consumer.contract.map_or(otherwise, |contract| contract.response_time());
-        let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(promised) };
-        let percentile = consumer.release_to_completion.filter(|_| statistic == Statistic::Percentile95);
-        let measured = matches!(input, Input::Samples { .. }).then(|| percentile.unwrap_or(heard.mean()));
+        let input = if elapsed.is_zero() { SignalState::NoTime } else { heard.input(promised) };
+        let percentile =
+            consumer.release_to_completion.filter(|_| statistic == ContractStatistic::Percentile95);
+        let measured =
+            matches!(input, SignalState::Samples { .. }).then(|| percentile.unwrap_or(heard.mean()));
         Self { heard, input, measured, reference }
     }
 
     /// Returns true if the reference was kept. `None` if nothing is known.
     fn kept(&self) -> Option<bool> {
         match self.input {
-            Input::Overload { .. } => Some(false),
+            SignalState::Overload { .. } => Some(false),
             _ => self.measured.map(|measured| measured <= self.reference),
         }
     }
 
     fn is_active(&self) -> bool {
-        !matches!(self.input, Input::Idle | Input::NoTime)
+        !matches!(self.input, SignalState::Idle | SignalState::NoTime)
     }
 }
 
@@ -126,7 +128,7 @@ impl Sustained {
     }
 }
 
-impl Rates {
+impl ConsumerRates {
     pub(crate) fn new(config: IntegralConfig) -> Result<Self, IntegralConfigError> {
         config.validate()?;
         Ok(Self { config, consumers: BTreeMap::new(), sustained: Sustained::default(), steps: 0 })
@@ -146,7 +148,7 @@ impl Rates {
         let (mut completed, mut kept) = (0.0, None);
         let mut rates = Vec::with_capacity(consumers.len());
         for consumer in consumers {
-            let report = Report::of(consumer, self.config.statistic, otherwise, period.elapsed);
+            let report = ConsumerReport::of(consumer, self.config.statistic, otherwise, period.elapsed);
             completed += report.heard.count as f64;
             // Nobody promised anything to the protected one without a contract.
             if !consumer.protected || consumer.contract.is_some() {
@@ -174,7 +176,7 @@ impl Rates {
     fn one(
         &mut self,
         consumer: &ConsumerObservation,
-        report: &Report,
+        report: &ConsumerReport,
         period: &Period,
         claims: &mut Claims,
     ) -> Option<RateDecision> {
@@ -214,12 +216,12 @@ impl Rates {
             law.step(&self.config, bounds, compared, used, period.intervals, period.remaining)
         };
         let (action, step) = match (report.input, report.measured) {
-            (Input::Overload { oldest }, _) => (Action::Regulate, regulate(oldest)),
-            (_, Some(measured)) => (Action::Regulate, regulate(measured)),
-            (Input::Idle, _) if self.config.variant.decay_unused => {
-                (Action::Relax, law.relax(bounds, period.remaining))
+            (SignalState::Overload { oldest }, _) => (LawAction::Regulate, regulate(oldest)),
+            (_, Some(measured)) => (LawAction::Regulate, regulate(measured)),
+            (SignalState::Idle, _) if self.config.variant.decay_unused => {
+                (LawAction::Relax, law.relax(bounds, period.remaining))
             }
-            _ => (Action::Hold, law.hold(bounds)),
+            _ => (LawAction::Hold, law.hold(bounds)),
         };
         if report.is_active() {
             claims.promised += bounds.least.per_second();
@@ -258,14 +260,14 @@ impl Rates {
         }
         let mut given_back = 0.0;
         for (consumer, decided) in throttled(consumers).zip(rates) {
-            if matches!(decided.input, Input::Idle | Input::NoTime) {
+            if matches!(decided.input, SignalState::Idle | SignalState::NoTime) {
                 continue;
             }
             let (least, rate) = (self.bounds(consumer).least.per_second(), decided.rate.per_second());
             let cut = rate.min(least + (rate - least) * room / claims.surplus);
             if cut < rate {
                 given_back += rate - cut;
-                (decided.rate, decided.bound) = (Iops::new(cut), Some(Bound::Return));
+                (decided.rate, decided.bound) = (Iops::new(cut), Some(OutputBound::Return));
                 if let Some(known) = self.consumers.get_mut(&consumer.name) {
                     known.law = IntegralLaw::new(decided.rate);
                 }
@@ -281,7 +283,8 @@ impl Rates {
         if !self.config.variant.take_over {
             return;
         }
-        let active = rates.iter().filter(|rate| !matches!(rate.input, Input::Idle | Input::NoTime));
+        let active =
+            rates.iter().filter(|rate| !matches!(rate.input, SignalState::Idle | SignalState::NoTime));
         let in_force: f64 = active.map(|rate| rate.rate.per_second()).sum();
         let room = GIVEN_OUT * self.sustained.0.unwrap_or(0.0) - in_force;
         let held = || throttled(consumers).enumerate().filter(|(_, one)| is_held(one));
@@ -294,7 +297,7 @@ impl Rates {
             let part = room * consumer.shares.as_f64() / shares;
             let raised = decided.rate.per_second() + part;
             let (rate, bound) = self.bounds(consumer).confine(raised);
-            (decided.rate, decided.bound) = (Iops::new(rate), bound.or(Some(Bound::Departure)));
+            (decided.rate, decided.bound) = (Iops::new(rate), bound.or(Some(OutputBound::Departure)));
             if let Some(known) = self.consumers.get_mut(&consumer.name) {
                 known.law = IntegralLaw::new(decided.rate);
             }
@@ -307,7 +310,7 @@ impl Rates {
     }
 }
 
-impl ControlLaw for Rates {
+impl ControlLaw for ConsumerRates {
     fn step(&mut self, interval: &ControlInterval<'_>) -> LawStep {
         let &ControlInterval { elapsed, remaining, pause, set_point, .. } = interval;
         let intervals = interval.intervals();
@@ -331,18 +334,18 @@ impl ControlLaw for Rates {
 /// The step of all consumers together.
 fn combined(rates: Vec<RateDecision>, gave_way: Option<GaveWay>) -> LawStep {
     let sum = |of: fn(&RateDecision) -> Iops| {
-        Output::Rate(Iops::new(rates.iter().map(|rate| of(rate).per_second()).sum()))
+        LawOutput::Rate(Iops::new(rates.iter().map(|rate| of(rate).per_second()).sum()))
     };
     let any = |action| rates.iter().any(|rate| rate.action == action);
-    let action = if any(Action::Regulate) {
-        Action::Regulate
-    } else if any(Action::Hold) {
-        Action::Hold
+    let action = if any(LawAction::Regulate) {
+        LawAction::Regulate
+    } else if any(LawAction::Hold) {
+        LawAction::Hold
     } else {
-        Action::Relax
+        LawAction::Relax
     };
     let (raw, bounded) = (sum(|rate| rate.raw), sum(|rate| rate.rate));
-    let bound = gave_way.is_some().then_some(Bound::Return);
+    let bound = gave_way.is_some().then_some(OutputBound::Return);
     LawStep { raw, bound, rates, gave_way, ..LawStep::to(action, bounded) }
 }
 
@@ -355,7 +358,9 @@ fn is_held(consumer: &ConsumerObservation) -> bool {
 fn strictest(consumers: &[ConsumerObservation]) -> Option<Latency> {
     let contracts = consumers.iter().filter_map(|consumer| Some((consumer, consumer.contract?)));
     contracts
-        .filter(|(consumer, _)| Heard::of(std::slice::from_ref(*consumer), Signal::Everything).is_active())
+        .filter(|(consumer, _)| {
+            SignalSamples::of(std::slice::from_ref(*consumer), SignalRequests::Everything).is_active()
+        })
         .map(|(_, contract)| contract.expected())
         .min()
 }
@@ -373,7 +378,7 @@ mod tests {
 
     #[test]
     fn who_is_no_longer_observed_is_forgotten() {
-        let mut rates = Rates::new(IntegralConfig::default()).unwrap();
+        let mut rates = ConsumerRates::new(IntegralConfig::default()).unwrap();
         let period = Period {
             elapsed: Duration::from_secs(1),
             intervals: 1.0,

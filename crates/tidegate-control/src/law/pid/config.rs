@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
-use crate::document::observation::Outstanding;
+use crate::document::observation::MeanOutstanding;
 
 /// The parameters of the PID. Its input is a response time, its output a delay, so that gains have no unit.
 ///
@@ -81,7 +81,7 @@ impl PidConfig {
 
     /// The longest delay that leaves a consumer its floor rate, and is allowed at all.
     #[must_use]
-    pub fn greatest_for(&self, outstanding: Outstanding) -> Latency {
+    pub fn greatest_for(&self, outstanding: MeanOutstanding) -> Latency {
         Latency::from_secs_f64(outstanding.get() / self.floor.per_second()).min(self.greatest)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_units::Latency;
 
-use crate::document::output::Bound;
+use crate::document::output::OutputBound;
 use crate::law::pid::config::{PidConfig, PidConfigError, PidVariant};
 
 /// The derivative time counts as at most this many intervals: the usual limit of derivative gain (Åström and
@@ -20,7 +20,7 @@ pub struct PidStep {
     /// The delay now.
     pub delay: Latency,
     /// The bound that made the difference; rounding up to a level is none.
-    pub bound: Option<Bound>,
+    pub bound: Option<OutputBound>,
 }
 
 /// The single-sided PID. State: the integral, the previous error, the delay.
@@ -110,13 +110,13 @@ impl Pid {
         self.delay = self.round_up(wanted).min(greatest);
 
         let bound = if silent || unbounded < 0.0 {
-            Some(Bound::Least)
+            Some(OutputBound::Least)
         } else if Latency::from_secs_f64(unbounded) <= greatest {
             None
         } else if greatest < self.config.greatest {
-            Some(Bound::FloorRate)
+            Some(OutputBound::FloorRate)
         } else {
-            Some(Bound::Greatest)
+            Some(OutputBound::Greatest)
         };
         PidStep { raw: Latency::from_secs_f64(unbounded), delay: self.delay, bound }
     }
@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::document::observation::Outstanding;
+    use crate::document::observation::MeanOutstanding;
     use crate::estimate::ewma::Ewma;
     use tidegate_units::Iops;
 
@@ -235,7 +235,7 @@ mod tests {
         let wound = clamped.step(ms(11), SET_POINT, INTERVAL, Latency::MAX);
         assert!(wound.delay > ms(25), "{wound:?}");
         let let_go = literal.step(ms(11), SET_POINT, INTERVAL, Latency::MAX);
-        assert_eq!((let_go.delay, let_go.bound), (Latency::ZERO, Some(Bound::Least)));
+        assert_eq!((let_go.delay, let_go.bound), (Latency::ZERO, Some(OutputBound::Least)));
         // The integral is still there: the next error is answered at once.
         assert!(literal.step(ms(13), SET_POINT, INTERVAL, Latency::MAX).delay > ms(25));
     }
@@ -266,14 +266,14 @@ mod tests {
     #[test]
     fn a_floor_rate_bounds_the_delay_by_littles_law() {
         let config = PidConfig::default();
-        assert_eq!(config.greatest_for(Outstanding::new(0.5)), ms(250));
-        assert_eq!(config.greatest_for(Outstanding::new(f64::INFINITY)), ms(1_000));
-        assert_eq!(config.greatest_for(Outstanding::new(f64::NAN)), Latency::ZERO);
+        assert_eq!(config.greatest_for(MeanOutstanding::new(0.5)), ms(250));
+        assert_eq!(config.greatest_for(MeanOutstanding::new(f64::INFINITY)), ms(1_000));
+        assert_eq!(config.greatest_for(MeanOutstanding::new(f64::NAN)), Latency::ZERO);
         let mut pid = pid(config);
-        let floor = pid.step(ms(9_000), SET_POINT, INTERVAL, config.greatest_for(Outstanding::new(0.5)));
-        assert_eq!((floor.delay, floor.bound), (ms(250), Some(Bound::FloorRate)));
+        let floor = pid.step(ms(9_000), SET_POINT, INTERVAL, config.greatest_for(MeanOutstanding::new(0.5)));
+        assert_eq!((floor.delay, floor.bound), (ms(250), Some(OutputBound::FloorRate)));
         let greatest = pid.step(ms(9_000), SET_POINT, INTERVAL, Latency::MAX);
-        assert_eq!((greatest.delay, greatest.bound), (ms(1_000), Some(Bound::Greatest)));
+        assert_eq!((greatest.delay, greatest.bound), (ms(1_000), Some(OutputBound::Greatest)));
     }
 
     #[test]

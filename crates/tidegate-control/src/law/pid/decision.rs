@@ -3,7 +3,7 @@
 use tidegate_units::{Iops, Latency};
 
 use crate::document::observation::ConsumerObservation;
-use crate::document::output::{Action, Output};
+use crate::document::output::{LawAction, LawOutput};
 use crate::estimate::heard::throttled;
 use crate::law::control_law::{CommonStep, ConsumerThrottle, ControlInterval, ControlLaw, LawStep};
 use crate::law::pid::config::PidConfig;
@@ -12,11 +12,11 @@ use crate::law::pid::controller::Pid;
 impl ControlLaw for Pid {
     fn step(&mut self, interval: &ControlInterval<'_>) -> LawStep {
         match interval.common_step() {
-            CommonStep::Hold => LawStep::to(Action::Hold, Output::Delay(self.delay())),
+            CommonStep::Hold => LawStep::to(LawAction::Hold, LawOutput::Delay(self.delay())),
             CommonStep::Regulate(estimate) => regulate(self, estimate, interval),
             CommonStep::Relax => {
                 self.relax(interval.remaining);
-                LawStep::to(Action::Relax, Output::Delay(self.delay()))
+                LawStep::to(LawAction::Relax, LawOutput::Delay(self.delay()))
             }
         }
     }
@@ -35,9 +35,9 @@ fn regulate(law: &mut Pid, estimate: Latency, interval: &ControlInterval<'_>) ->
         .unwrap_or(Latency::ZERO);
     let step = law.step(estimate, interval.set_point, interval.elapsed, greatest);
     LawStep {
-        raw: Output::Delay(step.raw),
+        raw: LawOutput::Delay(step.raw),
         bound: step.bound,
-        ..LawStep::to(Action::Regulate, Output::Delay(step.delay))
+        ..LawStep::to(LawAction::Regulate, LawOutput::Delay(step.delay))
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// Learning of the model of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Queueing {
+pub struct QueueLearning {
     /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
     /// 0.7.
     pub forgetting: f64,
@@ -11,7 +11,7 @@ pub struct Queueing {
     pub reset_change: f64,
 }
 
-impl Default for Queueing {
+impl Default for QueueLearning {
     fn default() -> Self {
         Self { forgetting: 0.7, reset_change: 0.3 }
     }

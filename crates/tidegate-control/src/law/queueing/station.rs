@@ -28,9 +28,9 @@
 
 use tidegate_units::Latency;
 
-use crate::document::model::{Learnt, QueueModel};
+use crate::document::model::{LearningOutcome, QueueModel};
 use crate::estimate::rls::Rls;
-use crate::law::queueing::config::Queueing;
+use crate::law::queueing::config::QueueLearning;
 
 /// Uncertainty of the response time at the first measurement, as a variance relative to it.
 const UNCERTAIN: f64 = 1.0;
@@ -76,7 +76,7 @@ pub struct AtStorage {
 
 /// Measurements of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Point {
+pub(crate) struct IntervalPoint {
     /// The mean response time of the requests that count, in milliseconds, positive.
     pub(crate) ms: f64,
     /// From how many requests.
@@ -87,7 +87,7 @@ pub(crate) struct Point {
 
 /// A model, in units in which the measurement that it began with is (1, 1): `w = level + slope·(n − 1)`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Station {
+pub(crate) struct StationModel {
     rls: Rls<2>,
     ms: f64,
     outstanding: f64,
@@ -101,9 +101,9 @@ pub(crate) struct Station {
     turn: f64,
 }
 
-impl Station {
+impl StationModel {
     /// From one measurement, and a parallelism.
-    fn begin(point: Point, parallelism: f64, variance: f64, asked: f64) -> Self {
+    fn begin(point: IntervalPoint, parallelism: f64, variance: f64, asked: f64) -> Self {
         let outstanding = point.held.outstanding;
         let slope = (outstanding / (outstanding + parallelism)).max(FLATTEST);
         let rls = Rls::new([1.0, slope], [UNCERTAIN, UNCERTAIN_SLOPE]);
@@ -111,20 +111,27 @@ impl Station {
     }
 
     /// The model after an interval. `None` as long as nobody was there who could be held.
-    pub(crate) fn after(old: Option<Self>, config: &Queueing, point: Point) -> Option<(Learnt, Self)> {
+    pub(crate) fn after(
+        old: Option<Self>,
+        config: &QueueLearning,
+        point: IntervalPoint,
+    ) -> Option<(LearningOutcome, Self)> {
         let absent = point.held.outstanding.is_nan() || point.held.outstanding <= NOBODY;
         let turn = point.held.mean.as_millis_f64() / point.ms;
         let turned =
             |station: Self| if turn > 0.0 && turn.is_finite() { Self { turn, ..station } } else { station };
         let (learnt, station) = match old.filter(Self::is_sound) {
             None if absent => return None,
-            None => (Learnt::First, Self::begin(point, 0.0, FIRST_DEVIATION.powi(2), point.held.outstanding)),
+            None => (
+                LearningOutcome::First,
+                Self::begin(point, 0.0, FIRST_DEVIATION.powi(2), point.held.outstanding),
+            ),
             Some(old) => old.learn(config, point, absent),
         };
         Some((learnt, turned(station)))
     }
 
-    fn learn(self, config: &Queueing, point: Point, absent: bool) -> (Learnt, Self) {
+    fn learn(self, config: &QueueLearning, point: IntervalPoint, absent: bool) -> (LearningOutcome, Self) {
         let predicted = self.ms_at(point.held.outstanding);
         let error = (point.ms - predicted).abs() / point.ms.max(predicted);
         // Of few requests: the standard error of a mean of exponentially distributed times.
@@ -133,7 +140,7 @@ impl Station {
         if contradicts && (absent || self.age >= YOUNG) {
             // Long response times with nobody to be held are nobody's fault who could be.
             let anew = Self::begin(point, self.model().parallelism, self.variance, self.asked);
-            return if absent { (Learnt::Rejected, self) } else { (Learnt::Reset, anew) };
+            return if absent { (LearningOutcome::Rejected, self) } else { (LearningOutcome::Reset, anew) };
         }
         let mut new = Self { age: self.age.saturating_add(1), ..self };
         if self.age >= YOUNG {
@@ -154,7 +161,7 @@ impl Station {
         if slope < FLATTEST {
             new.rls.hold(1, FLATTEST);
         }
-        (Learnt::Updated, new)
+        (LearningOutcome::Updated, new)
     }
 
     fn is_sound(&self) -> bool {
@@ -169,7 +176,7 @@ impl Station {
     }
 
     /// The throughput of those who are held that is asked for, in IO/s, after an interval like this.
-    pub(crate) fn control(&mut self, goal_ms: f64, point: Point) -> f64 {
+    pub(crate) fn control(&mut self, goal_ms: f64, point: IntervalPoint) -> f64 {
         let QueueModel { capacity, parallelism } = self.model();
         let known = point.held.outstanding.max(self.asked);
         let most = (known * GROWTH).max(point.held.outstanding * goal_ms / point.ms);
@@ -222,10 +229,14 @@ mod tests {
             Self { capacity, parallelism, most: 1e6 }
         }
 
-        fn point(&self, asked: f64, noise: f64) -> Point {
+        fn point(&self, asked: f64, noise: f64) -> IntervalPoint {
             let outstanding = asked.min(self.most);
             let ms = (outstanding + self.parallelism) / self.capacity * 1e3 * noise;
-            Point { ms, requests: 100, held: AtStorage { outstanding, mean: Latency::from_millis_f64(ms) } }
+            IntervalPoint {
+                ms,
+                requests: 100,
+                held: AtStorage { outstanding, mean: Latency::from_millis_f64(ms) },
+            }
         }
 
         fn wanted(&self, goal_ms: f64) -> f64 {
@@ -233,8 +244,12 @@ mod tests {
         }
     }
 
-    fn step(station: &mut Option<Station>, point: Point, goal_ms: f64) -> Option<(Learnt, f64)> {
-        let (learnt, mut next) = Station::after(*station, &Queueing::default(), point)?;
+    fn step(
+        station: &mut Option<StationModel>,
+        point: IntervalPoint,
+        goal_ms: f64,
+    ) -> Option<(LearningOutcome, f64)> {
+        let (learnt, mut next) = StationModel::after(*station, &QueueLearning::default(), point)?;
         let _ = next.control(goal_ms, point);
         let asked = next.asked;
         *station = Some(next);
@@ -243,7 +258,7 @@ mod tests {
 
     /// Requests at the storage, interval by interval, from `n` on.
     fn run(
-        station: &mut Option<Station>,
+        station: &mut Option<StationModel>,
         storage: Storage,
         goal_ms: f64,
         mut n: f64,
@@ -318,12 +333,12 @@ mod tests {
                 if interval == 30 {
                     storage.capacity *= factor;
                 }
-                let point = Point { requests, ..storage.point(n, 1.0) };
+                let point = IntervalPoint { requests, ..storage.point(n, 1.0) };
                 let (how, asked) = step(&mut station, point, GOAL / 4.0).unwrap();
                 n = asked;
                 learnt.push(how);
             }
-            let reset = learnt.contains(&Learnt::Reset);
+            let reset = learnt.contains(&LearningOutcome::Reset);
             let off = n / storage.wanted(GOAL / 4.0) - 1.0;
             assert!(!reset && off.abs() < 0.1, "{requests} requests, {factor}: {off}, {station:?}");
         }
@@ -343,15 +358,18 @@ mod tests {
 
     #[test]
     fn with_nobody_to_hold_nothing_is_learnt_and_where_nothing_completes_less_is_asked_for() {
-        let nobody = Point { ms: 3.0, requests: 10, held: AtStorage::default() };
-        assert!(Station::after(None, &Queueing::default(), nobody).is_none());
+        let nobody = IntervalPoint { ms: 3.0, requests: 10, held: AtStorage::default() };
+        assert!(StationModel::after(None, &QueueLearning::default(), nobody).is_none());
         let mut station = None;
         let before = run(&mut station, Storage::new(1_000.0, 0.0), GOAL, 8.0, 20)[19];
         let model = station.map(|station| station.model());
-        let hangs = Point { ms: 60_000.0, requests: 1, ..nobody };
+        let hangs = IntervalPoint { ms: 60_000.0, requests: 1, ..nobody };
         for halved in 1..5 {
             let (learnt, asked) = step(&mut station, hangs, GOAL).unwrap();
-            assert!(learnt == Learnt::Rejected && (asked * 2f64.powi(halved) / before - 1.0).abs() < 1e-9);
+            assert!(
+                learnt == LearningOutcome::Rejected
+                    && (asked * 2f64.powi(halved) / before - 1.0).abs() < 1e-9
+            );
         }
         assert_eq!(station.map(|station| station.model()), model);
     }
@@ -362,7 +380,7 @@ mod tests {
     fn others_requests_are_told_in_their_own_time() {
         let mut point = Storage::new(1_000.0, 0.0).point(6.0, 1.0);
         point.held.mean = point.held.mean.scale(3.0);
-        let (_, mut station) = Station::after(None, &Queueing::default(), point).unwrap();
+        let (_, mut station) = StationModel::after(None, &QueueLearning::default(), point).unwrap();
         let iops = station.control(6.0, point);
         assert!((station.takes_ms(6.0) - 18.0).abs() < 1e-6 && (iops - 6.0 / 0.018).abs() < 1e-3, "{iops}");
     }
@@ -383,7 +401,7 @@ mod tests {
             let mut station = None;
             for (ms, requests, outstanding, mean, goal) in steps {
                 let held = AtStorage { outstanding, mean: Latency::from_nanos(mean) };
-                if let Some((_, asked)) = step(&mut station, Point { ms, requests, held }, goal) {
+                if let Some((_, asked)) = step(&mut station, IntervalPoint { ms, requests, held }, goal) {
                     prop_assert!(asked.is_finite() && asked > 0.0, "{station:?}");
                 }
             }

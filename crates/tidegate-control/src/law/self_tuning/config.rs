@@ -5,13 +5,13 @@ use tidegate_units::Iops;
 
 use crate::document::point_decision::PointDecision;
 use crate::law::integral::gain::ControllerGain;
-use crate::law::queueing::config::Queueing;
+use crate::law::queueing::config::QueueLearning;
 
 /// The parameters of the regulator, and of what it takes to carry out an operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelfTuningConfig {
     /// Method that finds the operating point.
-    pub regulation: Regulation,
+    pub regulation: RegulationMethod,
     /// Without so many requests in an interval nothing is concluded from them. Default: the paper's 6 (§4.2).
     pub least_requests: u32,
     /// u_min. Default 6 IO/s: at nothing there are no requests, hence no measurements, and nobody is ever let
@@ -28,18 +28,18 @@ pub struct SelfTuningConfig {
 
 /// Methods that find the operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Regulation {
+pub enum RegulationMethod {
     /// From a model that is learnt while it runs (eqs. 5 to 7).
-    Adaptive(Adaptive),
+    Adaptive(LineLearning),
     /// By a gain that is chosen beforehand (eq. 2): K_I, in IO/s per ms and interval.
     Fixed(ControllerGain),
     /// From a model of a queue that is learnt while it runs: nothing of a paper's.
-    Queueing(Queueing),
+    Queueing(QueueLearning),
 }
 
 /// Learning of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Adaptive {
+pub struct LineLearning {
     /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
     /// 0.7, of which the paper has no value: a memory of about three intervals, within which its system
     /// settles (§5). At rest at least 1 − λ of an error is corrected in an interval.
@@ -116,7 +116,7 @@ impl Default for SelfTuningVariant {
     }
 }
 
-impl Default for Adaptive {
+impl Default for LineLearning {
     fn default() -> Self {
         Self { forgetting: 0.7, reset_change: 0.3, variant: SelfTuningVariant::default() }
     }
@@ -125,7 +125,7 @@ impl Default for Adaptive {
 impl Default for SelfTuningConfig {
     fn default() -> Self {
         Self {
-            regulation: Regulation::Adaptive(Adaptive::default()),
+            regulation: RegulationMethod::Adaptive(LineLearning::default()),
             least_requests: 6,
             least: Iops::new(6.0),
             greatest: Self::UNBOUNDED,
@@ -142,8 +142,8 @@ impl SelfTuningConfig {
     #[must_use]
     pub const fn variant(&self) -> SelfTuningVariant {
         match &self.regulation {
-            Regulation::Adaptive(adaptive) => adaptive.variant,
-            Regulation::Fixed(_) | Regulation::Queueing(_) => SelfTuningVariant::IMPROVED,
+            RegulationMethod::Adaptive(adaptive) => adaptive.variant,
+            RegulationMethod::Fixed(_) | RegulationMethod::Queueing(_) => SelfTuningVariant::IMPROVED,
         }
     }
 
@@ -152,7 +152,9 @@ impl SelfTuningConfig {
     /// # Errors
     /// The first value that is out of range.
     pub fn validate(&self) -> Result<(), SelfTuningConfigError> {
-        if let Regulation::Adaptive(Adaptive { forgetting, reset_change, variant }) = self.regulation {
+        if let RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, variant }) =
+            self.regulation
+        {
             // Written so that NaN is refused as well.
             if !(forgetting > 0.0 && forgetting <= 1.0) {
                 return Err(SelfTuningConfigError::Forgetting(forgetting));
@@ -164,7 +166,7 @@ impl SelfTuningConfig {
                 return Err(SelfTuningConfigError::Unbounded);
             }
         }
-        if let Regulation::Queueing(Queueing { forgetting, reset_change }) = self.regulation {
+        if let RegulationMethod::Queueing(QueueLearning { forgetting, reset_change }) = self.regulation {
             if !(forgetting > 0.0 && forgetting <= 1.0) {
                 return Err(SelfTuningConfigError::Forgetting(forgetting));
             }

@@ -12,7 +12,7 @@
 //! [`queueing`](crate::law::queueing::station), since by Little's law `n = u·w`, in terms of the throughput
 //! that a rate commands.
 
-use crate::document::model::{Learnt, QueueModel};
+use crate::document::model::{LearningOutcome, QueueModel};
 use crate::estimate::rls::Rls;
 
 /// Uncertainty of p before anything was learnt, as a variance relative to it.
@@ -105,12 +105,12 @@ impl Hyperbola {
         (forgetting, reset_change): (f64, f64),
         (ms, iops, requests): (f64, f64, u64),
         goal_ms: f64,
-    ) -> (Learnt, Self) {
+    ) -> (LearningOutcome, Self) {
         let first = || Self::first(ms, iops, requests, goal_ms);
-        let Some(old) = old else { return (Learnt::First, first()) };
+        let Some(old) = old else { return (LearningOutcome::First, first()) };
         let error = old.error(ms, iops);
         if error > ANOTHER {
-            return (Learnt::Reset, first());
+            return (LearningOutcome::Reset, first());
         }
         let deviation = old.variance.sqrt().max(by_chance(requests));
         if old.age >= YOUNG && error > (CHANCE * deviation).min(MOST_NOISE).max(reset_change) {
@@ -122,7 +122,7 @@ impl Hyperbola {
             let faster = ms < old.ms_at(iops) && old.age >= CLIMB;
             let anew = Self::begin(ms, iops, requests, parallelism, uncertain, old.variance);
             let anew = Self { faster, ..anew };
-            return (Learnt::Reset, if anew.is_sound() { anew } else { first() });
+            return (LearningOutcome::Reset, if anew.is_sound() { anew } else { first() });
         }
         let mut new = Self { age: old.age.saturating_add(1), ..old };
         if new.age >= YOUNG {
@@ -138,7 +138,7 @@ impl Hyperbola {
         if (slope - possible).abs() > 0.0 {
             new.rls.hold(1, possible);
         }
-        if new.is_sound() { (Learnt::Updated, new) } else { (Learnt::Reset, first()) }
+        if new.is_sound() { (LearningOutcome::Updated, new) } else { (LearningOutcome::Reset, first()) }
     }
 
     fn is_sound(&self) -> bool {

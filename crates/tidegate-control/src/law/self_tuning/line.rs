@@ -1,9 +1,9 @@
 //! The line of the self-tuning regulator: the model of Triage's equation 5, and how it is learnt. It also
 //! judges if the line or the curve of a queue has predicted better.
 
-use crate::document::model::Model;
+use crate::document::model::LinearModel;
 use crate::estimate::rls::Rls;
-use crate::law::self_tuning::config::Adaptive;
+use crate::law::self_tuning::config::LineLearning;
 
 /// Uncertainty of s₁, r₁ and r₂ at the beginning, in units in which measurement and operating point are 1.
 /// Where measured (figure 3), a storage's response time depends on the operating point of the same interval,
@@ -30,7 +30,7 @@ const BELIEVED: f64 = 0.1;
 
 /// The mean squares of what predictions were wrong by, as a part of the greater.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rivals {
+pub(super) struct RivalErrors {
     line: f64,
     curve: f64,
     count: u32,
@@ -38,7 +38,7 @@ pub(super) struct Rivals {
     line_last: Option<f64>,
 }
 
-impl Rivals {
+impl RivalErrors {
     pub(super) fn after(self, line: f64, curve: f64) -> Self {
         let count = self.count.saturating_add(1);
         let part = JUDGED.max(1.0 / f64::from(count));
@@ -61,7 +61,7 @@ impl Rivals {
 
 /// A model in units in which the measurement and the operating point that it began with are 1.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fitted {
+pub(super) struct FittedModel {
     pub(super) rls: Rls<3>,
     pub(super) ms: f64,
     pub(super) iops: f64,
@@ -71,7 +71,7 @@ pub(super) struct Fitted {
     pub(super) rejected: u32,
 }
 
-impl Fitted {
+impl FittedModel {
     /// The model that one measurement gives: the response time is proportional to the throughput.
     pub(super) fn begin(ms: f64, iops: f64) -> Self {
         Self { rls: Rls::new([0.0, 1.0, 0.0], UNCERTAIN), ms, iops, age: 0, rejected: 0 }
@@ -91,15 +91,15 @@ impl Fitted {
         self.rls.estimate().iter().zip(regressor).map(|(parameter, part)| parameter * part).sum()
     }
 
-    pub(super) fn model(&self) -> Model {
+    pub(super) fn model(&self) -> LinearModel {
         let [s1, r1, r2] = self.rls.estimate();
         let per = self.ms / self.iops;
-        Model { s1, r1: r1 * per, r2: r2 * per }
+        LinearModel { s1, r1: r1 * per, r2: r2 * per }
     }
 
     pub(super) fn is_possible(&self) -> bool {
         let [s1, r1, r2] = self.rls.estimate();
-        let Model { r1: scaled, .. } = self.model();
+        let LinearModel { r1: scaled, .. } = self.model();
         r1 > 0.0 && r2.abs() < r1 && s1.is_finite() && scaled.is_normal()
     }
 
@@ -111,7 +111,7 @@ impl Fitted {
         regressor: [f64; 3],
         w: f64,
         requests: u64,
-        adaptive: &Adaptive,
+        adaptive: &LineLearning,
     ) -> bool {
         let (new, old) = (self.rls.estimate(), before.rls.estimate());
         if adaptive.variant.compare_predictions {

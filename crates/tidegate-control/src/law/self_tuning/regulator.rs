@@ -5,12 +5,12 @@
 
 use tidegate_units::{Iops, Latency};
 
-use crate::document::model::{Learnt, Model, QueueModel};
-use crate::document::output::Bound;
-use crate::law::queueing::station::{AtStorage, Point, Station};
-use crate::law::self_tuning::config::{Adaptive, Regulation, SelfTuningConfig};
+use crate::document::model::{LearningOutcome, LinearModel, QueueModel};
+use crate::document::output::OutputBound;
+use crate::law::queueing::station::{AtStorage, IntervalPoint, StationModel};
+use crate::law::self_tuning::config::{LineLearning, RegulationMethod, SelfTuningConfig};
 use crate::law::self_tuning::hyperbola::{Hyperbola, apart};
-use crate::law::self_tuning::line::{Fitted, Rivals, YOUNG};
+use crate::law::self_tuning::line::{FittedModel, RivalErrors, YOUNG};
 
 /// Number of impossible new models in a row after which the old one is wrong.
 const MOST_REJECTED: u32 = 5;
@@ -35,7 +35,7 @@ const LEAST_MS: f64 = 1e-6;
 
 /// Measurements of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct IntervalMeasurement {
     /// Number of requests that completed.
     pub requests: u64,
     /// The sum of their response times.
@@ -50,16 +50,16 @@ pub struct Measured {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelfTuningStep {
     /// Result of learning.
-    pub learnt: Learnt,
+    pub learnt: LearningOutcome,
     /// The mean response time that was compared with the goal. `None` with too few requests.
     pub measured: Option<Latency>,
     /// The operating point that this consumer's response time asks for; the previous one with too few
     /// requests. `None` before the first.
     pub wish: Option<Iops>,
     /// The bound that made the difference.
-    pub bound: Option<Bound>,
+    pub bound: Option<OutputBound>,
     /// The model now.
-    pub model: Option<Model>,
+    pub model: Option<LinearModel>,
 }
 
 /// The regulator of one consumer.
@@ -73,14 +73,14 @@ pub struct SelfTuningStep {
 /// force in the interval, as an argument: of several regulators all use the lowest.
 #[derive(Debug, Clone, Default)]
 pub struct SelfTuning {
-    fitted: Option<Fitted>,
+    fitted: Option<FittedModel>,
     /// The curve of a queue, and which of the two predicts better.
     hyperbola: Option<Hyperbola>,
-    rivals: Rivals,
+    rivals: RivalErrors,
     /// For how many intervals response times have been far below the goal.
     below: u32,
     /// The same of the model of a queue.
-    station: Option<Station>,
+    station: Option<StationModel>,
     /// Requests that were too few to conclude anything.
     gathered: Gathered,
     /// w(k−1) in ms and u(k−2), if the interval before was measured by itself. Otherwise the two are taken
@@ -102,21 +102,21 @@ impl SelfTuning {
         &mut self,
         config: &SelfTuningConfig,
         goal: Latency,
-        measured: Measured,
+        measured: IntervalMeasurement,
         in_force: Iops,
         (least, greatest): (Iops, Iops),
         exempt: bool,
     ) -> SelfTuningStep {
         let Some((mean, requests, alone)) = self.gather(config, measured, exempt) else {
             self.before = None;
-            return self.said(Learnt::TooFew, None, None);
+            return self.said(LearningOutcome::TooFew, None, None);
         };
         let w = mean.as_millis_f64().max(LEAST_MS);
         let u = in_force.max(least).per_second();
         let goal_ms = goal.as_millis_f64();
         let (learnt, wanted) = match &config.regulation {
-            Regulation::Fixed(gain) => (Learnt::Fixed, u + gain.iops_per_ms() * (goal_ms - w)),
-            Regulation::Adaptive(adaptive) => {
+            RegulationMethod::Fixed(gain) => (LearningOutcome::Fixed, u + gain.iops_per_ms() * (goal_ms - w)),
+            RegulationMethod::Adaptive(adaptive) => {
                 let (learnt, fitted) = self.learn(adaptive, w, u, requests);
                 let line = fitted.control(goal_ms, w, u);
                 let (learnt, wanted) = match self.curve(adaptive, (w, u, requests), goal_ms) {
@@ -136,18 +136,18 @@ impl SelfTuning {
                     wanted
                 };
                 self.fitted = Some(fitted);
-                let burst = learnt == Learnt::Reset && adaptive.variant.burst;
+                let burst = learnt == LearningOutcome::Reset && adaptive.variant.burst;
                 (learnt, if burst { f64::INFINITY } else { wanted })
             }
-            Regulation::Queueing(queueing) => {
-                let point = Point { ms: w, requests, held: measured.held };
-                match Station::after(self.station, queueing, point) {
+            RegulationMethod::Queueing(queueing) => {
+                let point = IntervalPoint { ms: w, requests, held: measured.held };
+                match StationModel::after(self.station, queueing, point) {
                     Some((learnt, mut station)) => {
                         let wanted = station.control(goal_ms, point);
                         self.station = Some(station);
                         (learnt, wanted)
                     }
-                    None => (Learnt::TooFew, f64::INFINITY),
+                    None => (LearningOutcome::TooFew, f64::INFINITY),
                 }
             }
         };
@@ -191,14 +191,14 @@ impl SelfTuning {
 
     /// The model now.
     #[must_use]
-    pub fn model(&self) -> Option<Model> {
+    pub fn model(&self) -> Option<LinearModel> {
         self.fitted.map(|fitted| fitted.model())
     }
 
     /// Returns the response time of eligible consumers' requests when a goal is kept, by the model of a
     /// queue.
     pub(crate) fn takes(&self, goal: Latency) -> Latency {
-        let takes = |station: Station| Latency::from_millis_f64(station.takes_ms(goal.as_millis_f64()));
+        let takes = |station: StationModel| Latency::from_millis_f64(station.takes_ms(goal.as_millis_f64()));
         self.station.map_or(goal, takes)
     }
 
@@ -214,7 +214,7 @@ impl SelfTuning {
     fn gather(
         &mut self,
         config: &SelfTuningConfig,
-        measured: Measured,
+        measured: IntervalMeasurement,
         exempt: bool,
     ) -> Option<(Latency, u64, bool)> {
         let Gathered { requests: before, nanos } = self.gathered;
@@ -232,35 +232,41 @@ impl SelfTuning {
     }
 
     /// Lines 4 to 10 of figure 6.
-    fn learn(&self, adaptive: &Adaptive, w: f64, u: f64, requests: u64) -> (Learnt, Fitted) {
-        let Some(old) = self.fitted else { return (Learnt::First, Fitted::begin(w, u)) };
+    fn learn(
+        &self,
+        adaptive: &LineLearning,
+        w: f64,
+        u: f64,
+        requests: u64,
+    ) -> (LearningOutcome, FittedModel) {
+        let Some(old) = self.fitted else { return (LearningOutcome::First, FittedModel::begin(w, u)) };
         let (w_before, u_before) = self.before.unwrap_or((w, u));
         let regressor = old.regressor(w_before, u, u_before);
-        let mut new = Fitted { age: old.age.saturating_add(1), rejected: 0, ..old };
+        let mut new = FittedModel { age: old.age.saturating_add(1), rejected: 0, ..old };
         new.rls.learn(regressor, w / old.ms, adaptive.forgetting);
         // A young model may change as it likes, but into a possible one.
         let may_change = adaptive.variant.compare_predictions && new.age <= YOUNG && new.is_possible();
         if !may_change && new.has_changed(&old, regressor, w, requests, adaptive) {
-            return (Learnt::Reset, Fitted::begin(w, u));
+            return (LearningOutcome::Reset, FittedModel::begin(w, u));
         }
         if !new.is_possible() {
             let rejected = old.rejected + 1;
             if rejected >= MOST_REJECTED {
-                return (Learnt::Reset, Fitted::begin(w, u));
+                return (LearningOutcome::Reset, FittedModel::begin(w, u));
             }
-            return (Learnt::Rejected, Fitted { rejected, age: new.age, ..old });
+            return (LearningOutcome::Rejected, FittedModel { rejected, age: new.age, ..old });
         }
-        (Learnt::Updated, new)
+        (LearningOutcome::Updated, new)
     }
 
     /// The curve after an interval, where there is to be one, and what it asks for. Both models are judged by
     /// what they said of it beforehand.
     fn curve(
         &mut self,
-        adaptive: &Adaptive,
+        adaptive: &LineLearning,
         point: (f64, f64, u64),
         goal_ms: f64,
-    ) -> Option<(Learnt, Hyperbola, f64)> {
+    ) -> Option<(LearningOutcome, Hyperbola, f64)> {
         if !adaptive.variant.two_shapes {
             self.hyperbola = None;
             return None;
@@ -294,20 +300,25 @@ impl SelfTuning {
         u * STEP_DOWN.min(drained).max(0.0)
     }
 
-    fn said(&self, learnt: Learnt, measured: Option<Latency>, bound: Option<Bound>) -> SelfTuningStep {
+    fn said(
+        &self,
+        learnt: LearningOutcome,
+        measured: Option<Latency>,
+        bound: Option<OutputBound>,
+    ) -> SelfTuningStep {
         SelfTuningStep { learnt, measured, wish: self.wish, bound, model: self.model() }
     }
 }
 
 /// The anti-windup law (figure 6, line 12), with u_min for the paper's 0. What is no number holds: it is the
 /// least.
-fn confine(wanted: f64, least: Iops, greatest: Iops) -> (Iops, Option<Bound>) {
+fn confine(wanted: f64, least: Iops, greatest: Iops) -> (Iops, Option<OutputBound>) {
     if wanted >= greatest.per_second() {
-        (greatest.max(least), Some(Bound::Greatest))
+        (greatest.max(least), Some(OutputBound::Greatest))
     } else if wanted > least.per_second() {
         (Iops::new(wanted), None)
     } else {
-        (least, Some(Bound::Least))
+        (least, Some(OutputBound::Least))
     }
 }
 

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use tidegate_units::{ConsumerName, Iops, Latency, Shares, Window};
 
-use crate::cluster::agreement::{Agreed, Agreement, Wish};
+use crate::cluster::agreement::{AgreedPoint, HostAgreement, HostWish};
 use crate::document::observation::ConsumerObservation;
-use crate::document::output::{Action, Output};
-use crate::document::point_decision::{Allotment, PointDecision, RegulatorDecision};
+use crate::document::output::{LawAction, LawOutput};
+use crate::document::point_decision::{PointAllotment, PointDecision, RegulatorDecision};
 use crate::document::point_report::{
     MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
 };
-use crate::document::signal::{Input, Signal};
-use crate::estimate::heard::{Heard, throttled};
-use crate::law::bands::{Bands, Claim, allot, operating_point};
+use crate::document::signal::{SignalRequests, SignalState};
+use crate::estimate::heard::{SignalSamples, throttled};
+use crate::law::bands::{BandClaim, Bands, allot, operating_point};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
 use crate::law::queueing::station::AtStorage;
-use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningConfigError};
-use crate::law::self_tuning::regulator::{Measured, SelfTuning};
+use crate::law::self_tuning::config::{RegulationMethod, SelfTuningConfig, SelfTuningConfigError};
+use crate::law::self_tuning::regulator::{IntervalMeasurement, SelfTuning};
 use crate::law::window::config::WindowConfig;
 
 /// Part of its rate below which a consumer's use leaves the rest to the others. Some of the requests released
@@ -28,12 +28,12 @@ const USED: f64 = 0.7;
 
 /// The regulators of all consumers of a resource. Who is no longer observed is forgotten.
 #[derive(Debug, Clone)]
-pub(crate) struct Regulators {
+pub(crate) struct ConsumerRegulators {
     config: SelfTuningConfig,
     /// The operating point in force. At the beginning nobody is held.
     point: Iops,
     consumers: BTreeMap<ConsumerName, Known>,
-    agreement: Agreement,
+    agreement: HostAgreement,
     /// Factors that turn the operating point into a window, by the model of a queue.
     turn: Option<PointTurn>,
     /// Report to other hosts, as of the last step.
@@ -49,7 +49,7 @@ struct Known {
     /// Part of its wish that remains after its silence: 1 while it is active.
     left: f64,
     /// Measurements of the interval before, if the other hosts' numbers of requests belong to that interval.
-    before: Option<Measured>,
+    before: Option<IntervalMeasurement>,
     /// The step in which it was last observed.
     seen: u64,
 }
@@ -68,7 +68,7 @@ const MOST_ROOM: f64 = 2.0;
 
 /// One control interval, as the loop sees it.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct LoopInterval {
     elapsed: Duration,
     /// Part of an unneeded wish that remains after this interval.
     remaining: f64,
@@ -79,7 +79,7 @@ struct Stretch {
     /// The control interval as configured.
     interval: Duration,
     /// Requests of each consumer that are compared with its goal.
-    signal: Signal,
+    signal: SignalRequests,
 }
 
 /// Consumers, hosts and bands of a step.
@@ -93,13 +93,13 @@ struct Those<'a> {
 }
 
 /// Measurements of one consumer's requests.
-struct Report<'a> {
+struct ClientReport<'a> {
     consumer: &'a ConsumerObservation,
     /// Those that are compared with the goal.
-    heard: Heard,
+    heard: SignalSamples,
     /// All of them: what is held.
-    all: Heard,
-    input: Input,
+    all: SignalSamples,
+    input: SignalState,
     goal: Latency,
     /// Length of the interval.
     over: Latency,
@@ -107,11 +107,11 @@ struct Report<'a> {
     held: bool,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ClientReport<'a> {
     /// `windowed`: what waits for its turn waits for the window, and not for the storage.
-    fn of(consumer: &'a ConsumerObservation, stretch: &Stretch, windowed: bool) -> Self {
+    fn of(consumer: &'a ConsumerObservation, stretch: &LoopInterval, windowed: bool) -> Self {
         let of = |signal| {
-            let mut heard = Heard::of(std::slice::from_ref(consumer), signal);
+            let mut heard = SignalSamples::of(std::slice::from_ref(consumer), signal);
             if !windowed {
                 heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
                 // Who is released and never gets his turn waits as he does at the storage.
@@ -119,19 +119,21 @@ impl<'a> Report<'a> {
             }
             heard
         };
-        let (heard, all) = (of(stretch.signal), of(Signal::Everything));
+        let (heard, all) = (of(stretch.signal), of(SignalRequests::Everything));
         let held = consumer.short_of_tokens > Latency::ZERO || (windowed && consumer.queued > 0);
         let own = consumer.goal.map(|goal| goal.scale(stretch.set_point_ratio));
         let goal = own.unwrap_or(stretch.set_point).max(Latency::from_nanos(1));
-        let input = if stretch.elapsed.is_zero() { Input::NoTime } else { heard.input(goal) };
+        let input = if stretch.elapsed.is_zero() { SignalState::NoTime } else { heard.input(goal) };
         Self { consumer, heard, all, input, goal, over: Latency::from(stretch.elapsed), held }
     }
 
-    fn measured(&self, held: AtStorage) -> Measured {
+    fn measured(&self, held: AtStorage) -> IntervalMeasurement {
         match self.input {
             // The request will be one of its own when it completes; until then its age says that it is late.
-            Input::Overload { oldest } => Measured { requests: 1, total: oldest, over: self.over, held },
-            _ => Measured {
+            SignalState::Overload { oldest } => {
+                IntervalMeasurement { requests: 1, total: oldest, over: self.over, held }
+            }
+            _ => IntervalMeasurement {
                 requests: self.heard.count,
                 total: Latency::from_nanos(u64::try_from(self.heard.total_nanos).unwrap_or(u64::MAX)),
                 over: self.over,
@@ -141,7 +143,7 @@ impl<'a> Report<'a> {
     }
 
     fn is_active(&self) -> bool {
-        self.input != Input::NoTime && self.all.input(self.goal) != Input::Idle
+        self.input != SignalState::NoTime && self.all.input(self.goal) != SignalState::Idle
     }
 
     fn completed(&self, elapsed: Duration) -> Iops {
@@ -149,14 +151,14 @@ impl<'a> Report<'a> {
     }
 }
 
-impl Regulators {
+impl ConsumerRegulators {
     pub(crate) fn new(config: SelfTuningConfig) -> Result<Self, SelfTuningConfigError> {
         config.validate()?;
         Ok(Self {
             config,
             point: config.greatest,
             consumers: BTreeMap::new(),
-            agreement: Agreement::default(),
+            agreement: HostAgreement::default(),
             turn: None,
             told: None,
             steps: 0,
@@ -177,12 +179,12 @@ impl Regulators {
         Ok(())
     }
 
-    fn decide(&mut self, those: &Those<'_>, stretch: &Stretch) -> LawStep {
+    fn decide(&mut self, those: &Those<'_>, stretch: &LoopInterval) -> LawStep {
         self.steps += 1;
         let Those { consumers, peers, bands } = *those;
-        let windowed = matches!(self.config.regulation, Regulation::Queueing(_));
-        let reports: Vec<Report<'_>> =
-            consumers.iter().map(|consumer| Report::of(consumer, stretch, windowed)).collect();
+        let windowed = matches!(self.config.regulation, RegulationMethod::Queueing(_));
+        let reports: Vec<ClientReport<'_>> =
+            consumers.iter().map(|consumer| ClientReport::of(consumer, stretch, windowed)).collect();
         let done = done(&reports, stretch.elapsed);
         let applied = self.applied(done, peers, stretch.elapsed);
         let (own_held, held) = at_storage(&reports, done, peers, stretch.elapsed);
@@ -216,16 +218,16 @@ impl Regulators {
         let somebody_to_hold = active || peers.iter().any(|peer| peer.point.active);
         let own = lowest.map(|(wish, _)| wish);
         let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
-            (Action::Hold, None, None, None, false);
+            (LawAction::Hold, None, None, None, false);
         if !stretch.elapsed.is_zero() && !somebody_to_hold {
             // Whatever is heard is not the effect of what holds nobody.
             self.relax(stretch.remaining);
-            action = Action::Relax;
+            action = LawAction::Relax;
         } else if !stretch.elapsed.is_zero() {
             let shortest = reports.iter().map(|report| report.goal).fold(stretch.set_point, Latency::min);
             let own_did = if windowed { own_held } else { done.per_second() };
             let (agreed, whose) = self.agree(own.map(|wish| (wish, own_did)), peers, &say, shortest);
-            if let Some((wish, Agreed { point, doubted: not_all, .. })) = agreed {
+            if let Some((wish, AgreedPoint { point, doubted: not_all, .. })) = agreed {
                 let turn = wish.turn();
                 let point = match (not_all, windowed) {
                     (false, _) => wish.operating_point,
@@ -236,10 +238,10 @@ impl Regulators {
                 (self.turn, doubted) = (Some(turn), not_all);
             }
             if let Some(peer) = whose {
-                (action, host) = (Action::Regulate, Some(peer.host.clone()));
+                (action, host) = (LawAction::Regulate, Some(peer.host.clone()));
             } else if let Some((_, regulator)) = lowest {
                 let fresh = regulators.iter().any(|regulator| regulator.measured.is_some());
-                action = if fresh { Action::Regulate } else { Action::Hold };
+                action = if fresh { LawAction::Regulate } else { LawAction::Hold };
                 (bound, decided_by) = (regulator.bound, Some(regulator.name.clone()));
             }
         }
@@ -275,7 +277,7 @@ impl Regulators {
             allotments,
             window,
         };
-        let step = LawStep::to(action, Output::Rate(operating_point));
+        let step = LawStep::to(action, LawOutput::Rate(operating_point));
         LawStep { bound, point: Some(decision), ..step }
     }
 
@@ -295,8 +297,8 @@ impl Regulators {
         peers: &'a [PeerPoint],
         say: &Say<'_>,
         shortest: Latency,
-    ) -> (Option<(PointWish, Agreed)>, Option<&'a PeerPoint>) {
-        let windowed = matches!(self.config.regulation, Regulation::Queueing(_));
+    ) -> (Option<(PointWish, AgreedPoint)>, Option<&'a PeerPoint>) {
+        let windowed = matches!(self.config.regulation, RegulationMethod::Queueing(_));
         let own = own.map(|(wish, done)| (None, wish, done));
         let theirs = peers.iter().filter(|peer| say.counts(&peer.point)).filter_map(|peer| {
             let (wish, done) = (peer.point.wish?, peer.point.done.per_second());
@@ -305,9 +307,9 @@ impl Regulators {
         });
         // Its own first: of equals it is that.
         let all: Vec<_> = own.into_iter().chain(theirs).collect();
-        let wishes: Vec<Wish> = all
+        let wishes: Vec<HostWish> = all
             .iter()
-            .map(|(_, wish, done)| Wish { asks: asks(wish, windowed), goal: wish.goal, done: *done })
+            .map(|(_, wish, done)| HostWish { asks: asks(wish, windowed), goal: wish.goal, done: *done })
             .collect();
         let in_force = match self.turn.filter(|_| windowed) {
             Some(turn) => self.point.per_second() * turn.takes.as_secs_f64(),
@@ -322,50 +324,51 @@ impl Regulators {
     /// for.
     fn one(
         &mut self,
-        report: &Report<'_>,
+        report: &ClientReport<'_>,
         may_trigger: bool,
         (applied, held, alone): (Iops, AtStorage, bool),
         bounds: (Iops, Iops),
         exempt: bool,
         remaining: f64,
     ) -> RegulatorDecision {
-        let Report { consumer, input, goal, .. } = *report;
+        let ClientReport { consumer, input, goal, .. } = *report;
         let known = self.consumers.entry(consumer.name.clone()).or_default();
         known.seen = self.steps;
         known.left = match input {
-            Input::Idle => known.left * remaining,
-            Input::NoTime => known.left,
-            Input::Samples { .. } | Input::Overload { .. } | Input::Unknown => 1.0,
+            SignalState::Idle => known.left * remaining,
+            SignalState::NoTime => known.left,
+            SignalState::Samples { .. } | SignalState::Overload { .. } | SignalState::Unknown => 1.0,
         };
         let is_gone = known.left <= GONE;
         let before = known.before.take();
         let regulator = &mut known.regulator;
         let step = match input {
             // A single silent interval is no pause: who reads once in two seconds has many.
-            Input::Idle if is_gone => {
+            SignalState::Idle if is_gone => {
                 regulator.idle();
                 None
             }
-            Input::Idle => {
+            SignalState::Idle => {
                 regulator.pause();
                 None
             }
-            Input::NoTime => {
+            SignalState::NoTime => {
                 regulator.skip();
                 None
             }
-            Input::Samples { .. } => {
+            SignalState::Samples { .. } => {
                 let now = report.measured(held);
                 // Where all who are held are other hosts', how many requests they had is told of the interval
                 // before: so is what it is compared with. As of one interval, each step up or down would be
                 // an effect of the one before it.
                 known.before = (consumer.protected && alone).then_some(now);
                 let before = before.filter(|_| known.before.is_some());
-                let measured = before.map_or(now, |before| Measured { held, ..before });
+                let measured = before.map_or(now, |before| IntervalMeasurement { held, ..before });
                 Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
             }
-            Input::Overload { .. } | Input::Unknown => {
-                let nothing = Measured { requests: 0, total: Latency::ZERO, over: report.over, held };
+            SignalState::Overload { .. } | SignalState::Unknown => {
+                let nothing =
+                    IntervalMeasurement { requests: 0, total: Latency::ZERO, over: report.over, held };
                 let measured = if exempt { report.measured(held) } else { nothing };
                 Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
             }
@@ -397,8 +400,9 @@ impl Regulators {
     /// u_min: the configured one, or what leaves somebody who may decide the requests that a decision takes.
     fn least(&self, those: &Those<'_>, interval: Duration) -> Iops {
         let enough = Iops::new(f64::from(self.config.least_requests) / interval.as_secs_f64());
-        let own: Vec<Claim<'_>> = throttled(those.consumers).map(entitlement).collect();
-        let all: Vec<Claim<'_>> = own.iter().copied().chain(elsewhere(those.peers, Use::Entitled)).collect();
+        let own: Vec<BandClaim<'_>> = throttled(those.consumers).map(entitlement).collect();
+        let all: Vec<BandClaim<'_>> =
+            own.iter().copied().chain(elsewhere(those.peers, Use::Entitled)).collect();
         let needed = (0..own.len())
             .map(|whose| operating_point(those.bands, enough, &all, whose))
             .min_by(|left, right| left.per_second().total_cmp(&right.per_second()));
@@ -406,13 +410,13 @@ impl Regulators {
     }
 
     /// Returns the number of requests to conclude from.
-    fn requests(&self, report: &Report<'_>) -> u64 {
+    fn requests(&self, report: &ClientReport<'_>) -> u64 {
         let known = self.consumers.get(&report.consumer.name);
         known.map_or(0, |known| known.regulator.gathered()).saturating_add(report.heard.count)
     }
 
     /// Returns true if a consumer has enough of them.
-    fn has_enough(&self, reports: &[Report<'_>], may: &[bool]) -> bool {
+    fn has_enough(&self, reports: &[ClientReport<'_>], may: &[bool]) -> bool {
         let enough = u64::from(self.config.least_requests);
         let mut those = reports.iter().zip(may).filter(|(report, may)| **may && report.is_active());
         those.any(|(report, _)| self.requests(report) >= enough)
@@ -421,11 +425,11 @@ impl Regulators {
     /// The one that does not need enough requests, so that not all wait for each other (Triage §4.2). The
     /// paper has one at random, for good; here it is whoever knows most, and only while nobody has enough:
     /// with few requests it would hold all others back by chance.
-    fn exempt(&self, reports: &[Report<'_>], may: &[bool]) -> Option<usize> {
+    fn exempt(&self, reports: &[ClientReport<'_>], may: &[bool]) -> Option<usize> {
         let those = reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
-        let knows = |report: &Report<'_>| {
+        let knows = |report: &ClientReport<'_>| {
             let oldest = match report.input {
-                Input::Overload { oldest } => oldest,
+                SignalState::Overload { oldest } => oldest,
                 _ => Latency::ZERO,
             };
             (self.requests(report), oldest)
@@ -446,24 +450,24 @@ impl Regulators {
     fn divide(
         &self,
         point: Iops,
-        reports: &[Report<'_>],
+        reports: &[ClientReport<'_>],
         those: &Those<'_>,
         elapsed: Duration,
     ) -> Vec<(Iops, Iops)> {
         let Those { peers, bands, .. } = *those;
-        let throttled: Vec<&Report<'_>> =
+        let throttled: Vec<&ClientReport<'_>> =
             reports.iter().filter(|report| !report.consumer.protected).collect();
         let entitlements = throttled.iter().map(|report| entitlement(report.consumer));
-        let entitlements: Vec<Claim<'_>> = entitlements.chain(elsewhere(peers, Use::Entitled)).collect();
+        let entitlements: Vec<BandClaim<'_>> = entitlements.chain(elsewhere(peers, Use::Entitled)).collect();
         let entitled = allot(bands, point, &entitlements);
         let lent = if self.config.variant().lend_unused && !elapsed.is_zero() {
             let used =
                 throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
-            let mut claims: Vec<Claim<'_>> = used.collect();
+            let mut claims: Vec<BandClaim<'_>> = used.collect();
             // Who has a part and is not there, does not use it.
             let there: BTreeSet<&ConsumerName> = claims.iter().filter_map(|claim| claim.name).collect();
             let absent = bands.into_iter().flat_map(Bands::workloads).filter(|name| !there.contains(name));
-            let absent = absent.map(|name| Claim {
+            let absent = absent.map(|name| BandClaim {
                 name: Some(name),
                 shares: Shares::DEFAULT.as_f64(),
                 most: Some(Iops::ZERO),
@@ -478,14 +482,14 @@ impl Regulators {
 
     /// Returns the allotments of this host's throttled consumers from now on. A consumer that begins to use
     /// its entitlement has it at once.
-    fn allotments(&self, reports: &[Report<'_>], parts: Vec<(Iops, Iops)>) -> Vec<Allotment> {
+    fn allotments(&self, reports: &[ClientReport<'_>], parts: Vec<(Iops, Iops)>) -> Vec<PointAllotment> {
         let throttled = reports.iter().filter(|report| !report.consumer.protected);
         throttled
             .zip(parts)
             .map(|(report, (entitled, lent))| {
                 let rate = entitled.max(lent).max(self.config.floor);
                 let name = report.consumer.name.clone();
-                Allotment { name, entitled, rate, held: report.held }
+                PointAllotment { name, entitled, rate, held: report.held }
             })
             .collect()
     }
@@ -494,7 +498,7 @@ impl Regulators {
     /// consumers has. Lent throughput belongs to others: all consumers that wait share the window. So the
     /// window must not have both the entitlement of its idle consumers and the use that others make of it.
     /// While no consumer waits, the window is no throttle, and is ready for the next one that begins.
-    fn part(&self, reports: &[Report<'_>], those: &Those<'_>, elapsed: Duration) -> Iops {
+    fn part(&self, reports: &[ClientReport<'_>], those: &Those<'_>, elapsed: Duration) -> Iops {
         if those.peers.is_empty() {
             return self.point;
         }
@@ -507,12 +511,12 @@ impl Regulators {
     }
 }
 
-impl ControlLaw for Regulators {
+impl ControlLaw for ConsumerRegulators {
     fn step(&mut self, interval: &ControlInterval<'_>) -> LawStep {
         let &ControlInterval { consumers, peers, bands, .. } = interval;
         let &ControlInterval { elapsed, remaining, set_point, set_point_ratio, interval, signal, .. } =
             interval;
-        let stretch = Stretch { elapsed, remaining, set_point, set_point_ratio, interval, signal };
+        let stretch = LoopInterval { elapsed, remaining, set_point, set_point_ratio, interval, signal };
         self.decide(&Those { consumers, peers, bands }, &stretch)
     }
 
@@ -545,7 +549,7 @@ fn asks(wish: &PointWish, windowed: bool) -> f64 {
 }
 
 /// Returns the throughput of a host's eligible consumers.
-fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
+fn done(reports: &[ClientReport<'_>], elapsed: Duration) -> Iops {
     let throttled = reports.iter().filter(|report| !report.consumer.protected);
     Iops::new(throttled.map(|report| report.completed(elapsed).per_second()).sum())
 }
@@ -554,7 +558,7 @@ fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
 /// response time. If a host does not report its number, its requests are taken to last as long as this
 /// host's. Protected ones stand in if this host has no others.
 fn at_storage(
-    reports: &[Report<'_>],
+    reports: &[ClientReport<'_>],
     done: Iops,
     peers: &[PeerPoint],
     elapsed: Duration,
@@ -592,28 +596,32 @@ enum Use {
 }
 
 /// The claims of other hosts' consumers.
-fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = Claim<'_>> {
+fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = BandClaim<'_>> {
     let most = move |most: Option<Iops>| most.filter(|_| what == Use::Used);
     peers.iter().flat_map(move |PeerPoint { point, .. }| {
-        let named = point.claims.iter().map(move |claim| Claim {
+        let named = point.claims.iter().map(move |claim| BandClaim {
             name: Some(&claim.name),
             shares: claim.shares.as_f64(),
             most: most(claim.most),
         });
         // Who has no shares at all would have no part, and is nobody.
         let rest = [point.rest, point.content].into_iter().flatten().filter(|rest| rest.shares > 0.0);
-        named.chain(rest.map(move |rest| Claim { name: None, shares: rest.shares, most: most(rest.most) }))
+        named.chain(rest.map(move |rest| BandClaim {
+            name: None,
+            shares: rest.shares,
+            most: most(rest.most),
+        }))
     })
 }
 
-fn entitlement(consumer: &ConsumerObservation) -> Claim<'_> {
-    Claim { name: Some(&consumer.name), shares: consumer.shares.as_f64(), most: None }
+fn entitlement(consumer: &ConsumerObservation) -> BandClaim<'_> {
+    BandClaim { name: Some(&consumer.name), shares: consumer.shares.as_f64(), most: None }
 }
 
 /// The same, up to what it uses.
-fn claim<'a>(report: &Report<'a>, elapsed: Duration) -> Claim<'a> {
+fn claim<'a>(report: &ClientReport<'a>, elapsed: Duration) -> BandClaim<'a> {
     let most = Iops::new(report.completed(elapsed).per_second() / USED);
-    Claim { most: (!report.held).then_some(most), ..entitlement(report.consumer) }
+    BandClaim { most: (!report.held).then_some(most), ..entitlement(report.consumer) }
 }
 
 /// Report of a host's claims to other hosts.
@@ -626,11 +634,11 @@ struct Told {
 /// By name of those who have a part of the bands. Of the others those who use whatever they get are kept
 /// apart from those who are content: with the shares of both they would have what these leave, which is
 /// everybody's, on all hosts.
-fn claims(reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> Told {
+fn claims(reports: &[ClientReport<'_>], bands: Option<&Bands>, elapsed: Duration) -> Told {
     let parts = bands.map(Bands::workloads).unwrap_or_default();
     let (mut claims, mut hungry, mut content) = (Vec::new(), None::<PointRest>, None::<PointRest>);
     for report in reports.iter().filter(|report| !report.consumer.protected) {
-        let (consumer, Claim { shares, most, .. }) = (report.consumer, claim(report, elapsed));
+        let (consumer, BandClaim { shares, most, .. }) = (report.consumer, claim(report, elapsed));
         if parts.contains(&consumer.name) && claims.len() < MOST_CLAIMS {
             claims.push(PointClaim { name: consumer.name.clone(), shares: consumer.shares, most });
             continue;
@@ -657,19 +665,19 @@ struct Say<'a> {
 }
 
 impl<'a> Say<'a> {
-    fn of(reports: &[Report<'_>], peers: &[PeerPoint], bands: Option<&'a Bands>, point: Iops) -> Self {
+    fn of(reports: &[ClientReport<'_>], peers: &[PeerPoint], bands: Option<&'a Bands>, point: Iops) -> Self {
         let mut say = Self { bands, point, own: false, somewhere: false };
         say.own = reports.iter().any(|report| report.is_active() && say.by_bands(report));
         say.somewhere = say.own || peers.iter().any(|peer| peer.point.has_say);
         say
     }
 
-    fn by_bands(&self, report: &Report<'_>) -> bool {
+    fn by_bands(&self, report: &ClientReport<'_>) -> bool {
         let consumer = report.consumer;
         consumer.protected || self.bands.is_none_or(|bands| bands.may_trigger(&consumer.name, self.point))
     }
 
-    fn may(&self, report: &Report<'_>) -> bool {
+    fn may(&self, report: &ClientReport<'_>) -> bool {
         !self.somewhere || self.by_bands(report)
     }
 

@@ -23,7 +23,7 @@ const GREATEST: f64 = 2.0;
 
 /// By what one host's β is multiplied. State: what this host and all hosts completed of late.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Compensation {
+pub(crate) struct ShareCompensation {
     own: Completed,
     all: Completed,
 }
@@ -49,7 +49,7 @@ impl Completed {
     }
 }
 
-impl Compensation {
+impl ShareCompensation {
     /// Takes an interval in which requests completed on this host: how many, and their mean response time;
     /// and the same of all hosts.
     pub(crate) fn observe(&mut self, own: (u64, Latency), all: (u64, Latency)) {
@@ -84,7 +84,7 @@ mod tests {
     struct Host {
         law: WindowLaw,
         beta: f64,
-        compensation: Compensation,
+        compensation: ShareCompensation,
         iops: f64,
     }
 
@@ -95,7 +95,7 @@ mod tests {
             ..WindowConfig::default()
         };
         let law = WindowLaw::new(config).unwrap();
-        Host { law, beta, compensation: Compensation::default(), iops: 0.0 }
+        Host { law, beta, compensation: ShareCompensation::default(), iops: 0.0 }
     }
 
     /// An array that does `CAPACITY` and serves host i after `waits[i]` times what the others wait; the mean
@@ -142,7 +142,7 @@ mod tests {
         fn the_factor_is_bounded_whatever_is_measured(
             samples in prop::collection::vec(((any::<u64>(), any::<u64>()), (any::<u64>(), any::<u64>())), 0..20)
         ) {
-            let mut compensation = Compensation::default();
+            let mut compensation = ShareCompensation::default();
             for (own, all) in samples {
                 let of = |(count, nanos)| (count, Latency::from_nanos(nanos));
                 compensation.observe(of(own), of(all));
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_mean_is_over_requests_and_not_over_intervals() {
-        let mut bursts = Compensation::default();
+        let mut bursts = ShareCompensation::default();
         for interval in 0..200 {
             // Nine of ten requests take a millisecond, and come in every second interval.
             let own = if interval % 2 == 0 { (90, 1) } else { (10, 91) };

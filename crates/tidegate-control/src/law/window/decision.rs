@@ -3,7 +3,7 @@
 use tidegate_units::Latency;
 
 use crate::document::observation::ConsumerObservation;
-use crate::document::output::{Action, Bound, Output};
+use crate::document::output::{LawAction, LawOutput, OutputBound};
 use crate::estimate::heard::throttled;
 use crate::law::control_law::{
     CommonStep, ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SharedWindow,
@@ -14,11 +14,11 @@ use crate::law::window::window_law::WindowLaw;
 impl ControlLaw for WindowLaw {
     fn step(&mut self, interval: &ControlInterval<'_>) -> LawStep {
         match interval.common_step() {
-            CommonStep::Hold => LawStep::to(Action::Hold, Output::Window(self.window())),
+            CommonStep::Hold => LawStep::to(LawAction::Hold, LawOutput::Window(self.window())),
             CommonStep::Regulate(estimate) => regulate(self, estimate, interval),
             CommonStep::Relax => {
                 self.relax(interval.remaining);
-                LawStep::to(Action::Relax, Output::Window(self.window()))
+                LawStep::to(LawAction::Relax, LawOutput::Window(self.window()))
             }
         }
     }
@@ -47,8 +47,8 @@ fn regulate(law: &mut WindowLaw, estimate: Latency, interval: &ControlInterval<'
     let raised = interval.reserved.is_some_and(|reserved| law.raise_to(reserved.window));
     LawStep {
         beta: Some(beta),
-        raw: Output::Window(step.raw),
-        bound: if raised { Some(Bound::Reservation) } else { step.bound },
-        ..LawStep::to(Action::Regulate, Output::Window(law.window()))
+        raw: LawOutput::Window(step.raw),
+        bound: if raised { Some(OutputBound::Reservation) } else { step.bound },
+        ..LawStep::to(LawAction::Regulate, LawOutput::Window(law.window()))
     }
 }

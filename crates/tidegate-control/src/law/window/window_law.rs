@@ -2,8 +2,8 @@
 
 use tidegate_units::{Latency, Shares, Window};
 
-use crate::document::observation::Outstanding;
-use crate::document::output::Bound;
+use crate::document::observation::MeanOutstanding;
+use crate::document::output::OutputBound;
 use crate::law::window::config::{BetaScale, WindowConfig, WindowConfigError};
 
 /// Result of one step of the window law.
@@ -14,7 +14,7 @@ pub struct WindowStep {
     /// The window now.
     pub window: Window,
     /// The bound that made the difference.
-    pub bound: Option<Bound>,
+    pub bound: Option<OutputBound>,
 }
 
 /// The window law. State: the window.
@@ -61,7 +61,7 @@ impl WindowLaw {
     /// active shares (eq. 4), by [`BetaScale`].
     pub fn beta<I>(&self, consumers: I) -> f64
     where
-        I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
+        I: IntoIterator<Item = (Shares, MeanOutstanding), IntoIter: Clone>,
     {
         let consumers = consumers.into_iter();
         let active = active_share(self.window(), consumers.clone());
@@ -95,9 +95,9 @@ impl WindowLaw {
         let raw = (1.0 - gamma) * self.window + gamma * (ratio * self.window + beta);
         self.window = raw.clamp(least.get(), greatest.get());
         let bound = if raw < least.get() {
-            Some(Bound::Least)
+            Some(OutputBound::Least)
         } else if raw > greatest.get() {
-            Some(Bound::Greatest)
+            Some(OutputBound::Greatest)
         } else {
             None
         };
@@ -132,7 +132,7 @@ impl WindowLaw {
 /// 1000:2000 mean the same. Zero without consumers.
 pub fn active_share<I>(window: Window, consumers: I) -> f64
 where
-    I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
+    I: IntoIterator<Item = (Shares, MeanOutstanding), IntoIter: Clone>,
 {
     let consumers = consumers.into_iter();
     let sum = sum(consumers.clone());
@@ -148,7 +148,7 @@ where
 }
 
 /// Σs. A million times the greatest shares is exact in f64.
-fn sum(consumers: impl Iterator<Item = (Shares, Outstanding)>) -> f64 {
+fn sum(consumers: impl Iterator<Item = (Shares, MeanOutstanding)>) -> f64 {
     consumers.map(|(shares, _)| shares.as_f64()).sum()
 }
 
@@ -228,19 +228,19 @@ mod tests {
     #[test]
     fn idle_consumers_scale_the_shares_as_equation_4_says() {
         let shares = |n| Shares::new(n).unwrap();
-        let busy = Outstanding::new(100.0);
+        let busy = MeanOutstanding::new(100.0);
         let eight = Window::new(8.0);
         let all = [(shares(100), busy), (shares(300), busy)];
         assert!((active_share(eight, all) - 1.0).abs() < 1e-12);
         // The second is entitled to w_k = 6 and has 3 outstanding: s' = 3·300/6 = 150, (100 + 150)/400.
-        let half = [(shares(100), busy), (shares(300), Outstanding::new(3.0))];
+        let half = [(shares(100), busy), (shares(300), MeanOutstanding::new(3.0))];
         assert!((active_share(eight, half) - 0.625).abs() < 1e-12);
         assert!(active_share(eight, []).abs() < 1e-12);
     }
 
     #[test]
     fn across_hosts_beta_follows_absolute_shares() {
-        let pairs = |shares: [u32; 2]| shares.map(|s| (Shares::new(s).unwrap(), Outstanding::new(1e3)));
+        let pairs = |shares: [u32; 2]| shares.map(|s| (Shares::new(s).unwrap(), MeanOutstanding::new(1e3)));
         let config = WindowConfig { beta_gain: 2.0, ..WindowConfig::default() };
         assert!((law(config).beta(pairs([100, 300])) - 2.0).abs() < 1e-12);
         let across = law(WindowConfig { beta_scale: BetaScale::PerShare, ..config });
@@ -319,7 +319,7 @@ mod tests {
         ) {
             let at = |factor: u32| {
                 let pairs = consumers.iter().map(|(shares, outstanding)| {
-                    (Shares::new(shares * factor).unwrap(), Outstanding::new(*outstanding))
+                    (Shares::new(shares * factor).unwrap(), MeanOutstanding::new(*outstanding))
                 });
                 active_share(Window::new(window), pairs)
             };

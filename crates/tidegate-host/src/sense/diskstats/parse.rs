@@ -1,11 +1,11 @@
-//! Text of `/proc/diskstats` to [`Disk`]s.
+//! Text of `/proc/diskstats` to [`DiskReading`]s.
 
-use super::{Counters, Disk, DiskName, Flushes, Transfers};
+use super::{DiskCounters, DiskName, DiskReading, FlushCounters, TransferCounters};
 use crate::device::DeviceNumber;
 
 /// A problem and the number of its line, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct DiskstatsFault {
     pub(super) line: usize,
     pub(super) problem: String,
 }
@@ -49,12 +49,12 @@ const WITH_DISCARDS: usize = 15;
 const WITH_FLUSHES: usize = 17;
 
 /// The lines of a reading, in the order of their numbers.
-pub(super) fn disks(text: &[u8], disks: &mut Vec<Disk>) -> Result<(), Wrong> {
+pub(super) fn disks(text: &[u8], disks: &mut Vec<DiskReading>) -> Result<(), DiskstatsFault> {
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let disk = disk(line).map_err(|problem| Wrong { line: index + 1, problem })?;
+        let disk = disk(line).map_err(|problem| DiskstatsFault { line: index + 1, problem })?;
         disks.push(disk);
     }
     // The kernel lists devices in the order of their creation. Stable, so that of a number that occurs twice
@@ -72,7 +72,7 @@ pub(super) fn disks(text: &[u8], disks: &mut Vec<Disk>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn disk(line: &[u8]) -> Result<Disk, String> {
+fn disk(line: &[u8]) -> Result<DiskReading, String> {
     let mut words = Words(line);
     let mut number = |column, name| match words.next() {
         Some(word) => decimal(word)
@@ -95,22 +95,22 @@ fn disk(line: &[u8]) -> Result<Disk, String> {
     if !matches!(count, BASIC | WITH_DISCARDS | WITH_FLUSHES) {
         return Err(missing(BEFORE + count + 1, NAMES[count]));
     }
-    let transfers = |at: usize| Transfers {
+    let transfers = |at: usize| TransferCounters {
         ios: values[at],
         merged: values[at + 1],
         sectors: values[at + 2],
         ms: values[at + 3],
     };
-    let counters = Counters {
+    let counters = DiskCounters {
         reads: transfers(0),
         writes: transfers(4),
         in_flight: in_flight(values[8]),
         busy_ms: values[9],
         weighted_ms: values[10],
         discards: (count >= WITH_DISCARDS).then(|| transfers(11)),
-        flushes: (count >= WITH_FLUSHES).then(|| Flushes { ios: values[15], ms: values[16] }),
+        flushes: (count >= WITH_FLUSHES).then(|| FlushCounters { ios: values[15], ms: values[16] }),
     };
-    Ok(Disk { number, name, counters })
+    Ok(DiskReading { number, name, counters })
 }
 
 /// Kernels before 5.0 count requests in flight without a lock, and now and then write -1 as an `unsigned

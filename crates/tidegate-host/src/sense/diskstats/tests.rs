@@ -10,7 +10,7 @@ fn parsed(text: &str) -> DiskStats {
     stats
 }
 
-fn problem(text: &str) -> parse::Wrong {
+fn problem(text: &str) -> parse::DiskstatsFault {
     parse::disks(text.as_bytes(), &mut Vec::new()).unwrap_err()
 }
 
@@ -24,15 +24,18 @@ const CURRENT: &str = " 253       0 dm-0 10 1 80 40 20 2 160 90 3 100 130 5 0 40
 #[test]
 fn every_column_of_every_kernel_is_read() {
     let old = parsed(BEFORE_4_18).disks[0].counters;
-    assert_eq!(old.reads, Transfers { ios: 10, merged: 1, sectors: 80, ms: 40 });
-    assert_eq!(old.writes, Transfers { ios: 20, merged: 2, sectors: 160, ms: 90 });
+    assert_eq!(old.reads, TransferCounters { ios: 10, merged: 1, sectors: 80, ms: 40 });
+    assert_eq!(old.writes, TransferCounters { ios: 20, merged: 2, sectors: 160, ms: 90 });
     assert_eq!((old.in_flight, old.busy_ms, old.weighted_ms), (3, 100, 130));
     assert_eq!((old.discards, old.flushes), (None, None));
 
-    let discards = Some(Transfers { ios: 5, merged: 0, sectors: 4096, ms: 7 });
-    assert_eq!(parsed(BEFORE_5_5).disks[0].counters, Counters { discards, ..old });
+    let discards = Some(TransferCounters { ios: 5, merged: 0, sectors: 4096, ms: 7 });
+    assert_eq!(parsed(BEFORE_5_5).disks[0].counters, DiskCounters { discards, ..old });
     let current = parsed(CURRENT).disks[0];
-    assert_eq!(current.counters, Counters { discards, flushes: Some(Flushes { ios: 6, ms: 8 }), ..old });
+    assert_eq!(
+        current.counters,
+        DiskCounters { discards, flushes: Some(FlushCounters { ios: 6, ms: 8 }), ..old }
+    );
     assert_eq!((current.number, current.name.as_str()), (DM, "dm-0"));
 
     // A kernel that adds columns adds them at the end.
@@ -42,7 +45,7 @@ fn every_column_of_every_kernel_is_read() {
 
 #[test]
 fn this_machines_own_file_is_read() {
-    let stats = DiskStats::read(&Root::default()).unwrap();
+    let stats = DiskStats::read(&SystemRoot::default()).unwrap();
     assert!(!stats.disks().is_empty());
     assert!(stats.disks().is_sorted_by_key(|disk| disk.number));
 }
@@ -75,7 +78,7 @@ fn a_malformed_line_is_named_with_its_column() {
 #[test]
 fn an_error_names_the_file_and_leaves_no_half_of_a_reading() {
     let tree = tempfile::tempdir().unwrap();
-    let root = Root::at(tree.path());
+    let root = SystemRoot::at(tree.path());
     let unreadable = DiskStats::read(&root).unwrap_err().to_string();
     assert!(unreadable.contains("/proc/diskstats"), "{unreadable}");
 
@@ -94,11 +97,17 @@ fn a_delta_is_what_happened_between_two_readings() {
     let old = parsed(CURRENT);
     let new = parsed(" 253       0 dm-0 14 1 112 72 21 4 168 98 7 180 450 5 0 4096 7 7 10\n");
     let delta = new.change(&old, DM).unwrap().delta().unwrap();
-    assert_eq!(delta.reads, Done { ios: 4, merged: 0, sectors: 32, response_time: Latency::from_millis(32) });
+    assert_eq!(
+        delta.reads,
+        CompletedRequests { ios: 4, merged: 0, sectors: 32, response_time: Latency::from_millis(32) }
+    );
     assert_eq!(delta.reads.mean_response_time(), Some(Latency::from_millis(8)));
     assert_eq!(delta.reads.bytes(), Bytes::from_kib(16));
-    assert_eq!(delta.writes, Done { ios: 1, merged: 2, sectors: 8, response_time: Latency::from_millis(8) });
-    assert_eq!(delta.discards, Some(Done::default()));
+    assert_eq!(
+        delta.writes,
+        CompletedRequests { ios: 1, merged: 2, sectors: 8, response_time: Latency::from_millis(8) }
+    );
+    assert_eq!(delta.discards, Some(CompletedRequests::default()));
     assert_eq!(delta.flushes.unwrap().mean_response_time(), Some(Latency::from_millis(2)));
     assert_eq!((delta.in_flight, delta.busy), (7, Latency::from_millis(80)));
     assert_eq!(delta.mean_outstanding(Duration::from_millis(100)), Some(3.2));
@@ -126,23 +135,29 @@ fn counters_of_requests_wrap_on_32_bit_kernels_only() {
     let new = parsed("8 0 sda 4 0 8 0 0 0 0 0 0 0 0\n").disks[0];
     let wrapped = new.since_with(Some(&old), 32).delta().unwrap();
     assert_eq!((wrapped.reads.ios, wrapped.reads.sectors), (10, 16));
-    assert_eq!(new.since_with(Some(&old), 64), Change::New(Reason::WentBack { counter: "reads completed" }));
+    assert_eq!(
+        new.since_with(Some(&old), 64),
+        DiskChange::New(ResetReason::WentBack { counter: "reads completed" })
+    );
 
     // A 32-bit program on a 64-bit kernel sees numbers that do not fit 32 bits: they did not wrap there.
     let beyond = parsed("8 0 sda 4294967300 0 0 0 0 0 0 0 0 0 0\n").disks[0];
-    assert!(matches!(new.since_with(Some(&beyond), 32), Change::New(_)));
+    assert!(matches!(new.since_with(Some(&beyond), 32), DiskChange::New(_)));
 }
 
 #[test]
 fn a_device_made_again_under_the_same_name_is_new() {
     let old = parsed(CURRENT);
     let again = parsed(" 253       0 dm-0 2 0 16 3 0 0 0 0 0 3 3 0 0 0 0 0 0\n");
-    assert_eq!(again.change(&old, DM), Some(Change::New(Reason::WentBack { counter: "reads completed" })));
+    assert_eq!(
+        again.change(&old, DM),
+        Some(DiskChange::New(ResetReason::WentBack { counter: "reads completed" }))
+    );
     // Reads went on, but the time of the reads went back by more than a wrap explains.
     let odd = parsed(" 253       0 dm-0 11 1 88 30 20 2 160 90 3 100 130 5 0 4096 7 6 8\n");
     assert_eq!(
         odd.change(&old, DM),
-        Some(Change::New(Reason::WentBack { counter: "milliseconds of reading" }))
+        Some(DiskChange::New(ResetReason::WentBack { counter: "milliseconds of reading" }))
     );
 }
 
@@ -151,7 +166,7 @@ fn a_number_with_another_name_is_another_device() {
     let old = parsed(CURRENT);
     let renamed = parsed(&CURRENT.replace("dm-0", "nbd0"));
     let was = old.disks[0].name;
-    assert_eq!(renamed.change(&old, DM), Some(Change::New(Reason::OtherName { was })));
+    assert_eq!(renamed.change(&old, DM), Some(DiskChange::New(ResetReason::OtherName { was })));
     assert!(!renamed.same_devices(&old) && old.same_devices(&parsed(&CURRENT.replace(" 10 ", " 11 "))));
 }
 
@@ -185,7 +200,7 @@ fn a_second_reading_into_the_same_memory_allocates_nothing() {
     let tree = tempfile::tempdir().unwrap();
     fs::create_dir(tree.path().join("proc")).unwrap();
     fs::write(tree.path().join("proc/diskstats"), CURRENT.repeat(3)).unwrap();
-    let root = Root::at(tree.path());
+    let root = SystemRoot::at(tree.path());
     let mut stats = DiskStats::read(&root).unwrap();
     let before = (stats.text.as_ptr(), stats.disks.as_ptr());
     stats.read_again(&root).unwrap();

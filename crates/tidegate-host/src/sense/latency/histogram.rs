@@ -5,18 +5,18 @@ use tidegate_units::Latency;
 
 /// Numbers of requests by latency: eight buckets per octave from 1 µs to 69 s.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Latencies {
+pub struct LatencyBuckets {
     counts: Vec<u64>,
     nanos: u64,
 }
 
-impl Default for Latencies {
+impl Default for LatencyBuckets {
     fn default() -> Self {
         Self { counts: vec![0; BUCKETS], nanos: 0 }
     }
 }
 
-impl Latencies {
+impl LatencyBuckets {
     /// Adds what a processor counted: the sum of nanoseconds, and the buckets.
     pub(super) fn add(&mut self, (nanos, counts): (u64, &[u64])) {
         self.nanos = self.nanos.saturating_add(nanos);
@@ -79,7 +79,7 @@ impl Latencies {
 }
 
 /// Counts as the program in the kernel does: in the bucket whose bounds enclose the value.
-impl FromIterator<Latency> for Latencies {
+impl FromIterator<Latency> for LatencyBuckets {
     fn from_iter<I: IntoIterator<Item = Latency>>(samples: I) -> Self {
         let mut latencies = Self::default();
         for nanos in samples.into_iter().map(Latency::as_nanos) {
@@ -99,13 +99,13 @@ mod tests {
 
     use super::*;
 
-    fn of(samples: &[u64]) -> Latencies {
+    fn of(samples: &[u64]) -> LatencyBuckets {
         samples.iter().map(|nanos| Latency::from_nanos(*nanos)).collect()
     }
 
     #[test]
     fn without_requests_nothing_is_known() {
-        let none = Latencies::default();
+        let none = LatencyBuckets::default();
         assert_eq!((none.count(), none.mean(), none.quantile(0.5)), (0, None, None));
     }
 

@@ -42,9 +42,9 @@ use aya::programs::tp_btf::BtfTracePointLink;
 use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfLoader};
 use thiserror::Error;
-use tidegate_ebpf::latency::{OBJECT, PROGRAMS, TIMES, Times, key, reads_and_writes};
+use tidegate_ebpf::latency::{LatencyCounts, OBJECT, PROGRAMS, TIMES, key, reads_and_writes};
 
-pub use self::histogram::Latencies;
+pub use self::histogram::LatencyBuckets;
 use crate::device::DeviceNumber;
 use crate::ebpf::{failed, lacks, not_loaded, take};
 
@@ -58,7 +58,7 @@ pub struct BlockLatency {
     loaded: Ebpf,
     /// While devices are watched.
     attached: Vec<BtfTracePointLink>,
-    times: PerCpuHashMap<aya::maps::MapData, u32, Times>,
+    times: PerCpuHashMap<aya::maps::MapData, u32, LatencyCounts>,
     watched: BTreeSet<DeviceNumber>,
     /// The number of devices that there is room for.
     room: usize,
@@ -70,9 +70,9 @@ pub struct BlockLatency {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadsAndWrites {
     /// The latencies of reads.
-    pub reads: Latencies,
+    pub reads: LatencyBuckets,
     /// The latencies of writes.
-    pub writes: Latencies,
+    pub writes: LatencyBuckets,
 }
 
 impl ReadsAndWrites {

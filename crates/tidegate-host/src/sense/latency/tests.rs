@@ -11,9 +11,9 @@ use tempfile::NamedTempFile;
 use tidegate_units::Latency;
 
 use super::*;
-use crate::Root;
+use crate::SystemRoot;
 use crate::sense::DiskStats;
-use crate::sense::diskstats::{DiskDelta, Done};
+use crate::sense::diskstats::{CompletedRequests, DiskDelta};
 
 const BLOCK: usize = 4_096;
 const SIZE: u64 = 16 << 20;
@@ -113,11 +113,11 @@ impl Device {
     /// Returns the change of `/proc/diskstats` over the device's work, once the file shows that the work is
     /// done.
     fn counters_over(&self, reads: u64, writes: u64, work: impl FnOnce()) -> DiskDelta {
-        let before = DiskStats::read(&Root::default()).unwrap();
+        let before = DiskStats::read(&SystemRoot::default()).unwrap();
         work();
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            let after = DiskStats::read(&Root::default()).unwrap();
+            let after = DiskStats::read(&SystemRoot::default()).unwrap();
             let delta = after.change(&before, self.number()).unwrap().delta().unwrap();
             // The kernel answers first and counts then.
             if (delta.reads.ios, delta.writes.ios) == (reads, writes) || Instant::now() > deadline {
@@ -135,7 +135,7 @@ impl Drop for Device {
 
 /// Returns true if the buckets can be of requests that took so long together: each has the width and the
 /// place that is stated.
-fn is_consistent(latencies: &Latencies) -> bool {
+fn is_consistent(latencies: &LatencyBuckets) -> bool {
     let (mut least, mut most, mut below, mut bound_before) = (0, 0, 0, 0);
     for (bound, within) in latencies.cumulative() {
         let count = within - below;
@@ -155,7 +155,7 @@ const OF_REQUESTS_MS: f64 = 2.0;
 /// 10 ms each. Many short bios get none at all, or several, by chance.
 const OF_BIOS_MS: f64 = 50.0;
 
-fn agree(latencies: &Latencies, kernels: &Done, within_ms: f64) {
+fn agree(latencies: &LatencyBuckets, kernels: &CompletedRequests, within_ms: f64) {
     assert_eq!(latencies.count(), kernels.ios);
     assert!(is_consistent(latencies), "{latencies:?}");
     let [ours, kernels] = [latencies.sum(), kernels.response_time].map(Latency::as_millis_f64);

@@ -19,13 +19,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use self::hidden::{Group, Known};
-use self::target::{Backstores, Places, Target};
-use super::sockets::{self, Sockets};
-use super::{Absence, Activity, Counters, Doubt, Found, Session, distinct};
+use self::hidden::{KnownAddresses, PortalGroup};
+use self::target::{Backstores, LioTarget, SessionPlaces};
+use super::sockets::{self, TcpSockets};
+use super::{
+    AddressDoubt, DeviceActivity, SessionCounters, TargetAbsence, TargetFinding, TargetSession, distinct,
+};
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
-use crate::sense::tree::{self, Directory};
+use crate::root::{ReadError, SystemRoot};
+use crate::sense::tree::{self, OpenDirectory};
 
 const CONFIG: &str = "/sys/kernel/config";
 const TARGET: &str = "/sys/kernel/config/target";
@@ -46,8 +48,8 @@ const READS_TURNS: usize = 8;
 
 /// The state read of LIO. A target is read again only after a login or logout there, or when it is its turn.
 #[derive(Debug, Default)]
-pub(super) struct Lio {
-    targets: BTreeMap<String, (Mark, Target)>,
+pub(super) struct LioReader {
+    targets: BTreeMap<String, (LioMark, LioTarget)>,
     /// The devices that several sessions share.
     shared: HashSet<DeviceNumber>,
     turn: usize,
@@ -55,15 +57,15 @@ pub(super) struct Lio {
 
 /// Counts that change whenever a session comes or goes. Either is `None` if the kernel does not report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Mark {
+struct LioMark {
     /// Sessions of the target now.
     sessions: Option<u64>,
     /// Logins since the target was made.
     accepted: Option<u64>,
 }
 
-impl Mark {
-    fn read(targets: &Directory, name: &str) -> Result<Self, ReadError> {
+impl LioMark {
+    fn read(targets: &OpenDirectory, name: &str) -> Result<Self, ReadError> {
         Ok(Self {
             sessions: targets.number(&format!("{name}/fabric_statistics/iscsi_instance/sessions"))?,
             accepted: targets.number(&format!("{name}/fabric_statistics/iscsi_login_stats/accepts"))?,
@@ -71,16 +73,16 @@ impl Mark {
     }
 }
 
-impl Lio {
+impl LioReader {
     /// Every session of every target, without counters; `None` if they are those of the reading before.
-    /// Counters are read, too, of the sessions that share a device: see [`Lio::counters`].
+    /// Counters are read, too, of the sessions that share a device: see [`LioReader::counters`].
     pub(super) fn read(
         &mut self,
-        root: &Root,
-        did: &dyn Fn(DeviceNumber) -> Activity,
-    ) -> Result<Option<Found>, ReadError> {
+        root: &SystemRoot,
+        did: &dyn Fn(DeviceNumber) -> DeviceActivity,
+    ) -> Result<Option<TargetFinding>, ReadError> {
         let read = self.try_read(root, did);
-        if !matches!(read, Ok(None | Some(Found::Sessions(_)))) {
+        if !matches!(read, Ok(None | Some(TargetFinding::Sessions(_)))) {
             // Half of a reading is none.
             self.targets.clear();
         }
@@ -89,14 +91,14 @@ impl Lio {
 
     fn try_read(
         &mut self,
-        root: &Root,
-        did: &dyn Fn(DeviceNumber) -> Activity,
-    ) -> Result<Option<Found>, ReadError> {
+        root: &SystemRoot,
+        did: &dyn Fn(DeviceNumber) -> DeviceActivity,
+    ) -> Result<Option<TargetFinding>, ReadError> {
         if let Some(absence) = absence(root)? {
-            return Ok(Some(Found::Absent(absence)));
+            return Ok(Some(TargetFinding::Absent(absence)));
         }
-        let Some(targets) = Directory::open(root, ISCSI)? else {
-            return Ok(Some(Found::Absent(Absence::NotConfigured)));
+        let Some(targets) = OpenDirectory::open(root, ISCSI)? else {
+            return Ok(Some(TargetFinding::Absent(TargetAbsence::NotConfigured)));
         };
         let changed = self.look(root, &targets)?;
         if changed {
@@ -108,18 +110,18 @@ impl Lio {
         if !changed && !self.sockets_tell() {
             return Ok(None);
         }
-        self.conclude(root).map(|sessions| Some(Found::Sessions(sessions)))
+        self.conclude(root).map(|sessions| Some(TargetFinding::Sessions(sessions)))
     }
 
     /// Reads what may have changed. Whether anything has.
-    fn look(&mut self, root: &Root, targets: &Directory) -> Result<bool, ReadError> {
+    fn look(&mut self, root: &SystemRoot, targets: &OpenDirectory) -> Result<bool, ReadError> {
         let names = tree::list(root, ISCSI)?.unwrap_or_default().directories;
         let before = self.targets.len();
         self.targets.retain(|name, _| names.binary_search(name).is_ok());
         let mut changed = self.targets.len() != before;
         let mut backstores: Backstores = HashMap::new();
         for (index, name) in names.into_iter().enumerate() {
-            let mark = Mark::read(targets, &name)?;
+            let mark = LioMark::read(targets, &name)?;
             let known = self.targets.get_mut(&name);
             let speaks = mark.sessions.is_some() && mark.accepted.is_some();
             let same_mark = known.as_ref().is_some_and(|(old, _)| *old == mark);
@@ -150,8 +152,8 @@ impl Lio {
     /// Reads the counters that may have gone on, of the sessions that share a device.
     fn count(
         &mut self,
-        targets: &Directory,
-        did: &dyn Fn(DeviceNumber) -> Activity,
+        targets: &OpenDirectory,
+        did: &dyn Fn(DeviceNumber) -> DeviceActivity,
     ) -> Result<(), ReadError> {
         for (_, target) in self.targets.values_mut() {
             for (session, counted) in target.sessions.iter().zip(&mut target.counted) {
@@ -162,7 +164,7 @@ impl Lio {
                 }
                 // All sessions of a device at once: they are compared with each other.
                 let is_turn = |turns| device.minor as usize % turns == self.turn % turns;
-                let turn = Activity { reads: is_turn(READS_TURNS), writes: is_turn(WRITES_TURNS) };
+                let turn = DeviceActivity { reads: is_turn(READS_TURNS), writes: is_turn(WRITES_TURNS) };
                 counted.read(targets, did(device), turn)?;
             }
         }
@@ -171,17 +173,17 @@ impl Lio {
 
     /// Returns the last counters of each session, in their order. Only sessions that share a device have any:
     /// for a session alone the device's own counters say more.
-    pub(super) fn counters(&self) -> impl Iterator<Item = Option<Counters>> {
+    pub(super) fn counters(&self) -> impl Iterator<Item = Option<SessionCounters>> {
         let counted = self.targets.values().flat_map(|(_, target)| &target.counted);
         counted.map(|counted| counted.as_ref().and_then(|counted| counted.counters))
     }
 
-    fn groups(&self) -> impl Iterator<Item = &(Group, Places)> {
+    fn groups(&self) -> impl Iterator<Item = &(PortalGroup, SessionPlaces)> {
         self.targets.values().flat_map(|(_, target)| &target.groups)
     }
 
     /// Returns the known sessions, with addresses added from the socket table.
-    fn conclude(&self, root: &Root) -> Result<Vec<Session>, ReadError> {
+    fn conclude(&self, root: &SystemRoot) -> Result<Vec<TargetSession>, ReadError> {
         let mut sessions = Vec::new();
         let mut starts = Vec::new();
         for (_, target) in self.targets.values() {
@@ -189,8 +191,8 @@ impl Lio {
             sessions.extend(target.sessions.iter().cloned());
         }
         if self.sockets_tell() {
-            let sockets = Sockets::read(root)?;
-            let all: Vec<&Group> = self.groups().map(|(group, _)| group).collect();
+            let sockets = TcpSockets::read(root)?;
+            let all: Vec<&PortalGroup> = self.groups().map(|(group, _)| group).collect();
             let starts = self.targets.values().zip(starts).flat_map(|((_, target), start)| {
                 target.groups.iter().map(move |(_, places)| (places, start))
             });
@@ -216,29 +218,29 @@ impl Lio {
 }
 
 /// Returns the reason that there is nothing to read, if so.
-fn absence(root: &Root) -> Result<Option<Absence>, ReadError> {
-    let Some(config) = tree::list(root, CONFIG)? else { return Ok(Some(Absence::NoConfigfs)) };
+fn absence(root: &SystemRoot) -> Result<Option<TargetAbsence>, ReadError> {
+    let Some(config) = tree::list(root, CONFIG)? else { return Ok(Some(TargetAbsence::NoConfigfs)) };
     if config.directories.is_empty() {
-        return Ok(Some(Absence::NoConfigfs));
+        return Ok(Some(TargetAbsence::NoConfigfs));
     }
     let Some(fabrics) = tree::list(root, TARGET)? else {
-        return Ok(Some(Absence::NoModule("target_core_mod")));
+        return Ok(Some(TargetAbsence::NoModule("target_core_mod")));
     };
     // The directory is made by whoever sets up the first target; that loads the module.
     let configured = fabrics.directories.iter().any(|name| name == "iscsi");
-    Ok((!configured).then_some(Absence::NotConfigured))
+    Ok((!configured).then_some(TargetAbsence::NotConfigured))
 }
 
 /// Adds what is known of addresses to sessions.
-fn add(sessions: &mut [Session], known: Known) {
+fn add(sessions: &mut [TargetSession], known: KnownAddresses) {
     match known {
-        Known::Certain(addresses) => {
+        KnownAddresses::Certain(addresses) => {
             for session in sessions {
                 session.addresses = distinct(session.addresses.iter().chain(&addresses).copied());
             }
         }
-        Known::Doubt(doubt) => {
-            let doubt: Arc<Doubt> = Arc::new(doubt);
+        KnownAddresses::Doubt(doubt) => {
+            let doubt: Arc<AddressDoubt> = Arc::new(doubt);
             for session in sessions {
                 session.doubt = Some(Arc::clone(&doubt));
             }

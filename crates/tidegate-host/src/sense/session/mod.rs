@@ -1,11 +1,11 @@
 //! Sessions, as the storage targets of the kernel report them: the consumers that load each device, and their
 //! addresses.
 //!
-//! One [`Session`] is one login of one consumer as far as it concerns one volume. A consumer with three
+//! One [`TargetSession`] is one login of one consumer as far as it concerns one volume. A consumer with three
 //! volumes has three, a volume of two consumers is in two. The same consumer may come from two addresses, and
 //! two consumers from one.
 //!
-//! If the kernel does not tell something, the session has a [`Doubt`]. Nothing is guessed: a wrong guess
+//! If the kernel does not tell something, the session has a [`AddressDoubt`]. Nothing is guessed: a wrong guess
 //! would throttle a consumer that did nothing.
 
 mod lio;
@@ -21,34 +21,34 @@ use std::sync::Arc;
 use tidegate_units::ConsumerName;
 
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 
 /// A consumer's use of one volume through a storage target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct TargetSession {
     /// The kind of target.
-    pub via: Via,
+    pub via: TargetKind,
     /// The consumer's name: an initiator's IQN, an NVMe host's NQN, the name an NFS client gives itself.
     pub consumer: ConsumerName,
     /// The target that the consumer is logged in to: a target's IQN, a subsystem's NQN, an export's path.
     pub target: Arc<str>,
     /// The volume: its name there, such as `tpgt_1/lun_0`, and its device or file.
-    pub volume: Arc<Backing>,
+    pub volume: Arc<VolumeBacking>,
     /// Its number on this machine; `None` if the volume is no block device, or none that can be told.
     pub device: Option<DeviceNumber>,
     /// The addresses that the session's connections certainly come from, each once. Empty while its
     /// connections are lost, or where nothing is certain.
     pub addresses: Vec<IpAddr>,
     /// The doubt about the addresses; `None` if `addresses` are all there are.
-    pub doubt: Option<Arc<Doubt>>,
+    pub doubt: Option<Arc<AddressDoubt>>,
     /// The consumer's I/O to the volume, if the target counts it and several sessions share the device. For a
     /// session alone the device's own counters say more.
-    pub counters: Option<Counters>,
+    pub counters: Option<SessionCounters>,
 }
 
 /// Kinds of storage targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Via {
+pub enum TargetKind {
     /// LIO's iSCSI target.
     Iscsi,
     /// The kernel's NVMe target, over TCP.
@@ -57,7 +57,7 @@ pub enum Via {
     Nfs,
 }
 
-impl Via {
+impl TargetKind {
     /// Returns its value as a label of metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -69,7 +69,7 @@ impl Via {
     }
 }
 
-impl fmt::Display for Via {
+impl fmt::Display for TargetKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Iscsi => "iSCSI",
@@ -81,7 +81,7 @@ impl fmt::Display for Via {
 
 /// The storage behind a volume that a target offers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Backing {
+pub struct VolumeBacking {
     /// The volume's name at its target: `tpgt_1/lun_0`, a namespace's number.
     pub name: String,
     /// The device or file that it is, as it was configured.
@@ -91,7 +91,7 @@ pub struct Backing {
 /// The target's counters of one consumer at one volume. They only grow, while the target's configuration
 /// lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct SessionCounters {
     /// Reads, in whole MiB; wraps at 4 PiB.
     pub read_mib: u32,
     /// Writes, in whole MiB; wraps at 4 PiB.
@@ -100,16 +100,16 @@ pub struct Counters {
 
 /// The doubt about the addresses of a session, of which some or all are not known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Doubt {
+pub struct AddressDoubt {
     /// The reason.
-    pub why: Why,
+    pub why: DoubtReason,
     /// Addresses that may be the session's or another's; no others come into question. In order, each once.
     pub candidates: Vec<IpAddr>,
 }
 
 /// Reasons for doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum DoubtReason {
     /// The target gives no addresses of initiators that have no entry in its list (demo mode), and the socket
     /// table has connections of several.
     DemoMode,
@@ -122,13 +122,13 @@ pub enum Why {
     NotSaid,
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for AddressDoubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.why {
-            Why::DemoMode => "the target gives no addresses in demo mode",
-            Why::MoreSessions => "the kernel shows only one of the initiator's sessions",
-            Why::NoSockets => "the target's portal is not in this network namespace",
-            Why::NotSaid => "the kernel does not say who is connected",
+            DoubtReason::DemoMode => "the target gives no addresses in demo mode",
+            DoubtReason::MoreSessions => "the kernel shows only one of the initiator's sessions",
+            DoubtReason::NoSockets => "the target's portal is not in this network namespace",
+            DoubtReason::NotSaid => "the kernel does not say who is connected",
         })?;
         for (at, address) in self.candidates.iter().enumerate() {
             write!(f, "{} {address}", if at == 0 { "; candidates:" } else { "," })?;
@@ -137,7 +137,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-impl Session {
+impl TargetSession {
     /// Returns true if the session is the same, apart from the counters.
     fn is_as(&self, other: &Self) -> bool {
         let Self { via, consumer, target, volume, device, addresses, doubt, counters: _ } = self;
@@ -149,41 +149,41 @@ impl Session {
 
 /// A device's activity since the reading before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Activity {
+pub struct DeviceActivity {
     /// It has read.
     pub reads: bool,
     /// It has written.
     pub writes: bool,
 }
 
-impl Activity {
+impl DeviceActivity {
     /// Nothing is known that makes anything not worth reading.
     pub const ANY: Self = Self { reads: true, writes: true };
 }
 
 /// The sessions of all storage targets.
 #[derive(Debug, Default)]
-pub struct Sessions {
+pub struct TargetSessions {
     /// Every session, in the order of kinds, targets and consumers.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<TargetSession>,
     /// The result of reading each kind of target.
-    pub targets: Vec<(Via, Target)>,
+    pub targets: Vec<(TargetKind, TargetReading)>,
 }
 
 /// The result of reading one kind of target.
 #[derive(Debug)]
-pub enum Target {
+pub enum TargetReading {
     /// It was read.
     Read,
     /// It is not there, which is no error.
-    Absent(Absence),
+    Absent(TargetAbsence),
     /// Its files could not be read or understood; none of its sessions are known.
     Failed(ReadError),
 }
 
 /// The reason that a kind of target has no sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Absence {
+pub enum TargetAbsence {
     /// `/sys/kernel/config` is not there or empty.
     NoConfigfs,
     /// The kernel module is not loaded.
@@ -192,38 +192,38 @@ pub enum Absence {
     NotConfigured,
 }
 
-impl Absence {
+impl TargetAbsence {
     /// Returns the remedy, which would give sessions of a kind of target.
     #[must_use]
-    pub fn remedy(self, via: Via) -> &'static str {
+    pub fn remedy(self, via: TargetKind) -> &'static str {
         match (via, self) {
-            (Via::Iscsi, Self::NoConfigfs) => {
+            (TargetKind::Iscsi, Self::NoConfigfs) => {
                 "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module iscsi_target_mod (CONFIG_ISCSI_TARGET)"
             }
-            (Via::Iscsi, Self::NoModule(_)) => {
+            (TargetKind::Iscsi, Self::NoModule(_)) => {
                 "the kernel modules target_core_mod and iscsi_target_mod (CONFIG_TARGET_CORE, CONFIG_ISCSI_TARGET)"
             }
-            (Via::Iscsi, Self::NotConfigured) => {
+            (TargetKind::Iscsi, Self::NotConfigured) => {
                 "the kernel module iscsi_target_mod and a target, as targetcli sets them up"
             }
-            (Via::Nvme, Self::NoConfigfs) => {
+            (TargetKind::Nvme, Self::NoConfigfs) => {
                 "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module nvmet_tcp (CONFIG_NVME_TARGET_TCP)"
             }
-            (Via::Nvme, Self::NoModule(_)) => "the kernel module nvmet_tcp (CONFIG_NVME_TARGET_TCP)",
-            (Via::Nvme, Self::NotConfigured) => {
+            (TargetKind::Nvme, Self::NoModule(_)) => "the kernel module nvmet_tcp (CONFIG_NVME_TARGET_TCP)",
+            (TargetKind::Nvme, Self::NotConfigured) => {
                 "a subsystem and a port, as nvmetcli sets them up, and the kernel module nvmet_tcp"
             }
-            (Via::Nfs, Self::NotConfigured) => {
+            (TargetKind::Nfs, Self::NotConfigured) => {
                 "a running NFS server: the package nfs-kernel-server, or nfs-utils"
             }
-            (Via::Nfs, _) => {
+            (TargetKind::Nfs, _) => {
                 "the kernel module nfsd (CONFIG_NFSD) and its files (mount -t nfsd nfsd /proc/fs/nfsd), as the NFS server's service sees to"
             }
         }
     }
 }
 
-impl fmt::Display for Absence {
+impl fmt::Display for TargetAbsence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoConfigfs => {
@@ -237,17 +237,17 @@ impl fmt::Display for Absence {
 
 /// The result of reading one kind of target, if there is no error.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
-    Sessions(Vec<Session>),
-    Absent(Absence),
+enum TargetFinding {
+    Sessions(Vec<TargetSession>),
+    Absent(TargetAbsence),
 }
 
 /// Asks every storage target of the kernel for its sessions, once. Who asks again and again keeps a
 /// [`SessionReader`].
 #[must_use]
-pub fn sessions(root: &Root) -> Sessions {
+pub fn sessions(root: &SystemRoot) -> TargetSessions {
     let mut reader = SessionReader::new(root.clone());
-    reader.read(|_| Activity::ANY);
+    reader.read(|_| DeviceActivity::ANY);
     reader.sessions
 }
 
@@ -261,35 +261,35 @@ pub fn sessions(root: &Root) -> Sessions {
 /// own.
 #[derive(Debug)]
 pub struct SessionReader {
-    root: Root,
-    lio: lio::Lio,
-    sessions: Sessions,
+    root: SystemRoot,
+    lio: lio::LioReader,
+    sessions: TargetSessions,
 }
 
 impl SessionReader {
     /// Knows nothing yet.
     #[must_use]
-    pub fn new(root: Root) -> Self {
-        Self { root, lio: lio::Lio::default(), sessions: Sessions::default() }
+    pub fn new(root: SystemRoot) -> Self {
+        Self { root, lio: lio::LioReader::default(), sessions: TargetSessions::default() }
     }
 
     /// Reads every session. Gives those of the reading before if these are others now; `None` if they are the
     /// same, each in its place, whatever they have done meanwhile. A kind of target that cannot be understood
     /// does not hide the others.
     ///
-    /// [`Session::counters`] cost a file each: they are read where several sessions share a device that `did`
+    /// [`TargetSession::counters`] cost a file each: they are read where several sessions share a device that `did`
     /// something meanwhile, what they wrote every second time, and what they read every eighth.
-    pub fn read(&mut self, did: impl Fn(DeviceNumber) -> Activity) -> Option<Sessions> {
-        let mut now = Sessions::default();
+    pub fn read(&mut self, did: impl Fn(DeviceNumber) -> DeviceActivity) -> Option<TargetSessions> {
+        let mut now = TargetSessions::default();
         let found = self.lio.read(&self.root, &did).transpose();
         let same = found.is_none();
         // Nothing to add is said, too: the kind of target was read.
-        now.add(Via::Iscsi, found.unwrap_or(Ok(Found::Sessions(Vec::new()))));
-        now.add(Via::Nvme, nvmet::sessions(&self.root));
-        now.add(Via::Nfs, nfsd::sessions(&self.root));
+        now.add(TargetKind::Iscsi, found.unwrap_or(Ok(TargetFinding::Sessions(Vec::new()))));
+        now.add(TargetKind::Nvme, nvmet::sessions(&self.root));
+        now.add(TargetKind::Nfs, nfsd::sessions(&self.root));
         let known = &mut self.sessions.sessions;
         // Those of iSCSI are the first.
-        let kept = if same { known.partition_point(|session| session.via == Via::Iscsi) } else { 0 };
+        let kept = if same { known.partition_point(|session| session.via == TargetKind::Iscsi) } else { 0 };
         let as_before = known.len() == kept + now.sessions.len()
             && known[kept..].iter().zip(&now.sessions).all(|(old, new)| old.is_as(new));
         let before = if as_before {
@@ -307,20 +307,20 @@ impl SessionReader {
 
     /// Returns the last reading.
     #[must_use]
-    pub const fn sessions(&self) -> &Sessions {
+    pub const fn sessions(&self) -> &TargetSessions {
         &self.sessions
     }
 }
 
-impl Sessions {
-    fn add(&mut self, via: Via, found: Result<Found, ReadError>) {
+impl TargetSessions {
+    fn add(&mut self, via: TargetKind, found: Result<TargetFinding, ReadError>) {
         let target = match found {
-            Ok(Found::Sessions(mut sessions)) => {
+            Ok(TargetFinding::Sessions(mut sessions)) => {
                 self.sessions.append(&mut sessions);
-                Target::Read
+                TargetReading::Read
             }
-            Ok(Found::Absent(absence)) => Target::Absent(absence),
-            Err(error) => Target::Failed(error),
+            Ok(TargetFinding::Absent(absence)) => TargetReading::Absent(absence),
+            Err(error) => TargetReading::Failed(error),
         };
         self.targets.push((via, target));
     }
@@ -357,24 +357,24 @@ fn consumer_name(text: &str) -> ConsumerName {
 /// Helpers for the tests of all kinds of targets.
 #[cfg(test)]
 mod captured {
-    use super::{Found, ReadError, Root, Session};
+    use super::{ReadError, SystemRoot, TargetFinding, TargetSession};
     use crate::trees;
 
     /// A machine's files, of one or several captures.
-    pub(super) fn tree(texts: &[&str]) -> (tempfile::TempDir, Root) {
+    pub(super) fn tree(texts: &[&str]) -> (tempfile::TempDir, SystemRoot) {
         let tree = tempfile::tempdir().unwrap();
         for text in texts {
             trees::unpack(text, tree.path()).unwrap();
         }
-        let root = Root::at(tree.path());
+        let root = SystemRoot::at(tree.path());
         (tree, root)
     }
 
     /// The sessions that were found.
-    pub(super) fn sessions_in(found: Result<Found, ReadError>) -> Vec<Session> {
+    pub(super) fn sessions_in(found: Result<TargetFinding, ReadError>) -> Vec<TargetSession> {
         match found.unwrap() {
-            Found::Sessions(sessions) => sessions,
-            Found::Absent(absence) => panic!("{absence}"),
+            TargetFinding::Sessions(sessions) => sessions,
+            TargetFinding::Absent(absence) => panic!("{absence}"),
         }
     }
 }
@@ -388,13 +388,13 @@ mod tests {
     #[test]
     fn a_machine_without_targets_has_no_sessions_and_says_why() {
         let tree = tempfile::tempdir().unwrap();
-        let all = sessions(&Root::at(tree.path()));
+        let all = sessions(&SystemRoot::at(tree.path()));
         assert_eq!(all.sessions, []);
         let said: Vec<String> = all
             .targets
             .iter()
             .map(|(via, target)| match target {
-                Target::Absent(absence) => format!("{via}: {absence}"),
+                TargetReading::Absent(absence) => format!("{via}: {absence}"),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -417,10 +417,14 @@ mod tests {
             let path = format!("sys/kernel/config/nvmet/ports/1/{file}");
             crate::trees::write_file(tree.path(), &path, content.as_bytes()).unwrap();
         }
-        let all = sessions(&Root::at(tree.path()));
+        let all = sessions(&SystemRoot::at(tree.path()));
         assert_eq!(all.sessions.len(), 3);
-        assert!(matches!(all.targets[0], (Via::Iscsi, Target::Read)));
-        assert!(matches!(all.targets[1], (Via::Nvme, Target::Failed(_))), "{:?}", all.targets[1]);
+        assert!(matches!(all.targets[0], (TargetKind::Iscsi, TargetReading::Read)));
+        assert!(
+            matches!(all.targets[1], (TargetKind::Nvme, TargetReading::Failed(_))),
+            "{:?}",
+            all.targets[1]
+        );
     }
 
     proptest! {

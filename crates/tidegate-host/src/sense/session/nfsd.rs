@@ -17,29 +17,32 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::text::{Client, Export};
-use super::sockets::Sockets;
-use super::{Absence, Backing, Doubt, Found, Session, Via, Why, consumer_name};
+use self::text::{NfsClient, NfsExport};
+use super::sockets::TcpSockets;
+use super::{
+    AddressDoubt, DoubtReason, TargetAbsence, TargetFinding, TargetKind, TargetSession, VolumeBacking,
+    consumer_name,
+};
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
-use crate::sense::mounts::Mounts;
+use crate::root::{ReadError, SystemRoot};
+use crate::sense::mounts::MountTable;
 use crate::sense::tree;
 
 const NFSD: &str = "/proc/fs/nfsd";
 
 /// Every client's use of every device.
-pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
+pub(super) fn sessions(root: &SystemRoot) -> Result<TargetFinding, ReadError> {
     if !tree::exists(root, NFSD) {
-        return Ok(Found::Absent(Absence::NoModule("nfsd")));
+        return Ok(TargetFinding::Absent(TargetAbsence::NoModule("nfsd")));
     }
     let at = Path::new(NFSD);
     let Some(exports) = tree::text(root, at.join("exports"))? else {
-        return Ok(Found::Absent(Absence::NotConfigured));
+        return Ok(TargetFinding::Absent(TargetAbsence::NotConfigured));
     };
     let exports = text::exports(&exports);
-    let mounts = Mounts::read(root)?;
+    let mounts = MountTable::read(root)?;
     let mut reader =
-        Reader { mounts: &mounts, exports: &exports, volumes: BTreeMap::new(), sessions: Vec::new() };
+        NfsdReader { mounts: &mounts, exports: &exports, volumes: BTreeMap::new(), sessions: Vec::new() };
     let mut known = BTreeSet::new();
     for name in tree::list(root, at.join("clients"))?.unwrap_or_default().directories {
         let file = at.join("clients").join(&name).join("info");
@@ -53,7 +56,7 @@ pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
     let versions = tree::text(root, at.join("versions"))?.unwrap_or_default();
     if versions.split_whitespace().any(|version| version == "+3") {
         let ports = text::tcp_ports(&tree::text(root, at.join("portlist"))?.unwrap_or_default());
-        let sockets = Sockets::read(root)?;
+        let sockets = TcpSockets::read(root)?;
         let peers: BTreeSet<IpAddr> = sockets
             .established
             .iter()
@@ -66,27 +69,27 @@ pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
         }
     }
     reader.sessions.sort_by(|a, b| (&a.target, &a.consumer).cmp(&(&b.target, &b.consumer)));
-    Ok(Found::Sessions(reader.sessions))
+    Ok(TargetFinding::Sessions(reader.sessions))
 }
 
-struct Reader<'a> {
-    mounts: &'a Mounts,
-    exports: &'a [Export],
+struct NfsdReader<'a> {
+    mounts: &'a MountTable,
+    exports: &'a [NfsExport],
     /// The file systems seen so far: their names and places.
     volumes: BTreeMap<DeviceNumber, Exported>,
-    sessions: Vec<Session>,
+    sessions: Vec<TargetSession>,
 }
 
 /// A file system's name, what is behind it, and where.
-type Exported = (Arc<str>, Arc<Backing>, Option<DeviceNumber>);
+type Exported = (Arc<str>, Arc<VolumeBacking>, Option<DeviceNumber>);
 
-impl Reader<'_> {
+impl NfsdReader<'_> {
     /// A client of NFSv4 and the file systems that it has files open on.
-    fn client(&mut self, client: &Client, file_systems: &BTreeSet<DeviceNumber>) {
+    fn client(&mut self, client: &NfsClient, file_systems: &BTreeSet<DeviceNumber>) {
         for file_system in file_systems {
             let (target, volume, device) = self.volume(*file_system);
-            self.sessions.push(Session {
-                via: Via::Nfs,
+            self.sessions.push(TargetSession {
+                via: TargetKind::Nfs,
                 consumer: consumer_name(&client.name),
                 target,
                 volume,
@@ -110,7 +113,7 @@ impl Reader<'_> {
                 (None, _) => file_system.to_string(),
             };
             let backing =
-                Backing { name: target.clone(), path: mount.map(|mount| mount.source.clone().into()) };
+                VolumeBacking { name: target.clone(), path: mount.map(|mount| mount.source.clone().into()) };
             // File systems that are not on one device, such as btrfs, have a number of their own with the
             // major 0.
             let device = match mount {
@@ -124,17 +127,22 @@ impl Reader<'_> {
 
     /// Somebody who is connected and is no client of NFSv4.
     fn peer(&mut self, peer: IpAddr) {
-        let for_it: Vec<&Export> = self.exports.iter().filter(|export| export.may_be_for(peer)).collect();
+        let for_it: Vec<&NfsExport> = self.exports.iter().filter(|export| export.may_be_for(peer)).collect();
         let (addresses, doubt) = match for_it.as_slice() {
             [_] => (vec![peer], None),
-            _ => (Vec::new(), Some(Arc::new(Doubt { why: Why::NotSaid, candidates: vec![peer] }))),
+            _ => (
+                Vec::new(),
+                Some(Arc::new(AddressDoubt { why: DoubtReason::NotSaid, candidates: vec![peer] })),
+            ),
         };
         for export in for_it {
             let mount = self.mounts.at(Path::new(&export.path));
-            let backing =
-                Backing { name: export.path.clone(), path: mount.map(|mount| mount.source.clone().into()) };
-            self.sessions.push(Session {
-                via: Via::Nfs,
+            let backing = VolumeBacking {
+                name: export.path.clone(),
+                path: mount.map(|mount| mount.source.clone().into()),
+            };
+            self.sessions.push(TargetSession {
+                via: TargetKind::Nfs,
                 consumer: consumer_name(&peer.to_string()),
                 target: export.path.as_str().into(),
                 volume: Arc::new(backing),
@@ -157,11 +165,11 @@ mod tests {
                           30 22 7:4 / /srv/data rw,relatime shared:5 - ext4 /dev/loop4 rw\n  \
                           31 22 0:44 / /srv/tree rw - btrfs /dev/mapper/vg0-lv1 rw\n";
 
-    fn read(root: &Root) -> Vec<Session> {
+    fn read(root: &SystemRoot) -> Vec<TargetSession> {
         sessions_in(sessions(root))
     }
 
-    fn summary(sessions: &[Session]) -> Vec<String> {
+    fn summary(sessions: &[TargetSession]) -> Vec<String> {
         sessions
             .iter()
             .map(|session| {
@@ -219,10 +227,11 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_no_error() {
-        for (text, absence) in [("", Absence::NoModule("nfsd")), ("proc/fs/nfsd/\n", Absence::NotConfigured)]
+        for (text, absence) in
+            [("", TargetAbsence::NoModule("nfsd")), ("proc/fs/nfsd/\n", TargetAbsence::NotConfigured)]
         {
             let (_tree, root) = tree(&[text]);
-            assert_eq!(sessions(&root).unwrap(), Found::Absent(absence));
+            assert_eq!(sessions(&root).unwrap(), TargetFinding::Absent(absence));
         }
     }
 

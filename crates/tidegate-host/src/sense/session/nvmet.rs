@@ -18,24 +18,27 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::sockets::{self, Sockets};
-use super::{Absence, Backing, Doubt, Found, Session, Via, Why, consumer_name, distinct};
+use super::sockets::{self, TcpSockets};
+use super::{
+    AddressDoubt, DoubtReason, TargetAbsence, TargetFinding, TargetKind, TargetSession, VolumeBacking,
+    consumer_name, distinct,
+};
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 use crate::sense::tree;
-use crate::sense::volume::Volumes;
+use crate::sense::volume::VolumeTree;
 
 const CONFIG: &str = "/sys/kernel/config";
 const NVMET: &str = "/sys/kernel/config/nvmet";
 const DEBUG: &str = "/sys/kernel/debug/nvmet";
 
 /// Every session of every subsystem.
-pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
+pub(super) fn sessions(root: &SystemRoot) -> Result<TargetFinding, ReadError> {
     if tree::list(root, CONFIG)?.is_none_or(|config| config.directories.is_empty()) {
-        return Ok(Found::Absent(Absence::NoConfigfs));
+        return Ok(TargetFinding::Absent(TargetAbsence::NoConfigfs));
     }
     if tree::list(root, NVMET)?.is_none() {
-        return Ok(Found::Absent(Absence::NoModule("nvmet")));
+        return Ok(TargetFinding::Absent(TargetAbsence::NoModule("nvmet")));
     }
     let ports = ports(root)?;
     let mut subsystems = Vec::new();
@@ -43,7 +46,7 @@ pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
         subsystems.push(subsystem(root, name, &ports)?);
     }
     if subsystems.is_empty() {
-        return Ok(Found::Absent(Absence::NotConfigured));
+        return Ok(TargetFinding::Absent(TargetAbsence::NotConfigured));
     }
     resolve_devices(root, &mut subsystems)?;
     let mut found = Vec::new();
@@ -54,9 +57,9 @@ pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
             }
         }
     } else if subsystems.iter().any(|subsystem| !subsystem.portals.is_empty()) {
-        by_sockets(&subsystems, &Sockets::read(root)?, &mut found);
+        by_sockets(&subsystems, &TcpSockets::read(root)?, &mut found);
     }
-    Ok(Found::Sessions(found))
+    Ok(TargetFinding::Sessions(found))
 }
 
 /// A port over TCP.
@@ -69,15 +72,21 @@ struct Subsystem {
     name: Arc<str>,
     /// The hosts that may connect; `None` for any.
     hosts: Option<Vec<String>>,
-    namespaces: Vec<(Arc<Backing>, Option<DeviceNumber>)>,
+    namespaces: Vec<(Arc<VolumeBacking>, Option<DeviceNumber>)>,
     portals: Vec<SocketAddr>,
 }
 
 impl Subsystem {
-    fn add(&self, host: &str, addresses: &[IpAddr], doubt: Option<&Arc<Doubt>>, found: &mut Vec<Session>) {
+    fn add(
+        &self,
+        host: &str,
+        addresses: &[IpAddr],
+        doubt: Option<&Arc<AddressDoubt>>,
+        found: &mut Vec<TargetSession>,
+    ) {
         for (volume, device) in &self.namespaces {
-            found.push(Session {
-                via: Via::Nvme,
+            found.push(TargetSession {
+                via: TargetKind::Nvme,
                 consumer: consumer_name(host),
                 target: Arc::clone(&self.name),
                 volume: Arc::clone(volume),
@@ -90,7 +99,7 @@ impl Subsystem {
     }
 }
 
-fn ports(root: &Root) -> Result<Vec<Port>, ReadError> {
+fn ports(root: &SystemRoot) -> Result<Vec<Port>, ReadError> {
     let mut ports = Vec::new();
     let all = Path::new(NVMET).join("ports");
     for name in tree::list(root, &all)?.unwrap_or_default().directories {
@@ -117,7 +126,7 @@ fn ports(root: &Root) -> Result<Vec<Port>, ReadError> {
     Ok(ports)
 }
 
-fn subsystem(root: &Root, name: String, ports: &[Port]) -> Result<Subsystem, ReadError> {
+fn subsystem(root: &SystemRoot, name: String, ports: &[Port]) -> Result<Subsystem, ReadError> {
     let at = Path::new(NVMET).join("subsystems").join(&name);
     let any = word(root, &at.join("attr_allow_any_host"))?.as_deref() == Some("1");
     let hosts =
@@ -129,7 +138,7 @@ fn subsystem(root: &Root, name: String, ports: &[Port]) -> Result<Subsystem, Rea
             continue;
         }
         let path = word(root, &namespace.join("device_path"))?.map(PathBuf::from);
-        namespaces.push((Arc::new(Backing { name: number, path }), None));
+        namespaces.push((Arc::new(VolumeBacking { name: number, path }), None));
     }
     let portals =
         ports.iter().filter(|port| port.subsystems.contains(&name)).map(|port| port.portal).collect();
@@ -137,11 +146,11 @@ fn subsystem(root: &Root, name: String, ports: &[Port]) -> Result<Subsystem, Rea
 }
 
 /// Finds the devices of the configured paths.
-fn resolve_devices(root: &Root, subsystems: &mut [Subsystem]) -> Result<(), ReadError> {
+fn resolve_devices(root: &SystemRoot, subsystems: &mut [Subsystem]) -> Result<(), ReadError> {
     if subsystems.iter().all(|subsystem| subsystem.namespaces.is_empty()) {
         return Ok(());
     }
-    let volumes = Volumes::read(root)?;
+    let volumes = VolumeTree::read(root)?;
     for (volume, device) in subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces) {
         *device = volume.path.as_deref().and_then(|path| volumes.find_path(root, path));
     }
@@ -150,7 +159,7 @@ fn resolve_devices(root: &Root, subsystems: &mut [Subsystem]) -> Result<(), Read
 
 /// The hosts that debugfs says are connected to a subsystem, with their addresses. A host has a controller
 /// for each path.
-fn controllers(root: &Root, subsystem: &str) -> Result<BTreeMap<String, Vec<IpAddr>>, ReadError> {
+fn controllers(root: &SystemRoot, subsystem: &str) -> Result<BTreeMap<String, Vec<IpAddr>>, ReadError> {
     let mut hosts: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
     let at = Path::new(DEBUG).join(subsystem);
     for name in tree::list(root, &at)?.unwrap_or_default().directories {
@@ -183,7 +192,7 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// Adds the sessions that the socket table tells of.
-fn by_sockets(subsystems: &[Subsystem], sockets: &Sockets, found: &mut Vec<Session>) {
+fn by_sockets(subsystems: &[Subsystem], sockets: &TcpSockets, found: &mut Vec<TargetSession>) {
     // Who is connected to which portal.
     let mut peers: BTreeMap<SocketAddr, BTreeSet<IpAddr>> = BTreeMap::new();
     for portal in subsystems.iter().flat_map(|subsystem| &subsystem.portals) {
@@ -201,7 +210,8 @@ fn by_sockets(subsystems: &[Subsystem], sockets: &Sockets, found: &mut Vec<Sessi
         let certain = connected(false);
         let mut candidates = connected(true);
         candidates.retain(|address| !certain.contains(address));
-        let doubt = |candidates: Vec<IpAddr>| Arc::new(Doubt { why: Why::NotSaid, candidates });
+        let doubt =
+            |candidates: Vec<IpAddr>| Arc::new(AddressDoubt { why: DoubtReason::NotSaid, candidates });
         if let Some([host]) = subsystem.hosts.as_deref() {
             // Nobody else may use it.
             if !certain.is_empty() || !candidates.is_empty() {
@@ -220,7 +230,7 @@ fn by_sockets(subsystems: &[Subsystem], sockets: &Sockets, found: &mut Vec<Sessi
 }
 
 /// The one line of a file.
-fn word(root: &Root, file: &Path) -> Result<Option<String>, ReadError> {
+fn word(root: &SystemRoot, file: &Path) -> Result<Option<String>, ReadError> {
     Ok(tree::text(root, file)?.map(|text| text.trim_end().to_owned()))
 }
 
@@ -233,12 +243,12 @@ mod tests {
     const CAPTURED: &str = include_str!("../../../tests/fixtures/nvmet.tree");
     const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-1111-1111-1111-111111111111";
 
-    fn read(root: &Root) -> Vec<Session> {
+    fn read(root: &SystemRoot) -> Vec<TargetSession> {
         sessions_in(sessions(root))
     }
 
     /// Target, consumer, device, addresses, candidates.
-    fn summary(sessions: &[Session]) -> Vec<String> {
+    fn summary(sessions: &[TargetSession]) -> Vec<String> {
         let list =
             |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         sessions
@@ -308,12 +318,12 @@ mod tests {
     #[test]
     fn what_is_not_there_is_no_error() {
         for (text, absence) in [
-            ("", Absence::NoConfigfs),
-            ("sys/kernel/config/target/\n", Absence::NoModule("nvmet")),
-            ("sys/kernel/config/nvmet/subsystems/\n", Absence::NotConfigured),
+            ("", TargetAbsence::NoConfigfs),
+            ("sys/kernel/config/target/\n", TargetAbsence::NoModule("nvmet")),
+            ("sys/kernel/config/nvmet/subsystems/\n", TargetAbsence::NotConfigured),
         ] {
             let (_tree, root) = tree(&[text]);
-            assert_eq!(sessions(&root).unwrap(), Found::Absent(absence));
+            assert_eq!(sessions(&root).unwrap(), TargetFinding::Absent(absence));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::root::{ReadError, Root};
+use crate::root::{ReadError, SystemRoot};
 use crate::sense::tree;
 
 const ESTABLISHED: &str = "01";
@@ -11,21 +11,21 @@ const LISTEN: &str = "0A";
 
 /// The TCP sockets of a network namespace. IPv4 is IPv4 also on sockets of IPv6.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Sockets {
-    pub(super) established: Vec<Connection>,
+pub(super) struct TcpSockets {
+    pub(super) established: Vec<TcpConnection>,
     pub(super) listening: Vec<SocketAddr>,
 }
 
 /// An established connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Connection {
+pub(super) struct TcpConnection {
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
 }
 
-impl Sockets {
+impl TcpSockets {
     /// Reads both tables. One that is not there (no IPv6) is empty.
-    pub(super) fn read(root: &Root) -> Result<Self, ReadError> {
+    pub(super) fn read(root: &SystemRoot) -> Result<Self, ReadError> {
         let mut sockets = Self::default();
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
             let Some(text) = tree::text(root, table)? else { continue };
@@ -54,7 +54,7 @@ impl Sockets {
             };
             match state {
                 ESTABLISHED => {
-                    self.established.push(Connection { local: address(local)?, peer: address(peer)? });
+                    self.established.push(TcpConnection { local: address(local)?, peer: address(peer)? });
                 }
                 LISTEN => self.listening.push(address(local)?),
                 _ => {}
@@ -69,7 +69,7 @@ impl Sockets {
     }
 }
 
-impl Connection {
+impl TcpConnection {
     /// Returns true if the connection may have been made to a portal.
     pub(super) fn is_to(&self, portal: SocketAddr) -> bool {
         reaches(portal, self.local)
@@ -130,8 +130,8 @@ mod tests {
 
     const HEADING: &str = "  sl  local_address rem_address   st tx_queue rx_queue\n";
 
-    fn sockets(lines: &str) -> Sockets {
-        let mut sockets = Sockets::default();
+    fn sockets(lines: &str) -> TcpSockets {
+        let mut sockets = TcpSockets::default();
         sockets.add(&format!("{HEADING}{lines}")).unwrap();
         sockets
     }
@@ -183,7 +183,7 @@ mod tests {
             ("0: 0100000A:10CBC 0D00000A:0001 01\n", "not `0100000A:10CBC`"),
             ("0: 0100000A:0CBC é00000A:0001 01\n", "not `é00000A:0001`"),
         ] {
-            let (at, problem) = Sockets::default().add(&format!("{HEADING}{line}")).unwrap_err();
+            let (at, problem) = TcpSockets::default().add(&format!("{HEADING}{line}")).unwrap_err();
             assert_eq!(at, 2);
             assert!(problem.contains(part), "{problem}");
         }
@@ -192,8 +192,8 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in "\\PC{0,100}", lines in "(0: [0-9A-Fx:é]{0,40} [0-9A-F:]{0,40} (01|0A)\n){0,3}") {
-            let _ = Sockets::default().add(&format!("{HEADING}{text}\n"));
-            let _ = Sockets::default().add(&format!("{HEADING}{lines}"));
+            let _ = TcpSockets::default().add(&format!("{HEADING}{text}\n"));
+            let _ = TcpSockets::default().add(&format!("{HEADING}{lines}"));
             let _ = portal(&text);
         }
 

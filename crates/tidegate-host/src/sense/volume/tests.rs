@@ -6,17 +6,17 @@ use crate::trees;
 
 const ACLS: &str = include_str!("../../../tests/fixtures/lio-acls.tree");
 
-fn read(text: &str) -> Volumes {
+fn read(text: &str) -> VolumeTree {
     let tree = tempfile::tempdir().unwrap();
     trees::unpack(text, tree.path()).unwrap();
-    Volumes::read(&Root::at(tree.path())).unwrap()
+    VolumeTree::read(&SystemRoot::at(tree.path())).unwrap()
 }
 
-fn number(volumes: &Volumes, name: &str) -> DeviceNumber {
+fn number(volumes: &VolumeTree, name: &str) -> DeviceNumber {
     volumes.find(name).unwrap_or_else(|| panic!("no {name}")).number
 }
 
-fn names(volumes: &Volumes, numbers: &[DeviceNumber]) -> Vec<String> {
+fn names(volumes: &VolumeTree, numbers: &[DeviceNumber]) -> Vec<String> {
     numbers.iter().map(|number| volumes.get(*number).unwrap().name.clone()).collect()
 }
 
@@ -50,17 +50,18 @@ fn a_captured_volume_group_over_four_devices() {
         (lv1.number, lv1.name.as_str(), lv1.size),
         (DeviceNumber::new(254, 0), "dm-0", Bytes::from_mib(64))
     );
-    let Kind::Lvm(volume) = &lv1.kind else { panic!("{lv1:?}") };
+    let DeviceKind::Lvm(volume) = &lv1.kind else { panic!("{lv1:?}") };
     assert_eq!((volume.group.as_str(), volume.name.as_str(), &volume.part), ("vg0", "lv1", &None));
     assert_eq!(volume.group_uuid, "rZ2Jog1v2yib7CqhZ04fSM1rhRFxpcoI");
     assert_eq!(names(&volumes, &volumes.physical(lv1.number)), ["loop0", "loop1", "loop2", "loop3"]);
     let members = volumes.members(volumes.group(lv1.number).unwrap());
     assert_eq!(names(&volumes, &members), ["dm-0", "dm-1", "dm-2"]);
-    for (name, kind) in [("loop0", Kind::Loop), ("null0", Kind::Disk), ("sda", Kind::Disk)] {
+    for (name, kind) in [("loop0", DeviceKind::Loop), ("null0", DeviceKind::Disk), ("sda", DeviceKind::Disk)]
+    {
         let device = volumes.find(name).unwrap();
         assert_eq!(device.kind, kind);
-        assert_eq!(volumes.group(device.number), Some(Group::Device(name)));
-        assert_eq!(volumes.members(Group::Device(name)), [device.number]);
+        assert_eq!(volumes.group(device.number), Some(DeviceGroup::Device(name)));
+        assert_eq!(volumes.members(DeviceGroup::Device(name)), [device.number]);
         assert_eq!(volumes.physical(device.number), [device.number]);
     }
 }
@@ -69,8 +70,8 @@ fn a_captured_volume_group_over_four_devices() {
 fn a_path_below_nvme_multipath_has_counters_and_no_place_in_sysfs() {
     let tree = tempfile::tempdir().unwrap();
     trees::unpack(include_str!("../../../tests/fixtures/nvmet.tree"), tree.path()).unwrap();
-    let root = Root::at(tree.path());
-    let (volumes, stats) = (Volumes::read(&root).unwrap(), DiskStats::read(&root).unwrap());
+    let root = SystemRoot::at(tree.path());
+    let (volumes, stats) = (VolumeTree::read(&root).unwrap(), DiskStats::read(&root).unwrap());
     let unknown: Vec<_> = stats
         .disks()
         .iter()
@@ -78,7 +79,7 @@ fn a_path_below_nvme_multipath_has_counters_and_no_place_in_sysfs() {
         .map(|disk| disk.name.to_string())
         .collect();
     assert_eq!(unknown, ["nvme0c0n1", "nvme1c1n1"]);
-    assert_eq!(volumes.group(number(&volumes, "nvme0n1")), Some(Group::Device("nvme0n1")));
+    assert_eq!(volumes.group(number(&volumes, "nvme0n1")), Some(DeviceGroup::Device("nvme0n1")));
 }
 
 #[test]
@@ -111,8 +112,8 @@ fn links_of_udev_are_followed() {
     .concat();
     let tree = tempfile::tempdir().unwrap();
     trees::unpack(&text, tree.path()).unwrap();
-    let root = Root::at(tree.path());
-    let volumes = Volumes::read(&root).unwrap();
+    let root = SystemRoot::at(tree.path());
+    let volumes = VolumeTree::read(&root).unwrap();
     let find = |path: &str| volumes.find_path(&root, Path::new(path));
     for path in ["/dev/sda", "/dev/disk/by-id/x", "/dev/abs"] {
         assert_eq!(find(path), Some(DeviceNumber::new(8, 0)), "{path}");
@@ -135,15 +136,15 @@ fn hidden_parts_are_of_the_group_and_are_not_counted_with_it() {
         device("sdb", "8:16", &[]),
     ]
     .concat());
-    let group = Group::VolumeGroup("vg");
+    let group = DeviceGroup::VolumeGroup("vg");
     for name in ["dm-0", "dm-1", "dm-2", "dm-3", "secret"] {
         assert_eq!(volumes.group(number(&volumes, name)), Some(group), "{name}");
     }
     assert_eq!(names(&volumes, &volumes.members(group)), ["dm-3"]);
     assert_eq!(names(&volumes, &volumes.physical(number(&volumes, "secret"))), ["sda", "sdb"]);
     let partition = volumes.find("sda2").unwrap();
-    assert_eq!((&partition.kind, partition.size), (&Kind::Partition, Bytes::from_kib(512)));
-    assert_eq!(volumes.group(partition.number), Some(Group::Device("sda")));
+    assert_eq!((&partition.kind, partition.size), (&DeviceKind::Partition, Bytes::from_kib(512)));
+    assert_eq!(volumes.group(partition.number), Some(DeviceGroup::Device("sda")));
 }
 
 #[test]
@@ -162,11 +163,11 @@ fn what_spans_two_groups_is_a_group_of_its_own() {
         .concat(),
     );
     let group = |name| volumes.group(number(&volumes, name));
-    assert_eq!(group("md0"), Some(Group::Device("md0")));
-    assert_eq!(group("mpatha"), Some(Group::Device("mpatha")));
-    assert_eq!(group("zd16"), Some(Group::Device("zd16")));
-    assert_eq!(volumes.find("md0").unwrap().kind, Kind::Md);
-    assert_eq!(volumes.find("zd16").unwrap().kind, Kind::Zvol);
+    assert_eq!(group("md0"), Some(DeviceGroup::Device("md0")));
+    assert_eq!(group("mpatha"), Some(DeviceGroup::Device("mpatha")));
+    assert_eq!(group("zd16"), Some(DeviceGroup::Device("zd16")));
+    assert_eq!(volumes.find("md0").unwrap().kind, DeviceKind::Md);
+    assert_eq!(volumes.find("zd16").unwrap().kind, DeviceKind::Zvol);
     assert_eq!(names(&volumes, &volumes.physical(number(&volumes, "md0"))), ["sda", "sdb"]);
     assert_eq!(group("mpatha").unwrap().to_string(), "mpatha");
 }
@@ -176,7 +177,7 @@ fn a_circle_of_devices_ends() {
     let volumes =
         read(&[dm("dm-0", "253:0", "x", "", &["dm-1"]), dm("dm-1", "253:1", "y", "", &["dm-0"])].concat());
     assert_eq!(volumes.physical(DeviceNumber::new(253, 0)), []);
-    assert_eq!(volumes.group(DeviceNumber::new(253, 0)), Some(Group::Device("x")));
+    assert_eq!(volumes.group(DeviceNumber::new(253, 0)), Some(DeviceGroup::Device("x")));
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn a_malformed_file_is_named_and_a_missing_one_means_that_the_device_has_gone() 
         let tree = tempfile::tempdir().unwrap();
         trees::unpack(&device("sda", "8:0", &[]), tree.path()).unwrap();
         trees::write_file(tree.path(), &format!("sys/block/sda/{file}"), content.as_bytes()).unwrap();
-        Volumes::read(&Root::at(tree.path())).unwrap_err().to_string()
+        VolumeTree::read(&SystemRoot::at(tree.path())).unwrap_err().to_string()
     };
     assert!(
         failure("dev", "8-0\n")
@@ -211,15 +212,15 @@ fn a_malformed_file_is_named_and_a_missing_one_means_that_the_device_has_gone() 
         trees::unpack(&[device("sda", "8:0", &[]), device("sdb", "8:16", &[])].concat(), tree.path())
             .unwrap();
         fs::remove_file(tree.path().join("sys/block/sda").join(file)).unwrap();
-        assert_eq!(Volumes::read(&Root::at(tree.path())).unwrap().devices().len(), 1);
+        assert_eq!(VolumeTree::read(&SystemRoot::at(tree.path())).unwrap().devices().len(), 1);
     }
     let empty = tempfile::tempdir().unwrap();
-    let error = Volumes::read(&Root::at(empty.path())).unwrap_err().to_string();
+    let error = VolumeTree::read(&SystemRoot::at(empty.path())).unwrap_err().to_string();
     assert!(error.contains("/sys/block: no block devices"), "{error}");
 }
 
 #[test]
 fn this_machines_own_sysfs_is_read() {
-    let volumes = Volumes::read(&Root::default()).unwrap();
+    let volumes = VolumeTree::read(&SystemRoot::default()).unwrap();
     assert!(!volumes.devices().is_empty());
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
-use crate::cgroup::{IoLimit, Tree, Version};
+use crate::cgroup::{CgroupTree, CgroupVersion, IoLimit};
 use crate::device::DeviceNumber;
 
 /// The attribute's name by v2. The owner of a cgroup's directory may set it (Linux 5.7), even if others own
@@ -26,7 +26,7 @@ const SEPARATOR: &str = "; ";
 
 /// The limits of a device before and after ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct LimitMark {
     /// The limit that others had set, if any.
     pub(super) found: IoLimit,
     /// The limit that we were asked for.
@@ -38,7 +38,7 @@ pub(super) struct Mark {
     pub(super) in_force: IoLimit,
 }
 
-impl Mark {
+impl LimitMark {
     /// Returns the mark for a limit of ours in place of the one `seen`. `found` is the limit that others
     /// want.
     pub(super) fn over(seen: IoLimit, found: IoLimit, wanted: IoLimit) -> Self {
@@ -64,16 +64,19 @@ impl Mark {
 
 /// The devices that a cgroup's mark is about; `None` if it has none, or is gone. What cannot be understood is
 /// left out.
-pub(super) fn read(tree: &Tree, directory: &Path) -> io::Result<Option<BTreeMap<DeviceNumber, Mark>>> {
+pub(super) fn read(
+    tree: &CgroupTree,
+    directory: &Path,
+) -> io::Result<Option<BTreeMap<DeviceNumber, LimitMark>>> {
     Ok(get(directory, name(tree))?.map(|text| parse(&text)))
 }
 
 /// Marks a device of a cgroup, or takes its mark away. One that is not there needs none.
 pub(super) fn write(
-    tree: &Tree,
+    tree: &CgroupTree,
     directory: &Path,
     device: DeviceNumber,
-    mark: Option<Mark>,
+    mark: Option<LimitMark>,
 ) -> io::Result<()> {
     let mut marks = read(tree, directory)?.unwrap_or_default();
     match mark {
@@ -91,7 +94,7 @@ pub(super) fn write(
 }
 
 /// Takes all marks of a cgroup away.
-pub(super) fn clear(tree: &Tree, directory: &Path) -> io::Result<()> {
+pub(super) fn clear(tree: &CgroupTree, directory: &Path) -> io::Result<()> {
     match removexattr(directory, name(tree)) {
         Err(Errno::NODATA | Errno::NOENT) => Ok(()),
         done => done.map_err(io::Error::from),
@@ -99,14 +102,14 @@ pub(super) fn clear(tree: &Tree, directory: &Path) -> io::Result<()> {
 }
 
 /// Checks that a cgroup can be marked.
-pub(super) fn try_out(tree: &Tree, directory: &Path) -> io::Result<()> {
+pub(super) fn try_out(tree: &CgroupTree, directory: &Path) -> io::Result<()> {
     set(directory, name(tree), "trial")
 }
 
-fn name(tree: &Tree) -> &'static str {
+fn name(tree: &CgroupTree) -> &'static str {
     match tree.version() {
-        Version::V1 => NAME_BY_V1,
-        Version::V2 => NAME_BY_V2,
+        CgroupVersion::V1 => NAME_BY_V1,
+        CgroupVersion::V2 => NAME_BY_V2,
     }
 }
 
@@ -125,10 +128,10 @@ fn get(directory: &Path, name: &str) -> io::Result<Option<String>> {
     }
 }
 
-fn parse(text: &str) -> BTreeMap<DeviceNumber, Mark> {
+fn parse(text: &str) -> BTreeMap<DeviceNumber, LimitMark> {
     let line = |line: &str| {
         let (device, limits) = line.split_once(' ')?;
-        Some((device.parse().ok()?, Mark::parse(limits)?))
+        Some((device.parse().ok()?, LimitMark::parse(limits)?))
     };
     text.lines().filter_map(line).collect()
 }
@@ -151,9 +154,9 @@ mod tests {
         #[test]
         fn a_mark_says_after_a_sigkill_what_it_said_before(found in limit(), wanted in prop::collection::vec(limit(), 1..4)) {
             let device = DeviceNumber::new(7, 1);
-            let mut mark = Mark::over(found, found, wanted[0]);
+            let mut mark = LimitMark::over(found, found, wanted[0]);
             for wanted in &wanted[1..] {
-                mark = Mark::over(mark.in_force, found, *wanted);
+                mark = LimitMark::over(mark.in_force, found, *wanted);
             }
             let text = format!("{device} {}\n", mark.text());
             let read = parse(&text)[&device];
@@ -169,8 +172,8 @@ mod tests {
         fn what_is_somebody_elses_is_known_while_the_limit_is_not_written_yet(
             before in limit(), in_force in limit(), found in limit(), seen in limit(), wanted in limit(),
         ) {
-            let theirs = Mark { found, wanted: in_force, before, in_force }.theirs(seen);
-            let mark = Mark::over(seen, theirs, wanted);
+            let theirs = LimitMark { found, wanted: in_force, before, in_force }.theirs(seen);
+            let mark = LimitMark::over(seen, theirs, wanted);
             prop_assert_eq!((mark.theirs(seen), mark.theirs(mark.in_force)), (theirs, theirs));
         }
 
@@ -183,7 +186,7 @@ mod tests {
     #[test]
     fn a_limit_that_somebody_else_set_meanwhile_is_not_ours() {
         let rate = |rate| IoLimit::NONE.reads(Iops::new(rate));
-        let mark = Mark::over(rate(100.0), IoLimit::NONE, rate(90.0));
+        let mark = LimitMark::over(rate(100.0), IoLimit::NONE, rate(90.0));
         for ours in [IoLimit::NONE, rate(100.0), rate(90.0)] {
             assert_eq!(mark.theirs(ours), IoLimit::NONE);
         }

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use tidegate_units::{ConsumerName, Instant};
 
-use self::mark::Mark;
-use super::probe::{Capability, Need};
-use super::{Hold, Method, ThrottleError};
-use crate::cgroup::{IoLimit, Tree, Version};
+use self::mark::LimitMark;
+use super::probe::{CapabilityNeed, KernelCapability};
+use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
+use crate::cgroup::{CgroupTree, CgroupVersion, IoLimit};
 use crate::device::DeviceNumber;
-use crate::root::Root;
+use crate::root::SystemRoot;
 
 /// Everything is compared with the kernel this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -33,9 +33,9 @@ pub type CgroupDevice = (ConsumerName, DeviceNumber);
 /// Limits what cgroups do to devices. While nobody is held, no limit is touched.
 #[derive(Debug)]
 pub struct Cgroups {
-    root: Root,
-    tree: Tree,
-    held: BTreeMap<CgroupDevice, Mark>,
+    root: SystemRoot,
+    tree: CgroupTree,
+    held: BTreeMap<CgroupDevice, LimitMark>,
     /// Those of them of which it is not known whether the limit is in force: setting it, or reading it back,
     /// failed.
     unsure: BTreeSet<CgroupDevice>,
@@ -50,13 +50,13 @@ impl Cgroups {
     ///
     /// # Errors
     /// When this machine has no cgroups that can limit, or another agent has them.
-    pub fn new(root: Root) -> io::Result<Self> {
-        let tree = Tree::find(&root)?;
+    pub fn new(root: SystemRoot) -> io::Result<Self> {
+        let tree = CgroupTree::find(&root)?;
         tree.claim()?;
         Ok(Self::of(root, tree))
     }
 
-    fn of(root: Root, tree: Tree) -> Self {
+    fn of(root: SystemRoot, tree: CgroupTree) -> Self {
         let (held, unsure, counted) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { root, tree, held, unsure, counted, looked: Instant::ZERO }
     }
@@ -66,7 +66,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// The first thing that could not be done; everything else was. The next call tries it again.
-    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+    pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         let mut wanted = lowest(wanted);
         let mut failed = Ok(());
         let mut note = |done: Result<(), ThrottleError>| {
@@ -91,7 +91,7 @@ impl Cgroups {
     }
 
     /// Returns true if any cgroup that should be throttled for a resource is throttled, or if none should be.
-    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+    pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
         let to_be_held = || wanted.cgroups.iter().filter(|(_, limit)| **limit != IoLimit::NONE);
         let is_held = |key| self.held.contains_key(key) && !self.unsure.contains(key);
         to_be_held().next().is_none() || to_be_held().any(|(key, _)| is_held(key))
@@ -99,7 +99,7 @@ impl Cgroups {
 
     /// Returns true if a cgroup may be limited more than is wanted: its limit could not be changed, or is not
     /// known.
-    pub(super) fn is_stuck(&self, wanted: &[Hold]) -> bool {
+    pub(super) fn is_stuck(&self, wanted: &[ThrottleRequest]) -> bool {
         let wanted = lowest(wanted);
         self.held.iter().any(|(key, mark)| {
             let limit = wanted.get(key).copied().unwrap_or_default();
@@ -148,14 +148,14 @@ impl Cgroups {
         let mark = match known.map_or_else(marked, |mark| Ok(Some(mark)))? {
             // Ours would be written over what somebody has set since the last look.
             Some(mark) => found_anew(key, mark, seen, limit),
-            None => Mark::over(seen, seen, limit),
+            None => LimitMark::over(seen, seen, limit),
         };
         self.set(key, mark)
     }
 
     /// Puts a limit into force. One that cannot be set is taken back: a cgroup is limited as it should be, or
     /// not by us.
-    fn set(&mut self, key: &CgroupDevice, mark: Mark) -> Result<(), ThrottleError> {
+    fn set(&mut self, key: &CgroupDevice, mark: LimitMark) -> Result<(), ThrottleError> {
         self.put(key, mark).inspect_err(|error| {
             // What is read back wrongly may be in force all the same: without its mark it would stay for
             // ever.
@@ -167,7 +167,7 @@ impl Cgroups {
     }
 
     /// First the mark, then the limit: whoever finds a limit of ours knows what to put in its place.
-    fn put(&mut self, key: &CgroupDevice, mark: Mark) -> Result<(), ThrottleError> {
+    fn put(&mut self, key: &CgroupDevice, mark: LimitMark) -> Result<(), ThrottleError> {
         let directory = self.directory(&key.0);
         let device = key.1;
         mark::write(&self.tree, &directory, device, Some(mark))
@@ -225,7 +225,7 @@ impl Cgroups {
         failed
     }
 
-    fn compare(&mut self, key: &CgroupDevice, mark: Mark) -> Result<(), ThrottleError> {
+    fn compare(&mut self, key: &CgroupDevice, mark: LimitMark) -> Result<(), ThrottleError> {
         let directory = self.directory(&key.0);
         let Some(limits) = self.tree.limits(&directory)? else {
             self.forget(key);
@@ -244,16 +244,16 @@ impl Cgroups {
 }
 
 /// Holds again, where somebody else may want another limit by now.
-fn found_anew((cgroup, device): &CgroupDevice, mark: Mark, seen: IoLimit, wanted: IoLimit) -> Mark {
+fn found_anew((cgroup, device): &CgroupDevice, mark: LimitMark, seen: IoLimit, wanted: IoLimit) -> LimitMark {
     let found = mark.theirs(seen);
     if found != mark.found {
         tracing::info!("{cgroup}: somebody limits {device} to {} now", found.numbers());
     }
-    Mark::over(seen, found, wanted)
+    LimitMark::over(seen, found, wanted)
 }
 
 /// For all resources together: of what is in two of them the lower.
-fn lowest(wanted: &[Hold]) -> BTreeMap<CgroupDevice, IoLimit> {
+fn lowest(wanted: &[ThrottleRequest]) -> BTreeMap<CgroupDevice, IoLimit> {
     let mut limits: BTreeMap<_, IoLimit> = BTreeMap::new();
     for (key, limit) in wanted.iter().flat_map(|hold| &hold.cgroups) {
         let lower = limits.get(key).map_or(*limit, |known| known.min(*limit));
@@ -267,7 +267,12 @@ fn marking(directory: &Path, source: io::Error) -> ThrottleError {
 }
 
 /// Puts back what was found, but for what somebody else has set meanwhile.
-fn restore(tree: &Tree, directory: &Path, device: DeviceNumber, mark: Mark) -> Result<(), ThrottleError> {
+fn restore(
+    tree: &CgroupTree,
+    directory: &Path,
+    device: DeviceNumber,
+    mark: LimitMark,
+) -> Result<(), ThrottleError> {
     let Some(limits) = tree.limits(directory)? else { return Ok(()) };
     let seen = limits.get(&device).copied().unwrap_or_default();
     let theirs = mark.theirs(seen);
@@ -282,8 +287,8 @@ fn restore(tree: &Tree, directory: &Path, device: DeviceNumber, mark: Mark) -> R
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
-pub(super) fn undo(root: &Root) -> io::Result<usize> {
-    let tree = match Tree::find(root) {
+pub(super) fn undo(root: &SystemRoot) -> io::Result<usize> {
+    let tree = match CgroupTree::find(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         found => found?,
     };
@@ -314,30 +319,30 @@ pub(super) fn undo(root: &Root) -> io::Result<usize> {
 /// Returns the capabilities that limits of cgroups need, each tried on this machine: a cgroup is made, and
 /// removed.
 #[must_use]
-pub fn probe(root: &Root) -> Vec<Capability> {
+pub fn probe(root: &SystemRoot) -> Vec<KernelCapability> {
     const REMEDY: &str = "Linux 6.1 or newer with CONFIG_BLK_DEV_THROTTLING, and root, or CAP_DAC_OVERRIDE (by v1 CAP_SYS_ADMIN, too) \
                           where cgroups are not mounted read-only";
-    let tree = Tree::find(root);
+    let tree = CgroupTree::find(root);
     let limits = match &tree {
         Ok(tree) => tree.try_out(|trial| mark::try_out(tree, trial)),
         Err(_) => Err(io::Error::other("not tried: it needs a cgroup hierarchy")),
     };
-    let what = match tree.as_ref().map(Tree::version) {
-        Ok(Version::V1) => "cgroup v1, blkio",
-        Ok(Version::V2) | Err(_) => "cgroup with io",
+    let what = match tree.as_ref().map(CgroupTree::version) {
+        Ok(CgroupVersion::V1) => "cgroup v1, blkio",
+        Ok(CgroupVersion::V2) | Err(_) => "cgroup with io",
     };
     vec![
-        Capability {
+        KernelCapability {
             what,
             purpose: "who does what to a device, by cgroup (throttle = \"cgroup\")",
-            needed_by: Need::Of(&[Method::Cgroup]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Cgroup]),
             works: tree.map(drop),
             remedy: "cgroup v2 mounted with the controller io, or v1 with blkio (CONFIG_BLK_CGROUP)",
         },
-        Capability {
+        KernelCapability {
             what: "limits of cgroups",
             purpose: "limits of what cgroups do to devices (throttle = \"cgroup\")",
-            needed_by: Need::Of(&[Method::Cgroup]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Cgroup]),
             works: limits,
             remedy: REMEDY,
         },

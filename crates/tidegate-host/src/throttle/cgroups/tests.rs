@@ -14,7 +14,7 @@ use crate::trees::unpack;
 
 /// A loop device over a file, and two cgroups of others.
 struct Machine {
-    tree: Tree,
+    tree: CgroupTree,
     device: DeviceNumber,
     path: String,
     names: [ConsumerName; 2],
@@ -32,7 +32,7 @@ impl Machine {
             eprintln!("not tried: {why}; it takes root, cgroups with I/O, and losetup");
             None
         };
-        let tree = match Tree::find(&Root::default()) {
+        let tree = match CgroupTree::find(&SystemRoot::default()) {
             Err(error) => return not_tried(error.to_string()),
             Ok(tree) => tree,
         };
@@ -89,7 +89,7 @@ impl Machine {
 
     /// One that is not the only one: several tests run at once.
     fn throttle(&self) -> Cgroups {
-        Cgroups::of(Root::default(), Tree::find(&Root::default()).unwrap())
+        Cgroups::of(SystemRoot::default(), CgroupTree::find(&SystemRoot::default()).unwrap())
     }
 
     /// A program that reads 4 KiB after 4 KiB in a cgroup, so many times.
@@ -120,8 +120,8 @@ fn rate(per_second: f64) -> IoLimit {
     IoLimit::NONE.reads(Iops::new(per_second)).writes(Iops::new(per_second))
 }
 
-fn hold(limits: impl IntoIterator<Item = (CgroupDevice, IoLimit)>) -> [Hold; 1] {
-    [Hold {
+fn hold(limits: impl IntoIterator<Item = (CgroupDevice, IoLimit)>) -> [ThrottleRequest; 1] {
+    [ThrottleRequest {
         resource: ResourceName::new("disk").unwrap(),
         members: [].into(),
         delay: Latency::ZERO,
@@ -180,7 +180,7 @@ fn a_limit_that_somebody_sets_between_two_of_ours_is_not_written_over() {
     throttle.apply(at(1), &hold([(machine.key(0), rate(80.0))])).unwrap();
     assert_eq!(machine.limit(0), others.writes(Iops::new(80.0)));
     drop(throttle);
-    undo(&Root::default()).unwrap();
+    undo(&SystemRoot::default()).unwrap();
     assert_eq!(machine.limit(0), others);
 }
 
@@ -195,7 +195,7 @@ fn what_a_dead_agent_held_is_undone_and_what_somebody_set_since_is_not() {
     drop(throttle);
     let newer = IoLimit::NONE.writes(Iops::new(5.0));
     machine.tree.limit(&machine.directory(1), machine.device, newer).unwrap();
-    assert!(undo(&Root::default()).unwrap() >= 2);
+    assert!(undo(&SystemRoot::default()).unwrap() >= 2);
     assert_eq!((machine.limit(0), machine.limit(1)), (others, newer));
     assert!(!machine.is_marked(0) && !machine.is_marked(1));
 }
@@ -206,7 +206,7 @@ fn what_was_undone_beside_a_living_agent_is_held_again() {
     let mut throttle = machine.throttle();
     let wanted = hold([(machine.key(0), rate(20.0))]);
     throttle.apply(at(1), &wanted).unwrap();
-    undo(&Root::default()).unwrap();
+    undo(&SystemRoot::default()).unwrap();
     assert_eq!(machine.limit(0), IoLimit::NONE);
     throttle.apply(at(3), &wanted).unwrap();
     assert_eq!((machine.limit(0), machine.is_marked(0)), (rate(20.0), true));
@@ -287,12 +287,12 @@ sys/fs/cgroup/cgroup.controllers
   io
 ";
     unpack(text, tree.path()).unwrap();
-    let first = Cgroups::new(Root::at(tree.path())).unwrap();
-    let second = Cgroups::new(Root::at(tree.path())).unwrap_err().to_string();
+    let first = Cgroups::new(SystemRoot::at(tree.path())).unwrap();
+    let second = Cgroups::new(SystemRoot::at(tree.path())).unwrap_err().to_string();
     assert!(second.contains("another agent"), "{second}");
     drop(first);
-    assert!(Cgroups::new(Root::at(tree.path())).is_ok());
-    for capability in probe(&Root::at("/nowhere")) {
+    assert!(Cgroups::new(SystemRoot::at(tree.path())).is_ok());
+    for capability in probe(&SystemRoot::at("/nowhere")) {
         assert!(capability.works.is_err(), "{}", capability.what);
     }
 }
@@ -332,7 +332,7 @@ fn one_number_that_somebody_else_sets_does_not_make_the_others_theirs() {
     is_theirs_alone("seen when it is let go");
 
     drop(held_and_changed());
-    undo(&Root::default()).unwrap();
+    undo(&SystemRoot::default()).unwrap();
     is_theirs_alone("seen by who undoes it");
 }
 
@@ -344,11 +344,11 @@ fn a_limit_that_is_written_by_half_is_ours() {
     drop(throttle);
     // By v1 it is four files, and a SIGKILL may come between them.
     let (before, in_force) = (rate(100.0), rate(50.0));
-    let mark = Mark { found: IoLimit::NONE, wanted: in_force, before, in_force };
+    let mark = LimitMark { found: IoLimit::NONE, wanted: in_force, before, in_force };
     mark::write(&machine.tree, &machine.directory(0), machine.device, Some(mark)).unwrap();
     let half = before.reads(Iops::new(50.0));
     assert!(machine.tree.limit(&machine.directory(0), machine.device, half).unwrap());
-    undo(&Root::default()).unwrap();
+    undo(&SystemRoot::default()).unwrap();
     assert_eq!((machine.limit(0), machine.is_marked(0)), (IoLimit::NONE, false));
 }
 
@@ -384,12 +384,12 @@ sys/fs/cgroup/b/io.max
         Some(paper)
     }
 
-    fn root(&self) -> Root {
-        Root::at(self.0.path())
+    fn root(&self) -> SystemRoot {
+        SystemRoot::at(self.0.path())
     }
 
-    fn tree(&self) -> io::Result<Tree> {
-        Tree::find(&self.root())
+    fn tree(&self) -> io::Result<CgroupTree> {
+        CgroupTree::find(&self.root())
     }
 
     fn directory(&self, cgroup: &str) -> PathBuf {
@@ -420,7 +420,7 @@ sys/fs/cgroup/b/io.max
         mark::read(&self.tree().unwrap(), &self.directory(cgroup)).unwrap().is_some()
     }
 
-    fn hold(cgroups: &[&str]) -> [Hold; 1] {
+    fn hold(cgroups: &[&str]) -> [ThrottleRequest; 1] {
         hold(cgroups.iter().map(|name| ((ConsumerName::new(name).unwrap(), Self::DEVICE), rate(20.0))))
     }
 }
@@ -546,7 +546,7 @@ fn one_that_cannot_be_counted_hides_no_other() {
     let gone = DeviceNumber::new(0, 4_000);
     assert!(gone < machine.device);
     let counted = throttle.count([gone, machine.device].into());
-    assert_eq!(counted.is_err(), machine.tree.version() == Version::V1);
+    assert_eq!(counted.is_err(), machine.tree.version() == CgroupVersion::V1);
     assert!(throttle.counted.contains(&machine.device));
 }
 
@@ -555,6 +555,6 @@ fn a_cgroup_that_goes_while_it_is_marked_is_no_trouble() {
     let Some(paper) = Paper::new() else { return };
     let (tree, gone) = (paper.tree().unwrap(), paper.directory("gone"));
     assert_eq!(mark::read(&tree, &gone).unwrap(), None);
-    let mark = Mark::over(IoLimit::NONE, IoLimit::NONE, rate(20.0));
+    let mark = LimitMark::over(IoLimit::NONE, IoLimit::NONE, rate(20.0));
     mark::write(&tree, &gone, Paper::DEVICE, Some(mark)).unwrap();
 }

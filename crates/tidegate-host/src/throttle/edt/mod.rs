@@ -18,12 +18,12 @@ use tidegate_units::{Instant, Latency};
 
 pub(super) use program::release;
 
-use self::program::Program;
-use super::interface::{LOOK_AGAIN, Routes, STAYS, called, claim, refused};
+use self::program::EdtProgram;
+use super::interface::{ConsumerRoutes, LOOK_AGAIN, STAYS, called, claim, refused};
 use super::probe::{FILTER, FQ, with_remedy};
-use super::resources::{RULE_STAYS, Resource, Resources};
-use super::tc::{Fair, Tc, class_id};
-use super::{Hold, Packets, ThrottleError};
+use super::resources::{RULE_STAYS, ThrottledResource, ThrottledResources};
+use super::tc::{FairQueue, TrafficControl, class_id};
+use super::{DelayedPackets, ThrottleError, ThrottleRequest};
 
 /// The class of all delayed packets; their delays are in the packets.
 const CLASS: u16 = 1;
@@ -35,10 +35,10 @@ const CLASS: u16 = 1;
 /// minute.
 #[derive(Debug)]
 pub struct Edt {
-    tc: Tc,
-    program: Program,
-    resources: Resources,
-    routes: Routes,
+    tc: TrafficControl,
+    program: EdtProgram,
+    resources: ThrottledResources,
+    routes: ConsumerRoutes,
     /// The interfaces that have all they need.
     interfaces: BTreeSet<u32>,
     /// The members in the program's maps.
@@ -71,12 +71,12 @@ impl Edt {
     ///
     /// # Errors
     /// When the kernel cannot be asked, or does not take the program.
-    pub fn new(packets: Packets, ports: &BTreeSet<u16>) -> io::Result<Self> {
+    pub fn new(packets: DelayedPackets, ports: &BTreeSet<u16>) -> io::Result<Self> {
         Ok(Self {
-            tc: Tc::open()?,
-            program: Program::load(packets, ports, class_id(CLASS))?,
-            resources: Resources::default(),
-            routes: Routes::default(),
+            tc: TrafficControl::open()?,
+            program: EdtProgram::load(packets, ports, class_id(CLASS))?,
+            resources: ThrottledResources::default(),
+            routes: ConsumerRoutes::default(),
             interfaces: BTreeSet::new(),
             members: BTreeMap::new(),
             delays: BTreeMap::new(),
@@ -91,7 +91,7 @@ impl Edt {
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
-    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+    pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         if self.resources.take(now, wanted)? {
             self.settled = false;
         }
@@ -111,7 +111,7 @@ impl Edt {
 
     /// Returns true if a resource's delay is in force or zero. In force means that it is in the program's
     /// map, some member has it, and the program is where packets pass.
-    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+    pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
         let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
         let Some((_, resource)) = known else { return wanted.delay == Latency::ZERO };
         let slot = u32::from(resource.class);
@@ -124,7 +124,7 @@ impl Edt {
     /// Returns true if packets may be delayed more than is wanted: the program's maps could not be changed.
     pub(super) fn is_stuck(&self) -> bool {
         let wanted = |slot: &u32| {
-            let of_slot = |(_, resource): &(_, &Resource)| u32::from(resource.class) == *slot;
+            let of_slot = |(_, resource): &(_, &ThrottledResource)| u32::from(resource.class) == *slot;
             self.resources.iter().find(of_slot).map_or(Latency::ZERO, |(_, resource)| resource.delay)
         };
         let (members, _) = self.slots();
@@ -228,7 +228,7 @@ impl Edt {
         claim(&mut self.tc, index)?;
         self.tc.add_fair_class(index, CLASS).map_err(|source| refused(with_remedy(source, FQ)))?;
         self.attach(index).map_err(|source| refused(with_remedy(source, FILTER)))?;
-        let as_wanted = |fair: Fair| fair == Fair::WANTED;
+        let as_wanted = |fair: FairQueue| fair == FairQueue::WANTED;
         if !self.is_prepared(index, as_wanted).map_err(refused)? {
             return Err(ThrottleError::ReadBack { what: format!("the queue on {}", called(index)) });
         }
@@ -241,7 +241,7 @@ impl Edt {
         self.tc.add_filter(index, self.program.fd()?, edt::PROGRAM)
     }
 
-    fn is_prepared(&mut self, index: u32, as_wanted: impl Fn(Fair) -> bool) -> io::Result<bool> {
+    fn is_prepared(&mut self, index: u32, as_wanted: impl Fn(FairQueue) -> bool) -> io::Result<bool> {
         let queue = self.tc.qdiscs()?.into_iter().any(|qdisc| {
             qdisc.interface == index
                 && qdisc.is_ours()

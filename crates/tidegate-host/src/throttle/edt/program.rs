@@ -9,42 +9,42 @@ use std::os::fd::{AsFd, BorrowedFd};
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo};
 use aya::programs::{ProgramError, SchedClassifier, loaded_programs};
-use tidegate_ebpf::edt::{self, Beginning, Key, Settings, key};
+use tidegate_ebpf::edt::{self, AddressKey, EdtSettings, PayloadStart, key};
 use tidegate_units::Latency;
 
-use super::super::Packets;
+use super::super::DelayedPackets;
 use super::super::protocol::PROTOCOLS;
 use crate::ebpf::{failed, lacks, not_loaded, take};
 
 /// Loaded, and attached nowhere yet. Gone with its last filter and the process that loaded it: nothing of it
 /// is in any file system.
-pub(super) struct Program {
+pub(super) struct EdtProgram {
     loaded: Ebpf,
     id: u32,
-    held: HashMap<MapData, Key, u32>,
-    last: HashMap<MapData, Key, u64>,
+    held: HashMap<MapData, AddressKey, u32>,
+    last: HashMap<MapData, AddressKey, u64>,
     delays: Array<MapData, u64>,
 }
 
-impl fmt::Debug for Program {
+impl fmt::Debug for EdtProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("EdtProgram").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl Program {
+impl EdtProgram {
     /// Loads it, for packets of this kind from these ports to go to this class. Nobody is a member.
     ///
     /// # Errors
     /// When the kernel refuses: without CAP_BPF and CAP_NET_ADMIN, or because it is too old.
-    pub(super) fn load(packets: Packets, ports: &BTreeSet<u16>, class: u32) -> io::Result<Self> {
+    pub(super) fn load(packets: DelayedPackets, ports: &BTreeSet<u16>, class: u32) -> io::Result<Self> {
         let packets = match packets {
-            Packets::All => edt::Packets::All,
-            Packets::Acks => edt::Packets::Acks,
-            Packets::Responses => edt::Packets::Responses,
+            DelayedPackets::All => edt::PacketKinds::All,
+            DelayedPackets::Acks => edt::PacketKinds::Acks,
+            DelayedPackets::Responses => edt::PacketKinds::Responses,
         };
         let mut loaded = Ebpf::load(edt::OBJECT).map_err(|error| failed("its maps", &error))?;
-        let mut settings: Array<_, Settings> = take(&mut loaded, edt::SETTINGS)?;
+        let mut settings: Array<_, EdtSettings> = take(&mut loaded, edt::SETTINGS)?;
         settings
             .set(0, edt::settings(packets, class, &beginnings(ports)), 0)
             .map_err(|error| failed(edt::SETTINGS, &error))?;
@@ -157,11 +157,11 @@ fn release_slots(map: u32) -> io::Result<()> {
 }
 
 /// Returns the beginnings of packets that pace writes, for each port.
-fn beginnings(ports: &BTreeSet<u16>) -> BTreeMap<u16, Vec<Beginning>> {
+fn beginnings(ports: &BTreeSet<u16>) -> BTreeMap<u16, Vec<PayloadStart>> {
     let of = |port: &u16| {
         let at_port = PROTOCOLS.iter().filter(|protocol| protocol.is_at(*port));
         let beginnings = at_port
-            .flat_map(|one| one.values.iter().map(|value| Beginning { mask: one.mask, value: *value }))
+            .flat_map(|one| one.values.iter().map(|value| PayloadStart { mask: one.mask, value: *value }))
             .collect();
         (*port, beginnings)
     };

@@ -102,7 +102,7 @@ fn monotonic() -> u64 {
 
 /// `None`, and why: without the right to load programs there is nothing to be tried.
 #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
-fn loaded(packets: Packets) -> Option<Edt> {
+fn loaded(packets: DelayedPackets) -> Option<Edt> {
     match Edt::new(packets, &[2049, 3260, 4420, 10_000].into()) {
         Ok(edt) => Some(edt),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -114,7 +114,7 @@ fn loaded(packets: Packets) -> Option<Edt> {
 }
 
 /// With `SOMEBODY`, by both families, held for that long.
-fn holding(packets: Packets, delay: Latency) -> Option<Edt> {
+fn holding(packets: DelayedPackets, delay: Latency) -> Option<Edt> {
     let mut edt = loaded(packets)?;
     edt.program.set_delay(SLOT, delay).unwrap();
     for address in [SOMEBODY, SOMEBODY_V6] {
@@ -125,7 +125,7 @@ fn holding(packets: Packets, delay: Latency) -> Option<Edt> {
 
 #[test]
 fn only_packets_from_the_ports_to_members_are_held() {
-    let Some(edt) = holding(Packets::All, Latency::from_millis(20)) else { return };
+    let Some(edt) = holding(DelayedPackets::All, Latency::from_millis(20)) else { return };
     for address in [SOMEBODY, SOMEBODY_V6] {
         let before = monotonic();
         let (class, departure) = run(&edt, &Packet::to(address));
@@ -142,9 +142,11 @@ fn only_packets_from_the_ports_to_members_are_held() {
 
 #[test]
 fn classifications_are_told_by_the_headers_whatever_their_options() {
-    for (packets, acks, responses) in
-        [(Packets::All, HELD, HELD), (Packets::Acks, HELD, 0), (Packets::Responses, HELD, HELD)]
-    {
+    for (packets, acks, responses) in [
+        (DelayedPackets::All, HELD, HELD),
+        (DelayedPackets::Acks, HELD, 0),
+        (DelayedPackets::Responses, HELD, HELD),
+    ] {
         let Some(edt) = holding(packets, Latency::from_millis(5)) else { return };
         for address in [SOMEBODY, SOMEBODY_V6] {
             for words in [5, 8, 15] {
@@ -153,7 +155,7 @@ fn classifications_are_told_by_the_headers_whatever_their_options() {
                 assert_eq!(of(Packet::to(address)), acks, "{what}");
                 assert_eq!(of(Packet::to(address).beginning_with(&[0x21])), responses, "{what}");
                 assert_eq!(of(Packet::to(address).beginning_with(&[0x31])), responses, "{what}");
-                let all = if packets == Packets::All { HELD } else { 0 };
+                let all = if packets == DelayedPackets::All { HELD } else { 0 };
                 assert_eq!(of(Packet::to(address).beginning_with(&[0x25])), all, "read data: {what}");
                 assert_eq!(of(Packet { flags: SYN | ACK, ..Packet::to(address) }), all, "{what}");
             }
@@ -163,7 +165,7 @@ fn classifications_are_told_by_the_headers_whatever_their_options() {
 
 #[test]
 fn responses_are_told_by_the_protocol_of_their_port() {
-    let Some(edt) = holding(Packets::Responses, Latency::from_millis(5)) else { return };
+    let Some(edt) = holding(DelayedPackets::Responses, Latency::from_millis(5)) else { return };
     const R2T: [u8; 4] = [0x09, 0, 0x18, 0];
     const CAPSULE: [u8; 4] = [0x05, 0, 0x18, 0];
     const DATA: [u8; 4] = [0x07, 0x0c, 0x18, 0x18];
@@ -188,7 +190,7 @@ fn responses_are_told_by_the_protocol_of_their_port() {
 
 #[test]
 fn a_packet_cut_short_is_not_held_for_what_it_does_not_say() {
-    let Some(edt) = holding(Packets::Responses, Latency::from_millis(5)) else { return };
+    let Some(edt) = holding(DelayedPackets::Responses, Latency::from_millis(5)) else { return };
     let mut packet = Packet::to(SOMEBODY);
     packet.words = 5;
     packet.payload = vec![0x21, 0, 0, 0];
@@ -202,7 +204,7 @@ fn a_packet_cut_short_is_not_held_for_what_it_does_not_say() {
 
 #[test]
 fn nothing_overtakes_when_the_delay_shrinks_or_ends() {
-    let Some(mut edt) = holding(Packets::All, Latency::from_millis(3_000)) else { return };
+    let Some(mut edt) = holding(DelayedPackets::All, Latency::from_millis(3_000)) else { return };
     let (_, first) = run(&edt, &Packet::to(SOMEBODY));
     edt.program.set_delay(SLOT, Latency::from_millis(2)).unwrap();
     assert_eq!(run(&edt, &Packet::to(SOMEBODY)), (HELD, first), "with the one before it, not earlier");
@@ -216,7 +218,7 @@ fn nothing_overtakes_when_the_delay_shrinks_or_ends() {
 
 #[test]
 fn who_was_removed_goes_the_direct_way_and_starts_anew() {
-    let Some(mut edt) = holding(Packets::All, Latency::from_millis(30_000)) else { return };
+    let Some(mut edt) = holding(DelayedPackets::All, Latency::from_millis(30_000)) else { return };
     let address: IpAddr = SOMEBODY.parse().unwrap();
     run(&edt, &Packet::to(SOMEBODY));
     edt.program.remove(address).unwrap();
@@ -229,7 +231,7 @@ fn who_was_removed_goes_the_direct_way_and_starts_anew() {
 
 #[test]
 fn what_fq_would_send_at_once_is_held_all_the_same() {
-    let Some(edt) = holding(Packets::All, Latency::from_millis(20)) else { return };
+    let Some(edt) = holding(DelayedPackets::All, Latency::from_millis(20)) else { return };
     assert_eq!(run_with_priority(&edt, &Packet::to(SOMEBODY), 7).1, 6);
     assert_eq!(run_with_priority(&edt, &Packet::to(SOMEBODY), 5).1, 5);
     assert_eq!(run_with_priority(&edt, &Packet::to("10.0.0.12"), 7).1, 7, "it is not held");
@@ -237,7 +239,7 @@ fn what_fq_would_send_at_once_is_held_all_the_same() {
 
 #[test]
 fn a_stranger_that_knows_the_number_can_let_everybody_go() {
-    let Some(edt) = holding(Packets::All, Latency::from_millis(5_000)) else { return };
+    let Some(edt) = holding(DelayedPackets::All, Latency::from_millis(5_000)) else { return };
     release(&[edt.program.id()].into()).unwrap();
     assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic());
     assert_eq!(run(&edt, &Packet::to(SOMEBODY)).0, HELD, "in order");
@@ -255,7 +257,7 @@ fn who_remembers_nothing_finds_the_program_at_our_root_and_removes_both() {
             assert_eq!(error, rustix::io::Errno::PERM);
             return;
         }
-        let Some(mut edt) = holding(Packets::All, Latency::from_millis(5_000)) else { return };
+        let Some(mut edt) = holding(DelayedPackets::All, Latency::from_millis(5_000)) else { return };
         edt.tc.add_root(LOOPBACK).unwrap();
         edt.attach(LOOPBACK).unwrap();
         let programs: Vec<_> =
@@ -271,7 +273,7 @@ fn who_remembers_nothing_finds_the_program_at_our_root_and_removes_both() {
 
 #[test]
 fn the_maps_have_the_room_that_is_said() {
-    let Some(mut edt) = loaded(Packets::All) else { return };
+    let Some(mut edt) = loaded(DelayedPackets::All) else { return };
     assert!(edt.program.set_delay(edt::SLOTS - 1, Latency::ZERO).is_ok());
     assert!(edt.program.set_delay(edt::SLOTS, Latency::ZERO).is_err());
     let address = |number: u32| IpAddr::from(number.to_be_bytes());
@@ -283,9 +285,9 @@ fn the_maps_have_the_room_that_is_said() {
 
 #[test]
 fn who_finds_no_room_is_named() {
-    let Some(mut edt) = loaded(Packets::All) else { return };
+    let Some(mut edt) = loaded(DelayedPackets::All) else { return };
     let most = edt::MOST_MEMBERS;
-    let hold = |count: u32| Hold {
+    let hold = |count: u32| ThrottleRequest {
         resource: tidegate_units::ResourceName::new("vg0").unwrap(),
         members: (0..count).map(|number| IpAddr::from((0x7f00_0000 + number).to_be_bytes())).collect(),
         delay: Latency::from_millis(5),
@@ -303,8 +305,8 @@ fn who_finds_no_room_is_named() {
 
 #[test]
 fn of_two_delays_the_longer_one_is_a_members_whichever_that_is() {
-    let Some(mut edt) = loaded(Packets::All) else { return };
-    let hold = |name: &str, millis: u64| Hold {
+    let Some(mut edt) = loaded(DelayedPackets::All) else { return };
+    let hold = |name: &str, millis: u64| ThrottleRequest {
         resource: tidegate_units::ResourceName::new(name).unwrap(),
         members: [SOMEBODY.parse().unwrap()].into(),
         delay: Latency::from_millis(millis),

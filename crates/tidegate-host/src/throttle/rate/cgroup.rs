@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 use super::ThrottleError;
 use super::limit::WriteLimit;
-use super::threads::Threads;
-use crate::cgroup::{IoLimit, LIMITS, PROCESSES, SUBTREE, Tree, put};
+use super::threads::KernelThreads;
+use crate::cgroup::{CgroupTree, IoLimit, LIMITS, PROCESSES, SUBTREE, put};
 use crate::device::DeviceNumber;
-use crate::root::Root;
+use crate::root::SystemRoot;
 
 /// The names of our cgroup. The first is used if its parent gave its children the controller `io` before. The
 /// second is used if we had it do so, which has to be undone, even after a SIGKILL.
@@ -26,18 +26,18 @@ const ENDING: Duration = Duration::from_millis(500);
 
 /// A mounted cgroup v2 whose controllers include `io`, and those whom it can be for.
 #[derive(Debug)]
-pub(super) struct Hierarchy {
-    tree: Tree,
-    threads: Threads,
+pub(super) struct IoHierarchy {
+    tree: CgroupTree,
+    threads: KernelThreads,
 }
 
-impl Hierarchy {
+impl IoHierarchy {
     /// Finds the hierarchy.
     ///
     /// # Errors
     /// When there is none, or without `io`.
-    pub(super) fn find(root: &Root) -> io::Result<Self> {
-        Ok(Self { tree: Tree::v2(root)?, threads: Threads::new(root.clone()) })
+    pub(super) fn find(root: &SystemRoot) -> io::Result<Self> {
+        Ok(Self { tree: CgroupTree::v2(root)?, threads: KernelThreads::new(root.clone()) })
     }
 
     /// Makes sure that this process may write here, and that no other agent does, in whichever network
@@ -52,7 +52,7 @@ impl Hierarchy {
     }
 
     /// Makes our cgroup, without any limit, and nobody is in it.
-    pub(super) fn make(&self) -> Result<Cgroup, ThrottleError> {
+    pub(super) fn make(&self) -> Result<OwnCgroup, ThrottleError> {
         let root = self.tree.path();
         let offered = self.tree.offers_io().map_err(|source| refused(root, source))?;
         let path = root.join(if offered { NAMES[0] } else { ENABLED_BY_US });
@@ -61,11 +61,11 @@ impl Hierarchy {
         if !offered {
             put(&root.join(SUBTREE), "+io").map_err(|source| refused(root, source))?;
         }
-        Ok(Cgroup { path })
+        Ok(OwnCgroup { path })
     }
 
     /// Moves those of LIO's threads into our cgroup that are not in any.
-    pub(super) fn gather(&self, cgroup: &Cgroup) -> Result<(), ThrottleError> {
+    pub(super) fn gather(&self, cgroup: &OwnCgroup) -> Result<(), ThrottleError> {
         let processes = cgroup.path.join(PROCESSES);
         let failed = |source| refused(&processes, source);
         let here = numbers(&processes).map_err(failed)?;
@@ -132,7 +132,7 @@ impl Hierarchy {
     /// Limits a device in our cgroup; whether that is there.
     pub(super) fn limit(
         &self,
-        cgroup: &Cgroup,
+        cgroup: &OwnCgroup,
         device: DeviceNumber,
         limit: WriteLimit,
     ) -> Result<bool, ThrottleError> {
@@ -140,7 +140,7 @@ impl Hierarchy {
     }
 
     /// Lets go of a device.
-    pub(super) fn release(&self, cgroup: &Cgroup, device: DeviceNumber) -> Result<(), ThrottleError> {
+    pub(super) fn release(&self, cgroup: &OwnCgroup, device: DeviceNumber) -> Result<(), ThrottleError> {
         self.tree.limit(&cgroup.path, device, IoLimit::NONE)?;
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Hierarchy {
     /// Returns the limits in force, as the kernel reports them.
     pub(super) fn limits(
         &self,
-        cgroup: &Cgroup,
+        cgroup: &OwnCgroup,
     ) -> Result<BTreeMap<DeviceNumber, WriteLimit>, ThrottleError> {
         let limits = self.tree.limits(&cgroup.path)?.ok_or_else(|| {
             // Ours is gone, or can limit no more.
@@ -165,11 +165,11 @@ impl Hierarchy {
 
 /// Ours.
 #[derive(Debug)]
-pub(super) struct Cgroup {
+pub(super) struct OwnCgroup {
     path: PathBuf,
 }
 
-impl Cgroup {
+impl OwnCgroup {
     pub(super) fn limits_file(&self) -> PathBuf {
         self.path.join(LIMITS)
     }
@@ -181,8 +181,8 @@ impl Cgroup {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(in super::super) fn undo(root: &Root) -> io::Result<bool> {
-    let hierarchy = match Hierarchy::find(root) {
+pub(in super::super) fn undo(root: &SystemRoot) -> io::Result<bool> {
+    let hierarchy = match IoHierarchy::find(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found?,
     };

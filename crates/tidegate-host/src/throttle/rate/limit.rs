@@ -2,7 +2,7 @@
 
 use tidegate_units::{ByteRate, Iops};
 
-use crate::cgroup::{IoLimit, Key};
+use crate::cgroup::{IoLimit, LimitKey};
 
 /// The limit of writes to a device per second, in requests and in bytes, as the kernel keeps them: see
 /// [`IoLimit`].
@@ -16,10 +16,10 @@ impl WriteLimit {
     /// Rounds up: never nothing at all.
     #[must_use]
     pub fn new(writes: Iops, bytes: ByteRate) -> Self {
-        let writes = Key::Writes.rounded(writes.per_second());
+        let writes = LimitKey::Writes.rounded(writes.per_second());
         Self {
             writes: u32::try_from(writes).unwrap_or(u32::MAX - 1),
-            bytes: Key::WriteBytes.rounded(bytes.per_second()),
+            bytes: LimitKey::WriteBytes.rounded(bytes.per_second()),
         }
     }
 
@@ -48,10 +48,10 @@ impl WriteLimit {
     /// Returns the part of a limit that concerns writes.
     pub(super) fn of(limit: IoLimit) -> Self {
         // What is not limited is the greatest number, which is never what we set.
-        let writes = limit.get(Key::Writes).unwrap_or(u64::MAX);
+        let writes = limit.get(LimitKey::Writes).unwrap_or(u64::MAX);
         Self {
             writes: u32::try_from(writes).unwrap_or(u32::MAX),
-            bytes: limit.get(Key::WriteBytes).unwrap_or(u64::MAX),
+            bytes: limit.get(LimitKey::WriteBytes).unwrap_or(u64::MAX),
         }
     }
 }

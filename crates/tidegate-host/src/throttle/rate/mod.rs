@@ -23,13 +23,13 @@ use tidegate_units::Instant;
 pub(super) use cgroup::undo;
 pub use limit::WriteLimit;
 
-use self::cgroup::{Cgroup, Hierarchy};
-use super::probe::{Capability, Need};
+use self::cgroup::{IoHierarchy, OwnCgroup};
+use super::probe::{CapabilityNeed, KernelCapability};
 use super::resources::RULE_STAYS;
-use super::{Hold, Method, ThrottleError};
+use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
 use crate::device::DeviceNumber;
-use crate::root::Root;
-use crate::sense::session::Via;
+use crate::root::SystemRoot;
+use crate::sense::session::TargetKind;
 
 /// The time between two searches for sessions' threads, and between two comparisons with the kernel, while a
 /// consumer is throttled.
@@ -39,10 +39,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// NVMe/TCP are submitted by work queues that others use too. Those of NFS go through the page cache, which
 /// writes them later.
 #[must_use]
-pub const fn reaches(via: Via) -> bool {
+pub const fn reaches(via: TargetKind) -> bool {
     match via {
-        Via::Iscsi => true,
-        Via::Nvme | Via::Nfs => false,
+        TargetKind::Iscsi => true,
+        TargetKind::Nvme | TargetKind::Nfs => false,
     }
 }
 
@@ -52,10 +52,10 @@ pub const fn reaches(via: Via) -> bool {
 /// was.
 #[derive(Debug)]
 pub struct Rate {
-    root: Root,
-    hierarchy: Hierarchy,
+    root: SystemRoot,
+    hierarchy: IoHierarchy,
     /// While somebody is held, and a little longer.
-    cgroup: Option<Cgroup>,
+    cgroup: Option<OwnCgroup>,
     in_force: BTreeMap<DeviceNumber, WriteLimit>,
     /// True if the kernel may have something else than is known here: then all of it is put there anew.
     doubtful: bool,
@@ -74,8 +74,8 @@ impl Rate {
     /// # Errors
     /// When this machine has no cgroup v2 that can limit, or this process may not write to it, or another
     /// agent has it.
-    pub fn new(root: Root) -> io::Result<Self> {
-        let hierarchy = Hierarchy::find(&root)?;
+    pub fn new(root: SystemRoot) -> io::Result<Self> {
+        let hierarchy = IoHierarchy::find(&root)?;
         hierarchy.claim()?;
         Ok(Self {
             root,
@@ -94,7 +94,7 @@ impl Rate {
     ///
     /// # Errors
     /// What could not be done: the next call puts everything there anew.
-    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+    pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         if self.doubtful {
             self.clear()?;
             self.doubtful = false;
@@ -109,7 +109,7 @@ impl Rate {
     }
 
     /// Returns true if any device has the limit that is wanted for a resource, or if none is wanted.
-    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+    pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
         let mut devices = wanted.limits.keys();
         wanted.limits.is_empty()
             || (!self.doubtful && devices.any(|device| self.in_force.contains_key(device)))
@@ -164,7 +164,7 @@ impl Rate {
 }
 
 /// For all resources together: of a device that is in two of them the lower.
-fn limits(wanted: &[Hold]) -> BTreeMap<DeviceNumber, WriteLimit> {
+fn limits(wanted: &[ThrottleRequest]) -> BTreeMap<DeviceNumber, WriteLimit> {
     let mut limits: BTreeMap<_, WriteLimit> = BTreeMap::new();
     for (device, limit) in wanted.iter().flat_map(|hold| &hold.limits) {
         let lower = limits.get(device).map_or(*limit, |known| known.min(*limit));
@@ -175,8 +175,8 @@ fn limits(wanted: &[Hold]) -> BTreeMap<DeviceNumber, WriteLimit> {
 
 /// Gives devices their limits, and lets go of those without one. Whether anything was to be changed.
 fn write(
-    hierarchy: &Hierarchy,
-    cgroup: &Cgroup,
+    hierarchy: &IoHierarchy,
+    cgroup: &OwnCgroup,
     in_force: &mut BTreeMap<DeviceNumber, WriteLimit>,
     limits: &BTreeMap<DeviceNumber, WriteLimit>,
 ) -> Result<bool, ThrottleError> {
@@ -203,25 +203,25 @@ fn write(
 /// Returns the capabilities that limits of writes need, each tried on this machine: a cgroup is made, and
 /// removed.
 #[must_use]
-pub fn probe(root: &Root) -> Vec<Capability> {
-    let hierarchy = Hierarchy::find(root);
+pub fn probe(root: &SystemRoot) -> Vec<KernelCapability> {
+    let hierarchy = IoHierarchy::find(root);
     let works = match &hierarchy {
         Ok(hierarchy) => hierarchy.try_out(),
         Err(_) => Err(io::Error::other("not tried: it needs cgroup v2")),
     };
     vec![
-        Capability {
+        KernelCapability {
             what: "cgroup v2, io",
             purpose: "limits of what is written (throttle = \"rate\")",
-            needed_by: Need::Of(&[Method::Rate]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Rate]),
             works: hierarchy.map(drop),
             remedy: "cgroup v2 mounted with the controller io, and no blkio of cgroup v1 \
                      (systemd.unified_cgroup_hierarchy=1 on the kernel's command line; CONFIG_BLK_CGROUP)",
         },
-        Capability {
+        KernelCapability {
             what: "io.max",
             purpose: "limits of what is written (throttle = \"rate\")",
-            needed_by: Need::Of(&[Method::Rate]),
+            needed_by: CapabilityNeed::Of(&[ThrottleMethod::Rate]),
             works,
             remedy: "CONFIG_BLK_DEV_THROTTLING, Linux 6.1 or newer, and root, or CAP_DAC_OVERRIDE where cgroups are not mounted \
                      read-only",

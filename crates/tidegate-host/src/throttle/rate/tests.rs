@@ -38,16 +38,16 @@ proc/900/cgroup
   0::/
 ";
 
-fn machine(texts: &[&str]) -> (TempDir, Root) {
+fn machine(texts: &[&str]) -> (TempDir, SystemRoot) {
     let tree = tempfile::tempdir().unwrap();
     for text in texts {
         unpack(text, tree.path()).unwrap();
     }
-    let root = Root::at(tree.path());
+    let root = SystemRoot::at(tree.path());
     (tree, root)
 }
 
-fn why(root: Root) -> String {
+fn why(root: SystemRoot) -> String {
     Rate::new(root).unwrap_err().to_string()
 }
 
@@ -88,7 +88,7 @@ fn nothing_is_there_while_nobody_is_held() {
 fn the_kernels_threads_are_taken_that_nobody_else_has() {
     for parent in ["proc/2/task/2/children", "proc/2/none"] {
         let (_tree, root) = machine(&[&THREADS.replace("proc/2/task/2/children", parent)]);
-        let threads = threads::Threads::new(root);
+        let threads = threads::KernelThreads::new(root);
         assert_eq!(threads.at_the_root(&[].into()).unwrap(), [218], "{parent}");
         assert_eq!(threads.at_the_root(&[218].into()).unwrap(), [0_u32; 0], "{parent}");
     }
@@ -98,7 +98,7 @@ fn the_kernels_threads_are_taken_that_nobody_else_has() {
 fn a_cgroup_of_the_same_name_with_somebody_else_in_it_is_left_alone() {
     let somebody = "sys/fs/cgroup/tidegate/cgroup.procs\n  900\nsys/fs/cgroup/tidegate/io.max\n";
     let (tree, root) = machine(&[MOUNTED, THREADS, somebody]);
-    let hierarchy = Hierarchy::find(&root).unwrap();
+    let hierarchy = IoHierarchy::find(&root).unwrap();
     let error = hierarchy.clear().unwrap_err().to_string();
     assert!(error.contains("process 900 is in it"), "{error}");
     assert!(!undo(&root).unwrap());
@@ -108,7 +108,7 @@ fn a_cgroup_of_the_same_name_with_somebody_else_in_it_is_left_alone() {
 #[test]
 fn of_a_device_that_two_resources_have_the_lower_limit_counts() {
     let device = DeviceNumber::new(254, 0);
-    let hold = |name: &str, writes: f64, bytes: f64| Hold {
+    let hold = |name: &str, writes: f64, bytes: f64| ThrottleRequest {
         resource: tidegate_units::ResourceName::new(name).unwrap(),
         members: [].into(),
         delay: tidegate_units::Latency::from_millis(1),

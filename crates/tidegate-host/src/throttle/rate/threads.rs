@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-use crate::root::Root;
+use crate::root::SystemRoot;
 
 /// LIO's name for the thread that receives a connection's requests, and submits them.
 const RECEIVES: &str = "iscsi_trx";
@@ -18,12 +18,12 @@ const KERNELS_PARENT: &str = "/proc/2/task/2/children";
 
 /// Finds them.
 #[derive(Debug)]
-pub(super) struct Threads {
-    root: Root,
+pub(super) struct KernelThreads {
+    root: SystemRoot,
 }
 
-impl Threads {
-    pub(super) fn new(root: Root) -> Self {
+impl KernelThreads {
+    pub(super) fn new(root: SystemRoot) -> Self {
         Self { root }
     }
 

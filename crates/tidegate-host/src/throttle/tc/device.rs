@@ -9,7 +9,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::{Body, CREATE, EXCLUSIVE, Tc, array, attributes, words};
+use super::{CREATE, EXCLUSIVE, NetlinkBody, TrafficControl, array, attributes, words};
 
 /// The device's name, by which it is found again.
 pub(in super::super) const DEVICE: &str = "tidegate";
@@ -32,25 +32,25 @@ const IFB: &str = "ifb";
 
 /// The device that has our device's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Device {
+pub(in super::super) struct NamesakeDevice {
     pub(in super::super) index: u32,
     pub(in super::super) is_up: bool,
     /// The kind of device; empty for a physical one.
     pub(in super::super) kind: String,
 }
 
-impl Device {
+impl NamesakeDevice {
     /// Returns true if it can be ours: other programs may have given our name to something else.
     pub(in super::super) fn is_ours(&self) -> bool {
         self.kind == IFB
     }
 }
 
-impl Tc {
+impl TrafficControl {
     /// The device, whoever put it there.
-    pub(in super::super) fn device(&mut self) -> io::Result<Option<Device>> {
+    pub(in super::super) fn device(&mut self) -> io::Result<Option<NamesakeDevice>> {
         let mut found = None;
-        let wanted = Body::new(&link(0, 0)).with(NAME, &with_end(DEVICE));
+        let wanted = NetlinkBody::new(&link(0, 0)).with(NAME, &with_end(DEVICE));
         match self.netlink.get(GET_LINK, &wanted, |message| found = device(message)) {
             Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(None),
             answer => answer.map(|()| found),
@@ -64,10 +64,10 @@ impl Tc {
     pub(in super::super) fn add_device(&mut self) -> io::Result<u32> {
         /// A queue behind our own disciplines. When it is full they are told to wait.
         const PACKETS: u32 = 1_000;
-        let body = Body::new(&link(0, 0))
+        let body = NetlinkBody::new(&link(0, 0))
             .with(NAME, &with_end(DEVICE))
             .with(QUEUE_LENGTH, &words(&[PACKETS]))
-            .with(INFO, Body::new(&[]).with(INFO_KIND, &with_end(IFB)).as_bytes());
+            .with(INFO, NetlinkBody::new(&[]).with(INFO_KIND, &with_end(IFB)).as_bytes());
         self.netlink.change(NEW_LINK, CREATE | EXCLUSIVE, &body)?;
         let index = match self.device()? {
             Some(device) => device.index,
@@ -75,7 +75,7 @@ impl Tc {
         };
         let up = self
             .without_addresses(index)
-            .and_then(|()| self.netlink.change(NEW_LINK, 0, &Body::new(&link(index, UP))));
+            .and_then(|()| self.netlink.change(NEW_LINK, 0, &NetlinkBody::new(&link(index, UP))));
         if up.is_err() {
             self.delete_device(index)?;
         }
@@ -87,9 +87,9 @@ impl Tc {
         const IPV6: u16 = 10;
         const GENERATED: u16 = 8;
         const NONE: u8 = 1;
-        let none = Body::new(&[]).with(GENERATED, &[NONE]);
-        let families = Body::new(&[]).with(IPV6, none.as_bytes());
-        let body = Body::new(&link(index, 0)).with(FAMILIES, families.as_bytes());
+        let none = NetlinkBody::new(&[]).with(GENERATED, &[NONE]);
+        let families = NetlinkBody::new(&[]).with(IPV6, none.as_bytes());
+        let body = NetlinkBody::new(&link(index, 0)).with(FAMILIES, families.as_bytes());
         match self.netlink.change(NEW_LINK, 0, &body) {
             // A kernel without IPv6.
             Err(error) if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => Ok(()),
@@ -99,7 +99,7 @@ impl Tc {
 
     /// Removes the device. What it still holds is dropped: empty it first.
     pub(in super::super) fn delete_device(&mut self, index: u32) -> io::Result<()> {
-        self.netlink.change(DELETE_LINK, 0, &Body::new(&link(index, 0)))
+        self.netlink.change(DELETE_LINK, 0, &NetlinkBody::new(&link(index, 0)))
     }
 }
 
@@ -112,12 +112,12 @@ fn with_end(name: &str) -> Vec<u8> {
     format!("{name}\0").into_bytes()
 }
 
-fn device(message: &[u8]) -> Option<Device> {
+fn device(message: &[u8]) -> Option<NamesakeDevice> {
     let word = |at| array(message, at).map(u32::from_ne_bytes).ok();
     let info = attributes(message.get(HEADER..)?).find(|(kind, _)| *kind == INFO);
     let kind = info.and_then(|(_, info)| attributes(info).find(|(kind, _)| *kind == INFO_KIND));
     let kind = kind.map_or(&[][..], |(_, kind)| kind);
-    Some(Device {
+    Some(NamesakeDevice {
         index: word(4)?,
         is_up: word(8)? & UP != 0,
         kind: String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned(),
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn a_device_of_another_kind_is_not_ours() {
         let told = |kind: Option<&[u8]>| {
-            let info = kind.map_or(Body::new(&[]), |kind| Body::new(&[]).with(INFO_KIND, kind));
-            device(Body::new(&link(7, UP)).with(INFO, info.as_bytes()).as_bytes()).unwrap()
+            let info = kind.map_or(NetlinkBody::new(&[]), |kind| NetlinkBody::new(&[]).with(INFO_KIND, kind));
+            device(NetlinkBody::new(&link(7, UP)).with(INFO, info.as_bytes()).as_bytes()).unwrap()
         };
         let ours = told(Some(b"ifb\0"));
         assert!(ours.is_ours() && ours.is_up);
@@ -153,7 +153,7 @@ mod tests {
                 assert_eq!(error, rustix::io::Errno::PERM);
                 return;
             }
-            let mut tc = Tc::open().unwrap();
+            let mut tc = TrafficControl::open().unwrap();
             assert_eq!(tc.device().unwrap(), None);
             let index = tc.add_device().unwrap();
             let found = tc.device().unwrap().unwrap();

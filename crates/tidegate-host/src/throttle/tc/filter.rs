@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{Body, CREATE, EXCLUSIVE, HANDLE, KIND, OPTIONS, Tc, array, attributes, header};
+use super::{
+    CREATE, EXCLUSIVE, HANDLE, KIND, NetlinkBody, OPTIONS, TrafficControl, array, attributes, header,
+};
 
 const NEW_FILTER: u16 = 44;
 const GET_FILTER: u16 = 46;
@@ -21,7 +23,7 @@ pub(in super::super) struct Filter {
     pub(in super::super) program: u32,
 }
 
-impl Tc {
+impl TrafficControl {
     /// Has a program choose the class of every packet that comes to our root: by its answer, 0 being none.
     /// The filter is gone when the root is.
     pub(in super::super) fn add_filter(
@@ -34,17 +36,17 @@ impl Tc {
         // In network order: every protocol.
         const ALL: u16 = 0x0003_u16.to_be();
         let number = program.as_raw_fd().to_ne_bytes();
-        let options = Body::new(&[]).with(PROGRAM, &number).with(NAME, format!("{name}\0").as_bytes());
+        let options = NetlinkBody::new(&[]).with(PROGRAM, &number).with(NAME, format!("{name}\0").as_bytes());
         let mut fixed = header(interface, 0, u32::from(HANDLE) << 16);
         fixed[16..20].copy_from_slice(&(FIRST | u32::from(ALL)).to_ne_bytes());
-        let body = Body::new(&fixed).with(KIND, b"bpf\0").with(OPTIONS, options.as_bytes());
+        let body = NetlinkBody::new(&fixed).with(KIND, b"bpf\0").with(OPTIONS, options.as_bytes());
         self.netlink.change(NEW_FILTER, CREATE | EXCLUSIVE, &body)
     }
 
     /// The programs at our root on an interface; none where that is not there.
     pub(in super::super) fn filters(&mut self, interface: u32) -> io::Result<Vec<Filter>> {
         let mut found = Vec::new();
-        let wanted = Body::new(&header(interface, 0, u32::from(HANDLE) << 16));
+        let wanted = NetlinkBody::new(&header(interface, 0, u32::from(HANDLE) << 16));
         self.netlink.dump(GET_FILTER, &wanted, |message| {
             found.extend(filter(message));
         })?;
@@ -66,12 +68,12 @@ mod tests {
 
     #[test]
     fn what_is_no_program_is_no_filter() {
-        let options = Body::new(&[]).with(ID, &7_u32.to_ne_bytes());
-        let message = |options: &Body| {
-            Body::new(&header(3, 1, 0)).with(KIND, b"bpf\0").with(OPTIONS, options.as_bytes())
+        let options = NetlinkBody::new(&[]).with(ID, &7_u32.to_ne_bytes());
+        let message = |options: &NetlinkBody| {
+            NetlinkBody::new(&header(3, 1, 0)).with(KIND, b"bpf\0").with(OPTIONS, options.as_bytes())
         };
         assert_eq!(filter(message(&options).as_bytes()), Some(Filter { interface: 3, program: 7 }));
-        assert_eq!(filter(message(&Body::new(&[])).as_bytes()), None);
+        assert_eq!(filter(message(&NetlinkBody::new(&[])).as_bytes()), None);
         assert_eq!(filter(&[0; 19]), None);
     }
 }

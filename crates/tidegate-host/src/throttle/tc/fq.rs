@@ -4,8 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use super::{
-    Body, CREATE, EXCLUSIVE, KIND, LIMIT_PACKETS, NEW_QDISC, OPTIONS, Tc, array, attributes, class_id,
-    header, queue_handle, words,
+    CREATE, EXCLUSIVE, KIND, LIMIT_PACKETS, NEW_QDISC, NetlinkBody, OPTIONS, TrafficControl, array,
+    attributes, class_id, header, queue_handle, words,
 };
 
 const LIMIT: u16 = 1;
@@ -17,7 +17,7 @@ const HORIZON_DROPS: u16 = 15;
 
 /// The settings that decide whether an fq loses packets, or delays them for other reasons than their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Fair {
+pub(in super::super) struct FairQueue {
     /// Packets that may wait, and those of one connection; more are dropped. By default 10 000 and 100.
     limit: u32,
     flow_limit: u32,
@@ -32,7 +32,7 @@ pub(in super::super) struct Fair {
     horizon_drops: bool,
 }
 
-impl Fair {
+impl FairQueue {
     /// The settings for delayed packets: none is dropped that netem would not drop, and none is delayed but
     /// by its time.
     pub(in super::super) const WANTED: Self = Self {
@@ -44,9 +44,9 @@ impl Fair {
         horizon_drops: false,
     };
 
-    fn options(self) -> Body {
+    fn options(self) -> NetlinkBody {
         let micros = u32::try_from(self.horizon.as_micros()).unwrap_or(u32::MAX);
-        Body::new(&[])
+        NetlinkBody::new(&[])
             .with(LIMIT, &words(&[self.limit]))
             .with(FLOW_LIMIT, &words(&[self.flow_limit]))
             .with(PACES, &words(&[u32::from(self.paces)]))
@@ -74,13 +74,13 @@ impl Fair {
     }
 }
 
-impl Tc {
+impl TrafficControl {
     /// Adds a class to our root, whose packets leave in the order of their times, and not before them.
     pub(in super::super) fn add_fair_class(&mut self, interface: u32, class: u16) -> io::Result<()> {
         self.add_unlimited(interface, class)?;
-        let body = Body::new(&header(interface, queue_handle(class), class_id(class)))
+        let body = NetlinkBody::new(&header(interface, queue_handle(class), class_id(class)))
             .with(KIND, b"fq\0")
-            .with(OPTIONS, Fair::WANTED.options().as_bytes());
+            .with(OPTIONS, FairQueue::WANTED.options().as_bytes());
         self.netlink.change(NEW_QDISC, CREATE | EXCLUSIVE, &body)
     }
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn it_is_read_back_as_it_was_written() {
-        assert_eq!(Fair::read(Fair::WANTED.options().as_bytes()), Fair::WANTED);
-        assert_ne!(Fair::read(&[]), Fair::WANTED, "which is the kernel's default");
+        assert_eq!(FairQueue::read(FairQueue::WANTED.options().as_bytes()), FairQueue::WANTED);
+        assert_ne!(FairQueue::read(&[]), FairQueue::WANTED, "which is the kernel's default");
     }
 }

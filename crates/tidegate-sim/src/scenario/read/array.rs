@@ -1,13 +1,13 @@
 //! `[array.NAME]` and `[disk.NAME]`.
 
 use serde::Deserialize;
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_units::{Bytes, Instant, Iops, Latency, ResourceName};
 use toml::de::ValueDeserializer;
 
-use super::Context;
-use crate::scenario::{Array, ArrayChange, Becomes, Disk, Scenario, SharedDisk};
+use super::ScenarioContext;
+use crate::scenario::{ArrayChange, ChangedArray, Scenario, ScenarioArray, SharedDisk, VirtualDisk};
 
 pub(super) const ARRAY_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "changes"];
 pub(super) const CHANGE_KEYS: &[&str] = &["at", "preset", "device", "rate", "servers", "capacity"];
@@ -17,7 +17,7 @@ pub(super) const DISK_KEYS: &[&str] = &["array", "offset", "size"];
 const PRETENDED: Bytes = Bytes::from_gib(1 << 30);
 
 /// Reads arrays and shared disks.
-pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, '_>) {
+pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut ScenarioContext<'_, '_>) {
     let report = &mut context.report;
     let Some(tables) = root.named_tables("array", ARRAY_KEYS, report) else { return };
     if !root.has("array") {
@@ -30,7 +30,7 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
         let changes = changes(&table, device.as_ref(), report);
         if let (Ok(resource), Some(device)) = (resource, device) {
             context.places.arrays.insert(resource.to_string(), name.span);
-            scenario.arrays.push(Array { name: resource, device, changes });
+            scenario.arrays.push(ScenarioArray { name: resource, device, changes });
         } else {
             // What refers to it is no mistake of its own.
             context.places.arrays.insert(name.value.to_owned(), name.span);
@@ -44,7 +44,7 @@ pub const DEVICE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capac
 
 /// Reads the model of a storage from a table that has [`DEVICE_KEYS`] among its keys. `None` when something
 /// is wrong, which is then reported.
-pub fn device(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
+pub fn device(array: &Section<'_>, report: &mut FindingList<'_>) -> Option<DeviceConfig> {
     let given: Vec<&str> = ["preset", "device", "rate"].into_iter().filter(|key| array.has(key)).collect();
     match given[..] {
         [] => {
@@ -76,7 +76,7 @@ pub fn device(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConf
     }
 }
 
-fn explicit(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
+fn explicit(array: &Section<'_>, report: &mut FindingList<'_>) -> Option<DeviceConfig> {
     let value = array.value("device")?;
     match DeviceConfig::deserialize(ValueDeserializer::from(value.clone())) {
         Ok(device) => Some(device),
@@ -88,7 +88,7 @@ fn explicit(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig
     }
 }
 
-fn exponential(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
+fn exponential(array: &Section<'_>, report: &mut FindingList<'_>) -> Option<DeviceConfig> {
     let rate = array.parsed::<Iops>("rate", report);
     let servers = array.whole("servers", 1..=1_024, report).map_or(1, |servers| servers.value as u32);
     let capacity = array.parsed::<Bytes>("capacity", report).map_or(PRETENDED, |capacity| capacity.value);
@@ -97,7 +97,11 @@ fn exponential(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceCon
 
 /// Reads the changes of an array, in the order of time. A `rate` alone makes an exponential server faster or
 /// slower. It turns any other model into an exponential server.
-fn changes(array: &Section<'_>, device: Option<&DeviceConfig>, report: &mut Report<'_>) -> Vec<ArrayChange> {
+fn changes(
+    array: &Section<'_>,
+    device: Option<&DeviceConfig>,
+    report: &mut FindingList<'_>,
+) -> Vec<ArrayChange> {
     let mut given = Vec::new();
     for table in array.tables("changes", CHANGE_KEYS, report) {
         if !table.has("at") {
@@ -115,11 +119,11 @@ fn changes(array: &Section<'_>, device: Option<&DeviceConfig>, report: &mut Repo
     let change = |(at, config, rate_alone): (Instant, DeviceConfig, bool)| {
         let to = match config {
             DeviceConfig::Exponential(ExponentialConfig { rate, .. }) if rate_alone && exponential => {
-                Becomes::Rate(rate)
+                ChangedArray::Rate(rate)
             }
             config => {
                 exponential = matches!(config, DeviceConfig::Exponential(_));
-                Becomes::Device(config)
+                ChangedArray::Device(config)
             }
         };
         ArrayChange { at, to }
@@ -127,7 +131,7 @@ fn changes(array: &Section<'_>, device: Option<&DeviceConfig>, report: &mut Repo
     given.into_iter().map(change).collect()
 }
 
-fn disks(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, '_>) {
+fn disks(root: &Section<'_>, scenario: &mut Scenario, context: &mut ScenarioContext<'_, '_>) {
     let Some(tables) = root.named_tables("disk", DISK_KEYS, &mut context.report) else { return };
     for (name, table) in tables {
         let array = reference(&table, "array", context);
@@ -135,7 +139,7 @@ fn disks(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, 
         if !table.has("array") {
             table.missing("array", "\"NAME\"", report);
         }
-        let size = table.parsed::<Bytes>("size", report).map_or(Disk::DEFAULT_SIZE, |size| size.value);
+        let size = table.parsed::<Bytes>("size", report).map_or(VirtualDisk::DEFAULT_SIZE, |size| size.value);
         let offset = table.parsed::<Bytes>("offset", report).map(|offset| offset.value);
         if let Some(array) = array {
             scenario.disks.push(SharedDisk { name: name.value.to_owned(), array: array.value, offset, size });
@@ -147,12 +151,12 @@ fn disks(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, 
 pub(super) fn reference(
     section: &Section<'_>,
     key: &str,
-    context: &mut Context<'_, '_>,
-) -> Option<Given<ResourceName>> {
+    context: &mut ScenarioContext<'_, '_>,
+) -> Option<PlacedValue<ResourceName>> {
     let given = section.text(key, &mut context.report)?;
     if context.places.arrays.contains_key(given.value) {
         // It bears the name of an array, and is reported there where that is no name.
-        return ResourceName::new(given.value).ok().map(|value| Given { value, span: given.span });
+        return ResourceName::new(given.value).ok().map(|value| PlacedValue { value, span: given.span });
     }
     let known: Vec<&str> = context.places.arrays.keys().map(String::as_str).collect();
     context.report.unknown(&given, "array", known);

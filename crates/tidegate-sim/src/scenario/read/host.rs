@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tidegate_config::law::{self, Laws};
-use tidegate_config::{Report, Section, release};
+use tidegate_config::law::{self, AvailableLaws};
+use tidegate_config::{FindingList, Section, release};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
-use tidegate_sched::{Batch, Cost, Discipline};
+use tidegate_sched::{Discipline, FlowBatch, RequestCost};
 use tidegate_units::{Bytes, HostName, Instant, Latency, ResourceName};
 
-use super::{Context, Room, Span, array, copies};
+use super::{ScenarioContext, ScenarioSpan, ThingRoom, array, copies};
 use crate::engine::{GREATEST_DEPTH, MOST_HOSTS};
-use crate::scenario::{Host, Scenario, Scope, SignalSource};
+use crate::scenario::{LawScope, Scenario, ScenarioHost, SignalSource};
 
 pub(super) const KEYS: &[&str] = &[
     "count",
@@ -48,11 +48,15 @@ pub(super) const KEYS: &[&str] = &[
 pub(super) const BATCH_KEYS: &[&str] = &["locality", "requests", "ios"];
 
 /// The names of a template's hosts, in their order.
-pub(super) type Templates = BTreeMap<String, Vec<HostName>>;
+pub(super) type HostTemplates = BTreeMap<String, Vec<HostName>>;
 
 /// Reads the hosts.
-pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, '_>) -> Templates {
-    let mut templates = Templates::new();
+pub(super) fn read(
+    root: &Section<'_>,
+    scenario: &mut Scenario,
+    context: &mut ScenarioContext<'_, '_>,
+) -> HostTemplates {
+    let mut templates = HostTemplates::new();
     let Some(tables) = root.named_tables("host", KEYS, &mut context.report) else { return templates };
     if !root.has("host") {
         let help = "add a table `[host.NAME]`";
@@ -61,7 +65,7 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
     for (name, table) in tables {
         let array = array_of(&table, scenario, context);
         let mut names = Vec::new();
-        let room = Room { kind: "hosts", given: scenario.hosts.len(), most: MOST_HOSTS };
+        let room = ThingRoom { kind: "hosts", given: scenario.hosts.len(), most: MOST_HOSTS };
         for copy in copies(&table, name.value, &room, &mut context.report) {
             match HostName::new(&copy) {
                 Ok(host) => names.push(host),
@@ -75,7 +79,7 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
         if let Some(host) = first.and_then(|first| host(&table, &first, array, context)) {
             for copy in &names {
                 context.places.hosts.insert(copy.to_string(), name.span.clone());
-                scenario.hosts.push(Host { name: copy.clone(), ..host.clone() });
+                scenario.hosts.push(ScenarioHost { name: copy.clone(), ..host.clone() });
             }
         }
         templates.insert(name.value.to_owned(), names);
@@ -84,7 +88,11 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
 }
 
 /// The array of a host; the only one there is, where nothing is said.
-fn array_of(table: &Section<'_>, scenario: &Scenario, context: &mut Context<'_, '_>) -> Option<ResourceName> {
+fn array_of(
+    table: &Section<'_>,
+    scenario: &Scenario,
+    context: &mut ScenarioContext<'_, '_>,
+) -> Option<ResourceName> {
     if table.has("array") {
         return array::reference(table, "array", context).map(|given| given.value);
     }
@@ -103,20 +111,20 @@ fn host(
     table: &Section<'_>,
     name: &HostName,
     array: Option<ResourceName>,
-    context: &mut Context<'_, '_>,
-) -> Option<Host> {
+    context: &mut ScenarioContext<'_, '_>,
+) -> Option<ScenarioHost> {
     let report = &mut context.report;
     // The law is read also where the array is wrong: its mistakes are worth knowing at the same time.
     let resource = array.clone().or_else(|| ResourceName::new("unknown").ok())?;
-    let laws = Laws { window: defaults(table, report), rates: true };
+    let laws = AvailableLaws { window: defaults(table, report), rates: true };
     let law = law::read(table, &resource, laws, report);
-    let mut host = Host::new(name.clone(), resource);
+    let mut host = ScenarioHost::new(name.clone(), resource);
     host.law = law;
     if let Some(depth) = table.whole("depth", 1..=u64::from(GREATEST_DEPTH), report) {
         host.depth = depth.value as u32;
     }
     let signals = [("local", SignalSource::Local), ("cluster", SignalSource::Cluster)];
-    let scopes = [("host", Scope::Host), ("vm", Scope::Vm)];
+    let scopes = [("host", LawScope::Host), ("vm", LawScope::Vm)];
     host.signal = table.choice("signal", &signals, report).map_or(host.signal, |given| given.value);
     host.scope = table.choice("scope", &scopes, report).map_or(host.scope, |given| given.value);
     let disciplines = [("sfq", Discipline::StartTags), ("yfq", Discipline::FinishTags)];
@@ -132,9 +140,9 @@ fn host(
     }
     host.batch = batch(table, report);
     if let Some(credit) = table.whole("idle_credit", 0..=65_536, report) {
-        host.idle_credit = Cost::from_ios(credit.value as u32);
+        host.idle_credit = RequestCost::from_ios(credit.value as u32);
     }
-    if let Some(down) = table.one_or_more::<Span>("down", report) {
+    if let Some(down) = table.one_or_more::<ScenarioSpan>("down", report) {
         host.down = down.into_iter().map(|span| span.value).collect();
     }
     if let Some(factor) = table.number("reported_factor", report) {
@@ -148,7 +156,7 @@ fn host(
 
 /// Returns the defaults that `beta_scale` selects. Without it, they are those of hosts that share an array,
 /// as simulated hosts do.
-fn defaults(table: &Section<'_>, report: &mut Report<'_>) -> WindowConfig {
+fn defaults(table: &Section<'_>, report: &mut FindingList<'_>) -> WindowConfig {
     let scales = [("per-share", BetaScale::PerShare), ("relative", BetaScale::Relative)];
     match table.choice("beta_scale", &scales, report).map(|given| given.value) {
         Some(BetaScale::Relative) => WindowConfig::default(),
@@ -156,7 +164,7 @@ fn defaults(table: &Section<'_>, report: &mut Report<'_>) -> WindowConfig {
     }
 }
 
-fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut Report<'_>) {
+fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut FindingList<'_>) {
     // A law that is written, and wrong, is reported as that.
     if law.is_some() || table.has("target") {
         return;
@@ -168,8 +176,8 @@ fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut Re
     }
 }
 
-fn batch(table: &Section<'_>, report: &mut Report<'_>) -> Option<Batch> {
-    let mut batch = Batch::default();
+fn batch(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<FlowBatch> {
+    let mut batch = FlowBatch::default();
     let Some(section) = table.table("batch", BATCH_KEYS, report) else { return Some(batch) };
     if let Some(locality) = section.parsed::<Bytes>("locality", report) {
         batch.locality = locality.value;
@@ -178,7 +186,7 @@ fn batch(table: &Section<'_>, report: &mut Report<'_>) -> Option<Batch> {
         batch.requests = requests.value as u32;
     }
     if let Some(cost) = section.whole("ios", 0..=65_536, report) {
-        batch.cost = Cost::from_ios(cost.value as u32);
+        batch.cost = RequestCost::from_ios(cost.value as u32);
     }
     Some(batch)
 }
@@ -186,7 +194,7 @@ fn batch(table: &Section<'_>, report: &mut Report<'_>) -> Option<Batch> {
 /// The hosts that a name means: those of a template, or one.
 pub(super) fn referred<'a>(
     name: &str,
-    templates: &'a Templates,
+    templates: &'a HostTemplates,
     hosts: &'a std::collections::HashMap<String, Range<usize>>,
 ) -> Option<Vec<HostName>> {
     if let Some(names) = templates.get(name) {

@@ -19,10 +19,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_config::{Finding, Report, Section, parse};
+use tidegate_config::{Finding, FindingList, Section, parse};
 use tidegate_units::{Instant, Latency, ParseUnitError};
 
-use super::{Scenario, Span};
+use super::{Scenario, ScenarioSpan};
 pub use array::{DEVICE_KEYS, device};
 
 use crate::engine;
@@ -56,7 +56,7 @@ fn joined(findings: &[Finding]) -> String {
 }
 
 /// Reads the files that a scenario names: block traces. The name is as it is written in the scenario.
-pub type Files<'a> = &'a mut dyn FnMut(&str) -> Result<String, String>;
+pub type ScenarioFiles<'a> = &'a mut dyn FnMut(&str) -> Result<String, String>;
 
 impl Scenario {
     /// Reads a scenario that names no files. Findings call the text `name`.
@@ -73,13 +73,17 @@ impl Scenario {
     ///
     /// # Errors
     /// When anything in the text is wrong.
-    pub fn read(name: &str, text: &str, files: Files<'_>) -> Result<(Self, Vec<Finding>), InvalidScenario> {
-        let mut report = Report::new(name, text);
+    pub fn read(
+        name: &str,
+        text: &str,
+        files: ScenarioFiles<'_>,
+    ) -> Result<(Self, Vec<Finding>), InvalidScenario> {
+        let mut report = FindingList::new(name, text);
         let scenario = match parse(text, &mut report) {
             Some(document) => {
                 let what = "the scenario".to_owned();
                 let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut report);
-                let mut context = Context { report, files, places: Places::default() };
+                let mut context = ScenarioContext { report, files, places: Places::default() };
                 let scenario = scenario(&root, &mut context);
                 report = context.report;
                 scenario
@@ -96,9 +100,9 @@ impl Scenario {
 }
 
 /// State that every part of the reading needs.
-struct Context<'a, 'f> {
-    report: Report<'a>,
-    files: Files<'f>,
+struct ScenarioContext<'a, 'f> {
+    report: FindingList<'a>,
+    files: ScenarioFiles<'f>,
     places: Places,
 }
 
@@ -124,7 +128,7 @@ impl Places {
     }
 }
 
-fn scenario(root: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Scenario> {
+fn scenario(root: &Section<'_>, context: &mut ScenarioContext<'_, '_>) -> Option<Scenario> {
     let report = &mut context.report;
     let name = root.text("name", report);
     if !root.has("name") {
@@ -167,7 +171,7 @@ fn scenario(root: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Scenari
 }
 
 /// Number of things of a kind that a scenario has so far, and the most it may have.
-struct Room {
+struct ThingRoom {
     kind: &'static str,
     given: usize,
     most: usize,
@@ -177,8 +181,8 @@ struct Room {
 /// last one, so that the order of names is the order of numbers. A template without a count is itself. Where
 /// there is no room for all copies, none is made. Otherwise a few lines would take the memory for millions
 /// before the scenario is refused.
-fn copies(section: &Section<'_>, name: &str, room: &Room, report: &mut Report<'_>) -> Vec<String> {
-    let Room { kind, given, most } = room;
+fn copies(section: &Section<'_>, name: &str, room: &ThingRoom, report: &mut FindingList<'_>) -> Vec<String> {
+    let ThingRoom { kind, given, most } = room;
     match section.whole("count", 1..=MOST_COPIES, report) {
         None => vec![name.to_owned()],
         Some(count) if *given as u64 + count.value > *most as u64 => {
@@ -207,7 +211,7 @@ pub enum SpanError {
     Time(#[from] ParseUnitError),
 }
 
-impl FromStr for Span {
+impl FromStr for ScenarioSpan {
     type Err = SpanError;
 
     /// `140s..310s`; a side that is left out is the beginning or the end of all time.
@@ -228,7 +232,7 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for ScenarioSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |at: Instant| at.latency_since(Instant::ZERO);
         match (self.from, self.to) {

@@ -3,9 +3,9 @@
 use tidegate_config::Section;
 use tidegate_units::Latency;
 
-use super::host::{Templates, referred};
-use super::{Context, Span};
-use crate::scenario::{Partition, Scenario};
+use super::host::{HostTemplates, referred};
+use super::{ScenarioContext, ScenarioSpan};
+use crate::scenario::{NetworkPartition, Scenario};
 
 pub(super) const KEYS: &[&str] = &["delay", "jitter", "loss", "stagger", "partitions"];
 pub(super) const PARTITION_KEYS: &[&str] = &["during", "hosts"];
@@ -13,9 +13,9 @@ pub(super) const PARTITION_KEYS: &[&str] = &["during", "hosts"];
 /// Reads the network, after the hosts.
 pub(super) fn read(
     root: &Section<'_>,
-    templates: &Templates,
+    templates: &HostTemplates,
     scenario: &mut Scenario,
-    context: &mut Context<'_, '_>,
+    context: &mut ScenarioContext<'_, '_>,
 ) {
     let report = &mut context.report;
     let Some(table) = root.table("network", KEYS, report) else { return };
@@ -40,7 +40,7 @@ pub(super) fn read(
                 partition.missing(key, example, &mut context.report);
             }
         }
-        let during = partition.parsed::<Span>("during", &mut context.report);
+        let during = partition.parsed::<ScenarioSpan>("during", &mut context.report);
         let mut hosts = Vec::new();
         for given in partition.one_or_more::<String>("hosts", &mut context.report).unwrap_or_default() {
             match referred(&given.value, templates, &context.places.hosts) {
@@ -52,7 +52,7 @@ pub(super) fn read(
             }
         }
         if let Some(during) = during {
-            scenario.network.partitions.push(Partition { during: during.value, hosts });
+            scenario.network.partitions.push(NetworkPartition { during: during.value, hosts });
         }
     }
 }

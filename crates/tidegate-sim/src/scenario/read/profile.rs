@@ -20,11 +20,13 @@
 //! Reads and writes are thus equally many. Operations are counted as Filebench counts them: each read and
 //! each write. The log has the last sixteenth of the disk, or the volume that `volume` names.
 
-use tidegate_config::{Report, Section};
+use tidegate_config::{FindingList, Section};
 use tidegate_units::Latency;
 
-use super::workload::{STEP_KEYS, Template};
-use crate::scenario::{Arrivals, Durability, Region, Sizes, Step, Think, ThinkTime, Workload};
+use super::workload::{STEP_KEYS, WorkloadTemplate};
+use crate::scenario::{
+    DiskRegion, Durability, OperationArrivals, OperationStep, SizeWeights, ThinkTime, ThinkTiming, Workload,
+};
 
 /// Beginning of the log on a disk that it shares with the data, as a fraction of the disk.
 const LOG_FROM: f64 = 15.0 / 16.0;
@@ -39,17 +41,17 @@ const LOG_BACKLOG: u32 = 4_200;
 
 /// The profiles that a workload can have.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Profile {
+pub(super) enum WorkloadProfile {
     Oltp,
 }
 
 pub(super) fn read(
-    profile: Profile,
+    profile: WorkloadProfile,
     name: &str,
     table: &Section<'_>,
-    think: Think,
-    report: &mut Report<'_>,
-) -> Vec<Template> {
+    think: ThinkTiming,
+    report: &mut FindingList<'_>,
+) -> Vec<WorkloadTemplate> {
     for key in STEP_KEYS.iter().filter(|key| !["size", "volume"].contains(key)).chain(&["steps"]) {
         if let Some(span) = table.key_span(key) {
             report.error(&span, format!("`{key}` is what the profile says"));
@@ -61,30 +63,32 @@ pub(super) fn read(
     let think = if table.has("think") {
         think
     } else {
-        Think { mean: Latency::from_millis(1), distribution: ThinkTime::Exponential }
+        ThinkTiming { mean: Latency::from_millis(1), distribution: ThinkTime::Exponential }
     };
     match profile {
-        Profile::Oltp => oltp(name, threads, think, size, log),
+        WorkloadProfile::Oltp => oltp(name, threads, think, size, log),
     }
 }
 
-fn oltp(name: &str, threads: u32, think: Think, size: u32, log: Option<&str>) -> Vec<Template> {
+fn oltp(name: &str, threads: u32, think: ThinkTiming, size: u32, log: Option<&str>) -> Vec<WorkloadTemplate> {
     let data = match log {
-        Some(_) => Region::WHOLE,
-        None => Region { from: 0.0, to: LOG_FROM },
+        Some(_) => DiskRegion::WHOLE,
+        None => DiskRegion { from: 0.0, to: LOG_FROM },
     };
     let readers = format!("{name}.readers");
-    let follow = |every, backlog| Arrivals::After { workload: readers.clone(), every, threads: 1, backlog };
-    let read = Step { sizes: Sizes::fixed(size), region: data, ..Step::random_reads(size) };
-    let write = Step { count: BURST, reads: 0.0, durability: Durability::Fua, ..read.clone() };
-    let append = Step {
-        sizes: Sizes::fixed(LOG_SIZE),
+    let follow =
+        |every, backlog| OperationArrivals::After { workload: readers.clone(), every, threads: 1, backlog };
+    let read =
+        OperationStep { sizes: SizeWeights::fixed(size), region: data, ..OperationStep::random_reads(size) };
+    let write = OperationStep { count: BURST, reads: 0.0, durability: Durability::Fua, ..read.clone() };
+    let append = OperationStep {
+        sizes: SizeWeights::fixed(LOG_SIZE),
         reads: 0.0,
         durability: Durability::Fua,
-        region: if log.is_some() { Region::WHOLE } else { Region { from: LOG_FROM, to: 1.0 } },
-        ..Step::random_reads(LOG_SIZE)
+        region: if log.is_some() { DiskRegion::WHOLE } else { DiskRegion { from: LOG_FROM, to: 1.0 } },
+        ..OperationStep::random_reads(LOG_SIZE)
     };
-    let workload = |part: &str, arrivals, step, operations, volume: &str| Template {
+    let workload = |part: &str, arrivals, step, operations, volume: &str| WorkloadTemplate {
         workload: Workload {
             name: format!("{name}.{part}"),
             arrivals,
@@ -96,7 +100,7 @@ fn oltp(name: &str, threads: u32, think: Think, size: u32, log: Option<&str>) ->
         volumes: vec![volume.to_owned()],
     };
     vec![
-        workload("readers", Arrivals::Closed { outstanding: threads, think }, read, 1, ""),
+        workload("readers", OperationArrivals::Closed { outstanding: threads, think }, read, 1, ""),
         workload("writers", follow(BURST, WRITERS_BACKLOG), write, BURST, ""),
         workload("log", follow(LOG_EVERY, LOG_BACKLOG), append, 1, log.unwrap_or("")),
     ]

@@ -8,7 +8,7 @@ pub const JSON: &str = include_str!("../../../../../docs/scenarios.schema.json")
 
 /// A table of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Table {
+pub struct SchemaTable {
     /// The heading in `docs/reference/scenarios.md`, and the definition in `docs/scenarios.schema.json`.
     pub name: &'static str,
     /// Its keys.
@@ -16,32 +16,32 @@ pub struct Table {
 }
 
 /// Every table that a scenario can have.
-pub const TABLES: &[Table] = &[
-    Table { name: "scenario", keys: ROOT_KEYS },
-    Table { name: "array", keys: array::ARRAY_KEYS },
-    Table { name: "change", keys: array::CHANGE_KEYS },
-    Table { name: "disk", keys: array::DISK_KEYS },
-    Table { name: "host", keys: host::KEYS },
-    Table { name: "knee", keys: law::KNEE_KEYS },
-    Table { name: "window", keys: law::WINDOW_KEYS },
-    Table { name: "pid", keys: law::PID_KEYS },
-    Table { name: "integral", keys: law::INTEGRAL_KEYS },
-    Table { name: "self_tuning", keys: law::SELF_TUNING_KEYS },
-    Table { name: "bands", keys: law::BAND_KEYS },
-    Table { name: "release", keys: release::KEYS },
-    Table { name: "batch", keys: host::BATCH_KEYS },
-    Table { name: "vm", keys: vm::KEYS },
-    Table { name: "goal-change", keys: vm::GOAL_CHANGE_KEYS },
-    Table { name: "limit", keys: vm::LIMIT_KEYS },
-    Table { name: "contract", keys: contract::KEYS },
-    Table { name: "volume", keys: vm::VOLUME_KEYS },
-    Table { name: "workload", keys: workload::KEYS },
-    Table { name: "step", keys: workload::STEP_KEYS },
-    Table { name: "weighted-size", keys: workload::SIZE_KEYS },
-    Table { name: "region", keys: workload::REGION_KEYS },
-    Table { name: "cycle", keys: workload::CYCLE_KEYS },
-    Table { name: "network", keys: network::KEYS },
-    Table { name: "partition", keys: network::PARTITION_KEYS },
+pub const TABLES: &[SchemaTable] = &[
+    SchemaTable { name: "scenario", keys: ROOT_KEYS },
+    SchemaTable { name: "array", keys: array::ARRAY_KEYS },
+    SchemaTable { name: "change", keys: array::CHANGE_KEYS },
+    SchemaTable { name: "disk", keys: array::DISK_KEYS },
+    SchemaTable { name: "host", keys: host::KEYS },
+    SchemaTable { name: "knee", keys: law::KNEE_KEYS },
+    SchemaTable { name: "window", keys: law::WINDOW_KEYS },
+    SchemaTable { name: "pid", keys: law::PID_KEYS },
+    SchemaTable { name: "integral", keys: law::INTEGRAL_KEYS },
+    SchemaTable { name: "self_tuning", keys: law::SELF_TUNING_KEYS },
+    SchemaTable { name: "bands", keys: law::BAND_KEYS },
+    SchemaTable { name: "release", keys: release::KEYS },
+    SchemaTable { name: "batch", keys: host::BATCH_KEYS },
+    SchemaTable { name: "vm", keys: vm::KEYS },
+    SchemaTable { name: "goal-change", keys: vm::GOAL_CHANGE_KEYS },
+    SchemaTable { name: "limit", keys: vm::LIMIT_KEYS },
+    SchemaTable { name: "contract", keys: contract::KEYS },
+    SchemaTable { name: "volume", keys: vm::VOLUME_KEYS },
+    SchemaTable { name: "workload", keys: workload::KEYS },
+    SchemaTable { name: "step", keys: workload::STEP_KEYS },
+    SchemaTable { name: "weighted-size", keys: workload::SIZE_KEYS },
+    SchemaTable { name: "region", keys: workload::REGION_KEYS },
+    SchemaTable { name: "cycle", keys: workload::CYCLE_KEYS },
+    SchemaTable { name: "network", keys: network::KEYS },
+    SchemaTable { name: "partition", keys: network::PARTITION_KEYS },
 ];
 
 #[cfg(test)]

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Given, Report, Section, contract, goal};
-use tidegate_sched::{Beyond, Limit};
+use tidegate_config::{FindingList, PlacedValue, Section, contract, goal};
+use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
-use super::host::{Templates, referred};
-use super::workload::Templates as Workloads;
-use super::{Context, Room, Span, array, copies};
+use super::host::{HostTemplates, referred};
+use super::workload::WorkloadTemplates as Workloads;
+use super::{ScenarioContext, ScenarioSpan, ThingRoom, array, copies};
 use crate::engine::MOST_VMS;
-use crate::scenario::{Disk, GoalChange, Place, Scenario, Vm};
+use crate::scenario::{DiskPlace, GoalChange, Scenario, VirtualDisk, VirtualMachine};
 
 pub(super) const KEYS: &[&str] = &[
     "count",
@@ -40,10 +40,10 @@ const DEFAULT_BURST: Duration = Duration::from_millis(100);
 /// Reads the virtual machines, after hosts and workloads.
 pub(super) fn read(
     root: &Section<'_>,
-    templates: &Templates,
+    templates: &HostTemplates,
     workloads: &Workloads,
     scenario: &mut Scenario,
-    context: &mut Context<'_, '_>,
+    context: &mut ScenarioContext<'_, '_>,
 ) {
     let Some(tables) = root.named_tables("vm", KEYS, &mut context.report) else { return };
     if !root.has("vm") {
@@ -51,7 +51,7 @@ pub(super) fn read(
         context.report.error_with_help(root.span(), "the scenario has no virtual machines", help);
     }
     for (name, table) in tables {
-        let room = Room { kind: "virtual machines", given: scenario.vms.len(), most: MOST_VMS };
+        let room = ThingRoom { kind: "virtual machines", given: scenario.vms.len(), most: MOST_VMS };
         let names = copies(&table, name.value, &room, &mut context.report);
         let hosts = hosts(&table, templates, context);
         let volumes = volumes(&table, scenario, context);
@@ -63,7 +63,7 @@ pub(super) fn read(
         let contract = contract::read(&table, &mut context.report);
         let goal = goal::read(&table, &mut context.report);
         let goal_changes = goal_changes(&table, &mut context.report);
-        let on = table.one_or_more::<Span>("on", &mut context.report);
+        let on = table.one_or_more::<ScenarioSpan>("on", &mut context.report);
         for (number, copy) in names.iter().enumerate() {
             let consumer = match ConsumerName::new(copy) {
                 Ok(consumer) => consumer,
@@ -78,7 +78,7 @@ pub(super) fn read(
             }
             // Copies go round the hosts of a template, one after the other.
             let Some(host) = hosts.get(number % hosts.len().max(1)) else { break };
-            let mut vm = Vm::new(consumer, host.clone(), Disk::default());
+            let mut vm = VirtualMachine::new(consumer, host.clone(), VirtualDisk::default());
             vm.disks = volumes.iter().map(|(_, disk)| disk.clone()).collect();
             vm.workloads.clone_from(&works);
             vm.protected = protected;
@@ -97,7 +97,11 @@ pub(super) fn read(
     }
 }
 
-fn hosts(table: &Section<'_>, templates: &Templates, context: &mut Context<'_, '_>) -> Vec<HostName> {
+fn hosts(
+    table: &Section<'_>,
+    templates: &HostTemplates,
+    context: &mut ScenarioContext<'_, '_>,
+) -> Vec<HostName> {
     if !table.has("host") {
         // The only one there is, where nothing is said.
         let mut all = templates.values();
@@ -117,7 +121,11 @@ fn hosts(table: &Section<'_>, templates: &Templates, context: &mut Context<'_, '
 }
 
 /// The disks of a virtual machine with the names by which steps refer to them: the main one first.
-fn volumes(table: &Section<'_>, scenario: &Scenario, context: &mut Context<'_, '_>) -> Vec<(String, Disk)> {
+fn volumes(
+    table: &Section<'_>,
+    scenario: &Scenario,
+    context: &mut ScenarioContext<'_, '_>,
+) -> Vec<(String, VirtualDisk)> {
     let mut volumes = vec![(String::new(), disk(table, scenario, context))];
     let more = table.named_tables("volume", VOLUME_KEYS, &mut context.report).unwrap_or_default();
     for (name, volume) in more {
@@ -126,8 +134,8 @@ fn volumes(table: &Section<'_>, scenario: &Scenario, context: &mut Context<'_, '
     volumes
 }
 
-fn disk(table: &Section<'_>, scenario: &Scenario, context: &mut Context<'_, '_>) -> Disk {
-    let array: Option<Given<ResourceName>> = array::reference(table, "array", context);
+fn disk(table: &Section<'_>, scenario: &Scenario, context: &mut ScenarioContext<'_, '_>) -> VirtualDisk {
+    let array: Option<PlacedValue<ResourceName>> = array::reference(table, "array", context);
     let report = &mut context.report;
     let size = table.parsed::<Bytes>("size", report);
     let offset = table.parsed::<Bytes>("offset", report);
@@ -141,21 +149,21 @@ fn disk(table: &Section<'_>, scenario: &Scenario, context: &mut Context<'_, '_>)
             let known = scenario.disks.iter().map(|disk| disk.name.as_str()).collect();
             report.unknown(&shared, "disk", known);
         }
-        return Disk { array: None, place: Place::Shared(shared.value.to_owned()) };
+        return VirtualDisk { array: None, place: DiskPlace::Shared(shared.value.to_owned()) };
     }
-    let size = size.map_or(Disk::DEFAULT_SIZE, |size| size.value);
+    let size = size.map_or(VirtualDisk::DEFAULT_SIZE, |size| size.value);
     let place = match offset {
-        Some(offset) => Place::At { offset: offset.value, size },
-        None => Place::InOrder { size },
+        Some(offset) => DiskPlace::At { offset: offset.value, size },
+        None => DiskPlace::InOrder { size },
     };
-    Disk { array: array.map(|given| given.value), place }
+    VirtualDisk { array: array.map(|given| given.value), place }
 }
 
 fn works(
     table: &Section<'_>,
     workloads: &Workloads,
-    volumes: &[(String, Disk)],
-    context: &mut Context<'_, '_>,
+    volumes: &[(String, VirtualDisk)],
+    context: &mut ScenarioContext<'_, '_>,
 ) -> Vec<crate::scenario::Workload> {
     let report = &mut context.report;
     if !table.has("workload") {
@@ -188,7 +196,7 @@ fn works(
     works
 }
 
-fn goal_changes(vm: &Section<'_>, report: &mut Report<'_>) -> Vec<GoalChange> {
+fn goal_changes(vm: &Section<'_>, report: &mut FindingList<'_>) -> Vec<GoalChange> {
     let mut changes = Vec::new();
     for table in vm.tables("goal_changes", GOAL_CHANGE_KEYS, report) {
         for (key, example) in [("at", "\"100s\""), ("goal", "\"5ms\"")] {
@@ -205,7 +213,7 @@ fn goal_changes(vm: &Section<'_>, report: &mut Report<'_>) -> Vec<GoalChange> {
     changes
 }
 
-fn limit(table: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
+fn limit(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<ConsumerLimit> {
     let limit = table.table("limit", LIMIT_KEYS, report)?;
     let iops = limit.parsed::<Iops>("iops", report);
     let bandwidth = limit.parsed::<ByteRate>("bandwidth", report);
@@ -214,10 +222,10 @@ fn limit(table: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
     if iops.is_none() && bandwidth.is_none() {
         report.error_with_help(limit.span(), "the limit limits nothing", "add `iops` or `bandwidth`");
     }
-    Some(Limit {
+    Some(ConsumerLimit {
         iops: iops.map(|given| given.value),
         bytes_per_s: bandwidth.map(|given| given.value),
         burst: burst.map_or(DEFAULT_BURST, |given| given.value.to_duration()),
-        beyond: if soft { Beyond::Surplus } else { Beyond::Wait },
+        beyond: if soft { BeyondLimit::Surplus } else { BeyondLimit::Wait },
     })
 }

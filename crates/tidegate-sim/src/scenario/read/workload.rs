@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_units::{Bytes, Iops, Latency};
 
-use super::{Context, Span, profile, trace};
+use super::{ScenarioContext, ScenarioSpan, profile, trace};
 use crate::scenario::{
-    Arrivals, Cycle, Durability, Region, Sizes, Spacing, Step, Think, ThinkTime, Workload,
+    ActivityCycle, ArrivalSpacing, DiskRegion, Durability, OperationArrivals, OperationStep, SizeWeights,
+    ThinkTime, ThinkTiming, Workload,
 };
 
 pub(super) const KEYS: &[&str] = &[
@@ -64,17 +65,17 @@ const GREATEST_SIZE: u64 = 64 * 1024 * 1024;
 
 /// A workload, with the names of the volumes that its steps use.
 #[derive(Debug, Clone)]
-pub(super) struct Template {
+pub(super) struct WorkloadTemplate {
     pub(super) workload: Workload,
     pub(super) volumes: Vec<String>,
 }
 
 /// Workloads by name; a profile is several. `None`: the workload has an error, which is reported.
-pub(super) type Templates = BTreeMap<String, Option<Vec<Template>>>;
+pub(super) type WorkloadTemplates = BTreeMap<String, Option<Vec<WorkloadTemplate>>>;
 
 /// Reads the workloads.
-pub(super) fn read(root: &Section<'_>, context: &mut Context<'_, '_>) -> Templates {
-    let mut templates = Templates::new();
+pub(super) fn read(root: &Section<'_>, context: &mut ScenarioContext<'_, '_>) -> WorkloadTemplates {
+    let mut templates = WorkloadTemplates::new();
     let Some(tables) = root.named_tables("workload", KEYS, &mut context.report) else { return templates };
     let names: Vec<String> = tables.iter().map(|(name, _)| name.value.to_owned()).collect();
     for (name, table) in tables {
@@ -85,20 +86,20 @@ pub(super) fn read(root: &Section<'_>, context: &mut Context<'_, '_>) -> Templat
 }
 
 fn workload(
-    name: &Given<&str>,
+    name: &PlacedValue<&str>,
     table: &Section<'_>,
     names: &[String],
-    context: &mut Context<'_, '_>,
-) -> Option<Vec<Template>> {
+    context: &mut ScenarioContext<'_, '_>,
+) -> Option<Vec<WorkloadTemplate>> {
     let kind = kind(table, &mut context.report)?;
-    let during = table.one_or_more::<Span>("during", &mut context.report);
+    let during = table.one_or_more::<ScenarioSpan>("during", &mut context.report);
     let during =
-        during.map_or(vec![Span::ALWAYS], |spans| spans.into_iter().map(|span| span.value).collect());
+        during.map_or(vec![ScenarioSpan::ALWAYS], |spans| spans.into_iter().map(|span| span.value).collect());
     let cycle = cycle(table, &mut context.report);
     let report = &mut context.report;
     let mut templates = match kind {
         "profile" => {
-            let profiles = [("oltp", profile::Profile::Oltp)];
+            let profiles = [("oltp", profile::WorkloadProfile::Oltp)];
             let profile = table.choice("profile", &profiles, report)?.value;
             profile::read(profile, name.value, table, think(table, report), report)
         }
@@ -118,7 +119,7 @@ fn workload(
                 during: Vec::new(),
                 cycle: None,
             };
-            vec![Template { workload, volumes: Vec::new() }]
+            vec![WorkloadTemplate { workload, volumes: Vec::new() }]
         }
         _ => {
             let arrivals = match kind {
@@ -130,7 +131,7 @@ fn workload(
             let name = name.value.to_owned();
             let workload =
                 Workload { name, arrivals: arrivals?, steps, operations: 1, during: Vec::new(), cycle: None };
-            vec![Template { workload, volumes }]
+            vec![WorkloadTemplate { workload, volumes }]
         }
     };
     for template in &mut templates {
@@ -141,7 +142,7 @@ fn workload(
 }
 
 /// Returns the key of [`KINDS`] that is given. Keys that go with another are reported.
-fn kind(table: &Section<'_>, report: &mut Report<'_>) -> Option<&'static str> {
+fn kind(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<&'static str> {
     let mut given = KINDS.iter().filter(|(key, _)| table.has(key));
     let Some((kind, own)) = given.next() else {
         table.missing("outstanding", "32", report);
@@ -162,13 +163,13 @@ fn kind(table: &Section<'_>, report: &mut Report<'_>) -> Option<&'static str> {
     Some(kind)
 }
 
-fn closed(table: &Section<'_>, report: &mut Report<'_>) -> Option<Arrivals> {
+fn closed(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<OperationArrivals> {
     let outstanding = table.whole("outstanding", 1..=65_536, report);
     let think = think(table, report);
-    Some(Arrivals::Closed { outstanding: outstanding?.value as u32, think })
+    Some(OperationArrivals::Closed { outstanding: outstanding?.value as u32, think })
 }
 
-fn think(table: &Section<'_>, report: &mut Report<'_>) -> Think {
+fn think(table: &Section<'_>, report: &mut FindingList<'_>) -> ThinkTiming {
     let distributions = [
         ("constant", ThinkTime::Constant),
         ("exponential", ThinkTime::Exponential),
@@ -176,21 +177,27 @@ fn think(table: &Section<'_>, report: &mut Report<'_>) -> Think {
     ];
     let mean = table.parsed::<Latency>("think", report).map_or(Latency::ZERO, |think| think.value);
     let distribution = table.choice("think_time", &distributions, report);
-    Think { mean, distribution: distribution.map_or(ThinkTime::default(), |given| given.value) }
+    ThinkTiming { mean, distribution: distribution.map_or(ThinkTime::default(), |given| given.value) }
 }
 
-fn open(table: &Section<'_>, report: &mut Report<'_>) -> Option<Arrivals> {
+fn open(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<OperationArrivals> {
     let rate = table.parsed::<Iops>("rate", report);
     if let Some(rate) = rate.as_ref().filter(|rate| rate.value == Iops::ZERO) {
         report.error(&rate.span, "`rate` must be more than nothing");
     }
-    let spacings = [("poisson", Spacing::Poisson), ("even", Spacing::Even)];
-    let spacing = table.choice("spacing", &spacings, report).map_or(Spacing::default(), |given| given.value);
+    let spacings = [("poisson", ArrivalSpacing::Poisson), ("even", ArrivalSpacing::Even)];
+    let spacing =
+        table.choice("spacing", &spacings, report).map_or(ArrivalSpacing::default(), |given| given.value);
     let limit = table.whole("limit", 1..=1 << 20, report).map_or(DEFAULT_LIMIT, |limit| limit.value as u32);
-    Some(Arrivals::Open { rate: rate?.value, spacing, limit })
+    Some(OperationArrivals::Open { rate: rate?.value, spacing, limit })
 }
 
-fn after(table: &Section<'_>, own: &str, names: &[String], report: &mut Report<'_>) -> Option<Arrivals> {
+fn after(
+    table: &Section<'_>,
+    own: &str,
+    names: &[String],
+    report: &mut FindingList<'_>,
+) -> Option<OperationArrivals> {
     let workload = table.text("after", report)?;
     if workload.value == own {
         report.error(&workload.span, "a workload cannot follow itself");
@@ -208,10 +215,10 @@ fn after(table: &Section<'_>, own: &str, names: &[String], report: &mut Report<'
         report.error(&backlog.span, format!("`backlog` must be at least `every`, {every}"));
     }
     let backlog = backlog.map_or(every.saturating_mul(2), |backlog| backlog.value as u32);
-    Some(Arrivals::After { workload: workload.value.to_owned(), every, threads, backlog })
+    Some(OperationArrivals::After { workload: workload.value.to_owned(), every, threads, backlog })
 }
 
-fn trace(table: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Arrivals> {
+fn trace(table: &Section<'_>, context: &mut ScenarioContext<'_, '_>) -> Option<OperationArrivals> {
     let file = table.text("trace", &mut context.report)?;
     let speed = table.number("speed", &mut context.report);
     let repeat = table.flag("repeat", &mut context.report);
@@ -223,7 +230,7 @@ fn trace(table: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Arrivals>
         Err(error) => Err(error),
     };
     match records {
-        Ok(records) => Some(Arrivals::Trace {
+        Ok(records) => Some(OperationArrivals::Trace {
             records: records.into(),
             speed: speed.map_or(1.0, |speed| speed.value),
             repeat,
@@ -236,7 +243,7 @@ fn trace(table: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Arrivals>
 }
 
 /// The steps of an operation: a list of them, or one from the workload's own keys.
-fn steps(table: &Section<'_>, report: &mut Report<'_>) -> Vec<(Step, String)> {
+fn steps(table: &Section<'_>, report: &mut FindingList<'_>) -> Vec<(OperationStep, String)> {
     if !table.has("steps") {
         return vec![step(table, report)];
     }
@@ -249,8 +256,8 @@ fn steps(table: &Section<'_>, report: &mut Report<'_>) -> Vec<(Step, String)> {
     steps.iter().map(|section| step(section, report)).collect()
 }
 
-fn step(section: &Section<'_>, report: &mut Report<'_>) -> (Step, String) {
-    let mut step = Step::random_reads(DEFAULT_SIZE);
+fn step(section: &Section<'_>, report: &mut FindingList<'_>) -> (OperationStep, String) {
+    let mut step = OperationStep::random_reads(DEFAULT_SIZE);
     if let Some(count) = section.whole("count", 0..=65_536, report) {
         step.count = count.value as u32;
     }
@@ -276,7 +283,7 @@ fn step(section: &Section<'_>, report: &mut Report<'_>) -> (Step, String) {
     (step, volume)
 }
 
-fn sizes(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sizes> {
+fn sizes(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<SizeWeights> {
     if section.has("size") && section.has("sizes") {
         let span = section.key_span("sizes").unwrap_or_else(|| section.span().clone());
         report.error(&span, "`size` and `sizes` exclude each other");
@@ -286,8 +293,8 @@ fn sizes(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sizes> {
         report.error(&deviation.span, "`deviation` is one of `size`, which is missing");
     }
     if let Some(size) = size(section, report) {
-        let Some(deviation) = deviation else { return Some(Sizes::fixed(size)) };
-        let sizes = Sizes::normal(Bytes::new(size.into()), deviation.value);
+        let Some(deviation) = deviation else { return Some(SizeWeights::fixed(size)) };
+        let sizes = SizeWeights::normal(Bytes::new(size.into()), deviation.value);
         if sizes.is_none() {
             report.error(
                 &deviation.span,
@@ -312,7 +319,7 @@ fn sizes(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sizes> {
         }
         weighted.push((size(&table, report)?, weight.map_or(1.0, |weight| weight.value)));
     }
-    let sizes = Sizes::weighted(weighted);
+    let sizes = SizeWeights::weighted(weighted);
     if sizes.is_none() {
         let span = section.key_span("sizes").unwrap_or_else(|| section.span().clone());
         report.error(&span, "`sizes` must have a size with a weight");
@@ -320,7 +327,7 @@ fn sizes(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sizes> {
     sizes
 }
 
-pub(super) fn size(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32> {
+pub(super) fn size(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<u32> {
     let size = section.parsed::<Bytes>("size", report)?;
     if size.value == Bytes::ZERO || size.value.get() > GREATEST_SIZE {
         report.error(&size.span, "`size` must be more than nothing, and at most 64MiB");
@@ -329,7 +336,7 @@ pub(super) fn size(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32
     u32::try_from(size.value.get()).ok()
 }
 
-fn region(section: &Section<'_>, report: &mut Report<'_>) -> Option<Region> {
+fn region(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<DiskRegion> {
     let table = section.table("region", REGION_KEYS, report)?;
     let from = table.number("from", report).map_or(0.0, |from| from.value);
     let to = table.number("to", report).map_or(1.0, |to| to.value);
@@ -337,10 +344,10 @@ fn region(section: &Section<'_>, report: &mut Report<'_>) -> Option<Region> {
         report.error(table.span(), "a region begins before it ends, between 0 and 1");
         return None;
     }
-    Some(Region { from, to })
+    Some(DiskRegion { from, to })
 }
 
-fn cycle(table: &Section<'_>, report: &mut Report<'_>) -> Option<Cycle> {
+fn cycle(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<ActivityCycle> {
     let section = table.table("cycle", CYCLE_KEYS, report)?;
     for key in ["on", "off"] {
         if !section.has(key) {
@@ -351,5 +358,5 @@ fn cycle(table: &Section<'_>, report: &mut Report<'_>) -> Option<Cycle> {
     let off = section.parsed::<Latency>("off", report);
     let delay = section.parsed::<Latency>("delay", report);
     let delay = delay.map_or(Latency::ZERO, |delay| delay.value);
-    Some(Cycle { on: on?.value, off: off?.value, delay })
+    Some(ActivityCycle { on: on?.value, off: off?.value, delay })
 }

@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config::BrokerConfig;
 use crate::digest::Hasher;
-use crate::wire::{End, Needs, Stored, Wish};
+use crate::wire::{ServiceNeeds, StoredReport, TransferEnd, TransferQuestion};
 
 /// A patience long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -162,8 +162,8 @@ impl Between {
     }
 }
 
-fn new(name: &str, node: &str) -> New {
-    New {
+fn new(name: &str, node: &str) -> NewReplica {
+    NewReplica {
         name: ObjectName::new(name).unwrap(),
         size: Size::new(3),
         sha256: Hasher::default().finish(),
@@ -173,13 +173,13 @@ fn new(name: &str, node: &str) -> New {
     }
 }
 
-fn begun(id: &str) -> Begun {
-    Begun {
+fn begun(id: &str) -> BegunTransfer {
+    BegunTransfer {
         id: id.to_owned(),
-        way: Way::Write,
+        way: DataDirection::Write,
         name: None,
         size: Size::new(1),
-        needs: Needs::Average(1.0),
+        needs: ServiceNeeds::Average(1.0),
         node: ResourceName::new("a").unwrap(),
         key: None,
         replica: false,
@@ -200,7 +200,7 @@ fn name(text: &str) -> ObjectName {
 }
 
 /// Returns the broker that writes the bucket, and whether it has left it.
-fn owner(server: &Server) -> Owner {
+fn owner(server: &Server) -> BucketOwner {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = async_nats::connect(server.address.to_string()).await.unwrap();
@@ -227,7 +227,7 @@ fn what_was_acknowledged_is_there_for_the_next_broker() {
     for id in ["1", "2"] {
         catalogue.began(begun(id)).unwrap();
     }
-    catalogue.stored(New { ends: Some("1".to_owned()), ..new("run..7.h5.", "n") }).unwrap();
+    catalogue.stored(NewReplica { ends: Some("1".to_owned()), ..new("run..7.h5.", "n") }).unwrap();
     catalogue.stored(new("run..7.h5.", "m")).unwrap();
     catalogue.stored(new("gone", "n")).unwrap();
     assert!(catalogue.removed(&name("gone")).unwrap().is_some());
@@ -244,7 +244,7 @@ fn what_was_acknowledged_is_there_for_the_next_broker() {
     for number in 0..50 {
         catalogue.began(begun(&format!("t{number}"))).unwrap();
         catalogue
-            .stored(New { ends: Some(format!("t{number}")), ..new(&format!("o{number}"), "n") })
+            .stored(NewReplica { ends: Some(format!("t{number}")), ..new(&format!("o{number}"), "n") })
             .unwrap();
         catalogue.removed(&name(&format!("o{number}"))).unwrap();
     }
@@ -292,7 +292,7 @@ fn a_write_whose_answer_was_lost_is_found_by_the_next() {
     let plan = SitePlan { servers: vec![format!("nats://{}", between.address)], ..server.plan() };
     let mut catalogue = Catalogue::open_at_site(folder.path(), &plan).unwrap();
     catalogue.stored(new("a", "n")).unwrap();
-    let retry = |catalogue: &mut Catalogue, what: &New| {
+    let retry = |catalogue: &mut Catalogue, what: &NewReplica| {
         until("the line is back", || match catalogue.stored(what.clone()) {
             Ok(()) => true,
             Err(error) => {
@@ -416,12 +416,12 @@ fn broker(folder: &Path, plan: &SitePlan) -> Broker {
     Broker::new(&config, Catalogue::open_at_site(folder, plan).unwrap(), at(0)).unwrap()
 }
 
-fn write(text: &str) -> Wish {
-    Wish {
-        way: Way::Write,
+fn write(text: &str) -> TransferQuestion {
+    TransferQuestion {
+        way: DataDirection::Write,
         name: Some(name(text)),
         size: Some(Size::new(3)),
-        needs: Needs::Average(10e6),
+        needs: ServiceNeeds::Average(10e6),
         availability: 0,
         cost: u8::MAX,
         except: Vec::new(),
@@ -429,8 +429,8 @@ fn write(text: &str) -> Wish {
     }
 }
 
-fn stored(text: &str) -> Stored {
-    Stored { name: name(text), size: Size::new(3), sha256: Hasher::default().finish() }
+fn stored(text: &str) -> StoredReport {
+    StoredReport { name: name(text), size: Size::new(3), sha256: Hasher::default().finish() }
 }
 
 fn look(broker: &mut Broker, seconds: std::ops::RangeInclusive<u32>) {
@@ -482,7 +482,7 @@ fn an_outage_of_the_catalogue_threw_everybody_who_waited_out_of_the_queue() {
         assert!(broker.place(at(0), id, write(id)).unwrap().granted.is_none());
     }
     // The node rests for five seconds. Then the first grant notices that the line is dead, and is put back.
-    broker.end(at(1), "1", &End::failed("it is full")).unwrap();
+    broker.end(at(1), "1", &TransferEnd::failed("it is full")).unwrap();
     between.silent.store(true, Ordering::SeqCst);
     look(&mut broker, 2..=9);
     for id in ["2", "3"] {
@@ -494,7 +494,7 @@ fn an_outage_of_the_catalogue_threw_everybody_who_waited_out_of_the_queue() {
         broker.reservation(at(10), "2").unwrap().granted.is_some()
     });
     assert!(broker.reservation(at(10), "3").unwrap().granted.is_none(), "it came later");
-    broker.end(at(11), "2", &End::default()).unwrap();
+    broker.end(at(11), "2", &TransferEnd::default()).unwrap();
     until("the second", || {
         look(&mut broker, 11..=11);
         broker.reservation(at(11), "3").unwrap().granted.is_some()
@@ -509,7 +509,7 @@ fn who_meets_a_broker_that_was_replaced_is_told_to_ask_again() {
     let mut heir = broker(two.path(), &server.plan());
     assert_eq!(replaced.stored(at(1), "1", stored("x")).unwrap_err().code(), "catalogue-away");
     assert_eq!(replaced.stored(at(1), "2", stored("y")).unwrap_err().code(), "catalogue-away");
-    let small = Wish { needs: Needs::Average(1e6), ..write("z") };
+    let small = TransferQuestion { needs: ServiceNeeds::Average(1e6), ..write("z") };
     assert_eq!(replaced.place(at(1), "3", small).unwrap_err().code(), "catalogue-away");
     heir.stored(at(1), "1", stored("x")).unwrap();
 }
@@ -638,7 +638,7 @@ fn a_catalogue_is_copied_into_a_bucket_and_back_whole_or_not_at_all() {
 
     // One that ends in the middle.
     let half = SitePlan { bucket: "half".to_owned(), ..server.plan() };
-    let (mut site, _) = Site::open(&half, "0123456789abcdef").unwrap();
+    let (mut site, _) = CatalogueBucket::open(&half, "0123456789abcdef").unwrap();
     let known = Catalogue::open(first.path()).unwrap().known;
     assert!(site.fill(&known, || Err(CatalogueError::Full(1))).is_err());
     drop(site);

@@ -6,19 +6,19 @@ use futures_util::stream;
 
 use super::server::{ID, SECRET, Server};
 use super::*;
-use crate::store::{Kind, Store};
+use crate::store::{NodeStore, StoreKind};
 
-fn credentials(id: &str, secret: &str) -> Credentials {
-    Credentials { id: id.to_owned(), secret: secret.to_owned(), token: None }
+fn credentials(id: &str, secret: &str) -> S3Credentials {
+    S3Credentials { id: id.to_owned(), secret: secret.to_owned(), token: None }
 }
 
-fn store(url: &str, bucket: &str, id: &str, secret: &str) -> Store {
-    let mut place: Bucket = format!("s3://{bucket}/runs").parse().unwrap();
-    assert!(place.say(About::Endpoint, url));
-    Store(Kind::S3(Arc::new(S3::with(&place, credentials(id, secret)).unwrap())))
+fn store(url: &str, bucket: &str, id: &str, secret: &str) -> NodeStore {
+    let mut place: S3Bucket = format!("s3://{bucket}/runs").parse().unwrap();
+    assert!(place.say(BucketSetting::Endpoint, url));
+    NodeStore(StoreKind::S3(Arc::new(S3Store::with(&place, credentials(id, secret)).unwrap())))
 }
 
-fn right(server: &Server) -> Store {
+fn right(server: &Server) -> NodeStore {
     store(&server.url(), "data", ID, SECRET)
 }
 
@@ -27,12 +27,12 @@ fn content(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
-fn in_pieces(content: &[u8]) -> Pieces {
+fn in_pieces(content: &[u8]) -> DataPieces {
     let pieces: Vec<_> = content.chunks(PIECE).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     stream::iter(pieces).boxed()
 }
 
-async fn all_from(store: &Store, from: u64) -> Vec<u8> {
+async fn all_from(store: &NodeStore, from: u64) -> Vec<u8> {
     let mut got = Vec::new();
     let mut pieces = store.get("x.1", from).await.unwrap();
     while let Some(piece) = pieces.next().await {
@@ -46,7 +46,7 @@ async fn what_is_put_is_got_whole_and_from_the_middle_and_removed() {
     let server = Server::start();
     let store = right(&server);
     for length in [0, 1, PART, PART + 1, 2 * PART + 4_567_891] {
-        let (content, moved) = (content(length), Arc::new(Gauge::default()));
+        let (content, moved) = (content(length), Arc::new(BytesGauge::default()));
         let put = store.put("x.1", length as u64, in_pieces(&content), Arc::clone(&moved));
         put.await.unwrap_or_else(|error| panic!("{length}: {error}"));
         assert_eq!(moved.get(), length as u64, "all of it was counted, once");
@@ -80,7 +80,7 @@ async fn pieces_were_asked_for_after_their_end() {
 #[tokio::test]
 async fn what_is_wrong_is_said() {
     let server = Server::start();
-    let put = async |store: Store| {
+    let put = async |store: NodeStore| {
         let error = store.put("x.1", 3, in_pieces(b"abc"), Arc::default()).await.unwrap_err();
         let StoreError::S3(error) = error else { panic!("{error}") };
         error
@@ -111,7 +111,7 @@ async fn what_is_wrong_is_said() {
 }
 
 /// Returns this many pieces, and then never another one.
-fn stops_after(pieces: usize) -> Pieces {
+fn stops_after(pieces: usize) -> DataPieces {
     let some = stream::iter((0..pieces).map(|_| Ok(Bytes::from(vec![7; PIECE]))));
     some.chain(stream::pending()).boxed()
 }
@@ -120,7 +120,7 @@ fn stops_after(pieces: usize) -> Pieces {
 async fn a_server_that_dies_in_the_middle_is_noticed() {
     let mut server = Server::start();
     let store = right(&server);
-    let moved = Arc::new(Gauge::default());
+    let moved = Arc::new(BytesGauge::default());
     let size = 4 * PART as u64;
     let pieces = in_pieces(&content(4 * PART)).then(async |piece| {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -147,7 +147,7 @@ async fn the_parts_of_what_is_given_up_do_not_stay_in_the_bucket() {
         let names = std::fs::read_dir(server.folder()).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().contains("upload")).count()
     };
-    let moved = Arc::new(Gauge::default());
+    let moved = Arc::new(BytesGauge::default());
     let writing = store.put("x.1", 3 * PART as u64, stops_after(12), Arc::clone(&moved));
     tokio::select! {
         outcome = writing => panic!("{outcome:?}"),
@@ -183,11 +183,11 @@ fn parts_are_small_until_there_would_be_too_many() {
 #[test]
 fn a_bucket_is_read_and_written_alike() {
     let text = "s3://data/runs/7?endpoint=http%3A%2F%2F10.0.0.1%3A9000&region=eu-1&profile=lab";
-    let bucket: Bucket = text.parse().unwrap();
+    let bucket: S3Bucket = text.parse().unwrap();
     assert_eq!(bucket.endpoint.as_deref(), Some("http://10.0.0.1:9000"));
     assert_eq!(bucket.to_string(), text);
     assert_eq!(bucket.key("x.1").as_ref(), "runs/7/x.1");
-    let bucket: Bucket = "s3://data/".parse().unwrap();
+    let bucket: S3Bucket = "s3://data/".parse().unwrap();
     assert_eq!((bucket.to_string().as_str(), bucket.key("x.1").as_ref()), ("s3://data", "x.1"));
     for wrong in [
         "s3://",
@@ -204,6 +204,6 @@ fn a_bucket_is_read_and_written_alike() {
         "s3://data?endpoint=http://u:p@a",
         "s3://data#a",
     ] {
-        assert!(wrong.parse::<Bucket>().is_err(), "{wrong}");
+        assert!(wrong.parse::<S3Bucket>().is_err(), "{wrong}");
     }
 }

@@ -13,8 +13,8 @@ fn bounds() -> (Iops, Iops) {
     (Iops::new(6.0), SelfTuningConfig::UNBOUNDED)
 }
 
-fn of(requests: u64, mean: Latency) -> Measured {
-    Measured {
+fn of(requests: u64, mean: Latency) -> IntervalMeasurement {
+    IntervalMeasurement {
         requests,
         total: Latency::from_nanos(mean.as_nanos().saturating_mul(requests)),
         over: Latency::from_millis(1_000),
@@ -23,17 +23,17 @@ fn of(requests: u64, mean: Latency) -> Measured {
 }
 
 fn literal(greatest: f64) -> SelfTuningConfig {
-    let adaptive = Adaptive { variant: SelfTuningVariant::LITERAL, ..Adaptive::default() };
+    let adaptive = LineLearning { variant: SelfTuningVariant::LITERAL, ..LineLearning::default() };
     SelfTuningConfig {
-        regulation: Regulation::Adaptive(adaptive),
+        regulation: RegulationMethod::Adaptive(adaptive),
         greatest: Iops::new(greatest),
         ..SelfTuningConfig::default()
     }
 }
 
 fn with(variant: SelfTuningVariant) -> SelfTuningConfig {
-    let adaptive = Adaptive { variant, ..Adaptive::default() };
-    SelfTuningConfig { regulation: Regulation::Adaptive(adaptive), ..SelfTuningConfig::default() }
+    let adaptive = LineLearning { variant, ..LineLearning::default() };
+    SelfTuningConfig { regulation: RegulationMethod::Adaptive(adaptive), ..SelfTuningConfig::default() }
 }
 
 /// A storage as in figure 3, `y(k) = a·y(k−1) + b·u(k)`, which does no more than `capacity`.
@@ -122,7 +122,7 @@ fn it_follows_from_disk_to_cache_and_back_within_three_intervals() {
 #[test]
 fn a_fixed_gain_is_right_for_one_of_them_only() {
     let settles = |gain: f64, mut storage: Storage| {
-        let regulation = Regulation::Fixed(ControllerGain::new(gain).unwrap());
+        let regulation = RegulationMethod::Fixed(ControllerGain::new(gain).unwrap());
         let config =
             SelfTuningConfig { regulation, greatest: Iops::new(2_000.0), ..SelfTuningConfig::default() };
         let response = run(&mut SelfTuning::default(), &config, &mut storage, GOAL, Iops::new(20.0), 60);
@@ -140,13 +140,13 @@ fn one_step_is_equation_7() {
     let first =
         regulator.step(&config, GOAL, of(100, Latency::from_millis(10)), Iops::new(400.0), bounds(), false);
     // 10 ms at 400 IO/s: r1 = 0.025 ms per IO/s, and 5 ms at 200.
-    assert_eq!(first.learnt, Learnt::First);
-    assert_eq!(first.model, Some(Model { s1: 0.0, r1: 0.025, r2: 0.0 }));
+    assert_eq!(first.learnt, LearningOutcome::First);
+    assert_eq!(first.model, Some(LinearModel { s1: 0.0, r1: 0.025, r2: 0.0 }));
     assert!((first.wish.unwrap().per_second() - 200.0).abs() < 1e-9);
     let second =
         regulator.step(&config, GOAL, of(100, Latency::from_millis(6)), Iops::new(200.0), bounds(), false);
-    let Model { s1, r1, r2 } = second.model.unwrap();
-    assert_eq!(second.learnt, Learnt::Updated);
+    let LinearModel { s1, r1, r2 } = second.model.unwrap();
+    assert_eq!(second.learnt, LearningOutcome::Updated);
     assert!((second.wish.unwrap().per_second() - (5.0 - s1 * 6.0 - r2 * 200.0) / r1).abs() < 1e-9);
     // Of the millisecond that there was more than predicted, it has understood the greater part.
     assert!((5.5..6.0).contains(&(s1 * 10.0 + r1 * 200.0 + r2 * 400.0)), "{second:?}");
@@ -164,12 +164,12 @@ fn with_five_requests_nothing_is_changed_unless_exempt_or_until_there_are_six() 
     let mut regulator = ready();
     let before = (regulator.model(), regulator.wish());
     let few = regulator.step(&config, GOAL, slow, Iops::new(200.0), bounds(), false);
-    assert_eq!((few.learnt, few.measured, few.bound), (Learnt::TooFew, None, None));
+    assert_eq!((few.learnt, few.measured, few.bound), (LearningOutcome::TooFew, None, None));
     assert_eq!((few.model, few.wish), before);
     // One more, and what was gathered counts.
     let enough =
         regulator.step(&config, GOAL, of(1, Latency::from_millis(30)), Iops::new(200.0), bounds(), false);
-    assert_eq!((enough.learnt, enough.measured), (Learnt::Updated, Some(Latency::from_millis(80))));
+    assert_eq!((enough.learnt, enough.measured), (LearningOutcome::Updated, Some(Latency::from_millis(80))));
     let exempt = ready().step(&config, GOAL, slow, Iops::new(200.0), bounds(), true);
     assert_eq!(exempt.measured, Some(Latency::from_millis(90)));
     // Of the paper's words nothing is gathered.
@@ -177,10 +177,13 @@ fn with_five_requests_nothing_is_changed_unless_exempt_or_until_there_are_six() 
     let mut regulator = SelfTuning::default();
     for _ in 0..100 {
         let few = regulator.step(&config, GOAL, slow, Iops::new(200.0), bounds(), false);
-        assert_eq!((few.learnt, few.wish), (Learnt::TooFew, None));
+        assert_eq!((few.learnt, few.wish), (LearningOutcome::TooFew, None));
     }
     // Nor does nothing say anything, to whomever.
-    assert_eq!(regulator.step(&config, GOAL, of(0, GOAL), Iops::ZERO, bounds(), true).learnt, Learnt::TooFew);
+    assert_eq!(
+        regulator.step(&config, GOAL, of(0, GOAL), Iops::ZERO, bounds(), true).learnt,
+        LearningOutcome::TooFew
+    );
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn a_reset_lets_everybody_go_for_an_interval_where_it_is_to() {
             (config.least, config.greatest),
             false,
         );
-        assert_eq!(step.learnt, Learnt::Reset, "{step:?}");
+        assert_eq!(step.learnt, LearningOutcome::Reset, "{step:?}");
         let expected = if burst { 3_000.0 } else { 5.0 / 0.15 * 36.0 };
         assert!((step.wish.unwrap().per_second() - expected).abs() < 1.0, "{step:?}");
     }
@@ -215,7 +218,7 @@ fn by_its_own_size_a_parameter_near_nothing_resets_the_model_again_and_again() {
             let (done, y) = storage.interval(u);
             let seen = Latency::from_millis_f64(y * random.random_range(0.95..1.05));
             let step = regulator.step(&config, GOAL, of(50, seen), done, bounds(), false);
-            count += u32::from(step.learnt == Learnt::Reset);
+            count += u32::from(step.learnt == LearningOutcome::Reset);
             u = step.wish.unwrap();
         }
         count
@@ -227,23 +230,24 @@ fn by_its_own_size_a_parameter_near_nothing_resets_the_model_again_and_again() {
 fn an_impossible_model_is_discarded_and_when_nothing_else_comes_the_old_one_is() {
     // Nothing else resets it.
     let variant = SelfTuningVariant { two_shapes: false, ..SelfTuningVariant::IMPROVED };
-    let regulation = Regulation::Adaptive(Adaptive { reset_change: 1e9, variant, ..Adaptive::default() });
+    let regulation =
+        RegulationMethod::Adaptive(LineLearning { reset_change: 1e9, variant, ..LineLearning::default() });
     let config = SelfTuningConfig { regulation, ..SelfTuningConfig::default() };
     // It predicts half as much again as there is, and r₁ and r₂ are uncertain alike: less of both is |r₂| ≥
     // r₁.
     let rls = Rls::new([1.5, 0.1, -0.09], [1.0; 3]);
-    let fitted = Fitted { rls, ms: 5.0, iops: 100.0, age: 10, rejected: 0 };
+    let fitted = FittedModel { rls, ms: 5.0, iops: 100.0, age: 10, rejected: 0 };
     let mut regulator =
         SelfTuning { fitted: Some(fitted), before: Some((5.0, 100.0)), ..SelfTuning::default() };
     let model = regulator.model();
     for interval in 1..=MOST_REJECTED {
         let step = regulator.step(&config, GOAL, of(50, GOAL), Iops::new(100.0), bounds(), false);
         if interval < MOST_REJECTED {
-            assert_eq!((step.learnt, step.model), (Learnt::Rejected, model));
+            assert_eq!((step.learnt, step.model), (LearningOutcome::Rejected, model));
         } else {
             assert_eq!(
                 (step.learnt, step.model),
-                (Learnt::Reset, Some(Model { s1: 0.0, r1: 0.05, r2: 0.0 }))
+                (LearningOutcome::Reset, Some(LinearModel { s1: 0.0, r1: 0.05, r2: 0.0 }))
             );
         }
     }
@@ -288,9 +292,9 @@ fn no_samples_one_sample_equal_samples_no_time_and_minutes() {
         assert!(step(&mut regulator, 50, Latency::ZERO).wish > Some(Iops::new(1e6)));
     }
     for _ in 0..10 {
-        assert_eq!(step(&mut regulator, 50, Latency::from_secs_f64(300.0)).bound, Some(Bound::Least));
+        assert_eq!(step(&mut regulator, 50, Latency::from_secs_f64(300.0)).bound, Some(OutputBound::Least));
     }
-    assert_eq!(step(&mut regulator, 6, Latency::MAX).bound, Some(Bound::Least));
+    assert_eq!(step(&mut regulator, 6, Latency::MAX).bound, Some(OutputBound::Least));
     // And it is as good as new.
     let response = run(&mut regulator, &config, &mut cache(), GOAL, config.least, 20);
     assert!(response[8..].iter().all(|y| (y / 5.0 - 1.0).abs() < 0.05), "{response:?}");
@@ -369,7 +373,7 @@ fn what_cannot_be_is_refused() {
     let refused = |config: SelfTuningConfig| config.validate().unwrap_err().to_string();
     let default = SelfTuningConfig::default();
     let adaptive = |forgetting, reset_change, variant| SelfTuningConfig {
-        regulation: Regulation::Adaptive(Adaptive { forgetting, reset_change, variant }),
+        regulation: RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, variant }),
         ..default
     };
     let improved = SelfTuningVariant::IMPROVED;
@@ -407,12 +411,12 @@ fn any_variant() -> impl Strategy<Value = SelfTuningVariant> {
     )
 }
 
-fn any_regulation() -> impl Strategy<Value = Regulation> {
+fn any_regulation() -> impl Strategy<Value = RegulationMethod> {
     let adaptive = (0.1..=1.0, 0.01..2.0, any_variant()).prop_map(|(forgetting, reset_change, variant)| {
-        Regulation::Adaptive(Adaptive { forgetting, reset_change, variant })
+        RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, variant })
     });
     let gain = prop_oneof![1e-3..1e3, Just(f64::MAX), Just(f64::MIN_POSITIVE)];
-    prop_oneof![3 => adaptive, 1 => gain.prop_map(|gain| Regulation::Fixed(ControllerGain::new(gain).unwrap()))]
+    prop_oneof![3 => adaptive, 1 => gain.prop_map(|gain| RegulationMethod::Fixed(ControllerGain::new(gain).unwrap()))]
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -430,12 +434,12 @@ proptest! {
         let config = SelfTuningConfig { regulation, greatest: Iops::new(1e5), ..SelfTuningConfig::default() };
         let mut regulator = SelfTuning::default();
         for (goal, requests, total, in_force, exempt) in steps {
-            let measured = Measured { requests, total: Latency::from_nanos(total), over: Latency::from_millis(1_000), held: AtStorage::default() };
+            let measured = IntervalMeasurement { requests, total: Latency::from_nanos(total), over: Latency::from_millis(1_000), held: AtStorage::default() };
             let goal = Latency::from_nanos(goal.max(1));
             let step = regulator.step(&config, goal, measured, Iops::new(in_force), (config.least, config.greatest), exempt);
             prop_assert!(step.wish.is_none_or(|wish| config.least <= wish && wish <= config.greatest));
-            prop_assert_eq!(step.learnt == Learnt::TooFew, step.measured.is_none());
-            if let Some(Model { s1, r1, r2 }) = step.model {
+            prop_assert_eq!(step.learnt == LearningOutcome::TooFew, step.measured.is_none());
+            if let Some(LinearModel { s1, r1, r2 }) = step.model {
                 prop_assert!(r1 > 0.0 && r2.abs() < r1 && s1.is_finite() && r1.is_finite(), "{:?}", step);
             }
         }

@@ -14,13 +14,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::super::sockets::{Connection, Sockets};
-use super::super::{Doubt, Why};
+use super::super::sockets::{TcpConnection, TcpSockets};
+use super::super::{AddressDoubt, DoubtReason};
 use super::distinct;
 
 /// A portal group: its portals and its sessions.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct PortalGroup {
     pub(super) portals: Vec<SocketAddr>,
     /// The addresses of the connections of each session that is shown.
     pub(super) logins: Vec<Vec<IpAddr>>,
@@ -34,23 +34,23 @@ pub(super) struct Group {
 
 /// The addresses found for sessions, or the doubt about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum KnownAddresses {
     /// Addresses that are all theirs.
     Certain(Vec<IpAddr>),
-    Doubt(Doubt),
+    Doubt(AddressDoubt),
 }
 
 /// The addresses found for a group's sessions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
     /// The addresses of the sessions with a name only, if there are any.
-    pub(super) dynamic: Option<Known>,
+    pub(super) dynamic: Option<KnownAddresses>,
     /// The addresses of the further sessions of each initiator that is shown, if there are any.
-    pub(super) hidden: Option<Known>,
+    pub(super) hidden: Option<KnownAddresses>,
 }
 
 /// Returns the addresses that the sockets tell for each group's sessions.
-pub(super) fn settle(groups: &[&Group], sockets: &Sockets) -> Vec<Settled> {
+pub(super) fn settle(groups: &[&PortalGroup], sockets: &TcpSockets) -> Vec<Settled> {
     let rest = unaccounted(groups, &sockets.established);
     groups
         .iter()
@@ -58,7 +58,7 @@ pub(super) fn settle(groups: &[&Group], sockets: &Sockets) -> Vec<Settled> {
             if group.dynamic + group.hidden == 0 {
                 return Settled::default();
             }
-            let mine: Vec<Connection> = rest.iter().copied().filter(|one| group.takes(*one)).collect();
+            let mine: Vec<TcpConnection> = rest.iter().copied().filter(|one| group.takes(*one)).collect();
             let claims: usize = groups
                 .iter()
                 .filter(|other| mine.iter().any(|one| other.takes(*one)))
@@ -70,11 +70,14 @@ pub(super) fn settle(groups: &[&Group], sockets: &Sockets) -> Vec<Settled> {
             let known = |one_initiator: bool, certain: bool, why| {
                 let alone = one_initiator && claims == group.dynamic + group.hidden && mine.len() == claims;
                 if elsewhere {
-                    Known::Doubt(Doubt { why: Why::NoSockets, candidates: Vec::new() })
+                    KnownAddresses::Doubt(AddressDoubt {
+                        why: DoubtReason::NoSockets,
+                        candidates: Vec::new(),
+                    })
                 } else if mine.is_empty() || alone || certain {
-                    Known::Certain(addresses.clone())
+                    KnownAddresses::Certain(addresses.clone())
                 } else {
-                    Known::Doubt(Doubt { why, candidates: addresses.clone() })
+                    KnownAddresses::Doubt(AddressDoubt { why, candidates: addresses.clone() })
                 }
             };
             let one_address = addresses.len() == 1 && mine.len() >= claims;
@@ -85,24 +88,24 @@ pub(super) fn settle(groups: &[&Group], sockets: &Sockets) -> Vec<Settled> {
             Settled {
                 dynamic: (group.dynamic > 0).then(|| {
                     let names_alone = group.dynamic_initiators == 1 && (group.hidden == 0 || one_initiator);
-                    known(names_alone, one_address, Why::DemoMode)
+                    known(names_alone, one_address, DoubtReason::DemoMode)
                 }),
                 hidden: (group.hidden > 0)
-                    .then(|| known(one_initiator, one_initiator && one_address, Why::MoreSessions)),
+                    .then(|| known(one_initiator, one_initiator && one_address, DoubtReason::MoreSessions)),
             }
         })
         .collect()
 }
 
-impl Group {
-    fn takes(&self, connection: Connection) -> bool {
+impl PortalGroup {
+    fn takes(&self, connection: TcpConnection) -> bool {
         self.portals.iter().any(|portal| connection.is_to(*portal))
     }
 }
 
 /// The connections to the groups' portals that no session that is shown accounts for.
-fn unaccounted(groups: &[&Group], established: &[Connection]) -> Vec<Connection> {
-    let mut rest: Vec<Connection> = established.to_vec();
+fn unaccounted(groups: &[&PortalGroup], established: &[TcpConnection]) -> Vec<TcpConnection> {
+    let mut rest: Vec<TcpConnection> = established.to_vec();
     for group in groups {
         for address in group.logins.iter().flatten() {
             if let Some(at) = rest.iter().position(|one| one.peer.ip() == *address && group.takes(*one)) {
@@ -121,32 +124,35 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn certain(addresses: &[&str]) -> Option<Known> {
-        Some(Known::Certain(addresses.iter().map(|text| address(text)).collect()))
+    fn certain(addresses: &[&str]) -> Option<KnownAddresses> {
+        Some(KnownAddresses::Certain(addresses.iter().map(|text| address(text)).collect()))
     }
 
-    fn doubt(why: Why, candidates: &[&str]) -> Option<Known> {
-        Some(Known::Doubt(Doubt { why, candidates: candidates.iter().map(|text| address(text)).collect() }))
+    fn doubt(why: DoubtReason, candidates: &[&str]) -> Option<KnownAddresses> {
+        Some(KnownAddresses::Doubt(AddressDoubt {
+            why,
+            candidates: candidates.iter().map(|text| address(text)).collect(),
+        }))
     }
 
     const PORTAL: &str = "10.0.0.1:3260";
 
     /// Connections to a portal from addresses.
-    fn sockets(peers: &[&str]) -> Sockets {
+    fn sockets(peers: &[&str]) -> TcpSockets {
         let local = PORTAL.parse().unwrap();
-        let connection = |(at, peer): (usize, &&str)| Connection {
+        let connection = |(at, peer): (usize, &&str)| TcpConnection {
             local,
             peer: SocketAddr::new(address(peer), 40_000 + at as u16),
         };
-        Sockets { established: peers.iter().enumerate().map(connection).collect(), listening: vec![local] }
+        TcpSockets { established: peers.iter().enumerate().map(connection).collect(), listening: vec![local] }
     }
 
-    fn group(logins: &[&[&str]], dynamic: usize, dynamic_initiators: usize, hidden: usize) -> Group {
+    fn group(logins: &[&[&str]], dynamic: usize, dynamic_initiators: usize, hidden: usize) -> PortalGroup {
         let logins = logins.iter().map(|login| login.iter().map(|text| address(text)).collect()).collect();
-        Group { portals: vec![PORTAL.parse().unwrap()], logins, dynamic, dynamic_initiators, hidden }
+        PortalGroup { portals: vec![PORTAL.parse().unwrap()], logins, dynamic, dynamic_initiators, hidden }
     }
 
-    fn settled(groups: &[Group], sockets: &Sockets) -> Vec<Settled> {
+    fn settled(groups: &[PortalGroup], sockets: &TcpSockets) -> Vec<Settled> {
         settle(&groups.iter().collect::<Vec<_>>(), sockets)
     }
 
@@ -159,7 +165,7 @@ mod tests {
         assert_eq!(known[0].dynamic, certain(&["10.0.0.11", "10.0.1.11"]));
         // Somebody else is looking around.
         let known = settled(&[group(&[], 1, 1, 0)], &sockets(&["10.0.0.11", "10.0.0.12"]));
-        assert_eq!(known[0].dynamic, doubt(Why::DemoMode, &["10.0.0.11", "10.0.0.12"]));
+        assert_eq!(known[0].dynamic, doubt(DoubtReason::DemoMode, &["10.0.0.11", "10.0.0.12"]));
     }
 
     #[test]
@@ -167,10 +173,10 @@ mod tests {
         let known = settled(&[group(&[], 2, 2, 0)], &sockets(&["10.0.0.11", "10.0.0.11"]));
         assert_eq!(known[0].dynamic, certain(&["10.0.0.11"]));
         let known = settled(&[group(&[], 2, 2, 0)], &sockets(&["10.0.0.11", "10.0.0.12"]));
-        assert_eq!(known[0].dynamic, doubt(Why::DemoMode, &["10.0.0.11", "10.0.0.12"]));
+        assert_eq!(known[0].dynamic, doubt(DoubtReason::DemoMode, &["10.0.0.11", "10.0.0.12"]));
         // One of them has lost its connection, and it is not known which.
         let known = settled(&[group(&[], 2, 2, 0)], &sockets(&["10.0.0.11"]));
-        assert_eq!(known[0].dynamic, doubt(Why::DemoMode, &["10.0.0.11"]));
+        assert_eq!(known[0].dynamic, doubt(DoubtReason::DemoMode, &["10.0.0.11"]));
     }
 
     #[test]
@@ -183,7 +189,7 @@ mod tests {
     fn targets_that_share_a_portal_share_its_connections() {
         let groups = [group(&[], 1, 1, 0), group(&[], 1, 1, 0), group(&[&["10.0.0.13"]], 0, 0, 0)];
         let known = settled(&groups, &sockets(&["10.0.0.11", "10.0.0.12", "10.0.0.13"]));
-        let two = doubt(Why::DemoMode, &["10.0.0.11", "10.0.0.12"]);
+        let two = doubt(DoubtReason::DemoMode, &["10.0.0.11", "10.0.0.12"]);
         assert_eq!((&known[0].dynamic, &known[1].dynamic), (&two, &two));
         assert_eq!(known[2], Settled::default());
     }
@@ -194,14 +200,14 @@ mod tests {
         assert_eq!(known[0].hidden, certain(&["10.0.1.11"]));
         let groups = [group(&[&["10.0.0.11"], &["10.0.0.12"]], 0, 0, 2)];
         let known = settled(&groups, &sockets(&["10.0.0.11", "10.0.1.11", "10.0.0.12", "10.0.1.12"]));
-        assert_eq!(known[0].hidden, doubt(Why::MoreSessions, &["10.0.1.11", "10.0.1.12"]));
+        assert_eq!(known[0].hidden, doubt(DoubtReason::MoreSessions, &["10.0.1.11", "10.0.1.12"]));
     }
 
     #[test]
     fn without_connections_nobody_has_an_address_and_without_the_portal_nothing_is_known() {
         let known = settled(&[group(&[], 1, 1, 0)], &sockets(&[]));
         assert_eq!(known[0].dynamic, certain(&[]));
-        let known = settled(&[group(&[], 1, 1, 0)], &Sockets::default());
-        assert_eq!(known[0].dynamic, doubt(Why::NoSockets, &[]));
+        let known = settled(&[group(&[], 1, 1, 0)], &TcpSockets::default());
+        assert_eq!(known[0].dynamic, doubt(DoubtReason::NoSockets, &[]));
     }
 }

@@ -8,14 +8,14 @@ use crate::sense::tree::shown;
 
 /// A problem and the number of its line, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct InfoFault {
     pub(super) line: usize,
     pub(super) problem: String,
 }
 
 /// A session that is logged in.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Login {
+pub(super) struct LioLogin {
     /// The address of each of its connections; none while the session waits for its initiator to come back.
     pub(super) connections: Vec<IpAddr>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Login {
 ///
 /// The initiator chooses its alias, which may have newlines and look like what follows it. So it is from the
 /// end that the text is read: behind the last heading of connections, the kernel alone speaks.
-pub(super) fn login(text: &str) -> Result<Option<Login>, Wrong> {
+pub(super) fn login(text: &str) -> Result<Option<LioLogin>, InfoFault> {
     let lines: Vec<&str> = text.lines().collect();
     if lines.first().is_some_and(|line| line.starts_with("No active iSCSI Session")) {
         return Ok(None);
@@ -32,20 +32,20 @@ pub(super) fn login(text: &str) -> Result<Option<Login>, Wrong> {
     let heading =
         |title: &str| lines.iter().rposition(|line| line.starts_with("----") && line.contains(title));
     let Some(values) = heading("[iSCSI Session Values]") else {
-        return Err(Wrong {
+        return Err(InfoFault {
             line: lines.len().max(1),
             problem: "expected a heading `[iSCSI Session Values]`".to_owned(),
         });
     };
     let Some(connections) = heading("[iSCSI Connections]").filter(|at| *at > values) else {
-        return Err(Wrong {
+        return Err(InfoFault {
             line: lines.len(),
             problem: "expected a heading `[iSCSI Connections]`".to_owned(),
         });
     };
     let state = lines[..values].last().and_then(|line| line.strip_prefix("Session State: "));
     let Some(state) = state else {
-        return Err(Wrong { line: values, problem: "expected `Session State: …`".to_owned() });
+        return Err(InfoFault { line: values, problem: "expected `Session State: …`".to_owned() });
     };
     // FAILED keeps its session, and its turn among the initiator's, until the initiator is back or its time
     // is over.
@@ -58,7 +58,7 @@ pub(super) fn login(text: &str) -> Result<Option<Login>, Wrong> {
     let mut addresses = Vec::new();
     let mut logged_in = false;
     for (index, line) in lines.iter().enumerate().skip(connections + 1) {
-        let wrong = |problem| Wrong { line: index + 1, problem };
+        let wrong = |problem| InfoFault { line: index + 1, problem };
         if line.starts_with("CID: ") {
             let Some((_, state)) = line.split_once("Connection State: ") else {
                 return Err(wrong(format!("expected `Connection State: …`, not `{}`", shown(line))));
@@ -75,7 +75,7 @@ pub(super) fn login(text: &str) -> Result<Option<Login>, Wrong> {
             return Err(wrong(format!("expected `CID: …` or `Address …`, not `{}`", shown(line))));
         }
     }
-    Ok(Some(Login { connections: addresses }))
+    Ok(Some(LioLogin { connections: addresses }))
 }
 
 /// `10.0.0.11`, `fd00::11`, and with brackets as older kernels write it: `[fd00::11]`.
@@ -100,10 +100,10 @@ pub(super) struct Told {
 
 /// `core/<plugin>_<n>/<backstore>/info`: of a block device its number (iblock), of a file its path (fileio),
 /// of anything else nothing.
-pub(super) fn backstore(text: &str) -> Result<Told, Wrong> {
+pub(super) fn backstore(text: &str) -> Result<Told, InfoFault> {
     let mut told = Told::default();
     for (index, line) in text.lines().enumerate() {
-        let wrong = |problem| Wrong { line: index + 1, problem };
+        let wrong = |problem| InfoFault { line: index + 1, problem };
         let line = line.trim_start();
         if let Some(rest) = line.strip_prefix("Major: ") {
             let number = numbers(rest)

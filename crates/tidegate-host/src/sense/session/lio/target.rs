@@ -6,31 +6,33 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::hidden::Group;
-use super::info::{self, Login};
+use super::hidden::PortalGroup;
+use super::info::{self, LioLogin};
 use super::{TARGET, distinct, sockets};
 use crate::device::DeviceNumber;
-use crate::root::{ReadError, Root};
-use crate::sense::session::{Activity, Backing, Counters, Session, Via, consumer_name};
-use crate::sense::tree::{self, Directory};
+use crate::root::{ReadError, SystemRoot};
+use crate::sense::session::{
+    DeviceActivity, SessionCounters, TargetKind, TargetSession, VolumeBacking, consumer_name,
+};
+use crate::sense::tree::{self, OpenDirectory};
 
 /// The backstores that have been read, by their directories: many initiators share a few.
 pub(super) type Backstores = HashMap<PathBuf, Arc<Backstore>>;
 
 /// The state of a target.
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct LioTarget {
     /// Without their counters.
-    pub(super) sessions: Vec<Session>,
+    pub(super) sessions: Vec<TargetSession>,
     /// The counters of each session, if it has any.
     pub(super) counted: Vec<Option<Counted>>,
-    pub(super) groups: Vec<(Group, Places)>,
+    pub(super) groups: Vec<(PortalGroup, SessionPlaces)>,
 }
 
-impl Target {
+impl LioTarget {
     /// Returns true if the state is the same, apart from the counters.
     pub(super) fn is_as(&self, other: &Self) -> bool {
-        fn places(target: &Target) -> impl Iterator<Item = Option<&str>> {
+        fn places(target: &LioTarget) -> impl Iterator<Item = Option<&str>> {
             target.counted.iter().map(|counted| counted.as_ref().map(|counted| counted.read_at.as_str()))
         }
         self.sessions == other.sessions && self.groups == other.groups && places(self).eq(places(other))
@@ -44,25 +46,25 @@ pub(super) struct Counted {
     read_at: String,
     written_at: String,
     /// The counters as they were read last.
-    pub(super) counters: Option<Counters>,
+    pub(super) counters: Option<SessionCounters>,
     /// The device's activity that has not been read since.
-    due: Activity,
+    due: DeviceActivity,
 }
 
 impl Counted {
     /// In a directory.
     fn at(directory: &str) -> Self {
         let [read_at, written_at] = ["read_mbytes", "write_mbytes"].map(|file| format!("{directory}/{file}"));
-        Self { read_at, written_at, counters: None, due: Activity::ANY }
+        Self { read_at, written_at, counters: None, due: DeviceActivity::ANY }
     }
 
     /// Reads those whose `turn` it is, if the device `did` anything since they were read; all, if there is
     /// nothing to go on from. None are left if they have gone.
     pub(super) fn read(
         &mut self,
-        targets: &Directory,
-        did: Activity,
-        turn: Activity,
+        targets: &OpenDirectory,
+        did: DeviceActivity,
+        turn: DeviceActivity,
     ) -> Result<(), ReadError> {
         self.due.reads |= did.reads;
         self.due.writes |= did.writes;
@@ -72,21 +74,21 @@ impl Counted {
         if !reads && !writes {
             return Ok(());
         }
-        self.due = Activity { reads: self.due.reads && !reads, writes: self.due.writes && !writes };
+        self.due = DeviceActivity { reads: self.due.reads && !reads, writes: self.due.writes && !writes };
         // The kernel writes them as an `unsigned int`.
         let number = |file: &str| Ok(targets.number(file)?.map(|mib| mib as u32));
         let known = self.counters.take().unwrap_or_default();
         let read_mib = if reads { number(&self.read_at)? } else { Some(known.read_mib) };
         let written_mib = if writes { number(&self.written_at)? } else { Some(known.written_mib) };
         let both = read_mib.zip(written_mib);
-        self.counters = both.map(|(read_mib, written_mib)| Counters { read_mib, written_mib });
+        self.counters = both.map(|(read_mib, written_mib)| SessionCounters { read_mib, written_mib });
         Ok(())
     }
 }
 
 /// The indices of a portal group's sessions among the target's.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct SessionPlaces {
     /// The sessions of each initiator with an entry that is logged in.
     pub(super) logins: Vec<Range<usize>>,
     /// The sessions of the initiators without an entry.
@@ -95,13 +97,13 @@ pub(super) struct Places {
 
 /// Reads the target in a directory, of which LIO says that it has so many sessions.
 pub(super) fn read(
-    root: &Root,
+    root: &SystemRoot,
     backstores: &mut Backstores,
     at: &Path,
     name: &str,
     sessions: u64,
-) -> Result<Target, ReadError> {
-    let mut reader = Reader { root, backstores, found: Target::default() };
+) -> Result<LioTarget, ReadError> {
+    let mut reader = TargetReader { root, backstores, found: LioTarget::default() };
     let target: Arc<str> = name.into();
     for group in tree::list(root, at)?.unwrap_or_default().directories {
         if group.starts_with("tpgt_") {
@@ -117,10 +119,10 @@ pub(super) fn read(
     Ok(target)
 }
 
-struct Reader<'a> {
-    root: &'a Root,
+struct TargetReader<'a> {
+    root: &'a SystemRoot,
     backstores: &'a mut Backstores,
-    found: Target,
+    found: LioTarget,
 }
 
 /// A volume of LIO.
@@ -133,26 +135,27 @@ pub(super) struct Backstore {
 /// A LUN of a portal group.
 #[derive(Clone)]
 struct Lun {
-    backing: Arc<Backing>,
+    backing: Arc<VolumeBacking>,
     device: Option<DeviceNumber>,
 }
 
-impl Reader<'_> {
+impl TargetReader<'_> {
     fn portal_group(&mut self, at: &Path, target: &Arc<str>, group: &str) -> Result<(), ReadError> {
         let mut luns = HashMap::new();
         for lun in tree::list(self.root, at.join("lun"))?.unwrap_or_default().directories {
             if let Some(backstore) = self.backstore(&at.join("lun").join(&lun))? {
                 let name = format!("{group}/{lun}");
-                let backing = Arc::new(Backing { name, path: backstore.path.clone() });
+                let backing = Arc::new(VolumeBacking { name, path: backstore.path.clone() });
                 luns.insert(lun, Lun { backing, device: backstore.device });
             }
         }
-        let mut this = (Group { portals: self.portals(at)?, ..Group::default() }, Places::default());
+        let mut this =
+            (PortalGroup { portals: self.portals(at)?, ..PortalGroup::default() }, SessionPlaces::default());
         for initiator in tree::list(self.root, at.join("acls"))?.unwrap_or_default().directories {
             let first = self.found.sessions.len();
             let login =
                 self.initiator(&at.join("acls").join(&initiator), (target, group), &initiator, &luns)?;
-            if let Some(Login { connections }) = login {
+            if let Some(LioLogin { connections }) = login {
                 this.0.logins.push(connections);
                 this.1.logins.push(first..self.found.sessions.len());
             }
@@ -173,7 +176,7 @@ impl Reader<'_> {
         at: &Path,
         target: &Arc<str>,
         luns: &HashMap<String, Lun>,
-        (group, places): &mut (Group, Places),
+        (group, places): &mut (PortalGroup, SessionPlaces),
     ) -> Result<(), ReadError> {
         let text = tree::text(self.root, at.join("dynamic_sessions"))?.unwrap_or_default();
         let mut names = info::dynamic(&text);
@@ -186,8 +189,8 @@ impl Reader<'_> {
         luns.sort_unstable_by_key(|lun| &lun.backing.name);
         for name in names {
             for lun in &luns {
-                self.found.sessions.push(Session {
-                    via: Via::Iscsi,
+                self.found.sessions.push(TargetSession {
+                    via: TargetKind::Iscsi,
                     consumer: consumer_name(name),
                     target: Arc::clone(target),
                     volume: Arc::clone(&lun.backing),
@@ -247,7 +250,7 @@ impl Reader<'_> {
         (target, group): (&Arc<str>, &str),
         name: &str,
         luns: &HashMap<String, Lun>,
-    ) -> Result<Option<Login>, ReadError> {
+    ) -> Result<Option<LioLogin>, ReadError> {
         let info = at.join("info");
         let Some(text) = tree::text(self.root, &info)? else { return Ok(None) };
         let login = info::login(&text)
@@ -263,8 +266,8 @@ impl Reader<'_> {
             let lun = link.file_name().and_then(|name| name.to_str()).and_then(|name| luns.get(name));
             // A LUN that has been removed since.
             let Some(lun) = lun else { continue };
-            self.found.sessions.push(Session {
-                via: Via::Iscsi,
+            self.found.sessions.push(TargetSession {
+                via: TargetKind::Iscsi,
                 consumer: consumer.clone(),
                 target: Arc::clone(target),
                 volume: Arc::clone(&lun.backing),

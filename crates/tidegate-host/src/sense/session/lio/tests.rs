@@ -4,18 +4,20 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::sense::session::captured::{sessions_in, tree};
-use crate::sense::session::{Activity, Backing, Counters, SessionReader, Via, Why};
+use crate::sense::session::{
+    DeviceActivity, DoubtReason, SessionCounters, SessionReader, TargetKind, VolumeBacking,
+};
 use crate::trees;
 
-fn sessions(root: &Root) -> Result<Found, ReadError> {
-    let found = Lio::default().read(root, &|_| Activity::ANY)?;
-    Ok(found.unwrap_or(Found::Sessions(Vec::new())))
+fn sessions(root: &SystemRoot) -> Result<TargetFinding, ReadError> {
+    let found = LioReader::default().read(root, &|_| DeviceActivity::ANY)?;
+    Ok(found.unwrap_or(TargetFinding::Sessions(Vec::new())))
 }
 
 /// With counters.
-fn read(root: &Root) -> Vec<Session> {
-    let mut lio = Lio::default();
-    let found = lio.read(root, &|_| Activity::ANY);
+fn read(root: &SystemRoot) -> Vec<TargetSession> {
+    let mut lio = LioReader::default();
+    let found = lio.read(root, &|_| DeviceActivity::ANY);
     let mut sessions = sessions_in(found.map(Option::unwrap));
     for (session, counters) in sessions.iter_mut().zip(lio.counters()) {
         session.counters = counters;
@@ -24,8 +26,8 @@ fn read(root: &Root) -> Vec<Session> {
 }
 
 /// Consumer, device, addresses.
-fn summary(sessions: &[Session]) -> Vec<String> {
-    let line = |session: &Session| {
+fn summary(sessions: &[TargetSession]) -> Vec<String> {
+    let line = |session: &TargetSession| {
         let device = session.device.map_or_else(|| "-".to_owned(), |device| device.to_string());
         let addresses: Vec<String> = session.addresses.iter().map(ToString::to_string).collect();
         format!("{} {device} {}", session.consumer, addresses.join(","))
@@ -49,8 +51,11 @@ fn a_captured_target_with_three_initiators() {
         ]
     );
     let first = &sessions[0];
-    assert_eq!((&*first.target, first.via), ("iqn.2026-01.lab:lv1", Via::Iscsi));
-    assert_eq!(*first.volume, Backing { name: "tpgt_1/lun_0".into(), path: Some("/dev/vg0/lv1".into()) });
+    assert_eq!((&*first.target, first.via), ("iqn.2026-01.lab:lv1", TargetKind::Iscsi));
+    assert_eq!(
+        *first.volume,
+        VolumeBacking { name: "tpgt_1/lun_0".into(), path: Some("/dev/vg0/lv1".into()) }
+    );
     assert_eq!(first.counters, None, "the device is its alone");
     assert_eq!(first.doubt, None);
 }
@@ -65,7 +70,7 @@ fn a_captured_target_with_initiators_over_ipv4_and_ipv6() {
 const TPG: &str = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/tpgt_1";
 
 /// The captured tree with a change.
-fn changed(change: impl FnOnce(&Path)) -> (tempfile::TempDir, Root) {
+fn changed(change: impl FnOnce(&Path)) -> (tempfile::TempDir, SystemRoot) {
     let (tree, root) = tree(&[ACLS]);
     change(tree.path());
     (tree, root)
@@ -92,7 +97,7 @@ fn two_initiators_of_one_volume_and_of_one_address_are_told_apart() {
         summary(&sessions)[..2],
         ["iqn.2026-01.lab:initiator1 254:0 10.0.0.11", "iqn.2026-01.lab:other 254:0 10.0.0.11"]
     );
-    assert_eq!(sessions[0].counters, Some(Counters { read_mib: 0, written_mib: 6 }));
+    assert_eq!(sessions[0].counters, Some(SessionCounters { read_mib: 0, written_mib: 6 }));
     assert_eq!(sessions[1].counters, None, "not counted there");
 }
 
@@ -132,15 +137,15 @@ fn what_is_not_there_is_no_error() {
         if let Some(directory) = directory {
             fs::create_dir_all(tree.path().join(directory)).unwrap();
         }
-        match sessions(&Root::at(tree.path())).unwrap() {
-            Found::Absent(absence) => absence,
-            Found::Sessions(sessions) => panic!("{sessions:?}"),
+        match sessions(&SystemRoot::at(tree.path())).unwrap() {
+            TargetFinding::Absent(absence) => absence,
+            TargetFinding::Sessions(sessions) => panic!("{sessions:?}"),
         }
     };
-    assert_eq!(absence(None), Absence::NoConfigfs);
-    assert_eq!(absence(Some("sys/kernel/config")), Absence::NoConfigfs);
-    assert_eq!(absence(Some("sys/kernel/config/nvmet")), Absence::NoModule("target_core_mod"));
-    assert_eq!(absence(Some("sys/kernel/config/target/core")), Absence::NotConfigured);
+    assert_eq!(absence(None), TargetAbsence::NoConfigfs);
+    assert_eq!(absence(Some("sys/kernel/config")), TargetAbsence::NoConfigfs);
+    assert_eq!(absence(Some("sys/kernel/config/nvmet")), TargetAbsence::NoModule("target_core_mod"));
+    assert_eq!(absence(Some("sys/kernel/config/target/core")), TargetAbsence::NotConfigured);
 }
 
 #[test]
@@ -246,7 +251,7 @@ fn a_second_session_that_the_kernel_does_not_show_is_found_or_said() {
     });
     let sessions = read(&root);
     assert_eq!(summary(&sessions)[0], "iqn.2026-01.lab:initiator1 254:0 10.0.0.11");
-    assert_eq!(sessions[0].doubt.as_ref().unwrap().why, Why::NoSockets);
+    assert_eq!(sessions[0].doubt.as_ref().unwrap().why, DoubtReason::NoSockets);
 }
 
 #[test]
@@ -258,7 +263,7 @@ fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_t
     fs::write(&accepts, "1\n").unwrap();
     let mut reader = SessionReader::new(root);
     let mut addresses = || {
-        reader.read(|_| Activity::ANY);
+        reader.read(|_| DeviceActivity::ANY);
         reader.sessions().sessions[1].addresses[0].to_string()
     };
     let info = target.join("tpgt_1/acls/iqn.2026-01.lab:initiator2/info");
@@ -281,7 +286,7 @@ fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_t
 
 /// Two initiators of the first volume, at whose target nobody logs in or out, and the directory of the first
 /// one's counters.
-fn shared_volume() -> (tempfile::TempDir, Root, PathBuf) {
+fn shared_volume() -> (tempfile::TempDir, SystemRoot, PathBuf) {
     let accepts = "fabric_statistics/iscsi_login_stats/accepts";
     let sessions = "fabric_statistics/iscsi_instance/sessions";
     let (tree, root) = changed(|tree| {
@@ -295,23 +300,23 @@ fn shared_volume() -> (tempfile::TempDir, Root, PathBuf) {
     (tree, root, at)
 }
 
-const NOTHING: Activity = Activity { reads: false, writes: false };
+const NOTHING: DeviceActivity = DeviceActivity { reads: false, writes: false };
 
 #[test]
 fn counters_of_an_idle_device_are_not_read_again() {
     let (_tree, root, at) = shared_volume();
     let mut reader = SessionReader::new(root);
-    let mut written = |did: Activity| {
+    let mut written = |did: DeviceActivity| {
         reader.read(|_| did);
         reader.sessions().sessions[0].counters.unwrap().written_mib
     };
     assert_eq!(written(NOTHING), 6, "read once in any case");
     fs::write(at.join("write_mbytes"), "7\n").unwrap();
     assert_eq!([NOTHING; 4].map(&mut written), [6; 4]);
-    let has_read = Activity { reads: true, writes: false };
+    let has_read = DeviceActivity { reads: true, writes: false };
     assert_eq!([has_read; 4].map(&mut written), [6; 4], "it has not written");
     // Once it has, that is not forgotten until its turn comes.
-    let has_written = Activity { reads: false, writes: true };
+    let has_written = DeviceActivity { reads: false, writes: true };
     assert_eq!([has_written, NOTHING].map(&mut written)[1], 7);
 }
 
@@ -320,7 +325,7 @@ fn counters_are_read_when_it_is_their_devices_turn() {
     let (_tree, root, at) = shared_volume();
     let mut reader = SessionReader::new(root);
     let mut counted = || {
-        reader.read(|_| Activity::ANY);
+        reader.read(|_| DeviceActivity::ANY);
         let counters = reader.sessions().sessions[0].counters.unwrap();
         (counters.read_mib, counters.written_mib)
     };
@@ -338,26 +343,26 @@ fn counters_are_read_when_it_is_their_devices_turn() {
 fn who_stays_is_not_said_again_and_who_comes_is() {
     let (tree, root, _) = shared_volume();
     let mut reader = SessionReader::new(root);
-    let before = reader.read(|_| Activity::ANY).map(|before| before.sessions);
+    let before = reader.read(|_| DeviceActivity::ANY).map(|before| before.sessions);
     assert_eq!(before, Some(Vec::new()), "before the first reading there was nobody");
     for _ in 0..2 * TURNS {
-        assert!(reader.read(|_| Activity::ANY).is_none());
+        assert!(reader.read(|_| DeviceActivity::ANY).is_none());
     }
     assert_eq!(reader.sessions().sessions.len(), 4);
     add_initiator(tree.path(), "iqn.2026-01.lab:third", "10.0.0.15", &[("lun_0", "lun_0")]);
     let accepts =
         "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/fabric_statistics/iscsi_login_stats/accepts";
     fs::write(tree.path().join(accepts), "3\n").unwrap();
-    assert_eq!(reader.read(|_| Activity::ANY).unwrap().sessions.len(), 4);
+    assert_eq!(reader.read(|_| DeviceActivity::ANY).unwrap().sessions.len(), 4);
     let consumers: Vec<_> =
         reader.sessions().sessions.iter().map(|session| session.consumer.as_str()).collect();
     assert!(consumers.contains(&"iqn.2026-01.lab:third"), "{consumers:?}");
     // What cannot be understood is nobody's, until it can be again.
     fs::rename(tree.path().join("sys/kernel/config/target"), tree.path().join("gone")).unwrap();
-    assert_eq!(reader.read(|_| Activity::ANY).unwrap().sessions.len(), 5);
-    assert!(reader.read(|_| Activity::ANY).is_none());
+    assert_eq!(reader.read(|_| DeviceActivity::ANY).unwrap().sessions.len(), 5);
+    assert!(reader.read(|_| DeviceActivity::ANY).is_none());
     fs::rename(tree.path().join("gone"), tree.path().join("sys/kernel/config/target")).unwrap();
-    assert!(reader.read(|_| Activity::ANY).is_some());
+    assert!(reader.read(|_| DeviceActivity::ANY).is_some());
     let counted = reader.sessions().sessions.iter().filter(|session| session.counters.is_some());
     assert_eq!(counted.count(), 1, "the captured one's; what was added has no counters");
 }

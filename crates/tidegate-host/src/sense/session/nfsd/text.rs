@@ -9,7 +9,7 @@ use crate::sense::tree::shown;
 
 /// A client of NFSv4.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Client {
+pub(super) struct NfsClient {
     /// The name that it gives itself, as the kernel escapes it.
     pub(super) name: String,
     /// `None` if it does not come over IP.
@@ -18,7 +18,7 @@ pub(super) struct Client {
 
 /// `clients/<n>/info`; an error has the line, counted from 1. The client's own words are escaped by the
 /// kernel.
-pub(super) fn client(text: &str) -> Result<Client, (usize, String)> {
+pub(super) fn client(text: &str) -> Result<NfsClient, (usize, String)> {
     let mut address = None;
     let mut name = None;
     for (index, line) in text.lines().enumerate() {
@@ -41,7 +41,7 @@ pub(super) fn client(text: &str) -> Result<Client, (usize, String)> {
         }
     }
     let missing = |what: &str| (text.lines().count().max(1), format!("expected a line `{what}: …`"));
-    Ok(Client {
+    Ok(NfsClient {
         name: name.ok_or_else(|| missing("name"))?,
         address: address.ok_or_else(|| missing("address"))?,
     })
@@ -72,13 +72,13 @@ pub(super) fn file_systems(text: &str) -> BTreeSet<DeviceNumber> {
 
 /// An export to a client, or to a set of clients.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Export {
+pub(super) struct NfsExport {
     pub(super) path: String,
     /// An address, a prefix, a name, a pattern of names, a netgroup, or `*`.
     client: String,
 }
 
-impl Export {
+impl NfsExport {
     /// Returns true if it may be for an address. Names are not looked up, and may mean any client.
     pub(super) fn may_be_for(&self, address: IpAddr) -> bool {
         let (network, bits) = match self.client.split_once('/') {
@@ -111,13 +111,13 @@ impl Export {
 
 /// `exports`: `<path>\t<client>(<flags>)`, white space and backslashes as octal numbers. Paths below `/` that
 /// are there for NFSv4 only are among them.
-pub(super) fn exports(text: &str) -> Vec<Export> {
+pub(super) fn exports(text: &str) -> Vec<NfsExport> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| {
             let (path, rest) = line.split_once('\t')?;
             let (client, _) = rest.split_once('(')?;
-            Some(Export { path: unescape(path), client: unescape(client) })
+            Some(NfsExport { path: unescape(path), client: unescape(client) })
         })
         .collect()
 }
