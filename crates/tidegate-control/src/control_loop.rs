@@ -12,9 +12,9 @@ use crate::document::observation::{ConsumerObservation, Observation, OperationTo
 use crate::document::reserved::ReservationDecision;
 use crate::document::signal::{SignalRequests, SignalState, SignalStatistic};
 use crate::estimate::ewma::Ewma;
-use crate::estimate::heard::{SignalSamples, operations, throttled};
 use crate::estimate::normalise::SizeModel;
 use crate::estimate::reservation::{HostSurroundings, ReservationRecord, reserved_rate};
+use crate::estimate::signal_samples::{SignalSamples, operations, throttled};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep};
 use crate::law::window::compensation::ShareCompensation;
 use crate::law::window::window_law::active_share;

@@ -14,7 +14,7 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 use crate::catalogue::{BegunTransfer, Catalogue, CatalogueError, NewReplica};
 use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
-use crate::sensed::{FASTEST, ReportError, SLOWEST, SensorHistory, SensorReport};
+use crate::sensor_reports::{FASTEST, ReportError, SLOWEST, SensorHistory, SensorReport};
 use crate::wire::{
     AWAY, CatalogueObject, DataDirection, NodeDirection, NodeList, NodePeaks, NodeSensor, NodeState,
     ObjectList, ObjectReplica, PeakNow, PeakReport, ProgressReport, ServiceNeeds, StoredReport, TransferEnd,

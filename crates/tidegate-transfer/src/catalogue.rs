@@ -12,7 +12,7 @@
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod site;
+mod nats;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -28,8 +28,8 @@ use crate::digest::Digest;
 use crate::name::{ObjectName, TransferId};
 use crate::wire::{CatalogueObject, DataDirection, ObjectReplica, ServiceNeeds};
 
-use site::CatalogueBucket;
-pub use site::SitePlan;
+use nats::CatalogueBucket;
+pub use nats::SitePlan;
 
 const JOURNAL: &str = "catalogue";
 const REWRITTEN: &str = "catalogue.new";

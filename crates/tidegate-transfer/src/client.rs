@@ -12,7 +12,7 @@ use tidegate_units::ResourceName;
 use tokio::time::{Instant, sleep};
 
 use crate::name::{NoRandom, ObjectName, TransferId, is_key_of};
-use crate::sensed::SensorReport;
+use crate::sensor_reports::SensorReport;
 use crate::store::broker_client;
 use crate::wire::{
     AWAY, ApiProblem, CatalogueObject, DataDirection, NodeList, NodePeaks, ObjectList, PeakReport,

@@ -24,7 +24,7 @@ mod mover;
 mod name;
 mod places;
 mod probe;
-pub mod sensed;
+pub mod sensor_reports;
 mod serve;
 pub mod store;
 pub mod wire;

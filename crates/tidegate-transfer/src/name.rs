@@ -110,7 +110,7 @@ pub(crate) fn is_id(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The name of one start of a program, for its [reports](crate::sensed::SensorReport).
+/// The name of one start of a program, for its [reports](crate::sensor_reports::SensorReport).
 ///
 /// # Errors
 /// When the system has no random numbers.

@@ -27,7 +27,7 @@ use crate::broker::{Broker, BrokerError, DeviceSample, DeviceSensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
 use crate::name::{NoRandom, ObjectName, ObjectNameError, TransferId, TransferIdError};
-use crate::sensed::ReportError;
+use crate::sensor_reports::ReportError;
 use crate::wire::{ApiProblem, TransferEnd, one_line};
 
 /// The greatest number of objects in one answer.

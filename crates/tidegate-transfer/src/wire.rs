@@ -10,7 +10,7 @@ use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::digest::Digest;
 use crate::name::ObjectName;
-use crate::sensed::SensorReport;
+use crate::sensor_reports::SensorReport;
 
 /// The direction in which data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

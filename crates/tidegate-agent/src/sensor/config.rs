@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate_config::{FindingList, Section};
-use tidegate_transfer::sensed::{NodeKind, SensorReport};
+use tidegate_transfer::sensor_reports::{NodeKind, SensorReport};
 use tidegate_transfer::store::is_plain_beyond_this_host;
 use tidegate_transfer::{BearerToken, TokenError};
 use tidegate_units::{Latency, ResourceName};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_host::sense::{StorageLane, StorageSample};
 use tidegate_placement::{MovingAverage, NodePeak, SAMPLES};
-use tidegate_transfer::sensed::SensedLane;
+use tidegate_transfer::sensor_reports::SensedLane;
 use tidegate_units::{ByteRate, Latency};
 
 /// Peak, current and moving-average rates, and the response time, of both directions (Nikolow §IV.A: what a

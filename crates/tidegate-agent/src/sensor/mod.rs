@@ -15,7 +15,7 @@ use std::time::{Duration, Instant as Clock};
 
 use tidegate_host::SystemRoot;
 use tidegate_host::sense::{StorageReader, StorageSample};
-use tidegate_transfer::sensed::SensorReport;
+use tidegate_transfer::sensor_reports::SensorReport;
 use tidegate_transfer::{AskError, BrokerClient, fresh_run};
 use tidegate_units::ResourceName;
 use tokio::runtime::Runtime;

@@ -16,7 +16,7 @@ use crate::document::point_report::{PeerPoint, PointReport};
 use crate::document::rate_decision::{GaveWay, RateDecision};
 use crate::document::reserved::ReservationDecision;
 use crate::document::signal::{SignalRequests, SignalState};
-use crate::estimate::heard::throttled;
+use crate::estimate::signal_samples::throttled;
 use crate::law::bands::Bands;
 
 /// A law while it runs: its parameters and its state.

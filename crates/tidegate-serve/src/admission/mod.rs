@@ -1,7 +1,7 @@
 //! Decisions about contracts, as documents: the same for the command line and over HTTP.
 
 pub(crate) mod api;
-mod beforehand;
+mod known_answers;
 mod measuring;
 mod standing;
 mod standings;
@@ -14,7 +14,7 @@ use tidegate_units::{Bytes, ConsumerName, DailyPeriod, Iops, Latency, Shares, Ti
 
 pub(crate) use api::MOST_TENANTS;
 pub use api::StorageModel;
-pub use beforehand::KnownAnswers;
+pub use known_answers::KnownAnswers;
 pub(crate) use measuring::{StandingAnswer as MeasuredSet, begin};
 pub(crate) use standing::{AnswerSubject, SetChange};
 pub use standing::{ContractsStatus, JudgementBasis, PoolContracts};

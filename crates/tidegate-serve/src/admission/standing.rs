@@ -14,7 +14,7 @@ use tidegate_sched::BucketRelease;
 use tidegate_units::{ConsumerName, DailyPeriod, DailyValues, Latency, ResourceName, Shares, TimeOfDay};
 
 use super::api::StorageModel;
-use super::beforehand::KnownAnswers;
+use super::known_answers::KnownAnswers;
 use super::measuring::StandingAnswer;
 
 /// The promises to a pool's exports, and the basis of their judgement.

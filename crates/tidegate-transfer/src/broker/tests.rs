@@ -5,7 +5,7 @@ use tidegate_units::Latency;
 
 use super::*;
 use crate::digest::{Digest, Hasher};
-use crate::sensed::{NodeKind, SensedLane};
+use crate::sensor_reports::{NodeKind, SensedLane};
 use crate::wire::ServiceNeeds;
 
 const TWO: &str = r#"

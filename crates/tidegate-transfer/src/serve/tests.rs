@@ -12,7 +12,7 @@ use crate::client::{AskError, BrokerClient};
 use crate::digest::Hasher;
 use crate::mover::{FileMover, MoveError, MoverSettings, TransferEvent};
 use crate::places::NodePlaces;
-use crate::sensed::{NodeKind, SensedLane, SensorReport};
+use crate::sensor_reports::{NodeKind, SensedLane, SensorReport};
 use crate::wire;
 
 const ONE: &str = r#"

@@ -17,7 +17,7 @@ use clap::{ArgGroup, Subcommand, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use serde_json::json;
-use tidegate_transfer::sensed;
+use tidegate_transfer::sensor_reports;
 use tidegate_transfer::store::{self, NodePlace, NodeStore, StoreError};
 use tidegate_transfer::wire::{CatalogueObject, NodeState, ServiceNeeds, one_line};
 use tidegate_transfer::{
@@ -589,7 +589,7 @@ async fn nodes(args: &Args) -> Result<(), CommandFailure> {
 /// Returns the kind of a node's sensor and, if it is silent, for how long.
 fn sensor(node: &NodeState) -> String {
     let Some(sensor) = &node.sensor else { return "-".to_owned() };
-    let kind = sensed::NodeKind::NAMED
+    let kind = sensor_reports::NodeKind::NAMED
         .iter()
         .find(|(_, kind)| *kind == sensor.report.kind)
         .map_or("?", |(name, _)| name);

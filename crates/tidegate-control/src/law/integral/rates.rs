@@ -9,7 +9,7 @@ use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput, OutputBound};
 use crate::document::rate_decision::{GaveWay, RateDecision};
 use crate::document::signal::{SignalRequests, SignalState};
-use crate::estimate::heard::{SignalSamples, throttled};
+use crate::estimate::signal_samples::{SignalSamples, throttled};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
 use crate::law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError};
 use crate::law::integral::integral_law::{IntegralLaw, RateBounds, RateUse};

@@ -14,7 +14,7 @@ use crate::document::point_report::{
     MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
 };
 use crate::document::signal::{SignalRequests, SignalState};
-use crate::estimate::heard::{SignalSamples, throttled};
+use crate::estimate::signal_samples::{SignalSamples, throttled};
 use crate::law::bands::{BandClaim, Bands, allot, operating_point};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
 use crate::law::queueing::station::AtStorage;

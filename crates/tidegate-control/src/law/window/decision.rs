@@ -4,7 +4,7 @@ use tidegate_units::Latency;
 
 use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput, OutputBound};
-use crate::estimate::heard::throttled;
+use crate::estimate::signal_samples::throttled;
 use crate::law::control_law::{
     CommonStep, ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SharedWindow,
 };
