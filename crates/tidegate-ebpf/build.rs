@@ -37,7 +37,8 @@ fn compile(clang: &str, program: &str, out: &Path) {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!("{clang} could not compile {}: {status}", source.display())),
         Err(error) => fail(&format!(
-            "{clang}: {error}. Tidegate's programs for the kernel are compiled by clang (12 or newer, with its BPF \
+            "{clang}: {error}. Tidegate's programs for the kernel are compiled by clang (12 or newer, with \
+                its BPF \
              target): install it (Debian and Ubuntu: apt-get install clang; Fedora and RHEL: dnf install clang), or \
              say where it is: CLANG=/path/of/clang"
         )),

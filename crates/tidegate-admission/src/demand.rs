@@ -58,12 +58,14 @@ pub enum DemandError {
     Size(ConsumerName, Bytes),
     /// No time at all.
     #[error(
-        "`{0}` asks for a response time of nothing: give each request the time that its service takes, and more"
+        "`{0}` asks for a response time of nothing: give each request the time that its service takes, and \
+            more"
     )]
     ResponseTime(ConsumerName),
     /// Less than a request takes when it is alone.
     #[error(
-        "`{name}` asks for {asked}, and its requests take {alone} on average when nobody else sends any: ask for more \
+        "`{name}` asks for {asked}, and its requests take {alone} on average when nobody else sends any: ask \
+            for more \
          than that, for smaller requests, or faster storage"
     )]
     BelowService {
@@ -76,7 +78,8 @@ pub enum DemandError {
     },
     /// More than the storage completes.
     #[error(
-        "together they ask for {asked:.1} IO/s, and the storage completes {capacity:.1}: ask for less, or have fewer tenants"
+        "together they ask for {asked:.1} IO/s, and the storage completes {capacity:.1}: ask for less, or \
+            have fewer tenants"
     )]
     AboveCapacity {
         /// Requests per second of all contracts.
@@ -235,7 +238,8 @@ pub(crate) mod tests {
         let error = contracts.check(&ability(60.0, 39)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`w2` asks for 38.0ms, and its requests take 39.0ms on average when nobody else sends any: ask for more than \
+            "`w2` asks for 38.0ms, and its requests take 39.0ms on average when nobody else sends any: ask \
+                for more than \
              that, for smaller requests, or faster storage"
         );
         let error = contracts.check(&ability(59.9, 12)).unwrap_err();

@@ -1,21 +1,21 @@
 //! Admission of contracts: the rules by which a storage resource promises rates and response times.
 //!
-//! A [`TenantDemand`] asks for so many requests of a size per second, each within a response time. Whether all
-//! contracts of a resource can be kept is decided by measurement (H. D. Lee et al., *Regulating I/O
+//! A [`TenantDemand`] asks for so many requests of a size per second, each within a response time. Whether
+//! all contracts of a resource can be kept is decided by measurement (H. D. Lee et al., *Regulating I/O
 //! Performance of Shared Storage with a Control Theoretical Approach*, MSST 2004, §2), without a model of the
 //! storage. This crate does not measure. It says what to measure next, on the storage or on a model of it,
 //! and what the result means:
 //!
-//! 1. [`TenantDemands::new`] checks contracts by themselves, [`TenantDemands::check`] against the best that the storage
-//!    can do.
-//! 2. [`judge`] makes a [`AdmissionVerdict`] of the response times that were measured with the load of all tenants
-//!    together.
+//! 1. [`TenantDemands::new`] checks contracts by themselves, [`TenantDemands::check`] against the best that
+//!    the storage can do.
+//! 2. [`judge`] makes a [`AdmissionVerdict`] of the response times that were measured with the load of all
+//!    tenants together.
 //! 3. After a refusal [`ScaleSearch`] finds the part of all rates at which the same response times hold.
 //!
 //! [`decide()`] does the last two, with any implementation of [`LoadGenerator`].
 //!
-//! A [`LatencyProfile`] is the response time over the rate. In it are the region in which the storage is stable, and
-//! the [process gain](LatencyGain) there, from which a controller's gain is chosen (Lee §3.2).
+//! A [`LatencyProfile`] is the response time over the rate. In it are the region in which the storage is
+//! stable, and the [process gain](LatencyGain) there, from which a controller's gain is chosen (Lee §3.2).
 //!
 //! `tidegate-placement` chooses the storage node that carries a transfer.
 //!

@@ -33,7 +33,8 @@ pub struct LatencyProfile {
 pub enum InvalidProfile {
     /// A line through two points fits always.
     #[error(
-        "a profile needs {LEAST_POINTS} rates that the storage sustains, these are {0}: measure at lower ones, too"
+        "a profile needs {LEAST_POINTS} rates that the storage sustains, these are {0}: measure at lower \
+            ones, too"
     )]
     TooFew(usize),
     /// The rates are not given in increasing order.
@@ -110,7 +111,8 @@ pub struct LatencyGain {
 pub enum GainDoubt {
     /// The operating point is outside of the region in which response times follow the line.
     #[error(
-        "{at:.1} IO/s is outside of the region from {from:.1} to {to:.1} IO/s where the response time grows about linearly"
+        "{at:.1} IO/s is outside of the region from {from:.1} to {to:.1} IO/s where the response time grows \
+            about linearly"
     )]
     Outside {
         /// The operating point, in requests per second.
@@ -123,7 +125,8 @@ pub enum GainDoubt {
     /// The storage was never seen to keep up at the operating point: a controller there steers a queue that
     /// grows without end.
     #[error(
-        "{at:.1} IO/s is more than {most:.1} IO/s, the greatest rate at which the storage was seen to keep up: choose a lower one"
+        "{at:.1} IO/s is more than {most:.1} IO/s, the greatest rate at which the storage was seen to keep \
+            up: choose a lower one"
     )]
     Overloaded {
         /// The operating point, in requests per second.
@@ -330,7 +333,8 @@ mod tests {
         assert!(matches!(outside.doubts[..], [GainDoubt::Outside { .. }]), "{outside:?}");
         assert_eq!(
             outside.doubts[0].to_string(),
-            "80.0 IO/s is outside of the region from 1.0 to 52.0 IO/s where the response time grows about linearly"
+            "80.0 IO/s is outside of the region from 1.0 to 52.0 IO/s where the response time grows about \
+                linearly"
         );
         assert_eq!(dd1().gain(Iops::new(50.0)).doubts, [GainDoubt::NotGrowing]);
         // No slope of what is sustained says anything about what is not.

@@ -324,7 +324,11 @@ fn once(
     if let Some(other) = devices.insert(device.to_owned(), name.value.to_owned()) {
         report.warning(
             &value.span(),
-            format!("{} and `{other}` are one device: two laws hold the same consumers, and the longer delay is in force", section.what()),
+            format!(
+                "{} and `{other}` are one device: two laws hold the same consumers, and the longer delay \
+                is in force",
+                section.what()
+            ),
             "leave one of them out, with the shorter target of the two",
         );
     }
@@ -391,8 +395,12 @@ fn resource(
         let place = section.value("pid").map_or_else(|| section.span().clone(), toml::Spanned::span);
         report.warning(
             &place,
-            format!("packets may be held for {longest}: TCP takes a silence of 200 ms for loss, and sends again"),
-            "100 ms is the default; where that is too short, `throttle = \"rate\"` holds writes without holding packets",
+            format!(
+                "packets may be held for {longest}: TCP takes a silence of 200 ms for loss, and sends \
+                again"
+            ),
+            "100 ms is the default; where that is too short, `throttle = \"rate\"` holds writes without \
+                holding packets",
         );
     }
     Some(ResourceConfig { law, storage, writers, members, exempt, longest, floor })
@@ -417,7 +425,10 @@ fn law_of(
     if let Some((span, law @ "integral")) = given {
         report.error_with_help(
             &span,
-            format!("`law` cannot be `{law}`: it keeps what each consumer was promised, by the consumer's own requests"),
+            format!(
+                "`law` cannot be `{law}`: it keeps what each consumer was promised, by the consumer's \
+                own requests"
+            ),
             "what the agent keeps is a promise to who reads, at the cost of who writes: by `pid` or `window`",
         );
         return None;
@@ -606,7 +617,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
                 "root cgroup",
             ),
             (
-                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = ['a']\nwriters = false",
+                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = \
+                    ['a']\nwriters = false",
                 "nobody but `cgroups` is held",
             ),
             (
@@ -754,7 +766,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
     fn a_delay_that_tcp_takes_for_loss_is_a_warning() {
         let warnings = |throttle, greatest| {
             let text = format!(
-                "throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\npid = {{ greatest = '{greatest}' }}"
+                "throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\npid = {{ greatest = '{greatest}' \
+                    }}"
             );
             parse(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
         };

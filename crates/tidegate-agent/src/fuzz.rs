@@ -1,5 +1,5 @@
-//! A fuzz target: it takes bytes as an administrator might hand them over, and checks what must hold whatever they
-//! are.
+//! A fuzz target: it takes bytes as an administrator might hand them over, and checks what must hold whatever
+//! they are.
 
 use std::path::Path;
 

@@ -44,7 +44,8 @@ pub enum ActError {
     Unguarded(io::Error),
     /// The throttle was given up.
     #[error(
-        "no consumer is throttled, since limits could not be changed any more and cannot be yet: {0}; trying again each second"
+        "no consumer is throttled, since limits could not be changed any more and cannot be yet: {0}; trying \
+            again each second"
     )]
     GivenUp(io::Error),
 }

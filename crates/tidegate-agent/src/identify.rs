@@ -1,5 +1,5 @@
-//! Finding the gains of a resource's PID by an experiment on the resource itself ([`RelayExperiment`]), with the
-//! agent's own sensors and throttle.
+//! Finding the gains of a resource's PID by an experiment on the resource itself ([`RelayExperiment`]), with
+//! the agent's own sensors and throttle.
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -53,7 +53,8 @@ pub enum IdentifyError {
     Cgroups,
     /// There is nothing to find gains for.
     #[error(
-        "{0}: there is no such storage on this machine, so that nothing could be found; `tidegate check` says what there is"
+        "{0}: there is no such storage on this machine, so that nothing could be found; `tidegate check` \
+            says what there is"
     )]
     NotHere(ResourceName),
     /// The experiment found nothing.

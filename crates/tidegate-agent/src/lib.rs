@@ -112,7 +112,8 @@ pub enum AgentError {
     Signals(io::Error),
     /// The remains of an earlier agent cannot be removed: they would go on throttling.
     #[error(
-        "cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed, and CAP_DAC_OVERRIDE where that is a cgroup"
+        "cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed, and \
+            CAP_DAC_OVERRIDE where that is a cgroup"
     )]
     Reconcile(io::Error),
     /// Two agents would undo each other's work.
@@ -126,7 +127,8 @@ pub enum AgentError {
     Guardian(io::Error),
     /// Response times cannot be counted, although the configuration asks for it.
     #[error(
-        "cannot count response times: {0}; `histograms = true`, and a percentile as `statistic`, take {REMEDY}"
+        "cannot count response times: {0}; `histograms = true`, and a percentile as `statistic`, take \
+            {REMEDY}"
     )]
     Histograms(io::Error),
     /// The throttle cannot be used.
@@ -134,7 +136,8 @@ pub enum AgentError {
     Throttle(io::Error),
     /// Nobody could be held.
     #[error(
-        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; with `--dry-run` \
+        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; \
+            with `--dry-run` \
          nothing of it is needed"
     )]
     Lacks {
@@ -344,7 +347,8 @@ impl Agent {
         }
         for (resource, via) in self.regulator.beyond().difference(&self.beyond) {
             tracing::warn!(
-                "{resource}: the throttle `rate` cannot hold what is written over {via}; `netem` and `edt` can"
+                "{resource}: the throttle `rate` cannot hold what is written over {via}; `netem` and `edt` \
+                    can"
             );
         }
         if !self.regulator.beyond().is_subset(&self.beyond) {

@@ -146,7 +146,8 @@ impl AgentMetric {
                 None,
                 Gauge,
                 NONE,
-                "0 while limits that are in force cannot be changed: the guardian releases every consumer; absent on a dry run",
+                "0 while limits that are in force cannot be changed: the guardian releases every consumer; \
+                    absent on a dry run",
             ),
             Self::TargetUp => (
                 "tidegate_agent_target_up",
@@ -181,7 +182,8 @@ impl AgentMetric {
                 Some(Unit::Other("requests".to_owned())),
                 Gauge,
                 RESOURCE,
-                "Requests that all who may be held together may have at the storage; absent with laws that have none",
+                "Requests that all who may be held together may have at the storage; absent with laws that \
+                    have none",
             ),
             Self::SetPoint => (
                 "tidegate_resource_set_point",
@@ -202,14 +204,16 @@ impl AgentMetric {
                 seconds(),
                 Gauge,
                 RESOURCE,
-                "How long packets to members of the set are held; 0 on a dry run, and while the throttle fails",
+                "How long packets to members of the set are held; 0 on a dry run, and while the throttle \
+                    fails",
             ),
             Self::WriteLimit => (
                 "tidegate_resource_write_limit",
                 Some(Unit::Other("requests_per_second".to_owned())),
                 Gauge,
                 DEVICE,
-                "How many writes per second a device that members use may take; absent while it is not limited",
+                "How many writes per second a device that members use may take; absent while it is not \
+                    limited",
             ),
             Self::WriteLimitBytes => (
                 "tidegate_resource_write_limit",
@@ -230,7 +234,8 @@ impl AgentMetric {
                 None,
                 Gauge,
                 RESOURCE,
-                "The band in which the resource operates, and the part of it as a fraction: 2.2 is band 2 at 20 %; beyond the last how many there are; only with bands",
+                "The band in which the resource operates, and the part of it as a fraction: 2.2 is band 2 at \
+                    20 %; beyond the last how many there are; only with bands",
             ),
             Self::Allotment => (
                 "tidegate_resource_allotment",

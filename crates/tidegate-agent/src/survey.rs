@@ -301,7 +301,8 @@ sys/fs/cgroup/loop -> loop
         let watch = MachineWatch::new(root.clone()).unwrap();
         let shown = |cgroups: &str| {
             let told = format!(
-                "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['{cgroups}']\n"
+                "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \
+                    ['{cgroups}']\n"
             );
             let config = AgentConfig::parse("agent.toml", &told).unwrap();
             let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];

@@ -58,7 +58,8 @@ impl Machine {
             let Load { reads, read_ms, writes, .. } = done;
             let (read_sectors, write_sectors, write_ms) = (reads * 8, writes * 128, writes * 20);
             format!(
-                "254 {minor} dm-{minor} {reads} 0 {read_sectors} {read_ms} {writes} 0 {write_sectors} {write_ms} {in_flight} 0 {} 0 0 0 0 0 0\n",
+                "254 {minor} dm-{minor} {reads} 0 {read_sectors} {read_ms} {writes} 0 {write_sectors} \
+                    {write_ms} {in_flight} 0 {} 0 0 0 0 0 0\n",
                 read_ms + write_ms
             )
         });

@@ -36,7 +36,8 @@ sys/fs/cgroup/batch/io.stat
 const TOLD: &str =
     "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['ba*']\n";
 
-const BANDED: &str = "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['db', 'ba*']\n\
+const BANDED: &str = "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \
+    ['db', 'ba*']\n\
     law = 'self-tuning'\nbands = [{ up_to = '100 IO/s', ratios = { db = 1 } }, { up_to = '900 IO/s', ratios = { batch = 1 } }]\n";
 
 const STEP: Latency = Latency::from_millis(100);
@@ -93,7 +94,8 @@ impl Machine {
         self.write(
             "proc/diskstats",
             &format!(
-                "8 0 sda {completed} 0 {} {} 0 0 0 0 {in_flight} 0 {} 0 0 0 0 0 0\n8 16 sdb 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+                "8 0 sda {completed} 0 {} {} 0 0 0 0 {in_flight} 0 {} 0 0 0 0 0 0\n8 16 sdb 0 0 0 0 0 0 0 0 \
+                    0 0 0 0 0 0 0 0 0\n",
                 completed * 8,
                 self.read_ms,
                 self.read_ms

@@ -23,8 +23,8 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 /// A host's place in its cluster: tells the others what this host measures, and hears what they do.
 ///
 /// Nothing here ever waits for the carrier, and a carrier that fails stops nothing: the peers' reports grow
-/// old, and [`combine`](tidegate_control::combine) then leaves them out. [`ClusterHandle::status`] says what is
-/// wrong.
+/// old, and [`combine`](tidegate_control::combine) then leaves them out. [`ClusterHandle::status`] says what
+/// is wrong.
 ///
 /// Dropping it ends the exchange: the others are told, where the carrier still can, and count this host out
 /// at once.

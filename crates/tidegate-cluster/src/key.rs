@@ -52,7 +52,8 @@ pub enum SecretError {
     #[error("{path} holds no secret: one line of text, at most {LONGEST} bytes", path = .0.display())]
     NoSecret(PathBuf),
     /// The file holds no credentials.
-    #[error("{path} holds no credentials: a user's JWT and the seed of its key, as `nsc` writes them", path = .0.display())]
+    #[error("{path} holds no credentials: a user's JWT and the seed of its key, as `nsc` writes \
+        them", path = .0.display())]
     NoCredentials(PathBuf),
 }
 

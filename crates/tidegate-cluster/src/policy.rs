@@ -77,7 +77,8 @@ pub enum InvalidPolicy {
     #[error("the target {0} is out of range: 100us to 1min")]
     Target(Latency),
     /// A rate is out of its range.
-    #[error("the rate of `{consumer}` must be 1 to 10,000,000 IO/s, it is {rate} IO/s", rate = rate.per_second())]
+    #[error("the rate of `{consumer}` must be 1 to 10,000,000 IO/s, it is {rate} \
+        IO/s", rate = rate.per_second())]
     Rate {
         /// The consumer.
         consumer: ConsumerName,
@@ -89,7 +90,8 @@ pub enum InvalidPolicy {
     AboveLimit(ConsumerName),
     /// It is a policy without a signature.
     #[error(
-        "it is not signed: write it anew with `tidegate policy set --replace --key FILE`, and name the key's public half \
+        "it is not signed: write it anew with `tidegate policy set --replace --key FILE`, and name the key's \
+            public half \
          in `[cluster] policy` of the hosts"
     )]
     Unsigned,
@@ -109,7 +111,8 @@ pub enum InvalidPolicy {
     },
     /// A later one was there before.
     #[error(
-        "its serial number {serial} is not above {seen}, which was in force: an old policy was put back, or its writer's \
+        "its serial number {serial} is not above {seen}, which was in force: an old policy was put back, or \
+            its writer's \
          clock is behind"
     )]
     Old {

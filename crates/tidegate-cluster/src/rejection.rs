@@ -31,7 +31,8 @@ pub(crate) enum MessageRejection {
     #[error("two hosts bear its name; the one heard first counts")]
     DuplicateName,
     #[error(
-        "its host seems to have restarted; its former self counts until it has been silent for three intervals"
+        "its host seems to have restarted; its former self counts until it has been silent for three \
+            intervals"
     )]
     Restarting,
     #[error("there are too many hosts already")]
@@ -39,7 +40,8 @@ pub(crate) enum MessageRejection {
     #[error("its address is not among `peers`: if it is a host of the cluster, add it there on this host")]
     UnknownPeer,
     #[error(
-        "one address is one host, and another one speaks from it, or this one speaks from another address: look \
+        "one address is one host, and another one speaks from it, or this one speaks from another address: \
+            look \
          whether a host poses as others"
     )]
     OtherName,

@@ -43,7 +43,8 @@ pub type PolicyWriters = BTreeSet<PolicyWriter>;
 pub enum PolicyWriterError {
     /// It is the other half.
     #[error(
-        "this is the secret half of a key: write the public one, and make a new key, since this one is known now"
+        "this is the secret half of a key: write the public one, and make a new key, since this one is known \
+            now"
     )]
     Seed,
     /// It is something else.
@@ -107,7 +108,8 @@ pub enum PolicyKeyError {
         source: io::Error,
     },
     /// The file holds no seed.
-    #[error("{path} holds no key to sign with: one line, as `tidegate policy key FILE` writes it", path = .0.display())]
+    #[error("{path} holds no key to sign with: one line, as `tidegate policy key FILE` writes \
+        it", path = .0.display())]
     NoSeed(PathBuf),
     /// The library does not give the seed away.
     #[error("cannot make a key")]

@@ -152,13 +152,15 @@ mod tests {
             ("contract = []".to_owned(), "1:12: `contract`: nothing holds at any time"),
             (
                 "contract = [{ from = '08:00', iops = '40 IO/s', response_time = '35ms' }]".to_owned(),
-                "1:22: number 1 of `contract` of the export: nothing follows it, so that it holds all day whenever it begins: \
+                "1:22: number 1 of `contract` of the export: nothing follows it, so that it holds all day \
+                    whenever it begins: \
                  say until when, or leave the time out",
             ),
             (list("from = '08:00', ", ""), "3:1: number 2 of `contract` of the export needs `from`"),
             (
                 list("from = '08:00', ", "from = '8 pm', "),
-                "3:10: `from`: `8 pm` is no time of day; write for example `08:00`, which is UTC, or `08:00+02:00`",
+                "3:10: `from`: `8 pm` is no time of day; write for example `08:00`, which is UTC, or \
+                    `08:00+02:00`",
             ),
             (
                 list("from = '08:00', ", "from = '08:00Z', "),
@@ -166,7 +168,8 @@ mod tests {
             ),
             (
                 list("from = '08:00', until = '20:30', ", "from = '20:00', "),
-                "2:27: number 1 of `contract` of the export: it goes on until 20:30, and the next one begins at 20:00",
+                "2:27: number 1 of `contract` of the export: it goes on until 20:30, and the next one begins \
+                    at 20:00",
             ),
             (
                 list("from = '08:00', until = '08:00', ", "from = '20:00', "),

@@ -585,7 +585,8 @@ mod tests {
         let default = LawConfig::Integral(IntegralConfig::default());
         assert_eq!(law, Some(LoopConfig::new(name, Latency::from_millis(50), default)));
         let (law, findings) = read_rates(
-            "interval = '500ms'\nintegral = { gain = 12.5, floor = '5 IO/s', greatest = '9kIO/s', statistic = 'mean', variant = 'literal' }",
+            "interval = '500ms'\nintegral = { gain = 12.5, floor = '5 IO/s', greatest = '9kIO/s', statistic \
+                = 'mean', variant = 'literal' }",
         );
         assert!(findings.is_empty(), "{findings:?}");
         let integral = IntegralConfig {

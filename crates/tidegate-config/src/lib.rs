@@ -3,9 +3,9 @@
 //!
 //! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which
 //! words it is asked for, belongs to the reader: `tidegate-serve` and `tidegate-agent` read configurations,
-//! `tidegate-sim` scenarios. What both have is here: tables ([`Section`]), findings ([`FindingList`], [`Finding`]), the [`law`]
-//! of a resource, how it [`release`]s requests, and the [`contract`] of a consumer, which have the same keys
-//! wherever they are written, and what holds when ([`daily`]).
+//! `tidegate-sim` scenarios. What both have is here: tables ([`Section`]), findings ([`FindingList`],
+//! [`Finding`]), the [`law`] of a resource, how it [`release`]s requests, and the [`contract`] of a consumer,
+//! which have the same keys wherever they are written, and what holds when ([`daily`]).
 //!
 //! ```
 //! use tidegate_config::{Report, Section, parse};

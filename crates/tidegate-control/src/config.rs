@@ -308,13 +308,15 @@ pub enum LoopConfigError {
     /// The regulator models what each interval says of each consumer; an average or another signal is none of
     /// that.
     #[error(
-        "the self-tuning law takes each consumer's requests of each interval as they are, by their mean: without another signal, \
+        "the self-tuning law takes each consumer's requests of each interval as they are, by their mean: \
+            without another signal, \
          a percentile, `normalise`, `smoothing` and `past_weight`"
     )]
     GoalsAreTakenAsTheyAre,
     /// Bands divide an operating point, which no other law has.
     #[error(
-        "bands divide the throughput that the laws `self-tuning` and `queueing-model` find: no other law has them"
+        "bands divide the throughput that the laws `self-tuning` and `queueing-model` find: no other law has \
+            them"
     )]
     BandsNeedSelfTuning,
     /// A parameter of the automatic choice.

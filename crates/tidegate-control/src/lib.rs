@@ -19,10 +19,11 @@
 //! least response time at which the resource gives nearly all it can ([`KneeConfig`]). The decision has the
 //! reason ([`SetPointChoice`]).
 //!
-//! Eligible consumers are configured, or found: [`WriterDetector`] keeps the set of consumers that write more than a
-//! threshold.
+//! Eligible consumers are configured, or found: [`WriterDetector`] keeps the set of consumers that write more
+//! than a threshold.
 //!
-//! The PID's gains are configured, or found: [`RelayExperiment`] oscillates the process for a while and proposes them.
+//! The PID's gains are configured, or found: [`RelayExperiment`] oscillates the process for a while and
+//! proposes them.
 //!
 //! Where consumers have a [`Contract`], the integral law keeps a rate for each. Its gain is configured, or
 //! follows from the process gain ([`gain_for`]).

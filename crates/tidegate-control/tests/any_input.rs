@@ -460,7 +460,8 @@ proptest! {
                                 // rounded up; and below a level a delay ends.
                                 let level = if matches!(law, LawConfig::Pid(_)) { 0.0005 } else { 0.0 };
                                 prop_assert!(after <= before + 1e-12, "{before} {after}");
-                                prop_assert!(after >= 0.42 * (before - level) - level - 1e-9, "{before} {after}");
+                                prop_assert!(after >= 0.42 * (before - level) - level - 1e-9, "{before} \
+                                    {after}");
                             }
                             LawAction::Regulate => {}
                         }

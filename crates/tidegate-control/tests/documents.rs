@@ -175,7 +175,8 @@ fn a_decision_about_an_operating_point_says_who_decided() {
         (of(|_| ()), "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 held)"),
         (
             of(|point| point.regulators[0].learnt = Some(LearningOutcome::Reset)),
-            "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms, by a new model (1 of 2 held)",
+            "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms, by a new model (1 of 2 \
+                held)",
         ),
         (
             of(|point| {
@@ -183,7 +184,8 @@ fn a_decision_about_an_operating_point_says_who_decided() {
                 (one.input, one.bound) =
                     (SignalState::Overload { oldest: Latency::from_millis(900) }, Some(OutputBound::Least));
             }),
-            "sata: operating at 500 IO/s, band 2 at 20 %: w1 completes nothing, its oldest waits 900ms against 4.00ms, \
+            "sata: operating at 500 IO/s, band 2 at 20 %: w1 completes nothing, its oldest waits 900ms \
+                against 4.00ms, \
              the least that is allowed (1 of 2 held)",
         ),
         (
@@ -200,11 +202,13 @@ fn a_decision_about_an_operating_point_says_who_decided() {
         ),
         (
             of(|point| point.window = Some(Window::new(4.5))),
-            "sata: operating at 500 IO/s, band 2 at 20 %, a window of 4.50: w1 4.10ms against 4.00ms (1 of 2 held)",
+            "sata: operating at 500 IO/s, band 2 at 20 %, a window of 4.50: w1 4.10ms against 4.00ms (1 of 2 \
+                held)",
         ),
         (
             Decision { dry_run: true, ..of_a_point(point()) }.to_string(),
-            "sata (dry run): operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 would be held)",
+            "sata (dry run): operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 would \
+                be held)",
         ),
         (
             Decision { input: SignalState::NoTime, ..of_a_point(point()) }.to_string(),
@@ -398,7 +402,8 @@ fn a_decision_reads_as_a_sentence() {
                 bound: None,
                 ..decision()
             },
-            "sata: no protected read completes, the oldest waits 1.20s against 12.0ms: the others held by up to \
+            "sata: no protected read completes, the oldest waits 1.20s against 12.0ms: the others held by up \
+                to \
              180ms per request (12 of 12 held)",
         ),
         (
@@ -408,7 +413,8 @@ fn a_decision_reads_as_a_sentence() {
                 reserved: Some(reserved(None)),
                 ..decision()
             },
-            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 4.20 (12 of 12 held), the least \
+            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 4.20 (12 of 12 \
+                held), the least \
              that keeps reservations (200 IO/s at 20.0ms)",
         ),
         (
@@ -418,7 +424,8 @@ fn a_decision_reads_as_a_sentence() {
                 reserved: Some(reserved(Some(ReservationShortage::Window))),
                 ..decision()
             },
-            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 held); \
+            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 \
+                held); \
              reservations are missed: 200 IO/s at 20.0ms take a window of 4.20, more than is allowed",
         ),
         (
@@ -428,7 +435,8 @@ fn a_decision_reads_as_a_sentence() {
                 reserved: Some(reserved(Some(ReservationShortage::Storage))),
                 ..decision()
             },
-            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 held); \
+            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 \
+                held); \
              reservations are missed: the storage completes less than 350 IO/s for all hosts",
         ),
         (
@@ -439,7 +447,8 @@ fn a_decision_reads_as_a_sentence() {
                 bound: None,
                 ..decision()
             },
-            "sata: no protected read completed yet: the others still held to a window of 2.30 (12 of 12 held)",
+            "sata: no protected read completed yet: the others still held to a window of 2.30 (12 of 12 \
+                held)",
         ),
         (
             Decision {
@@ -460,7 +469,8 @@ fn a_decision_reads_as_a_sentence() {
                 bounded: window,
                 ..decision()
             },
-            "sata: response time (of 3 hosts, 1 silent, 1 beyond belief) 23.1ms against 12.0ms: all held to a window \
+            "sata: response time (of 3 hosts, 1 silent, 1 beyond belief) 23.1ms against 12.0ms: all held to \
+                a window \
              of 2.30 (12 of 12 held)",
         ),
         (
@@ -494,7 +504,8 @@ fn a_decision_reads_as_a_sentence() {
                 held: 0,
                 ..decision()
             },
-            "sata: response time 23.1ms against 12.0ms (the knee: 95 % of the most seen (3180 IO/s at 41.0ms) is \
+            "sata: response time 23.1ms against 12.0ms (the knee: 95 % of the most seen (3180 IO/s at \
+                41.0ms) is \
              reached at 26.0ms): nothing held",
         ),
         (
@@ -528,17 +539,20 @@ fn a_decision_about_rates_names_the_most_affected() {
     let cases = [
         (
             of_rates(vec![rate("w1", 31), promised.clone(), idle.clone()]),
-            "sata: 94 IO/s in all (2 of 3 held): w2 40.0ms against 29.0ms: 40 IO/s, as promised; w1 31.0ms against \
+            "sata: 94 IO/s in all (2 of 3 held): w2 40.0ms against 29.0ms: 40 IO/s, as promised; w1 31.0ms \
+                against \
              29.0ms: 52 IO/s; w3 idle: 2.0 IO/s, the least that is allowed",
         ),
         (
             Decision { dry_run: true, gave_way: Some(gave_way()), ..of_rates(vec![rate("w1", 20)]) },
-            "sata (dry run): 52 IO/s in all (1 of 1 would be held): w1 20.0ms against 29.0ms: 52 IO/s; w2 is back: \
+            "sata (dry run): 52 IO/s in all (1 of 1 would be held): w1 20.0ms against 29.0ms: 52 IO/s; w2 is \
+                back: \
              18 IO/s of surplus given back, for 72 IO/s that the storage sustains",
         ),
         (
             of_rates((0..300).map(|at| rate(&format!("c{at}"), 20)).chain([late, promised]).collect()),
-            "sata: 15.7 kIO/s in all (302 of 302 held): w4 completes nothing, its oldest waits 90.0ms against 29.0ms: \
+            "sata: 15.7 kIO/s in all (302 of 302 held): w4 completes nothing, its oldest waits 90.0ms \
+                against 29.0ms: \
              52 IO/s; w2 40.0ms against 29.0ms: 40 IO/s, as promised; c0 20.0ms against 29.0ms: 52 IO/s; and 299 more",
         ),
         (of_rates(Vec::new()), "sata: nobody to hold"),

@@ -131,7 +131,8 @@ fn follows_a_change_of_capacity() {
         plant.run(300.0);
         let again = plant.set_point(0, 1_200.0);
         println!(
-            "400 IO/s: {quick:.1} ms; 100 IO/s: {starved:.0} IO/s in the first minute, then {slow_iops:.0} IO/s at \
+            "400 IO/s: {quick:.1} ms; 100 IO/s: {starved:.0} IO/s in the first minute, then {slow_iops:.0} \
+                IO/s at \
              {slow_latency:.1} ms, set point {slow:.1} ms; 400 IO/s again: {again_iops:.0} IO/s, set point {again:.1} ms"
         );
         assert!(starved > 60.0 && slow_iops > 85.0 && again_iops > 370.0);

@@ -131,7 +131,8 @@ pub enum Preset {
 
 /// No preset has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no device preset `{0}`; there are {names}", names = Preset::ALL.map(Preset::name).join(", "))]
+#[error("there is no device preset `{0}`; there are {names}", names = Preset::ALL.map(Preset::name).join(", \
+    "))]
 pub struct UnknownPreset(pub String);
 
 impl Preset {

@@ -279,7 +279,8 @@ fn a_document_selects_and_describes_a_model() {
     assert!(error.contains("unknown field `server`"), "{error}");
     assert_eq!(
         "dnes".parse::<Preset>().unwrap_err().to_string(),
-        "there is no device preset `dnes`; there are dnes-309170w, sata-stripe, fc-raid5, fc-raid5-5, fc-raid0-6, \
+        "there is no device preset `dnes`; there are dnes-309170w, sata-stripe, fc-raid5, fc-raid5-5, \
+            fc-raid0-6, \
          fc-raid0-10"
     );
 }

@@ -22,8 +22,8 @@ pub const HELD: &str = "tidegate_held";
 /// By slot: nanoseconds (`u64`).
 pub const DELAYS: &str = "tidegate_delay";
 
-/// By [`AddressKey`]: when the member's last packet leaves, in nanoseconds (`u64`) of the monotonic clock. Without
-/// an entry nothing keeps a member's packets in order.
+/// By [`AddressKey`]: when the member's last packet leaves, in nanoseconds (`u64`) of the monotonic clock.
+/// Without an entry nothing keeps a member's packets in order.
 pub const LAST: &str = "tidegate_last";
 
 /// Members that the maps have room for.

@@ -16,8 +16,8 @@ pub const PROGRAMS: [(&str, &str); 3] = [
     ("tidegate_end", "block_bio_complete"),
 ];
 
-/// By [`key`]: a [`LatencyCounts`] per processor. Only devices that have an entry are counted. Who loads it says how
-/// many it has room for.
+/// By [`key`]: a [`LatencyCounts`] per processor. Only devices that have an entry are counted. Who loads it
+/// says how many it has room for.
 pub const TIMES: &str = "tidegate_times";
 
 /// Eight buckets per octave.

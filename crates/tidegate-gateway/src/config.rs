@@ -562,7 +562,8 @@ pub enum ConfigError {
     Upstream(ResourceName),
     /// A file pool's exports have paths, an emulated pool's have sizes, an upstream pool's have names.
     #[error(
-        "pool `{pool}`: export `{export}` needs a path in a file pool, a size that is a multiple of 4 KiB in an emulated pool, the name of an upstream export in an upstream pool"
+        "pool `{pool}`: export `{export}` needs a path in a file pool, a size that is a multiple of 4 KiB in \
+            an emulated pool, the name of an upstream export in an upstream pool"
     )]
     Store {
         /// The pool.

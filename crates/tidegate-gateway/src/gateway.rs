@@ -210,8 +210,8 @@ impl Gateway {
     }
 
     /// Starts like [`start`](Self::start), if other hosts share resources. The law of a pool that has
-    /// [`PeerReports`] steers by the measurements of all of them. A pool keeps its peers, or their absence, for as
-    /// long as the gateway runs.
+    /// [`PeerReports`] steers by the measurements of all of them. A pool keeps its peers, or their absence,
+    /// for as long as the gateway runs.
     ///
     /// # Errors
     /// When anything of it fails; nothing is left running.
@@ -656,7 +656,8 @@ impl PoolHandle {
                 if !again {
                     error!(
                         pool = %self.name,
-                        "the pool does not answer: its worker waits in the kernel, and so do the pool's clients; \
+                        "the pool does not answer: its worker waits in the kernel, and so do the pool's \
+                            clients; \
                          look for storage that hangs (`dmesg`, /proc/PID/task/*/stack)"
                     );
                 }

@@ -10,9 +10,9 @@
 //! export name; all its sessions share one flow.
 //!
 //! Call [`Gateway::start`] with a [`GatewayConfig`] (or [`Gateway::start_among`], where other hosts share the
-//! pools' resources: their [`PeerReports`]); then [`Gateway::snapshot`] as often as you like, [`Gateway::apply`] to
-//! change the configuration under running clients, and [`Gateway::drain`] to end in order. Dropping a gateway
-//! ends it too, without waiting for clients to take their replies.
+//! pools' resources: their [`PeerReports`]); then [`Gateway::snapshot`] as often as you like,
+//! [`Gateway::apply`] to change the configuration under running clients, and [`Gateway::drain`] to end in
+//! order. Dropping a gateway ends it too, without waiting for clients to take their replies.
 
 #![deny(unsafe_code)]
 

@@ -522,7 +522,8 @@ mod tests {
                     prop_assert_eq!(account.used, sessions.iter().sum::<u64>());
                     let (left, mut newcomer) = (account.reserve.saturating_sub(account.used), 0);
                     if left > 0 {
-                        prop_assert!(memory.allowance(*key, &mut newcomer).grant(left), "the reserve is there");
+                        prop_assert!(memory.allowance(*key, &mut newcomer).grant(left), "the reserve is \
+                            there");
                         memory.release(*key, &mut newcomer, left);
                     }
                 }

@@ -149,7 +149,8 @@ fn refusal(error: &io::Error) -> io::Error {
 fn advice(errno: Option<i32>, disabled: Option<&str>) -> &'static str {
     match (errno, disabled) {
         (Some(libc::EPERM), Some("2")) => {
-            "kernel.io_uring_disabled is 2: set it to 0, or set it to 1 and add the service to kernel.io_uring_group"
+            "kernel.io_uring_disabled is 2: set it to 0, or set it to 1 and add the service to \
+                kernel.io_uring_group"
         }
         (Some(libc::EPERM), Some("1")) => {
             "kernel.io_uring_disabled is 1: set it to 0, or add the service to kernel.io_uring_group"

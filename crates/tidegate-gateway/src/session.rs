@@ -82,7 +82,8 @@ pub(crate) struct ClientSession {
     pub(crate) progress: Instant,
     /// A request of it was refused, and that was logged.
     pub(crate) complained: bool,
-    /// The number of its upstream's losses that a flush has told it of; see [`crate::upstream::ChangeLedger`].
+    /// The number of its upstream's losses that a flush has told it of; see
+    /// [`crate::upstream::ChangeLedger`].
     pub(crate) heard_losses: u64,
     /// Its place among the pool's sessions, given back when it is closed.
     pub(crate) slot: Option<Arc<SessionSlot>>,

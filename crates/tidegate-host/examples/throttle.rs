@@ -1,5 +1,6 @@
 //! What the packet-delay throttle does where there are many consumers, on the machine that it runs on. For
-//! root, in a network namespace that has routes to the consumers: `lab/experiments/throttle-scale/drive.py` runs it.
+//! root, in a network namespace that has routes to the consumers: `lab/experiments/throttle-scale/drive.py`
+//! runs it.
 //!
 //! usage: throttle netem|edt RESOURCES CONSUMERS
 //!

@@ -28,7 +28,8 @@ pub(crate) enum Unwelcome {
     #[error("a request has one `Host` header")]
     NoHost,
     #[error(
-        "the name in `Host` is not known here: ask by the address, by `localhost`, by this machine's own name, \
+        "the name in `Host` is not known here: ask by the address, by `localhost`, by this machine's own \
+            name, \
          or by one of the broker's `names`"
     )]
     OtherHost,

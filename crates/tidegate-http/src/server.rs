@@ -370,7 +370,8 @@ impl Complaints {
         let causes =
             RefusalCause::ALL.map(|cause| format!("{} {}", refusals.of(cause), cause.name())).join(", ");
         tracing::warn!(
-            "http://{}: {more} connections refused or closed before their answer (in all: {causes}); look for a \
+            "http://{}: {more} connections refused or closed before their answer (in all: {causes}); look \
+                for a \
              client that opens connections and sends no request",
             self.address
         );

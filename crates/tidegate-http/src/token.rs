@@ -39,7 +39,8 @@ pub enum TokenError {
     },
     /// The content of the file is not a token.
     #[error(
-        "{} holds no token: {SHORTEST} to {LONGEST} letters, digits and `-._~+/=`; make one with `head -c 32 /dev/urandom | base64`",
+        "{} holds no token: {SHORTEST} to {LONGEST} letters, digits and `-._~+/=`; make one with `head -c 32 \
+            /dev/urandom | base64`",
         .0.display()
     )]
     NoToken(PathBuf),

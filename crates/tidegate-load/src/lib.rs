@@ -1,7 +1,7 @@
 //! An NBD load generator that measures response times.
 //!
-//! [`RunningLoad::connect`] opens the connections, [`RunningLoad::start`] begins, [`LoadHandle::sample`] looks at it while
-//! it runs, [`LoadHandle::join`] waits for the end and yields the [`LoadReport`].
+//! [`RunningLoad::connect`] opens the connections, [`RunningLoad::start`] begins, [`LoadHandle::sample`]
+//! looks at it while it runs, [`LoadHandle::join`] waits for the end and yields the [`LoadReport`].
 //!
 //! Each connection has one thread that sends and one that receives, on blocking sockets. So the storage is
 //! measured, not an event loop. In an open loop a response time counts from the moment when the request was

@@ -113,8 +113,8 @@ pub(crate) struct DueTimes {
     /// The number of intervals that have passed, if moments are even. They are counted rather than summed up,
     /// so that no rounding adds up.
     intervals: f64,
-    /// For [`RequestSpacing::Drawn`]: the number of moments of all connections that have passed, and the number of
-    /// moments to each of this connection's.
+    /// For [`RequestSpacing::Drawn`]: the number of moments of all connections that have passed, and the
+    /// number of moments to each of this connection's.
     moment: u64,
     connections: u32,
     /// For [`RequestSpacing::Poisson`]: the last due time in seconds.
@@ -375,7 +375,8 @@ mod tests {
             let next = timetable.next_on(millis(at));
             prop_assert!(next >= millis(at));
             prop_assert_eq!(timetable.next_on(next), next);
-            prop_assert_eq!(timetable.active_by(next), timetable.active_by(millis(at)), "no active time is skipped");
+            prop_assert_eq!(timetable.active_by(next), timetable.active_by(millis(at)), "no active time is \
+                skipped");
         }
     }
 }

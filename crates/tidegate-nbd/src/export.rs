@@ -164,8 +164,8 @@ pub struct ExportGeometry {
     pub blocks: BlockSizes,
 }
 
-/// A request that passed [`ExportGeometry::check`]: its range is not empty, lies within the export and is aligned,
-/// its payload is within bounds, and the export can do it.
+/// A request that passed [`ExportGeometry::check`]: its range is not empty, lies within the export and is
+/// aligned, its payload is within bounds, and the export can do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckedOperation {
     /// Read `length` bytes at `offset`.

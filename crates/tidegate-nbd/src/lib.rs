@@ -8,18 +8,18 @@
 //!
 //! The order of calls on the server's side:
 //!
-//! 1. [`handshake::ServerHandshake`]: send [`output`](handshake::ServerHandshake::output), feed what arrives to
-//!    [`receive`](handshake::ServerHandshake::receive), answer its questions, until it reports
+//! 1. [`handshake::ServerHandshake`]: send [`output`](handshake::ServerHandshake::output), feed what arrives
+//!    to [`receive`](handshake::ServerHandshake::receive), answer its questions, until it reports
 //!    [`Opened`](handshake::ServerEvent::Opened).
 //! 2. For every [`REQUEST_SIZE`](transmission::REQUEST_SIZE) bytes:
-//!    [`WireRequest::parse`](transmission::WireRequest::parse), then [`ExportGeometry::check`], which yields the
-//!    [`CheckedOperation`] to carry out or the [`Errno`] to answer. A `WRITE` is followed by
+//!    [`WireRequest::parse`](transmission::WireRequest::parse), then [`ExportGeometry::check`], which yields
+//!    the [`CheckedOperation`] to carry out or the [`Errno`] to answer. A `WRITE` is followed by
 //!    [`payload_length`](transmission::WireRequest::payload_length) bytes even if it is refused.
 //! 3. Answer with a [`ReplyFrame`](transmission::ReplyFrame) made by the session's
 //!    [`ReplyStyle`](transmission::ReplyStyle).
 //!
-//! On the client's side: [`handshake::ClientHandshake`], [`WireRequest::encode`](transmission::WireRequest::encode),
-//! [`ReplyParser`](transmission::ReplyParser).
+//! On the client's side: [`handshake::ClientHandshake`],
+//! [`WireRequest::encode`](transmission::WireRequest::encode), [`ReplyParser`](transmission::ReplyParser).
 
 #![forbid(unsafe_code)]
 

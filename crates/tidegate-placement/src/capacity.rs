@@ -9,7 +9,8 @@ use tidegate_units::ByteRate;
 ///
 /// The paper's best rule, SM-R3, divides the mean of the last ten samples by one transfer more. It does not
 /// know that one more transfer costs all of them bandwidth. Nor does it know how an idle node will do. Its
-/// mean lags ten samples behind the load that others put on the node. `NodeCapacity` keeps three things apart:
+/// mean lags ten samples behind the load that others put on the node. `NodeCapacity` keeps three things
+/// apart:
 ///
 /// - **the cost of concurrency**: with n transfers a node moves `C(n) = peak / (a + b·(n − 1))`. So `peak/C`
 ///   is a straight line in n, fitted by least squares with exponential forgetting;
@@ -212,7 +213,8 @@ mod tests {
                 let mut last = f64::INFINITY;
                 for count in 1..40u32 {
                     let each = capacity.of_each(f64::from(count), ByteRate::new(300e6)).per_second();
-                    prop_assert!(each.is_finite() && each <= last, "{} transfers: {} after {}", count, each, last);
+                    prop_assert!(each.is_finite() && each <= last, "{} transfers: {} after \
+                        {}", count, each, last);
                     last = each;
                 }
             }

@@ -3,8 +3,9 @@
 //!
 //! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD
 //! COMPUTING 2010, §III. [`Placement`] holds the state of each node, the promises to transfers, and the
-//! transfers that wait. A [`PlacementPolicy`] decides whether a node can carry one transfer more. Nothing here moves
-//! data or reads a clock: the caller asks, reports measurements, and reports when a transfer has ended.
+//! transfers that wait. A [`PlacementPolicy`] decides whether a node can carry one transfer more. Nothing
+//! here moves data or reads a clock: the caller asks, reports measurements, and reports when a transfer has
+//! ended.
 
 #![forbid(unsafe_code)]
 

@@ -129,7 +129,8 @@ pub enum PlaceError {
     Excluded,
     /// No node is of these classes.
     #[error(
-        "no storage node has availability {availability} or more and cost {cost} or less: ask for less, or add a node"
+        "no storage node has availability {availability} or more and cost {cost} or less: ask for less, or \
+            add a node"
     )]
     NoClass {
         /// The class of availability that was asked for.
@@ -139,7 +140,8 @@ pub enum PlaceError {
     },
     /// No candidate has the room.
     #[error(
-        "{size} are more than any node that may be used has free ({greatest} at most): free some, or add a node"
+        "{size} are more than any node that may be used has free ({greatest} at most): free some, or add a \
+            node"
     )]
     TooLarge {
         /// The size that was to be moved.
@@ -149,7 +151,8 @@ pub enum PlaceError {
     },
     /// No candidate carries that rate, however idle.
     #[error(
-        "{asked} are more than the policy takes on for any node that may be used, of which the fastest moves {greatest}: it would \
+        "{asked} are more than the policy takes on for any node that may be used, of which the fastest moves \
+            {greatest}: it would \
          wait for ever"
     )]
     TooFast {

@@ -61,7 +61,8 @@ pub struct NodeView<'a> {
 
 /// A coefficient is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
-#[error("the overhead k of a policy is above 0 and at most {greatest}, it is {is}", greatest = PlacementPolicy::GREATEST_OVERHEAD)]
+#[error("the overhead k of a policy is above 0 and at most {greatest}, it is \
+    {is}", greatest = PlacementPolicy::GREATEST_OVERHEAD)]
 pub struct PolicyError {
     is: f64,
 }

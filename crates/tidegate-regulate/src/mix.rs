@@ -129,7 +129,8 @@ mod tests {
         assert_eq!(mix.limits(Iops::new(1e9)), None);
     }
 
-    /// Throttled to 2 IO/s after requests of 4 KiB, a program that is paged in by 1 MiB would wait for minutes.
+    /// Throttled to 2 IO/s after requests of 4 KiB, a program that is paged in by 1 MiB would wait for
+    /// minutes.
     #[test]
     fn silence_teaches_nothing_of_the_mix_and_leaves_room_for_larger_requests() {
         let mut mix = DirectionMix::default();

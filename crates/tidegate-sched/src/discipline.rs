@@ -42,8 +42,8 @@ pub enum RefillTime {
     /// price is paid in throughput.
     ///
     /// YFQ lets the disk reorder within batches of b requests. Do its authors begin the next one only when
-    /// all of the last are done? Their text could not be checked for it; [`RefillTime::OneByOne`] is the other
-    /// reading.
+    /// all of the last are done? Their text could not be checked for it; [`RefillTime::OneByOne`] is the
+    /// other reading.
     InBatches,
 }
 

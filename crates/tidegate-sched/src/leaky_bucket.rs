@@ -12,9 +12,9 @@ use crate::bucket::TokenBucket;
 /// and table 1).
 ///
 /// A request that gets a token is *released*: from then on it is one of those among whom the scheduler
-/// chooses, and it has had its token whatever the scheduler does. A [`ConsumerLimit`](crate::ConsumerLimit) in contrast takes
-/// its token when a request is dispatched, so that tokens pile up while the flow waits for its turn. Every
-/// request takes one token, whatever its size.
+/// chooses, and it has had its token whatever the scheduler does. A [`ConsumerLimit`](crate::ConsumerLimit)
+/// in contrast takes its token when a request is dispatched, so that tokens pile up while the flow waits for
+/// its turn. Every request takes one token, whatever its size.
 ///
 /// Over any stretch of time t at most `σ + ρ·(t + 2·tick)` requests are released. The ticks are part of the
 /// bound: what came with the last may lie beside the σ that have piled up, and a stretch that begins just

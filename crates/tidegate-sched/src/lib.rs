@@ -1,10 +1,10 @@
 //! Request schedulers and shapers: they decide which request goes next, and when.
 //!
 //! [`Sfq`] shares a storage resource among flows by weight, under a [window](Sfq::set_window) on what is
-//! outstanding, with a [reservation](Sfq::set_reservation), a [leaky bucket](LeakyBucket), a [limit](ConsumerLimit)
-//! and a [delay](Sfq::set_delay) per flow. [`TokenBucket`] is the shaper beneath bucket and limit. All of it
-//! is pull-style and pure: the owner tells the time and asks, and gets a request, nothing, or the time before
-//! which there will be nothing.
+//! outstanding, with a [reservation](Sfq::set_reservation), a [leaky bucket](LeakyBucket), a
+//! [limit](ConsumerLimit) and a [delay](Sfq::set_delay) per flow. [`TokenBucket`] is the shaper beneath
+//! bucket and limit. All of it is pull-style and pure: the owner tells the time and asks, and gets a request,
+//! nothing, or the time before which there will be nothing.
 //!
 //! ```
 //! use tidegate_sched::{Extent, FlowConfig, Pull, Sfq, SfqConfig};

@@ -134,7 +134,8 @@ pub struct ReservedService {
 }
 
 impl ReservedService {
-    /// Returns the service dispatched, by reservation or by shares, in I/Os of average size ([`RequestCost`]).
+    /// Returns the service dispatched, by reservation or by shares, in I/Os of average size
+    /// ([`RequestCost`]).
     #[must_use]
     pub fn served_ios(self) -> f64 {
         self.served as f64 / RequestCost::ONE.raw() as f64

@@ -154,16 +154,17 @@ pub enum PullAnswer<T> {
 /// - Tags, reservations and shares begin with the release. A reservation beyond the bucket's rate gets the
 ///   rate.
 /// - A [`ConsumerLimit`], soft or hard, applies to what is released. Only that can go as
-///   [surplus](crate::BeyondLimit::Surplus): the bucket itself knows no surplus, whoever sets it raises its rate.
+///   [surplus](crate::BeyondLimit::Surplus): the bucket itself knows no surplus, whoever sets it raises its
+///   rate.
 /// - An exempt flow passes its bucket like any other. Once released its requests go ahead of the window.
 ///
 /// # What holds
 ///
 /// Over any stretch in which flows i and j always have eligible requests and none goes by reservation, the
 /// costs dispatched differ by `|W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j)`,
-/// where c is a flow's greatest cost, b the cost of [`FlowBatch`] and k the idle credit. With b = k = 0 that is
-/// Goyal's bound. Of the costs *completed* up to D requests are still open, whence the factor D + 1 of Jin's
-/// bound.
+/// where c is a flow's greatest cost, b the cost of [`FlowBatch`] and k the idle credit. With b = k = 0 that
+/// is Goyal's bound. Of the costs *completed* up to D requests are still open, whence the factor D + 1 of
+/// Jin's bound.
 ///
 /// With finish tags c_i/φ_i + c_j/φ_j becomes max(c_i/φ_i, c_j/φ_j) + m, where m is the greatest c/φ of
 /// **all** flows. For who goes by finish tags never gets further ahead of the start tag S of another that
@@ -172,8 +173,8 @@ pub enum PullAnswer<T> {
 /// apart, and one may end it c/φ ahead.
 ///
 /// An eligible request goes whenever the window has room (work conservation), except with
-/// [`RefillTime::InBatches`]. Within a flow order is first in, first out. Exempt flows share among themselves by
-/// tags of their own, ahead of the window and outside of it: they can neither be held by it nor move the
+/// [`RefillTime::InBatches`]. Within a flow order is first in, first out. Exempt flows share among themselves
+/// by tags of their own, ahead of the window and outside of it: they can neither be held by it nor move the
 /// virtual time of the others.
 ///
 /// # Cost

@@ -330,7 +330,8 @@ proptest! {
             prop_assert!(false, "{}", message);
         }
         for ((client, &(_, reservation, _)), got) in bench.clients.iter().zip(&entitlements).zip(&got) {
-            prop_assert!(*got >= 0.99 * reservation - 0.5, "{:?}: {got} of {reservation} reserved", client.id);
+            prop_assert!(*got >= 0.99 * reservation - 0.5, "{:?}: {got} of {reservation} \
+                reserved", client.id);
         }
         for (client, &(_, _, limit)) in bench.clients.iter().zip(&entitlements) {
             let burst = (limit * 0.2).ceil().max(1.0);

@@ -158,7 +158,8 @@ proptest! {
             let entitled = all * f64::from(shares) / f64::from(sum);
             // The bound, in I/Os of this flow: two of the greatest c/φ.
             let apart = 2.0 * f64::from(shares) / f64::from(*weights.iter().min().unwrap());
-            prop_assert!((served - entitled).abs() <= apart + 1e-6, "{served} of {all}, entitled to {entitled}");
+            prop_assert!((served - entitled).abs() <= apart + 1e-6, "{served} of {all}, entitled to \
+                {entitled}");
         }
     }
 
@@ -183,7 +184,8 @@ proptest! {
             let waiting = scheduler.queued();
             let expected = if running.is_empty() { waiting.min(size as usize) } else { 0 };
             for _ in 0..expected {
-                let PullAnswer::Request { flow, .. } = scheduler.pull(NOW) else { panic!("{expected} of {waiting}") };
+                let PullAnswer::Request { flow, .. } = scheduler.pull(NOW) else { panic!("{expected} of \
+                    {waiting}") };
                 running.push(flow);
             }
             prop_assert_eq!(scheduler.pull(NOW), PullAnswer::Nothing);

@@ -1,5 +1,6 @@
-//! The gateway as a service: [`ServeConfig::load`](config::ServeConfig::load) reads its configuration, [`serve`](serve::serve)
-//! runs it until it is told to stop, [`ConfigSummary`](summary::ConfigSummary) says what a configuration comes to.
+//! The gateway as a service: [`ServeConfig::load`](config::ServeConfig::load) reads its configuration,
+//! [`serve`](serve::serve) runs it until it is told to stop, [`ConfigSummary`](summary::ConfigSummary) says
+//! what a configuration comes to.
 
 #![forbid(unsafe_code)]
 

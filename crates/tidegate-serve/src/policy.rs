@@ -61,7 +61,8 @@ fn apply(
         let limit = policy.limits.get(&export.name).copied();
         match limit {
             Some(_) if export.protected && !may_limit.contains(&export.name) => remarks.push(format!(
-                "the policy of `{}` limits `{name}`, which is protected: the limit is not put into force; name `{name}` \
+                "the policy of `{}` limits `{name}`, which is protected: the limit is not put into force; \
+                    name `{name}` \
                  under `may_limit` in `[cluster] policy` to allow it on this host",
                 pool.name,
                 name = export.name
@@ -69,7 +70,8 @@ fn apply(
             Some(limit) => {
                 if limit < least {
                     remarks.push(format!(
-                        "the policy of `{}` limits `{}` to {limit}: {least} are in force, what this host's configuration \
+                        "the policy of `{}` limits `{}` to {limit}: {least} are in force, what this host's \
+                            configuration \
                          or its law leaves it at least",
                         pool.name, export.name
                     ));

@@ -431,7 +431,8 @@ mod tests {
     fn a_law_is_called_by_its_own_name_whatever_it_shares_with_another_one() {
         let text = TEXT.replacen("law = 'integral'", "law = 'queueing-model'", 1);
         let summary = ConfigSummary::new(&ServeConfig::parse("t", &text, Path::new("/")).unwrap());
-        let said = "law queueing-model: keeps goals, steers who has none to 40.0ms, by a window, decides every 1.00s";
+        let said = "law queueing-model: keeps goals, steers who has none to 40.0ms, by a window, decides \
+            every 1.00s";
         assert!(summary.to_string().contains(said), "{summary}");
         assert_eq!(serde_json::to_value(summary).unwrap()["pools"][4]["law"]["kind"], "queueing_model");
     }

@@ -101,7 +101,8 @@ fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
     assert!(wrong("mining = 0.5", "minig = 0.5").contains("band 0 names minig, which there is not"));
     // Of a workload that is not here another host may know.
     assert!(wrong("mining = 0.5", "elsewhere = 0.5").contains("names elsewhere"));
-    let cluster = "[cluster]\nname = 'san'\nhost = 'a'\ncarrier = { kind = 'file', path = '/var/lib/tidegate/hosts' }\n[pool.array]\ncluster = true";
+    let cluster = "[cluster]\nname = 'san'\nhost = 'a'\ncarrier = { kind = 'file', path = \
+        '/var/lib/tidegate/hosts' }\n[pool.array]\ncluster = true";
     let together = text.replace("mining = 0.5", "elsewhere = 0.5").replacen("[pool.array]", cluster, 1);
     assert_eq!(said(&together), "\n");
     let held = together.replacen("goal =", "protected = true\ngoal =", 1);
@@ -369,7 +370,8 @@ fn more_contracts_than_can_be_measured_beside_the_service_are_warned_about() {
         let export = |at| format!("export.w{at} = {{ size = '1MiB', contract = {contract} }}\n");
         let exports: String = (0..exports).map(export).collect();
         format!(
-            "listen = ['unix:nbd.sock']\n[pool.p]\nbackend = {{ kind = 'emulated', preset = 'dnes-309170w' }}\n\
+            "listen = ['unix:nbd.sock']\n[pool.p]\nbackend = {{ kind = 'emulated', preset = 'dnes-309170w' \
+                }}\n\
              law = 'integral'\ntarget = '60ms'\n{exports}"
         )
     };
@@ -424,7 +426,8 @@ fn volumes_that_are_in_use_or_probably_not_meant_are_reported() {
     let path = folder.path().join("tidegate.toml");
     let findings = |one: &str, two: &str| {
         let text = format!(
-            "listen = ['unix:s']\n[pool.p]\nbackend = {{ kind = 'file' }}\nexport.one = {one}\nexport.two = {two}\n"
+            "listen = ['unix:s']\n[pool.p]\nbackend = {{ kind = 'file' }}\nexport.one = {one}\nexport.two = \
+                {two}\n"
         );
         fs::write(&path, text).unwrap();
         let findings = match ServeConfig::load(&path) {

@@ -1,5 +1,5 @@
-//! The parts that both services, the gateway's and the agent's, are made of: log, signals, supervisor, the journal of
-//! decisions, `/metrics`, `/v1/status`, and the file of a configuration.
+//! The parts that both services, the gateway's and the agent's, are made of: log, signals, supervisor, the
+//! journal of decisions, `/metrics`, `/v1/status`, and the file of a configuration.
 
 #![forbid(unsafe_code)]
 

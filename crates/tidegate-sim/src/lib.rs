@@ -45,9 +45,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An [`SimulationOutcome`] has the loads and response times of arrays, hosts and consumers over the time after the
-//! warm-up. A [`Recorder`] hears every row of the time series and every decision of every law while the
-//! simulation runs. [`TimeSeries`] keeps the rows in memory, [`SilentRecorder`] wants none.
+//! An [`SimulationOutcome`] has the loads and response times of arrays, hosts and consumers over the time
+//! after the warm-up. A [`Recorder`] hears every row of the time series and every decision of every law while
+//! the simulation runs. [`TimeSeries`] keeps the rows in memory, [`SilentRecorder`] wants none.
 
 #![forbid(unsafe_code)]
 

@@ -59,14 +59,16 @@ pub enum BrokerError {
     BeingWritten(ObjectName),
     /// It has ended, or was never known.
     #[error(
-        "no transfer is known by this id: it has ended, or nothing was heard of it for longer than its lease; ask anew"
+        "no transfer is known by this id: it has ended, or nothing was heard of it for longer than its \
+            lease; ask anew"
     )]
     Gone,
     /// The id belongs to another transfer.
     #[error("another transfer has this id: draw 16 digits at random for each")]
     Taken,
     /// The object that was written differs from the one that was asked for.
-    #[error("this transfer was to store {asked} as {}, not {stored}", .name.as_ref().map_or("nothing", |name| name.as_str()))]
+    #[error("this transfer was to store {asked} as {}, not \
+        {stored}", .name.as_ref().map_or("nothing", |name| name.as_str()))]
     Otherwise {
         /// The object that was asked for.
         name: Option<ObjectName>,

@@ -59,7 +59,8 @@ pub enum CatalogueError {
     InUse(PathBuf),
     /// A line is damaged, and acknowledged records after it are not.
     #[error(
-        "{}:{line}: this line is damaged, and objects after it are not: no crash does that. Restore the file from a copy, or remove the \
+        "{}:{line}: this line is damaged, and objects after it are not: no crash does that. Restore the file \
+            from a copy, or remove the \
          line and what you know to be missing will be missing",
         path.display()
     )]
@@ -92,7 +93,8 @@ pub enum CatalogueError {
     },
     /// Another broker keeps its catalogue there.
     #[error(
-        "the catalogue in the bucket `{bucket}` is kept by the broker at {by}: stop that first, or stand by with `standby = true`"
+        "the catalogue in the bucket `{bucket}` is kept by the broker at {by}: stop that first, or stand by \
+            with `standby = true`"
     )]
     Held {
         /// The name of the bucket.
@@ -102,7 +104,8 @@ pub enum CatalogueError {
     },
     /// Another broker took over the catalogue.
     #[error(
-        "the catalogue in the bucket `{bucket}` was taken over by {by}: this broker can acknowledge nothing any more, and ends"
+        "the catalogue in the bucket `{bucket}` was taken over by {by}: this broker can acknowledge nothing \
+            any more, and ends"
     )]
     TakenOver {
         /// The bucket.
@@ -554,7 +557,8 @@ impl Journal {
         let length = journal.metadata().map_err(at(&path))?.len();
         if whole < length {
             tracing::warn!(
-                "{}: of the last {} bytes a crash has left parts, and they are cut off; nothing of them was acknowledged",
+                "{}: of the last {} bytes a crash has left parts, and they are cut off; nothing of them was \
+                    acknowledged",
                 path.display(),
                 length - whole
             );

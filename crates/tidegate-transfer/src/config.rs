@@ -1,5 +1,5 @@
-//! The configuration of a broker: TOML, read key by key. `docs/reference/configuration.md` has the keys; a test
-//! compares it with the lists here.
+//! The configuration of a broker: TOML, read key by key. `docs/reference/configuration.md` has the keys; a
+//! test compares it with the lists here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -211,7 +211,8 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Opti
         report.warning(
             &given.span,
             "whoever reaches this address may place transfers and remove objects from the catalogue",
-            "nobody is asked who they are: write `token_file = \"FILE\"`, or keep it within a network that you trust",
+            "nobody is asked who they are: write `token_file = \"FILE\"`, or keep it within a network that \
+                you trust",
         );
     }
     if let Some(given) = &listen
@@ -220,7 +221,8 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Opti
     {
         report.warning(
             &given.span,
-            "HTTP beyond this machine is not encrypted: any host on the way can read the token, and change answers",
+            "HTTP beyond this machine is not encrypted: any host on the way can read the token, and change \
+                answers",
             "listen on 127.0.0.1, behind a server that ends TLS, or keep it within a network that you trust",
         );
     }
@@ -251,7 +253,8 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Opti
         && site.lease < 4 * interval
         && let Some(span) = root.key_span("catalogue")
     {
-        let why = "`lease` of the catalogue must be at least four times `interval`: that is how often a broker says that it is there";
+        let why = "`lease` of the catalogue must be at least four times `interval`: that is how often a \
+            broker says that it is there";
         report.error(&span, why);
     }
     let queue = root.whole("queue", 1..=1_000_000, report);

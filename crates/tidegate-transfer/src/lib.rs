@@ -6,7 +6,8 @@
 //! - a [`Broker`] places transfers, knows the nodes of each object, and forgets nothing that it acknowledged
 //!   ([`Catalogue`]);
 //! - [`serve()`] answers for it over HTTP, and measures once a second;
-//! - a [`BrokerClient`] asks it, and [`FileMover`] moves files between this machine and the nodes ([`store`]).
+//! - a [`BrokerClient`] asks it, and [`FileMover`] moves files between this machine and the nodes
+//!   ([`store`]).
 //!
 //! The broker never touches the data, so that it is no bottleneck: clients speak to the nodes themselves.
 

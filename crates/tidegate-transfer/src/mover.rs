@@ -126,7 +126,8 @@ pub enum MoveError {
     Places(#[from] PlacesError),
     /// More replicas were asked for than there are nodes for.
     #[error(
-        "{copies} replicas need as many nodes, and {usable} are of these classes: ask for fewer, or add a node"
+        "{copies} replicas need as many nodes, and {usable} are of these classes: ask for fewer, or add a \
+            node"
     )]
     Copies {
         /// The number of replicas that was asked for.
@@ -136,7 +137,8 @@ pub enum MoveError {
     },
     /// Some replicas were stored, and no more could be.
     #[error(
-        "{} of {copies} replicas are stored, on {}, and stay: {why}; to have more of them, remove the object and store it anew",
+        "{} of {copies} replicas are stored, on {}, and stay: {why}; to have more of them, remove the object \
+            and store it anew",
         .nodes.len(), names(.nodes)
     )]
     Partly {
@@ -160,7 +162,8 @@ pub enum MoveError {
     },
     /// The object was written, and the catalogue may or may not have it.
     #[error(
-        "all of it is on node `{node}` as `{key}`, and whether the catalogue has it is not known: {why}; ask `tidegate transfer list` \
+        "all of it is on node `{node}` as `{key}`, and whether the catalogue has it is not known: {why}; ask \
+            `tidegate transfer list` \
          before you store it again"
     )]
     Unsure {
@@ -182,7 +185,8 @@ pub enum MoveError {
         why: String,
     },
     /// The data that was read is not the data that was stored.
-    #[error("`{name}` has the wrong checksum on every node that holds it ({}): it is damaged there", names(.nodes))]
+    #[error("`{name}` has the wrong checksum on every node that holds it ({}): it is damaged \
+        there", names(.nodes))]
     Checksum {
         /// The name of the object.
         name: ObjectName,

@@ -20,7 +20,8 @@ pub struct ObjectName(String);
 /// The reason why a text is not the name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{}` cannot be the name of an object: it has 1 to 200 of the letters, digits, `.`, `_` and `-`, and does not begin with a dot",
+    "`{}` cannot be the name of an object: it has 1 to 200 of the letters, digits, `.`, `_` and `-`, and \
+        does not begin with a dot",
     .0.escape_debug()
 )]
 pub struct ObjectNameError(String);

@@ -42,7 +42,8 @@ pub enum PlacesError {
     NoNodes(PathBuf),
     /// The node is not among the configured ones.
     #[error(
-        "the broker names node `{node}`, which is not in {}: if it is one of yours, add `[node.{node}]` with its \
+        "the broker names node `{node}`, which is not in {}: if it is one of yours, add `[node.{node}]` with \
+            its \
          `place` there",
         file.display()
     )]

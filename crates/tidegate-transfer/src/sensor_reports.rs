@@ -110,7 +110,8 @@ pub enum ReportError {
     Run,
     /// Two sensors report on one node.
     #[error(
-        "another sensor reports on this node, and was heard of within three of its intervals: one node, one sensor; after a restart it is \
+        "another sensor reports on this node, and was heard of within three of its intervals: one node, one \
+            sensor; after a restart it is \
          taken once the other is silent"
     )]
     Another,

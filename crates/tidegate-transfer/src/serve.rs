@@ -192,7 +192,8 @@ impl SensorThread {
         let Ok(outcome) = outcome else {
             if !was_silent {
                 tracing::warn!(
-                    "what `sense` of node `{name}` names does not answer: what its transfers say of themselves is taken for its rates"
+                    "what `sense` of node `{name}` names does not answer: what its transfers say of \
+                        themselves is taken for its rates"
                 );
             }
             return None;
@@ -288,12 +289,14 @@ pub(crate) enum RequestRefusal {
     #[error("there is no such page: /v1/openapi.json describes those that there are")]
     NoPage,
     #[error(
-        "this broker answers only those who show its token (`Authorization: Bearer TOKEN`): give `--token-file FILE` or TIDEGATE_TOKEN_FILE, \
+        "this broker answers only those who show its token (`Authorization: Bearer TOKEN`): give \
+            `--token-file FILE` or TIDEGATE_TOKEN_FILE, \
          of an agent `broker_token_file`"
     )]
     NoToken,
     #[error(
-        "the token that was shown is not one for this: compare its file with the broker's `token_file`, or `agent_token_file` of the node"
+        "the token that was shown is not one for this: compare its file with the broker's `token_file`, or \
+            `agent_token_file` of the node"
     )]
     OtherToken,
     #[error("the broker is broken: restart it")]

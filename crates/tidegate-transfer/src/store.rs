@@ -69,7 +69,8 @@ pub enum NodePlace {
 /// A text that is not a place.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{}` is no place of a storage node: write `file:///PATH`, `http://HOST:PORT/PATH`, `https://HOST/PATH` or `s3://BUCKET/PREFIX`",
+    "`{}` is no place of a storage node: write `file:///PATH`, `http://HOST:PORT/PATH`, `https://HOST/PATH` \
+        or `s3://BUCKET/PREFIX`",
     .0.escape_debug()
 )]
 pub struct PlaceError(String);

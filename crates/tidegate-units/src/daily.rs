@@ -178,7 +178,8 @@ pub enum DailyError {
     },
     /// The only one has a beginning and no end.
     #[error(
-        "nothing follows it, so that it holds all day whenever it begins: say until when, or leave the time out"
+        "nothing follows it, so that it holds all day whenever it begins: say until when, or leave the time \
+            out"
     )]
     Alone,
 }

@@ -163,7 +163,8 @@ mod tests {
         assert_eq!(ByteRate::new(40_894_464.0).to_string(), "39 MiB/s");
         assert_eq!(
             "7 MB".parse::<ByteRate>().unwrap_err().to_string(),
-            "`7 MB`: unknown unit `MB`; use one of B/s, KiB/s, MiB/s, GiB/s, kB/s, MB/s, GB/s, for example `256KiB/s`"
+            "`7 MB`: unknown unit `MB`; use one of B/s, KiB/s, MiB/s, GiB/s, kB/s, MB/s, GB/s, for example \
+                `256KiB/s`"
         );
     }
 

@@ -43,7 +43,8 @@ pub(crate) enum CommandFailure {
     Agent(#[from] AgentError),
     /// A configuration that is right, and a machine that lacks what it takes.
     #[error(
-        "nobody can be held here for {0}: this machine lacks what the configuration's throttle takes, as was said"
+        "nobody can be held here for {0}: this machine lacks what the configuration's throttle takes, as was \
+            said"
     )]
     CannotHold(String),
     /// A valid configuration of `serve` on a machine that cannot serve it.

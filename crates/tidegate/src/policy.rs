@@ -150,7 +150,8 @@ fn change(set: &PolicySet) -> Result<(), CommandFailure> {
     let (nats, cluster) = store(&set.place)?;
     if !nats.writers.contains(&key.writer()) {
         return Err(CommandFailure::Usage(format!(
-            "hosts with the configuration {} would not follow this policy: add \"{}\" to `writers` in `[cluster] policy`",
+            "hosts with the configuration {} would not follow this policy: add \"{}\" to `writers` in \
+                `[cluster] policy`",
             set.place.config.display(),
             key.writer()
         )));

@@ -617,7 +617,8 @@ impl Drop for Nats {
 fn a_catalogue_in_nats_outlives_its_server_and_its_broker() {
     let mut nats = Nats::start();
     let keys = format!(
-        "policy = \"sm-r1\"\ninterval = \"200ms\"\n[catalogue]\nnats = [\"nats://127.0.0.1:{}\"]\nlease = \"2s\"\nstandby = true",
+        "policy = \"sm-r1\"\ninterval = \"200ms\"\n[catalogue]\nnats = [\"nats://127.0.0.1:{}\"]\nlease = \
+            \"2s\"\nstandby = true",
         nats.port
     );
     let mut site = Site::new(&keys, FOLDERS);

@@ -95,7 +95,8 @@ pub(crate) fn read(
             continue;
         }
         if is_plain_beyond_this_host(&url) {
-            let what = "HTTP beyond this machine is not encrypted: any host on the way can read a token and change a report";
+            let what = "HTTP beyond this machine is not encrypted: any host on the way can read a token and \
+                change a report";
             report.warning(
                 &given.span,
                 what,

@@ -269,7 +269,8 @@ impl SharedFile {
             }
             _ if self.medium.as_ref().is_some_and(BlockMedium::is_direct) => None,
             _ => Some(format!(
-                "{path} is on a file system without direct I/O: right only while all hosts are on this machine, or \
+                "{path} is on a file system without direct I/O: right only while all hosts are on this \
+                    machine, or \
                  their file systems show each other's writes at once"
             )),
         };

@@ -48,7 +48,8 @@ pub enum PolicyError {
     },
     /// The policy was changed by someone else.
     #[error(
-        "the policy of `{resource}` is at revision {found}, not at {expected}: somebody has changed it; look at it again"
+        "the policy of `{resource}` is at revision {found}, not at {expected}: somebody has changed it; look \
+            at it again"
     )]
     Conflict {
         /// The resource of the policy.
@@ -189,7 +190,8 @@ fn adopt(
     match board.put(resource.clone(), policy) {
         Ok(true) => {
             tracing::info!(
-                "cluster {cluster}: the policy of `{resource}` is at revision {revision}, serial number {serial}"
+                "cluster {cluster}: the policy of `{resource}` is at revision {revision}, serial number \
+                    {serial}"
             );
             Ok(())
         }
@@ -205,7 +207,8 @@ pub(crate) enum BucketFault {
     #[error("the key `{key}` among the policies is not a resource's")]
     Key { key: String },
     #[error(
-        "`{key}` was deleted from the policies (revision {revision}): what was in force stays, since a deletion is not \
+        "`{key}` was deleted from the policies (revision {revision}): what was in force stays, since a \
+            deletion is not \
          signed; `tidegate policy set --replace` ends a policy"
     )]
     Deleted { key: String, revision: u64 },

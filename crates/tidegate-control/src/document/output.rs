@@ -79,8 +79,9 @@ pub enum OutputBound {
     /// A longer delay would take the throttled below their floor rate, or below what is reserved for them
     /// (Little's law).
     FloorRate,
-    /// A smaller window would not keep the reservations (Little's law): see [`ReservationDecision`](crate::ReservationDecision).
-    /// The response time may then stay above the set point.
+    /// A smaller window would not keep the reservations (Little's law): see
+    /// [`ReservationDecision`](crate::ReservationDecision). The response time may then stay above the set
+    /// point.
     Reservation,
     /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
     Demand,

@@ -22,8 +22,8 @@ pub struct RateDecision {
     pub contract: Option<Contract>,
     /// State of its own signal in this interval.
     pub input: SignalState,
-    /// Time of its requests from release to completion, by the law's [`ContractStatistic`](crate::ContractStatistic). `None`
-    /// without samples.
+    /// Time of its requests from release to completion, by the law's
+    /// [`ContractStatistic`](crate::ContractStatistic). `None` without samples.
     pub measured: Option<Latency>,
     /// Reference that it was compared with: RT^E of its contract. Without a contract it is the loop's set
     /// point, or the least RT^E of the active consumers with one, if that is less.

@@ -85,7 +85,8 @@ pub struct IdentifiedProcess {
 pub enum RelayError {
     /// There is nothing to regulate.
     #[error(
-        "with nobody held it takes {at_rest}, and the set point is {set_point}: there is nothing to regulate now. \
+        "with nobody held it takes {at_rest}, and the set point is {set_point}: there is nothing to regulate \
+            now. \
          Repeat it under the load that is to be held back, or with a lower target"
     )]
     NoNeed {
@@ -96,7 +97,8 @@ pub enum RelayError {
     },
     /// Nothing that is allowed is enough.
     #[error(
-        "with the greatest delay, {greatest}, it takes {measured}, and with none {at_rest}: too little of a difference to find \
+        "with the greatest delay, {greatest}, it takes {measured}, and with none {at_rest}: too little of a \
+            difference to find \
          gains for. Are those who load the storage in the set? If they are, a greater `greatest` is needed"
     )]
     OutOfReach {
@@ -112,7 +114,8 @@ pub enum RelayError {
     Silence(Duration),
     /// It took too long.
     #[error(
-        "after {limit:?} there were {cycles} oscillations of {wanted}: the load changes too much, or the process is too slow; allow \
+        "after {limit:?} there were {cycles} oscillations of {wanted}: the load changes too much, or the \
+            process is too slow; allow \
          more time"
     )]
     Limit {

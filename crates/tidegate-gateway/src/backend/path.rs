@@ -12,8 +12,8 @@
 //! - syncs, which the kernel gives to threads of its own at once;
 //! - everything on a volume that is in memory.
 //!
-//! Writes through the page cache have a thread of plain system calls ([`WriterThread`]). All other operations have
-//! a thread with a ring of its own ([`VolumeThread`]).
+//! Writes through the page cache have a thread of plain system calls ([`WriterThread`]). All other operations
+//! have a thread with a ring of its own ([`VolumeThread`]).
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! An export of another NBD server as a backend: the upstream.
 //!
-//! [`UpstreamExport`] owns the connections to one upstream export and everything that is under way on them. Like
-//! all of a pool it lives on the pool's worker thread, and its sockets on the pool's ring; only connecting
-//! and the handshake ([`connect`]) happen elsewhere. The other parts are
+//! [`UpstreamExport`] owns the connections to one upstream export and everything that is under way on them.
+//! Like all of a pool it lives on the pool's worker thread, and its sockets on the pool's ring; only
+//! connecting and the handshake ([`connect`]) happen elsewhere. The other parts are
 //!
 //! - [`plan`]: the geometry that clients are told, and the way their requests are passed on;
 //! - [`ledger`]: the changes that each flush covers, across connections that come and go;
@@ -11,7 +11,8 @@
 //! A request is at the upstream once at a time. When its connection breaks, it is sent again if that does no
 //! harm: if it had not left completely, or is a read or a flush. A change that had left may still be carried
 //! out by the old server, however late, and over a newer one if it were sent again; so it is answered with
-//! EIO, unless the configuration says that the upstream drops such requests ([`crate::config::ReplayRule::All`]).
+//! EIO, unless the configuration says that the upstream drops such requests
+//! ([`crate::config::ReplayRule::All`]).
 
 mod connect;
 mod flight;
@@ -153,8 +154,8 @@ impl UpstreamExport {
         self.plan.geometry(read_only)
     }
 
-    /// Returns the kind of storage: [`ZeroingStorage::FastZeroes`] if the upstream says which ranges it can zero
-    /// without writing.
+    /// Returns the kind of storage: [`ZeroingStorage::FastZeroes`] if the upstream says which ranges it can
+    /// zero without writing.
     pub(crate) fn zeroing(&self) -> ZeroingStorage {
         if self.plan.knows_fast_zeroes() { ZeroingStorage::FastZeroes } else { ZeroingStorage::Silent }
     }
@@ -247,7 +248,8 @@ impl UpstreamExport {
                 if none && !std::mem::replace(&mut self.complained, true) {
                     error!(
                         pool = %self.pool, export = %self.name, upstream = %self.target.address,
-                        "cannot connect to upstream export {:?}: {error}; trying again", self.target.export.as_str()
+                        "cannot connect to upstream export {:?}: {error}; trying \
+                            again", self.target.export.as_str()
                     );
                 } else {
                     debug!(pool = %self.pool, export = %self.name, "cannot connect to the upstream: {error}");

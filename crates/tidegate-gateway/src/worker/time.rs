@@ -91,7 +91,8 @@ impl PoolWorker {
         if hung > 0 {
             warn!(
                 pool = %self.config.name,
-                "{hung} requests are left at storage that hangs; if the process does not vanish, the kernel keeps it \
+                "{hung} requests are left at storage that hangs; if the process does not vanish, the kernel \
+                    keeps it \
                  (state D) until that storage answers; its listeners and sockets are closed"
             );
         }

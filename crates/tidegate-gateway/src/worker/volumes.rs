@@ -58,7 +58,8 @@ impl PoolWorker {
                 export.consumer.set_hung(true, now);
                 error!(
                     pool = %self.config.name, export = %export.consumer.name(),
-                    "the volume hangs: nothing has completed for {} s, with {} operations outstanding; its requests \
+                    "the volume hangs: nothing has completed for {} s, with {} operations outstanding; its \
+                        requests \
                      wait for it, its law does not count it, and other exports go on",
                     export.path.silent_for(now).as_secs(), export.path.outstanding()
                 );

@@ -89,7 +89,8 @@ impl Served {
         format!("nbd+unix:///{export}?socket={}", self.socket().display())
     }
 
-    /// The first pool. A snapshot leaves out a pool whose worker does not answer in time, as on a busy machine.
+    /// The first pool. A snapshot leaves out a pool whose worker does not answer in time, as on a busy
+    /// machine.
     pub(crate) fn pool(&self) -> PoolSnapshot {
         let first = &self.config.pools[0].name;
         let give_up = Instant::now() + Duration::from_secs(30);

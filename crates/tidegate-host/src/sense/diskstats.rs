@@ -90,9 +90,9 @@ impl DiskStats {
         &self.disks
     }
 
-    /// Returns true if the same devices are there by the same names. Then [`VolumeTree`](crate::sense::VolumeTree)
-    /// probably have not changed either. A device's parts, its size and device-mapper's name for it can
-    /// change without.
+    /// Returns true if the same devices are there by the same names. Then
+    /// [`VolumeTree`](crate::sense::VolumeTree) probably have not changed either. A device's parts, its size
+    /// and device-mapper's name for it can change without.
     #[must_use]
     pub fn same_devices(&self, other: &Self) -> bool {
         let same =

@@ -136,7 +136,8 @@ mod tests {
     fn the_deepest_and_last_mount_has_the_path() {
         let mounts = MountTable(
             parse(
-                "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 254:0 / /srv rw shared:5 master:1 - ext4 /dev/a rw\n\
+                "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 254:0 / /srv rw shared:5 master:1 - ext4 /dev/a \
+                    rw\n\
                  31 30 254:1 / /srv rw - xfs /dev/b rw\n32 31 254:2 /sub /srv/a\\040b rw - xfs /dev/c rw\n",
             )
             .unwrap(),

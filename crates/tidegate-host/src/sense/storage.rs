@@ -229,7 +229,8 @@ mod tests {
         fn did(&self, [reads, read, read_ms, writes, written, write_ms]: [u64; 6]) {
             let DeviceNumber { major, minor } = self.number;
             let line = format!(
-                "{major} {minor} sdx {reads} 0 {read} {read_ms} {writes} 0 {written} {write_ms} 0 9 9 0 0 0 0 0 0\n"
+                "{major} {minor} sdx {reads} 0 {read} {read_ms} {writes} 0 {written} {write_ms} 0 9 9 0 0 0 \
+                    0 0 0\n"
             );
             fs::write(self.folder.path().join("proc/diskstats"), line).unwrap();
         }

@@ -177,7 +177,8 @@ pub enum ThrottleError {
     },
     /// Somebody else shapes the traffic of this interface. It is left as it is, and nobody behind it is held.
     #[error(
-        "{interface} already has a root queueing discipline, {kind} {handle:x}:, which Tidegate did not put there; {remedy}"
+        "{interface} already has a root queueing discipline, {kind} {handle:x}:, which Tidegate did not put \
+            there; {remedy}"
     )]
     Foreign {
         /// The interface.

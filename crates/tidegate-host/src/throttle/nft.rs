@@ -113,7 +113,8 @@ impl NftTable {
         }
         for (chain, interface) in hooks.iter().filter(|(chain, _)| !old_hooks.contains_key(*chain)) {
             text += &format!(
-                "add chain {TABLE} {chain} {{ type filter hook egress device \"{interface}\" priority {LAST}; policy accept; }}\n\
+                "add chain {TABLE} {chain} {{ type filter hook egress device \"{interface}\" priority \
+                    {LAST}; policy accept; }}\n\
                  add rule {TABLE} {chain} jump {HOLD}\n"
             );
         }
@@ -149,7 +150,8 @@ impl NftTable {
             for (suffix, family) in [("v4", Family::V4), ("v6", Family::V6)] {
                 for (ports, packets) in self.packets.matches(family, &self.ports) {
                     rules.push(format!(
-                        "tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set {:x}:{:x} fwd to \"{DEVICE}\"",
+                        "tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set \
+                            {:x}:{:x} fwd to \"{DEVICE}\"",
                         id >> 16,
                         id & 0xffff
                     ));
@@ -384,12 +386,16 @@ mod tests {
         assert!(text.contains(&format!("tcp sport {{ 3260, 10000 }} ip daddr {iscsi}")), "{text}");
         assert!(
             text.contains(
-                "tcp sport { 4420, 10000 } ip6 daddr @vg0_v6 tcp doff 8 @th,256,32 & 0xff00ff00 { 0x5001800, 0x9001800 } meta"
+                "tcp sport { 4420, 10000 } ip6 daddr @vg0_v6 tcp doff 8 @th,256,32 & 0xff00ff00 { 0x5001800, \
+                    0x9001800 } meta"
             ),
             "{text}"
         );
         assert!(
-            text.contains("tcp sport { 2049, 10000 } ip daddr @vg0_v4 tcp doff 8 @th,256,32 & 0xfffffe00 { 0x80000000 } meta"),
+            text.contains(
+                "tcp sport { 2049, 10000 } ip daddr @vg0_v4 tcp doff 8 @th,256,32 & 0xfffffe00 { \
+                0x80000000 } meta"
+            ),
             "{text}"
         );
         assert_eq!(text.matches("meta priority set").count(), 10);

@@ -25,9 +25,11 @@ pub(super) const NETEM: &str =
 /// The remedy for missing delays by departure times.
 pub(super) const FQ: &str = "the kernel module sch_fq (CONFIG_NET_SCH_FQ)";
 /// The remedy if a program cannot see packets.
-pub(super) const FILTER: &str = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and the module cls_bpf (CONFIG_NET_CLS_BPF), CAP_BPF and \
+pub(super) const FILTER: &str = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and the module cls_bpf \
+    (CONFIG_NET_CLS_BPF), CAP_BPF and \
      CAP_NET_ADMIN";
-const NFTABLES: &str = "the package nftables, and Linux 5.17 or newer with nf_tables, its egress hook and nft_fwd_netdev \
+const NFTABLES: &str = "the package nftables, and Linux 5.17 or newer with nf_tables, its egress hook and \
+    nft_fwd_netdev \
      (CONFIG_NF_TABLES_NETDEV, CONFIG_NETFILTER_EGRESS, CONFIG_NFT_FWD_NETDEV)";
 
 /// Something that a throttle needs, and whether it works here.

@@ -61,7 +61,8 @@ impl FixtureMachine {
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
-                "{major:4} {minor:7} {name} {ios} 0 {sectors} {ms} {ios} 0 {sectors} {ms} 3 {ms} {weighted} 0 0 0 0 0 0"
+                "{major:4} {minor:7} {name} {ios} 0 {sectors} {ms} {ios} 0 {sectors} {ms} 3 {ms} {weighted} \
+                    0 0 0 0 0 0"
             );
         };
         for group in 0..self.groups {
@@ -110,7 +111,8 @@ impl FixtureMachine {
         let group = self.group(volume);
         let backstore = format!("{CONFIG}/core/iblock_{volume}/lv{volume}");
         let info = format!(
-            "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 2560\n        iBlock device: dm-{volume}  \
+            "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 2560\n        iBlock \
+                device: dm-{volume}  \
              UDEV PATH: /dev/vg{group}/lv{volume}  readonly: 0\n        Major: {DM} Minor: {volume}  CLAIMED: IBLOCK\n"
         );
         write_file(directory, &format!("{backstore}/info"), info.as_bytes())?;

@@ -38,8 +38,8 @@ pub enum ClientEvent {
     Opened(Opened),
     /// The server's exports. The goodbye is in the output: send it, then close.
     Listed(Vec<ExportListing>),
-    /// The server is ready for TLS: shake hands by TLS, and call [`ClientHandshake::secured`]. What arrived in plain
-    /// text must not be fed any more.
+    /// The server is ready for TLS: shake hands by TLS, and call [`ClientHandshake::secured`]. What arrived
+    /// in plain text must not be fed any more.
     TlsReady,
 }
 
@@ -197,10 +197,11 @@ enum ClientState {
 
 /// The client's side of a handshake: opens one export, or lists all.
 ///
-/// In a loop: send [`ClientHandshake::output`] and say so by [`ClientHandshake::sent`]; call [`ClientHandshake::receive`] with what has
-/// arrived, and drop what it took, until it reports an event. To open an export it asks for structured
-/// replies if wanted, then by `GO`, and falls back to `EXPORT_NAME` with servers that do not know `GO`. Such
-/// a server closes the connection to say that there is no such export.
+/// In a loop: send [`ClientHandshake::output`] and say so by [`ClientHandshake::sent`]; call
+/// [`ClientHandshake::receive`] with what has arrived, and drop what it took, until it reports an event. To
+/// open an export it asks for structured replies if wanted, then by `GO`, and falls back to `EXPORT_NAME`
+/// with servers that do not know `GO`. Such a server closes the connection to say that there is no such
+/// export.
 ///
 /// It holds at most 64 KiB of input, 1 MiB of a list, and an output of a few hundred bytes beside the name.
 #[derive(Debug)]

@@ -34,8 +34,8 @@ pub enum ServerEvent {
     },
     /// The client wants to know the exports: [`ServerHandshake::answer_list`] is expected.
     ListWanted,
-    /// The client wants TLS: send the output, shake hands by TLS, and call [`ServerHandshake::secured`]. What arrived
-    /// in plain text must not be fed any more.
+    /// The client wants TLS: send the output, shake hands by TLS, and call [`ServerHandshake::secured`]. What
+    /// arrived in plain text must not be fed any more.
     TlsWanted,
     /// The handshake is over, transmission begins: send the output, then the rest of the input is requests.
     Opened(Opened),
@@ -154,9 +154,10 @@ struct Wanted {
 
 /// The server's side of a handshake.
 ///
-/// In a loop: send [`ServerHandshake::output`] and say so by [`ServerHandshake::sent`]; call [`ServerHandshake::receive`] with what has
-/// arrived, and drop what it took. A question ([`ServerEvent::ExportWanted`], [`ServerEvent::ListWanted`])
-/// must be answered before anything else is taken; until then `receive` repeats it.
+/// In a loop: send [`ServerHandshake::output`] and say so by [`ServerHandshake::sent`]; call
+/// [`ServerHandshake::receive`] with what has arrived, and drop what it took. A question
+/// ([`ServerEvent::ExportWanted`], [`ServerEvent::ListWanted`]) must be answered before anything else is
+/// taken; until then `receive` repeats it.
 ///
 /// It holds at most 64 KiB of input. Output grows by the reply to one list, or 64 KiB and a little: with more
 /// than that waiting, `receive` takes nothing.

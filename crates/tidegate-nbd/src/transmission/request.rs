@@ -80,7 +80,8 @@ impl NbdCommand {
     }
 }
 
-/// A request as it stands on the wire, not yet judged: see [`ExportGeometry::check`](crate::ExportGeometry::check).
+/// A request as it stands on the wire, not yet judged: see
+/// [`ExportGeometry::check`](crate::ExportGeometry::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireRequest {
     /// The command.

@@ -74,7 +74,8 @@ pub(crate) enum NoModel {
     #[error("there is no pool `{0}`")]
     NoPool(ResourceName),
     #[error(
-        "nothing is known of the storage of pool `{0}`: it is no emulated one. Measure it with `tidegate admit --live`, \
+        "nothing is known of the storage of pool `{0}`: it is no emulated one. Measure it with `tidegate \
+            admit --live`, \
          through an export of it"
     )]
     Real(ResourceName),
@@ -188,7 +189,8 @@ pub(crate) enum QuestionRefusal {
     #[error("show the token of `admit`: `Authorization: Bearer TOKEN`")]
     Token,
     #[error(
-        "the measurement took longer than {} s: ask about fewer contracts, or ask `tidegate admit`, which has \
+        "the measurement took longer than {} s: ask about fewer contracts, or ask `tidegate admit`, which \
+            has \
          no limit",
         LONGEST.as_secs()
     )]

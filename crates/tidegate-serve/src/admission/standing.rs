@@ -235,7 +235,8 @@ impl PoolStanding {
         let (pool, period) = (self.pool(), self.sets[at].0.period);
         if at == self.in_force {
             format!(
-                "pool {pool}: the contracts in force are refused, and kept as well as the storage can, {period}: {why}"
+                "pool {pool}: the contracts in force are refused, and kept as well as the storage can, \
+                    {period}: {why}"
             )
         } else {
             format!("pool {pool}: contracts will be refused when their time comes, {period}: {why}")
@@ -286,7 +287,8 @@ impl PoolStanding {
             None => {
                 let stays = Told(&self.sets[self.in_force].0);
                 let said = format!(
-                    "pool {}: the contracts that hold {} are not judged yet, {stays} stays in force until they are",
+                    "pool {}: the contracts that hold {} are not judged yet, {stays} stays in force until \
+                        they are",
                     self.pool(),
                     set.period
                 );
@@ -441,7 +443,8 @@ mod tests {
         );
         assert_eq!((standing.step(time("17:59:59")), promised(&standing)), (None, Some(20.0)));
         let Some(SetChange::Waits(said)) = standing.step(time("18:00")) else { panic!("nobody knows yet") };
-        let expected = "pool p: the contracts that hold from 18:00 until 22:00 are not judged yet, w1 40 IO/s within 36.0ms, w2 20 \
+        let expected = "pool p: the contracts that hold from 18:00 until 22:00 are not judged yet, w1 40 \
+            IO/s within 36.0ms, w2 20 \
                         IO/s within 36.0ms stays in force until they are";
         assert_eq!(said, expected);
         assert_eq!((standing.step(time("18:00")), promised(&standing)), (None, Some(20.0)), "said once");
@@ -467,7 +470,8 @@ mod tests {
         let Some(SetChange::Refused(said)) = standing.step(time("19:00")) else { panic!("it is refused") };
         assert_eq!(
             said,
-            "pool p: the contracts that hold from 18:00 until 22:00 are refused, w1 40 IO/s within 36.0ms, w2 20 IO/s within \
+            "pool p: the contracts that hold from 18:00 until 22:00 are refused, w1 40 IO/s within 36.0ms, \
+                w2 20 IO/s within \
              36.0ms stays in force: too much"
         );
         assert_eq!((standing.step(time("21:00")), promised(&standing)), (None, Some(20.0)));

@@ -233,7 +233,8 @@ mod tests {
             one.judged(&judged);
         }
         let expected = [
-            "pool a: the contracts in force are refused, and kept as well as the storage can, from 08:00 until 18:00: too much",
+            "pool a: the contracts in force are refused, and kept as well as the storage can, from 08:00 \
+                until 18:00: too much",
             "pool a: contracts will be refused when their time comes, from 18:00 until 08:00: too much",
         ];
         assert_eq!(one.refused_sets(), expected);

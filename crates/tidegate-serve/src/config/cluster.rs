@@ -312,7 +312,8 @@ fn policy(cluster: &Section<'_>, carrier: Option<&CarrierPlan>, report: &mut Fin
 
 fn carrier(cluster: &Section<'_>, context: &mut ReadContext<'_>) -> Option<CarrierPlan> {
     if !cluster.has("carrier") {
-        let example = "{ kind = \"udp\", listen = \"0.0.0.0:7710\", peers = [\"10.0.0.2:7710\"], key_file = \"cluster.key\" }";
+        let example = "{ kind = \"udp\", listen = \"0.0.0.0:7710\", peers = [\"10.0.0.2:7710\"], key_file = \
+            \"cluster.key\" }";
         cluster.missing("carrier", example, &mut context.report);
         return None;
     }
@@ -434,11 +435,14 @@ fn warn_of_open_server(
     let (what, help) = match (is_known, tls.is_some()) {
         (true, _) => return,
         (false, true) => (
-            "no credentials: any program that reaches the NATS server can pose as hosts, and slow this one down",
-            "have the server ask for `user` and `password_file`, `token_file`, `credentials_file` or a certificate",
+            "no credentials: any program that reaches the NATS server can pose as hosts, and slow this one \
+                down",
+            "have the server ask for `user` and `password_file`, `token_file`, `credentials_file` or a \
+                certificate",
         ),
         (false, false) => (
-            "neither `tls` nor credentials: any program that reaches the NATS server can pose as hosts, and slow this one down",
+            "neither `tls` nor credentials: any program that reaches the NATS server can pose as hosts, and \
+                slow this one down",
             "set `tls = true`, and have the server ask for `credentials_file`, or `user` and `password_file`",
         ),
     };

@@ -171,7 +171,8 @@ fn alone(pool: &Section<'_>, report: &mut FindingList<'_>) {
         let place = pool.key_span("cluster").unwrap_or_else(|| pool.span().clone());
         report.error_with_help(
             &place,
-            "hosts cannot keep contracts together: each steers by the response times of its own exports alone",
+            "hosts cannot keep contracts together: each steers by the response times of its own exports \
+                alone",
             "remove `cluster`, or take another law; serve exports with contracts from one host",
         );
     }
@@ -203,7 +204,8 @@ fn kept(export: &NamedExport, report: &mut FindingList<'_>) {
         report.warning(
             place,
             format!("export `{name}` is protected: its contract holds it to nothing"),
-            "it goes before all others, however much it asks for; the others leave it what is promised, and what is late is \
+            "it goes before all others, however much it asks for; the others leave it what is promised, and \
+                what is late is \
              counted",
         );
     }
@@ -244,7 +246,8 @@ fn goals_without_effect(exports: &[NamedExport], report: &mut FindingList<'_>) {
 }
 
 fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut FindingList<'_>) {
-    let why = "only `law = \"integral\"` and `\"self-tuning\"`, and `\"queueing-model\"` with `bands`, hold exports to rates";
+    let why = "only `law = \"integral\"` and `\"self-tuning\"`, and `\"queueing-model\"` with `bands`, hold \
+        exports to rates";
     release_without_effect(pool, why, report);
     exports.iter().for_each(|export| contract_without_effect(export, report));
     goals_without_effect(exports, report);

@@ -36,7 +36,8 @@ pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Findi
         report.warning(
             section.span(),
             format!(
-                "the reservations of {} are more than its window gives at the set point: {reserved} · {latency}, and \
+                "the reservations of {} are more than its window gives at the set point: {reserved} · \
+                    {latency}, and \
                  5 % to spare, are {} requests at the backend; at most {greatest} are allowed",
                 section.what(),
                 judged.window,

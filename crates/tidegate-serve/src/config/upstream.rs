@@ -96,7 +96,8 @@ struct ServerAddress(ListenEndpoint);
 /// The reason why a text is not such an address.
 #[derive(Debug, Error)]
 #[error(
-    "`{0}` is not a server's address; write for example `tcp:10.0.0.1:10809` (an address, not a name) or `unix:/run/x.sock`"
+    "`{0}` is not a server's address; write for example `tcp:10.0.0.1:10809` (an address, not a name) or \
+        `unix:/run/x.sock`"
 )]
 struct AddressError(String);
 

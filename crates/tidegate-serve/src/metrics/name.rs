@@ -302,7 +302,8 @@ impl ServeMetric {
                 None,
                 Gauge,
                 POOL,
-                "By what β was multiplied so that shares are of requests: the host's response time over that of all",
+                "By what β was multiplied so that shares are of requests: the host's response time over that \
+                    of all",
             ),
             Self::PoolHosts => (
                 "tidegate_pool_hosts",
@@ -323,7 +324,8 @@ impl ServeMetric {
                 None,
                 Gauge,
                 POOL,
-                "The band in which the pool operates, and the part of it as a fraction: 2.2 is band 2 at 20 %; beyond the last how many there are; only with bands",
+                "The band in which the pool operates, and the part of it as a fraction: 2.2 is band 2 at 20 \
+                    %; beyond the last how many there are; only with bands",
             ),
             Self::PoolSetPoint => (
                 "tidegate_pool_set_point",
@@ -344,14 +346,16 @@ impl ServeMetric {
                 Some(Unit::Seconds),
                 Gauge,
                 POOL,
-                "The least response time known to give the wanted part of the most; only with an automatic set point",
+                "The least response time known to give the wanted part of the most; only with an automatic \
+                    set point",
             ),
             Self::PoolMost => (
                 "tidegate_pool_most_iops",
                 None,
                 Gauge,
                 POOL,
-                "The most requests per second that the pool's resource is known to give; only with an automatic set point",
+                "The most requests per second that the pool's resource is known to give; only with an \
+                    automatic set point",
             ),
             Self::PoolEstimate => (
                 "tidegate_pool_estimate",
@@ -400,7 +404,8 @@ impl ServeMetric {
                 None,
                 Gauge,
                 POOL,
-                "Whether the contracts for this time of day are not in force, since they were refused or are not judged yet",
+                "Whether the contracts for this time of day are not in force, since they were refused or are \
+                    not judged yet",
             ),
             Self::PoolContractChanges => (
                 "tidegate_pool_contract_changes",
@@ -495,7 +500,8 @@ impl ServeMetric {
                 None,
                 Counter,
                 CONSUMER,
-                "Requests answered with EIO because their connection to the upstream was lost, or none was there",
+                "Requests answered with EIO because their connection to the upstream was lost, or none was \
+                    there",
             ),
             Self::UpstreamLosses => (
                 "tidegate_upstream_unflushed_losses",

@@ -1,4 +1,5 @@
-//! `/metrics` and `/healthz`: the HTTP server, and samples as text. Each service has names and values of its own.
+//! `/metrics` and `/healthz`: the HTTP server, and samples as text. Each service has names and values of its
+//! own.
 
 mod counts;
 mod http;

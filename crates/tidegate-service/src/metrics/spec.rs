@@ -92,7 +92,8 @@ impl MetricSpec {
         Self {
             stem: "tidegate_log_missing_messages",
             unit: None,
-            help: "Messages that the log lacks: dropped because stderr did not take them, or too many of one cause",
+            help: "Messages that the log lacks: dropped because stderr did not take them, or too many of one \
+                cause",
             kind: MetricKind::Counter,
             labels: &["reason"],
         }

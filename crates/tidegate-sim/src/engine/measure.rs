@@ -339,7 +339,8 @@ mod tests {
                 None => prop_assert_eq!(found, [None; 4]),
                 Some(LatencySummary { mean, p50, p95, p99 }) => {
                     for (found, expected) in found.into_iter().zip([mean, p50, p95, p99]) {
-                        prop_assert!((found.unwrap() - expected).abs() < 2e-6, "{found:?} instead of {expected}");
+                        prop_assert!((found.unwrap() - expected).abs() < 2e-6, "{found:?} instead of \
+                            {expected}");
                     }
                 }
             }

@@ -203,8 +203,8 @@ struct HostStage {
     ports: Vec<u32>,
     /// Time of the planned wake-up.
     wake: u64,
-    /// The state beside its law, if it has one. In a box of its own, it keeps the data of every request closer
-    /// together.
+    /// The state beside its law, if it has one. In a box of its own, it keeps the data of every request
+    /// closer together.
     steering: Option<Box<StageSteering>>,
     window: WindowTime,
     promises: PromiseCounts,

@@ -75,7 +75,8 @@ pub fn simulate(plan: &IscsiPlan, seed: u64) -> Result<IscsiFindings, InvalidPla
 
 impl<'a> IscsiEngine<'a> {
     fn new(plan: &'a IscsiPlan, seed: u64) -> Result<Self, InvalidPlan> {
-        // Not by the plan's name: plans that differ in the throttled machines have the same load and the same disks.
+        // Not by the plan's name: plans that differ in the throttled machines have the same load and the same
+        // disks.
         let random = |names: &[&str]| RandomStream::of(seed, &[&["iscsi"], names].concat());
         let works = plan.loads.iter().enumerate();
         let works = works.map(|(place, load)| LoadWork::new(load, random(&["load", &place.to_string()])));

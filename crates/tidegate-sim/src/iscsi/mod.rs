@@ -5,8 +5,8 @@
 //! data that it does not have yet (R2T), gives the request to the storage, and answers. TCP sends no more
 //! than a window beyond the data that it knows to have arrived. It learns of arrivals by acknowledgements,
 //! which travel by themselves or with data. The target's packets to a throttled initiator wait, all of them
-//! or those of a class ([`PacketClasses`]), in order. So one millisecond of delay costs a request a millisecond for
-//! every wait in it: for an R2T, for the answer, and for each window that it has to fill.
+//! or those of a class ([`PacketClasses`]), in order. So one millisecond of delay costs a request a
+//! millisecond for every wait in it: for an R2T, for the answer, and for each window that it has to fill.
 //!
 //! Its values are defaults of the standards, of Linux and of open-iscsi. `bjorgeengen.lab` compares it with
 //! the lab, whose kernels and sessions are real. The lab showed which of several buffers binds. It did not

@@ -202,7 +202,8 @@ pub enum InvalidPlan {
     Rows,
     /// There are no machines, or too many machines or loads.
     #[error(
-        "1 to {MACHINES} machines and at most {LOADS} loads can be simulated, there are {machines} and {loads}"
+        "1 to {MACHINES} machines and at most {LOADS} loads can be simulated, there are {machines} and \
+            {loads}"
     )]
     Many {
         /// Number of machines.

@@ -107,7 +107,8 @@ pub enum InvalidPlan {
     Placement(#[from] PlacementConfigError),
     /// Reads have nothing to read.
     #[error(
-        "reads need at least one object on a node without tapes, and every object on some node; a node holds one in 1 or more"
+        "reads need at least one object on a node without tapes, and every object on some node; a node holds \
+            one in 1 or more"
     )]
     Unheld,
     /// The placement refuses a transfer for ever.

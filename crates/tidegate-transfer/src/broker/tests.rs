@@ -604,7 +604,8 @@ fn a_probe_is_the_learnt_peak_and_changes_no_other() {
 #[test]
 fn an_object_is_recalled_once_it_is_not_on_the_disk_in_front_of_the_tapes() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "listen = '127.0.0.1:0'\nstate = 's'\npolicy = 'sm-r1'\n[node.hsm]\nplace = 'file:///srv/hsm'\npeak = '300MB/s'\n\
+    let text = "listen = '127.0.0.1:0'\nstate = 's'\npolicy = 'sm-r1'\n[node.hsm]\nplace = \
+        'file:///srv/hsm'\npeak = '300MB/s'\n\
                 recall = '90s'\ncache = '2MB'\n";
     let config = BrokerConfig::parse("broker.toml", text, Path::new("")).unwrap();
     let mut broker = Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();
@@ -628,7 +629,8 @@ fn an_object_is_recalled_once_it_is_not_on_the_disk_in_front_of_the_tapes() {
 #[test]
 fn after_a_restart_a_recall_was_taken_for_the_latency_of_the_disk_and_held_no_drive() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "listen = '127.0.0.1:0'\nstate = 's'\npolicy = 'sm-r1'\n[node.hsm]\nplace = 'file:///srv/hsm'\npeak = '300MB/s'\n\
+    let text = "listen = '127.0.0.1:0'\nstate = 's'\npolicy = 'sm-r1'\n[node.hsm]\nplace = \
+        'file:///srv/hsm'\npeak = '300MB/s'\n\
                 recall = '90s'\ndrives = 1\n";
     let config = BrokerConfig::parse("broker.toml", text, Path::new("")).unwrap();
     let start = || Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();

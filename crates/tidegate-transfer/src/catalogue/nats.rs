@@ -342,7 +342,8 @@ impl CatalogueBucket {
                 Err(error) => return Err(error),
             };
             if owner.as_ref().is_some_and(|owner| owner.unfinished) {
-                let why = "a copy of a catalogue into it is not at its end; if none is being made, delete the bucket and copy again";
+                let why = "a copy of a catalogue into it is not at its end; if none is being made, delete \
+                    the bucket and copy again";
                 return Err(unusable(&self.plan, why));
             }
             let other = owner.filter(|owner| owner.id != self.owner.id && !owner.released);
@@ -360,7 +361,8 @@ impl CatalogueBucket {
                 };
                 if !told {
                     tracing::info!(
-                        "the catalogue in bucket `{}` is of the broker at {}; waiting for whether that is still there",
+                        "the catalogue in bucket `{}` is of the broker at {}; waiting for whether that is \
+                            still there",
                         self.plan.bucket,
                         other.name
                     );

@@ -114,7 +114,8 @@ impl ContractFile {
             [set] if set.period.is_whole() => Ok(Some(set)),
             _ => {
                 let mut report = FindingList::new(&self.name, &self.text);
-                let help = "give each tenant one `iops`, `size` and `response_time`, of the time of day that matters";
+                let help = "give each tenant one `iops`, `size` and `response_time`, of the time of day that \
+                    matters";
                 report.error_with_help(
                     &self.tenants,
                     "a profile is of one mixture, and these change over the day",
@@ -437,7 +438,8 @@ requirements = [
         assert_eq!(file.sets[2].loads[1].sizes, SizeWeights::fixed(65_536));
         assert!(file.only_set().is_err(), "there is no profile of several mixtures");
         let Ok(only_in_the_day) = read(
-            "tenant.w.requirements = [{ from = '08:00', until = '18:00', iops = 1, size = '4KiB', response_time = '1s' }]",
+            "tenant.w.requirements = [{ from = '08:00', until = '18:00', iops = 1, size = '4KiB', \
+                response_time = '1s' }]",
         ) else {
             panic!("it is right")
         };
@@ -458,7 +460,8 @@ requirements = [
             (
                 "18:00",
                 "20:01",
-                "7:29: number 1 of `requirements` of tenant `w2`: it goes on until 20:01, and the next one begins at 20:00",
+                "7:29: number 1 of `requirements` of tenant `w2`: it goes on until 20:01, and the next one \
+                    begins at 20:00",
             ),
             (
                 "iops = 5",

@@ -29,7 +29,8 @@ pub(crate) fn write(
     time_plots(&mut out, timeline)?;
     let _ = write!(
         out,
-        "<section>\n<h2>How long the reads took</h2>\n<p class=\"sub\">Every read of a phase counts, those after \
+        "<section>\n<h2>How long the reads took</h2>\n<p class=\"sub\">Every read of a phase counts, those \
+            after \
          the start of a burst too.</p>\n{}{}</section>\n",
         legend(&[("target", palette::TARGET)]),
         plots::spread(timeline)?,
@@ -50,7 +51,8 @@ pub(crate) fn write(
 fn header(out: &mut String, outcome: &DemoOutcome) {
     let _ = write!(
         out,
-        "<header>\n<p class=\"eyebrow\">Tidegate demonstration · law <code>{}</code> · target {} · seed {}</p>\n\
+        "<header>\n<p class=\"eyebrow\">Tidegate demonstration · law <code>{}</code> · target {} · seed \
+            {}</p>\n\
          <h1>{}</h1>\n</header>\n",
         outcome.law,
         text::millis(outcome.target_ms.as_millis_f64()),
@@ -109,7 +111,8 @@ fn table(out: &mut String, outcome: &DemoOutcome) {
 fn time_plots(out: &mut String, timeline: &DemoTimeline) -> Result<(), PlotError> {
     let _ = write!(
         out,
-        "<section>\n<h2>What the database feels</h2>\n<p class=\"sub\">Mean response time of its 4 KiB reads per \
+        "<section>\n<h2>What the database feels</h2>\n<p class=\"sub\">Mean response time of its 4 KiB reads \
+            per \
          second, in ms{}. Shaded: the backups write.</p>\n{}{}</section>\n",
         if plots::latency_is_cut(timeline) { "; what is beyond the axis is drawn at its top" } else { "" },
         legend(&[("target", palette::TARGET), ("set point of the law", palette::SET_POINT)]),
@@ -117,13 +120,15 @@ fn time_plots(out: &mut String, timeline: &DemoTimeline) -> Result<(), PlotError
     );
     let _ = write!(
         out,
-        "<section>\n<h2>What the backups get</h2>\n<p class=\"sub\">Bytes written per second by all {WRITERS}, in \
+        "<section>\n<h2>What the backups get</h2>\n<p class=\"sub\">Bytes written per second by all \
+            {WRITERS}, in \
          MB/s.</p>\n{}</section>\n",
         plots::throughput(timeline)?,
     );
     let (sub, plot) = match timeline.plan.law {
         DemoLaw::Window => (
-            "The window: how many requests all backups together may have outstanding at the array. A fraction is a \
+            "The window: how many requests all backups together may have outstanding at the array. A \
+                fraction is a \
              share of the time; at 12, one for each backup, nothing is held.",
             plots::window(timeline)?,
         ),
@@ -144,7 +149,8 @@ fn reasons(out: &mut String, timeline: &DemoTimeline) {
         return;
     }
     out.push_str(
-        "<section>\n<h2>What was held, and why</h2>\n<p class=\"sub\">Some of the loop's decisions, in its own \
+        "<section>\n<h2>What was held, and why</h2>\n<p class=\"sub\">Some of the loop's decisions, in its \
+            own \
          words.</p>\n<ol class=\"log\">\n",
     );
     for phase in decided {

@@ -48,7 +48,8 @@ pub(crate) fn table(outcome: &DemoOutcome) -> String {
 /// Returns the meaning of the columns, where their names cannot say it.
 pub(crate) fn legend(outcome: &DemoOutcome) -> String {
     format!(
-        "Response times of the database's 4 KiB reads over its socket; means and percentiles leave nothing out. Above \
+        "Response times of the database's 4 KiB reads over its socket; means and percentiles leave nothing \
+            out. Above \
          target: share of seconds whose mean exceeds {}, without the 3 s after each start of a burst; their greatest \
          1 s mean is the burst peak. MB/s: what the {WRITERS} backups write over the time they are on; kept: their share \
          of what they wrote unregulated.",
@@ -83,7 +84,8 @@ pub(crate) fn headline(outcome: &DemoOutcome) -> String {
     let kept = outcome.phase(PhaseName::Regulated).and_then(|phase| phase.writers_kept_fraction);
     match (mean(PhaseName::Unregulated), mean(PhaseName::Regulated), kept) {
         (Some(without), Some(with), Some(kept)) => format!(
-            "With the backups running, the database's reads took {} on average. With Tidegate they took {}, and the \
+            "With the backups running, the database's reads took {} on average. With Tidegate they took {}, \
+                and the \
              backups kept {} of their throughput.",
             millis(without),
             millis(with),
@@ -145,7 +147,8 @@ pub(crate) fn caution(outcome: &DemoOutcome) -> Option<String> {
     let latest = outcome.phases.iter().max_by(|a, b| a.woke_late_ms.total_cmp(&b.woke_late_ms))?;
     (latest.woke_late_ms > outcome.target_ms.as_millis_f64()).then(|| {
         format!(
-            "Caution: this machine was busy with something else. In the phase {} the demonstration itself was once \
+            "Caution: this machine was busy with something else. In the phase {} the demonstration itself \
+                was once \
              held up for {}, and so may have been any read.",
             latest.name,
             millis(latest.woke_late_ms)

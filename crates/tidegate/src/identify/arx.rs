@@ -153,7 +153,8 @@ fn excite(model: &str, args: &Args) -> Result<ExcitedModel, CommandFailure> {
     let (arx, r_squared) = (fit.model.clone(), fit.r_squared);
     if r_squared < DESCRIBES {
         warnings.push(format!(
-            "of how response times vary the model describes {:.1} %, which is nothing to base a controller on: try another --rate, around two \
+            "of how response times vary the model describes {:.1} %, which is nothing to base a controller \
+                on: try another --rate, around two \
              thirds of what the storage can do",
             100.0 * r_squared.max(0.0)
         ));
@@ -177,7 +178,8 @@ impl ExcitedModel {
     pub(super) fn effort(&self) -> String {
         let [from, to] = self.excitation.range();
         format!(
-            "white noise between {from} and {to}, {} clients with one read of {} each, {} samples per interval, seed {}",
+            "white noise between {from} and {to}, {} clients with one read of {} each, {} samples per \
+                interval, seed {}",
             self.excitation.clients, self.excitation.size, self.excitation.intervals, self.seed
         )
     }
@@ -199,7 +201,8 @@ impl ExcitedModel {
             if interval > shortest { "" } else { "; a longer one would be farther from where it is not" };
         [
             format!(
-                "Recommended: a sample every {}, and a model of order {order}. It is nearly as good with samples every {} or \
+                "Recommended: a sample every {}, and a model of order {order}. It is nearly as good with \
+                    samples every {} or \
                  longer{away}.",
                 Latency::from(interval),
                 Latency::from(shortest),
@@ -232,14 +235,16 @@ impl ExcitedModel {
 
     fn tuning(&self) -> String {
         let (Some(bound), Some(gain)) = (self.arx.stable_below(), self.gain) else {
-            return "No fixed integral controller is stable on it: response times do not grow with the rate there. Look at \
+            return "No fixed integral controller is stable on it: response times do not grow with the rate \
+                there. Look at \
                     another --rate, around two thirds of what the storage can do."
                 .to_owned();
         };
         let under = IntegralLoop::new(&self.arx, gain);
         let settling = under.settling_intervals().map_or_else(|| "no".to_owned(), |count| count.to_string());
         format!(
-            "A fixed integral controller is stable below K_I = {bound}. Recommended: {gain}; it then settles within 2 % of a step in \
+            "A fixed integral controller is stable below K_I = {bound}. Recommended: {gain}; it then settles \
+                within 2 % of a step in \
              {settling} intervals, and goes beyond it by {:.1} %.",
             100.0 * under.overshoot().unwrap_or_default(),
         )

@@ -61,7 +61,8 @@ pub(super) fn write(found: &ExcitedModel) -> Result<String, PlotError> {
         }
         let _ = writeln!(
             out,
-            "<h3>{title}</h3>\n<p class=\"sub\">{unit}, over K_I in IO/s per ms, as far as the loop is stable</p>"
+            "<h3>{title}</h3>\n<p class=\"sub\">{unit}, over K_I in IO/s per ms, as far as the loop is \
+                stable</p>"
         );
         out.push_str(&drawing(&[(MODEL, points)])?);
     }

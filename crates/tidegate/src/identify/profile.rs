@@ -172,11 +172,13 @@ impl ProfileResult {
                 .to_owned();
         }
         let Some((gain, bound)) = self.controller() else {
-            let none = "Response times do not grow there, which leaves nothing to steer by: look at a higher --rate.";
+            let none = "Response times do not grow there, which leaves nothing to steer by: look at a higher \
+                --rate.";
             return none.to_owned();
         };
         format!(
-            "Controller gain by the steeper slope: K = {:.3} IO/s per ms for a pole at {}, stable below {:.3}; an error is \
+            "Controller gain by the steeper slope: K = {:.3} IO/s per ms for a pole at {}, stable below \
+                {:.3}; an error is \
              down to 5 % after {} control periods.",
             gain.iops_per_ms(),
             self.pole.get(),
@@ -193,7 +195,8 @@ impl ProfileResult {
                 .map(Iops::per_second);
         [
             format!(
-                "It completes {most:.1} IO/s at the most; three quarters of that are {assumed:.1}. The mean response time grows \
+                "It completes {most:.1} IO/s at the most; three quarters of that are {assumed:.1}. The mean \
+                    response time grows \
                  about linearly up to {to:.1} IO/s."
             ),
             format!(

@@ -91,7 +91,8 @@ fn text(resource: &ResourceName, found: &IdentifiedProcess) -> String {
         at_rest, around, delay, gain, period, amplitude, time_constant, dead_time, ..
     } = found;
     let uneven = if found.spread > UNEVEN {
-        "The oscillations differ much: the load changed meanwhile, or is uneven. Repeat it before you rely on this.\n"
+        "The oscillations differ much: the load changed meanwhile, or is uneven. Repeat it before you rely \
+            on this.\n"
     } else {
         ""
     };

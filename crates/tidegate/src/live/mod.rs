@@ -200,12 +200,14 @@ pub(crate) enum LiveError {
     Neighbours(#[from] NeighboursError),
     /// Too many connections.
     #[error(
-        "{0} tenants, and each takes a connection: at most {MOST_TENANTS}, and no more than --depth, are measured live"
+        "{0} tenants, and each takes a connection: at most {MOST_TENANTS}, and no more than --depth, are \
+            measured live"
     )]
     Tenants(usize),
     /// A percentile of a handful of requests is none.
     #[error(
-        "`{name}` sends {requests:.0} requests in {lasts:?}, too few for a 95th percentile: --requests {needed}"
+        "`{name}` sends {requests:.0} requests in {lasts:?}, too few for a 95th percentile: --requests \
+            {needed}"
     )]
     TooFew {
         /// The tenant.
@@ -219,7 +221,8 @@ pub(crate) enum LiveError {
     },
     /// There is not even time for one.
     #[error(
-        "a measurement of {requests} requests takes {lasts:?}, longer than --within: fewer --requests, or more time"
+        "a measurement of {requests} requests takes {lasts:?}, longer than --within: fewer --requests, or \
+            more time"
     )]
     TooLong {
         /// The number of requests of all tenants.
@@ -235,7 +238,8 @@ pub(crate) enum LiveError {
     },
     /// A profile was not finished.
     #[error(
-        "no time or too few requests to measure {rate}: more --requests, more time --within, or fewer --points"
+        "no time or too few requests to measure {rate}: more --requests, more time --within, or fewer \
+            --points"
     )]
     Unprofiled {
         /// At which rate.

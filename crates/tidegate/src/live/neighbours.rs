@@ -49,7 +49,8 @@ pub(crate) enum NeighboursError {
     },
     /// It is in use.
     #[error(
-        "pool `{pool}` is in use: `{consumer}` sends requests. Measure when nobody does, or with --force, which holds up \
+        "pool `{pool}` is in use: `{consumer}` sends requests. Measure when nobody does, or with --force, \
+            which holds up \
          others and measures them, too"
     )]
     InUse {
@@ -60,7 +61,8 @@ pub(crate) enum NeighboursError {
     },
     /// Nobody can tell.
     #[error(
-        "nothing says whether somebody uses this pool: name its gateway's metrics with --metrics ADDRESS:PORT, or measure \
+        "nothing says whether somebody uses this pool: name its gateway's metrics with --metrics \
+            ADDRESS:PORT, or measure \
          it all the same with --force"
     )]
     Unknown,

@@ -58,7 +58,8 @@ pub(crate) fn swatch(colour: RGBColor) -> String {
 /// The key of a dashed line.
 pub(crate) fn dash(colour: RGBColor) -> String {
     format!(
-        "<svg class=\"key\" viewBox=\"0 0 12 12\"><path d=\"M0 6h5m2 0h5\" stroke-width=\"3\" stroke=\"{}\"/></svg>",
+        "<svg class=\"key\" viewBox=\"0 0 12 12\"><path d=\"M0 6h5m2 0h5\" stroke-width=\"3\" \
+            stroke=\"{}\"/></svg>",
         hex(colour)
     )
 }

@@ -98,7 +98,8 @@ pub(crate) enum ReproduceError {
         source: ScenarioError,
     },
     /// It ran, and differs otherwise than is known.
-    #[error("{} of {all} experiments differ from the paper otherwise than is known: {}", .differ.len(), .differ.join(", "))]
+    #[error("{} of {all} experiments differ from the paper otherwise than is known: \
+        {}", .differ.len(), .differ.join(", "))]
     Differs {
         /// The experiments that differ otherwise than is known.
         differ: Vec<String>,

@@ -67,7 +67,8 @@ pub(super) fn write(
 fn header(out: &mut String, report: &ReproductionReport) {
     let _ = write!(
         out,
-        "<header>\n<p class=\"eyebrow\">The papers' experiments in Tidegate's simulator · {} seeds</p>\n<h1>{}</h1>\n</header>\n<section>\n<p>The simulator runs the laws, schedulers and \
+        "<header>\n<p class=\"eyebrow\">The papers' experiments in Tidegate's simulator · {} \
+            seeds</p>\n<h1>{}</h1>\n</header>\n<section>\n<p>The simulator runs the laws, schedulers and \
          device models that the gateway runs. Tolerances and their reasons were written down before the first run. A \
          quantity is judged by its mean over the seeds; in brackets: the least and the greatest. Plots are of the first \
          seed.</p>\n</section>\n",

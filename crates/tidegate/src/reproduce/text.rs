@@ -141,7 +141,8 @@ fn law(law: &LawReport) -> String {
 
 fn pid(pid: &PidReport) -> String {
     format!(
-        "set point {} ms, K_p = {}, T_i = {} s, T_d = {} s, every {} s, {}, delays in steps of {} ms to {} ms of packets \
+        "set point {} ms, K_p = {}, T_i = {} s, T_d = {} s, every {} s, {}, delays in steps of {} ms to {} \
+            ms of packets \
          `{}`, for {}",
         figure(pid.set_point_ms),
         pid.proportional_gain,

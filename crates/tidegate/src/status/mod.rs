@@ -60,22 +60,26 @@ pub(crate) struct Args {
 pub(crate) enum StatusError {
     /// Nothing is served over HTTP.
     #[error(
-        "{}: there is no `metrics`, so that the service answers nowhere: add `metrics = \"{USUAL}\"` to its first lines, and start it \
+        "{}: there is no `metrics`, so that the service answers nowhere: add `metrics = \"{USUAL}\"` to its \
+            first lines, and start it \
          again", .0.display()
     )]
     NoAddress(PathBuf),
     /// The address is not in the configuration.
     #[error(
-        "{}: `metrics` has port 0: the service chose one when it started, and its log says which; ask with `--url http://ADDRESS:PORT`",
+        "{}: `metrics` has port 0: the service chose one when it started, and its log says which; ask with \
+            `--url http://ADDRESS:PORT`",
         .0.display()
     )]
     AnyPort(PathBuf),
     /// Another kind of service.
-    #[error("{}: this is a broker's configuration, and a broker has no status: see `tidegate transfer list`", .0.display())]
+    #[error("{}: this is a broker's configuration, and a broker has no status: see `tidegate transfer \
+        list`", .0.display())]
     Broker(PathBuf),
     /// Nobody is there.
     #[error(
-        "no service answers at http://{address}: {source}; is `tidegate serve` or `tidegate agent` running, with `metrics` at this \
+        "no service answers at http://{address}: {source}; is `tidegate serve` or `tidegate agent` running, \
+            with `metrics` at this \
          address? Elsewhere: `-c FILE` or `--url http://ADDRESS:PORT`"
     )]
     NotThere {
@@ -86,7 +90,8 @@ pub(crate) enum StatusError {
     },
     /// Somebody is there, and says nothing.
     #[error(
-        "the service at http://{0} took the question and did not answer within {wait} s: it hangs, or the machine is overloaded; its log \
+        "the service at http://{0} took the question and did not answer within {wait} s: it hangs, or the \
+            machine is overloaded; its log \
          says what it did last", wait = PATIENCE.as_secs()
     )]
     Silent(String),
@@ -100,7 +105,8 @@ pub(crate) enum StatusError {
     },
     /// Another service, or an older one.
     #[error(
-        "what answers at http://{address} is no Tidegate service with a status: {what}; ask the address that `metrics` has in the \
+        "what answers at http://{address} is no Tidegate service with a status: {what}; ask the address that \
+            `metrics` has in the \
          service's configuration, with `-c FILE`"
     )]
     Another {
@@ -111,7 +117,8 @@ pub(crate) enum StatusError {
     },
     /// A document of another version.
     #[error(
-        "the service at http://{address} speaks version {theirs} of the status, this program version {ours}: use the `tidegate` that \
+        "the service at http://{address} speaks version {theirs} of the status, this program version {ours}: \
+            use the `tidegate` that \
          the service was started with", ours = ServiceStatus::VERSION
     )]
     Version {
@@ -304,7 +311,8 @@ mod tests {
             ),
             ("HTTP/1.1 503 Busy\r\n\r\n<html>", "is no Tidegate service with a status: HTTP/1.1 503 Busy"),
             (
-                "HTTP/1.1 503 Busy\r\n\r\n{\"error\": \"the service does not answer: it is stopping, or overloaded\"}",
+                "HTTP/1.1 503 Busy\r\n\r\n{\"error\": \"the service does not answer: it is stopping, or \
+                    overloaded\"}",
                 ": the service does not answer: it is stopping, or overloaded; its log says more",
             ),
         ] {

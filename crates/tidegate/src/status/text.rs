@@ -261,7 +261,9 @@ mod tests {
             }),
             decided: Some(DecisionStatus {
                 age_seconds: 0.31,
-                said: "array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms (2 of 2 held)".to_owned(),
+                said: "array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms (2 of 2 \
+                    held)"
+                    .to_owned(),
                 input: InputStatus::Samples,
                 measured_seconds: Some(0.0123),
                 estimate_seconds: Some(0.0123),

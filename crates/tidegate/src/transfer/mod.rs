@@ -77,7 +77,8 @@ impl BrokerArgs {
         }
         if store::is_plain_beyond_this_host(url) {
             warn(&format!(
-                "{url} is not encrypted: any host on the way can read what is asked, a token included, and change \
+                "{url} is not encrypted: any host on the way can read what is asked, a token included, and \
+                    change \
                  the answer; write https://HOST"
             ))?;
         }

@@ -39,7 +39,8 @@ fn an_unreachable_upstream_keeps_only_its_own_export_from_being_served() {
     assert_eq!(service.log().matches("the export is not served yet").count(), 1, "{}", service.log());
 
     let below = format!(
-        "listen = ['unix:{socket}']\n[pool.p]\nbackend = {{ kind = 'file' }}\n[pool.p.export.v]\npath = 'disk.raw'\n"
+        "listen = ['unix:{socket}']\n[pool.p]\nbackend = {{ kind = 'file' }}\n[pool.p.export.v]\npath = \
+            'disk.raw'\n"
     );
     let _upstream = Service::start("serve", &below);
     until("the export", || size(&service, "b").ok());

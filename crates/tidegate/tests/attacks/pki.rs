@@ -55,7 +55,8 @@ impl Authority {
     pub(crate) fn table(&self, server: &Path) -> String {
         let at = server.display();
         format!(
-            "tls = {{ certificate_file = \"{at}/server-cert.pem\", private_key_file = \"{at}/server-key.pem\", \
+            "tls = {{ certificate_file = \"{at}/server-cert.pem\", private_key_file = \
+                \"{at}/server-key.pem\", \
              client_ca_file = \"{}\" }}",
             self.ca().display()
         )

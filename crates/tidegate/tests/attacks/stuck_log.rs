@@ -23,7 +23,8 @@ fn knock(socket: &std::path::Path) {
 fn with_a_stuck_log(folder: &std::path::Path) -> Child {
     let config = folder.join("tidegate.toml");
     fs::File::create(folder.join("disk.raw")).unwrap().set_len(1 << 20).unwrap();
-    let text = "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n[pool.p]\nbackend = { kind = 'file' }\n[pool.p.export.a]\npath = 'disk.raw'\n";
+    let text = "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n[pool.p]\nbackend = { kind = 'file' \
+        }\n[pool.p.export.a]\npath = 'disk.raw'\n";
     fs::write(&config, text).unwrap();
     let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["serve", "--log", "trace", "-c"])
@@ -57,7 +58,8 @@ fn a_log_that_is_stuck_keeps_no_client_waiting_and_no_end() {
 
 #[test]
 fn a_flood_of_one_cause_is_cut_and_counted() {
-    let text = "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n[pool.p]\nbackend = { kind = 'file' }\n[pool.p.export.a]\npath = 'disk.raw'\n";
+    let text = "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n[pool.p]\nbackend = { kind = 'file' \
+        }\n[pool.p.export.a]\npath = 'disk.raw'\n";
     let service = Service::start("serve", text);
     (0..1_500).for_each(|_| knock(&service.path("nbd.sock")));
     let left_out = "tidegate_log_missing_messages_total{reason=\"repeated\"}";

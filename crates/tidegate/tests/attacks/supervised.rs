@@ -10,7 +10,8 @@ use tempfile::TempDir;
 
 use crate::service::until;
 
-const GATEWAY: &str = "listen = ['unix:nbd.sock']\n[pool.p]\nbackend = { kind = 'file' }\n[pool.p.export.a]\npath = 'disk.raw'\n";
+const GATEWAY: &str = "listen = ['unix:nbd.sock']\n[pool.p]\nbackend = { kind = 'file' \
+    }\n[pool.p.export.a]\npath = 'disk.raw'\n";
 const AGENT: &str = "[resource.gone]\ndevice = 'no-such-device'\ntarget = '15ms'\ndry_run = true\n";
 
 struct Supervised {

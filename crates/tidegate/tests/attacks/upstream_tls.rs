@@ -35,7 +35,8 @@ impl Drop for Process {
 
 fn configuration(socket: &Path, ca: &Path, name: &str, client: &Path) -> String {
     format!(
-        "listen = [\"unix:nbd.sock\"]\n[pool.p]\nbackend = {{ kind = \"nbd\", address = \"unix:{}\", tls = {{ \
+        "listen = [\"unix:nbd.sock\"]\n[pool.p]\nbackend = {{ kind = \"nbd\", address = \"unix:{}\", tls = \
+            {{ \
          ca_file = \"{}\", name = \"{name}\", certificate_file = \"{2}/client-cert.pem\", \
          private_key_file = \"{2}/client-key.pem\" }} }}\n[pool.p.export.data]\nupstream = \"\"\n",
         socket.display(),

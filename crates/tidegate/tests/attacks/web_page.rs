@@ -114,7 +114,8 @@ fn a_web_page_asks_in_vain() {
 fn a_web_page_removes_nothing_from_a_catalogue() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
-        "listen = '127.0.0.1:0'\nnames = ['broker.example']\nstate = 'state'\n[node.a]\nplace = 'file://{}'\npeak = '60MB/s'\n",
+        "listen = '127.0.0.1:0'\nnames = ['broker.example']\nstate = 'state'\n[node.a]\nplace = \
+            'file://{}'\npeak = '60MB/s'\n",
         folder.path().display()
     );
     let service = Service::start("broker", &config);

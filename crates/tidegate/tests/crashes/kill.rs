@@ -139,7 +139,8 @@ fn kill_again_and_again(volume: &'static str, direct: bool, law: &str, kills: u6
     let mut gateway = Gateway::new(|folder| {
         File::create(folder.join("x")).unwrap().set_len(SIZE).unwrap();
         format!(
-            "listen = ['unix:{}/s']\n[pool.p]\nbackend = {{ kind = 'file', direct = {direct} }}\n{law}[pool.p.export.x]\npath = 'x'\n",
+            "listen = ['unix:{}/s']\n[pool.p]\nbackend = {{ kind = 'file', direct = {direct} \
+                }}\n{law}[pool.p.export.x]\npath = 'x'\n",
             folder.display()
         )
     });

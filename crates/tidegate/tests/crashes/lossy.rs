@@ -157,7 +157,8 @@ fn crash_again_and_again(replay: &'static str, ends: Ends, crashes: u64) {
     let mut gateway = Gateway::new(|folder| {
         let folder = folder.display();
         format!(
-            "listen = ['unix:{folder}/s']\n[pool.p]\nbackend = {{ kind = 'nbd', address = 'unix:{folder}/up', connections = 4, \
+            "listen = ['unix:{folder}/s']\n[pool.p]\nbackend = {{ kind = 'nbd', address = \
+                'unix:{folder}/up', connections = 4, \
              reconnect = '20s', replay = '{replay}' }}\n[pool.p.export.x]\nupstream = ''\n"
         )
     });

@@ -2,7 +2,8 @@
 //!
 //! A block says behind its fence what it is:
 //!
-//! - `toml NAME.toml` is a whole file. The harmless commands of its page run with it, or else `check` reads it.
+//! - `toml NAME.toml` is a whole file. The harmless commands of its page run with it, or else `check` reads
+//!   it.
 //! - `toml fragment` is a part of one.
 //! - `sh` shows commands. `sh run` ones are run, before all others of the page.
 //! - `text`, `json` and no word show output, formats and documents.

@@ -54,8 +54,8 @@ impl Modules {
         longest.map(|(module, _)| module)
     }
 
-    /// Returns the modules that this one uses. A module that only declares its children does not use them, and the
-    /// root hands names on.
+    /// Returns the modules that this one uses. A module that only declares its children does not use them,
+    /// and the root hands names on.
     fn used_by(&self, module: &[String]) -> BTreeSet<&Vec<String>> {
         let used = self.named[module].iter().filter_map(|path| self.of(path));
         used.filter(|used| used.as_slice() != module && !used.is_empty()).collect()
@@ -172,7 +172,8 @@ fn reach<'a>(modules: &'a Modules, from: &[String]) -> BTreeSet<&'a Vec<String>>
     reached
 }
 
-/// Returns true if all files stand in one folder. A file beside a folder of its name stands in that folder, too.
+/// Returns true if all files stand in one folder. A file beside a folder of its name stands in that folder,
+/// too.
 fn in_one_folder(circle: &[String]) -> bool {
     let folders = circle.iter().map(|file| {
         let folder = PathBuf::from(file).with_extension("");

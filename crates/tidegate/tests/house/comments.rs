@@ -5,7 +5,8 @@ use std::fs;
 use crate::glossary::replaced;
 use crate::{files_of_crates, short};
 
-/// Clauses that leave a reader asking "who?" or "which?". A doc comment begins with the thing, or with a verb.
+/// Clauses that leave a reader asking "who?" or "which?". A doc comment begins with the thing, or with a
+/// verb.
 const INDIRECT: &[&str] = &[
     "What", "Who", "Whom", "Whose", "Of", "Whether", "How", "Where", "Which", "That", "When", "Why", "As",
     "If",
@@ -45,8 +46,8 @@ fn words_are_those_of_the_glossary() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns the prose of a line: its comment, and its quoted texts with a space in them. Names in code and single
-/// quoted words, such as keys of documents, are no prose.
+/// Returns the prose of a line: its comment, and its quoted texts with a space in them. Names in code and
+/// single quoted words, such as keys of documents, are no prose.
 fn words(line: &str) -> Vec<String> {
     let (code, comment) = match line.trim_start().starts_with("//") {
         true => ("", line),

@@ -40,8 +40,8 @@ impl LoopPole {
 }
 
 /// A loop has settled when it stays within this part of the step. With it the gains that settle soonest are
-/// those that the paper calls good (see [`ArxModel::recommended_gain`]); with the 5 % that are usual elsewhere
-/// they would be greater.
+/// those that the paper calls good (see [`ArxModel::recommended_gain`]); with the 5 % that are usual
+/// elsewhere they would be greater.
 const SETTLED: f64 = 0.02;
 
 /// More overshoot is not low. Of the paper's two gains it is below 1 %; where models have more memory the

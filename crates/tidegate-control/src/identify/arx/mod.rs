@@ -9,8 +9,8 @@
 //! y(k) = Σ_{i=1..N} α_i·y(k−i) + Σ_{i=0..N} β_i·u(k−i)
 //! ```
 //!
-//! y in milliseconds, u in requests per second. [`SamplingStudy`] chooses interval and order from several fits,
-//! [`IntegralLoop`] is the model under the controller.
+//! y in milliseconds, u in requests per second. [`SamplingStudy`] chooses interval and order from several
+//! fits, [`IntegralLoop`] is the model under the controller.
 
 mod integral_loop;
 mod least_squares;
@@ -82,7 +82,8 @@ pub enum ArxError {
     #[error("the order of a model must be between 1 and {most}, it is {0}", most = ArxModel::GREATEST_ORDER)]
     Order(usize),
     /// β has one number more than α.
-    #[error("a model of order {order} has {order} numbers for the past of the response time and {} for the operating point, these are {inputs}", order + 1)]
+    #[error("a model of order {order} has {order} numbers for the past of the response time and {} for the \
+        operating point, these are {inputs}", order + 1)]
     Inputs {
         /// N.
         order: usize,
@@ -105,7 +106,8 @@ pub enum ArxError {
     /// Nothing can be learned from an input that does not vary, or does so in a pattern as short as the
     /// model.
     #[error(
-        "what was measured does not determine the model: the operating point or the response time hardly varied, or repeated itself"
+        "what was measured does not determine the model: the operating point or the response time hardly \
+            varied, or repeated itself"
     )]
     NotExcited,
 }

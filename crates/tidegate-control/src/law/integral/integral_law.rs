@@ -2,8 +2,8 @@
 //! Control Theoretical Approach*, equations 1 and 2: the rate of one consumer.
 //!
 //! The paper's RT_i(k), "the current response time" of a control period, is a
-//! [`ContractStatistic`](crate::ContractStatistic) of the requests that completed in it, each from its release by the leaky
-//! bucket to its completion. Its reference is RT^E (§4.3), not rt_i as in equation 1.
+//! [`ContractStatistic`](crate::ContractStatistic) of the requests that completed in it, each from its
+//! release by the leaky bucket to its completion. Its reference is RT^E (§4.3), not rt_i as in equation 1.
 
 use tidegate_units::{Iops, Latency};
 

@@ -87,8 +87,8 @@ pub struct SelfTuningVariant {
 }
 
 impl SelfTuningVariant {
-    /// The paper's algorithm by its words (§4.2, figure 6), but for directional forgetting, a normalised regressor
-    /// and no client exempt at random. u_max should then be near to what the storage does.
+    /// The paper's algorithm by its words (§4.2, figure 6), but for directional forgetting, a normalised
+    /// regressor and no client exempt at random. u_max should then be near to what the storage does.
     pub const LITERAL: Self = Self {
         applied_input: false,
         lend_unused: false,

@@ -147,7 +147,8 @@ fn decimal(word: &[u8]) -> Option<u64> {
 
 fn missing(column: usize, name: &str) -> String {
     format!(
-        "column {column} ({name}) is missing: the kernel writes {BASIC}, {WITH_DISCARDS} or {WITH_FLUSHES} counters"
+        "column {column} ({name}) is missing: the kernel writes {BASIC}, {WITH_DISCARDS} or {WITH_FLUSHES} \
+            counters"
     )
 }
 

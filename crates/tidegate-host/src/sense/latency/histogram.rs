@@ -128,7 +128,8 @@ mod tests {
             samples.sort_unstable();
             let rank = ((quantile * samples.len() as f64).ceil() as usize).max(1);
             let truth = samples[rank - 1];
-            prop_assert!(read >= truth && (read - truth) as f64 <= RELATIVE_ERROR * truth as f64, "{read}, {truth}");
+            prop_assert!(read >= truth && (read - truth) as f64 <= RELATIVE_ERROR * truth as f64, "{read}, \
+                {truth}");
         }
 
         #[test]

@@ -97,7 +97,8 @@ pub enum WatchError {
     Kernel(#[from] io::Error),
     /// There are too many of them. The others are watched.
     #[error(
-        "the response times of {first} and {others} other devices are not counted: there is room for {most} devices"
+        "the response times of {first} and {others} other devices are not counted: there is room for {most} \
+            devices"
     )]
     NoRoom {
         /// One of those that are not.

@@ -5,8 +5,8 @@
 //! volumes has three, a volume of two consumers is in two. The same consumer may come from two addresses, and
 //! two consumers from one.
 //!
-//! If the kernel does not tell something, the session has a [`AddressDoubt`]. Nothing is guessed: a wrong guess
-//! would throttle a consumer that did nothing.
+//! If the kernel does not tell something, the session has a [`AddressDoubt`]. Nothing is guessed: a wrong
+//! guess would throttle a consumer that did nothing.
 
 mod lio;
 mod nfsd;
@@ -198,16 +198,19 @@ impl TargetAbsence {
     pub fn remedy(self, via: TargetKind) -> &'static str {
         match (via, self) {
             (TargetKind::Iscsi, Self::NoConfigfs) => {
-                "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module iscsi_target_mod (CONFIG_ISCSI_TARGET)"
+                "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module \
+                    iscsi_target_mod (CONFIG_ISCSI_TARGET)"
             }
             (TargetKind::Iscsi, Self::NoModule(_)) => {
-                "the kernel modules target_core_mod and iscsi_target_mod (CONFIG_TARGET_CORE, CONFIG_ISCSI_TARGET)"
+                "the kernel modules target_core_mod and iscsi_target_mod (CONFIG_TARGET_CORE, \
+                    CONFIG_ISCSI_TARGET)"
             }
             (TargetKind::Iscsi, Self::NotConfigured) => {
                 "the kernel module iscsi_target_mod and a target, as targetcli sets them up"
             }
             (TargetKind::Nvme, Self::NoConfigfs) => {
-                "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module nvmet_tcp (CONFIG_NVME_TARGET_TCP)"
+                "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module nvmet_tcp \
+                    (CONFIG_NVME_TARGET_TCP)"
             }
             (TargetKind::Nvme, Self::NoModule(_)) => "the kernel module nvmet_tcp (CONFIG_NVME_TARGET_TCP)",
             (TargetKind::Nvme, Self::NotConfigured) => {
@@ -217,7 +220,8 @@ impl TargetAbsence {
                 "a running NFS server: the package nfs-kernel-server, or nfs-utils"
             }
             (TargetKind::Nfs, _) => {
-                "the kernel module nfsd (CONFIG_NFSD) and its files (mount -t nfsd nfsd /proc/fs/nfsd), as the NFS server's service sees to"
+                "the kernel module nfsd (CONFIG_NFSD) and its files (mount -t nfsd nfsd /proc/fs/nfsd), as \
+                    the NFS server's service sees to"
             }
         }
     }
@@ -277,8 +281,8 @@ impl SessionReader {
     /// same, each in its place, whatever they have done meanwhile. A kind of target that cannot be understood
     /// does not hide the others.
     ///
-    /// [`TargetSession::counters`] cost a file each: they are read where several sessions share a device that `did`
-    /// something meanwhile, what they wrote every second time, and what they read every eighth.
+    /// [`TargetSession::counters`] cost a file each: they are read where several sessions share a device that
+    /// `did` something meanwhile, what they wrote every second time, and what they read every eighth.
     pub fn read(&mut self, did: impl Fn(DeviceNumber) -> DeviceActivity) -> Option<TargetSessions> {
         let mut now = TargetSessions::default();
         let found = self.lio.read(&self.root, &did).transpose();

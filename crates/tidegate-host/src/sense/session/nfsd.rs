@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn a_file_system_without_a_device_of_its_own_is_found_by_its_source() {
-        let states = "proc/fs/nfsd/clients/5/states\n  - 0x01: { type: deleg, access: r, superblock: \"00:2c:257\", filename: \"x\" }\n";
+        let states = "proc/fs/nfsd/clients/5/states\n  - 0x01: { type: deleg, access: r, superblock: \
+            \"00:2c:257\", filename: \"x\" }\n";
         let without = CAPTURED.replace("proc/fs/nfsd/clients/5/states\n", "");
         let (_tree, root) = tree(&[&without, MOUNTS, states]);
         assert_eq!(summary(&read(&root))[1], "/srv/tree Linux NFSv4.1 lab 254:0 10.0.0.11");

@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn captured_lines_are_read() {
         let table = sockets(
-            "   0: 0100000A:0CBC 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11012 1\n   \
+            "   0: 0100000A:0CBC 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 \
+                11012 1\n   \
                 1: 0100000A:0CBC 0D00000A:B394 01 00000000:00000000 00:00000000 00000000     0        0 11338 2\n   \
                 1: 000000FD000000000000000001000000:0CBC 000000FD000000000000000012000000:95DE 01 00000000:00000000\n   \
                 2: 0000000000000000FFFF00000100000A:0CBC 0000000000000000FFFF00000D00000A:9BD4 01 00000000:00000000\n   \
@@ -164,7 +165,8 @@ mod tests {
     #[test]
     fn a_portal_of_every_address_takes_connections_of_its_family() {
         let table = sockets(
-            "0: 0100000A:0CBC 0D00000A:B394 01\n1: 000000FD000000000000000001000000:0CBC 000000FD000000000000000012000000:95DE 01\n",
+            "0: 0100000A:0CBC 0D00000A:B394 01\n1: 000000FD000000000000000001000000:0CBC \
+                000000FD000000000000000012000000:95DE 01\n",
         );
         let peers = |text: &str| {
             let portal = portal(text).unwrap();
@@ -191,7 +193,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_text_never_panics(text in "\\PC{0,100}", lines in "(0: [0-9A-Fx:é]{0,40} [0-9A-F:]{0,40} (01|0A)\n){0,3}") {
+        fn arbitrary_text_never_panics(text in "\\PC{0,100}", lines in "(0: [0-9A-Fx:é]{0,40} \
+            [0-9A-F:]{0,40} (01|0A)\n){0,3}") {
             let _ = TcpSockets::default().add(&format!("{HEADING}{text}\n"));
             let _ = TcpSockets::default().add(&format!("{HEADING}{lines}"));
             let _ = portal(&text);

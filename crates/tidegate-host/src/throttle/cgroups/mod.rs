@@ -320,7 +320,8 @@ pub(super) fn undo(root: &SystemRoot) -> io::Result<usize> {
 /// removed.
 #[must_use]
 pub fn probe(root: &SystemRoot) -> Vec<KernelCapability> {
-    const REMEDY: &str = "Linux 6.1 or newer with CONFIG_BLK_DEV_THROTTLING, and root, or CAP_DAC_OVERRIDE (by v1 CAP_SYS_ADMIN, too) \
+    const REMEDY: &str = "Linux 6.1 or newer with CONFIG_BLK_DEV_THROTTLING, and root, or CAP_DAC_OVERRIDE \
+        (by v1 CAP_SYS_ADMIN, too) \
                           where cgroups are not mounted read-only";
     let tree = CgroupTree::find(root);
     let limits = match &tree {

@@ -223,7 +223,8 @@ pub fn probe(root: &SystemRoot) -> Vec<KernelCapability> {
             purpose: "limits of what is written (throttle = \"rate\")",
             needed_by: CapabilityNeed::Of(&[ThrottleMethod::Rate]),
             works,
-            remedy: "CONFIG_BLK_DEV_THROTTLING, Linux 6.1 or newer, and root, or CAP_DAC_OVERRIDE where cgroups are not mounted \
+            remedy: "CONFIG_BLK_DEV_THROTTLING, Linux 6.1 or newer, and root, or CAP_DAC_OVERRIDE where \
+                cgroups are not mounted \
                      read-only",
         },
     ]

@@ -88,7 +88,8 @@ impl Server {
     /// Writes a file of credentials, with the right ones as `[lab]`, and others as `[default]`.
     pub fn credentials(&self, at: &Path) {
         let text = format!(
-            "[default]\naws_access_key_id = {ID}\naws_secret_access_key = wrong\n\n[lab]\naws_access_key_id = {ID}\naws_secret_access_key = {SECRET}\n"
+            "[default]\naws_access_key_id = {ID}\naws_secret_access_key = wrong\n\n[lab]\naws_access_key_id \
+                = {ID}\naws_secret_access_key = {SECRET}\n"
         );
         std::fs::write(at, text).unwrap();
     }

@@ -239,7 +239,8 @@ Session State: TARG_SESS_STATE_LOGGED_IN
 
     #[test]
     fn a_files_path_is_read() {
-        let text = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 16384\n        TCM FILEIO ID: 0        \
+        let text = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 16384\n        TCM \
+            FILEIO ID: 0        \
                     File: /srv/my  Size: file.img  Size: 1073741824  Mode: O_DSYNC Async: 0\n";
         let told = backstore(text).unwrap();
         assert_eq!((told.device, told.path), (None, Some(PathBuf::from("/srv/my  Size: file.img"))));

@@ -118,7 +118,8 @@ fn an_initiator_with_two_volumes_has_two_sessions() {
 #[test]
 fn a_file_behind_a_volume_is_kept_as_its_path() {
     let (_tree, root) = changed(|tree| {
-        let info = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 16384\n        TCM FILEIO ID: 0        \
+        let info = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 16384\n        TCM \
+            FILEIO ID: 0        \
                     File: /srv/disk.img  Size: 1073741824  Mode: O_DSYNC Async: 0\n";
         trees::write_file(tree, "sys/kernel/config/target/core/fileio_1/disk/info", info.as_bytes()).unwrap();
         trees::unpack(&format!("{TPG}/lun/lun_1/a -> ../../../../../../target/core/fileio_1/disk\n"), tree)

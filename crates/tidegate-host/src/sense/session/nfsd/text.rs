@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn file_names_with_newlines_are_no_error() {
-        let text = "- 0x01: { type: open, access: rw, deny: --, superblock: \"fd:1f:131\", filename: \"a\n- b\", owner: \"x\" }\n\
+        let text = "- 0x01: { type: open, access: rw, deny: --, superblock: \"fd:1f:131\", filename: \"a\n- \
+            b\", owner: \"x\" }\n\
                     - 0x02: { type: lock, superblock: \"fd:00:7\", filename: \"superblock: \"08:00:1\"\" }\n\
                     - 0x03: { type: layout }\n";
         let numbers = [DeviceNumber::new(253, 0), DeviceNumber::new(253, 31)];
