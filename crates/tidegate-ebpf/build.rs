@@ -39,7 +39,8 @@ fn compile(clang: &str, program: &str, out: &Path) {
         Err(error) => fail(&format!(
             "{clang}: {error}. Tidegate's programs for the kernel are compiled by clang (12 or newer, with \
                 its BPF \
-             target): install it (Debian and Ubuntu: apt-get install clang; Fedora and RHEL: dnf install clang), or \
+             target): install it (Debian and Ubuntu: apt-get install clang; Fedora and RHEL: dnf install \
+             clang), or \
              say where it is: CLANG=/path/of/clang"
         )),
     }

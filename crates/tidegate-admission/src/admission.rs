@@ -240,7 +240,8 @@ mod tests {
                 contracts.collect::<Vec<_>>()
             };
             let measured = OfferResult::Sustained(expected.clone());
-            let verdict = |short| Some(judge(&TenantDemands::new(ask(short)).ok()?, &rule, &measured).unwrap());
+            let verdict = |short| Some(judge(&TenantDemands::new(ask(short)).ok()?, &rule, &measured)
+                .unwrap());
             prop_assert!(verdict(0).unwrap().is_admitted());
             if let Some(refused) = verdict(1) {
                 prop_assert!(!refused.is_admitted());

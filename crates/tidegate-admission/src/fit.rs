@@ -59,9 +59,11 @@ mod tests {
         fn it_is_the_closest(ys in prop::collection::vec(-100.0..100.0f64, 3..20), by in -1.0..1.0f64) {
             let points: Vec<_> = ys.iter().zip(1u32..).map(|(y, x)| (f64::from(x), *y)).collect();
             let line = FittedLine::through(points.iter().copied()).unwrap();
-            let squares = |line: &FittedLine| points.iter().map(|(x, y)| (y - line.at(*x)).powi(2)).sum::<f64>();
+            let squares = |line: &FittedLine| points.iter().map(|(x, y)| (y - line.at(*x)).powi(2))
+                .sum::<f64>();
             let least = squares(&line);
-            for other in [FittedLine { slope: line.slope + by, ..line }, FittedLine { intercept: line.intercept + by, ..line }] {
+            for other in [FittedLine { slope: line.slope + by, ..line },
+                FittedLine { intercept: line.intercept + by, ..line }] {
                 prop_assert!(squares(&other) >= least - 1e-6);
             }
             let mean = ys.iter().sum::<f64>() / ys.len() as f64;

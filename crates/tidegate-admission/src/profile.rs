@@ -365,7 +365,8 @@ mod tests {
         /// The region holds only sustained points, whatever was measured. All of it is as straight as is
         /// said, unless it is the smallest region possible.
         #[test]
-        fn the_region_is_straight(means in prop::collection::vec(1u64..1_000_000, 3..30), overloaded in 3usize..30) {
+        fn the_region_is_straight(means in prop::collection::vec(1u64..1_000_000, 3..30),
+            overloaded in 3usize..30) {
             let points: Vec<_> = means.iter().zip(1u32..).map(|(&mean, rate)| ProfilePoint {
                 offered: Iops::new(f64::from(rate)),
                 completed: Iops::new(f64::from(rate)),
@@ -375,12 +376,14 @@ mod tests {
             }).collect();
             let profile = LatencyProfile::new(points).unwrap();
             let region = profile.stable();
-            let inside: Vec<_> = profile.points().iter().filter(|point| region.contains(point.offered)).collect();
+            let inside: Vec<_> = profile.points().iter().filter(|point| region.contains(point.offered))
+                .collect();
             prop_assert!(inside.iter().all(|point| point.sustained));
             prop_assert!(inside.len() >= 3);
             if inside.len() > 3 {
                 for point in inside {
-                    let (line, mean) = (region.line.at(point.offered.per_second()), point.mean.as_millis_f64());
+                    let (line, mean) = (region.line.at(point.offered.per_second()),
+                        point.mean.as_millis_f64());
                     prop_assert!((line - mean).abs() <= 0.1 * mean * (1.0 + 1e-9));
                 }
             }

@@ -709,7 +709,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
     fn cgroups_may_have_goals_and_bands() {
         let text = format!(
             "{DISK}law = 'self-tuning'\ngoals = {{ db = '10ms', 'b*/*' = '30ms', 'b/slow' = '40ms' }}\n\
-             self_tuning = {{ floor = '5 IO/s' }}\nbands = [{{ up_to = '100 IO/s', ratios = {{ db = 0.5, 'b/slow' = 0.5 }} }}]"
+             self_tuning = {{ floor = '5 IO/s' }}\nbands = [{{ up_to = '100 IO/s', ratios = {{ db = 0.5, \
+             'b/slow' = 0.5 }} }}]"
         );
         let config = parse(&text).unwrap();
         let [disk] = &config.cgroups[..] else { panic!("{:?}", config.cgroups) };

@@ -213,7 +213,10 @@ fn reads_that_do_not_complete_are_overload_by_their_age() {
         let step = machine.step([stuck, WRITES, WRITES]);
         inputs.push(step.decisions[0].input);
     }
-    let oldest = |input: &SignalState| matches!(input, SignalState::Overload { oldest } if *oldest >= Latency::from_millis(800));
+    let oldest = |input: &SignalState| {
+        matches!(input, SignalState::Overload { oldest }
+        if *oldest >= Latency::from_millis(800))
+    };
     assert!(oldest(inputs.last().unwrap()), "{inputs:?}");
 }
 

@@ -38,7 +38,8 @@ const TOLD: &str =
 
 const BANDED: &str = "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \
     ['db', 'ba*']\n\
-    law = 'self-tuning'\nbands = [{ up_to = '100 IO/s', ratios = { db = 1 } }, { up_to = '900 IO/s', ratios = { batch = 1 } }]\n";
+    law = 'self-tuning'\nbands = [{ up_to = '100 IO/s', ratios = { db = 1 } }, { up_to = '900 IO/s', ratios \
+    = { batch = 1 } }]\n";
 
 const STEP: Latency = Latency::from_millis(100);
 const DISK: DeviceNumber = DeviceNumber::new(8, 0);

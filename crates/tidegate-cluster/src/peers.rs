@@ -530,7 +530,8 @@ mod tests {
             for (pause, host, incarnation, sequence, number) in spoken {
                 now = now + Duration::from_secs(pause);
                 let name = format!("h{host}");
-                let taken = peers.hear(now, message(&name, incarnation, sequence, about(number, sequence)), None);
+                let taken = peers.hear(now, message(&name, incarnation, sequence, about(number, sequence)),
+                    None);
                 if taken.is_ok() {
                     if let Some(&(was, before, heard)) = current.get(&host) {
                         if was == incarnation {

@@ -124,7 +124,8 @@ mod tests {
         let (daily, findings) = read_list(
             "contract = [
                 { from = '20:00', iops = '10 IO/s', response_time = '100ms', size = '64KiB' },
-                { from = '08:00', until = '18:00', iops = '40 IO/s', response_time = '36ms', expected = '29ms' },
+                { from = '08:00', until = '18:00', iops = '40 IO/s', response_time = '36ms', expected = \
+                '29ms' },
             ]",
         );
         assert!(findings.is_empty(), "{findings:?}");

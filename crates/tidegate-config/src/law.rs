@@ -641,7 +641,8 @@ mod tests {
         let (law, findings) = read_tuned(
             "self_tuning = { forgetting = 0.8, reset_change = 0.5, least_requests = 10, least = '20 IO/s', \
              greatest = '9kIO/s', floor = '5 IO/s', variant = 'literal' }\n\
-             bands = [{ up_to = '100 IO/s', ratios = { w1 = 0.5, w2 = 0.5 } }, { up_to = '400 IO/s', ratios = { w1 = 1 } }]",
+             bands = [{ up_to = '100 IO/s', ratios = { w1 = 0.5, w2 = 0.5 } }, { up_to = '400 IO/s', ratios \
+             = { w1 = 1 } }]",
         );
         assert!(findings.is_empty(), "{findings:?}");
         let variant = SelfTuningVariant::LITERAL;

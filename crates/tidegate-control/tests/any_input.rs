@@ -247,19 +247,22 @@ prop_compose! {
         outstanding in proptest::option::of(number()),
         wish in proptest::option::of((number(), number(), proptest::option::of((number(), number())))),
         [has_say, enough, active] in any::<[bool; 3]>(),
-        claims in prop::collection::btree_map(0u32..4, (1u32..1_000_000, proptest::option::of(number())), 0..4),
+        claims in prop::collection::btree_map(0u32..4, (1u32..1_000_000, proptest::option::of(number())),
+            0..4),
         rest in proptest::option::of((number(), proptest::option::of(number()))),
         content in proptest::option::of((number(), proptest::option::of(number()))),
     ) -> PointReport {
         let rate = |number: u64| Iops::new(number as f64 / 1e3);
-        let those = |(shares, most): (u64, Option<u64>)| PointRest { shares: shares as f64 / 1e3, most: most.map(rate) };
+        let those = |(shares, most): (u64, Option<u64>)| PointRest { shares: shares as f64 / 1e3,
+            most: most.map(rate) };
         PointReport {
             done: rate(done),
             outstanding: outstanding.map(|number| number as f64 / 1e3),
             wish: wish.map(|(point, goal, turn)| PointWish {
                 operating_point: rate(point),
                 goal: Latency::from_nanos(goal),
-                turn: turn.map(|(takes, room)| PointTurn { takes: Latency::from_nanos(takes), room: room as f64 / 1e3 }),
+                turn: turn.map(|(takes, room)| PointTurn { takes: Latency::from_nanos(takes),
+                    room: room as f64 / 1e3 }),
             }),
             has_say,
             enough,

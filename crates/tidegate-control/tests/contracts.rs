@@ -526,7 +526,8 @@ proptest! {
     /// A process gain that is three times what it was taken for has the pole 1 − 3(1 − p), a third of it 1 −
     /// (1 − p)/3.
     #[test]
-    fn a_gain_mistaken_by_three_does_what_theory_says(process in 0.1..2.0, pole in 0.4..0.95, factor in prop::sample::select(vec![3.0, 1.0 / 3.0])) {
+    fn a_gain_mistaken_by_three_does_what_theory_says(process in 0.1..2.0, pole in 0.4..0.95,
+        factor in prop::sample::select(vec![3.0, 1.0 / 3.0])) {
         let mut run = Run::new(with_gain(process, pole));
         let really = Linear { process: process * factor, at_contract: 10.0 };
         let errors = errors(&mut run, &really, 30);
@@ -549,7 +550,8 @@ proptest! {
             let one = |(at, (_, count, pauses)): (usize, &(f64, u64, bool))| {
                 let name = format!("c{at}");
                 let contract = (at % 3 != 2).then_some(contracts[at]);
-                if *pauses && !returned { quiet(&name, contract) } else { busy(&name, contract, *count, ms(10)) }
+                if *pauses && !returned { quiet(&name, contract) }
+                    else { busy(&name, contract, *count, ms(10)) }
             };
             promised.iter().enumerate().map(one).collect::<Vec<_>>()
         };

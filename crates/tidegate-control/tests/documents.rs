@@ -553,7 +553,8 @@ fn a_decision_about_rates_names_the_most_affected() {
             of_rates((0..300).map(|at| rate(&format!("c{at}"), 20)).chain([late, promised]).collect()),
             "sata: 15.7 kIO/s in all (302 of 302 held): w4 completes nothing, its oldest waits 90.0ms \
                 against 29.0ms: \
-             52 IO/s; w2 40.0ms against 29.0ms: 40 IO/s, as promised; c0 20.0ms against 29.0ms: 52 IO/s; and 299 more",
+             52 IO/s; w2 40.0ms against 29.0ms: 40 IO/s, as promised; c0 20.0ms against 29.0ms: 52 IO/s; and \
+             299 more",
         ),
         (of_rates(Vec::new()), "sata: nobody to hold"),
         (
@@ -582,7 +583,8 @@ fn a_choice_reads_as_a_clause() {
         ),
         (
             choice(SetPointReason::Exploring(StepDirection::Down)),
-            "to see whether less will do: 95 % of the most seen (3180 IO/s at 41.0ms) is reached at 26.0ms or sooner",
+            "to see whether less will do: 95 % of the most seen (3180 IO/s at 41.0ms) is reached at 26.0ms \
+                or sooner",
         ),
         (unknown, "to see whether more gives more"),
     ];

@@ -133,7 +133,8 @@ fn follows_a_change_of_capacity() {
         println!(
             "400 IO/s: {quick:.1} ms; 100 IO/s: {starved:.0} IO/s in the first minute, then {slow_iops:.0} \
                 IO/s at \
-             {slow_latency:.1} ms, set point {slow:.1} ms; 400 IO/s again: {again_iops:.0} IO/s, set point {again:.1} ms"
+             {slow_latency:.1} ms, set point {slow:.1} ms; 400 IO/s again: {again_iops:.0} IO/s, set point \
+             {again:.1} ms"
         );
         assert!(starved > 60.0 && slow_iops > 85.0 && again_iops > 370.0);
         assert!((10.0 * 0.85..25.0).contains(&slow), "{slow}");

@@ -343,11 +343,13 @@ mod tests {
             let fresh: BTreeSet<_> =
                 (offset..offset + u64::from(bytes)).map(|byte| place(disks, unit, byte)).collect();
             let data: BTreeSet<_> =
-                written.iter().copied().filter(|(disk, byte)| !is_parity(disks, unit, *disk, *byte)).collect();
+                written.iter().copied().filter(|(disk, byte)| !is_parity(disks, unit, *disk, *byte))
+                    .collect();
             prop_assert_eq!(&data, &fresh);
             for (disk, byte) in &written {
                 let at = |disk: &u64| (*disk as usize, *byte);
-                let row: Vec<_> = (0..disks).filter(|disk| !is_parity(disks, unit, *disk as usize, *byte)).collect();
+                let row: Vec<_> = (0..disks).filter(|disk| !is_parity(disks, unit, *disk as usize, *byte))
+                    .collect();
                 let parity = (0..disks).find(|disk| is_parity(disks, unit, *disk as usize, *byte)).unwrap();
                 prop_assert!(written.contains(&at(&parity)), "parity of {disk}, {byte}");
                 let overwritten = row.iter().map(at).filter(|at| fresh.contains(at));

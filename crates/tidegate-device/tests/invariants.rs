@@ -44,7 +44,8 @@ fn op() -> impl Strategy<Value = Op> {
     // And some that follow one another.
     let follows = (0_u64..12).prop_map(|number| Op::Submit(DeviceIo::read(number * 8_192, 8_192)));
     prop_oneof![
-        8 => (kind, offset, bytes).prop_map(|(kind, offset, bytes)| Op::Submit(DeviceIo { kind, offset, bytes })),
+        8 => (kind, offset, bytes)
+            .prop_map(|(kind, offset, bytes)| Op::Submit(DeviceIo { kind, offset, bytes })),
         4 => follows,
         4 => time.clone().prop_map(Op::Advance),
         2 => time.clone().prop_map(Op::Sleep),

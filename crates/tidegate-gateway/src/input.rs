@@ -354,7 +354,8 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_out_whole_however_the_stream_is_cut(
-            lengths in prop::collection::vec(prop_oneof![1usize..100, 4000usize..5000, 15_000usize..200_000], 1..8),
+            lengths in prop::collection::vec(prop_oneof![1usize..100, 4000usize..5000, 15_000usize..200_000],
+                1..8),
             piece in 1usize..100_000,
         ) {
             let stream: Vec<u8> =

@@ -489,7 +489,8 @@ mod tests {
         ) {
             let (pool, session_limit) = (100 * MIB, 40 * MIB);
             let mut memory = memory(pool, session_limit);
-            let accounts: Vec<AccountKey> = protected.iter().map(|protected| memory.open(*protected)).collect();
+            let accounts: Vec<AccountKey> = protected.iter().map(|protected| memory.open(*protected))
+                .collect();
             let mut sessions = vec![[0u64; 4]; accounts.len()];
             for (export, session, bytes, action) in steps {
                 let export = export % accounts.len();
@@ -513,7 +514,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(memory.used(), sessions.iter().flatten().sum::<u64>());
-                prop_assert!(memory.used() <= pool && sessions.iter().flatten().all(|used| *used <= session_limit));
+                prop_assert!(memory.used() <= pool && sessions.iter().flatten()
+                    .all(|used| *used <= session_limit));
                 let drawn: u64 = memory.accounts.iter().map(|(_, account)| account.drawn()).sum();
                 prop_assert_eq!(memory.drawn, drawn);
                 prop_assert!(drawn <= memory.shared);

@@ -397,10 +397,12 @@ mod tests {
         /// or allocated in a file are whole blocks.
         #[test]
         fn slices_cover_the_range(
-            offset in 0u64..3 * u64::from(MIB), length in 1u32..300 * MIB, no_hole in any::<bool>(), cannot in 0u32..40,
+            offset in 0u64..3 * u64::from(MIB), length in 1u32..300 * MIB, no_hole in any::<bool>(),
+                cannot in 0u32..40,
         ) {
             let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
-            let operation = CheckedOperation::WriteZeroes { offset, length, fua: false, no_hole, fast: false };
+            let operation = CheckedOperation::WriteZeroes { offset, length, fua: false, no_hole,
+                fast: false };
             let (mut done, mut slices) = (0, 0);
             while done < length {
                 let slice = zeroing.slice(&operation, done, at(0));
@@ -409,7 +411,8 @@ mod tests {
                 let longest = if slice.charged > 0 { CHARGED } else { LONGEST };
                 prop_assert!(bytes <= longest);
                 prop_assert!(slice.charged == 0 || slice.charged == bytes);
-                prop_assert!(slice.method != ZeroingMethod::Write || (slice.charged == bytes && bytes <= ZEROES));
+                prop_assert!(slice.method != ZeroingMethod::Write
+                    || (slice.charged == bytes && bytes <= ZEROES));
                 let whole = (offset + u64::from(slice.from)).is_multiple_of(BLOCK)
                     && (offset + u64::from(slice.until)).is_multiple_of(BLOCK);
                 prop_assert!(slice.method == ZeroingMethod::Write || whole);

@@ -68,7 +68,8 @@ fn sense(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(3)).sample_size(10);
+    config = Criterion::default().warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3)).sample_size(10);
     targets = sense
 }
 criterion_main!(benches);

@@ -248,8 +248,10 @@ mod tests {
         let text = report().to_string();
         let expected = [
             "nbd://host:10809/disk for 2.0 s",
-            "         requests         rate   throughput      mean       p50       p95       p99     p99.9       max",
-            "reads        1000     500 IO/s    2.0 MiB/s    5.00ms    5.00ms    9.50ms    9.90ms    9.99ms    10.0ms",
+            "         requests         rate   throughput      mean       p50       p95       p99     \
+                p99.9       max",
+            "reads        1000     500 IO/s    2.0 MiB/s    5.00ms    5.00ms    9.50ms    9.90ms    \
+                9.99ms    10.0ms",
             "writes          0     0.0 IO/s        0 B/s",
             "1 requests were answered with an error, the first: input/output error",
             "4 requests were not answered",

@@ -274,7 +274,8 @@ mod tests {
     proptest! {
         #[test]
         fn uris_round_trip(
-            export in "[^\0]{0,30}", host in "[a-z0-9.:]{1,20}", port in 1u16..=65535, socket in "[^\0]{1,30}",
+            export in "[^\0]{0,30}", host in "[a-z0-9.:]{1,20}", port in 1u16..=65535,
+                socket in "[^\0]{1,30}",
         ) {
             for target in
                 [LoadTarget::tcp(host, port, name(&export)), LoadTarget::unix(socket.clone(), name(&export))]

@@ -459,7 +459,8 @@ mod tests {
             let (offset, length) =
                 if near_end { (size.saturating_sub(offset % 8192), length % 8192) } else { (offset, length) };
             let request = WireRequest {
-                command: NbdCommand::from_code(code), flags: CommandFlags::from_bits(flags), cookie: 0, offset, length,
+                command: NbdCommand::from_code(code), flags: CommandFlags::from_bits(flags), cookie: 0,
+                    offset, length,
             };
             let payload = match geometry.check(&request) {
                 Ok(CheckedOperation::Read { .. } | CheckedOperation::Write { .. }) => true,

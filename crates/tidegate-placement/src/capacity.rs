@@ -189,7 +189,8 @@ mod tests {
         /// It learns any cost of concurrency from noisy samples, and predicts numbers of transfers that it
         /// never saw.
         #[test]
-        fn the_cost_of_concurrency_is_learnt(cost in 0.0..0.2f64, noise in prop::collection::vec(0.95..1.05f64, 200)) {
+        fn the_cost_of_concurrency_is_learnt(cost in 0.0..0.2f64,
+            noise in prop::collection::vec(0.95..1.05f64, 200)) {
             let mut capacity = NodeCapacity::default();
             for (place, noise) in noise.iter().enumerate() {
                 let active = 1.0 + (place % 12) as f64;
@@ -205,7 +206,8 @@ mod tests {
         /// More transfers are never told to get more each, and numbers stay numbers, whatever is measured.
         #[test]
         fn more_transfers_get_less_each(
-            samples in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, prop::num::f64::ANY), 0..50),
+            samples in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, prop::num::f64::ANY),
+                0..50),
         ) {
             let mut capacity = NodeCapacity::default();
             for (active, rate, peak) in samples {

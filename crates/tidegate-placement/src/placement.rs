@@ -163,7 +163,8 @@ pub enum PlaceError {
     },
     /// No candidate answers as fast.
     #[error(
-        "{asked} are less than any node that may be used takes to its first byte ({least}): it would wait for ever"
+        "{asked} are less than any node that may be used takes to its first byte ({least}): it would wait \
+            for ever"
     )]
     TooSoon {
         /// The latency that was asked for.

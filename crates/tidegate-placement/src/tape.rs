@@ -97,7 +97,8 @@ mod tests {
     proptest! {
         /// Against the same by hand: a list, the last used at its end.
         #[test]
-        fn it_is_the_last_used_that_fit(uses in prop::collection::vec((0..8u8, 0..6u64, any::<bool>()), 0..60)) {
+        fn it_is_the_last_used_that_fit(uses in prop::collection::vec((0..8u8, 0..6u64, any::<bool>()),
+            0..60)) {
             let mut cache = DiskCache::new(Bytes::new(10));
             let mut list: Vec<(u8, u64)> = Vec::new();
             for (key, size, is_used) in uses {

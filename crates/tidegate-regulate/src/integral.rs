@@ -89,7 +89,8 @@ mod tests {
                 history.extend(std::iter::repeat_n(value, wait as usize));
                 now += wait;
                 if read {
-                    let mean = since.mean(outstanding.integral(Instant::from_nanos(now)), Instant::from_nanos(now));
+                    let mean = since.mean(outstanding.integral(Instant::from_nanos(now)),
+                        Instant::from_nanos(now));
                     let expected = history.iter().sum::<u64>() as f64 / history.len() as f64;
                     prop_assert_eq!(mean, (!history.is_empty()).then_some(expected));
                     history.clear();

@@ -277,7 +277,8 @@ mod tests {
             delays in [latency(), latency()],
             floor in 0.0..100.0,
         ) {
-            let at = |delay| rate(MeanOutstanding::new(outstanding), takes, delay, Iops::new(floor)).per_second();
+            let at = |delay| rate(MeanOutstanding::new(outstanding), takes, delay, Iops::new(floor))
+                .per_second();
             let [shorter, longer] = [delays[0].min(delays[1]), delays[0].max(delays[1])];
             prop_assert!(at(longer) <= at(shorter));
             prop_assert!(at(longer) >= floor);
@@ -291,7 +292,8 @@ mod tests {
 
         #[test]
         fn whatever_is_seen_there_is_a_limit_or_none_and_what_waits_is_bounded(
-            seen in prop::collection::vec((0..5_u64, any::<u32>(), any::<u64>(), any::<u64>(), latency()), 0..50),
+            seen in prop::collection::vec((0..5_u64, any::<u32>(), any::<u64>(), any::<u64>(), latency()),
+                0..50),
         ) {
             let mut pace = WritePace::default();
             for (steps, count, bytes, nanos, delay) in seen {

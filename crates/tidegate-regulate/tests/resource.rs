@@ -219,7 +219,8 @@ proptest! {
             let sample = Duration::from_millis(millis);
             elapsed += sample;
             let now = Instant::from_nanos(elapsed.as_nanos() as u64);
-            decisions += u32::from(follow(&mut resource, Step::Pass { elapsed: millis * 1_000_000, now: now.as_nanos() }));
+            decisions += u32::from(follow(&mut resource,
+                Step::Pass { elapsed: millis * 1_000_000, now: now.as_nanos() }));
         }
         // A sample counts for the interval that it ends nearest to: each decision is off by half a sample.
         let least = elapsed.as_secs_f64() / 0.15 - 1.0;

@@ -293,13 +293,16 @@ mod tests {
         /// The keys of those that are there drift on and on, and keep to within 2⁶¹ of each other.
         #[test]
         fn agrees_with_a_list_around_the_circle(
-            steps in prop::collection::vec((slots(), prop::option::weighted(0.7, 0u64..1 << 60), 0u64..1 << 60), 0..300),
-            from in prop_oneof![Just(0), Just(u64::MAX - (1 << 60)), Just((1 << 63) - (1 << 60)), any::<u64>()],
+            steps in prop::collection::vec((slots(), prop::option::weighted(0.7, 0u64..1 << 60),
+                0u64..1 << 60), 0..300),
+            from in prop_oneof![Just(0), Just(u64::MAX - (1 << 60)), Just((1 << 63) - (1 << 60)),
+                any::<u64>()],
         ) {
             let (mut tournament, mut list, mut drift) = (WrappingTree::new(), List::default(), from);
             for (slot, key, step) in steps {
                 drift = drift.wrapping_add(step);
-                let (left, stay) = list.0.iter().partition(|member| drift.wrapping_sub(member.1).cast_signed() > 1 << 60);
+                let (left, stay) = list.0.iter()
+                    .partition(|member| drift.wrapping_sub(member.1).cast_signed() > 1 << 60);
                 list.0 = stay;
                 let left: Vec<(u32, u64)> = left;
                 for (slot, _) in left {

@@ -159,7 +159,8 @@ proptest! {
             let blocks = 1 + (sizes.next().unwrap() * f64::from(flows[flow].1 - 1)) as u32;
             let bytes = blocks * 16 * KIB;
             scheduler
-                .enqueue(ids[flow], Instant::ZERO, model.cost(bytes).as_ios(), StorageExtent { offset: 0, bytes })
+                .enqueue(ids[flow], Instant::ZERO, model.cost(bytes).as_ios(),
+                    StorageExtent { offset: 0, bytes })
                 .unwrap();
         };
         // A history in which some were idle, so that credits and debts differ.
@@ -216,7 +217,8 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), 0usize..4), 1..200),
     ) {
         let mut scheduler = Sfq::new(SfqConfig { discipline, ..plain(f64::from(depth)) });
-        let ids: Vec<FlowId> = (1..5).map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO)).collect();
+        let ids: Vec<FlowId> = (1..5).map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO))
+            .collect();
         let mut running = Vec::new();
         for (arrive, which) in steps {
             if arrive {

@@ -121,7 +121,8 @@ proptest! {
     /// looks; no more than `ahead` wait; and whoever has nothing to dispatch is told the time of the next
     /// release.
     #[test]
-    fn releases_as_one_that_is_polled(steps in prop::collection::vec(step(), 1..120), aligned in any::<bool>()) {
+    fn releases_as_one_that_is_polled(steps in prop::collection::vec(step(), 1..120),
+        aligned in any::<bool>()) {
         let mut scheduler = scheduler(2.0);
         let origin = 12_345_678_901;
         let now = |oracle: &Polled| at(origin + oracle.now);
@@ -157,7 +158,8 @@ proptest! {
                         prop_assert!(!next.released.is_empty(), "too early");
                     }
                     PullAnswer::Nothing => {
-                        let stopped = oracle.held.is_empty() || oracle.rate == 0 && oracle.level < 1_000_000_000;
+                        let stopped = oracle.held.is_empty() || oracle.rate == 0
+                            && oracle.level < 1_000_000_000;
                         prop_assert!(running == 2 || oracle.released.is_empty() && stopped);
                     }
                 },
@@ -199,7 +201,8 @@ proptest! {
         changes in prop::collection::vec((1f64..5_000.0, 0u64..50 * MILLI, 0u32..20), 1..20),
     ) {
         let mut scheduler = scheduler(1e6);
-        let terms = |rate| LeakyBucket { rate: Iops::new(rate), size, tick: Duration::from_nanos(tick), ahead: None };
+        let terms = |rate| LeakyBucket { rate: Iops::new(rate), size, tick: Duration::from_nanos(tick),
+            ahead: None };
         let flow = scheduler.add_flow(&through(terms(1.0)), at(0));
         let mut now = 0;
         // When each rate began, and when each request was released.
@@ -224,7 +227,8 @@ proptest! {
         let tokens_until = |time: u64| -> f64 {
             let next = rates.iter().skip(1).map(|next| before(next.0)).chain([u64::MAX]);
             let each = rates.iter().zip(next);
-            each.map(|(&(since, rate), next)| rate * next.min(time).saturating_sub(before(since)) as f64 / 1e9).sum()
+            each.map(|(&(since, rate), next)| rate * next.min(time)
+                .saturating_sub(before(since)) as f64 / 1e9).sum()
         };
         let begins: Vec<f64> = releases.iter().map(|&release| tokens_until(before(release))).collect();
         let ends: Vec<f64> = releases.iter().map(|&release| tokens_until(release)).collect();
@@ -545,7 +549,8 @@ proptest! {
             Sfq::new(SfqConfig { window: Some(Window::new(3.0)), ..SfqConfig::default() })
         };
         let limit = ConsumerLimit {
-            iops: Some(Iops::new(200.0)), bytes_per_s: None, burst: Duration::from_millis(10), beyond: BeyondLimit::Surplus,
+            iops: Some(Iops::new(200.0)), bytes_per_s: None, burst: Duration::from_millis(10),
+                beyond: BeyondLimit::Surplus,
         };
         let configs = [
             FlowConfig::default(),
@@ -560,7 +565,8 @@ proptest! {
             now += 1;
             match what {
                 0 => {
-                    scheduler.enqueue(flows[flow], ms(now), (owner, number), StorageExtent { offset: 0, bytes: 512 }).unwrap();
+                    scheduler.enqueue(flows[flow], ms(now), (owner, number),
+                        StorageExtent { offset: 0, bytes: 512 }).unwrap();
                     expected[flow].push_back((owner, number));
                     number += 1;
                 }

@@ -149,7 +149,8 @@ proptest! {
                 oracle.arrive(flow, now, sixteenths, request);
             } else if action < 8 {
                 let (may_go, reserved) =
-                    if oracle.outstanding < depth as usize { oracle.may_go(now) } else { (Vec::new(), false) };
+                    if oracle.outstanding < depth as usize { oracle.may_go(now) }
+                        else { (Vec::new(), false) };
                 match scheduler.pull(at(now)) {
                     PullAnswer::Request { flow, request, .. } => {
                         let which = ids.iter().position(|&id| id == flow).unwrap();

@@ -138,7 +138,8 @@ proptest! {
     ) {
         let refill = if in_batches { RefillTime::InBatches } else { RefillTime::OneByOne };
         let mut scheduler = Sfq::new(yfq(f64::from(depth), refill));
-        let ids: Vec<FlowId> = weights.iter().map(|&shares| scheduler.add_flow(&weight(shares), NOW)).collect();
+        let ids: Vec<FlowId> = weights.iter().map(|&shares| scheduler.add_flow(&weight(shares), NOW))
+            .collect();
         for &id in ids.iter().chain(&ids) {
             scheduler.enqueue(id, NOW, (), StorageExtent::default()).unwrap();
         }

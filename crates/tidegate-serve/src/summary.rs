@@ -380,7 +380,8 @@ mod tests {
         limit = { iops = '500 IO/s', bandwidth = '20MiB/s' }
         [pool.toy]
         backend = { kind = 'emulated', preset = 'sata-stripe' }
-        export.scratch = { size = '4GiB', shares = 7, reservation = '50 IO/s', limit = { iops = '90 IO/s', soft = true } }
+        export.scratch = { size = '4GiB', shares = 7, reservation = '50 IO/s', limit = { iops = '90 IO/s', \
+        soft = true } }
         [pool.far]
         backend = { kind = 'nbd', address = 'tcp:10.0.0.1:10809' }
         export.vm1 = { upstream = 'lun 1' }
@@ -394,7 +395,8 @@ mod tests {
         scheduler = 'yfq'
         law = 'integral'
         target = '50ms'
-        export.w1 = { size = '2GiB', shares = 200, contract = { iops = '40 IO/s', response_time = '35ms', expected = '29ms' } }
+        export.w1 = { size = '2GiB', shares = 200, contract = { iops = '40 IO/s', response_time = '35ms', \
+        expected = '29ms' } }
         export.rest = { size = '2GiB' }
     ";
 
@@ -411,16 +413,20 @@ mod tests {
              (set point 12.0ms), decides every 250ms, dry run: holds nothing\n  \
              database  /dev/vg0/database, protected\n  \
              b         /dev/vg0/b, 100 shares, at most 500 IO/s, at most 20 MiB/s, read-only\n\
-             pool toy: emulated sata-stripe, up to 1 GiB in memory, depth 32; no law, shares and limits only\n  \
+             pool toy: emulated sata-stripe, up to 1 GiB in memory, depth 32; no law, shares and limits \
+             only\n  \
              scratch  4 GiB, 7 shares, at least 50 IO/s, at most 90 IO/s while others wait\n\
-             pool far: NBD server at tcp:10.0.0.1:10809, up to 4 connections each, asked when the service starts, \
+             pool far: NBD server at tcp:10.0.0.1:10809, up to 4 connections each, asked when the service \
+             starts, \
              depth 32; no law, shares and limits only\n  \
              vm1  upstream export \"lun 1\", 100 shares\n  \
              vm2  upstream export \"vm2\", 100 shares\n\
-             pool server: emulated exponential service of 2 servers at 1000 IO/s, up to 1 GiB in memory, depth 32; \
+             pool server: emulated exponential service of 2 servers at 1000 IO/s, up to 1 GiB in memory, \
+             depth 32; \
              no law, shares and limits only\n  \
              served  1 GiB, 100 shares\n\
-             pool kept: emulated dnes-309170w, up to 1 GiB in memory, depth 1, yfq; law integral: keeps contracts, \
+             pool kept: emulated dnes-309170w, up to 1 GiB in memory, depth 1, yfq; law integral: keeps \
+             contracts, \
              steers who has none to 40.0ms, decides every 1.00s\n  \
              w1    2 GiB, 200 shares, contract 40 IO/s within 35.0ms\n  \
              rest  2 GiB, 100 shares"

@@ -173,8 +173,10 @@ fn the_complete_example_states_the_defaults() {
     let silent = parse(
         "listen = ['unix:/s']\n[pool.windowed]\nbackend = { kind = 'file' }\ntarget = '15ms'\n\
          export.volume = { path = '/dev/vg0/volume', limit = { iops = '500 IO/s', bandwidth = '20MiB/s' } }\n\
-         [pool.delayed]\nbackend = { kind = 'emulated', preset = 'sata-stripe' }\nexport.scratch = { size = '4GiB' }\n\
-         [pool.promised]\nbackend = { kind = 'emulated', preset = 'dnes-309170w' }\nlaw = 'integral'\ntarget = '50ms'\n\
+         [pool.delayed]\nbackend = { kind = 'emulated', preset = 'sata-stripe' }\nexport.scratch = { size = \
+         '4GiB' }\n\
+         [pool.promised]\nbackend = { kind = 'emulated', preset = 'dnes-309170w' }\nlaw = 'integral'\ntarget \
+         = '50ms'\n\
          export.tenant = { size = '2GiB', contract = { iops = '40 IO/s', response_time = '36ms' } }\n\
          [pool.far]\nbackend = { kind = 'nbd', address = 'tcp:10.0.0.1:10809' }\nexport.vm1 = {}",
     )

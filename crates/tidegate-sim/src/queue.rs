@@ -92,7 +92,8 @@ mod tests {
     proptest! {
         /// Against the obvious: a list that is sorted, stably, whenever something is taken.
         #[test]
-        fn agrees_with_a_sorted_list(steps in prop::collection::vec(prop::option::weighted(0.6, 0u64..50), 0..400)) {
+        fn agrees_with_a_sorted_list(steps in prop::collection::vec(prop::option::weighted(0.6, 0u64..50),
+            0..400)) {
             let mut queue = EventQueue::new();
             let mut list: Vec<(u64, u32)> = Vec::new();
             for (event, step) in (0u32..).zip(steps) {

@@ -82,12 +82,14 @@ mod tests {
         /// Comparison with the obvious: a map whose free keys are tried from the first. The steps come in
         /// bursts, because a word has 64 entries.
         #[test]
-        fn the_least_free_key_is_taken(steps in prop::collection::vec((any::<bool>(), 1usize..400, any::<u32>()), 1..12)) {
+        fn the_least_free_key_is_taken(steps in prop::collection::vec((any::<bool>(), 1usize..400,
+            any::<u32>()), 1..12)) {
             let (mut table, mut map) = (PlaceTable::new(), BTreeMap::new());
             for (inserts, count, pick) in steps {
                 for step in 0..count as u32 {
                     if inserts {
-                        let expected = map.keys().zip(0..).position(|(&key, at)| key != at).unwrap_or(map.len());
+                        let expected = map.keys().zip(0..).position(|(&key, at)| key != at)
+                            .unwrap_or(map.len());
                         prop_assert_eq!(table.insert(step), expected);
                         map.insert(expected, step);
                     } else if !map.is_empty() {

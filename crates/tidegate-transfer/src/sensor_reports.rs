@@ -428,7 +428,8 @@ mod tests {
         /// Results are finite and within bounds, whatever a sensor reports.
         #[test]
         fn a_liar_is_bounded(
-            reports in prop::collection::vec((any::<u64>(), any::<f64>(), any::<f64>(), any::<f64>(), 0.0..10.0f64), 1..40),
+            reports in prop::collection::vec((any::<u64>(), any::<f64>(), any::<f64>(), any::<f64>(),
+                0.0..10.0f64), 1..40),
         ) {
             let mut heard: Option<SensorHistory> = None;
             let mut now = 0.0;

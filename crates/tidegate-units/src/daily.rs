@@ -385,7 +385,8 @@ mod tests {
             for second in times.into_iter().chain(changes.iter().copied()) {
                 let holding = day.0.iter().filter(|(period, _)| {
                     let (from, until) = (period.from.0, period.until.0);
-                    if from < until { (from..until).contains(&second) } else { second >= from || second < until }
+                    if from < until { (from..until).contains(&second) }
+                        else { second >= from || second < until }
                 });
                 let holding: Vec<_> = holding.map(|part| part.1).collect();
                 prop_assert!(holding.len() <= 1);

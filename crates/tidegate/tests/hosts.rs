@@ -236,7 +236,8 @@ fn the_lowest_wins(carriers: &[String]) {
     let pool = |target: &str| {
         format!(
             "
-            backend = {{ kind = 'emulated', exponential = {{ rate = '200 IO/s', servers = 1, capacity = '64MiB' }} }}
+            backend = {{ kind = 'emulated', exponential = {{ rate = '200 IO/s', servers = 1, capacity = \
+            '64MiB' }} }}
             law = 'self-tuning'
             interval = '250ms'
             target = '{target}'"

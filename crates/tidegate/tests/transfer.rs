@@ -176,9 +176,11 @@ impl Nginx {
         let text = format!(
             "{user} daemon off; master_process off; pid {base}/pid; error_log {base}/error.log;\n\
              events {{ worker_connections 64; }}\n\
-             http {{ access_log off; client_body_temp_path {base}/body; proxy_temp_path {base}/p; fastcgi_temp_path {base}/f;\n\
+             http {{ access_log off; client_body_temp_path {base}/body; proxy_temp_path {base}/p; \
+             fastcgi_temp_path {base}/f;\n\
              uwsgi_temp_path {base}/u; scgi_temp_path {base}/s; client_max_body_size 0;\n\
-             server {{ listen 127.0.0.1:{port}; location / {{ root {root}; dav_methods PUT DELETE; limit_rate {limit}; }} }} }}\n"
+             server {{ listen 127.0.0.1:{port}; location / {{ root {root}; dav_methods PUT DELETE; \
+             limit_rate {limit}; }} }} }}\n"
         );
         let config = site.join(format!("nginx-{name}.conf"));
         fs::write(&config, text).unwrap();

@@ -239,7 +239,8 @@ impl SharedFile {
     }
 
     fn is_ours(&self, slot: &SeenSlot) -> bool {
-        matches!(slot.content, SlotContent::Used { incarnation, .. } if incarnation == self.shared.incarnation)
+        matches!(slot.content, SlotContent::Used { incarnation, .. }
+            if incarnation == self.shared.incarnation)
     }
 
     /// Somebody else's block in our slot: who has the greater incarnation gives way, so that exactly one

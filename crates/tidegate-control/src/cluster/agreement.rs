@@ -202,7 +202,8 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_wish()(point in prop_oneof![Just(0.0), 1e-6..1e9_f64], goal in 0..1_000_u64, done in prop_oneof![Just(0.0), 0.0..1e9_f64]) -> HostWish {
+        fn any_wish()(point in prop_oneof![Just(0.0), 1e-6..1e9_f64], goal in 0..1_000_u64,
+            done in prop_oneof![Just(0.0), 0.0..1e9_f64]) -> HostWish {
             wish(point, goal, done)
         }
     }
@@ -225,12 +226,15 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_hosts_does_not_matter(wishes in prop::collection::vec(any_wish(), 1..6), by in 0..6_usize) {
+        fn the_order_of_hosts_does_not_matter(wishes in prop::collection::vec(any_wish(), 1..6),
+            by in 0..6_usize) {
             let points: Vec<f64> = wishes.iter().map(|wish| wish.asks).collect();
-            prop_assume!(points.iter().enumerate().all(|(at, point)| points[..at].iter().all(|other| (other - point).abs() > 0.0)));
+            prop_assume!(points.iter().enumerate()
+                .all(|(at, point)| points[..at].iter().all(|other| (other - point).abs() > 0.0)));
             let mut turned = wishes.clone();
             turned.rotate_left(by % wishes.len());
-            let [one, other] = [&wishes, &turned].map(|wishes| HostAgreement::default().of(wishes, 1e6, GOAL).unwrap());
+            let [one, other] = [&wishes, &turned]
+                .map(|wishes| HostAgreement::default().of(wishes, 1e6, GOAL).unwrap());
             let close = (one.point - other.point).abs() <= 1e-9 * one.point;
             prop_assert!(close && one.doubted == other.doubted);
             prop_assert_eq!(wishes[one.lowest], turned[other.lowest]);
@@ -239,7 +243,8 @@ mod tests {
         /// Whatever one host says, the others, who are content with what is done, are left four fifths of it.
         #[test]
         fn no_single_host_holds_content_ones_below_four_fifths(
-            lies in prop::collection::vec(any_wish(), 1..50), honest in prop::collection::vec((1.0..5.0_f64, 1.0..1_000.0_f64), 1..5),
+            lies in prop::collection::vec(any_wish(), 1..50),
+                honest in prop::collection::vec((1.0..5.0_f64, 1.0..1_000.0_f64), 1..5),
         ) {
             let mut agreement = HostAgreement::default();
             let all: f64 = honest.iter().map(|(_, done)| done).sum();

@@ -278,7 +278,8 @@ mod tests {
         #[test]
         fn whoever_asks_hears_the_same(reports in prop::collection::vec(any_report(), 3..8)) {
             let named: Vec<HeardReport> =
-                reports.into_iter().enumerate().map(|(at, report)| heard(&format!("h{at}"), 0, report)).collect();
+                reports.into_iter().enumerate().map(|(at, report)| heard(&format!("h{at}"), 0, report))
+                    .collect();
             let asked_by = |at: usize| {
                 let mut others = named.clone();
                 let own = others.remove(at);
@@ -307,7 +308,8 @@ mod tests {
             let signal = together(&own, &peers);
             prop_assert_eq!(signal.hosts + signal.stale, 1 + peers.len() as u32);
             prop_assert_eq!(signal.mean.is_some(), signal.completed > 0);
-            let again: ClusterSignal = serde_json::from_str(&serde_json::to_string(&signal).unwrap()).unwrap();
+            let again: ClusterSignal = serde_json::from_str(&serde_json::to_string(&signal).unwrap())
+                .unwrap();
             prop_assert_eq!(again.mean, signal.mean);
         }
     }

@@ -242,7 +242,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_gives_a_number(here: f64, everywhere: f64, capacity: Option<f64>, nanos: u64, greatest: f64) {
+        fn anything_gives_a_number(here: f64, everywhere: f64, capacity: Option<f64>, nanos: u64,
+            greatest: f64) {
             let feasibility = feasible(&ReservationConditions {
                 latency: Latency::from_nanos(nanos),
                 greatest: Window::new(greatest),

@@ -336,7 +336,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_learnt_it_stays_sound(
-            steps in prop::collection::vec(([anything(), anything(), anything()], anything(), 0.5..=1.0), 1..200)
+            steps in prop::collection::vec(([anything(), anything(), anything()], anything(), 0.5..=1.0),
+                1..200)
         ) {
             let mut rls = Rls::new([0.0, 1.0, 0.0], PRIOR);
             for (regressor, observed, forgetting) in steps {

@@ -506,7 +506,8 @@ mod tests {
         fn nobody_gets_more_than_he_uses_and_nothing_is_left_while_somebody_would(
             bands in any_bands(), shares in [1u32..1_000, 1u32..1_000, 1u32..1_000, 1u32..1_000],
             all in 0.0..4_000.0,
-            most in [proptest::option::of(0.0..900.0), proptest::option::of(0.0..1.0), proptest::option::of(0.0..900.0), proptest::option::of(0.0..50.0)],
+            most in [proptest::option::of(0.0..900.0), proptest::option::of(0.0..1.0),
+                proptest::option::of(0.0..900.0), proptest::option::of(0.0..50.0)],
         ) {
             let names = everybody();
             let claims = claims(&names, &shares, most);
@@ -517,7 +518,8 @@ mod tests {
                 prop_assert!(most.is_none_or(|most| allotted.per_second() <= most + 1e-9));
             }
             // Who lends nothing loses nothing by the others' lending.
-            let entitled = allot(bands.as_ref(), Iops::new(all), &self::claims(&names, &shares, [None; NAMES]));
+            let entitled = allot(bands.as_ref(), Iops::new(all),
+                &self::claims(&names, &shares, [None; NAMES]));
             for (at, most) in most.iter().enumerate() {
                 if most.is_none() {
                     prop_assert!(allotted[at].per_second() >= entitled[at].per_second() - 1e-6);

@@ -295,7 +295,8 @@ mod tests {
     proptest! {
         #[test]
         fn is_sane_whatever_is_measured(
-            measured in prop::collection::vec((1e-9..1e12, 1e-9..1e12, 0.001..1e4, 0.0..=1.0, 0.1..10.0), 1..60),
+            measured in prop::collection::vec((1e-9..1e12, 1e-9..1e12, 0.001..1e4, 0.0..=1.0, 0.1..10.0),
+                1..60),
             fraction in 0.5..0.999,
         ) {
             let mut curve = ThroughputCurve::default();

@@ -122,7 +122,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_like_plain_memory_and_holds_only_what_is_not_zero(ops in prop::collection::vec(op(), 1..40)) {
+        fn reads_like_plain_memory_and_holds_only_what_is_not_zero(ops in prop::collection::vec(op(),
+            1..40)) {
             let mut sparse = SparseMemory::new(SIZE as u64);
             let mut plain = vec![0u8; SIZE];
             for op in ops {

@@ -20,7 +20,8 @@ impl UpstreamExport {
             self.counters.lost += 1;
             let none_left = self.open_links() == 0;
             self.reachability.lost(none_left, now);
-            info!(pool = %self.pool, export = %self.name, "the upstream is shutting down; its last replies are waited for");
+            info!(pool = %self.pool, export = %self.name,
+                "the upstream is shutting down; its last replies are waited for");
         }
     }
 

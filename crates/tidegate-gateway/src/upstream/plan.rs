@@ -337,7 +337,8 @@ mod tests {
             let geometry = ExportGeometry { size: 1 << 40, flags: FULL, blocks: sizes };
             let plan = UpstreamPlan::new(&geometry);
             let told = plan.geometry(false).blocks;
-            let (offset, length) = (first * u64::from(minimum), blocks.saturating_mul(minimum).min(told.maximum()));
+            let (offset, length)
+                = (first * u64::from(minimum), blocks.saturating_mul(minimum).min(told.maximum()));
             let operation = if write {
                 CheckedOperation::Write { offset, length, fua: false }
             } else {
@@ -349,7 +350,8 @@ mod tests {
                 prop_assert_eq!(part.offset, offset + u64::from(done));
                 prop_assert!(part.length > 0 && part.length <= maximum);
                 let request = tidegate_nbd::transmission::WireRequest {
-                    command: part.command, flags: part.flags, cookie: 0, offset: part.offset, length: part.length,
+                    command: part.command, flags: part.flags, cookie: 0, offset: part.offset,
+                        length: part.length,
                 };
                 prop_assert!(geometry.check(&request).is_ok());
                 done += part.length;

@@ -105,7 +105,8 @@ impl PoolWorker {
             pool = %self.config.name, export = %consumer.name(),
             "the storage has failed to store written data ({errno}): some writes that were answered may be \
                 lost; every \
-             flush and FUA write fails from now on; check the storage and the data, then restart the service, or remove \
+             flush and FUA write fails from now on; check the storage and the data, then restart the \
+             service, or remove \
              the export, reload, add it and reload"
         );
     }

@@ -252,7 +252,8 @@ mod tests {
                 prop_assert!(value >= LEAST && value as f64 >= rate.min(key.most() as f64));
             }
             let reads = limit.get(LimitKey::Reads).unwrap();
-            prop_assert!(reads == LimitKey::Reads.most() || reads.is_multiple_of(GRAIN) && reads as f64 <= rate + GRAIN as f64);
+            prop_assert!(reads == LimitKey::Reads.most() || reads.is_multiple_of(GRAIN)
+                && reads as f64 <= rate + GRAIN as f64);
             prop_assert_eq!((limit.get(LimitKey::Writes), limit.get(LimitKey::ReadBytes)), (None, None));
         }
 
@@ -273,7 +274,8 @@ mod tests {
             let limit = |rate| IoLimit::NONE.writes(Iops::new(rate));
             let (one, other) = (limit(one), limit(other));
             if one.is_about(other) {
-                let ratio = other.get(LimitKey::Writes).unwrap() as f64 / one.get(LimitKey::Writes).unwrap() as f64;
+                let ratio = other.get(LimitKey::Writes).unwrap() as f64 / one.get(LimitKey::Writes)
+                    .unwrap() as f64;
                 prop_assert!((ratio - 1.0).abs() <= ABOUT, "{}", ratio);
             }
             prop_assert!(!one.is_about(IoLimit::NONE));

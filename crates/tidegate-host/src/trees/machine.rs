@@ -113,7 +113,8 @@ impl FixtureMachine {
         let info = format!(
             "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 2560\n        iBlock \
                 device: dm-{volume}  \
-             UDEV PATH: /dev/vg{group}/lv{volume}  readonly: 0\n        Major: {DM} Minor: {volume}  CLAIMED: IBLOCK\n"
+             UDEV PATH: /dev/vg{group}/lv{volume}  readonly: 0\n        Major: {DM} Minor: {volume}  \
+             CLAIMED: IBLOCK\n"
         );
         write_file(directory, &format!("{backstore}/info"), info.as_bytes())?;
         let target = format!("{CONFIG}/iscsi/iqn.2026-01.synthetic:lv{volume}");
@@ -135,13 +136,15 @@ impl FixtureMachine {
             let name = format!("iqn.2026-01.synthetic:host{volume}-{initiator}");
             let acl = format!("{tpg}/acls/{name}");
             let info = format!(
-                "InitiatorName: {name}\nInitiatorAlias: host\nLIO Session ID: 1   ISID: 0x00 02 3d 00 00 01  TSIH: 1  \
+                "InitiatorName: {name}\nInitiatorAlias: host\nLIO Session ID: 1   ISID: 0x00 02 3d 00 00 01  \
+                    TSIH: 1  \
                  SessionType: Normal\nSession State: TARG_SESS_STATE_LOGGED_IN\n\
                  ---------------------[iSCSI Session Values]-----------------------\n  \
                  CmdSN/WR  :  CmdSN/WC  :  ExpCmdSN  :  MaxCmdSN  :     ITT    :     TTT\n \
                  0x00000040   0x00000030   0x000000f5   0x00000124   0x00000077   0x00000061\n\
                  ----------------------[iSCSI Connections]-------------------------\n\
-                 CID: 0  Connection State: TARG_CONN_STATE_LOGGED_IN\n   Address {} TCP  StatSN: 0x637c24e4\n",
+                 CID: 0  Connection State: TARG_CONN_STATE_LOGGED_IN\n   Address {} TCP  StatSN: \
+                 0x637c24e4\n",
                 self.address(volume, initiator)
             );
             write_file(directory, &format!("{acl}/info"), info.as_bytes())?;

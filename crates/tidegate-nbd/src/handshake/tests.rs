@@ -134,7 +134,8 @@ proptest! {
     ) {
         let blocks = BlockSizes::new(1 << shift, 1 << 16, 1 << 25).unwrap();
         let flags = TransmissionFlags::from_bits(flags);
-        let offered = ExportDescription { geometry: ExportGeometry { size, flags, blocks }, description: String::new() };
+        let offered = ExportDescription { geometry: ExportGeometry { size, flags, blocks },
+            description: String::new() };
         let lookup = |_: &ExportName| ExportAnswer::Found(offered.clone());
         let mut host = Host::new(&lookup);
         let outcome = negotiate(ClientHandshake::open(name(&wanted), structured), &mut host, &cuts);
@@ -157,7 +158,8 @@ proptest! {
         let outcome = negotiate(ClientHandshake::list(), &mut host, &cuts);
         let Some(Ok(ClientEvent::Listed(listed))) = outcome else { panic!("{outcome:?}") };
         let listed: Vec<_> =
-            listed.into_iter().map(|listing| (listing.name.as_str().to_owned(), listing.description)).collect();
+            listed.into_iter().map(|listing| (listing.name.as_str().to_owned(), listing.description))
+                .collect();
         prop_assert_eq!(listed, exports);
         prop_assert_eq!(host.outcome, Some(Ok(ServerEvent::Aborted)));
     }

@@ -187,7 +187,8 @@ mod tests {
         ) {
             let command = NbdCommand::from_code(code);
             prop_assert_eq!(command.code(), code);
-            let request = WireRequest { command, flags: CommandFlags::from_bits(flags), cookie, offset, length };
+            let request = WireRequest { command, flags: CommandFlags::from_bits(flags), cookie, offset,
+                length };
             prop_assert_eq!(WireRequest::parse(&request.encode()), Ok(request));
         }
     }

@@ -168,7 +168,8 @@ proptest! {
     fn either_style_round_trips(
         structured in any::<bool>(),
         requests in prop::collection::vec(
-            (any::<u64>(), prop::option::of(prop::collection::vec(any::<u8>(), 1..100)), prop::option::of(errno())),
+            (any::<u64>(), prop::option::of(prop::collection::vec(any::<u8>(), 1..100)),
+                prop::option::of(errno())),
             1..8,
         ),
         cuts in cuts(),

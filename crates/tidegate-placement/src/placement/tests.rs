@@ -426,7 +426,8 @@ proptest! {
                 }
                 Event::End(_) | Event::Silence => now += 0.5,
                 Event::Sample(rate) => {
-                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: FreeSpace::NotAsked, device: Default::default() };
+                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate),
+                        free: FreeSpace::NotAsked, device: Default::default() };
                     placement.observe(at(now), &name("array"), &sample).unwrap();
                 }
             }
@@ -450,7 +451,8 @@ proptest! {
                 placement.progress(at(now), *ticket, TransferProgress { rate: mb(5.0) });
             }
             for node in ["array", "disk", "lustre"] {
-                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: FreeSpace::NotAsked, device: Default::default() };
+                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO,
+                    free: FreeSpace::NotAsked, device: Default::default() };
                 placement.observe(at(now), &name(node), &idle).unwrap();
             }
             for grant in placement.step(at(now)) {

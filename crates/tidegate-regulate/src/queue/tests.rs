@@ -101,7 +101,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => consumer().prop_map(Action::Borrow),
         2 => Just(Action::Step),
         1 => any::<bool>().prop_map(Action::Law),
-        1 => (consumer(), any::<bool>()).prop_map(|(consumer, protected)| Action::Protect(consumer, protected)),
+        1 => (consumer(), any::<bool>())
+            .prop_map(|(consumer, protected)| Action::Protect(consumer, protected)),
         4 => (0u64..400).prop_map(Action::Wait),
     ]
 }
@@ -232,7 +233,8 @@ proptest! {
                 let outstanding = model.queued[consumer].len() + model.in_flight[consumer].len();
                 prop_assert_eq!(account.outstanding().value(), outstanding as u64);
                 prop_assert!(account.lent() <= account.in_flight());
-                prop_assert!(!(account.terms().protected && account.rates().is_some_and(|rates| rates.bucket().is_some())));
+                prop_assert!(!(account.terms().protected && account.rates()
+                    .is_some_and(|rates| rates.bucket().is_some())));
             }
         }
         for (consumer, account) in accounts.iter().enumerate() {

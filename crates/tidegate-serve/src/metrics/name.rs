@@ -310,7 +310,8 @@ impl ServeMetric {
                 None,
                 Gauge,
                 &["pool", "state"][..],
-                "Hosts that say what they measure at the pool's resource, this one included; only in a cluster",
+                "Hosts that say what they measure at the pool's resource, this one included; only in a \
+                    cluster",
             ),
             Self::PoolOperatingPoint => (
                 "tidegate_pool_operating_point",

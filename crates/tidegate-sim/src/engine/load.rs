@@ -190,7 +190,8 @@ impl<'a> Simulation<'a> {
     fn is_blocked(&self, index: u32) -> bool {
         self.streams[index as usize].followers.iter().any(|&follower| {
             let follower = &self.streams[follower as usize];
-            matches!(follower.workload.arrivals, OperationArrivals::After { backlog, .. } if follower.owed >= backlog)
+            matches!(follower.workload.arrivals, OperationArrivals::After { backlog, .. }
+                if follower.owed >= backlog)
         })
     }
 

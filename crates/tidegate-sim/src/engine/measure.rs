@@ -334,7 +334,8 @@ mod tests {
             }
             prop_assert_eq!(pooled.count(), parts.iter().map(|part| part.len() as u64).sum::<u64>());
             let ms = |latency: Option<Latency>| latency.map(Latency::as_millis_f64);
-            let found = [pooled.mean(), pooled.quantile(0.5), pooled.quantile(0.95), pooled.quantile(0.99)].map(ms);
+            let found = [pooled.mean(), pooled.quantile(0.5), pooled.quantile(0.95), pooled.quantile(0.99)]
+                .map(ms);
             match together.latencies() {
                 None => prop_assert_eq!(found, [None; 4]),
                 Some(LatencySummary { mean, p50, p95, p99 }) => {

@@ -268,7 +268,8 @@ proptest! {
         // A window of less than a packet takes a round trip for every few bytes.
         plan.network.window_up = Bytes::new(up.max(load.block.get() / 64 + 1));
         plan.network.window_down = Bytes::new(down);
-        let steps = delays.into_iter().map(|(at, delay)| (Duration::from_millis(at), 0, Latency::from_millis(delay)));
+        let steps = delays.into_iter()
+            .map(|(at, delay)| (Duration::from_millis(at), 0, Latency::from_millis(delay)));
         plan.throttle = ThrottleRule::Timetable { packets: CLASSES[class], steps: steps.collect() };
         let found = simulate(&plan, 1).unwrap();
         let requests = load.amount.unwrap().get() / load.block.get();
@@ -290,7 +291,8 @@ proptest! {
     /// One request at a time: a longer delay never makes it quicker, and the delay of every packet takes
     /// longest.
     #[test]
-    fn time_does_not_fall_with_the_delay(write: bool, kib in 1u64..600, class in 0usize..4, window in 5_000u64..300_000) {
+    fn time_does_not_fall_with_the_delay(write: bool, kib in 1u64..600, class in 0usize..4,
+        window in 5_000u64..300_000) {
         let at = |packets, millis| {
             let mut plan = plan(load(write, kib, 1, 6), packets, Latency::from_millis(millis));
             plan.network.window_up = Bytes::new(window);

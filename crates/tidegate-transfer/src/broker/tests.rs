@@ -433,7 +433,8 @@ proptest! {
     /// Acknowledged objects are there after any sequence of events. Nothing stays reserved once all clients
     /// are silent.
     #[test]
-    fn nothing_acknowledged_is_lost_and_nothing_stays_reserved(steps in proptest::collection::vec(step(), 1..80)) {
+    fn nothing_acknowledged_is_lost_and_nothing_stays_reserved(steps in proptest::collection::vec(step(),
+        1..80)) {
         let folder = tempfile::tempdir().unwrap();
         let mut broker = broker(folder.path(), 0.0);
         let mut now = 0.0;
@@ -483,7 +484,8 @@ proptest! {
                 }
             }
             let found: BTreeMap<_, _> =
-                broker.objects(None, 100).objects.into_iter().map(|object| (object.name, object.replicas.len())).collect();
+                broker.objects(None, 100).objects.into_iter()
+                    .map(|object| (object.name, object.replicas.len())).collect();
             prop_assert_eq!(&found, &there);
         }
         for _ in 0..33 {
@@ -497,7 +499,8 @@ proptest! {
                 prop_assert_eq!((lane.active, lane.reserved_bps), (0, ByteRate::ZERO));
             }
         }
-        prop_assert!(broker.under_way.is_empty() && broker.ids.is_empty() && broker.catalogue.under_way().count() == 0);
+        prop_assert!(broker.under_way.is_empty() && broker.ids.is_empty() && broker.catalogue.under_way()
+            .count() == 0);
     }
 }
 

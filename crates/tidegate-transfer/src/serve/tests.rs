@@ -543,7 +543,8 @@ fn who_shows_no_token_is_answered_nothing_and_who_is_a_node_reports_on_that_one(
     let of_a = token("token-of-a", "what-node-a-shows");
     let other = token("other", "what-nobody-wants");
     let report: SensorReport = serde_json::from_value(json!({
-        "run": "0123456789abcdef", "sequence": 1, "at_s": 1.0, "interval_s": 1.0, "kind": "disk", "read": {}, "write": {}
+        "run": "0123456789abcdef", "sequence": 1, "at_s": 1.0, "interval_s": 1.0, "kind": "disk", "read": {},
+            "write": {}
     }))
     .unwrap();
     let [a, b] = ["a", "b"].map(|name| ResourceName::new(name).unwrap());

@@ -69,11 +69,13 @@ pub(crate) struct MeasuringEffort {
     pub(crate) seed: u64,
 
     /// How many simulations of each rate are taken together
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32)
+        .range(1..=1_000))]
     pub(crate) seeds: u32,
 
     /// How many requests are measured in each
-    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32)
+        .range(100..=10_000_000))]
     pub(crate) requests: u32,
 }
 

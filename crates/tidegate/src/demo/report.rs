@@ -173,13 +173,19 @@ fn method(out: &mut String, timeline: &DemoTimeline) {
     let _ = write!(
         out,
         "<section>\n<h2>How it was measured</h2>\n<p>An emulated stripe set of SATA disks (preset \
-         <code>sata-stripe</code>, in real time) behind a Tidegate gateway; every client talks NBD to it over a \
-         Unix socket. The database reads 4 KiB at random places of its 4 GiB volume, 64 times a second whether or not \
-         the last read has returned, and its response time counts from the moment the read was due. {WRITERS} \
-         backups each write 256 KiB after 256 KiB, one at a time, and start and stop together: {} s on, {} s off. \
+         <code>sata-stripe</code>, in real time) behind a Tidegate gateway; every client talks NBD to it \
+         over a \
+         Unix socket. The database reads 4 KiB at random places of its 4 GiB volume, 64 times a second \
+         whether or not \
+         the last read has returned, and its response time counts from the moment the read was due. \
+         {WRITERS} \
+         backups each write 256 KiB after 256 KiB, one at a time, and start and stop together: {} s on, {} s \
+         off. \
          Phases: {} s alone; {} s with the backups and nothing held; {} s with the backups held by the \
-         <code>{}</code> law, which sees response times at the array and knows nothing of the phases. Its set \
-         point is {}, so that the promise of {} holds although the law moves about its set point.</p>\n</section>\n",
+         <code>{}</code> law, which sees response times at the array and knows nothing of the phases. Its \
+         set \
+         point is {}, so that the promise of {} holds although the law moves about its set \
+         point.</p>\n</section>\n",
         plan.burst,
         plan.pause,
         length(PhaseName::Alone),

@@ -50,8 +50,10 @@ pub(crate) fn legend(outcome: &DemoOutcome) -> String {
     format!(
         "Response times of the database's 4 KiB reads over its socket; means and percentiles leave nothing \
             out. Above \
-         target: share of seconds whose mean exceeds {}, without the 3 s after each start of a burst; their greatest \
-         1 s mean is the burst peak. MB/s: what the {WRITERS} backups write over the time they are on; kept: their share \
+         target: share of seconds whose mean exceeds {}, without the 3 s after each start of a burst; their \
+         greatest \
+         1 s mean is the burst peak. MB/s: what the {WRITERS} backups write over the time they are on; kept: \
+         their share \
          of what they wrote unregulated.",
         millis(outcome.target_ms.as_millis_f64())
     )

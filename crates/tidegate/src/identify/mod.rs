@@ -45,7 +45,8 @@ use crate::page::plot::PlotError;
 #[command(group(ArgGroup::new("how").required(true).args(["relay", "model", "live"])))]
 pub(crate) struct Args {
     /// With --relay: the agent's configuration; see docs/guide/agent.md
-    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["model", "live"], conflicts_with_all = ["model", "live"])]
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["model", "live"],
+        conflicts_with_all = ["model", "live"])]
     config: Option<PathBuf>,
 
     /// With --relay: the resource; may be left out when there is only one

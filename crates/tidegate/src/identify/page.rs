@@ -37,7 +37,8 @@ pub(super) fn write(found: &ProfileResult) -> Result<String, PlotError> {
     let _ = writeln!(
         out,
         "<h3>Response time</h3>\n<p class=\"sub\">ms, over IO/s offered, as far as it is sustained</p>\n\
-         <p class=\"legend\"><span>{}mean</span><span>{}95th percentile</span><span>{}line through the stable region\
+         <p class=\"legend\"><span>{}mean</span><span>{}95th percentile</span><span>{}line through the \
+         stable region\
          </span></p>",
         swatch(MEAN),
         swatch(P95),

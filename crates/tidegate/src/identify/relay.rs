@@ -98,7 +98,8 @@ fn text(resource: &ResourceName, found: &IdentifiedProcess) -> String {
     };
     format!(
         "{resource}: reads take {at_rest} with nobody held, and {gain:.2} ms less per ms of delay.\n\
-         Held for {delay} and let go by turns, they go up and down around {around}, by {amplitude} every {period} (± {:.0} %):\n\
+         Held for {delay} and let go by turns, they go up and down around {around}, by {amplitude} every \
+         {period} (± {:.0} %):\n\
          a lag of {time_constant}, and {dead_time} until a changed delay shows.\n\
          {uneven}\n\
          Gains for that (SIMC, closed-loop time constant equal to the dead time):\n\n\

@@ -69,8 +69,10 @@ fn header(out: &mut String, report: &ReproductionReport) {
         out,
         "<header>\n<p class=\"eyebrow\">The papers' experiments in Tidegate's simulator · {} \
             seeds</p>\n<h1>{}</h1>\n</header>\n<section>\n<p>The simulator runs the laws, schedulers and \
-         device models that the gateway runs. Tolerances and their reasons were written down before the first run. A \
-         quantity is judged by its mean over the seeds; in brackets: the least and the greatest. Plots are of the first \
+         device models that the gateway runs. Tolerances and their reasons were written down before the \
+         first run. A \
+         quantity is judged by its mean over the seeds; in brackets: the least and the greatest. Plots are \
+         of the first \
          seed.</p>\n</section>\n",
         report.seeds.len(),
         text::summary(report),
@@ -123,7 +125,8 @@ fn section(
     }
     out.push_str(
         "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">judged</th><th scope=\"col\">paper</th>\
-         <th scope=\"col\">ours</th><th scope=\"col\">agrees</th><th scope=\"col\">seeds</th><th scope=\"col\"></th>\
+         <th scope=\"col\">ours</th><th scope=\"col\">agrees</th><th scope=\"col\">seeds</th><th \
+         scope=\"col\"></th>\
          </tr></thead>\n<tbody>\n",
     );
     for quantity in &result.quantities {
@@ -137,7 +140,8 @@ fn section(
     if !result.figures.is_empty() {
         out.push_str(
             "<details>\n<summary>Also measured</summary>\n<div class=\"scroll\"><table>\n<thead><tr>\
-             <th scope=\"col\">figure</th><th scope=\"col\">paper</th><th scope=\"col\">ours</th></tr></thead>\n<tbody>\n",
+             <th scope=\"col\">figure</th><th scope=\"col\">paper</th><th \
+             scope=\"col\">ours</th></tr></thead>\n<tbody>\n",
         );
         for number in &result.figures {
             let _ = writeln!(

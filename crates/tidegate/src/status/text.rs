@@ -307,7 +307,8 @@ mod tests {
             "tidegate serve 0.1.0 at http://127.0.0.1:9809\n\n\
              pool array: operating in band 2 at 20 % (500 IO/s); 2 of 2 held\n\
              law self-tuning, target 20.0ms, decides every 1.00s\n\
-             decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms (2 of 2 held)\n\
+             decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms \
+             (2 of 2 held)\n\
              all together: 498 IO/s in the last 3.0 s, response time 12.0ms\n\
              consumer    goal   takes  IO/s  entitled  rate  held\n\
              business  15.0ms  12.1ms   348       350   350   yes\n\

@@ -229,7 +229,8 @@ struct MoveArgs {
     parallel: u8,
 
     /// Give a transfer up after so many attempts
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32)
+        .range(1..=1000))]
     attempts: u32,
 }
 

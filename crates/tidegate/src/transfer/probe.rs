@@ -109,7 +109,10 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
     };
     let peaks = if args.keep { None } else { Some(client.probed(name, &found).await?) };
     if all.json {
-        let part = |found: ProbeResult| json!({ "bps": found.rate, "of_bytes": found.of, "moved_bytes": found.moved, "objects": found.objects });
+        let part = |found: ProbeResult| {
+            json!({ "bps": found.rate, "of_bytes": found.of,
+            "moved_bytes": found.moved, "objects": found.objects })
+        };
         print(&json!({ "node": name, "write": part(written), "read": read.map(part), "peaks": peaks }))?;
     } else {
         let mut out = io::stdout();

@@ -24,7 +24,8 @@ fn an_unreachable_upstream_keeps_only_its_own_export_from_being_served() {
     let configuration = format!(
         "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n\
          [pool.here]\nbackend = {{ kind = 'file' }}\n[pool.here.export.a]\npath = 'disk.raw'\n\
-         [pool.there]\nbackend = {{ kind = 'nbd', address = 'unix:{socket}' }}\n[pool.there.export.b]\nupstream = 'v'\n"
+         [pool.there]\nbackend = {{ kind = 'nbd', address = 'unix:{socket}' \
+         }}\n[pool.there.export.b]\nupstream = 'v'\n"
     );
     let service = Service::start("serve", &configuration);
     assert_eq!(size(&service, "a").as_deref(), Ok("8388608"));

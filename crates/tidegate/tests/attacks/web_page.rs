@@ -18,7 +18,8 @@ fn gateway(admit: &str) -> Service {
         "serve",
         &format!(
             "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n{admit}\n[pool.disk]\n\
-             backend = {{ kind = 'emulated', preset = 'dnes-309170w' }}\nscheduler = 'yfq'\nexport.w1 = {{ size = '4MiB' }}\n"
+             backend = {{ kind = 'emulated', preset = 'dnes-309170w' }}\nscheduler = 'yfq'\nexport.w1 = {{ \
+             size = '4MiB' }}\n"
         ),
     )
 }

@@ -10,6 +10,9 @@ const LONGEST_FILE: usize = 1_000;
 /// The longest line of code, comments and messages, in characters.
 const LONGEST_LINE: usize = 110;
 
+/// Marks of lines that stay whole: tables, and documents or bytes in quotes.
+const DATA: &[&str] = &["//! |", "/// |", "r#\"", "b\"", "\":", " = {"];
+
 #[test]
 fn no_file_outgrows_its_reader() {
     for file in files_of_crates("") {
@@ -24,7 +27,8 @@ fn no_line_is_wider_than_a_reader_follows() {
     let mut wide = Vec::new();
     for file in files_of_crates("") {
         for (number, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {
-            if line.chars().count() > LONGEST_LINE {
+            let is_data = DATA.iter().any(|mark| line.contains(mark));
+            if line.chars().count() > LONGEST_LINE && !is_data {
                 wide.push(format!("{}:{}", short(&file), number + 1));
             }
         }

@@ -88,7 +88,8 @@ mod tests {
             rows in prop::collection::vec([-1.0..1.0f64, -1.0..1.0, -1.0..1.0, -1.0..1.0], 5..40),
             units in [-6i32..6, -6..6, -6..6]
         ) {
-            let column = |at: usize, unit: i32| rows.iter().map(|row| row[at] * 10f64.powi(unit)).collect::<Vec<_>>();
+            let column = |at: usize, unit: i32| rows.iter().map(|row| row[at] * 10f64.powi(unit))
+                .collect::<Vec<_>>();
             let columns: Vec<_> = (0..3).map(|at| column(at, units[at])).collect();
             let b = column(3, 0);
             let Some(x) = solve(columns.clone(), b.clone()) else { return Ok(()) };

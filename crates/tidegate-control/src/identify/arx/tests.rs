@@ -224,7 +224,8 @@ proptest! {
         match ArxModel::fit(&excited(&model, 0.0, 400, seed), model.order(), ModelOffset::Fitted) {
             Ok(fit) => {
                 prop_assert!(fit.r_squared > 1.0 - 1e-9, "{fit:?}");
-                let (found, true_one) = (fit.model.gain_ms_per_iops().unwrap(), model.gain_ms_per_iops().unwrap());
+                let (found, true_one)
+                    = (fit.model.gain_ms_per_iops().unwrap(), model.gain_ms_per_iops().unwrap());
                 prop_assert!((found / true_one - 1.0).abs() < 1e-3, "{found} {true_one}");
             }
             Err(error) => prop_assert_eq!(error, ArxError::NotExcited),
@@ -234,7 +235,8 @@ proptest! {
     /// Models of first order, with parameters in the range of the other tests: here the parameters themselves
     /// are found.
     #[test]
-    fn without_noise_the_model_is_found(a in 0.1..0.8f64, b in 0.05..0.5f64, b1 in 0.0..0.3f64, seed in any::<u64>()) {
+    fn without_noise_the_model_is_found(a in 0.1..0.8f64, b in 0.05..0.5f64, b1 in 0.0..0.3f64,
+        seed in any::<u64>()) {
         let model = ArxModel::new(vec![a], vec![b, b1]).unwrap();
         for offset in [ModelOffset::None, ModelOffset::Fitted] {
             let fit = ArxModel::fit(&excited(&model, 0.0, 200, seed), 1, offset).unwrap();
@@ -248,7 +250,8 @@ proptest! {
     /// Six standard deviations: that of β_0 is σ/(√n·σ_u), that of α at most √((1 − α²)/n) and far less with
     /// an input.
     #[test]
-    fn with_noise_it_is_found_within_the_noise(a in 0.0..0.8f64, b in 0.05..0.5f64, noise in 0.1..5.0f64, seed in any::<u64>()) {
+    fn with_noise_it_is_found_within_the_noise(a in 0.0..0.8f64, b in 0.05..0.5f64, noise in 0.1..5.0f64,
+        seed in any::<u64>()) {
         let fit = ArxModel::fit(&excited(&printed(b, a), noise, 1_000, seed), 1, ModelOffset::None).unwrap();
         let root = 1_000f64.sqrt();
         let deviation_of_u = 190.0 / 12f64.sqrt();

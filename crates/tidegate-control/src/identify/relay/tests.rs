@@ -84,7 +84,8 @@ proptest! {
             .skip(200)
             .collect();
         // A delay is a multiple of 0.5 ms: so exact is it at best.
-        let worst = settled.iter().map(|estimate| (estimate - SET_POINT.as_secs_f64()).abs()).fold(0.0, f64::max);
+        let worst = settled.iter().map(|estimate| (estimate - SET_POINT.as_secs_f64()).abs())
+            .fold(0.0, f64::max);
         prop_assert!(worst < 0.15 * SET_POINT.as_secs_f64(), "off by {worst}: {found:?}");
     }
 }

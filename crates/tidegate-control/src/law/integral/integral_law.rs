@@ -199,7 +199,8 @@ mod tests {
                 ] {
                     prop_assert!(step.rate >= bounds.least);
                     let most = bounds.greatest.filter(|&greatest| greatest > bounds.least);
-                    let most = most.unwrap_or(if greatest.is_some() { bounds.least } else { Iops::new(f64::MAX) });
+                    let most = most.unwrap_or(if greatest.is_some() { bounds.least }
+                        else { Iops::new(f64::MAX) });
                     prop_assert!(step.rate <= most, "{step:?}");
                     prop_assert!(step.raw.per_second().is_finite());
                 }
@@ -208,14 +209,16 @@ mod tests {
 
         #[test]
         fn a_longer_response_time_never_gives_a_greater_rate(
-            rate in 1.0..1e4, millis in 0u64..300, more in 0u64..300, completed in 0.0..1e4, waited: bool, literal: bool
+            rate in 1.0..1e4, millis in 0u64..300, more in 0u64..300, completed in 0.0..1e4, waited: bool,
+                literal: bool
         ) {
             let variant = if literal { IntegralVariant::LITERAL } else { IntegralVariant::IMPROVED };
             let config = IntegralConfig { variant, ..IntegralConfig::default() };
             let used = RateUse { completed: Iops::new(completed), waited };
             let after = |millis| {
                 let compared = (Latency::from_millis(30), Latency::from_millis(millis));
-                IntegralLaw::new(Iops::new(rate)).step(&config, bounds(2.0, None), compared, used, 1.0, 0.7).rate
+                IntegralLaw::new(Iops::new(rate)).step(&config, bounds(2.0, None), compared, used, 1.0, 0.7)
+                    .rate
             };
             prop_assert!(after(millis + more) <= after(millis));
         }
@@ -228,7 +231,8 @@ mod tests {
             for _ in 0..steps {
                 let rate = law.rate().per_second();
                 let used = RateUse { completed: Iops::new(rate.min(demand)), waited: true };
-                let step = law.step(&config, bounds(2.0, None), (Latency::from_millis(30), Latency::ZERO), used, 1.0, 0.7);
+                let step = law.step(&config, bounds(2.0, None), (Latency::from_millis(30), Latency::ZERO),
+                    used, 1.0, 0.7);
                 // One step of K·E beyond.
                 prop_assert!(step.rate.per_second() <= demand / USED + 0.33 * 30.0 + 1e-9);
             }

@@ -416,7 +416,8 @@ mod tests {
         /// much.
         #[test]
         fn what_is_sustained_is_found_from_above_and_below(
-            keeps in 10.0f64..1e4, first in 0.0..2e4, demands in prop::collection::vec(prop::sample::select(vec![0.3, 0.98, 1.5]), 200)
+            keeps in 10.0f64..1e4, first in 0.0..2e4,
+                demands in prop::collection::vec(prop::sample::select(vec![0.3, 0.98, 1.5]), 200)
         ) {
             let mut sustained = Sustained::default();
             sustained.learn(first, first <= keeps, 1.0);

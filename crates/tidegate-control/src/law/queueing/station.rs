@@ -396,7 +396,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_measured_what_is_asked_for_is_a_number_and_positive(
-            steps in prop::collection::vec((1e-6..1e9_f64, 0..u64::MAX, anything(), any::<u64>(), 1e-6..1e9_f64), 1..100)
+            steps in prop::collection::vec((1e-6..1e9_f64, 0..u64::MAX, anything(), any::<u64>(),
+                1e-6..1e9_f64), 1..100)
         ) {
             let mut station = None;
             for (ms, requests, outstanding, mean, goal) in steps {

@@ -140,7 +140,8 @@ mod tests {
 
         #[test]
         fn the_factor_is_bounded_whatever_is_measured(
-            samples in prop::collection::vec(((any::<u64>(), any::<u64>()), (any::<u64>(), any::<u64>())), 0..20)
+            samples in prop::collection::vec(((any::<u64>(), any::<u64>()), (any::<u64>(), any::<u64>())),
+                0..20)
         ) {
             let mut compensation = ShareCompensation::default();
             for (own, all) in samples {

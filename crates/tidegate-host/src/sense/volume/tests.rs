@@ -125,17 +125,21 @@ fn links_of_udev_are_followed() {
 
 #[test]
 fn hidden_parts_are_of_the_group_and_are_not_counted_with_it() {
-    let volumes = read(&[
-        dm("dm-0", "253:0", "vg-pool_tmeta", &lvm("-tmeta"), &["sda2"]),
-        dm("dm-1", "253:1", "vg-pool_tdata", &lvm("-tdata"), &["sda2", "sdb"]),
-        dm("dm-2", "253:2", "vg-pool-tpool", &lvm("-tpool"), &["dm-0", "dm-1"]),
-        dm("dm-3", "253:3", "vg-thin", &lvm(""), &["dm-2"]),
-        dm("dm-4", "253:4", "secret", "CRYPT-LUKS2-0123-secret", &["dm-3"]),
-        device("sda", "8:0", &[]),
-        "sys/block/sda/sda2/partition\n  2\nsys/block/sda/sda2/dev\n  8:2\nsys/block/sda/sda2/size\n  1024\n".to_owned(),
-        device("sdb", "8:16", &[]),
-    ]
-    .concat());
+    let volumes = read(
+        &[
+            dm("dm-0", "253:0", "vg-pool_tmeta", &lvm("-tmeta"), &["sda2"]),
+            dm("dm-1", "253:1", "vg-pool_tdata", &lvm("-tdata"), &["sda2", "sdb"]),
+            dm("dm-2", "253:2", "vg-pool-tpool", &lvm("-tpool"), &["dm-0", "dm-1"]),
+            dm("dm-3", "253:3", "vg-thin", &lvm(""), &["dm-2"]),
+            dm("dm-4", "253:4", "secret", "CRYPT-LUKS2-0123-secret", &["dm-3"]),
+            device("sda", "8:0", &[]),
+            "sys/block/sda/sda2/partition\n  2\nsys/block/sda/sda2/dev\n  8:2\nsys/block/sda/sda2/size\n  \
+            1024\n"
+                .to_owned(),
+            device("sdb", "8:16", &[]),
+        ]
+        .concat(),
+    );
     let group = DeviceGroup::VolumeGroup("vg");
     for name in ["dm-0", "dm-1", "dm-2", "dm-3", "secret"] {
         assert_eq!(volumes.group(number(&volumes, name)), Some(group), "{name}");

@@ -152,7 +152,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mark_says_after_a_sigkill_what_it_said_before(found in limit(), wanted in prop::collection::vec(limit(), 1..4)) {
+        fn a_mark_says_after_a_sigkill_what_it_said_before(found in limit(),
+            wanted in prop::collection::vec(limit(), 1..4)) {
             let device = DeviceNumber::new(7, 1);
             let mut mark = LimitMark::over(found, found, wanted[0]);
             for wanted in &wanted[1..] {
@@ -160,7 +161,8 @@ mod tests {
             }
             let text = format!("{device} {}\n", mark.text());
             let read = parse(&text)[&device];
-            prop_assert_eq!((read.found, read.before, read.in_force), (mark.found, mark.before, mark.in_force));
+            prop_assert_eq!((read.found, read.before, read.in_force),
+                (mark.found, mark.before, mark.in_force));
             // Whichever of the two was written last, and never more than somebody else wants.
             for seen in [mark.before, mark.in_force, found] {
                 prop_assert_eq!(read.theirs(seen), found);

@@ -416,7 +416,8 @@ fn any_regulation() -> impl Strategy<Value = RegulationMethod> {
         RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, variant })
     });
     let gain = prop_oneof![1e-3..1e3, Just(f64::MAX), Just(f64::MIN_POSITIVE)];
-    prop_oneof![3 => adaptive, 1 => gain.prop_map(|gain| RegulationMethod::Fixed(ControllerGain::new(gain).unwrap()))]
+    prop_oneof![3 => adaptive, 1
+        => gain.prop_map(|gain| RegulationMethod::Fixed(ControllerGain::new(gain).unwrap()))]
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -434,9 +435,11 @@ proptest! {
         let config = SelfTuningConfig { regulation, greatest: Iops::new(1e5), ..SelfTuningConfig::default() };
         let mut regulator = SelfTuning::default();
         for (goal, requests, total, in_force, exempt) in steps {
-            let measured = IntervalMeasurement { requests, total: Latency::from_nanos(total), over: Latency::from_millis(1_000), held: AtStorage::default() };
+            let measured = IntervalMeasurement { requests, total: Latency::from_nanos(total),
+                over: Latency::from_millis(1_000), held: AtStorage::default() };
             let goal = Latency::from_nanos(goal.max(1));
-            let step = regulator.step(&config, goal, measured, Iops::new(in_force), (config.least, config.greatest), exempt);
+            let step = regulator.step(&config, goal, measured, Iops::new(in_force),
+                (config.least, config.greatest), exempt);
             prop_assert!(step.wish.is_none_or(|wish| config.least <= wish && wish <= config.greatest));
             prop_assert_eq!(step.learnt == LearningOutcome::TooFew, step.measured.is_none());
             if let Some(LinearModel { s1, r1, r2 }) = step.model {

@@ -227,7 +227,8 @@ Session State: TARG_SESS_STATE_LOGGED_IN
 
     #[test]
     fn a_block_devices_number_and_path_are_read() {
-        let text = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 2560\n        iBlock device: dm-0  \
+        let text = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 2560\n        \
+            iBlock device: dm-0  \
                     UDEV PATH: /dev/vg0/lv1  readonly: 0\n        Major: 254 Minor: 0  CLAIMED: IBLOCK\n";
         let told = backstore(text).unwrap();
         assert_eq!(told.device, Some(DeviceNumber::new(254, 0)));

@@ -193,7 +193,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_text_never_panics(text in "(\\PC|\n|\t){0,200}", client_text in "[0-9a-f.:/()\t]{0,40}") {
+        fn arbitrary_text_never_panics(text in "(\\PC|\n|\t){0,200}",
+            client_text in "[0-9a-f.:/()\t]{0,40}") {
             let _ = client(&text);
             let _ = file_systems(&text);
             let _ = tcp_ports(&text);
