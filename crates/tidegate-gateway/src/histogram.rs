@@ -205,7 +205,10 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_are_within_a_bucket_of_the_truth(mut samples in prop::collection::vec(2_000u64..60_000_000_000, 1..200), q in 0.0f64..1.0) {
+        fn quantiles_are_within_a_bucket_of_the_truth(
+            mut samples in prop::collection::vec(2_000u64..60_000_000_000, 1..200),
+            q in 0.0f64..1.0,
+        ) {
             let (mut histogram, mut fine) = (TimeHistogram::default(), FineHistogram::default());
             fine.record(Latency::from_millis(1));
             fine.clear();

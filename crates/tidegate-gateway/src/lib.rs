@@ -1,7 +1,8 @@
 //! The block gateway: NBD sessions, a quality-of-service stage per pool, and backends.
 //!
 //! ```text
-//! NBD session ─▶ consumer's queue ─▶ [bucket] ─▶ SFQ(D) or YFQ ─▶ [window | delay] ─▶ backend ─▶ reply, and a sample for the law
+//! NBD session ─▶ consumer's queue ─▶ [bucket] ─▶ SFQ(D) or YFQ ─▶ [window | delay]
+//!                                                               ─▶ backend ─▶ reply, and a sample for the law
 //! ```
 //!
 //! A **pool** is one resource: a backend, its exports, and a worker thread that owns all of it — one
