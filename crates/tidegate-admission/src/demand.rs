@@ -64,7 +64,8 @@ pub enum DemandError {
     ResponseTime(ConsumerName),
     /// Less than a request takes when it is alone.
     #[error(
-        "`{name}` asks for {asked}, and its requests take {alone} on average when nobody else sends any: ask \
+        "`{name}` asks for {asked}, and its requests take {alone} on average when no other consumer sends \
+            any: ask \
             for more \
          than that, for smaller requests, or faster storage"
     )]
@@ -238,7 +239,8 @@ pub(crate) mod tests {
         let error = contracts.check(&ability(60.0, 39)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`w2` asks for 38.0ms, and its requests take 39.0ms on average when nobody else sends any: ask \
+            "`w2` asks for 38.0ms, and its requests take 39.0ms on average when no other consumer sends any: \
+                ask \
                 for more than \
              that, for smaller requests, or faster storage"
         );

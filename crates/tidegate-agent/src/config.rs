@@ -1,4 +1,4 @@
-//! The agent's configuration: which resources, what was promised for them, and who may be held.
+//! The agent's configuration: resources, their targets, and the consumers eligible for throttling.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -76,10 +76,10 @@ const LONG_DELAY: Latency = Latency::from_millis(150);
 /// 1 s, with reads 10 ms below the set point, a release takes some 100 s.
 const GREATEST_OF_RATE: Latency = Latency::from_millis(1_000);
 
-/// Four times the PID's default. That lets the integral time grow with the delay, because what is held shows
-/// a change only when it has gone round; a limit shows it in a tenth of a second, whatever delay it comes
-/// from. In the lab, with writers who read as much, 0.5 was still on its way to the set point after 15 s, and
-/// 1 in one of two runs late; 2 and 4 kept the target, and `identify` found 5.
+/// Four times the PID's default. That lets the integral time grow with the delay: throttled packets show a
+/// change only after a round trip, a limit after a tenth of a second. In the lab, with writers that read as
+/// much, 0.5 was still on its way to the set point after 15 s, and 1 in one of two runs. 2 and 4 kept the
+/// target, and `identify` found 5.
 const GAIN_OF_RATE: f64 = 2.0;
 
 /// Everything that `tidegate agent` is told.
@@ -120,7 +120,7 @@ pub struct ResourceConfig {
     pub members: Vec<ConsumerPattern>,
     /// Consumers that are never throttled.
     pub exempt: Vec<ConsumerPattern>,
-    /// For how long anybody is held at most.
+    /// The longest delay of any packet.
     pub longest: Latency,
     /// The rate that a volume may always take, however much its writers are to be delayed.
     pub floor: Iops,
@@ -186,7 +186,7 @@ impl AgentConfig {
         {
             report.warning(
                 &value.span(),
-                "nobody sees histograms without `metrics`",
+                "histograms are not visible without `metrics`",
                 "add `metrics`, or leave `histograms` out",
             );
         }
@@ -211,7 +211,7 @@ impl AgentConfig {
         })
     }
 
-    /// Makes every resource a dry run: nobody is held, and the kernel is not touched.
+    /// Makes every resource a dry run: nothing is throttled, and the kernel is not touched.
     pub(super) fn hold_nobody(&mut self) {
         let of_cgroups = self.cgroups.iter_mut().map(|cgroups| &mut cgroups.law);
         let laws = self.resources.iter_mut().map(|resource| &mut resource.law).chain(of_cgroups);
@@ -243,7 +243,7 @@ pub fn is_agents(text: &str) -> bool {
 }
 
 fn ports(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeSet<u16> {
-    let Some(given) = root.list::<Port>("ports", "names no port: nobody could be held", report) else {
+    let Some(given) = root.list::<Port>("ports", "names no port: nothing could be throttled", report) else {
         return PORTS.into();
     };
     given.into_iter().map(|given| given.value.0.get()).collect()
@@ -334,7 +334,7 @@ fn once(
     }
 }
 
-/// Nobody is held by a cgroup of his own where another throttle does it.
+/// A consumer has no cgroup of its own where another throttle acts.
 fn without_cgroups(section: &Section<'_>, report: &mut FindingList<'_>) {
     // Of the parameters of a law it is said where that is read.
     for key in cgroups::RESOURCE_KEYS.iter().filter(|key| **key != "self_tuning") {
@@ -371,7 +371,7 @@ fn resource(
     if writers.is_none() && members.is_empty() {
         report.warning(
             section.span(),
-            format!("{} has nobody to hold back", section.what()),
+            format!("{} has no consumer to throttle", section.what()),
             "`writers = false` needs `members`",
         );
     }
@@ -396,7 +396,7 @@ fn resource(
         report.warning(
             &place,
             format!(
-                "packets may be held for {longest}: TCP takes a silence of 200 ms for loss, and sends \
+                "packets may be delayed by {longest}: TCP takes a silence of 200 ms for loss, and sends \
                 again"
             ),
             "100 ms is the default; where that is too short, `throttle = \"rate\"` holds writes without \
@@ -406,7 +406,7 @@ fn resource(
     Some(ResourceConfig { law, storage, writers, members, exempt, longest, floor })
 }
 
-/// The law, which steers by everybody's reads.
+/// The law, which steers by all reads.
 fn law_of(
     resource: &ResourceName,
     section: &Section<'_>,
@@ -619,7 +619,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             (
                 "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = \
                     ['a']\nwriters = false",
-                "nobody but `cgroups` is held",
+                "only `cgroups` are throttled",
             ),
             (
                 "throttle = 'cgroup'\nports = ['3260']\n[resource.a]\n",
@@ -775,7 +775,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         for throttle in ["netem", "edt"] {
             let said = warnings(throttle, "400ms");
             assert!(
-                said[0].starts_with("agent.toml:4:7: warning: packets may be held for 400ms"),
+                said[0].starts_with("agent.toml:4:7: warning: packets may be delayed by 400ms"),
                 "{said:?}"
             );
         }
@@ -800,7 +800,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
     fn histograms_that_nobody_sees_are_a_warning() {
         let config = parse("histograms = true\n[resource.vg0]\ntarget = \"15ms\"").unwrap();
         assert!(
-            config.warnings[0].to_string().starts_with("agent.toml:1:14: warning: nobody sees"),
+            config.warnings[0].to_string().starts_with("agent.toml:1:14: warning: histograms"),
             "{}",
             config.warnings[0]
         );
@@ -809,7 +809,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
     #[test]
     fn nobody_to_hold_is_a_warning() {
         let config = parse("[resource.vg0]\ntarget = \"15ms\"\nwriters = false").unwrap();
-        assert!(config.warnings[0].to_string().contains("nobody to hold back"));
+        assert!(config.warnings[0].to_string().contains("no consumer to throttle"));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(super) struct GuardedThrottle {
     failure: Option<io::Error>,
     guardians: u64,
     errors: u64,
-    /// Whoever has it is the only agent here.
+    /// The process that has it is the only agent here.
     only: UnixDatagram,
 }
 
@@ -78,8 +78,7 @@ impl GuardedThrottle {
         let found = undo_orphaned().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
-        // What is lacking would be noticed when somebody is to be held for the first time: in the night of
-        // the first backup.
+        // Missing parts would otherwise be noticed at the first throttling: in the night of the first backup.
         let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
         if !lacks.is_empty() {
             let what = lacks.iter().filter_map(|one| Some(format!("{}: {}", one.what, one.lacks()?)));
@@ -220,23 +219,23 @@ impl GuardedThrottle {
 
     pub(super) fn let_go(self) {
         let Self { mut throttle, guardian, .. } = self;
-        // From its own memory first: somebody may have removed what says that limits are ours.
+        // From its own memory first: the record of our limits may have been removed.
         if let Some(Throttle::Cgroup(cgroups)) = &mut throttle
             && let Err(error) = cgroups.apply(Instant::ZERO, &[])
         {
             tracing::error!("cannot release all cgroups: {error}");
         }
-        // Nobody else has what is still there then.
+        // Limits that are still there belong to no other program.
         drop(throttle);
         match undo() {
             Ok(_) => {
                 if let Some(guardian) = guardian {
                     guardian.dismiss();
                 }
-                tracing::info!("let go of everybody");
+                tracing::info!("released all consumers");
             }
             // The guardian tries again when it sees us gone.
-            Err(error) => tracing::error!("cannot let go of everybody: {error}"),
+            Err(error) => tracing::error!("cannot release all consumers: {error}"),
         }
     }
 }
@@ -245,8 +244,8 @@ fn new_throttle(config: &AgentConfig) -> io::Result<Throttle> {
     Throttle::new(config.throttle, config.packets, &config.ports)
 }
 
-/// An abstract socket is of one network namespace, as what is held is, and it is gone with who has it open:
-/// the agent, and its guardian, which may have work to do after the agent's death.
+/// An abstract socket belongs to one network namespace, as throttles do. It is gone with the processes that
+/// have it open: the agent and its guardian, which may have work to do after the agent's death.
 fn presence() -> io::Result<UnixDatagram> {
     UnixDatagram::bind_addr(&SocketAddr::from_abstract_name("tidegate-agent")?)
 }

@@ -48,7 +48,7 @@ pub enum IdentifyError {
     /// Another law has no gains.
     #[error("what would be found are gains of the PID, and this resource's law is `{0}`")]
     NoGains(LawKind),
-    /// Nobody is held by a delay.
+    /// No consumer is delayed.
     #[error("gains are found for delays and for `rate`; the throttle `cgroup` has none to try")]
     Cgroups,
     /// There is nothing to find gains for.
@@ -63,14 +63,14 @@ pub enum IdentifyError {
     /// A result would be of something else.
     #[error("the throttle does not do what it is told, so that nothing would be found: {0}")]
     Throttle(#[from] ActError),
-    /// Somebody wanted it to end.
-    #[error("ended before it was over; everybody is let go")]
+    /// The experiment was asked to end.
+    #[error("ended before it was over; all consumers are released")]
     Stopped,
 }
 
-/// Holds and lets go of those who may be held for one resource, by turns, and finds gains in how its reads
-/// take it. For at most `limit`; then, and when it fails or is told to end, everybody is let go. `resource`
-/// may be left out where there is one.
+/// Throttles and releases the eligible consumers of one resource, by turns, and finds gains from the response
+/// of its reads. After `limit`, on a failure, or when told to end, it releases all consumers. `resource` may
+/// be left out where there is only one.
 ///
 /// # Errors
 /// When it cannot start, or finds nothing.

@@ -1,8 +1,8 @@
-//! `tidegate agent`: regulates this machine's storage for those who use it over the network (Bjørgeengen).
+//! `tidegate agent`: regulates this machine's storage for its consumers on the network (Bjørgeengen).
 //!
-//! Nothing of it is in the data path. It reads counters, decides, and has the kernel hold packets to those
-//! who may be held, or what they write; while all is well there is nothing in the kernel but the sets of who
-//! would be.
+//! The agent is not in the data path. It reads counters, decides, and has the kernel delay packets to
+//! eligible consumers, or limit their writes. While all is well, the kernel holds only the sets of eligible
+//! consumers.
 
 #![forbid(unsafe_code)]
 
@@ -122,7 +122,7 @@ pub enum AgentError {
     /// The mark that this agent runs cannot be made.
     #[error("cannot make sure that no other agent runs: {0}")]
     Alone(io::Error),
-    /// Without one nobody would let go when the agent dies.
+    /// Without a guardian, throttles would outlive the agent.
     #[error("cannot start the guardian: {0}")]
     Guardian(io::Error),
     /// Response times cannot be counted, although the configuration asks for it.
@@ -134,9 +134,9 @@ pub enum AgentError {
     /// The throttle cannot be used.
     #[error("cannot use the throttle: {0}")]
     Throttle(io::Error),
-    /// Nobody could be held.
+    /// Nothing could be throttled.
     #[error(
-        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; \
+        "the throttle `{method}` cannot throttle here: {what}. `tidegate check` says what this machine has; \
             with `--dry-run` \
          nothing of it is needed"
     )]
@@ -158,11 +158,10 @@ pub struct GuardianCommand {
     pub arguments: Vec<&'static str>,
 }
 
-/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again. With
-/// `dry_run` nobody is ever held, whatever that says.
+/// Regulates until SIGTERM or SIGINT, then releases all consumers. SIGHUP reads the configuration again. With
+/// `dry_run` nothing is ever throttled, whatever the configuration says.
 ///
 /// # Errors
-/// When it cannot start; nothing is held then.
 pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(), AgentError> {
     let config = load(path, dry_run)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
@@ -274,7 +273,7 @@ impl Agent {
         for session in &self.regulator.sessions().sessions {
             if let Some(doubt) = &session.doubt {
                 tracing::warn!(
-                    "{}: {doubt}; it is not held where its addresses are unknown",
+                    "{}: {doubt}; it is not throttled where its addresses are unknown",
                     session.consumer
                 );
             }
@@ -357,7 +356,7 @@ impl Agent {
         let unaccounted = self.regulator.unaccounted();
         for (resource, cgroup) in unaccounted.difference(&self.unaccounted) {
             tracing::warn!(
-                "{resource}: {cgroup} cannot be held: its parent does not give it the controller `io`"
+                "{resource}: {cgroup} cannot be throttled: its parent does not give it the controller `io`"
             );
         }
         self.unaccounted = unaccounted;
@@ -421,7 +420,7 @@ impl Agent {
             decisions: self.journal.counts(),
             request_times: request_times.unwrap_or_default(),
         };
-        // Nobody waits any more when the client has gone away.
+        // The client has gone away: nothing waits for the answer.
         let _ = scrape.send(exposition.to_text());
     }
 

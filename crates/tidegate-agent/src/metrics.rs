@@ -67,9 +67,9 @@ pub enum AgentMetric {
     Band,
     /// The rate of each of them.
     Allotment,
-    /// Consumers held back.
+    /// Throttled consumers.
     Held,
-    /// Consumers that may be held back.
+    /// Consumers eligible for throttling.
     Throttled,
     /// Decides and does not act.
     DryRun,
@@ -171,7 +171,7 @@ impl AgentMetric {
                 None,
                 Counter,
                 NONE,
-                "How often a guardian was started: 1 unless somebody ended one",
+                "How often a guardian was started: 1 unless one was killed",
             ),
             Self::Present => {
                 ("tidegate_resource_present", None, Gauge, RESOURCE, "1 while the machine has the storage")
@@ -182,7 +182,8 @@ impl AgentMetric {
                 Some(Unit::Other("requests".to_owned())),
                 Gauge,
                 RESOURCE,
-                "Requests that all who may be held together may have at the storage; absent with laws that \
+                "Requests that all eligible consumers together may have at the storage; absent with laws \
+                    that \
                     have none",
             ),
             Self::SetPoint => (
@@ -204,7 +205,7 @@ impl AgentMetric {
                 seconds(),
                 Gauge,
                 RESOURCE,
-                "How long packets to members of the set are held; 0 on a dry run, and while the throttle \
+                "Delay of packets to members of the set; 0 on a dry run, and while the throttle \
                     fails",
             ),
             Self::WriteLimit => (
@@ -227,7 +228,7 @@ impl AgentMetric {
                 Some(Unit::Other("requests_per_second".to_owned())),
                 Gauge,
                 RESOURCE,
-                "What all who may be held may do together; only with the laws self-tuning and queueing-model",
+                "Rate of all eligible consumers together; only with the laws self-tuning and queueing-model",
             ),
             Self::Band => (
                 "tidegate_resource_band",
@@ -244,13 +245,13 @@ impl AgentMetric {
                 &["resource", "consumer"][..],
                 "What a consumer may do of that; only with the laws self-tuning and queueing-model",
             ),
-            Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Consumers held back"),
+            Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Throttled consumers"),
             Self::Throttled => (
                 "tidegate_resource_throttled_consumers",
                 None,
                 Gauge,
                 RESOURCE,
-                "Consumers that may be held back",
+                "Consumers eligible for throttling",
             ),
             Self::DryRun => (
                 "tidegate_resource_dry_run",
@@ -299,7 +300,7 @@ impl AgentMetric {
                 None,
                 Gauge,
                 &["resource", "consumer"][..],
-                "1 for each consumer that may be held back now",
+                "1 for each consumer that is eligible for throttling now",
             ),
         };
         MetricSpec { stem, unit, help, kind, labels }
@@ -315,7 +316,7 @@ pub struct ResourceStatus {
     pub present: bool,
     /// True on a dry run: the law decides and does not act.
     pub dry_run: bool,
-    /// For how long packets to members are held; zero on a dry run.
+    /// The delay of packets to members; zero on a dry run.
     pub delay: Latency,
     /// The limits on writes of devices that members use, by the devices' names in the kernel. It has only the
     /// devices that the throttle `rate` limits now.
@@ -351,7 +352,7 @@ impl ResourceStatus {
         }
     }
 
-    /// Says that nobody is held, whatever was decided: the throttle does not do it.
+    /// Sets the gauges to "nothing throttled", whatever was decided: the throttle failed.
     pub(crate) fn not_held(&mut self) {
         self.delay = Latency::ZERO;
         self.limits.clear();

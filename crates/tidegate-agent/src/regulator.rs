@@ -21,7 +21,7 @@ use super::resource::{SessionResource, SetUpError};
 use super::watch::{MachineSample, MachineWatch};
 use crate::metrics::ResourceStatus;
 
-/// After this time without counters nothing is known any more, and everybody is let go.
+/// After this time without counters nothing is known any more, and all consumers are released.
 const BLIND: Duration = Duration::from_secs(2);
 
 /// The longest time from one step to the next.
@@ -58,7 +58,7 @@ pub struct RegulationStep {
 }
 
 impl MachineRegulator {
-    /// Looks at the machine for the first time. Nobody is held yet.
+    /// Reads the machine's consumers for the first time. Nothing is throttled yet.
     ///
     /// # Errors
     /// When the machine cannot be seen, or a resource cannot be set up.
@@ -83,7 +83,7 @@ impl MachineRegulator {
         })
     }
 
-    /// Changes the configuration while running, without letting go of anybody in between.
+    /// Changes the configuration while running, without releasing any consumer in between.
     ///
     /// # Errors
     /// When a resource cannot be set up; nothing is changed then.
@@ -171,7 +171,7 @@ impl MachineRegulator {
         RegulationStep { decisions, blind }
     }
 
-    /// Lets go where nothing was seen for too long. Of the cgroups of one device that may be so alone.
+    /// Releases resources without samples for too long. Cgroups of one device can be released alone.
     fn release_the_unseen(&mut self, now: Instant) {
         if now.saturating_since(self.seen) >= BLIND {
             self.resources.iter_mut().for_each(|resource| resource.impose(Latency::ZERO));

@@ -47,7 +47,7 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
     let by_law = ByLaw::of_each(resource.decision.as_ref());
     let delay = Some(resource.delay).filter(|delay| *delay > Latency::ZERO && !resource.dry_run);
     let fails = (agent.fails)(&resource.name);
-    // Of members that share a delay it is the same for all; of those with rates each is held by its own.
+    // Members that share a delay have the same one. Members with rates have one each.
     let held = |law: ByLaw| match law.held {
         Some(held) => held && !resource.dry_run && !fails,
         None => delay.is_some(),

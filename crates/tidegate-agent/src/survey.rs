@@ -123,7 +123,7 @@ impl MachineSurvey {
 }
 
 impl MachineSurvey {
-    /// The resources for which nobody can be held, although somebody is to be.
+    /// Resources without any consumer that could be throttled, although some are configured.
     #[must_use]
     pub fn cannot_be_held(&self) -> Vec<&str> {
         let unheld = self.resources.iter().filter(|resource| !resource.cannot_be_held.is_empty());
@@ -234,7 +234,7 @@ impl fmt::Display for MachineSurvey {
         }
         for ResourceFinding { resource, cannot_be_held, .. } in &self.resources {
             for why in cannot_be_held {
-                writeln!(f, "resource {resource}: cannot be held here: {why}")?;
+                writeln!(f, "resource {resource}: cannot be throttled here: {why}")?;
             }
         }
         for ResourceFinding { resource, bands, .. } in &self.resources {
@@ -261,10 +261,13 @@ impl fmt::Display for MachineSurvey {
                 writeln!(f, "  unknown addresses of {doubt}")?;
             }
             for consumer in beyond {
-                writeln!(f, "  not held by the throttle rate: {consumer}")?;
+                writeln!(f, "  not throttled by rate: {consumer}")?;
             }
             for cgroup in unaccounted {
-                writeln!(f, "  not held, since its parent does not give it the controller io: {cgroup}")?;
+                writeln!(
+                    f,
+                    "  not throttled, since its parent does not give it the controller io: {cgroup}"
+                )?;
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 use super::addresses::ConsumerAddresses;
 use super::config::ResourceStorage;
 
-/// Initiators log in and out: this often is looked, if nobody wants it more often.
+/// Time between two rescans unless a shorter one is configured: initiators log in and out.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Volumes are looked at when devices came or went, and this often anyway, since a volume can be renamed or
@@ -135,13 +135,13 @@ impl MachineWatch {
         Ok(watch)
     }
 
-    /// Looks who is there each second, and more often if that is asked for.
+    /// Rescans consumers each second, or more often if configured.
     pub(super) fn look_every(&mut self, interval: Duration) {
         self.look_every = interval.min(LOOK);
     }
 
-    /// Reads the counters, and now and then who is there. `None` at the first time: nothing is known of the
-    /// time before.
+    /// Reads the counters, and at a rescan the consumers. Returns `None` at the first call: nothing is known
+    /// of the time before.
     pub(super) fn sample(&mut self, now: Instant) -> Result<Option<MachineSample>, ReadError> {
         std::mem::swap(&mut self.stats, &mut self.previous);
         if let Err(error) = self.stats.read_again(&self.root) {
@@ -185,7 +185,7 @@ impl MachineWatch {
         }
     }
 
-    /// Looks who is there, and who did what. Whether anybody came or went.
+    /// Rescans the consumers and their loads. Returns true if any came or went.
     fn look(&mut self, now: Instant) -> Result<bool, ReadError> {
         let due = now.saturating_since(self.volumes_looked) >= LOOK_AT_VOLUMES;
         let volumes_changed = due || !self.stats.same_devices(&self.devices_then);
@@ -569,7 +569,7 @@ mod tests {
         device.users[1].counted = Weights { reads: 0, writes: 9 };
         assert_eq!(written(&mut device, 600), [0, 600]);
         assert_eq!(written(&mut device, 900), [0, 900], "without news");
-        // Who is left did it all, whatever it did before.
+        // The consumers that are left account for all of the load.
         let mut device = device.with(users(&["reader"]));
         assert_eq!(written(&mut device, 600), [600]);
     }

@@ -164,8 +164,8 @@ pub struct NatsConfig {
     pub servers: Vec<String>,
     /// The credentials that the server asks for.
     pub credentials: NatsCredentials,
-    /// Encryption. Without it a connection is encrypted only if the server insists on it, and whoever is on
-    /// its way can prevent that.
+    /// Encryption. Without it, a connection is encrypted only if the server insists, and a host on its path
+    /// can prevent that.
     pub tls: Option<TlsSettings>,
     /// The number of servers that keep the policies, used when their bucket is made: 1 to 5, and not more
     /// than there are.

@@ -41,7 +41,7 @@ fn written(message: &Message) -> Vec<u8> {
 fn check_kept(read: &NumberedReport, again: &NumberedReport) {
     let mut kept = read.clone();
     if let (Some(kept), Some(again)) = (&mut kept.report.point, &again.report.point) {
-        assert!(again.claims.iter().all(|claim| kept.claims.contains(claim)), "a claim that nobody made");
+        assert!(again.claims.iter().all(|claim| kept.claims.contains(claim)), "a claim that no host made");
         kept.claims.clone_from(&again.claims);
     }
     assert_eq!(&kept, again, "nothing of a report is lost");
@@ -262,7 +262,7 @@ pub fn policy(input: &[u8]) {
         Err(reason) => check_reason(&reason),
     }
     for writers in [others, &PolicyWriters::new()] {
-        let refused = verify(input, writers, &cluster, &resource).expect_err("nobody here knows that key");
+        let refused = verify(input, writers, &cluster, &resource).expect_err("no host here knows that key");
         check_reason(&refused);
     }
 }

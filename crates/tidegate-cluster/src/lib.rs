@@ -11,8 +11,8 @@
 //! | NATS | many hosts; brings policies, too ([`ClusterHandle::policy`]) | who the server lets in |
 //!
 //! [`ClusterHandle::join`], then once per control interval [`ClusterHandle::publish`] and
-//! [`ClusterHandle::heard`]. A carrier that fails stops nothing: reports grow old, and a host that hears
-//! nobody steers by its own measurements.
+//! [`ClusterHandle::heard`]. A carrier that fails stops nothing: reports grow old, and a host without reports
+//! steers by its own measurements.
 //!
 //! No two hosts' clocks are ever compared: the age of a report is the time since it arrived, on the
 //! receiver's monotonic clock. `docs/guide/hosts.md` describes the carriers and the format of the messages.

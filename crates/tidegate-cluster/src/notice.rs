@@ -1,5 +1,4 @@
-//! Log lines about what comes in from outside: at most one of a kind per minute, so that nobody can fill the
-//! log.
+//! Log lines about input from outside: at most one of a kind per minute, so that input cannot fill the log.
 
 use std::collections::HashMap;
 use std::fmt::Display;

@@ -33,8 +33,8 @@ pub(crate) const MOST_HOSTS: usize = 512;
 /// A host that was silent for so many intervals has lost its place: another one may have its name.
 pub(crate) const SILENT_INTERVALS: u32 = 3;
 
-/// A report is kept for so many intervals, so that the status can say who went silent, and `combine` who is
-/// stale.
+/// A report is kept for so many intervals. The status then names hosts that went silent, and `combine` stale
+/// ones.
 const KEPT_INTERVALS: u32 = 150;
 
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl PeerTable {
         .collect()
     }
 
-    /// Forgets hosts and reports that nobody asks about any more.
+    /// Forgets hosts and reports that are no longer asked for.
     pub(crate) fn forget_old(&mut self, now: Instant) {
         let kept_for = self.interval.saturating_mul(KEPT_INTERVALS);
         self.hosts.retain(|_, peer| {
@@ -286,7 +286,7 @@ impl Peer {
             self.rival = known;
             return Err(MessageRejection::Replayed);
         }
-        // The one that counts has spoken since the other was first heard: nobody restarted, they are two.
+        // The one that counts has spoken since the other was first heard: neither restarted, they are two.
         let two = known.as_ref().is_some_and(|rival| self.heard > rival.heard);
         self.rival = Some(Rival { incarnation: sender.incarnation, sequence: *sequence, heard: now });
         if two {

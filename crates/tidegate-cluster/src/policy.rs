@@ -26,8 +26,8 @@ pub(crate) const MOST_RESOURCES: usize = 1024;
 /// and a minute is a hung storage.
 const TARGETS: (Latency, Latency) = (Latency::from_micros(100), Latency::from_millis(60_000));
 
-/// A rate outside of this range is a slip of the pen, too, in requests per second: a client that is held to
-/// less than one gives up, and no storage does more than the most.
+/// A rate outside of this range is a slip of the pen, too, in requests per second. A client with a lower
+/// limit gives up, and no storage does more than the most.
 const RATES: (f64, f64) = (1.0, 1e7);
 
 /// The policy of one resource. A setting that it does not mention stays as each host's own configuration has

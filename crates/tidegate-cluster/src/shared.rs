@@ -1,7 +1,6 @@
 //! State that the owner of a [`ClusterHandle`](crate::ClusterHandle) and its carrier's thread share.
 //!
-//! The owner must never wait for a carrier, whatever that is doing: the locks here are held for moments,
-//! never across input or output.
+//! The owner must never wait for a carrier: these locks are taken for moments, never across input or output.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -192,9 +191,8 @@ impl SharedState {
         lock(&self.outbox).take_recent(oldest)
     }
 
-    /// Receivers count a report's age from its arrival. What had to wait for longer than an interval, through
-    /// an outage of the carrier, would seem fresh: it is left out, and whoever told of it has something newer
-    /// to tell.
+    /// Receivers count a report's age from its arrival. A report that waited for longer than an interval,
+    /// through an outage of the carrier, would seem fresh. It is left out: its host has a newer one.
     fn oldest_told(&self) -> Instant {
         self.now() - self.interval
     }

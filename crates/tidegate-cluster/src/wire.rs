@@ -58,7 +58,7 @@ const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8 + 1 + 8 * 8 + 1 + 
 const LONGEST_CLAIMS: usize = 304;
 
 const HOUR: u64 = 3_600 * 1_000_000_000;
-/// Nobody waits longer for a request, in nanoseconds: a day.
+/// No request waits longer, in nanoseconds: a day.
 const LONGEST_LATENCY: u64 = 24 * HOUR;
 /// The longest control interval, in nanoseconds.
 const LONGEST_INTERVAL: u64 = HOUR;
@@ -263,7 +263,7 @@ fn write_rate(rate: Iops, out: &mut Vec<u8>) {
     out.extend(within(rate.per_second(), MOST_IOPS).to_le_bytes());
 }
 
-/// Those of a report's other consumers who are content, and how much they use.
+/// The report's other consumers that are content, and their use.
 fn content(report: &HostReport) -> Option<(f64, Iops)> {
     let point = report.point.as_ref()?;
     let PointRest { shares, most } = point.content?;
@@ -403,7 +403,7 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Me
     let mut point = is(HAS_POINT).then(|| read_point(input)).transpose()?;
     if let Some(point) = point.as_mut().filter(|_| is(HAS_CONTENT)) {
         if point.rest.is_none_or(|rest| rest.most.is_some()) {
-            return Err(MessageRejection::Malformed("who is content, and nobody else"));
+            return Err(MessageRejection::Malformed("content consumers, and no others"));
         }
         let shares = input.number(MOST_SHARES, "the content consumers' shares")?;
         point.content = Some(PointRest { shares, most: Some(input.rate("what the content consumers use")?) });
@@ -645,7 +645,7 @@ pub(crate) mod tests {
             assert_eq!(with, alone);
             let mut changed = [&alone[..], &[0; 16]].concat();
             changed[flags_of_the_report(&alone)] |= HAS_CONTENT;
-            assert_eq!(read(&changed), Err(MessageRejection::Malformed("who is content, and nobody else")));
+            assert_eq!(read(&changed), Err(MessageRejection::Malformed("content consumers, and no others")));
         }
         let mut changed = before.clone();
         changed[flags_of_the_report(&before)] ^= HAS_POINT | HAS_CONTENT;

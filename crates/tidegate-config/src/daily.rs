@@ -8,7 +8,7 @@ use crate::section::{PlacedValue, Section};
 /// The keys of each.
 pub const KEYS: &[&str] = &["from", "until"];
 
-/// More changes a day than one in a quarter of an hour are not what somebody agreed on.
+/// More changes a day than one in a quarter of an hour are not what two sides agreed on.
 const MOST: usize = 96;
 
 /// Returns the times of one table of a list: `from`, and `until` if it does not last until the next table

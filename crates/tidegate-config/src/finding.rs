@@ -81,7 +81,7 @@ pub struct FindingList<'a> {
     findings: Vec<Finding>,
 }
 
-/// More are not shown: whoever has a hundred has given the wrong file.
+/// More are not shown: a document with a hundred is the wrong file.
 const MOST_FINDINGS: usize = 100;
 
 /// The longest message or help, in characters: the longest list of keys with some words around it needs half

@@ -66,7 +66,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// The reason that rates and their release have no effect, for messages.
 pub const BY_WINDOW: &str = "`law = \"queueing-model\"` commands rates only where there are `bands`";
 
-/// Longer ones would let go or hold long after the reason is gone.
+/// A longer interval would throttle or release long after the reason is gone.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -89,9 +89,9 @@ pub struct AvailableLaws {
     pub rates: bool,
 }
 
-/// Reads the law of a pool or a host; `None` without one, and when it is wrong (which is then reported). The
-/// section's keys must contain `law` and [`POOL_KEYS`], and `integral`, `self_tuning` and `bands` where
-/// consumers can be held to rates.
+/// Reads the law of a pool or a host. Returns `None` without one, and when it is wrong (which is then
+/// reported). The section's keys must contain `law` and [`POOL_KEYS`]; where rates can be commanded, also
+/// `integral`, `self_tuning` and `bands`.
 pub fn read(
     pool: &Section<'_>,
     name: &ResourceName,
@@ -128,7 +128,7 @@ pub fn read(
         Choice::SelfTuning | Choice::QueueingModel => LawConfig::SelfTuning(self_tuning?),
         Choice::None => {
             let why = match pool.has("law") {
-                true => "`law = \"none\"` holds nobody back: remove that, or this".to_owned(),
+                true => "`law = \"none\"` throttles nothing: remove that, or this".to_owned(),
                 false => format!("{} has no law: add a `target`", pool.what()),
             };
             no_effect(pool, POOL_KEYS, &why, report);
@@ -197,7 +197,7 @@ pub fn read_one_of(
             LawConfig::SelfTuning(self_tuning(section, queueing, report)?)
         }
     };
-    // Whichever laws there are to choose from: a table that nobody reads must not be passed over.
+    // A table without a reader must not be passed over, whichever laws there are to choose from.
     for (table, knows) in TABLES.iter().filter(|(table, _)| *table != "integral") {
         if !knows.contains(&law.kind()) {
             no_effect(section, &[table], &format!("the law is `{}`", law.kind()), report);

@@ -1,11 +1,11 @@
 //! TOML documents read key by key: text becomes typed values once, and every mistake is reported with its
 //! place.
 //!
-//! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which
-//! words it is asked for, belongs to the reader: `tidegate-serve` and `tidegate-agent` read configurations,
-//! `tidegate-sim` scenarios. What both have is here: tables ([`Section`]), findings ([`FindingList`],
-//! [`Finding`]), the [`law`] of a resource, how it [`release`]s requests, and the [`contract`] of a consumer,
-//! which have the same keys wherever they are written, and what holds when ([`daily`]).
+//! Nothing stops at the first mistake: the author of a document wants all of them. The reader decides what is
+//! read and how it is worded: `tidegate-serve` and `tidegate-agent` read configurations, `tidegate-sim`
+//! scenarios. The parts that both share are here: tables ([`Section`]), findings ([`FindingList`],
+//! [`Finding`]), the [`law`] of a resource, its [`release`] of requests, the [`contract`] of a consumer, and
+//! times of day ([`daily`]).
 //!
 //! ```
 //! use tidegate_config::{Report, Section, parse};

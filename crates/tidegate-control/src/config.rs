@@ -20,10 +20,10 @@ use crate::set_point::knee::{KneeConfig, KneeConfigError};
 pub struct LoopConfig {
     /// The resource.
     pub resource: ResourceName,
-    /// The response time promised to the protected consumers' reads; to everyone when nobody is protected. Of
-    /// the integral law: to nobody, since promises are made by contract; it is what consumers without one are
-    /// held to, unless a contract is stricter. Of the self-tuning law: the goal of every consumer that has
-    /// none of its own.
+    /// The latency promised to the protected consumers' reads, or to all consumers if none is protected.
+    /// Under the integral law it is no promise, since promises are made by contract: consumers without a
+    /// contract are regulated to it, unless a contract is stricter. Under the self-tuning law it is the goal
+    /// of every consumer without its own.
     pub target: Latency,
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its
     /// set point is above it half of the time.
@@ -60,11 +60,11 @@ pub struct LoopConfig {
 /// Choice of the requests whose response times are the signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SignalChoice {
-    /// The reads of those who are protected; everybody's reads and writes where nobody is.
+    /// The reads of protected consumers; all reads and writes if none is protected.
     #[default]
     ProtectedOrEverything,
-    /// Everybody's reads (Bjørgeengen §2.3.2). For who holds writers, found by what they write: readers are
-    /// known by their reading, and nobody has to be named.
+    /// All reads (Bjørgeengen §2.3.2). For resources that throttle writers, which are detected by their
+    /// writes: readers are known by their reading, and none has to be named.
     Reads,
 }
 
@@ -114,7 +114,7 @@ impl LawConfig {
 pub enum FirstRate {
     /// At what was promised to it, without a contract at this rate: surplus has to be found.
     AtLeast(Iops),
-    /// Held by nothing, until the law has seen it.
+    /// Without a limit, until the law has seen it.
     Released,
 }
 
@@ -287,8 +287,8 @@ pub enum LoopConfigError {
     /// The weight of the past is out of range: with 1 nothing new would ever count.
     #[error("the weight of the past must be at least 0 and below 1, it is {0}")]
     PastWeight(f64),
-    /// Nobody counts how long each request of another signal takes.
-    #[error("the signal can be a percentile only where it is everybody's reads")]
+    /// Latencies of single requests are not counted for another signal.
+    #[error("the signal can be a percentile only where the signal is all reads")]
     PercentileOfReads,
     /// Shares are of requests as they are, and the signal is of requests scaled to one size.
     #[error("shares of requests count them as they are: without `normalise`")]

@@ -33,12 +33,12 @@ const FULL: f64 = 0.7;
 /// Call [`step`](Self::step) once per control interval with what was observed since the previous call, and
 /// put the commands into force.
 ///
-/// Silence is never read as success. When no request of the signal completed: if one has been in flight for
-/// longer than the set point, that is overload and the law is fed its age; if some are outstanding but young,
-/// nothing is known and the command is held; if none is outstanding, the command decays towards release. The
-/// integral law decides so of each consumer by its own requests, and by what was promised to it; there decay
-/// is towards that. Of the self-tuning law whoever is silent has no say, and the operating point decays
-/// towards release when nobody who is held does anything.
+/// Silence is never read as success. If no request of the signal completed, the loop looks at the requests
+/// outstanding. If one has been in flight for longer than the set point, that is overload, and the law is fed
+/// its age. If some are outstanding but young, nothing is known, and the command stays. If none is
+/// outstanding, the command decays towards release. The integral law decides so for each consumer by its own
+/// requests and its promise; its rates decay to that promise. Under the self-tuning law, idle consumers do
+/// not constrain the operating point, which decays towards release while all throttled consumers are idle.
 #[derive(Debug, Clone)]
 pub struct ControlLoop {
     config: LoopConfig,
@@ -376,7 +376,7 @@ impl ControlLoop {
             && waited >= FULL * shared.now.get() * elapsed.as_secs_f64()
     }
 
-    /// Commands for every throttled consumer after a step, and how many of the consumers are held back.
+    /// Commands for every eligible consumer after a step, and the number of throttled ones.
     fn commands(&self, consumers: &[ConsumerObservation], step: &LawStep) -> (Commands, u32) {
         let mut commands = Commands::default();
         let mut held = 0;
@@ -407,7 +407,7 @@ fn spacing<'a>(
     (per_second > 0.0).then(|| Latency::from_secs_f64(1.0 / per_second))
 }
 
-/// The same consumers, held to nothing.
+/// The same consumers, without limits.
 fn released(commands: Commands) -> Commands {
     let release = |consumer| ConsumerCommand { delay: None, rate: None, ..consumer };
     let consumers = commands.consumers.into_iter().map(release).collect();

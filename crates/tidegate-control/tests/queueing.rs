@@ -183,8 +183,7 @@ fn an_hour_at_a_bound_winds_nothing_up() {
 }
 
 #[test]
-fn a_clock_that_stands_still_or_jumps_back_changes_nothing_and_a_jump_ahead_counts_as_one_interval()
- {
+fn a_clock_that_stands_still_or_jumps_back_changes_nothing_and_a_jump_ahead_counts_as_one_interval() {
     let mut run = Run::new(config(None));
     run.seconds(5);
     let window = run.commands.window;

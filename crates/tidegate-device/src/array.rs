@@ -229,7 +229,7 @@ impl RaidArray {
 
     fn disk_done(&mut self, at: Instant, tag: u64, done: &mut VecDeque<DeviceCompletion>) {
         let Some(job) = self.jobs.get_mut(&tag) else {
-            debug_assert!(false, "a disk finished what nobody gave it");
+            debug_assert!(false, "a disk finished what it was not given");
             return;
         };
         job.left -= 1;

@@ -88,11 +88,11 @@ pub(crate) struct ArrayCache {
     depth: u32,
     run: usize,
     sides: Vec<Side>,
-    /// Blocks held: dirty, or being destaged and not yet on disk.
+    /// Cached blocks: dirty, or being destaged and not yet on disk.
     held: u64,
     /// Counts flushes, and so separates the writes that a flush covers from later ones.
     epoch: u64,
-    /// Epochs of the blocks held.
+    /// Epochs of the cached blocks.
     epochs: Epochs,
 }
 
@@ -351,7 +351,7 @@ mod tests {
         let runs: Vec<_> = (0..4).map_while(|_| cache.next_run(0, None)).collect();
         let shape: Vec<_> = runs.iter().map(|run| (run.blocks[0], run.blocks.len())).collect();
         assert_eq!(shape, [(10, 4), (14, 1), (20, 1), (3, 1)]);
-        assert!(cache.holds(0, 10..15), "until they are on disk, they are held");
+        assert!(cache.holds(0, 10..15), "until they are on disk, they are cached");
         runs.iter().for_each(|run| cache.finish(run));
         assert_eq!((cache.held, cache.oldest()), (0, None));
     }

@@ -124,7 +124,7 @@ impl Exponential {
 
     pub(crate) fn next_event(&self) -> Option<Instant> {
         let ends = self.busy.iter().filter_map(|service| service.ends).min();
-        // Nobody sees a change while there is nothing in service.
+        // A change has no effect while nothing is in service.
         let change = self.next_change().filter(|_| !self.busy.is_empty());
         ends.into_iter().chain(change).min()
     }

@@ -99,7 +99,7 @@
 //!   window, half the throughput, and with less load four fifths of the latency.
 //! * Figure 5's greatest bandwidth is about what a host's link of 2 Gbit/s carries, and the model has no
 //!   link: its sequential reads reach 540 MB/s, its sequential writes 930. Its least, of random writes of 4
-//!   KiB, is lower than the paper's, whose cache must have held more of what was written.
+//!   KiB, is lower than the paper's, whose cache must have kept more of the writes.
 
 use std::fmt;
 use std::str::FromStr;

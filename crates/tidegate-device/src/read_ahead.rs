@@ -177,7 +177,7 @@ impl ReadAhead {
             self.streams.push(stream);
             return;
         }
-        // Somebody may wait for what is on its way.
+        // A request may wait for what is on its way.
         let idle =
             self.streams.iter_mut().filter(|stream| stream.segments.iter().all(|segment| segment.arrived));
         if let Some(quiet) = idle.min_by_key(|stream| stream.last) {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(read(&mut ahead, 1, 8), (ReadOutcome::Miss, vec![]));
         assert_eq!(read(&mut ahead, 2, 16), (ReadOutcome::Miss, vec![16, 32]), "24 come, 24 ahead");
         assert_eq!(read(&mut ahead, 3, 24), (ReadOutcome::Coming, vec![48]));
-        assert!(ahead.arrived(32 * KIB).is_empty(), "nobody has asked for it");
+        assert!(ahead.arrived(32 * KIB).is_empty(), "no request has asked for it");
         assert_eq!(ahead.arrived(16 * KIB), [3]);
         assert_eq!(read(&mut ahead, 4, 32), (ReadOutcome::Hit, vec![64]));
     }

@@ -190,7 +190,7 @@ impl StorageNode {
         let elapsed = to.latency_since(self.now).as_secs_f64();
         self.by_others += self.bandwidth() * self.external * elapsed;
         let each = match self.next_done() {
-            // Rounded up, its time may be later than its last part: nobody moves more than there is.
+            // Rounded up, its time may be later than its last part: no more is moved than there is.
             Some(at) if at <= to => self.to_first(),
             _ => ((self.rate_of_each() * elapsed) as u64).min(self.to_first()),
         };

@@ -32,7 +32,7 @@ pub const MOST_MEMBERS: u32 = 65_536;
 /// Delays that the map has room for, [`RELEASED`] included.
 pub const SLOTS: u32 = 4_097;
 
-/// The slot of those who are being let go: its delay stays zero.
+/// The slot of members that are being released: its delay stays zero.
 pub const RELEASED: u32 = 0;
 
 /// An address as the maps have it: an IPv4 address as `::ffff:a.b.c.d`, in network order.

@@ -71,8 +71,8 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is owned, initialised since its allocation, and `capacity` long; the kernel
-        // writes to it only while the ring owns the Buffer, when nobody else can call this.
+        // SAFETY: the memory is owned, initialised since its allocation, and `capacity` long. The kernel
+        // writes to it only while the ring owns the buffer, when no other code can call this.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.capacity) }
     }
 }

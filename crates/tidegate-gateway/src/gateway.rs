@@ -524,7 +524,7 @@ impl PoolHandle {
                 let worker = match PoolWorker::new(parts) {
                     Ok(worker) => worker,
                     Err(error) => {
-                        // Whoever starts a pool waits for this.
+                        // The thread that starts a pool waits for this.
                         let _ = ready.send(Err(error));
                         return;
                     }
@@ -717,7 +717,7 @@ fn serve(mut worker: PoolWorker, pool: &ResourceName, failure: &OnceLock<String>
         Err(panic) => message_of(&*panic),
     };
     error!(pool = %pool, "the pool's worker failed, its clients are disconnected: {reason}");
-    // Nobody else sets it; and it is there before anybody is told that the worker is not.
+    // No other thread sets it, and it is set before any thread is told that the worker is not there.
     let _ = failure.set(reason);
     worker.hang_up();
     // What the worker holds may be inconsistent, and the kernel may still use its memory.

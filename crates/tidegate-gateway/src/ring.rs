@@ -281,7 +281,7 @@ impl IoRing {
             if began.elapsed() >= patience {
                 break self.wait(timeout.map(|timeout| timeout.saturating_sub(patience)));
             }
-            // Whoever is waited for may need this processor.
+            // The thread that is waited for may need this processor.
             std::thread::yield_now();
         };
         self.polling.waited(began.elapsed());

@@ -185,12 +185,12 @@ mod tests {
         let admission = TokenAdmission::new(&all, [(&a, &of_a)]).unwrap();
         let admits = |said: &str, node| admission.admits(Some(said.as_bytes()), node);
         for node in [None, Some(&a), Some(&b)] {
-            assert_eq!(admits("Bearer the-token-of-everybody", node), Ok(()));
-            assert_eq!(admits("bearer  the-token-of-everybody ", node), Ok(()));
+            assert_eq!(admits("Bearer the-token-of-all-nodes", node), Ok(()));
+            assert_eq!(admits("bearer  the-token-of-all-nodes ", node), Ok(()));
             for other in ["the-token-of-everybod", "the-token-of-everybodyy", "the-token-of-node-b", ""] {
                 assert_eq!(admits(&format!("Bearer {other}"), node), Err(TokenRefused::Other), "{other}");
             }
-            for none in ["Basic the-token-of-everybody", "the-token-of-everybody", "Bearer", ""] {
+            for none in ["Basic the-token-of-all-nodes", "the-token-of-all-nodes", "Bearer", ""] {
                 assert_eq!(admits(none, node), Err(TokenRefused::Missing), "{none}");
             }
             assert_eq!(admission.admits(None, node), Err(TokenRefused::Missing));

@@ -173,7 +173,7 @@ impl DueTimes {
 
 /// Returns the number, 0 to 1, that decides whose a moment is. It is the same for every load with this seed.
 fn drawn(seed: u64, moment: u64) -> f64 {
-    // A generator for each: nobody has to know how many moments others have drawn.
+    // A generator for each: none has to know how many moments others have drawn.
     Pcg64::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(moment)).random()
 }
 
@@ -251,7 +251,7 @@ mod tests {
             .collect();
         let mut all: Vec<u64> = moments.concat();
         all.sort_unstable();
-        assert_eq!(all, (0..10_000).collect::<Vec<_>>(), "every moment is somebody's, and nobody else's");
+        assert_eq!(all, (0..10_000).collect::<Vec<_>>(), "every moment belongs to exactly one");
         for (moments, (from, to)) in moments.iter().zip(parts) {
             let (part, expected) = (moments.len() as f64 / 1e4, to - from);
             // Four standard deviations of what is drawn ten thousand times.

@@ -164,8 +164,7 @@ impl LoadHandle {
 impl Drop for LoadHandle {
     fn drop(&mut self) {
         self.shared.stop();
-        // A panic in a thread was printed where it happened; a handle that is dropped has nobody else to
-        // tell.
+        // A panic in a thread was printed where it happened; a dropped handle has no one left to tell.
         for sender in self.senders.drain(..) {
             let _ = sender.join();
         }

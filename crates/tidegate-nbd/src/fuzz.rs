@@ -105,7 +105,7 @@ fn serve(input: &[u8], mut cut: Cut) -> Course<Result<ServerEvent, ServerError>>
             }
             Err(error) => Some(Err(error)),
         };
-        assert!(server.held() <= MOST_HELD, "{} bytes of input are held", server.held());
+        assert!(server.held() <= MOST_HELD, "{} bytes of input are kept", server.held());
         if let Some(outcome) = outcome {
             sent.extend_from_slice(server.output());
             server.sent(server.output().len());
@@ -171,7 +171,7 @@ fn connect(
             }
             Err(error) => Some(Err(error)),
         };
-        assert!(client.held() <= MOST_HELD, "{} bytes of input are held", client.held());
+        assert!(client.held() <= MOST_HELD, "{} bytes of input are kept", client.held());
         sent.extend_from_slice(client.output());
         client.sent(client.output().len());
         if let Some(outcome) = outcome {
@@ -395,7 +395,7 @@ fn answered(style: ReplyStyle, input: &[u8], mut cut: Cut, past: bool) -> Answer
             let ended = &answered.ended;
             let outcome =
                 parser.receive(piece, |cookie| pending(cookie).filter(|_| !ended.contains(&cookie)));
-            assert!(parser.held() <= MOST_REPLY_HELD, "{} bytes are held", parser.held());
+            assert!(parser.held() <= MOST_REPLY_HELD, "{} bytes are kept", parser.held());
             match outcome {
                 Ok((taken, event)) => {
                     piece = &piece[taken..];

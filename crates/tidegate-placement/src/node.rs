@@ -141,7 +141,7 @@ pub(super) struct Lane {
     pub(super) peak: NodePeak,
     /// The average rate of transfers.
     average: MovingAverage,
-    /// The average rate of all data that moved, whoever moved it.
+    /// The average rate of all data that moved, from all sources.
     moving: MovingAverage,
     pub(super) first_byte: FirstByte,
     capacity: NodeCapacity,

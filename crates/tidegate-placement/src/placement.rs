@@ -409,8 +409,8 @@ impl Placement {
         active.used.add(progress.rate);
         let Some(node) = self.nodes.get_mut(&active.node) else { return false };
         let lane = node.lane_mut(active.direction);
-        // Of those beside it on its node and in its direction that are known for long enough, none gets what
-        // it reserved: then it is the node that has less than its peak, and nobody has anything to lend.
+        // None of the transfers beside it on its node and in its direction, as far as they are known for long
+        // enough, gets what it reserved. Then the node has less than its peak, and there is nothing to lend.
         lane.known.changes(fell_short, None);
         let others_fall_short = lane.known.all_fall_short();
         let (reserved, lent) = (active.reserved.per_second(), active.lent.per_second());

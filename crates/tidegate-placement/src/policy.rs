@@ -47,7 +47,7 @@ pub struct NodeView<'a> {
     pub reserved: ByteRate,
     /// ma10: the rate of its transfers together, the mean of the last ten samples. Zero before the first.
     pub moving_average: ByteRate,
-    /// The mean rate of all data that moved, whoever moved it, if a sensor knows it; else that of its
+    /// The mean rate of all data that moved, from all sources, if a sensor knows it; else that of its
     /// transfers. Rules that ask how much of a node is left use it. Rules that ask what a transfer would get
     /// use the rates of the node's own transfers, not this one.
     pub moving: ByteRate,

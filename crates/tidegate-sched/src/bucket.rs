@@ -35,9 +35,9 @@ impl From<ByteRate> for TokenRate {
 
 /// A bucket that fills at a rate ρ up to a burst σ, and from which every request takes its tokens.
 ///
-/// Whoever needs more than σ at once may go when the bucket is full, and leaves a debt that must be refilled
-/// before anyone else goes. In any stretch of time t the tokens taken are thus at most max(σ, largest need) +
-/// ρ·t.
+/// A request that needs more than σ at once may go when the bucket is full, and leaves a debt that must be
+/// refilled before any other goes. In any stretch of time t the tokens taken are thus at most max(σ, largest
+/// need) + ρ·t.
 ///
 /// Use: [`TokenBucket::ready_at`] says when; [`TokenBucket::take`] at or after that time.
 #[derive(Debug, Clone)]
@@ -201,7 +201,7 @@ mod tests {
             }
         }
 
-        /// Whoever always takes at the first moment gets the whole rate.
+        /// A caller that always takes at the first moment gets the whole rate.
         #[test]
         fn gives_the_whole_rate(rate in 1.0f64..1e5, burst in 1u64..50) {
             let mut bucket = TokenBucket::new(Iops::new(rate).into(), burst, at(0));

@@ -13,8 +13,8 @@ const LATE: Duration = Duration::from_secs(1);
 const LEAP: Duration = Duration::from_secs(86_400);
 
 /// Time as the scheduler counts it: it begins at [`Instant::ZERO`] with the first reading, and passes only
-/// while the caller's clock goes forward. A clock set back therefore neither freezes what is held nor
-/// releases it early.
+/// while the caller's clock goes forward. A clock set back therefore neither freezes delayed requests nor
+/// releases them early.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerClock {
     newest: Option<Instant>,

@@ -73,9 +73,9 @@ impl CostModel {
         RequestCost(((bytes << COST_BITS) / self.bytes_per_io).min(RequestCost::MAX.0))
     }
 
-    /// A rate of I/Os of average size, such as a reservation, in requests per second of someone who sends so
-    /// many `requests` of so many `bytes` in all: who sends large ones needs fewer of them. Without any, each
-    /// counts as one I/O. Never too little, because the cost of the mean size is at most the mean cost.
+    /// A rate of I/Os of average size, such as a reservation, in requests per second of a consumer that sends
+    /// so many `requests` of so many `bytes` in all: larger ones need fewer. Without any, each counts as one
+    /// I/O. Never too little, because the cost of the mean size is at most the mean cost.
     #[must_use]
     pub fn in_requests(self, rate: Iops, requests: u64, bytes: Bytes) -> Iops {
         let mean = bytes.get().checked_div(requests).unwrap_or(0);

@@ -155,7 +155,7 @@ pub(crate) struct FlowTerms {
     /// Elsewhere, so that it does not come between the others in memory where there is none.
     bucket: Option<Box<BucketOutlet>>,
     pub(crate) limiter: Option<LimitState>,
-    /// Until when the limit held or holds the request at the head.
+    /// The time until which the limit delays, or delayed, the request at the head.
     limited_until: Instant,
     /// True if requests beyond the limit may go as surplus.
     soft: bool,
@@ -179,7 +179,7 @@ impl FlowTerms {
             (None, Some(limit)) => self.limiter = Some(LimitState::new(limit, now)),
             (_, None) => self.limiter = None,
         }
-        // What the old limit held until later is let go now, unless the new one holds it again.
+        // Requests that the old limit delayed until later go now, unless the new one delays them again.
         self.limited_until = self.limited_until.min(now);
     }
 }
@@ -248,7 +248,8 @@ impl<T> Flow<T> {
         let Some(limiter) = &mut terms.limiter else { return HeadStanding::until(released, now) };
         let permitted = limiter.ready_at(head.extent.bytes, now).unwrap_or(Instant::MAX);
         if permitted > now && terms.soft {
-            // Held by its delay or its bucket it may go as surplus after that, whenever the limit permits it.
+            // A request delayed by its delay or bucket may go as surplus after that, whenever the limit
+            // permits it.
             return if released > now {
                 HeadStanding::Held(released)
             } else {
@@ -269,8 +270,8 @@ impl<T> Flow<T> {
         Some((head, released))
     }
 
-    /// The request at the head leaves bucket and limit. Says since when it could have gone as far as they are
-    /// concerned, unless neither held it.
+    /// The request at the head leaves bucket and limit. Returns since when it could have gone as far as they
+    /// are concerned, unless neither delayed it.
     fn leave_terms(&mut self, now: Instant) -> Option<Instant> {
         let terms = self.terms.as_deref_mut()?;
         let limited = std::mem::take(&mut terms.limited_until);

@@ -216,7 +216,7 @@ impl ReadyLane {
     }
 
     /// A request goes because it follows another. It does not move v, which may not run past the tags of
-    /// those who wait.
+    /// waiting requests.
     pub(crate) fn followed(&mut self, finish: u128, extent: StorageExtent, cost: RequestCost) {
         self.greatest_finish = self.greatest_finish.max(finish);
         if let Some(run) = &mut self.run {
@@ -226,7 +226,7 @@ impl ReadyLane {
         }
     }
 
-    /// A request goes by its reservation. It does not move v: the flow may be far ahead of those who wait.
+    /// A request goes by its reservation. It does not move v: the flow may be far ahead of waiting ones.
     /// `finish` is where its reservation has taken it, with a bound to that; the result is its finish tag.
     ///
     /// mClock charges a reserved request to the shares like any other, so that a flow gets the larger of its

@@ -50,8 +50,8 @@ pub struct BucketRelease {
 }
 
 impl BucketRelease {
-    /// The usual σ. What is released at once waits for itself: with as few as two, who is back from a pause
-    /// is hardly late by that.
+    /// The usual σ. Requests released at once wait for each other: with as few as two, a consumer that comes
+    /// back from a pause is hardly late by that.
     pub const USUAL_SIZE: u32 = 2;
 
     /// A bucket of a flow.
@@ -75,16 +75,17 @@ pub struct BucketStatus {
     pub released: usize,
     /// For how long the first of them has waited; `None` where there is none.
     pub waited: Option<Duration>,
-    /// Requests that the bucket holds back: their delay is over, and they are not released.
+    /// Requests that wait in the bucket: their delay is over, and they are not released.
     pub held: usize,
-    /// For how long so far the first in front of the bucket was held for want of a token, while there was
-    /// room behind it. Two readings tell the time between them in which the rate was what held the flow back.
+    /// Time so far for which the first request in front of the bucket waited for want of a token, while there
+    /// was room behind it. Two readings tell the time between them in which the rate was what constrained the
+    /// flow.
     pub short: Duration,
 }
 
 /// The state of a [`LeakyBucket`]. Times are the scheduler's own: they never go back.
 ///
-/// Nothing happens here by itself. Whoever asks brings it up to date first, which finds the releases at the
+/// Nothing happens here by itself. Each question brings it up to date first, which finds the releases at the
 /// times at which they took place.
 #[derive(Debug, Clone)]
 pub(crate) struct BucketOutlet {

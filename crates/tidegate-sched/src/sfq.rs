@@ -114,8 +114,8 @@ pub enum PullAnswer<T> {
 /// same.
 ///
 /// Only the request at the head of a queue has a tag. For a flow that always has an eligible request this is
-/// the published rule, since v cannot pass a tag that waits. A flow that its delay or limit holds back
-/// gets its tag when it becomes eligible, so that it saves up nothing against the others meanwhile.
+/// the published rule, since v cannot pass a waiting tag. A flow that its delay or limit stops gets its tag
+/// when it becomes eligible, so that it saves up nothing against the others meanwhile.
 ///
 /// # Reservations
 ///
@@ -131,15 +131,15 @@ pub enum PullAnswer<T> {
 /// 3. else, by their weights, flows beyond a [soft limit](crate::BeyondLimit::Surplus).
 ///
 /// A request that goes by reservation advances the flow's start tag by c/φ like any other, and does not make
-/// v its own. A flow thus gets the larger of its reservation and its share, and what is left goes by shares.
-/// The reservation goes through the same window as everything else; it changes who is next, never how much is
+/// v its own. A flow thus gets the larger of its reservation and its share, and the rest goes by shares. The
+/// reservation goes through the same window as everything else; it changes the order, never how much is
 /// outstanding.
 ///
-/// Departures from mClock, each a bound: start tags instead of real-time P tags (they need no adjustment when
-/// a flow comes back from idleness); a request that waits is not later due for having arrived late; what a
-/// reservation gave beyond the share is held against a flow for 256 I/Os and not for ever; a reservation
-/// falls behind by a second at most, and what it misses beyond that is forgiven; of what goes by reservation
-/// one part in 128 is owed to the shares. A limit holds for reserved requests, too: r ≤ limit.
+/// Departures from mClock, each a bound. Start tags replace real-time P tags: they need no adjustment when a
+/// flow comes back from idleness. A waiting request is not due later for having arrived late. What a
+/// reservation gave beyond the share counts against a flow for 256 I/Os and not for ever. A reservation falls
+/// behind by a second at most, and misses beyond that are forgiven. Of the requests that go by reservation,
+/// one part in 128 is owed to the shares. A limit binds reserved requests, too: r ≤ limit.
 ///
 /// A reservation is kept where the storage, at the window in force, completes more than 129/128 of the sum of
 /// all of them. Where it does not, they fall behind together: of what is dispatched by reservation each flow
@@ -153,9 +153,8 @@ pub enum PullAnswer<T> {
 ///
 /// - Tags, reservations and shares begin with the release. A reservation beyond the bucket's rate gets the
 ///   rate.
-/// - A [`ConsumerLimit`], soft or hard, applies to what is released. Only that can go as
-///   [surplus](crate::BeyondLimit::Surplus): the bucket itself knows no surplus, whoever sets it raises its
-///   rate.
+/// - A [`ConsumerLimit`], soft or hard, applies to released requests. Only they can go as
+///   [surplus](crate::BeyondLimit::Surplus): the bucket itself knows no surplus; its owner raises its rate.
 /// - An exempt flow passes its bucket like any other. Once released its requests go ahead of the window.
 ///
 /// # What holds
@@ -167,14 +166,14 @@ pub enum PullAnswer<T> {
 /// Jin's bound.
 ///
 /// With finish tags c_i/φ_i + c_j/φ_j becomes max(c_i/φ_i, c_j/φ_j) + m, where m is the greatest c/φ of
-/// **all** flows. For who goes by finish tags never gets further ahead of the start tag S of another that
-/// waits than that one's c/φ, since its own finish tag was at most `S + c/φ`; and what v is, whence a flow
-/// that was idle starts, is the start tag of somebody who waits. So two flows may begin such a stretch m
-/// apart, and one may end it c/φ ahead.
+/// **all** flows. A flow that goes by finish tags never gets further ahead of the start tag S of a waiting
+/// one than that one's c/φ, since its own finish tag was at most `S + c/φ`. And v, from which an idle flow
+/// starts, is the start tag of a waiting flow. So two flows may begin such a stretch m apart, and one may end
+/// it c/φ ahead.
 ///
 /// An eligible request goes whenever the window has room (work conservation), except with
 /// [`RefillTime::InBatches`]. Within a flow order is first in, first out. Exempt flows share among themselves
-/// by tags of their own, ahead of the window and outside of it: they can neither be held by it nor move the
+/// by tags of their own, ahead of the window and outside of it: it cannot stop them, and they do not move the
 /// virtual time of the others.
 ///
 /// # Cost
@@ -330,8 +329,8 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
-    /// Sets how long each request of a flow is held after its arrival. Those already held are held for the
-    /// new time, counted from their arrival; those that a [bucket](Self::set_bucket) has released stay
+    /// Sets the delay of each request of a flow after its arrival. Requests already delayed get the new
+    /// delay, counted from their arrival; requests that a [bucket](Self::set_bucket) has released stay
     /// released.
     ///
     /// # Errors
@@ -376,7 +375,8 @@ impl<T> Sfq<T> {
     }
 
     /// Sets the least time between two dispatches of flows in the window, at most a second;
-    /// [`Latency::ZERO`]: none. Requests that a [delay](Self::set_delay) lets go together then go one by one.
+    /// [`Latency::ZERO`]: none. Requests whose [delay](Self::set_delay) ends at the same time then go one by
+    /// one.
     pub fn set_spacing(&mut self, least: Latency) {
         self.spacing.set(least);
     }
@@ -477,9 +477,10 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
-    /// Reads what [`complete`](Self::complete), [`enqueue`](Self::enqueue) and [`pull`](Self::pull) are going
-    /// to need for this flow, and does nothing with it. Who has thousands of schedulers, each of them long
-    /// out of the caches, calls this first, to wait for all of it together; for anyone else it is a waste.
+    /// Reads the memory that [`complete`](Self::complete), [`enqueue`](Self::enqueue) and
+    /// [`pull`](Self::pull) are going to need for this flow, and does nothing with it. A caller with
+    /// thousands of schedulers, each of them long out of the caches, calls this first, to wait for all of it
+    /// together; for any other it is a waste.
     pub fn recall(&self, id: FlowId) {
         black_box((self.clock.passed(), self.gate.outstanding(), self.spacing.open_at(Instant::ZERO)));
         black_box((self.cost, self.batch, self.queued, self.held.is_empty(), self.reservations.is_empty()));

@@ -31,8 +31,8 @@ fn slot(entry: Entry) -> u32 {
     entry as u32
 }
 
-/// At which of two places the lesser entry is. Without a branch, of which nobody could predict where it goes,
-/// and a wrong guess costs more than all comparisons.
+/// Returns which of two places has the lesser entry. Without a branch, which could not be predicted: a wrong
+/// guess costs more than all comparisons.
 fn lesser(entries: &[Entry; ARITY], a: usize, b: usize) -> usize {
     a ^ ((a ^ b) & usize::from(entries[b] < entries[a]).wrapping_neg())
 }
@@ -166,7 +166,7 @@ impl TournamentTree {
         only.into_iter().chain(places).filter(|&entry| entry != ABSENT).collect()
     }
 
-    /// From nobody to these members.
+    /// From no member to these.
     fn replay(&mut self, members: Vec<Entry>) {
         self.least = ABSENT;
         self.groups.fill(NOBODY);

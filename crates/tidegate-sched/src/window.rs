@@ -152,7 +152,7 @@ impl WindowGate {
         };
         let elapsed = now.as_nanos().saturating_sub(self.balanced_at.as_nanos()).min(LONGEST_STEP_NANOS);
         self.balanced_at = now;
-        // What is outstanding beyond ⌈w⌉ was let go under a larger window and is not held against this one.
+        // Requests beyond ⌈w⌉ were dispatched under a larger window, and do not count against this one.
         let over = i64::from(self.outstanding.min(whole + 1)) - i64::from(whole);
         let slope = (fraction - over * ONE).min(ONE);
         let most = if self.waiting { fraction * LATENESS_NANOS } else { 0 };

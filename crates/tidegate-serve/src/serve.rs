@@ -135,7 +135,7 @@ pub enum ServeError {
     /// Policies cannot be followed.
     #[error("cannot follow the cluster's policies: {0}")]
     Policies(io::Error),
-    /// A pool failed. The service ends, so that whoever supervises it starts it anew.
+    /// A pool failed. The service ends, so that its supervisor starts it anew.
     #[error(transparent)]
     Gateway(#[from] GatewayError),
 }
@@ -314,7 +314,7 @@ impl RunningService {
                     asked.answer(status::of_gateway(&config, &snapshot, &self.recent));
                 }
                 Ok(Event::ModelOf(ModelOf { pool, answer })) => {
-                    // Nobody waits any more when the client has gone away.
+                    // The client has gone away: nothing waits any more.
                     let _ = answer.send(StorageModel::of(&self.config.gateway, &pool));
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
@@ -323,7 +323,7 @@ impl RunningService {
                 Ok(Event::Opened { count, outcome }) => self.opened(count, *outcome),
                 Ok(Event::Stop) => return self.drain(),
                 Err(RecvTimeoutError::Timeout) => {}
-                // It has a sender itself, for those who measure.
+                // It has a sender itself, for threads that measure.
                 Err(RecvTimeoutError::Disconnected) => return self.drain(),
             }
             // Also while one event follows the other.
@@ -359,7 +359,7 @@ impl RunningService {
             cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
             contracts: self.contracts.status(time_of_day()).collect(),
         };
-        // Nobody waits any more when the client has gone away.
+        // The client has gone away: nothing waits any more.
         let _ = scrape.send(exposition.to_text());
         Ok(())
     }

@@ -244,10 +244,10 @@ impl fmt::Display for Pool {
                 write!(f, "law {}: ", law.kind)?;
                 match law.kind {
                     LawKind::Integral => {
-                        write!(f, "keeps contracts, steers who has none to {}", law.set_point)?;
+                        write!(f, "keeps contracts, steers consumers without one to {}", law.set_point)?;
                     }
                     LawKind::SelfTuning | LawKind::QueueingModel => {
-                        write!(f, "keeps goals, steers who has none to {}", law.set_point)?;
+                        write!(f, "keeps goals, steers consumers without one to {}", law.set_point)?;
                         f.write_str(if law.kind == LawKind::QueueingModel { ", by a window" } else { "" })?;
                     }
                     LawKind::Window | LawKind::Pid => {
@@ -437,7 +437,8 @@ mod tests {
     fn a_law_is_called_by_its_own_name_whatever_it_shares_with_another_one() {
         let text = TEXT.replacen("law = 'integral'", "law = 'queueing-model'", 1);
         let summary = ConfigSummary::new(&ServeConfig::parse("t", &text, Path::new("/")).unwrap());
-        let said = "law queueing-model: keeps goals, steers who has none to 40.0ms, by a window, decides \
+        let said = "law queueing-model: keeps goals, steers consumers without one to 40.0ms, by a window, \
+            decides \
             every 1.00s";
         assert!(summary.to_string().contains(said), "{summary}");
         assert_eq!(serde_json::to_value(summary).unwrap()["pools"][4]["law"]["kind"], "queueing_model");

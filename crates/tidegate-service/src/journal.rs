@@ -37,7 +37,7 @@ struct Phase {
     at_bound: bool,
     overload: bool,
     dry_run: bool,
-    /// Nobody is held although somebody is to be: the throttle failed.
+    /// Nothing is throttled although it should be: the throttle failed.
     failed: bool,
 }
 
@@ -45,8 +45,8 @@ struct Phase {
 /// often, and then what is true by then.
 const BETWEEN_NEWS: Duration = Duration::from_secs(5);
 
-/// While consumers are held, or the law sees nothing complete, the log says so again this often: whoever
-/// looks at the last half hour finds why.
+/// While consumers are throttled, or the law sees nothing complete, the log repeats it this often: a reader
+/// of the last half hour finds the reason.
 const REMINDER: Duration = Duration::from_secs(10 * 60);
 
 impl Phase {
@@ -66,7 +66,7 @@ impl Pool {
     fn take(&mut self, decision: &Decision, is_carried_out: bool) {
         self.counts.add(decision.input);
         let phase = Phase::of(decision, is_carried_out);
-        let but = if phase.failed { "; but the throttle fails, and nobody is" } else { "" };
+        let but = if phase.failed { "; but the throttle fails, and none is" } else { "" };
         if self.is_news(decision, is_carried_out) {
             tracing::info!("{decision}{but}");
             self.told = Some(Told { phase, at: decision.at });
@@ -77,7 +77,7 @@ impl Pool {
 
     fn is_news(&self, decision: &Decision, is_carried_out: bool) -> bool {
         let phase = Phase::of(decision, is_carried_out);
-        // A service begins by holding nothing, which nobody needs to be told, nor reminded of later.
+        // A service begins without throttling, which needs no line in the log, nor a reminder later.
         let quiet = phase == Phase { dry_run: decision.dry_run, ..Phase::default() };
         let Some(told) = self.told else { return !quiet };
         let since = decision.at.saturating_since(told.at);
@@ -178,7 +178,7 @@ mod tests {
         decision.held = 0;
         let pool =
             Pool { told: Some(Told { phase: Phase::of(&decision, true), at: begin }), ..Pool::default() };
-        assert!(!pool.is_news(&decision, true), "that nothing is held is told once");
+        assert!(!pool.is_news(&decision, true), "that nothing is throttled is logged once");
     }
 
     #[test]
@@ -190,6 +190,6 @@ mod tests {
         decision.at = decision.at + Duration::from_secs(5);
         assert!(!pool.is_news(&decision, true), "said already");
         assert!(pool.is_news(&decision, false));
-        assert!(!Phase::of(&Decision { held: 0, ..decision }, false).failed, "nobody was to be held");
+        assert!(!Phase::of(&Decision { held: 0, ..decision }, false).failed, "nothing was to be throttled");
     }
 }

@@ -1,4 +1,4 @@
-//! The way of the log's lines to stderr: no thread of a service waits for whoever reads them.
+//! The way of the log's lines to stderr: no thread of a service waits for the reader.
 //!
 //! A terminal that is stopped, a full pipe or a journal that is stuck blocks who writes to it. So lines go to
 //! a thread of their own, through memory that is bounded: what finds no room is dropped and counted, and in
@@ -142,7 +142,7 @@ impl Write for LogWriter {
     }
 }
 
-/// Writes lines in their order. A closed stderr is nobody's failure: there is nowhere to say it.
+/// Writes lines in their order. A closed stderr is no failure: there is nowhere to say it.
 fn write_lines(lines: &Receiver<Line>, shared: &Shared, mut out: impl Write, note: impl Fn(u64) -> String) {
     let say_missing = |out: &mut dyn Write, missing: u64| {
         if missing > 0 {
@@ -164,7 +164,7 @@ fn write_lines(lines: &Receiver<Line>, shared: &Shared, mut out: impl Write, not
             Line::Flush(done) => {
                 say_missing(&mut out, shared.missing.swap(0, Ordering::Relaxed));
                 let _ = out.flush();
-                // Whoever asked may have given up.
+                // The asker may have given up.
                 let _ = done.try_send(());
             }
         }

@@ -509,7 +509,7 @@ impl LoadOffer {
             ScenarioArray { name: self.host.array.clone(), device: self.device.clone(), changes: Vec::new() };
         Ok(Scenario {
             warmup: times.warmup,
-            // Nobody looks at the time series.
+            // Nothing reads the time series.
             series_interval: times.duration,
             arrays: vec![array],
             hosts: vec![self.host.clone()],

@@ -72,7 +72,7 @@ pub struct TlsRelay {
     plain_ended: bool,
     /// The other side knows that.
     told_remote: bool,
-    /// The plain side has hung up: nobody waits for anything any more.
+    /// The plain side has hung up: nothing waits for anything any more.
     plain_gone: bool,
     /// The plain side is about to end or has ended: when all must be over.
     deadline: Option<Instant>,
@@ -210,7 +210,7 @@ impl TlsRelay {
             let state = self.stream.feed().map_err(RelayError::Tls)?;
             if state.peer_has_closed() {
                 self.remote_ended = Some(RelayEnd::Orderly);
-                // Whatever follows a goodbye is nobody's.
+                // Bytes after a goodbye belong to no message.
                 let rest = self.stream.incoming.held().len();
                 self.stream.incoming.consume(rest);
             }

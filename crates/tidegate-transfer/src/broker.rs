@@ -104,7 +104,7 @@ impl BrokerError {
             Self::Place(PlaceError::QueueFull(_)) | Self::TooMany(_) => "busy",
             Self::Catalogue(CatalogueError::Duplicate(_)) | Self::BeingWritten(_) => "duplicate",
             Self::Catalogue(CatalogueError::Full(_)) => "full",
-            // Another broker has it, and knows its transfers: whoever asks again meets that one.
+            // Another broker has it, and knows its transfers: a client that asks again meets that one.
             Self::Catalogue(CatalogueError::Away { .. } | CatalogueError::TakenOver { .. }) => AWAY,
             Self::Catalogue(_) => "catalogue",
             Self::NoSize => "no-size",
@@ -190,7 +190,7 @@ impl Broker {
             node.free = plan.capacity.map(|capacity| left(capacity, catalogue.held(&node.name)));
             node
         });
-        // Who is dead is judged in one place, here: two books of it would differ.
+        // The death of a client is judged in one place, here: two books of it would differ.
         let rules = PlacementConfig { lease: Duration::MAX, ..config.placement };
         let placement = Placement::new(rules, nodes.collect(), now)?;
         let cache = |plan: &NodePlan| DiskCache::new(plan.cache.unwrap_or_default());
@@ -427,7 +427,7 @@ impl Broker {
         let first_byte = moved.first_byte_s.filter(|_| !transfer.has_begun);
         let first_byte = first_byte.map(|seconds| believable(seconds, SLOWEST)).transpose()?;
         transfer.has_begun |= first_byte.is_some();
-        // Reports may overtake each other, and nobody moves more than there is.
+        // Reports may overtake each other, and no more is moved than there is.
         transfer.moved = transfer.moved.max(moved.bytes.get()).min(transfer.size.get());
         if transfer.counted.is_none() {
             // How long it took for that is not known.
@@ -454,7 +454,7 @@ impl Broker {
             if known {
                 return Ok(());
             }
-            // Whoever hears that it is gone may remove what it wrote.
+            // A client that hears that it is gone may remove what it wrote.
             return Err(self.catalogue.in_doubt().map_or(BrokerError::Gone, BrokerError::from));
         };
         // Who waits for the catalogue has nothing else to tell.
@@ -507,7 +507,7 @@ impl Broker {
             self.is_on_disk(id);
         }
         self.forget(now, id, has_written);
-        // Whatever the catalogue says, what this leaves is for those who wait.
+        // Whatever the catalogue says, the freed rate is for waiting transfers.
         let kept = if was_granted { self.catalogue.ended(id) } else { Ok(()) };
         let stepped = self.step(now);
         kept?;
@@ -637,8 +637,8 @@ impl Broker {
         if !elapsed.is_zero() {
             self.measure(now, elapsed.as_secs_f64(), devices);
         }
-        // A look that is late says that this was held up, by a disk or the whole machine, and no more: what
-        // clients said meanwhile may still wait to be read. Leases stand still for that time.
+        // A late look says that this broker stalled, by a disk or the whole machine, and no more: messages
+        // that clients sent meanwhile may still wait to be read. Leases stand still for that time.
         let held_up = elapsed.saturating_sub(self.interval);
         for transfer in self.under_way.values_mut() {
             transfer.heard = (transfer.heard + held_up).min(now);

@@ -403,7 +403,7 @@ impl Catalogue {
         fs::create_dir_all(to.0).map_err(at(to.0))?;
         let is_same = fs::canonicalize(from.0).ok() == fs::canonicalize(to.0).ok();
         let other = if is_same { Arc::clone(&lock) } else { Arc::new(Lock::take(to.0)?) };
-        // Nobody waits for a broker here: one that is there is in the way.
+        // No broker is waited for here: one that is there is in the way.
         let [from_site, to_site] =
             [from.1, to.1].map(|site| Some(SitePlan { standby: false, ..site?.clone() }));
         let mut source = Self::open_locked((from.0, from_site.as_ref()), lock)?;
@@ -594,15 +594,15 @@ impl Journal {
             if flush { self.journal.sync_data() } else { Ok(()) }
         };
         if let Err(source) = write() {
-            // Part of it may be there, and after a flush that failed nobody knows what is.
+            // Part of it may be there, and after a failed flush it is not known which.
             self.broken = true;
             return Err(CatalogueError::Io { path, source });
         }
         self.is_unflushed = !flush;
         known.apply(record);
         self.lines += 1;
-        // The record is kept, whatever comes of this: whoever were told otherwise would remove what it refers
-        // to.
+        // The record is kept, whatever comes of this: a client that was told otherwise would remove the
+        // object that it refers to.
         if self.lines > self.retry.max(SHORT + 4 * known.lines())
             && let Err(error) = self.rewrite(known)
         {

@@ -210,8 +210,9 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Opti
     {
         report.warning(
             &given.span,
-            "whoever reaches this address may place transfers and remove objects from the catalogue",
-            "nobody is asked who they are: write `token_file = \"FILE\"`, or keep it within a network that \
+            "every program that reaches this address may place transfers and remove objects from the \
+                catalogue",
+            "there is no authentication: write `token_file = \"FILE\"`, or keep it within a network that \
                 you trust",
         );
     }
@@ -273,7 +274,7 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Opti
         {
             report.warning(
                 &span,
-                "what is lent lets nobody in by this policy: it does not go by reservations",
+                "what is lent admits no transfer by this policy: it does not go by reservations",
                 "leave `lend` out, or write `policy = \"sm-r1\"`",
             );
         }
@@ -426,7 +427,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Vec
             } else if !root.has("token_file") {
                 report.error(
                     &span,
-                    "without `token_file` of the broker anybody may report on any node: write that, too",
+                    "without `token_file` of the broker any program may report on any node: write that, too",
                 );
             }
         }
@@ -649,7 +650,7 @@ sense = "disk"
     fn an_address_for_everybody_is_warned_of() {
         let text = RIGHT.replace("127.0.0.1:0", "0.0.0.0:7311");
         let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
-        assert!(config.warnings[0].to_string().contains("whoever reaches this address"));
+        assert!(config.warnings[0].to_string().contains("every program that reaches this address"));
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("token"), "0123456789abcdef").unwrap();
         let text = text.replace("state = \"state\"", "state = \"state\"\ntoken_file = \"token\"");
@@ -665,7 +666,7 @@ sense = "disk"
             BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap().warnings
         };
         let [warning] = &warnings("sm-r3", "lend = true")[..] else { panic!("one warning") };
-        assert!(warning.to_string().contains("lets nobody in by this policy"), "{warning}");
+        assert!(warning.to_string().contains("admits no transfer by this policy"), "{warning}");
         for (policy, lend) in [("sm-r1", "lend = true"), ("sm-r3", "lend = false"), ("sm-r3", "")] {
             assert!(warnings(policy, lend).is_empty(), "{policy} {lend}");
         }

@@ -484,7 +484,7 @@ impl FileMover {
             watch(TransferEvent::Failed(&granted.node, why));
             tries.count += 1;
             tries.last = Some((granted.node.clone(), why.to_owned()));
-            // Of several nodes nobody can say whose part is wrong. Those that are read alone say so
+            // Of several nodes it cannot be said which part is wrong. Nodes that are read alone say so
             // themselves.
             let nodes = std::mem::take(&mut part.from);
             part.restart();
@@ -681,7 +681,7 @@ impl FileMover {
     /// Removes what an attempt may have left on a node, if the node answers.
     async fn clean_up(&self, granted: &TransferPermit) {
         if let Ok((store, key)) = self.open(granted) {
-            // Nobody refers to it: it costs room, and no more.
+            // Nothing refers to it: it costs room, and no more.
             let _ = store.remove(key).await;
         }
     }
@@ -819,8 +819,8 @@ fn pieces(file: File, size: u64, source: Arc<SendingSource>) -> DataPieces {
                 Ok(filled) => {
                     piece.truncate(filled);
                     source.add(&piece);
-                    // A file that has become shorter ends here, and whoever sends it sees that there is less
-                    // than was said.
+                    // A file that has become shorter ends here, and its sender sees that there is less than
+                    // was announced.
                     source.state().is_short |= filled < want;
                     let left = if filled < want { 0 } else { left - filled as u64 };
                     (filled > 0).then(|| (Ok(piece.freeze()), (file, left)))
@@ -900,7 +900,7 @@ impl PartFile {
 impl Drop for PartFile {
     fn drop(&mut self) {
         if !self.finished {
-            // Left behind it would be in nobody's way.
+            // Left behind it would be in the way of nothing.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -146,7 +146,7 @@ impl NodeProbe {
             };
             match timeout_at(until, fetch).await {
                 Ok(there) => {
-                    // Of which somebody removed a part, that says nothing.
+                    // If a part of it was removed, that says nothing.
                     if there? == size {
                         tally.add(size, began.elapsed());
                     }
@@ -186,8 +186,8 @@ impl Tally {
         self.moved += size;
         self.objects += 1;
         let rate = size as f64 / took.as_secs_f64().max(1e-6);
-        // Small ones may lie in somebody's buffer: the larger one tells, unless it is the smaller of two that
-        // fill what is left.
+        // Small ones may lie in a buffer: the larger one tells, unless it is the smaller of two that fill
+        // what is left.
         let is_larger = self.best.is_none_or(|(_, of)| size > of);
         if is_larger || self.best.is_some_and(|(best, of)| size == of && rate > best) {
             self.best = Some((rate, size));

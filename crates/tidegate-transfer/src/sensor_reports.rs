@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn every_number_is_checked() {
         assert_eq!(report(1, 1.0).validate(), Ok(()));
-        // Nobody's wake-up is as exact as his configuration.
+        // No wake-up is as exact as its configuration.
         for interval_s in [SensorReport::INTERVALS.start() * 0.9, SensorReport::INTERVALS.end() * 1.1] {
             assert_eq!(SensorReport { interval_s, ..report(1, 1.0) }.validate(), Ok(()));
         }

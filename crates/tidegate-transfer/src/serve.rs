@@ -108,7 +108,7 @@ async fn run(
     let lost = async {
         match (&mut looking).await {
             Ok(Some(error)) => error,
-            // Whoever asks is told that it is broken.
+            // The client is told that it is broken.
             _ => std::future::pending().await,
         }
     };
@@ -202,7 +202,7 @@ impl SensorThread {
         // One that panicked is gone.
         let (timed, sample) = outcome.ok()?;
         self.idle = Some(timed);
-        // What comes after a silence is of a time that nobody knows.
+        // A sample after a silence covers an unknown time.
         (!was_silent).then_some(sample)
     }
 }
@@ -289,7 +289,7 @@ pub(crate) enum RequestRefusal {
     #[error("there is no such page: /v1/openapi.json describes those that there are")]
     NoPage,
     #[error(
-        "this broker answers only those who show its token (`Authorization: Bearer TOKEN`): give \
+        "this broker answers only clients that show its token (`Authorization: Bearer TOKEN`): give \
             `--token-file FILE` or TIDEGATE_TOKEN_FILE, \
          of an agent `broker_token_file`"
     )]

@@ -225,7 +225,7 @@ pub(crate) fn broker_client() -> Result<reqwest::Client, reqwest::Error> {
 }
 
 fn client(redirects: Policy) -> Result<reqwest::Client, reqwest::Error> {
-    // Somebody may have said so before, which is as good.
+    // It may have been said before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).redirect(redirects).build()
 }
@@ -252,8 +252,7 @@ impl NodeStore {
             }
             NodePlace::Http(url) => {
                 let client = http_client()?;
-                // Whoever transfers knows better what to do about a failure than to repeat it: there are
-                // other nodes.
+                // The mover knows better what to do about a failure than to repeat it: there are other nodes.
                 let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
                 let objects = HttpBuilder::new()
                     .with_url(url)
@@ -407,7 +406,7 @@ async fn create(path: &Path) -> io::Result<(std::fs::File, Unfinished)> {
     let path = path.to_owned();
     let work = tokio::task::spawn_blocking(move || {
         let file = std::fs::File::options().write(true).create_new(true).open(&path);
-        // Nobody may be there to take it any more: then it is dropped here.
+        // The receiver may be gone: then it is dropped here.
         let _ = made.send(file.map(|file| (file, Unfinished(Some(path)))));
     });
     ends::go_on(async { drop(work.await) });
@@ -420,7 +419,7 @@ struct Unfinished(Option<PathBuf>);
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // Nobody refers to it: left behind it costs room, and no more.
+            // Nothing refers to it: left behind it costs room, and no more.
             let _ = std::fs::remove_file(path);
         }
     }

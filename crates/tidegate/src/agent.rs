@@ -10,27 +10,26 @@ use crate::descriptors;
 use crate::failure::CommandFailure;
 use crate::logging;
 
-/// Regulate this machine's storage for those who use it over the network
+/// Regulate this machine's storage for its consumers on the network
 ///
-/// Runs on a storage target (LIO). Watches how long reads take, and holds back who writes, by delaying the
-/// packets to them or by limiting what they write, while reads take longer than was promised. Needs root, or
-/// CAP_NET_ADMIN and read access to configfs. Nothing is in the data path while all is well, and nothing
+/// Runs on a storage target (LIO). Measures the latency of reads. While it is above the target, the agent
+/// throttles the consumers that write, by delaying packets to them or by limiting their writes. Needs root,
+/// or CAP_NET_ADMIN and read access to configfs. Nothing is in the data path while all is well, and nothing
 /// stays when the agent ends, however it ends.
 ///
 /// Signals: SIGHUP reads the configuration again, and keeps the old one when the new one is wrong. SIGTERM
-/// and SIGINT let go of everybody, and end.
+/// and SIGINT release all consumers, and end.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration; see docs/guide/agent.md
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Decide, say so in the log, and hold nobody, as if every resource had `dry_run`; the kernel is not
-    /// touched
+    /// Decide and log, but throttle nothing, as if every resource had `dry_run`; the kernel is not touched
     #[arg(long)]
     dry_run: bool,
 
-    /// What to log: error, warn, info, debug (every decision) or trace [default: TIDEGATE_LOG, or info]
+    /// Least severity to log: error, warn, info, debug (every decision) or trace [default: TIDEGATE_LOG, or info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
 }
@@ -46,7 +45,7 @@ pub(crate) fn guardian() -> GuardianCommand {
     GuardianCommand { program: PathBuf::from("/proc/self/exe"), arguments: vec!["guard"] }
 }
 
-/// Let go of everybody whom an agent holds on this machine
+/// Release every consumer that an agent throttles on this machine
 ///
 /// Removes everything that `tidegate agent` puts into the kernel, and nothing else: for the case that an
 /// agent and its guardian are both gone. A running agent puts it back; stop that first.
@@ -66,10 +65,10 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     let found = found.map_err(CommandFailure::Release)?;
     let mut out = io::stdout();
     if found.nothing() && !args.orphaned {
-        writeln!(out, "nothing was held")?;
+        writeln!(out, "nothing was throttled")?;
     }
     for interface in &found.interfaces {
-        writeln!(out, "{interface}: removed what held packets")?;
+        writeln!(out, "{interface}: removed what delayed packets")?;
     }
     if found.table {
         writeln!(out, "removed the nftables table")?;

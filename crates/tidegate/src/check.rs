@@ -17,12 +17,13 @@ use crate::failure::CommandFailure;
 
 /// Check a configuration, and what this machine can sense and throttle
 ///
-/// With the configuration of `serve`: says what would be served, where, and under which law. With that of
-/// `agent`, or without one: which sensors and throttles this kernel has, and what would give those that it
-/// lacks; throttles are tried, as root, in a network namespace of their own. A configuration that is wrong:
-/// everything that is, as FILE:line:column, with what to write instead, and exit status 2. One that is right
-/// and by which nobody could be held on this machine: what is lacking, and exit status 1. The same with that
-/// of `broker`. Opens the files that the configuration names, and changes nothing.
+/// With the configuration of `serve`: prints what would be served, where, and under which law. With that of
+/// `agent`, or without one: prints the sensors and throttles of this kernel, and what would give those that
+/// it lacks; as root it tries throttles, in a network namespace of their own. For a wrong configuration, it
+/// prints every mistake as FILE:line:column with the remedy, and exits with status 2. For a valid one that
+/// can throttle nothing on this machine, it prints what is missing, and exits with status 1. The
+/// configuration of `broker` is checked the same way. Opens the files that the configuration names, and
+/// changes nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration of a gateway, an agent or a broker; see docs/reference/configuration.md

@@ -43,7 +43,8 @@ pub(crate) enum CommandFailure {
     Agent(#[from] AgentError),
     /// A configuration that is right, and a machine that lacks what it takes.
     #[error(
-        "nobody can be held here for {0}: this machine lacks what the configuration's throttle takes, as was \
+        "nothing can be throttled here for {0}: this machine lacks what the configuration's throttle takes, \
+            as was \
             said"
     )]
     CannotHold(String),
@@ -54,7 +55,7 @@ pub(crate) enum CommandFailure {
     #[error(transparent)]
     Identify(IdentifyError),
     /// Throttled consumers cannot be released.
-    #[error("cannot let go: {0}; root or CAP_NET_ADMIN is needed")]
+    #[error("cannot release: {0}; root or CAP_NET_ADMIN is needed")]
     Release(io::Error),
     /// The status of a service is not known.
     #[error(transparent)]
@@ -210,7 +211,7 @@ impl CommandFailure {
             Self::BrokerConfig(_) | Self::Broker(tidegate_transfer::ServeError::Placement(_)) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,
-            // Whoever closed the pipe has read enough.
+            // The reader of the pipe has closed it: it has read enough.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             _ => FAILED,
         }

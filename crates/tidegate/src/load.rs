@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(value_name = "URI")]
     target: LoadTarget,
 
-    /// How long
+    /// Duration of the load
     #[arg(long, value_name = "TIME", default_value = "10s")]
     duration: Latency,
 
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     #[arg(long)]
     fua: bool,
 
-    /// Where in the export the loaded region begins
+    /// Beginning of the loaded region in the export
     #[arg(long, value_name = "SIZE", default_value = "0B")]
     offset: Bytes,
 

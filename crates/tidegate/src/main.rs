@@ -31,8 +31,8 @@ use failure::CommandFailure;
 
 /// Quality of service for shared storage, by feedback
 ///
-/// Tidegate watches response times and holds back the consumers that matter less, just enough and just as
-/// long as needed, so that the ones that matter keep what they were promised.
+/// Tidegate measures latency and throttles the consumers that matter less, just enough and just as long as
+/// needed, so that the important ones keep their targets.
 ///
 /// Exit status: 0 done, 1 failed, 2 wrong usage or configuration.
 #[derive(Parser)]
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, and go to stdout; a closed stdout is nobody's failure.
+            // Help and version come this way too, and go to stdout; a closed stdout is no failure.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE));
         }

@@ -40,12 +40,12 @@ enum PolicyCommand {
 
 #[derive(Parser)]
 struct NewKey {
-    /// Where to write it; nothing may be there. It stays with the writers: no host needs it
+    /// File for the key; nothing may be there. It stays with the writers: no host needs it
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-/// Of which pool, in which cluster.
+/// Pool and cluster of the policy.
 #[derive(Parser)]
 struct PolicyPlace {
     /// The configuration of a host of the cluster
@@ -74,7 +74,7 @@ struct PolicySet {
     /// The response time to keep
     #[arg(long, value_name = "TIME")]
     target: Option<Latency>,
-    /// What a consumer is entitled to, relative to the others; may be repeated
+    /// Shares of a consumer, relative to the others; may be repeated
     #[arg(long, value_name = "CONSUMER=SHARES")]
     shares: Vec<Named<u32>>,
     /// The least that a consumer gets when it asks for it; may be repeated

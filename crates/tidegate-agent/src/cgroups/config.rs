@@ -48,7 +48,7 @@ pub(in super::super) fn read(
         if let Some(value) = section.value(key) {
             report.error_with_help(
                 &value.span(),
-                format!("`{key}` has no effect with the throttle `cgroup`: nobody but `cgroups` is held"),
+                format!("`{key}` has no effect with the throttle `cgroup`: only `cgroups` are throttled"),
                 "remove it, or choose another throttle",
             );
         }
@@ -59,7 +59,8 @@ pub(in super::super) fn read(
         }
     }
     let device = section.text("device", report);
-    let cgroups = section.list::<CgroupPattern>("cgroups", "names no cgroup: nobody could be held", report);
+    let cgroups =
+        section.list::<CgroupPattern>("cgroups", "names no cgroup: nothing could be throttled", report);
     let resource = match ResourceName::new(name.value) {
         Ok(resource) => Some(resource),
         Err(error) => {

@@ -74,7 +74,7 @@ pub(crate) fn read(
 ) -> (Vec<SensorConfig>, ReportedBrokers) {
     let tables = root.named_tables("sensor", SENSOR_KEYS, report).unwrap_or_default();
     let token = token(root, read_token, report);
-    let given = root.list::<Url>("brokers", "names no broker: nobody would hear of the nodes", report);
+    let given = root.list::<Url>("brokers", "names no broker: reports would reach no program", report);
     if tables.is_empty() {
         if let Some(span) = root.key_span("brokers") {
             report.error(&span, "there is nothing to tell brokers of: add a table `[sensor.NAME]`");

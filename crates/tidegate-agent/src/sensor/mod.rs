@@ -1,9 +1,8 @@
 //! The sensor layer of placed transfers (Nikolow §III.A): what storage nodes on this machine do, told to
 //! brokers.
 //!
-//! Each node has a thread of its own: where its file system hangs, nobody hears of it any more, and the
-//! broker knows then that it knows nothing. No node waits for another, and none for a broker longer than its
-//! own interval.
+//! Each node has a thread of its own. If its file system hangs, its reports stop, and the broker knows that
+//! it knows nothing. No node waits for another, and none waits for a broker longer than its own interval.
 
 pub(super) mod config;
 mod history;
@@ -120,8 +119,7 @@ fn sense(
         let sample = reader.sample(elapsed);
         let interval_s = elapsed.as_secs_f64();
         if !SensorReport::MEASURED.contains(&interval_s) {
-            // It was held up for longer than anything can be said of. What comes next does not follow what
-            // was before.
+            // The sensor stood still for too long: the next sample does not follow the last one.
             history.add(elapsed, &StorageSample::default());
             continue;
         }

@@ -149,7 +149,7 @@ impl BlockMedium {
             .map_err(|source| MediumError::Read { path: self.path.clone(), source })
     }
 
-    /// All that we would write to must be zeros, or it is somebody's data.
+    /// All blocks that we would write to must be zeros. Otherwise they are foreign data.
     fn take_zeros(
         &self,
         has: u64,
@@ -204,9 +204,9 @@ fn open_direct(path: &Path) -> Result<(File, bool), MediumError> {
     }
 }
 
-/// Makes the file under another name and gives it its own when it is complete: nobody ever sees half of one,
-/// and of two hosts that make it at the same time one finds that it is there. Zeros are written rather than
-/// allocated, so that later writes change nothing but data.
+/// Makes the file under a temporary name and renames it when it is complete, so that no host sees half of it.
+/// Of two hosts that make it at the same time, one finds it there. Zeros are written rather than allocated,
+/// so that later writes change only data.
 fn make(path: &Path, cluster: &ClusterName, slots: u16) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

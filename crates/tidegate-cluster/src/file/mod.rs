@@ -1,4 +1,4 @@
-//! The shared-file carrier: one thread that writes this host's block, and reads everybody's.
+//! The shared-file carrier: one thread that writes this host's block, and reads the blocks of all.
 
 pub(crate) mod layout;
 mod medium;
@@ -215,7 +215,8 @@ impl SharedFile {
                         self.shared.set_line(false, Some(format!("{}: {why}", self.config.path.display())));
                     }
                     SlotChoice::Claim(slot) => {
-                        // Two readings later, and not at the same time as whoever claims the same slot.
+                        // Two readings later, and not at the same time as another host that claims the same
+                        // slot.
                         let jitter =
                             self.shared.interval.mul_f64((self.shared.incarnation.0 % 256) as f64 / 512.0);
                         self.place = Place::Claimed { slot, until: now + self.shared.interval + jitter };
@@ -243,7 +244,7 @@ impl SharedFile {
             if incarnation == self.shared.incarnation)
     }
 
-    /// Somebody else's block in our slot: who has the greater incarnation gives way, so that exactly one
+    /// A foreign block is in our slot: the host with the greater incarnation gives way, so that exactly one
     /// does.
     fn defend(&mut self, now: Instant, index: usize) {
         let path = self.config.path.display();
@@ -313,7 +314,7 @@ impl SharedFile {
 
     fn leave(&mut self) {
         if matches!(self.place, Place::Held { .. }) {
-            // Whoever cannot read it finds us silent.
+            // A host that cannot read the file finds us silent.
             let _ = self.write(self.shared.now(), true);
         }
     }

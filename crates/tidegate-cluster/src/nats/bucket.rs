@@ -46,9 +46,10 @@ pub enum PolicyError {
         /// The reason.
         why: String,
     },
-    /// The policy was changed by someone else.
+    /// Another writer has changed the policy.
     #[error(
-        "the policy of `{resource}` is at revision {found}, not at {expected}: somebody has changed it; look \
+        "the policy of `{resource}` is at revision {found}, not at {expected}: another writer has changed \
+            it; look \
             at it again"
     )]
     Conflict {
@@ -242,8 +243,6 @@ pub fn policy_get(
 /// resource before, or hosts refuse it. Waits for the server, some seconds at most.
 ///
 /// # Errors
-/// When the policy does not hold together, somebody else has changed it, or the server cannot be reached or
-/// has no JetStream.
 pub fn policy_put(
     nats: &NatsConfig,
     cluster: &ClusterName,

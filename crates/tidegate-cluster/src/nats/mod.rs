@@ -324,8 +324,7 @@ impl NatsCarrier {
             if !rest.is_empty() {
                 return Err(MessageRejection::Malformed("something follows its end"));
             }
-            // Where the server lets each host speak on its own subject only, nobody can speak for another
-            // one.
+            // If the server binds each host to its own subject, no host can speak for another one.
             let host = subject::of_host(&self.shared.cluster, &message.sender.host);
             if host != delivered.subject.as_str() {
                 return Err(MessageRejection::Malformed("its subject is another host's"));

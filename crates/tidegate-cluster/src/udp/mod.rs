@@ -23,7 +23,7 @@ use crate::wire::{Message, NumberedReport, length as length_of};
 /// A socket that cannot be opened is tried again after so long.
 const REOPEN: Duration = Duration::from_secs(1);
 
-/// So many datagrams are taken before the thread looks at anything else: nobody can keep it from speaking.
+/// So many datagrams are taken before the thread continues: a flood cannot keep it from sending.
 const MOST_PER_TURN: usize = 256;
 
 /// Places for echoes that reports may not take.

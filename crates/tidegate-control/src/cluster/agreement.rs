@@ -2,8 +2,7 @@
 //! (Triage §3: every client runs a regulator, and all use the lowest operating point that any of them asks
 //! for).
 //!
-//! The lowest wins, so that a single host which is wrong, or lies, could hold everybody to nothing. Against
-//! that:
+//! The lowest wins, so a single host that is wrong, or lies, could take all others to nothing. Against that:
 //!
 //! - Where it is a matter of whom to believe, what the host did that asks for the lowest counts at most as
 //!   much as what all others did, and all together have done no more than the operating point was.
@@ -22,9 +21,9 @@
 //!   protection is.
 //!
 //! Four fifths is the price of one host that lies, or whose path is slow, and more than placement takes: that
-//! made PARDA's hosts differ by 1.16 (§4.1). What a host measures alone is seldom the others' doing, and
-//! hosts whose data are much slower than everybody's would hold all others for a goal that they cannot meet.
-//! A quarter is what is believed of response times, too ([`combine`](crate::combine)).
+//! made PARDA's hosts differ by 1.16 (§4.1). A host's own latency is seldom caused by the others, and a host
+//! with much slower data would throttle all others for a goal that it cannot meet. Response times are
+//! believed to a quarter, too ([`combine`](crate::combine)).
 //!
 //! With the model of a queue it is numbers of requests at the storage that are compared and doubted, not
 //! throughputs: of one server the throughput is the same for every goal.
@@ -74,10 +73,10 @@ pub(crate) struct HostAgreement {
 }
 
 impl HostAgreement {
-    /// The operating point that all use: the lowest wish, as far as it is believed. `in_force`: the one until
-    /// now, beyond which nobody can have done anything, whatever he says. `shortest`: the shortest goal that
-    /// this host knows of. `None` without a wish. The same in whatever order the wishes are, unless two are
-    /// the lowest.
+    /// The operating point that all use: the lowest wish, as far as it is believed. `in_force` is the one
+    /// until now, beyond which no host can have done anything, whatever it reports. `shortest` is the
+    /// shortest goal that this host knows of. `None` without a wish. The order of the wishes does not matter,
+    /// unless two are the lowest.
     pub(crate) fn of(
         &mut self,
         wishes: &[HostWish],
@@ -134,7 +133,7 @@ mod tests {
     fn the_lowest_wins() {
         let mut agreement = HostAgreement::default();
         assert_eq!(agreement.of(&[], f64::MAX, GOAL), None);
-        assert_eq!(agreed(&mut agreement, &[wish(3.0, 20, 500.0)]), (3.0, 0, false), "who is alone");
+        assert_eq!(agreed(&mut agreement, &[wish(3.0, 20, 500.0)]), (3.0, 0, false), "a host that is alone");
         let wishes = [wish(500.0, 20, 100.0), wish(350.0, 20, 200.0), wish(400.0, 20, 100.0)];
         assert_eq!(agreed(&mut agreement, &wishes), (350.0, 1, false));
         // To a fifth below the next one.
@@ -240,7 +239,7 @@ mod tests {
             prop_assert_eq!(wishes[one.lowest], turned[other.lowest]);
         }
 
-        /// Whatever one host says, the others, who are content with what is done, are left four fifths of it.
+        /// One host's word leaves the others, which are content, four fifths of their load.
         #[test]
         fn no_single_host_holds_content_ones_below_four_fifths(
             lies in prop::collection::vec(any_wish(), 1..50),

@@ -1,8 +1,8 @@
 //! Conclusions from the reports of all hosts that share a resource (PARDA §4.2).
 //!
-//! Hosts that steer by what each of them measures alone drift apart: whoever sees the shorter response time,
-//! by the mere placement of its blocks, opens its window further (PARDA §4.1). Steering by the mean over all
-//! hosts, weighted by their numbers of I/Os, they settle in proportion to their shares.
+//! Hosts that steer by their own measurements alone drift apart: the host with the shorter response time, by
+//! the mere placement of its blocks, opens its window further (PARDA §4.1). If they steer by the mean over
+//! all hosts, weighted by their numbers of I/Os, they settle in proportion to their shares.
 //!
 //! A cluster must bear a member that is silent, or wrong. Therefore
 //!
@@ -14,9 +14,8 @@
 //!   host's own mean stands for the median;
 //! - a host that hears no other host steers by its own measurements.
 //!
-//! Where a host has protected consumers, their reads are the signal for all hosts: it is them that the others
-//! are held back for. What is plausible is then judged among such hosts only, because their reads may rightly
-//! be slower than what the others do.
+//! Where a host has protected consumers, their reads are the signal for all hosts. Plausibility is then
+//! judged among such hosts only, because their reads may rightly be slower than the load of others.
 
 use std::time::Duration;
 
@@ -124,8 +123,8 @@ impl Believed {
     }
 }
 
-/// The middle one; of an even number, the lower of the two in the middle, because of two that disagree the
-/// one that throttles nobody is the safer to believe.
+/// The middle one; of an even number, the lower of the two in the middle. If two hosts disagree, the one that
+/// throttles less is the safer to believe.
 fn median(mut values: Vec<f64>) -> f64 {
     let middle = (values.len() - 1) / 2;
     *values.select_nth_unstable_by(middle, f64::total_cmp).1

@@ -9,8 +9,8 @@ pub struct Commands {
     /// Greatest number of requests of all throttled consumers together that may be outstanding at the
     /// resource. Requests of protected consumers do not count. `None`: no window.
     pub window: Option<Window>,
-    /// The least time between two dispatches of all throttled consumers together. Requests that a delay lets
-    /// go at the same time then go one by one. `None`: any time.
+    /// The least time between two dispatches of all throttled consumers together. Requests whose delay ends
+    /// at the same time then go one by one. `None`: any time.
     pub spacing: Option<Latency>,
     /// Every throttled consumer of the observation, in its order. A protected one is never here.
     pub consumers: Vec<ConsumerCommand>,

@@ -48,8 +48,8 @@ impl Contract {
         self.response_time
     }
 
-    /// RT^E: the 95th percentile of the response times while everybody asks for what was promised to him. The
-    /// reference of the integral law (Lee §4.3).
+    /// RT^E: the 95th percentile of the response times while all consumers ask for what was promised to them.
+    /// The reference of the integral law (Lee §4.3).
     #[must_use]
     pub const fn expected(&self) -> Latency {
         self.expected

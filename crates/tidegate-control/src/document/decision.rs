@@ -89,7 +89,7 @@ impl Decision {
     /// The version that this code writes and reads.
     pub const VERSION: u16 = 7;
 
-    /// The window that was decided, by whichever law. `None`: by another means, or nobody is held.
+    /// The window that was decided, by whichever law. `None`: by another means, or nothing is throttled.
     #[must_use]
     pub fn window(&self) -> Option<Window> {
         match (self.bounded, &self.point) {
@@ -163,10 +163,10 @@ impl Decision {
 
     fn write_action(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.throttled == 0 {
-            return f.write_str("nobody to hold");
+            return f.write_str("no consumer to throttle");
         }
         if self.held == 0 {
-            return f.write_str("nothing held");
+            return f.write_str("nothing throttled");
         }
         let others = match self.signal {
             SignalRequests::ProtectedReads => "the others",
@@ -174,17 +174,17 @@ impl Decision {
             SignalRequests::Everything => "all",
         };
         let verb = match (self.dry_run, self.action) {
-            (true, _) => "would be held",
+            (true, _) => "would be throttled",
             (false, LawAction::Regulate) => "held",
-            (false, LawAction::Hold) => "still held",
-            (false, LawAction::Relax) => "let go by degrees, held",
+            (false, LawAction::Hold) => "still throttled",
+            (false, LawAction::Relax) => "released by degrees, throttled",
         };
         match self.bounded {
             LawOutput::Window(window) => write!(f, "{others} {verb} to a window of {window}")?,
             LawOutput::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
             LawOutput::Rate(rate) => write!(f, "{others} {verb} to {rate} in all")?,
         }
-        write!(f, " ({} of {} held)", self.held, self.throttled)?;
+        write!(f, " ({} of {} throttled)", self.held, self.throttled)?;
         match (self.bounded, self.bound) {
             (LawOutput::Window(_), Some(OutputBound::Least)) => f.write_str(", the least that is allowed"),
             (LawOutput::Delay(_), Some(OutputBound::Greatest)) => {
@@ -194,7 +194,7 @@ impl Decision {
             (LawOutput::Window(_), Some(OutputBound::Reservation)) => {
                 f.write_str(", the least that keeps reservations")
             }
-            // The open end of a range is no news to who is held.
+            // The open end of a range is no news to a throttled consumer.
             _ => Ok(()),
         }?;
         match self.compensation {
@@ -228,9 +228,9 @@ impl Decision {
             return f.write_str("the clock did not advance: rates as before");
         }
         if self.throttled == 0 {
-            return f.write_str("nobody to hold");
+            return f.write_str("no consumer to throttle");
         }
-        let held = if self.dry_run { "would be held" } else { "held" };
+        let held = if self.dry_run { "would be throttled" } else { "throttled" };
         write!(f, "{point} ({} of {} {held})", self.held, self.throttled)
     }
 
@@ -240,9 +240,9 @@ impl Decision {
             return f.write_str("the clock did not advance: rates as before");
         }
         if self.rates.is_empty() {
-            return f.write_str("nobody to hold");
+            return f.write_str("no consumer to throttle");
         }
-        let held = if self.dry_run { "would be held" } else { "held" };
+        let held = if self.dry_run { "would be throttled" } else { "throttled" };
         write!(f, "{sum} in all ({} of {} {held})", self.held, self.throttled)?;
         let (named, rest) = most_affected(&self.rates);
         for (index, rate) in named.into_iter().enumerate() {

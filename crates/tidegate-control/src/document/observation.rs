@@ -47,9 +47,9 @@ pub struct ConsumerObservation {
     pub name: ConsumerName,
     /// Its share, relative to the others.
     pub shares: Shares,
-    /// The rate that goes before all shares, in requests of the size that it sends. `None`: none. What it
-    /// means for a protected consumer is nothing, since that is never held; nor does the integral law know
-    /// it, which has contracts.
+    /// The rate that goes before all shares, in requests of the consumer's size. `None`: none. It means
+    /// nothing for a protected consumer, which is never throttled, nor under the integral law, which has
+    /// contracts.
     pub reservation: Option<Iops>,
     /// Its contract, for the integral law. `None`: no contract, it lives on surplus. The contract of a
     /// protected consumer means that the others leave it that rate; it is never throttled.

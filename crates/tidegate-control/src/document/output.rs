@@ -85,7 +85,7 @@ pub enum OutputBound {
     Reservation,
     /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
     Demand,
-    /// Somebody with a contract has gone, and the consumer has its part of what that leaves.
+    /// A consumer with a contract has gone, and this one has its part of the surplus.
     Departure,
     /// Surplus was given back to who returned: see [`GaveWay`](crate::GaveWay).
     Return,
@@ -99,7 +99,7 @@ pub enum LawAction {
     Regulate,
     /// It was kept, because nothing is known.
     Hold,
-    /// It decays towards release, because the signal is idle, or because nobody is there to be held back:
-    /// then whatever the signal says, it is not the effect of the command.
+    /// It decays towards release, because the signal is idle, or because there is no eligible consumer: the
+    /// signal is then not the effect of the command.
     Relax,
 }

@@ -15,7 +15,7 @@ use crate::document::signal::SignalState;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointDecision {
-    /// The operating point from now on: the lowest that anybody asks for who may.
+    /// The operating point from now on: the lowest that any consumer may ask for.
     pub operating_point: Iops,
     /// u(k−1), what the models were fed: what was done in the interval that ended, or in the literal variant
     /// what was allowed.
@@ -98,7 +98,7 @@ impl RegulatorDecision {
 }
 
 impl PointDecision {
-    /// An operating point beyond what any storage does, which holds nobody.
+    /// An operating point beyond any storage's ability, which throttles nothing.
     pub(crate) const UNBOUNDED: Iops = Iops::new(1e9);
 
     /// Returns true if the operating point limits anything. At the start, and after a long silence, it is
@@ -116,7 +116,7 @@ impl PointDecision {
 impl fmt::Display for PointDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.position {
-            _ if !self.is_limit() => f.write_str("operating without a limit, holds nobody")?,
+            _ if !self.is_limit() => f.write_str("operating without a limit, throttles nothing")?,
             Some(position) => write!(f, "operating at {}, {position}", self.operating_point)?,
             None => write!(f, "operating at {}", self.operating_point)?,
         }
@@ -131,7 +131,7 @@ impl fmt::Display for PointDecision {
             .decided_by
             .as_ref()
             .and_then(|name| self.regulators.iter().find(|regulator| &regulator.name == name));
-        let Some(decided) = decided else { return f.write_str(": nobody asks for less") };
+        let Some(decided) = decided else { return f.write_str(": no consumer asks for less") };
         write!(f, ": {}", decided.name)?;
         match (decided.measured, decided.input) {
             (_, SignalState::Overload { oldest }) => {

@@ -27,7 +27,7 @@ pub struct PointReport {
     pub active: bool,
     /// Its consumers that have a part of the bands, at most [`MOST_CLAIMS`].
     pub claims: Vec<PointClaim>,
-    /// All its others that may be held, together: without those in `content`.
+    /// All its other eligible consumers together: without those in `content`.
     pub rest: Option<PointRest>,
     /// Those of its others that would not use more, where `rest` uses whatever it gets: what these leave is
     /// not what those have.

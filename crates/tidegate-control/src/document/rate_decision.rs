@@ -41,8 +41,7 @@ pub struct RateDecision {
 }
 
 impl RateDecision {
-    /// By how much the reference was exceeded, in whole nanoseconds; who is below it comes last, and in no
-    /// order.
+    /// The excess over the reference, in whole nanoseconds. Consumers below it come last, in no order.
     fn excess(&self) -> u64 {
         let seen = match self.input {
             SignalState::Overload { oldest } => oldest,
@@ -80,7 +79,7 @@ impl fmt::Display for RateDecision {
     }
 }
 
-/// Surplus that was taken back because somebody with a contract came back from a pause.
+/// Surplus that was taken back because a consumer with a contract came back from a pause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GaveWay {
@@ -111,9 +110,8 @@ impl fmt::Display for GaveWay {
     }
 }
 
-/// The consumers that a sentence should name: those whose response times are furthest beyond their
-/// references, then those who are held, then the others, each as they were observed. And how many are left
-/// over.
+/// The consumers that a sentence should name: those furthest beyond their references, then the throttled
+/// ones, then the others, each in the order of the observation. And the number left over.
 pub(crate) fn most_affected(rates: &[RateDecision]) -> (Vec<&RateDecision>, usize) {
     let mut order: Vec<&RateDecision> = rates.iter().collect();
     order.sort_by_key(|rate| std::cmp::Reverse((rate.excess(), rate.held)));

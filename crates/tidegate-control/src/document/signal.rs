@@ -9,9 +9,9 @@ use tidegate_units::Latency;
 pub enum SignalRequests {
     /// The reads of the protected consumers.
     ProtectedReads,
-    /// Everybody's reads: those who are held are held for their writes.
+    /// All reads: throttled consumers are throttled for their writes.
     Reads,
-    /// Everything, because nobody is protected.
+    /// Everything, because no consumer is protected.
     Everything,
 }
 
@@ -37,12 +37,12 @@ pub enum SignalState {
         /// The age of the oldest request in flight.
         oldest: Latency,
     },
-    /// None completed, but some are outstanding: the command is held.
+    /// None completed, but some are outstanding: the command stays.
     Unknown,
-    /// None completed and none is outstanding: nobody waits, and the command decays towards release.
+    /// None completed and none is outstanding: the signal is idle, and the command decays towards release.
     Idle,
-    /// No time has passed since the previous decision, or the clock jumped back: the command is held and the
-    /// interval's samples are dropped, because nobody knows which time they belong to.
+    /// No time has passed since the previous decision, or the clock jumped back. The command stays and the
+    /// interval's samples are dropped, because the time they belong to is unknown.
     NoTime,
 }
 

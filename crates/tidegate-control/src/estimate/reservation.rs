@@ -148,7 +148,7 @@ impl ReservationRecord {
         let rate = rate(active.clone());
         let latency = self.latency.get().or(fallback).filter(|_| rate > Iops::ZERO)?;
         let everywhere = around.everywhere.unwrap_or(rate);
-        // Who has fewer requests outstanding than its reservation takes does not use all of it.
+        // A consumer with fewer requests outstanding than its reservation takes does not use all of it.
         let window = active
             .map(|(consumer, reserved)| {
                 window_for(reserved, latency).get().min(consumer.mean_outstanding.get())

@@ -230,7 +230,7 @@ mod tests {
         assert!(r2 == 0.0 && is_sound(&rls), "{rls:?}");
     }
 
-    /// The oracle: x + y = 2 is known well, x held to 1.5 leaves 0.5.
+    /// The oracle: x + y = 2 is known well, x pinned to 1.5 leaves 0.5.
     #[test]
     fn a_parameter_that_is_held_takes_along_what_was_learnt_with_it() {
         let mut rls = Rls::new([0.0; 2], [1.0; 2]);

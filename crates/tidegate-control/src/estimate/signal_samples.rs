@@ -28,7 +28,8 @@ impl SignalSamples {
                 heard.oldest = heard.oldest.max(operations.oldest_in_flight);
             }
         }
-        // Of reads alone: what waits may be writes, and who is held for them would never be let go.
+        // Reads alone: the outstanding requests may be writes, and consumers throttled for them would never
+        // be released.
         heard.outstanding |= signal != SignalRequests::Reads
             && signal_consumers(consumers, signal).any(|consumer| consumer.queued > 0);
         heard

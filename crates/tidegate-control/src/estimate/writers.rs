@@ -57,7 +57,7 @@ impl WritersConfig {
 /// Reason that a set cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum WritersConfigError {
-    /// Everybody would belong to the set, readers included.
+    /// Every consumer would belong to the set, readers included.
     #[error("the rate above which a consumer is a writer must be greater than zero")]
     Above,
     /// The part is out of range.
@@ -109,9 +109,9 @@ impl WriterDetector {
         Ok(())
     }
 
-    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. Who is
-    /// named several times wrote all of that; who is not named wrote nothing, and is forgotten when that has
-    /// gone on for long. `held`: the members are being held now.
+    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. A consumer
+    /// that is named several times wrote the sum. One that is not named wrote nothing, and is forgotten after
+    /// a while. `held`: the members are throttled now.
     pub fn observe<'a>(
         &mut self,
         elapsed: Duration,

@@ -25,7 +25,7 @@ pub struct RelayConfig {
     /// The relay switches at this part of the set point above and below it, so that noise does not switch it.
     /// Default 0.1.
     pub hysteresis: f64,
-    /// For how long a delay is held to see what it does; the second half of it counts. Default 4 s.
+    /// Time for which one delay stays in force; the second half of it counts. Default 4 s.
     pub dwell: Duration,
     /// Number of oscillations to measure, after a first one that does not count. Default 6.
     pub cycles: u32,
@@ -55,7 +55,7 @@ impl RelayConfig {
 /// The identified process, and the gains for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IdentifiedProcess {
-    /// The response time with nobody held.
+    /// The response time with no consumer throttled.
     pub at_rest: Latency,
     /// Around what the relay switched: the set point, or more where the greatest delay is only just enough
     /// for that.
@@ -85,7 +85,8 @@ pub struct IdentifiedProcess {
 pub enum RelayError {
     /// There is nothing to regulate.
     #[error(
-        "with nobody held it takes {at_rest}, and the set point is {set_point}: there is nothing to regulate \
+        "with no consumer throttled it takes {at_rest}, and the set point is {set_point}: there is nothing \
+            to regulate \
             now. \
          Repeat it under the load that is to be held back, or with a lower target"
     )]
@@ -106,7 +107,7 @@ pub enum RelayError {
         greatest: Latency,
         /// Response time with that delay.
         measured: Latency,
-        /// The response time with nobody held.
+        /// The response time with no consumer throttled.
         at_rest: Latency,
     },
     /// Nothing is known.
@@ -131,7 +132,7 @@ pub enum RelayError {
 /// Next wish of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RelayStep {
-    /// Everybody who may be held is to be held for this long.
+    /// All eligible consumers get this delay.
     Hold(Latency),
     /// It is over.
     Done(IdentifiedProcess),
@@ -154,7 +155,7 @@ pub struct RelayExperiment {
 
 #[derive(Debug, Clone)]
 enum Phase {
-    /// One delay is held, to see what it does.
+    /// One delay stays in force, to show its effect.
     Level { since: Duration, sum: f64, count: u32 },
     /// The delay is switched on and off.
     Oscillation { on: bool, now: Cycle, cycles: Vec<Cycle>, warm: bool },
@@ -178,7 +179,7 @@ impl Phase {
 }
 
 impl RelayExperiment {
-    /// Begins with nobody held.
+    /// Begins with no consumer throttled.
     #[must_use]
     pub const fn new(config: RelayConfig) -> Self {
         Self {
@@ -201,7 +202,7 @@ impl RelayExperiment {
     pub fn step(&mut self, elapsed: Duration, estimate: Option<Latency>) -> Result<RelayStep, RelayError> {
         self.took = self.took.saturating_add(elapsed);
         if self.took > self.config.limit {
-            // Of a load that never was nobody can say that it changes too much.
+            // A load that never was cannot be said to change too much.
             if estimate.is_none() && self.silent.saturating_add(elapsed) >= self.took {
                 return Err(RelayError::Silence(self.took));
             }

@@ -80,7 +80,7 @@ pub enum BandsError {
         /// Their sum.
         sum: f64,
     },
-    /// A band names somebody who does not exist.
+    /// A band names a consumer that does not exist.
     #[error("band {band} names {workload}, which there is not")]
     Unknown {
         /// Number of the band.
@@ -105,7 +105,7 @@ impl BandsError {
     }
 }
 
-/// Somebody who takes part of the throughput.
+/// A claim to a part of the throughput.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BandClaim<'a> {
     /// Name of the consumer. Two claims with one name share its part of a band. `None`: several consumers
@@ -140,7 +140,7 @@ impl Bands {
         Ok(Self { bands: checked })
     }
 
-    /// Checks that everybody who is named exists.
+    /// Checks that all named consumers exist.
     ///
     /// # Errors
     /// The first who does not.
@@ -158,7 +158,7 @@ impl Bands {
         self.bands.iter().map(|band| Iops::new(band.up_to))
     }
 
-    /// Everybody who has a part of any band, once.
+    /// All consumers with a part of any band, once.
     #[must_use]
     pub fn workloads(&self) -> BTreeSet<&ConsumerName> {
         self.bands.iter().flat_map(|band| band.ratios.keys()).collect()
@@ -257,11 +257,12 @@ impl Checked {
     }
 }
 
-/// Shares out by weight; what somebody does not use goes to the others. What was taken in all.
+/// Shares out by weight; what one claim leaves unused goes to the others. Returns what was taken in all.
 fn fill(room: f64, claims: &[BandClaim<'_>], got: &mut [f64], weight: impl Fn(&BandClaim<'_>) -> f64) -> f64 {
     let most = |at: usize| claims[at].most.map_or(f64::INFINITY, Iops::per_second);
     let mut open: Vec<usize> = (0..claims.len()).filter(|&at| weight(&claims[at]) > 0.0).collect();
-    // Who is full first, comes first: each is then either filled, or shares the rest with all after it.
+    // The claim that is full first comes first: each is then either filled, or shares the rest with all after
+    // it.
     open.sort_by(|&left, &right| {
         let until_full = |at: usize| (most(at) - got[at]).max(0.0) / weight(&claims[at]);
         until_full(left).total_cmp(&until_full(right))

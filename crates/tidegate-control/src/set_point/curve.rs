@@ -103,8 +103,7 @@ impl ThroughputCurve {
         for bin in &mut self.bins {
             bin.completed *= factor;
             bin.scale(0.5);
-            // What becomes too light to be known would leave the curve where nobody can tell what became of
-            // it.
+            // A bin that becomes too light would leave the curve without a trace.
             if bin.seconds > 0.5 * KNOWN_SECONDS && bin.seconds < KNOWN_SECONDS {
                 bin.scale(KNOWN_SECONDS / bin.seconds);
             }

@@ -113,8 +113,8 @@ const AT_CEILING: f64 = 0.99;
 /// Set points that differ by less than this part are one: they travel in nanoseconds.
 const SAME: f64 = 1e-3;
 
-/// A leader's choice counts at least as this part of the knee that a follower sees itself: what a wrong one
-/// can do to everybody is bounded, as for response times (`hosts`).
+/// A leader's choice counts at least as this part of the knee that a follower sees itself. That bounds the
+/// harm of a wrong one, as for response times (`hosts`).
 const BELIEVED: f64 = 0.25;
 
 /// Configuration of the automatic choice of the set point.

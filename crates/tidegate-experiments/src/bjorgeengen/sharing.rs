@@ -1,4 +1,4 @@
-//! Four blades with equal loads, of which three are held and let go (§3.1, §3.2).
+//! Four blades with equal loads, of which three are throttled and released (§3.1, §3.2).
 
 use std::time::Duration;
 

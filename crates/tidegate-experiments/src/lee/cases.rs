@@ -96,7 +96,7 @@ fn attained(run: &RunResult, (consumer, demanded): (&str, f64), spans: &[TimeSpa
     (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64 / demanded)
 }
 
-/// Everybody's requests per second over the whole run.
+/// The requests per second of all tenants over the whole run.
 fn total(run: &RunResult) -> Option<f64> {
     run.total_iops(TimeSpan::new(0.0, END))
 }

@@ -6,7 +6,7 @@
 //! run:
 //!
 //! - A transfer writes 1 GB, so that at one per second more is asked for than the nodes can do, as the
-//!   paper's waiting transfers imply. A node gives all that it has to whoever transfers, in equal parts.
+//!   paper's waiting transfers imply. A node gives all that it has to its transfers, in equal parts.
 //! - Each further transfer costs 0.5 % of what the disk array moves, and 3 % of what Lustre and the disk
 //!   move: the paper says that concurrency costs bandwidth, not how much. `nikolow.assumptions` halves and
 //!   doubles it.

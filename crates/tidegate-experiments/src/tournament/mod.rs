@@ -14,9 +14,9 @@
 //!
 //! A run is cut into stretches. One begins when the laws begin, when the storage, a goal or the load changes,
 //! and with each burst of a load that pauses. **r** of a second is the mean response time at the storage of
-//! the requests that count, over their target: of the protected reader where there is one, otherwise of
-//! everybody; where targets differ, the greatest r of those with one target each. A second in which none of
-//! these requests completed has no r. Of one run:
+//! the requests that count, over their target. The requests of the protected reader count, or all requests
+//! without one; where targets differ, the greatest r of the requests with one target each. A second in which
+//! none of these requests completed has no r. Of one run:
 //!
 //! - `above_target_fraction`: the part of all seconds from the first stretch on, of those with an r, whose r
 //!   is above 1.

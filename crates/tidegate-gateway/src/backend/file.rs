@@ -207,7 +207,7 @@ impl FileVolume {
                 Err(error) if cannot(&error) => RequestProgress::done(Err(Errno::NotSup)),
                 Err(error) => RequestProgress::done(Err(errno(&error))),
             },
-            (operation, held) => unreachable!("{operation:?} does not complete with {held:?}"),
+            (operation, memory) => unreachable!("{operation:?} does not complete with {memory:?}"),
         }
     }
 
@@ -250,7 +250,7 @@ impl FileVolume {
         let fua = matches!(request.operation, CheckedOperation::Write { fua: true, .. });
         let changes = !matches!(request.operation, CheckedOperation::Read { .. });
         let outcome = match result {
-            // Nothing moved: the file ends before the export does, because somebody has cut it.
+            // Nothing moved: the file ends before the export does, because it was cut.
             Ok(0) => Err(Errno::Io),
             Ok(count) => {
                 request.done += count as u32;

@@ -64,7 +64,7 @@ impl AwaitedExport {
                 thread::sleep(pause);
                 pause = (2 * pause).min(LONGEST_PAUSE);
                 match upstream::open(&target) {
-                    // Whoever is not there any more needs no connection.
+                    // An export that is gone needs no connection.
                     Ok(connected) => return drop(reached.send((id, connected))),
                     Err(error) => debug!(upstream = %target.address, "cannot connect: {error}"),
                 }

@@ -51,7 +51,7 @@ fn a_worker_that_panics_is_seen_by_its_clients_and_its_owner_and_by_nobody_else(
 
     assert!(gateway.pools[0].door.send(poison()));
     assert!(victim.is_closed());
-    // Whoever comes now is not left waiting either.
+    // A client that comes now is not left waiting either.
     assert!(Raw::try_open(&socket, "bad").is_none_or(|mut late| late.is_closed()));
     assert_eq!(other.ask(Nbd::Flush, 0, 0), 0);
     let why = |failure: GatewayError| {

@@ -283,7 +283,7 @@ fn nobody_is_held_on_a_dry_run_nor_when_protected_nor_when_the_law_is_gone() {
     let protected = ExportConfig { protected: true, ..config.clone() };
     let mut consumer = stage.add(&protected, at(0));
     assert_eq!(goes(&mut stage, &mut consumer, at(0)), 50);
-    // Held with the next step, and let go at once.
+    // Throttled with the next step, and released at once.
     stage.reconfigure_consumer(&mut consumer, &config, at(10));
     stage.settle(&mut consumer, at(10));
     assert!(step(&mut stage, &mut [&mut consumer], at(1_000)));

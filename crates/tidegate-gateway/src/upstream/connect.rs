@@ -108,9 +108,8 @@ pub(crate) struct UpstreamConnection {
     pub(crate) geometry: ExportGeometry,
 }
 
-/// Connects, and opens the export. Simple replies are wanted: data then comes in one piece, in place of
-/// chunks whose overlaps and gaps would have to be checked against memory that has held other clients' data
-/// before.
+/// Connects, and opens the export. Simple replies are wanted: data then comes in one piece. Chunks could
+/// overlap or leave gaps, and would have to be checked against memory with other clients' data.
 ///
 /// # Errors
 /// When that fails, or takes longer than [`PATIENCE`].

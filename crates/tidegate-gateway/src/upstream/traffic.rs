@@ -256,7 +256,7 @@ impl UpstreamExport {
         let (mark, ordinal) = (link.mark, link.ordinal);
         self.reachability.answered();
         match (job.work, failed) {
-            // It was not carried out, and whoever comes next will do it.
+            // It was not carried out: the next caller will do it.
             (_, Some(Errno::Shutdown)) => {
                 self.leave(link_key, hands.now);
                 if job.may_try_again(ordinal, self.opened) {

@@ -20,7 +20,7 @@ impl PoolWorker {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 WorkerCommand::Session(new) => self.open(*new, now),
-                // Whoever asked may have gone.
+                // The thread that asked may have gone.
                 WorkerCommand::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
                 WorkerCommand::MakeRoom { bound, export, source, reply } => {
                     // The newcomer may have lost patience.

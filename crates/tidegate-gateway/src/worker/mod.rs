@@ -279,8 +279,8 @@ impl PoolWorker {
         if self.memory.has_returned() && !self.stalled.is_empty() {
             return Some(Duration::ZERO);
         }
-        // What was removed may be waiting for a handshake or for whoever removed it, and they do not say when
-        // they are done.
+        // A removed export may be waiting for a handshake, or for the thread that removed it, and they do not
+        // say when they are done.
         let busy = !self.sessions.is_empty() || self.drain.is_some() || self.has_removed;
         let housekeeping = busy.then_some(self.next_housekeeping);
         let device = self.emulated.as_ref().and_then(|emulated| emulated.next_event());
@@ -321,7 +321,7 @@ impl PoolWorker {
                 self.at_upstream(export, now, |upstream, hands| upstream.sent(link, result, message, hands));
                 self.forget_if_removed(export, now);
             }
-            (token, held) => unreachable!("{token:?} does not hold {held:?}"),
+            (token, memory) => unreachable!("{token:?} does not own {memory:?}"),
         }
     }
     /// An operation of a request on its file has completed.

@@ -59,7 +59,7 @@ impl PoolWorker {
             return Some(Ok(()));
         }
         if self.sessions[request.session].phase == SessionPhase::Closed {
-            // Nobody waits for the rest.
+            // No client waits for the rest.
             return Some(Err(Errno::Io));
         }
         let next = export.zeroing.slice(&request.operation, request.done, now);

@@ -292,9 +292,9 @@ impl CgroupTree {
         }
     }
 
-    /// Has the kernel count what cgroups do to a device, where it begins to when the device is first limited
-    /// (v1, seen on 6.18): a limit that nobody can feel, taken back at once. Others' limits are not touched:
-    /// it is done to a cgroup that has none.
+    /// Has the kernel count what cgroups do to a device, if it begins to only when the device is first
+    /// limited (v1, seen on 6.18): a limit that has no effect, taken back at once. Others' limits are not
+    /// touched: it is done to a cgroup that has none.
     ///
     /// # Errors
     /// The kernel's answer.
@@ -307,7 +307,7 @@ impl CgroupTree {
         self.with_trial(|| {
             let limited = self.limit(&trial, device, unfelt);
             self.limit(&trial, device, IoLimit::NONE).map_err(io::Error::other)?;
-            // Somebody else may have tried at the same time, and removed it.
+            // Another program may have tried at the same time, and removed it.
             if limited.map_err(io::Error::other)? { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
         })
         .map_err(|source| ReadError::Unreadable { path: trial.clone(), source })
@@ -334,7 +334,7 @@ impl CgroupTree {
     fn with_trial(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let trial = self.path.join(TRIAL);
         match fs::create_dir(&trial) {
-            // Somebody was ended while trying.
+            // An earlier attempt was killed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
@@ -345,7 +345,7 @@ impl CgroupTree {
         }
     }
 
-    /// Takes the controller from the root's children, unless somebody else uses it by now.
+    /// Takes the controller from the root's children, unless another program uses it by now.
     pub(crate) fn withdraw_io(&self) -> io::Result<()> {
         if self.is_used()? {
             return Ok(());

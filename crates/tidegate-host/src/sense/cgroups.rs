@@ -69,7 +69,7 @@ impl WatchedCgroup {
 }
 
 impl CgroupReader {
-    /// Finds the hierarchy, and who is meant.
+    /// Finds the hierarchy, and the configured cgroups.
     ///
     /// # Errors
     /// When there is none that accounts for I/O, or it cannot be read.
@@ -81,10 +81,9 @@ impl CgroupReader {
         Ok(reader)
     }
 
-    /// Finds anew who is meant: cgroups come and go. Whether they are others.
+    /// Finds the configured cgroups anew: cgroups come and go. Returns true if they are others.
     ///
     /// # Errors
-    /// When the hierarchy cannot be read. Those who were meant before are meant all the same.
     pub fn look(&mut self) -> Result<bool, ReadError> {
         let names = self.tree.expand(&self.patterns)?;
         Ok(self.follow(names))
@@ -95,7 +94,7 @@ impl CgroupReader {
         let before = known.len();
         let mut fresh = false;
         for name in names {
-            // One that is no name cannot be shown, and is nobody's who wants to be regulated.
+            // A name that cannot be shown is no consumer's.
             let Ok(name) = ConsumerName::new(&name) else { continue };
             let cgroup = known.remove(&name);
             fresh |= cgroup.is_none();
@@ -109,7 +108,7 @@ impl CgroupReader {
         self.patterns = patterns;
     }
 
-    /// Reads what everybody did to a device since the last reading.
+    /// Reads what all cgroups did to a device since the last reading.
     ///
     /// # Errors
     /// When a file cannot be read or understood. What was done since the last good reading is then in the

@@ -13,8 +13,8 @@ use crate::cgroup::{CgroupTree, IoCounters};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
 
-/// The storage under a path of this machine: what its device did, whoever made it do so, or what one cgroup
-/// did to it, and the room in its file system.
+/// The storage under a path of this machine: the load of its device, from all sources, or of one cgroup, and
+/// the room in its file system.
 ///
 /// The device is that of the path, and not the disks that an array is made of. A network file system has
 /// none: then nothing is known of its rates here. A question to a file system that hangs does not come back:

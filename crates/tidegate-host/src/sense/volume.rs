@@ -289,7 +289,7 @@ fn normalized(path: &Path) -> PathBuf {
     plain
 }
 
-/// Layers of devices on each other beyond which nobody goes; the kernel's stack would not bear it either.
+/// Layers of devices on each other beyond which the walk ends; the kernel's stack would not bear it either.
 const DEEPEST: usize = 16;
 
 /// A device as it was found, whose parts still have names instead of numbers.

@@ -135,8 +135,8 @@ impl Guardian {
 /// for longer than it said, every consumer is released too, and again from time to time while the silence
 /// lasts; the agent may come back.
 ///
-/// It ignores the signals that end a service: whoever stops one sends them to all of its processes, and after
-/// a crash the guardian has yet to do its work.
+/// It ignores the signals that end a service: they go to all of its processes, and after a crash the guardian
+/// has yet to do its work.
 ///
 /// # Errors
 /// When something could not be undone.

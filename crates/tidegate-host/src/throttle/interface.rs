@@ -56,7 +56,7 @@ impl ConsumerRoutes {
     }
 }
 
-/// Makes ours the root of an interface, unless that is somebody else's.
+/// Makes ours the root of an interface, unless its root is another program's.
 ///
 /// # Errors
 /// When it is, or the kernel refuses.

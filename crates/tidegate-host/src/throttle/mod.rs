@@ -1,8 +1,8 @@
 //! Holding consumers back, by delaying the packets that go to them (Bjørgeengen §2.1), or by limiting what
 //! they write, or do, per second.
 //!
-//! A consumer that has to wait longer for its answers sends fewer requests: nothing is dropped, nothing
-//! retransmitted, and nothing is in the data path of anyone while nobody is held.
+//! A consumer that waits longer for its answers sends fewer requests. Nothing is dropped or retransmitted,
+//! and nothing is in the data path while nothing is throttled.
 
 pub mod cgroups;
 mod edt;
@@ -49,9 +49,9 @@ pub enum DelayedPackets {
     /// consumer.
     Acks,
     /// Those without payload, and those that begin with what paces writes, and no read: an R2T or a response
-    /// of iSCSI or NVMe/TCP, a short reply of NFS. By the port (3260, 4420, 2049); from any other port what
-    /// one of the three begins with. For consumers that do not both read and write through one session: of
-    /// theirs, read data would overtake what is held, and TCP would take that for loss.
+    /// of iSCSI or NVMe/TCP, a short reply of NFS. By the port (3260, 4420, 2049); from any other port, the
+    /// beginnings of all three. For consumers that do not both read and write through one session: their read
+    /// data would overtake delayed packets, and TCP would take that for loss.
     Responses,
 }
 
@@ -94,7 +94,7 @@ pub enum Throttle {
 }
 
 impl Throttle {
-    /// `packets` that come from `ports` are delayed, where packets are. Nothing is in anybody's way yet.
+    /// `packets` that come from `ports` are delayed, where packets are. Nothing is in the path yet.
     ///
     /// # Errors
     /// When the kernel cannot be asked, or does not take what the method needs from the beginning.
@@ -107,7 +107,7 @@ impl Throttle {
         })
     }
 
-    /// Puts into force what is wanted, for all resources; one that is not named is let go.
+    /// Puts the wanted throttles into force, for all resources; one that is not named is released.
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
@@ -175,7 +175,8 @@ pub enum ThrottleError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// Somebody else shapes the traffic of this interface. It is left as it is, and nobody behind it is held.
+    /// Another program shapes the traffic of this interface. It is left as it is, and consumers behind it are
+    /// not throttled.
     #[error(
         "{interface} already has a root queueing discipline, {kind} {handle:x}:, which Tidegate did not put \
             there; {remedy}"
@@ -191,7 +192,7 @@ pub enum ThrottleError {
         remedy: &'static str,
     },
     /// The device that packets wait in is not as it was left.
-    #[error("somebody has removed the device {0}, or set it down: it is put there anew")]
+    #[error("the device {0} was removed, or set down: it is put there anew")]
     Removed(&'static str),
     /// Something else has the name of the device that packets wait in.
     #[error("there is an interface {0} that Tidegate did not put there: rename it")]
@@ -207,8 +208,8 @@ pub enum ThrottleError {
     /// The program that gives departure times, or one of its maps.
     #[error(transparent)]
     Program(io::Error),
-    /// More members than the program's maps have room for: these are not held.
-    #[error("{first} and {others} others are not held: there is room for {most} members")]
+    /// More members than the program's maps have room for: these are not throttled.
+    #[error("{first} and {others} others are not throttled: there is room for {most} members")]
     NoRoom {
         /// One of them.
         first: IpAddr,
@@ -232,7 +233,7 @@ pub enum ThrottleError {
     #[error(transparent)]
     Limits(#[from] ReadError),
     /// The cgroup that limits cannot be removed, or something else has its name.
-    #[error("cannot let go of what is limited: {0}")]
+    #[error("cannot release limited consumers: {0}")]
     Rates(io::Error),
     /// The kernel has something else than what it was told.
     #[error("{what} is not what was asked for, although nothing was refused")]

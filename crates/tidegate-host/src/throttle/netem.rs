@@ -16,8 +16,8 @@ use super::{DelayedPackets, ThrottleError, ThrottleRequest};
 
 /// Delays packets by traffic control.
 ///
-/// At rest, when nobody is held, there are no rules and, after a minute, no device; the sets of members are
-/// always in the kernel, for people to see. No interface's own queueing is ever touched.
+/// At rest, when nothing is throttled, there are no rules and, after a minute, no device; the sets of members
+/// are always in the kernel, for people to see. No interface's own queueing is ever touched.
 #[derive(Debug)]
 pub struct NetemThrottle {
     tc: TrafficControl,
@@ -75,8 +75,8 @@ impl NetemThrottle {
         })
     }
 
-    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force
-    /// already costs next to nothing. Every change is read back.
+    /// Puts the wanted delays into force, for all resources; one that is not named is released. A delay in
+    /// force already costs next to nothing. Every change is read back.
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
@@ -209,7 +209,7 @@ impl NetemThrottle {
         changed.map_err(|source| refused(index, source))
     }
 
-    /// Finds the interfaces that lead to those who are held.
+    /// Finds the interfaces that lead to throttled consumers.
     fn reach(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if self.reached.is_some_and(|at| now.saturating_since(at) < ROUTE_STAYS) {
             return Ok(());
@@ -256,8 +256,8 @@ impl NetemThrottle {
         if !table.same_rules(&self.in_force) {
             if let Err(error) = nft::change(&self.in_force, &table) {
                 self.table_is_doubtful = true;
-                // Perhaps because somebody else changed it, or an interface is gone: then all of it is put
-                // there anew.
+                // Perhaps another program changed it, or an interface is gone: then all of it is put there
+                // anew.
                 self.forget_table();
                 self.interfaces.clear();
                 self.reached = None;
@@ -323,7 +323,7 @@ impl NetemThrottle {
         Err(ThrottleError::ReadBack { what: format!("what the device {DEVICE} holds packets with") })
     }
 
-    /// Removes the device when nobody was held for a while.
+    /// Removes the device when nothing was throttled for a while.
     fn leave(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if self.last_held.is_none_or(|last| now.saturating_since(last) < STAYS) {
             return Ok(());
@@ -401,7 +401,7 @@ mod tests {
             assert!(!netem.holds(&hold));
             let nobody = ThrottleRequest { delay: Latency::ZERO, ..hold };
             let _ = netem.apply(Instant::from_nanos(1), std::slice::from_ref(&nobody));
-            assert!(netem.holds(&nobody), "nobody is to be held");
+            assert!(netem.holds(&nobody), "nothing is to be throttled");
             let error =
                 super::super::lacking(super::super::ThrottleMethod::Netem, DelayedPackets::All).unwrap_err();
             assert!(error.to_string().contains("rename it"), "{error}");

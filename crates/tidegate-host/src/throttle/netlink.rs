@@ -23,7 +23,7 @@ const DONE: u16 = 3;
 
 const HEADER: usize = 16;
 
-/// The kernel answers at once; without an answer something is very wrong, and nobody may wait for ever.
+/// The kernel answers at once. Without an answer something is very wrong, and no caller may wait for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most bytes that the kernel puts into one datagram of a dump.

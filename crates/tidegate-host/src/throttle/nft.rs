@@ -1,8 +1,8 @@
-//! The nftables table that tells packets to be held from all others, and sends them through our device.
+//! The nftables table that tells packets to be delayed from all others, and sends them through our device.
 //!
 //! It is of the family netdev: its chains are at the egress of interfaces, where alone a packet can be
-//! redirected. What is to be done is in one chain; each interface that leads to somebody has one more, which
-//! only sends packets there.
+//! redirected. One chain has all the work; each interface that leads to a member has one more, which only
+//! sends packets there.
 //!
 //! What is wanted is rendered as a whole, and one transaction makes it of what is in force: there is no
 //! sequence of changes that could end halfway.
@@ -24,7 +24,7 @@ use super::tc::{DEVICE, class_id};
 /// With its family.
 const TABLE: &str = "netdev tidegate";
 
-/// The priority of our chains: behind everybody else's, which what is redirected would not meet any more.
+/// The priority of our chains: behind all others, which a redirected packet would not meet any more.
 const LAST: u32 = 1_000_000;
 
 /// The chain that tells packets from each other.
@@ -379,7 +379,7 @@ mod tests {
         let iscsi = "@vg0_v4 tcp doff 8 @th,256,32 & 0xff000000 { 0x21000000, 0x31000000 } meta";
         assert!(text.contains(&format!("tcp sport {{ 3260 }} ip daddr {iscsi}")), "{text}");
         assert_eq!(text.matches("meta priority set").count(), 6);
-        // Each protocol at its own port, and all three at a port that is nobody's.
+        // Each protocol at its own port, and all three at a port of none.
         table.ports = [2049, 3260, 4420, 10_000].into();
         let text = table.render();
         assert!(text.contains("tcp sport { 2049, 3260, 4420, 10000 } ip daddr @vg0_v4 tcp flags"), "{text}");

@@ -188,14 +188,14 @@ fn try_delays(
     vec![
         KernelCapability {
             what: "device ifb",
-            purpose: "where packets wait that are held by netem",
+            purpose: "where packets delayed by netem wait",
             needed_by: CapabilityNeed::Of(&[ThrottleMethod::Netem]),
             works: device.map(drop),
             remedy: IFB,
         },
         KernelCapability {
             what: "queueing discipline htb",
-            purpose: "classes for what is held",
+            purpose: "classes for delayed packets",
             needed_by: CapabilityNeed::Of(&[ThrottleMethod::Netem, ThrottleMethod::Edt]),
             works: htb,
             remedy: HTB,
@@ -209,7 +209,7 @@ fn try_delays(
         },
         KernelCapability {
             what: "nftables",
-            purpose: "which packets are held by netem",
+            purpose: "which packets netem delays",
             needed_by: CapabilityNeed::Of(&[ThrottleMethod::Netem]),
             works: rules_for_all,
             remedy: NFTABLES,

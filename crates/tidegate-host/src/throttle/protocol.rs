@@ -22,8 +22,8 @@ pub(super) const PROTOCOLS: [Protocol; 3] = [
     // packet of its own.
     Protocol { port: 4420, mask: 0xff00_ff00, values: &[0x0500_1800, 0x0900_1800] },
     // NFS: the length of a message, under a bit that says that it is whole (RFC 5531, 11). Linux's server
-    // replies to a write with 112 bytes, to opening a file with 320. What is longer than 511 brings data, and
-    // what is shorter, too, if somebody reads so little.
+    // replies to a write with 112 bytes, to opening a file with 320. A reply longer than 511 bytes brings
+    // data; a shorter one does, too, after a very short read.
     Protocol { port: 2049, mask: 0xffff_fe00, values: &[0x8000_0000] },
 ];
 

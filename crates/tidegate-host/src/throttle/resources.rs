@@ -122,7 +122,7 @@ mod tests {
     fn a_rule_stays_until_what_is_held_has_left() {
         let mut resource = ThrottledResource::new(1);
         assert!(!resource.want(at(0), Latency::ZERO));
-        assert!(!resource.ruled, "who was never held has no rule");
+        assert!(!resource.ruled, "a resource that was never throttled has no rule");
         assert!(resource.want(at(100), LONG));
         assert!(resource.ruled);
         resource.want(at(200), Latency::ZERO);

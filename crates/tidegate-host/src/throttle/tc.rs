@@ -1,7 +1,7 @@
 //! Traffic control: the queueing disciplines that hold packets.
 //!
-//! What Tidegate puts on an interface, and nothing else, has a handle of its own: [`HANDLE`]. That is how it
-//! is found again, by whoever has to remove it.
+//! Everything that Tidegate puts on an interface, and nothing else, has a handle of its own: [`HANDLE`]. A
+//! program that has to remove it finds it by that.
 
 mod device;
 mod filter;
@@ -127,7 +127,7 @@ impl TrafficControl {
         const QUANTUM_DIVISOR: u32 = 10;
         const TO_NO_CLASS: u32 = 0;
         /// The limit of packets that wait for the interface itself. The default is the interface's 1 000
-        /// packets: less than the former discipline may have held.
+        /// packets: less than the former discipline may have queued.
         const DIRECT_QUEUE: u16 = 5;
         const DIRECT_PACKETS: u32 = 10_000;
         let init = words(&[VERSION, QUANTUM_DIVISOR, TO_NO_CLASS, 0, 0]);
@@ -142,7 +142,7 @@ impl TrafficControl {
         self.netlink.change(NEW_QDISC, CREATE | REPLACE, &body)
     }
 
-    /// Adds a class to our root, whose packets are held for `delay`.
+    /// Adds a class to our root, which delays its packets by `delay`.
     pub(super) fn add_class(&mut self, interface: u32, class: u16, delay: Duration) -> io::Result<()> {
         self.add_unlimited(interface, class)?;
         self.netlink.change(NEW_QDISC, CREATE | EXCLUSIVE, &delaying(interface, class, delay))

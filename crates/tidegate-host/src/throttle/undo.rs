@@ -1,5 +1,5 @@
-//! Letting go of everything, whoever put it there: found by its name and handle in the kernel, from no memory
-//! of ours.
+//! Release of everything, whichever process put it there: found by its name and handle in the kernel, from no
+//! memory of ours.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -41,8 +41,8 @@ impl RemovedThrottles {
 }
 
 /// Removes everything that Tidegate ever puts into this network namespace, its cgroup and its limits of
-/// others', which are the machine's, and nothing else. Packets that are held leave first, in their order, so
-/// that none is lost.
+/// others', which are the machine's, and nothing else. Delayed packets leave first, in their order, so that
+/// none is lost.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
@@ -112,7 +112,7 @@ pub(super) fn undo_delay() -> io::Result<RemovedThrottles> {
     failed.map_or(Ok(found), Err)
 }
 
-/// Waits until nothing is held any more, but not for ever.
+/// Waits until nothing is delayed any more, but not for ever.
 fn drain(tc: &mut TrafficControl, deadline: Instant) -> io::Result<()> {
     while tc.qdiscs()?.iter().any(|qdisc| qdisc.is_ours() && !qdisc.is_root() && qdisc.queued > 0)
         && Instant::now() < deadline

@@ -16,7 +16,7 @@ use crate::transmission::ReplyStyle;
 /// dawdles.
 const MAX_OPTIONS: u32 = 8192;
 
-/// An option longer than what is held is dropped and refused; one longer than this ends the handshake.
+/// An option longer than the kept input is dropped and refused; one longer than this ends the handshake.
 const MAX_SKIPPED: u32 = 1 << 20;
 
 /// With this much output waiting, input is left alone.

@@ -129,7 +129,7 @@ fn a_client_asks_for_tls_first_and_for_nothing_without_it() {
     assert_eq!(received, Ok((18, None)));
     assert_eq!(client.output()[4..], option_bytes(option::STARTTLS, b""));
     client.sent(client.output().len());
-    // A call that nobody asked for starts nothing.
+    // A call without a request starts nothing.
     client.secured();
     assert!(client.output().is_empty());
     let ready = reply_bytes(option::STARTTLS, reply::ACK, b"");

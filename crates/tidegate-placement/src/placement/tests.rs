@@ -443,7 +443,7 @@ proptest! {
             prop_assert_eq!((placement.waiting(), placement.active()), (waiting.len(), running.len()));
             prop_assert!(is_known_as_counted(&placement));
         }
-        // Ends one by one; whoever waits is carried in the end.
+        // Ends one by one; every waiting transfer is carried in the end.
         while let Some(ticket) = running.pop() {
             now += 1.0;
             placement.ended(at(now), ticket);
@@ -475,7 +475,7 @@ fn a_node_that_failed_rests_and_is_not_the_first_choice_for_being_idle() {
     placement.failed(at(1.0), first.ticket);
     assert!(placement.ended(at(1.0), first.ticket));
     assert_eq!(granted(placement.ask(at(1.0), write(10.0))).node, name("disk"));
-    // Nobody else could carry that: it waits, and is not lost.
+    // No other node could carry that: it waits, and is not lost.
     let fast = waits(placement.ask(at(2.0), write(100.0)));
     assert!(placement.step(at(5.9)).is_empty());
     let now = placement.step(at(6.0));

@@ -7,9 +7,9 @@ use crate::error::UnknownFlow;
 use crate::flow::FlowId;
 
 impl<T> Sfq<T> {
-    /// Takes the queued requests of a flow out that are `gone`, and returns them, oldest first: whoever sent
-    /// them has hung up. What is behind them moves up, also in front of a bucket. A token that one of them
-    /// has taken on its way through the bucket is spent.
+    /// Takes the queued requests of a flow out that are `gone`, and returns them, oldest first: their sender
+    /// has hung up. The ones behind move up, also in front of a bucket. A token that one of them has taken on
+    /// its way through the bucket is spent.
     ///
     /// Takes time in proportion to the flow's queue.
     ///

@@ -10,7 +10,7 @@ use crate::lane::{AHEAD, ReadyLane};
 const READY: &str = "a ready flow has a request";
 
 impl<T> Sfq<T> {
-    /// Makes ready what has been held for long enough.
+    /// Makes requests ready whose delay is over.
     pub(super) fn release(&mut self, now: Instant) {
         while let Some((slot, eligible)) = self.held.first() {
             if Instant::from_nanos(eligible) > now {
@@ -20,8 +20,8 @@ impl<T> Sfq<T> {
         }
     }
 
-    /// Puts a flow where its head belongs: among the ready, the surplus, the held, or nowhere. A flow that is
-    /// ready and stays so keeps its tag.
+    /// Puts a flow where its head belongs: among the ready, the surplus, the delayed, or nowhere. A flow that
+    /// is ready and stays so keeps its tag.
     pub(super) fn place(&mut self, slot: u32, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         match flow.standing(now) {

@@ -1,7 +1,7 @@
 //! `POST /v1/admit`: whether a pool of the gateway can keep contracts, asked over HTTP.
 //!
-//! The service says what the pool's model is; measuring it takes longer than the service may be held up, and
-//! is done in a thread of its own, one question at a time.
+//! The service knows the pool's model. Measuring it takes longer than the service may wait, and is done in a
+//! thread of its own, one question at a time.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -53,7 +53,7 @@ const PRIORITY: i32 = 19;
 /// The arrival of requests that `tidegate admit` takes by default.
 const ARRIVALS: &str = "in-step";
 
-/// Somebody wants to know what model a pool has.
+/// A question about the model of a pool.
 #[derive(Debug)]
 pub(crate) struct ModelOf {
     pub(crate) pool: ResourceName,
@@ -331,7 +331,7 @@ async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, Q
     let stop = OfferStop::default();
     let stops = StopOnDrop(stop.clone());
     let measured = tokio::task::spawn_blocking(move || {
-        // Until it is done, also when whoever asked does not wait any more.
+        // Until it is done, also when the asker does not wait any more.
         let _permit = permit;
         // Of this thread alone, which does nothing else.
         let lowered = setpriority_process(Some(gettid()), PRIORITY);

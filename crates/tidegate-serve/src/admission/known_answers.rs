@@ -59,11 +59,11 @@ impl KnownAnswers {
         Ok(Self(answers))
     }
 
-    /// A set is admitted when there is a measurement in which each of its exports was measured, at no lower
-    /// rate and with no smaller requests than it is promised, and RT^T was no longer than the promise: who
-    /// asks for less does not make response times longer. Weights, where they are known, are in the same
-    /// proportions. What came more kindly than buckets in step let it come, which is how contracts are held,
-    /// says nothing.
+    /// A set is admitted by a measurement with three properties. Each of its exports was measured, at no
+    /// lower rate and with no smaller requests than it is promised. RT^T was no longer than the promise:
+    /// lower demand does not make response times longer. Weights, where they are known, are in the same
+    /// proportions. A measurement of load that came more kindly than buckets in step let it come, which is
+    /// how contracts are regulated, says nothing.
     pub(super) fn judge(&self, set: &PromiseSet) -> SetVerdict {
         if set.is_empty() {
             return SetVerdict::Admitted(Vec::new());

@@ -12,8 +12,8 @@ use tidegate_units::ResourceName;
 use super::api::{StorageModel, measured};
 use super::standing::{PromiseSet, SetVerdict};
 
-/// The most requests in each simulation, where it takes more than usual to have enough of every export: of
-/// one whose rate is a twenty-thousandth of all. Nobody waits in front of a screen for it.
+/// The most requests in each simulation, where it takes more than usual to have enough of every export: for
+/// example of one whose rate is a twenty-thousandth of all. No user waits in front of a screen for it.
 const MOST_REQUESTS: u32 = 200_000;
 
 /// A question that is to be measured. It has all that the answer depends on, so that the answer serves any
@@ -32,8 +32,8 @@ pub(crate) struct StandingAnswer {
     pub(crate) verdict: SetVerdict,
 }
 
-/// Measures in a thread of its own, which ends with the answer. Whoever asks has one question answered at a
-/// time: a measurement is all a core can do, beside those who serve.
+/// Measures in a thread of its own, which ends with the answer. Each asker has one question answered at a
+/// time: a measurement is all a core can do, beside the service.
 ///
 /// # Errors
 /// When there is no thread for it.
@@ -43,7 +43,7 @@ pub(crate) fn begin<E: From<StandingAnswer> + Send + 'static>(
 ) -> io::Result<()> {
     let body = move || {
         let verdict = answered(|| measure(&question.model, &question.set));
-        // Nobody waits for it any more when the service has ended.
+        // The service has ended: nothing waits for it any more.
         let _ = events.send(StandingAnswer { question, verdict }.into());
     };
     thread::Builder::new().name("admission".to_owned()).spawn(body).map(drop)

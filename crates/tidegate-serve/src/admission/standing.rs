@@ -35,7 +35,7 @@ pub enum JudgementBasis {
     Model(StorageModel),
     /// They are compared with what was measured beforehand.
     Beforehand(KnownAnswers),
-    /// Nobody knows: they are taken as they are told.
+    /// Nothing is known: they are taken as they are given.
     Nothing,
 }
 
@@ -60,9 +60,9 @@ pub(crate) struct PromiseSet {
 pub(crate) enum SetVerdict {
     /// It can be kept; with RT^E of each export in it.
     Admitted(Vec<(ConsumerName, Latency)>),
-    /// It cannot, or nobody could find out, for this reason.
+    /// It cannot, or it could not be found out, for this reason.
     Refused(String),
-    /// Nobody asks.
+    /// There is no question.
     Unjudged,
 }
 
@@ -139,7 +139,7 @@ pub(crate) enum SetChange {
     Begun(String),
     /// It is not, and what was stays.
     Refused(String),
-    /// Nobody knows yet, and what was stays until somebody does.
+    /// It is not known yet, and the set before stays until it is.
     Waits(String),
 }
 
@@ -310,7 +310,7 @@ impl PoolStanding {
             }
             Some(verdict) => {
                 let how = if *verdict == SetVerdict::Unjudged {
-                    ", which nobody judged"
+                    ", which was not judged"
                 } else {
                     ", which was admitted"
                 };
@@ -422,7 +422,7 @@ mod tests {
         standing(JudgementBasis::Model(model), now)
     }
 
-    /// Somebody says this of one of the sets.
+    /// The outcome for one of the sets.
     fn judged(standing: &mut PoolStanding, set: usize, verdict: SetVerdict) -> Option<AnswerSubject> {
         let (pool, model) = (standing.pool().clone(), standing.model().unwrap().clone());
         let question = StandingQuestion { pool, model, set: standing.sets[set].0.clone() };
@@ -442,7 +442,7 @@ mod tests {
             Some((0, time("08:00")))
         );
         assert_eq!((standing.step(time("17:59:59")), promised(&standing)), (None, Some(20.0)));
-        let Some(SetChange::Waits(said)) = standing.step(time("18:00")) else { panic!("nobody knows yet") };
+        let Some(SetChange::Waits(said)) = standing.step(time("18:00")) else { panic!("not known yet") };
         let expected = "pool p: the contracts that hold from 18:00 until 22:00 are not judged yet, w1 40 \
             IO/s within 36.0ms, w2 20 \
                         IO/s within 36.0ms stays in force until they are";
@@ -497,7 +497,7 @@ mod tests {
             assert!(matches!(standing.step(time(now)), Some(SetChange::Begun(_))), "{now}");
             assert_eq!((promised(&standing), standing.step(time(now))), (expected, None), "{now}");
         }
-        assert_eq!(standing.status(time("02:00")).admitted, None, "nobody judged");
+        assert_eq!(standing.status(time("02:00")).admitted, None, "not judged");
     }
 
     #[test]

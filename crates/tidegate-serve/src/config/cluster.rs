@@ -244,7 +244,7 @@ pub(super) fn read(
     let host = host(&section, &mut context.report);
     let carrier = carrier(&section, context);
     let policy = policy(&section, carrier.as_ref(), &mut context.report);
-    // Whose intervals differ hear each other less often than they decide; the longest is what makes nobody
+    // Hosts with different intervals hear each other less often than they decide; by the longest, none is
     // stale.
     let interval = members.iter().filter_map(|member| member.interval).max();
     let plan = ClusterPlan {
@@ -381,7 +381,7 @@ fn reach(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<CarrierR
                     );
                 }
             }
-            let peers = section.list::<PeerAddress>("peers", "names nobody", report)?;
+            let peers = section.list::<PeerAddress>("peers", "names no host", report)?;
             Some(CarrierReach::Peers(peers.into_iter().map(|given| given.value).collect()))
         }
         (false, true) => {

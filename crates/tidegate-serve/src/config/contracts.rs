@@ -121,7 +121,7 @@ pub(super) fn promised(
                         `admitted = \"FILE\"`, what `tidegate admit --live --json` printed";
             report.warning(
                 &place,
-                "contracts change over the day, and nobody judges whether they can be kept",
+                "contracts change over the day, and nothing judges whether they can be kept",
                 help,
             );
         }

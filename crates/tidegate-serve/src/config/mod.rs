@@ -1,7 +1,7 @@
 //! Configuration: TOML text becomes typed values once, here.
 //!
-//! The text is read key by key ([`tidegate_config`]), every mistake is collected with its place, and nothing
-//! stops at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
+//! The text is read key by key ([`tidegate_config`]). Every mistake is collected with its place, and nothing
+//! stops at the first one: the author of a configuration wants all of them. Keys, units and defaults are
 //! documented in `docs/reference/configuration.md`. A test compares it with the lists of keys in this module.
 
 mod access;
@@ -59,7 +59,7 @@ pub struct ServeConfig {
     pub drain_deadline: Duration,
     /// The pools' promises over the day, where their laws keep contracts.
     pub contracts: Vec<PoolContracts>,
-    /// The hosts that share pools' resources with this one; `None`: nobody does.
+    /// The hosts that share pools' resources with this one; `None`: there are none.
     pub cluster: Option<ClusterPlan>,
     /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,

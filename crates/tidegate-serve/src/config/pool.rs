@@ -109,7 +109,7 @@ pub(super) fn read(
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
         context.report.warning(
             section.span(),
-            format!("the law of {} has nobody to hold back", section.what()),
+            format!("the law of {} has no consumer to throttle", section.what()),
             "every export is protected",
         );
     }

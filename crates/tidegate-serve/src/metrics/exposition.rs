@@ -319,8 +319,8 @@ fn upstream_samples<'a>(
     samples.add(&labels, SampleValue::Count(count));
 }
 
-/// A delay holds whoever has one; a window holds those whose requests wait for it; a rate those that it has
-/// kept waiting since the decision before.
+/// A delay throttles each consumer that has one. A window throttles those whose requests wait for it. A rate
+/// throttles those that it has kept waiting since the decision before.
 pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
     let windowed = pool
         .decision

@@ -65,9 +65,9 @@ pub enum ServeMetric {
     PoolReserved,
     /// 1 while reservations are missed, by the cause.
     PoolShortage,
-    /// Consumers held back.
+    /// Throttled consumers.
     PoolHeld,
-    /// Consumers that may be held back.
+    /// Consumers eligible for throttling.
     PoolThrottled,
     /// Decides and does not act.
     PoolDryRun,
@@ -95,11 +95,11 @@ pub enum ServeMetric {
     Hung,
     /// The delay in force.
     Delay,
-    /// Held back now.
+    /// Throttled now.
     Held,
     /// Its weight.
     Shares,
-    /// Never held back.
+    /// Never throttled.
     Protected,
     /// Connections to an upstream.
     UpstreamConnections,
@@ -379,9 +379,9 @@ impl ServeMetric {
                 &["pool", "cause"][..],
                 "1 while reservations are missed for this cause; absent without any",
             ),
-            Self::PoolHeld => ("tidegate_pool_held_consumers", None, Gauge, POOL, "Consumers held back"),
+            Self::PoolHeld => ("tidegate_pool_held_consumers", None, Gauge, POOL, "Throttled consumers"),
             Self::PoolThrottled => {
-                ("tidegate_pool_throttled_consumers", None, Gauge, POOL, "Consumers that may be held back")
+                ("tidegate_pool_throttled_consumers", None, Gauge, POOL, "Consumers eligible for throttling")
             }
             Self::PoolDryRun => {
                 ("tidegate_pool_dry_run", None, Gauge, POOL, "1 while the law decides and does not act")
@@ -460,7 +460,7 @@ impl ServeMetric {
                 Some(Unit::Seconds),
                 Gauge,
                 CONSUMER,
-                "How long the law has each request held before it is dispatched",
+                "Delay of each request before its dispatch, by the law",
             ),
             Self::Held => (
                 "tidegate_held",

@@ -25,7 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Somebody wants to know: the service answers with the exposition, or drops it when it cannot.
+/// A request for the exposition. The service answers it, or drops it when it cannot.
 pub type ScrapeRequest = oneshot::Sender<String>;
 
 /// The reason why metrics are not served.

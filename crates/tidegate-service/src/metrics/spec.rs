@@ -45,7 +45,7 @@ pub struct MetricSpec {
     pub stem: &'static str,
     /// Follows the stem in the name.
     pub unit: Option<Unit>,
-    /// One sentence for whoever reads the exposition.
+    /// One sentence for readers of the exposition.
     pub help: &'static str,
     /// Its kind.
     pub kind: MetricKind,

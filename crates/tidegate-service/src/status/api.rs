@@ -14,14 +14,14 @@ use tokio::time::timeout;
 use super::ServiceStatus;
 use crate::metrics::{PATIENCE, PacedAnswer};
 
-/// Somebody wants to know how the service stands.
+/// A question about the state of the service.
 #[derive(Debug)]
 pub struct StatusRequest(oneshot::Sender<ServiceStatus>);
 
 impl StatusRequest {
     /// Answers the question.
     pub fn answer(self, status: ServiceStatus) {
-        // Nobody waits any more when the client has gone away.
+        // The client has gone away: nothing waits any more.
         let _ = self.0.send(status);
     }
 }

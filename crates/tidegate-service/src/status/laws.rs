@@ -34,7 +34,7 @@ pub fn decided(decision: &Decision, now: Instant) -> DecisionStatus {
         LawOutput::Delay(delay) => Some(delay),
         LawOutput::Window(_) | LawOutput::Rate(_) => None,
     };
-    // A window that lets everybody through is none.
+    // A window that stops no request is none.
     let window = decision.window().filter(|_| holds || operating_point.is_some());
     DecisionStatus {
         age_seconds: now.saturating_since(decision.at).as_secs_f64(),

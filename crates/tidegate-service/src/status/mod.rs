@@ -1,4 +1,4 @@
-//! `GET /v1/status`: how a service's resources stand, for people who are woken at night, and for programs.
+//! `GET /v1/status`: the state of a service's resources, for people woken at night, and for programs.
 //!
 //! Nothing is measured for it. What was decided is the last [`Decision`](tidegate_control::Decision), as in
 //! the log; what consumers do are the counters of the metrics, at two moments (`recent`).
@@ -81,7 +81,8 @@ pub struct ResourceStatus {
     pub decided: Option<DecisionStatus>,
     /// The recent load of all its consumers together. `null`: not known yet.
     pub recent: Option<LoadFigures>,
-    /// In the order of the configuration; of an agent, who may be held, by name. At most [`MOST_CONSUMERS`].
+    /// In the order of the configuration; an agent's are the eligible consumers, by name. At most
+    /// [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerStatus>,
     /// The number of consumers beside them.
     pub consumers_left_out: usize,
@@ -96,7 +97,7 @@ pub struct LawStatus {
     pub target_seconds: f64,
     /// It decides this often.
     pub interval_seconds: f64,
-    /// Decides, and holds nobody.
+    /// Decides, and throttles nothing.
     pub dry_run: bool,
 }
 
@@ -148,7 +149,7 @@ pub enum InputStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum OperatingPoint {
-    /// It limits nothing: nobody is held.
+    /// It limits nothing: no consumer is throttled.
     HoldsNobody,
     /// It is a limit.
     Limits {

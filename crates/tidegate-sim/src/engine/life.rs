@@ -91,8 +91,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// A host fails: its queued and outstanding requests belong to nobody any more. The array completes those
-    /// that it has.
+    /// A host fails: its queued and outstanding requests belong to no host any more. The array completes
+    /// those that it has.
     fn fail(&mut self, host: u32) {
         let state = &mut self.hosts[host as usize];
         if !std::mem::replace(&mut state.up, false) {

@@ -161,7 +161,7 @@ struct ArrayRequest {
     operation: u32,
     /// Its port's stage; here so that the port need not be read first.
     stage: u32,
-    /// The life of its host in which it was issued. Requests from before a host's failure belong to nobody
+    /// The life of its host in which it was issued. Requests from before a host's failure belong to no host
     /// any more.
     life: u32,
     /// Neighbours in the order of dispatch, of the same port and kind.

@@ -32,7 +32,7 @@ const MOST_THREADS: u32 = 65_536;
 /// All threads of a scenario: each has a place in memory from the beginning.
 const MOST_THREADS_TOGETHER: usize = 1 << 22;
 
-/// The most rows of a time series: nobody draws more, and the intervals would be too short to mean anything.
+/// The most rows of a time series: no plot has more, and the intervals would be too short to mean anything.
 const MOST_SAMPLES: u128 = 1_000_000;
 
 /// The least part of a mixed stream: of a smaller one the engine would look for the next arrival for ever.

@@ -383,7 +383,7 @@ impl<'a> IscsiEngine<'a> {
         self.queue.push(at + network.latency.as_nanos(), IscsiEvent::Down { machine, packet });
     }
 
-    // Who is held, and what is written down.
+    // The throttled consumers, and the recorded figures.
 
     fn delay_packets(&mut self, machine: usize, delay: Latency) {
         self.sessions[machine].egress.set(delay);

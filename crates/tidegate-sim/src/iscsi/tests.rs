@@ -176,7 +176,10 @@ fn the_loop_throttles_writers_while_reads_are_slow() {
     assert!(wait(&free) > 25.0 && wait(&held) < 15.0, "{} and {} ms", wait(&free), wait(&held));
     for writer in [1, 2] {
         let rate = |found| mean(found, writer, |sample| sample.bytes_per_s);
-        assert!(rate(&held) > 0.2 * rate(&free) && rate(&held) < 0.9 * rate(&free), "held, and not stopped");
+        assert!(
+            rate(&held) > 0.2 * rate(&free) && rate(&held) < 0.9 * rate(&free),
+            "throttled, and not stopped"
+        );
     }
     // The reader's packets would show a delay of 15 ms and more at once: it waits for its disk and nothing
     // else.
@@ -184,9 +187,9 @@ fn the_loop_throttles_writers_while_reads_are_slow() {
         sample.latency_ms.unwrap_or(f64::NAN) - sample.device_latency_ms.unwrap_or(f64::NAN)
     });
     assert!(extra < 0.1, "{extra} ms");
-    assert!(held.delays[..10].iter().all(|(_, delay)| *delay <= 0.0), "nobody was there to hold");
+    assert!(held.delays[..10].iter().all(|(_, delay)| *delay <= 0.0), "no consumer was there to throttle");
     assert!(held.delays[15..30].iter().all(|(_, delay)| *delay > 0.0));
-    assert!(held.delays[35..].iter().all(|(_, delay)| *delay <= 0.0), "let go");
+    assert!(held.delays[35..].iter().all(|(_, delay)| *delay <= 0.0), "released");
 }
 
 #[test]
@@ -277,7 +280,7 @@ proptest! {
         prop_assert!(found.loads[0].took_s.is_some());
     }
 
-    /// A delay of nothing is none, whoever is meant by it.
+    /// A delay of nothing is none, whatever consumer it is for.
     #[test]
     fn no_delay_has_no_effect(load in any_load(), class in 0usize..4) {
         let none = plan(load.clone(), CLASSES[class], Latency::ZERO);

@@ -98,7 +98,7 @@ impl<'a> TransferEngine<'a> {
                 free: None,
             }
         });
-        // What a sensor tells of a transfer is a sign of life: between two samples nobody is dead.
+        // A sensor's figure for a transfer is a sign of life: between two samples none is dead.
         let lease = plan.sample.saturating_mul(10);
         let config = PlacementConfig { lease, lend: plan.lend, ..PlacementConfig::new(plan.policy) };
         let placement = Placement::new(config, known.collect(), Instant::ZERO)?;
@@ -188,8 +188,8 @@ impl<'a> TransferEngine<'a> {
             };
             let own = since(moved, &mut node.sampled);
             let all = own + since(others, &mut node.sampled_of_others);
-            // The model has one bandwidth for both directions, and others use it as those do who are
-            // simulated.
+            // The model has one bandwidth for both directions, and external load uses it as the simulated
+            // transfers do.
             let lane = usize::from(self.plan.reads.is_none());
             let (mut lanes, mut device) = ([ByteRate::ZERO; 2], [DeviceLane::default(); 2]);
             lanes[lane] = ByteRate::new(own);

@@ -199,7 +199,7 @@ fn a_pause_of_the_broker_was_taken_for_the_silence_of_its_clients() {
         broker.place(at(0.0), id, write(id)).unwrap();
     }
     look(&mut broker, 0, 4);
-    // For a minute it is held up. One client is heard before the broker looks, another only afterwards.
+    // The broker stalls for a minute. One client is heard before the broker looks, another only afterwards.
     broker.stored(at(64.0), "3", stored("3")).unwrap();
     assert_eq!(
         broker.nodes(broker.looked).nodes[0].write.reserved_bps,
@@ -564,7 +564,7 @@ fn what_an_agent_says_counts_while_it_is_new_and_of_its_own_node() {
     let nodes = broker.nodes(at(30.0)).nodes;
     assert!(!nodes[1].sensor.as_ref().unwrap().recent);
     assert_eq!(nodes[1].read.latency_s, None, "unknown, and not at once");
-    assert_eq!(nodes[1].free, None, "somebody may have removed everything since");
+    assert_eq!(nodes[1].free, None, "everything may have been removed since");
     assert_eq!(node(&broker.place(at(30.0), "2", write("y")).unwrap()), Some("b"));
 }
 

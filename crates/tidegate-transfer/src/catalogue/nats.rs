@@ -226,7 +226,7 @@ fn unusable(plan: &SitePlan, why: impl std::fmt::Display) -> CatalogueError {
 }
 
 async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
-    // Somebody may have said so before, which is as good.
+    // It may have been said before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut options = ConnectOptions::new()
         .name("tidegate-broker")
@@ -333,7 +333,7 @@ impl CatalogueBucket {
         loop {
             let (last, owner) = match self.line.wait(self.state()) {
                 Ok(state) => state,
-                // Whoever stands by does so through an outage, too.
+                // A standby broker does so through an outage, too.
                 Err(error) if self.plan.standby && told => {
                     tracing::warn!("{error}");
                     std::thread::sleep(CONNECT);
@@ -381,7 +381,8 @@ impl CatalogueBucket {
             let owner = self.owner_text();
             match self.put(OWNER, owner, false) {
                 Ok(()) => return Ok(()),
-                // Somebody was faster, or it was us, and the answer was lost: the next round tells.
+                // Another broker was faster, or it was this one, and the answer was lost: the next round
+                // tells.
                 Err(WriteFailure::Overtaken) => {}
                 // It may be there: the next round finds it by its id.
                 Err(WriteFailure::Silent(why)) if self.plan.standby => {
@@ -640,7 +641,7 @@ impl CatalogueBucket {
                 let number = self.number(&begun.id);
                 let text = serde_json::to_vec(&begun).unwrap_or_default();
                 if let Err(failed) = self.write(known, &key_of_transfer(number), KeyValue::Text(&text)) {
-                    // Whoever asked is told that it was not placed.
+                    // The client is told that it was not placed.
                     if failed.may_be_there {
                         self.owed.insert(begun.id);
                     } else {
@@ -769,7 +770,7 @@ impl CatalogueBucket {
         if last < number {
             // It was flushed to no disk when the power failed, or the bucket was made anew.
             let by = format!(
-                "nobody, but lacks writes that the server had taken: its last is {last}, and was {}",
+                "no broker, but lacks writes that the server had taken: its last is {last}, and was {}",
                 self.last
             );
             return Err(self.give_up(by));
@@ -777,7 +778,7 @@ impl CatalogueBucket {
         let there = self.line.wait(async { timeout(CONNECT, self.stream.get_raw_message(number)).await });
         let there = match there {
             Ok(Ok(message)) => Some(message),
-            // It is gone: somebody has written the same key since.
+            // It is gone: the same key was written since.
             Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => None,
             Ok(Err(error)) => return Err(self.away(error.to_string())),
             Err(_) => return Err(self.away("no answer")),
@@ -788,7 +789,7 @@ impl CatalogueBucket {
         let Some(ours) = there.filter(is_ours) else {
             let by = match owner {
                 Some(owner) if owner.id != self.owner.id => format!("the broker at {}", owner.name),
-                _ => "somebody else".to_owned(),
+                _ => "another broker".to_owned(),
             };
             return Err(self.give_up(by));
         };

@@ -424,7 +424,7 @@ fn a_node_that_failed_was_missed_for_ever_where_the_others_were_too_slow() {
         let settings = MoverSettings { attempts: 2, ..MoverSettings::new(wire::ServiceNeeds::Average(30e6)) };
         let mover =
             FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
-        // It is there again once it has failed, and nobody else moves as much.
+        // It is there again once it has failed, and no other moves as much.
         let watch = |event: TransferEvent<'_>| {
             if let TransferEvent::Failed(..) = event {
                 std::fs::create_dir(&fast).unwrap();
@@ -577,7 +577,7 @@ fn who_shows_no_token_is_answered_nothing_and_who_is_a_node_reports_on_that_one(
         client.place(&wish("x")).await.unwrap();
         let nodes = client.nodes().await.unwrap();
         assert!(nodes.nodes.iter().all(|node| node.sensor.is_some()));
-        // Each page but its description, and those that there are not, as anybody may ask for them.
+        // Each page but its description, and the missing ones, as any client may ask for them.
         let http = crate::store::http_client().unwrap();
         let described = description();
         for (path, operations) in described["paths"].as_object().unwrap() {

@@ -304,7 +304,7 @@ impl S3Store {
         let outcome = self.put_parts(&mut upload, first, &mut pieces, part, &sent).await;
         match outcome {
             Ok(()) => upload.0 = None,
-            // Whoever keeps the bucket pays for what is left.
+            // The bucket's owner pays for what is left.
             Err(_) => upload.abort().await,
         }
         outcome
@@ -356,7 +356,7 @@ fn client(place: &S3Bucket, credentials: &S3Credentials, http: Counted) -> Resul
         .with_secret_access_key(&credentials.secret)
         // One object at a time is removed, for which every server has the plain request.
         .with_disable_bulk_delete(true)
-        // Whoever transfers knows better what to do about a failure than to repeat it: there are other nodes.
+        // The mover knows better what to do about a failure than to repeat it: there are other nodes.
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         .with_http_connector(http);
     if let Some(token) = &credentials.token {

@@ -36,7 +36,7 @@ const LARGEST: u64 = 1024 * 1024;
 /// The content of a file.
 pub(crate) struct ContractFile {
     /// The requirements that hold together, in the order of the day; none where the file has no tenants. At
-    /// times at which nobody has one, nothing is asked for.
+    /// times without any requirement, nothing is asked for.
     pub(crate) sets: Vec<RequirementSet>,
     /// The storage's model, and what stands before it.
     storage: Option<Storage>,
@@ -511,7 +511,7 @@ requirements = [
         let Err(CommandFailure::InvalidContracts(findings)) =
             unsaid.unwrap_or_else(|findings| panic!("{findings:?}")).offer(Vec::new())
         else {
-            panic!("nobody said what the storage is")
+            panic!("the storage is not given")
         };
         assert_eq!(findings[0].message(), "the document needs `storage`");
     }

@@ -30,9 +30,9 @@ use output::AdmitOutput;
 /// that holds together at some time is judged.
 ///
 /// With --live it reads an export of the storage itself, at the rates of the contracts, for as long as it
-/// takes to send --requests of them: once, and after a refusal a few times more slowly. It sends nothing when
-/// somebody else uses the pool, stops at once when somebody begins to, when a request waits ten times as long
-/// as was promised (and a second at least), and at Ctrl-C.
+/// takes to send --requests of them: once, and after a refusal a few times more slowly. It sends nothing
+/// while other consumers use the pool. It stops at once when another consumer begins, when a request waits
+/// ten times as long as was promised (and a second at least), and at Ctrl-C.
 ///
 /// Exit status: 0 admitted, 1 refused or failed, 2 wrong usage or file.
 #[derive(clap::Args)]
@@ -57,10 +57,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How a storage model is measured.
+/// Effort of measuring a storage model.
 #[derive(clap::Args)]
 pub(crate) struct MeasuringEffort {
-    /// How requests arrive
+    /// Arrivals of requests
     #[arg(long, value_enum, default_value_t = ArrivalKind::InStep)]
     pub(crate) arrivals: ArrivalKind,
 
@@ -68,18 +68,18 @@ pub(crate) struct MeasuringEffort {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How many simulations of each rate are taken together
+    /// Simulations of each rate that are taken together
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32)
         .range(1..=1_000))]
     pub(crate) seeds: u32,
 
-    /// How many requests are measured in each
+    /// Requests that are measured in each simulation
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32)
         .range(100..=10_000_000))]
     pub(crate) requests: u32,
 }
 
-/// How requests arrive.
+/// Arrivals of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ArrivalKind {
     /// Evenly, as buckets let them through, and all buckets at once: the worst that can be while each keeps
@@ -87,7 +87,7 @@ pub(crate) enum ArrivalKind {
     InStep,
     /// Evenly, and each bucket begins at random
     Even,
-    /// Evenly in one stream, each request somebody's by chance
+    /// Evenly in one stream, each request assigned to a tenant by chance
     Drawn,
     /// At random, as of many independent users
     Poisson,

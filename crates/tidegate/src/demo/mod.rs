@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = DemoLaw::Window)]
     law: DemoLaw,
 
-    /// What the law aims at, as a share of the target
+    /// Set point of the law, as a share of the target
     #[arg(long, value_name = "RATIO", default_value_t = 0.8)]
     set_point: f64,
 
@@ -71,11 +71,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "185s")]
     duration: Latency,
 
-    /// How long the backups write without a break, in whole seconds
+    /// Length of a burst of the backups, in whole seconds
     #[arg(long, value_name = "TIME", default_value = "30s")]
     burst: Latency,
 
-    /// How long they then rest, in whole seconds
+    /// Length of the pause after a burst, in whole seconds
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pause: Latency,
 
@@ -91,7 +91,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_tui: bool,
 
-    /// Where to write the report [default: ./tidegate-demo.html; none with --json]
+    /// File for the report [default: ./tidegate-demo.html; none with --json]
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 }
@@ -140,7 +140,7 @@ pub(crate) enum DemoError {
     /// The result could not be put into JSON.
     #[error("cannot write the result: {0}")]
     Json(#[from] serde_json::Error),
-    /// Nobody takes the result.
+    /// The receiver of the result is gone.
     #[error("cannot write the result: {0}")]
     Output(#[source] io::Error),
 }
@@ -163,7 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<(), DemoError> {
     let (shown, ran) = thread::scope(|scope| {
         let scenario = scope.spawn(|| scenario::run(&plan, &stop, sender));
         let shown = show(&plan, &events, live, &stop);
-        // Nobody watches any more: quit, failed, or the scenario is through anyway.
+        // The view is gone: quit, failed, or the scenario is through anyway.
         drop(events);
         if !matches!(shown, Ok(ViewEnd::Finished)) {
             stop.store(true, Ordering::Relaxed);

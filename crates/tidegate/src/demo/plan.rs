@@ -10,7 +10,7 @@ use tidegate_units::Latency;
 /// Clients that write backups.
 pub(crate) const WRITERS: usize = 12;
 
-/// The seconds after each start of a burst that are reported separately: nobody can react to what has not
+/// The seconds after each start of a burst that are reported separately: no law reacts to what has not
 /// happened yet, and a mean over them would hide what the reaction costs.
 pub(crate) const BURST_START_SECONDS: u32 = 3;
 
@@ -24,13 +24,13 @@ const ALONE_SECONDS: u32 = 10;
 /// 250 ms, and the six reads of an interval are enough for it.
 pub(crate) const INTERVAL: Latency = Latency::from_millis(100);
 
-/// Which law protects the database in the last phase.
+/// Law that protects the database in the last phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DemoLaw {
-    /// How many requests of the backups may be outstanding at the array (PARDA)
+    /// Window: the number of backups' requests outstanding at the array (PARDA)
     Window,
-    /// How long each request of a backup is held before it is sent on (Bjørgeengen)
+    /// Delay of each request of a backup before it is sent on (Bjørgeengen)
     Pid,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for DemoLaw {
 pub(crate) enum PhaseName {
     /// The database alone.
     Alone,
-    /// The database and the backups; nothing is held.
+    /// The database and the backups; nothing is throttled.
     Unregulated,
     /// The database and the backups; Tidegate holds the backups.
     Regulated,

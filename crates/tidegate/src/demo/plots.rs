@@ -65,7 +65,7 @@ pub(crate) fn throughput(timeline: &DemoTimeline) -> Result<String, PlotError> {
 }
 
 /// The window over the run, in requests; nothing where there is none. Each backup has one request
-/// outstanding, so that a window of all of them holds nobody and no wider one is worth the space.
+/// outstanding, so that a window of all of them throttles none, and no wider one is worth the space.
 pub(crate) fn window(timeline: &DemoTimeline) -> Result<String, PlotError> {
     let value = |second: &PhaseSecond| second.held.window.map(|window| window.get().min(WRITERS as f64));
     OverTime { height: 200, at_least: 1.0, marks: &[] }.draw(timeline, value)

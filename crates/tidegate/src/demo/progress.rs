@@ -12,7 +12,7 @@ pub(crate) enum DemoEvent {
     PhaseBegins,
     /// One more second of it has passed.
     Second(PhaseSecond),
-    /// Some time of the phase has passed; what is held now, and why.
+    /// Some time of the phase has passed; the throttles now, and their reasons.
     Now { elapsed: Duration, held: ThrottleState, why: Option<String> },
 }
 

@@ -133,7 +133,7 @@ fn time_plots(out: &mut String, timeline: &DemoTimeline) -> Result<(), PlotError
             plots::window(timeline)?,
         ),
         DemoLaw::Pid => (
-            "The delay: how long each request of a backup is held before the array sees it, in ms.",
+            "The delay: how long each request of a backup waits before the array sees it, in ms.",
             plots::delay(timeline)?,
         ),
     };
@@ -149,7 +149,8 @@ fn reasons(out: &mut String, timeline: &DemoTimeline) {
         return;
     }
     out.push_str(
-        "<section>\n<h2>What was held, and why</h2>\n<p class=\"sub\">Some of the loop's decisions, in its \
+        "<section>\n<h2>What was throttled, and why</h2>\n<p class=\"sub\">Some of the loop's decisions, in \
+            its \
             own \
          words.</p>\n<ol class=\"log\">\n",
     );
@@ -253,7 +254,7 @@ mod tests {
             ">unregulated</th>",
             "72.1 %",
             "[pool.sata]\nlaw = &quot;window&quot;",
-            "12 writers held to a window of 2.5",
+            "12 writers throttled to a window of 2.5",
             "prefers-color-scheme: dark",
         ] {
             assert!(page.contains(needed), "{needed}");

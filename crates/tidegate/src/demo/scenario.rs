@@ -32,7 +32,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Reasons why a scenario did not run to its end.
 #[derive(Debug, Error)]
 pub(crate) enum ScenarioError {
-    /// Somebody wanted it to stop.
+    /// It was asked to stop.
     #[error("stopped before the end: there is no result")]
     Stopped,
     /// There is no directory for the socket.
@@ -60,7 +60,7 @@ pub(crate) enum ScenarioError {
     },
 }
 
-/// Runs all phases of a plan, telling `events` what happens. Whoever listens may stop listening.
+/// Runs all phases of a plan, and sends `events`. The receiver may stop listening.
 ///
 /// # Errors
 /// When `stop` was set, or when the gateway or a client failed: the run then measured nothing.
@@ -195,7 +195,7 @@ impl<'a> Running<'a> {
     }
 
     fn tell(&self, event: DemoEvent) {
-        // Nobody listening is no reason to stop: whoever wants that says so.
+        // A missing receiver is no reason to stop: a caller that wants that says so.
         let _ = self.events.send(event);
     }
 }

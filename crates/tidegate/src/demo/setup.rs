@@ -36,7 +36,7 @@ pub(super) fn database() -> ConsumerName {
     name("database")
 }
 
-/// The consumers that are held back: `backup-01` and so on.
+/// The throttled consumers: `backup-01` and so on.
 pub(super) fn backups() -> impl Iterator<Item = ConsumerName> {
     (1..=WRITERS).map(|number| name(&format!("backup-{number:02}")))
 }

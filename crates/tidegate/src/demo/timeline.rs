@@ -167,8 +167,9 @@ pub(super) mod tests {
                     decisions: match phase.name {
                         PhaseName::Regulated => vec![ExplainedDecision {
                             at: 1,
-                            sentence: "sata: reads 23.1ms against 12.0ms: 12 writers held to a window of 2.5"
-                                .into(),
+                            sentence:
+                                "sata: reads 23.1ms against 12.0ms: 12 writers throttled to a window of 2.5"
+                                    .into(),
                         }],
                         _ => Vec::new(),
                     },

@@ -186,12 +186,12 @@ fn render_held(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
         what.push(format!("delay {}", text::millis(delay.as_millis_f64())));
     }
     let what = match (what.is_empty(), held.consumers) {
-        (true, _) | (_, 0) => "nothing is held".dark_gray(),
+        (true, _) | (_, 0) => "nothing is throttled".dark_gray(),
         (_, consumers) => format!("{} for {consumers} backups", what.join(", ")).bold().fg(Color::Green),
     };
     let mut lines = vec![Line::from(story), Line::default(), Line::from(what)];
     lines.extend(progress.why.as_deref().map(|why| Line::from(why.dark_gray())));
-    let block = panel(" What is held, and why ").padding(Padding::horizontal(1));
+    let block = panel(" What is throttled, and why ").padding(Padding::horizontal(1));
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), area);
 }
 

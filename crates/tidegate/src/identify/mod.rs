@@ -25,18 +25,18 @@ use crate::page::plot::PlotError;
 
 /// Find out how a storage answers to what a controller does, by an experiment on it
 ///
-/// With --relay: gains for the PID of an agent's resource. Holds those who may be held, and lets them go, by
-/// turns, until the resource's reads have oscillated around the set point a few times; how they do says how
-/// quickly the PID may act. It is to run while the load is there that is to be held back, and instead of the
-/// agent. It disturbs: while it goes on reads take up to as long as unregulated. Then, and when it is
-/// interrupted, everybody is let go.
+/// With --relay: gains for the PID of an agent's resource. Throttles the eligible consumers, and releases
+/// them, by turns, until the resource's reads have oscillated around the set point a few times. Their
+/// oscillation shows how quickly the PID may act. Run it instead of the agent, under the load that is to be
+/// regulated. It disturbs: meanwhile reads take up to as long as unregulated. At its end, and when it is
+/// interrupted, it releases all consumers.
 ///
 /// With --model: the response time of a storage model over the rate of requests, where it grows about
 /// linearly, and how much there: the process gain, for a controller of rates. Nothing real is touched.
 ///
 /// With --live: the same of an export, which is read at rates up to --to, and no further than its storage
-/// keeps up. It sends nothing when somebody else uses the pool, and stops at once when somebody begins to,
-/// when a request takes two seconds, and at Ctrl-C.
+/// keeps up. It sends nothing while other consumers use the pool. It stops at once when another consumer
+/// begins, when a request takes two seconds, and at Ctrl-C.
 ///
 /// With --model and --excite: the rate is white noise, and a linear model is laid through the response times,
 /// for each of several sampling intervals and orders; which of them to take, and what gains make of a fixed

@@ -48,7 +48,7 @@ pub(super) fn run(
     let tell = |progress: ExperimentProgress| {
         if terminal && progress.at >= told + BETWEEN_NEWS {
             told = progress.at;
-            // Nobody reads it any more when this fails, and the experiment is of use all the same.
+            // The reader may be gone; the experiment is of use all the same.
             let _ = writeln!(io::stderr(), "{}", line(&progress));
         }
     };
@@ -97,7 +97,8 @@ fn text(resource: &ResourceName, found: &IdentifiedProcess) -> String {
         ""
     };
     format!(
-        "{resource}: reads take {at_rest} with nobody held, and {gain:.2} ms less per ms of delay.\n\
+        "{resource}: reads take {at_rest} with no consumer throttled, and {gain:.2} ms less per ms of \
+            delay.\n\
          Held for {delay} and let go by turns, they go up and down around {around}, by {amplitude} every \
          {period} (± {:.0} %):\n\
          a lag of {time_constant}, and {dead_time} until a changed delay shows.\n\

@@ -1,10 +1,9 @@
 //! Measuring an export of a live pool: reads at a bounded rate, for a bounded time, with a bounded number
 //! outstanding.
 //!
-//! What a model's measurement is in the simulator ([`tidegate_sim::offer`]) this is on the storage itself:
-//! all tenants' requests together, each at its rate, and what came of them. It stops sending at once when
-//! somebody else uses the pool, when a request is waited for much longer than anybody was promised, and when
-//! it is interrupted.
+//! The measurement of [`tidegate_sim::offer`], on the storage itself instead of a model: all tenants'
+//! requests together, each at its rate, and their response times. It stops sending at once when another
+//! consumer uses the pool, when a request takes much longer than was promised, and when it is interrupted.
 
 mod neighbours;
 
@@ -40,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The pause between two looks at the pool's other consumers.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
-/// For how long nobody may use the pool before it begins.
+/// The time without other consumers in the pool before it begins.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Connections are open, and threads have begun, by then.
@@ -53,15 +52,14 @@ const ALONE: Duration = Duration::from_secs(10);
 /// simulator.
 const GROWTH: f64 = 50.0;
 
-/// How a live pool may be loaded.
+/// Bounds on the load of a live pool.
 #[derive(clap::Args)]
 pub(crate) struct LiveLoading {
-    /// With --live: where the gateway of this export serves its metrics, which say whether somebody uses the
-    /// pool
+    /// With --live: address of the gateway's metrics, which show other consumers of the pool
     #[arg(long, value_name = "ADDRESS:PORT", requires = "live")]
     metrics: Option<String>,
 
-    /// With --live: whether or not somebody uses the pool
+    /// With --live: measure even while other consumers use the pool
     #[arg(long, requires = "live", conflicts_with = "metrics")]
     force: bool,
 
@@ -136,7 +134,7 @@ pub(crate) struct LivePool {
     deadline: Instant,
     /// The requests that all tenants together may have outstanding.
     depth: NonZeroU32,
-    /// The pool's other consumers; `None`: whoever else uses it is not looked at.
+    /// The pool's other consumers; `None`: other users are not looked at.
     neighbours: Option<PoolNeighbours>,
     interrupted: Arc<AtomicBool>,
 }
@@ -195,7 +193,7 @@ pub(crate) enum LiveError {
         /// The first error.
         first: String,
     },
-    /// Somebody else uses the pool, or nobody knows.
+    /// Other consumers use the pool, or it is not known.
     #[error(transparent)]
     Neighbours(#[from] NeighboursError),
     /// Too many connections.
@@ -271,7 +269,8 @@ enum Ended {
 }
 
 impl LivePool {
-    /// Checks that the bounds allow to measure the tenants at their rates, and that nobody uses the pool.
+    /// Checks that the bounds allow to measure the tenants at their rates, and that no other consumer uses
+    /// the pool.
     pub(crate) fn new(
         target: LoadTarget,
         tenants: Vec<LiveTenant>,
@@ -303,7 +302,7 @@ impl LivePool {
         Ok(live)
     }
 
-    /// Waits whether somebody uses the pool.
+    /// Waits to see if another consumer uses the pool.
     fn await_quiet(&mut self) -> Result<(), LiveError> {
         let end = Instant::now() + QUIET;
         while self.neighbours.is_some() && Instant::now() < end {
@@ -401,7 +400,7 @@ impl LivePool {
                 ArrivalPattern::InStep | ArrivalPattern::Drawn | ArrivalPattern::Poisson => 0.0,
             };
             phases.push(Latency::from_secs_f64(phase).to_duration());
-            // Everybody has room for one, and of the rest its part: together no more than the depth.
+            // Every tenant has room for one, and of the rest its part: together no more than the depth.
             let others = f64::from(self.depth.get()) - self.tenants.len() as f64;
             let depth = 1 + (others.max(0.0) * (to - from)) as u32;
             let arrivals = LoadArrivals::Open { rate, spacing, depth };
@@ -412,8 +411,9 @@ impl LivePool {
         let begun = loads.into_iter().zip(phases).map(|(load, phase)| load.start_at(origin + phase));
         let begun = begun.collect::<Result<Vec<_>, _>>()?;
         let patience: Vec<_> = self.tenants.iter().map(|tenant| tenant.patience).collect();
-        // What waits, in each half of the time: where it grows steadily it has grown by twice the difference
-        // of the means. What a hiccup has held up and the storage has caught up with is not there at the end.
+        // The backlog, in each half of the time. If it grows steadily, it has grown by twice the difference
+        // of the means. Requests that a hiccup delayed, and that the storage has caught up with, are not
+        // there at the end.
         let (began, half) = (Instant::now(), (self.lasts + BEGINS_AFTER) / 2);
         let (mut waiting, mut last) = ([(0.0, 0.0); 2], 0.0);
         let count = |_, in_flight: usize| {
@@ -440,7 +440,7 @@ impl LivePool {
                 responses => Ok(responses),
             }
         });
-        // What was answered later was not waited for by anybody who kept on sending.
+        // No sender that went on sending waited for later answers.
         let seconds = stopped.saturating_duration_since(origin).as_secs_f64().max(f64::MIN_POSITIVE);
         Ok(Answered {
             offered: Iops::new(whole * scale),

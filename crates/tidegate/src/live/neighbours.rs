@@ -49,7 +49,8 @@ pub(crate) enum NeighboursError {
     },
     /// It is in use.
     #[error(
-        "pool `{pool}` is in use: `{consumer}` sends requests. Measure when nobody does, or with --force, \
+        "pool `{pool}` is in use: `{consumer}` sends requests. Measure when no consumer does, or with \
+            --force, \
             which holds up \
          others and measures them, too"
     )]
@@ -59,9 +60,9 @@ pub(crate) enum NeighboursError {
         /// One of those that use it.
         consumer: String,
     },
-    /// Nobody can tell.
+    /// It cannot be known.
     #[error(
-        "nothing says whether somebody uses this pool: name its gateway's metrics with --metrics \
+        "nothing says whether other consumers use this pool: name its gateway's metrics with --metrics \
             ADDRESS:PORT, or measure \
          it all the same with --force"
     )]
@@ -92,12 +93,12 @@ impl PoolNeighbours {
         Ok(())
     }
 
-    /// Refuses when anybody has used the pool since the last look, the export itself included.
+    /// Refuses when any consumer has used the pool since the last look, the export itself included.
     pub(crate) fn anybody(&mut self) -> Result<(), NeighboursError> {
         self.look(|_| true)
     }
 
-    /// Refuses when somebody else than the export has.
+    /// Refuses when a consumer other than the export has.
     pub(crate) fn others(&mut self) -> Result<(), NeighboursError> {
         let own = self.export.clone();
         self.look(|consumer| consumer != own)
@@ -199,7 +200,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Until nobody reads it any more.
+            // Until its reader is gone.
             while stream.write_all(b"x").is_ok() {
                 thread::sleep(Duration::from_millis(20));
             }

@@ -117,7 +117,7 @@ pub(crate) enum ReproduceError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Nobody takes the result.
+    /// The receiver of the result is gone.
     #[error("cannot write the result: {0}")]
     Output(#[source] io::Error),
 }

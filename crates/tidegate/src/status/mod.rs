@@ -33,7 +33,8 @@ Examples:
   tidegate status -c /etc/tidegate/tidegate.toml
   tidegate status --url http://10.0.0.1:9809 --json";
 
-/// Say how a running service stands: what its laws decided, who is held, who gets what
+/// Print the state of a running service: its laws' decisions, the throttled consumers, and what each consumer
+/// gets
 ///
 /// Asks `tidegate serve` or `tidegate agent` over HTTP, where it serves its metrics. What is not known is
 /// said to be unknown; what consumers do is of the last two to four seconds.
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", conflicts_with = "url")]
     config: Option<PathBuf>,
 
-    /// Where it answers [default: http://127.0.0.1:9809]
+    /// Address of the service [default: http://127.0.0.1:9809]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
@@ -76,7 +77,7 @@ pub(crate) enum StatusError {
     #[error("{}: this is a broker's configuration, and a broker has no status: see `tidegate transfer \
         list`", .0.display())]
     Broker(PathBuf),
-    /// Nobody is there.
+    /// Nothing listens there.
     #[error(
         "no service answers at http://{address}: {source}; is `tidegate serve` or `tidegate agent` running, \
             with `metrics` at this \
@@ -88,7 +89,7 @@ pub(crate) enum StatusError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Somebody is there, and says nothing.
+    /// Something listens there, and says nothing.
     #[error(
         "the service at http://{0} took the question and did not answer within {wait} s: it hangs, or the \
             machine is overloaded; its log \
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn nobody_there_is_said_with_what_to_look_at() {
-        // Bound and let go: nobody listens there.
+        // Bound and released: nothing listens there.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let error = ask(&address).unwrap_err();
         assert!(matches!(error, StatusError::NotThere { .. }), "{error}");

@@ -59,16 +59,19 @@ fn stands(resource: &ResourceStatus, sees: bool) -> String {
     }
     let (silence, held, throttled) = (silence(decided), decided.held, decided.throttled);
     let fails = if resource.throttle_fails {
-        "; BUT the throttle fails, and nobody is held: see the log"
+        "; BUT the throttle fails, and none is throttled: see the log"
     } else {
         ""
     };
     match (operating(decided), law.dry_run) {
-        (None, false) => format!("holds nobody{silence}{fails}"),
-        (None, true) => format!("dry run, holds nobody{silence}"),
-        (Some(what), false) => format!("{what}; {held} of {throttled} held{silence}{fails}"),
+        (None, false) => format!("throttles nothing{silence}{fails}"),
+        (None, true) => format!("dry run, throttles nothing{silence}"),
+        (Some(what), false) => format!("{what}; {held} of {throttled} throttled{silence}{fails}"),
         (Some(what), true) => {
-            format!("dry run, holds nobody; would be {what}; {held} of {throttled} would be held{silence}")
+            format!(
+                "dry run, throttles nothing; would be {what}; {held} of {throttled} would be \
+                    throttled{silence}"
+            )
         }
     }
 }
@@ -91,9 +94,9 @@ fn operating(decided: &DecisionStatus) -> Option<String> {
         }
         None if decided.held == 0 => None,
         None => window
-            .map(|window| format!("held to {window}"))
-            .or_else(|| Some(format!("held by up to {} per request", time(decided.delay_seconds?))))
-            .or_else(|| Some("held to rates".to_owned())),
+            .map(|window| format!("throttled to {window}"))
+            .or_else(|| Some(format!("delayed by up to {} per request", time(decided.delay_seconds?))))
+            .or_else(|| Some("throttled to rates".to_owned())),
     }
 }
 
@@ -105,7 +108,7 @@ const fn silence(decided: &DecisionStatus) -> &'static str {
         InputStatus::Unknown => {
             "; response times unknown: requests wait, none completed in the last interval"
         }
-        InputStatus::Idle => "; response times unknown: nobody asks for anything",
+        InputStatus::Idle => "; response times unknown: no requests",
         InputStatus::NoTime => "; response times unknown: the clock did not advance",
     }
 }
@@ -131,7 +134,7 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     }
     let consumers = &resource.consumers;
     if consumers.is_empty() {
-        return writeln!(f, "nobody may be held\n");
+        return writeln!(f, "no eligible consumers\n");
     }
     let columns: Vec<&StatusColumn> = COLUMNS
         .iter()
@@ -145,7 +148,7 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     write_rows(f, &rows)?;
     match resource.consumers_left_out {
         0 => Ok(()),
-        more => writeln!(f, "and {more} more, which nobody is told of\n"),
+        more => writeln!(f, "and {more} more, which are not shown\n"),
     }
 }
 
@@ -191,7 +194,7 @@ fn goal(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
 
 fn takes(one: &ConsumerStatus) -> String {
     let lately = one.recent.and_then(|did| did.response_time_seconds);
-    // Who is silent now is not said to be quick, whatever it was before.
+    // A consumer that is silent now is not said to be quick, whatever it was before.
     match (one.oldest_seconds, lately.or(one.measured_seconds)) {
         (Some(oldest), None) => format!("none in {}", time(oldest)),
         (_, Some(lately)) => time(lately),
@@ -323,16 +326,16 @@ mod tests {
         let beyond = BandPosition::Beyond { bands: 3, by: Iops::new(100.0) };
         assert_eq!(
             at(OperatingPoint::Limits { iops: 1_000.0, band: Some(beyond) }),
-            "operating beyond the last band by 100 IO/s (1000 IO/s); 2 of 2 held"
+            "operating beyond the last band by 100 IO/s (1000 IO/s); 2 of 2 throttled"
         );
         assert_eq!(
             at(OperatingPoint::Limits { iops: 500.0, band: None }),
-            "operating at 500 IO/s; 2 of 2 held"
+            "operating at 500 IO/s; 2 of 2 throttled"
         );
-        assert_eq!(at(OperatingPoint::HoldsNobody), "holds nobody");
+        assert_eq!(at(OperatingPoint::HoldsNobody), "throttles nothing");
         assert_eq!(
             said(|resource| decided(resource).window_requests = Some(4.5)),
-            "operating in band 2 at 20 % (500 IO/s), a window of 4.50; 2 of 2 held"
+            "operating in band 2 at 20 % (500 IO/s), a window of 4.50; 2 of 2 throttled"
         );
     }
 
@@ -346,14 +349,14 @@ mod tests {
         };
         assert_eq!(
             other(|decided| decided.window_requests = Some(8.0)),
-            "held to a window of 8.00; 2 of 2 held"
+            "throttled to a window of 8.00; 2 of 2 throttled"
         );
         assert_eq!(
             other(|decided| decided.delay_seconds = Some(0.008)),
-            "held by up to 8.00ms per request; 2 of 2 held"
+            "delayed by up to 8.00ms per request; 2 of 2 throttled"
         );
-        assert_eq!(other(|_| ()), "held to rates; 2 of 2 held");
-        assert_eq!(other(|decided| decided.held = 0), "holds nobody");
+        assert_eq!(other(|_| ()), "throttled to rates; 2 of 2 throttled");
+        assert_eq!(other(|decided| decided.held = 0), "throttles nothing");
     }
 
     #[test]
@@ -361,23 +364,24 @@ mod tests {
         let dry = |resource: &mut ResourceStatus| resource.law.as_mut().unwrap().dry_run = true;
         assert_eq!(
             said(dry),
-            "dry run, holds nobody; would be operating in band 2 at 20 % (500 IO/s); 2 of 2 would be held"
+            "dry run, throttles nothing; would be operating in band 2 at 20 % (500 IO/s); 2 of 2 would be \
+                throttled"
         );
-        // Of a throttle that fails it is said that nobody is held, which is no good news.
+        // If a throttle fails, the status says that none is throttled, which is no good news.
         let failing = said(|resource| {
             resource.throttle_fails = true;
             let decided = decided(resource);
             (decided.held, decided.operating_point) = (0, None);
         });
-        assert_eq!(failing, "holds nobody; BUT the throttle fails, and nobody is held: see the log");
+        assert_eq!(failing, "throttles nothing; BUT the throttle fails, and none is throttled: see the log");
         let nobody = |resource: &mut ResourceStatus| {
             dry(resource);
             decided(resource).operating_point = Some(OperatingPoint::HoldsNobody);
         };
-        assert_eq!(said(nobody), "dry run, holds nobody");
+        assert_eq!(said(nobody), "dry run, throttles nothing");
         assert!(
             said(|resource| resource.throttle_fails = true)
-                .ends_with("BUT the throttle fails, and nobody is held: see the log")
+                .ends_with("BUT the throttle fails, and none is throttled: see the log")
         );
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
-    /// What to log: error, warn, info, debug or trace [default: TIDEGATE_LOG, or info]
+    /// Least severity to log: error, warn, info, debug or trace [default: TIDEGATE_LOG, or info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
 }

@@ -40,14 +40,14 @@ Examples:
   tidegate transfer get run7.h5 --rate 10MB/s --to /scratch/
   tidegate transfer list";
 
-/// Which broker is asked.
+/// Broker to ask.
 #[derive(clap::Args)]
 pub(crate) struct BrokerArgs {
     /// The broker [default: TIDEGATE_BROKER, or http://127.0.0.1:7311]
     #[arg(long, value_name = "URL", global = true)]
     broker: Option<String>,
 
-    /// What the broker wants to be shown, where it does [default: TIDEGATE_TOKEN_FILE]
+    /// File with the token of a broker that asks for one [default: TIDEGATE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 
@@ -137,7 +137,7 @@ enum Kind {
     Current,
 }
 
-/// What a transfer needs.
+/// Service that a transfer needs.
 #[derive(clap::Args)]
 #[command(group = ArgGroup::new("needed").required(true).args(["rate", "latency"]))]
 pub(crate) struct NeedArgs {
@@ -145,7 +145,7 @@ pub(crate) struct NeedArgs {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<ByteRate>,
 
-    /// Which rate that is
+    /// Meaning of the rate
     #[arg(long, value_enum, value_name = "KIND", default_value = "average", requires = "rate")]
     kind: Kind,
 
@@ -190,7 +190,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     whom: BrokerArgs,
 
-    /// Where the storage nodes are: a file with their tables `[node.NAME]`, such as the broker's
+    /// Addresses of the storage nodes: a file with their tables `[node.NAME]`, such as the broker's
     /// configuration [default: TIDEGATE_NODES, or ~/.config/tidegate/nodes.toml, or /etc/tidegate/nodes.toml]
     #[arg(long, value_name = "FILE", global = true)]
     nodes: Option<PathBuf>,
@@ -214,7 +214,7 @@ enum TransferCommand {
     CopyCatalogue(copy::CopyArgs),
 }
 
-/// How transfers are made.
+/// Settings of transfers.
 #[derive(clap::Args)]
 struct MoveArgs {
     #[command(flatten)]
@@ -254,7 +254,7 @@ struct PutArgs {
     #[command(flatten)]
     how: MoveArgs,
 
-    /// What the object is called; of one file [default: the file's own name]
+    /// Name of the object, if there is one file [default: the file's own name]
     #[arg(long, value_name = "NAME")]
     name: Option<ObjectName>,
 

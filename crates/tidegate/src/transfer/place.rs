@@ -16,8 +16,8 @@ Examples:
 
 /// Ask which storage node carries a transfer now, and reserve it there
 ///
-/// Moves nothing. The reservation lasts for the broker's lease: whoever makes the transfer tells the broker
-/// by its id how far it has come, which keeps it, and when it has ended; see docs/guide/transfers.md.
+/// Moves nothing. The reservation lasts for the broker's lease. The client that makes the transfer keeps it
+/// alive by reporting its progress with the id, and reports its end; see docs/guide/transfers.md.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, group = clap::ArgGroup::new("what").required(true).args(["write", "read"]))]
 pub(crate) struct Args {
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     read: Option<ObjectName>,
 
-    /// What is written is to be in the catalogue under this name
+    /// Name in the catalogue of the written object
     #[arg(long, value_name = "NAME", requires = "write")]
     name: Option<ObjectName>,
 
@@ -98,7 +98,7 @@ async fn place(args: &Args, wish: &TransferQuestion) -> Result<TransferReservati
     let client = args.whom.client_at_once()?;
     let reservation = client.place(wish).await?;
     if reservation.granted.is_none() {
-        // Nobody will come back for it.
+        // No client will come back for it.
         let _ = client.end(&reservation.id, tidegate_transfer::wire::TransferEnd::default()).await;
     }
     Ok(reservation)

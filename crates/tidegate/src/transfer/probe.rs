@@ -15,9 +15,9 @@ use crate::failure::CommandFailure;
 /// Try what a storage node moves, and tell the broker
 ///
 /// Writes objects to the node from this machine, one after the other, reads them, and removes them, whatever
-/// happens but SIGKILL. What is found is taken for the node's learnt peak, which ages; a peak that the
-/// configuration pins stays. Nobody else ever does this: while it lasts it takes from everybody who uses the
-/// node.
+/// happens but SIGKILL. The result counts as the node's learnt peak, which ages; a peak that the
+/// configuration pins stays. Nothing else ever does this: while it lasts, it takes from all other users of
+/// the node.
 #[derive(clap::Args)]
 pub(super) struct ProbeArgs {
     /// The node
@@ -32,7 +32,7 @@ pub(super) struct ProbeArgs {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     time: Latency,
 
-    /// Say what was found, and tell nobody
+    /// Print the result, and report it to no broker
     #[arg(long)]
     keep: bool,
 }

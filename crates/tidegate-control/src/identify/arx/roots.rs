@@ -144,7 +144,7 @@ mod tests {
     }
 
     proptest! {
-        /// Double roots are found to half of the digits, and nobody promises more.
+        /// Double roots are found to half of the digits, and no more is promised.
         #[test]
         fn they_are_those_that_it_was_made_of(
             real in prop::collection::vec(-1.5..1.5f64, 0..4),

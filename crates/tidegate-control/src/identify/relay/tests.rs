@@ -166,7 +166,7 @@ fn it_ends_when_nothing_oscillates() {
     let mut relay = RelayExperiment::new(config);
     let mut steps = 0_u32;
     let error = loop {
-        // The load ends when somebody is held for the first time, and does not come back.
+        // The load ends with the first throttling, and does not come back.
         let estimate = if steps < 40 { 40 } else { 2 };
         steps += 1;
         if let Err(error) = relay.step(INTERVAL, Some(Latency::from_millis(estimate))) {

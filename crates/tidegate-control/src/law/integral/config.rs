@@ -51,9 +51,9 @@ impl Default for IntegralConfig {
 /// Additions of the law to the paper. Each can be left out by itself, to measure its worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntegralVariant {
-    /// A rate is raised only while it is what held the consumer back: some requests waited for their release,
-    /// and at least 70 % of the rate was used. Otherwise an hour of low demand at short response times winds
-    /// it up to where it bounds nothing when demand comes.
+    /// A rate is raised only while it constrains the consumer: some requests waited for their release, and at
+    /// least 70 % of the rate was used. Otherwise an hour of low demand at short response times winds it up
+    /// to where it bounds nothing when demand comes.
     pub raise_only_used: bool,
     /// Decay of unused rates: the part of a rate beyond its floor and beyond its use halves in the idle
     /// half-life. A surplus found under another load says nothing. Otherwise the rate stays.
@@ -69,8 +69,7 @@ pub struct IntegralVariant {
 }
 
 impl IntegralVariant {
-    /// The paper's words (Lee §3.1), and where it says nothing, nothing is done: without samples a rate is
-    /// held.
+    /// The paper's words (Lee §3.1), and nothing more: without samples a rate stays.
     pub const LITERAL: Self =
         Self { raise_only_used: false, decay_unused: false, give_way: false, take_over: false };
     /// Everything. The default.

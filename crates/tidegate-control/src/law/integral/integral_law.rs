@@ -110,7 +110,7 @@ impl IntegralLaw {
         self.put(raw, raw, bounds, None)
     }
 
-    /// Nobody uses the rate: keeps `remaining` of what is beyond the least.
+    /// The rate is not used: keeps `remaining` of the part beyond the least.
     pub fn relax(&mut self, bounds: RateBounds, remaining: f64) -> IntegralStep {
         let rate = self.decayed(bounds.least.per_second(), remaining);
         self.put(rate, rate, bounds, None)

@@ -21,7 +21,7 @@ const EVIDENCE: f64 = 0.25;
 /// K·E by K·E: the throughput just taken for sustained was at the edge of a consumer's reference.
 const GIVEN_OUT: f64 = 0.95;
 
-/// The rates of all consumers that may be held. Who is no longer observed is forgotten.
+/// The rates of all eligible consumers. Consumers that are no longer observed are forgotten.
 #[derive(Debug, Clone)]
 pub(crate) struct ConsumerRates {
     config: IntegralConfig,
@@ -35,7 +35,7 @@ pub(crate) struct ConsumerRates {
 #[derive(Debug, Clone, Copy)]
 struct Consumer {
     law: IntegralLaw,
-    /// For how long it has had nothing outstanding. Who is new comes from a pause without a beginning.
+    /// Time since its last outstanding request. A new consumer comes from a pause without a beginning.
     idle: Duration,
     /// The step in which it was last observed.
     seen: u64,
@@ -64,7 +64,7 @@ struct ConsumerReport {
 }
 
 impl ConsumerReport {
-    /// `otherwise`: the reference of whoever has no contract.
+    /// `otherwise`: the reference of consumers without a contract.
     fn of(
         consumer: &ConsumerObservation,
         statistic: ContractStatistic,
@@ -104,7 +104,7 @@ impl ConsumerReport {
 struct Claims {
     promised: f64,
     surplus: f64,
-    /// The surplus of those who did not come back just now.
+    /// The surplus of consumers that did not come back just now.
     others: f64,
     returned: u32,
     first: Option<ConsumerName>,
@@ -150,7 +150,7 @@ impl ConsumerRates {
         for consumer in consumers {
             let report = ConsumerReport::of(consumer, self.config.statistic, otherwise, period.elapsed);
             completed += report.heard.count as f64;
-            // Nobody promised anything to the protected one without a contract.
+            // A protected consumer without a contract has no promise.
             if !consumer.protected || consumer.contract.is_some() {
                 kept = report.kept().map(|this| this && kept.unwrap_or(true)).or(kept);
             }
@@ -201,7 +201,7 @@ impl ConsumerRates {
                 u32::from(consumer.contract.is_some() && before < period.pause && idle >= period.pause);
         }
         if consumer.protected {
-            // Should it be held one day, it begins as if it were new.
+            // If it is throttled one day, it begins as if it were new.
             known.law = IntegralLaw::new(bounds.least);
             if report.is_active() {
                 claims.promised += consumer.contract.map_or(0.0, |contract| contract.iops().per_second());
@@ -243,8 +243,8 @@ impl ConsumerRates {
         })
     }
 
-    /// Cuts everybody's surplus by the same factor, so that the rates of all who are active are together what
-    /// the storage sustains. Only when somebody comes back: at any other time response times say what is too
+    /// Cuts every surplus by the same factor, so that the rates of all active consumers together are what the
+    /// storage sustains. Only when a consumer comes back: at any other time response times say what is too
     /// much.
     fn give_way(
         &mut self,
@@ -277,7 +277,7 @@ impl ConsumerRates {
         Some(GaveWay { to, returned: claims.returned, sustained, given_back })
     }
 
-    /// Raises the rates of those who are held to what the storage sustains without those who have gone, by
+    /// Raises the rates of throttled consumers to what the storage sustains without those that have gone, by
     /// their shares.
     fn take_over(&mut self, consumers: &[ConsumerObservation], rates: &mut [RateDecision]) {
         if !self.config.variant.take_over {
@@ -354,7 +354,7 @@ fn is_held(consumer: &ConsumerObservation) -> bool {
     consumer.short_of_tokens > Latency::ZERO
 }
 
-/// The least RT^E of those with a contract who are active.
+/// The least RT^E of active consumers with a contract.
 fn strictest(consumers: &[ConsumerObservation]) -> Option<Latency> {
     let contracts = consumers.iter().filter_map(|consumer| Some((consumer, consumer.contract?)));
     contracts

@@ -78,10 +78,9 @@ impl Pid {
     /// bears most); the integral stops there, because beyond it would only wind up. When no time has passed
     /// nothing changes.
     ///
-    /// A changed delay shows its whole effect only when the requests that are being held have gone round,
-    /// after about the delay itself. So the integral time is never shorter than the delay in force: for a
-    /// process with gain −1 and dead time θ, K_p/T_i ≤ 1/(2θ) is Skogestad's rule (SIMC, J. Process Control
-    /// 13, 2003).
+    /// A changed delay shows its whole effect only after the delayed requests have gone round, after about
+    /// the delay itself. So the integral time is never shorter than the delay in force: for a process with
+    /// gain −1 and dead time θ, K_p/T_i ≤ 1/(2θ) is Skogestad's rule (SIMC, J. Process Control 13, 2003).
     pub fn step(
         &mut self,
         estimate: Latency,
@@ -121,7 +120,7 @@ impl Pid {
         PidStep { raw: Latency::from_secs_f64(unbounded), delay: self.delay, bound }
     }
 
-    /// Lets go by degrees: keeps `remaining` of the delay, and nothing once that is less than a level.
+    /// Releases by degrees: keeps `remaining` of the delay, and nothing once that is less than a level.
     pub fn relax(&mut self, remaining: f64) -> Latency {
         let remaining = if remaining.is_nan() { 1.0 } else { remaining.clamp(0.0, 1.0) };
         if self.last_error.take().is_some() {

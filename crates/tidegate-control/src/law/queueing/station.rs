@@ -110,7 +110,7 @@ impl StationModel {
         Self { rls, ms: point.ms, outstanding, variance, age: 0, asked, turn: 1.0 }
     }
 
-    /// The model after an interval. `None` as long as nobody was there who could be held.
+    /// The model after an interval. `None` as long as no eligible consumer was there.
     pub(crate) fn after(
         old: Option<Self>,
         config: &QueueLearning,
@@ -138,7 +138,7 @@ impl StationModel {
         let chance = CHANCE * self.variance.sqrt().max(1.0 / (point.requests as f64).sqrt());
         let contradicts = error > chance.min(MOST_NOISE).max(config.reset_change);
         if contradicts && (absent || self.age >= YOUNG) {
-            // Long response times with nobody to be held are nobody's fault who could be.
+            // Without eligible consumers, long response times are not their effect.
             let anew = Self::begin(point, self.model().parallelism, self.variance, self.asked);
             return if absent { (LearningOutcome::Rejected, self) } else { (LearningOutcome::Reset, anew) };
         }
@@ -175,7 +175,7 @@ impl StationModel {
         ((level + slope * (outstanding / self.outstanding - 1.0)) * self.ms).max(self.ms * FLATTEST)
     }
 
-    /// The throughput of those who are held that is asked for, in IO/s, after an interval like this.
+    /// The throughput to allow the throttled consumers, in IO/s, after an interval like this.
     pub(crate) fn control(&mut self, goal_ms: f64, point: IntervalPoint) -> f64 {
         let QueueModel { capacity, parallelism } = self.model();
         let known = point.held.outstanding.max(self.asked);
@@ -266,7 +266,7 @@ mod tests {
     ) -> Vec<f64> {
         (0..intervals)
             .map(|_| {
-                n = step(station, storage.point(n, 1.0), goal_ms).expect("somebody is there").1;
+                n = step(station, storage.point(n, 1.0), goal_ms).expect("a consumer is there").1;
                 n
             })
             .collect()

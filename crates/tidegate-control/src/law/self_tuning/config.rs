@@ -14,9 +14,9 @@ pub struct SelfTuningConfig {
     pub regulation: RegulationMethod,
     /// Without so many requests in an interval nothing is concluded from them. Default: the paper's 6 (§4.2).
     pub least_requests: u32,
-    /// u_min. Default 6 IO/s: at nothing there are no requests, hence no measurements, and nobody is ever let
-    /// go again; with this somebody has the six requests that a decision takes in an interval of a second.
-    /// The loop raises it to what that takes by the bands.
+    /// u_min. Default 6 IO/s. At zero there are no requests, hence no measurements, and no consumer is ever
+    /// released again. With 6 IO/s one consumer has the six requests that a decision takes in an interval of
+    /// a second. The loop raises it to what that takes by the bands.
     pub least: Iops,
     /// u_max. Default [`UNBOUNDED`](Self::UNBOUNDED), since no number is right for every storage, and the
     /// default variant never steers by an operating point that was not reached.
@@ -54,24 +54,24 @@ pub struct LineLearning {
 /// Additions of the regulator to the paper. Each can be left out by itself, to measure its worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelfTuningVariant {
-    /// The model is fed what was done, not what was allowed. Otherwise, with little demand, an operating
-    /// point that nobody uses is said to be the reason for short response times, and one beyond the capacity
+    /// The model is fed the load that was done, not the load that was allowed. Otherwise, with little demand,
+    /// an unused operating point seems to be the reason for short response times, and one beyond the capacity
     /// for long ones.
     pub applied_input: bool,
     /// Lending: other consumers get the throughput that a consumer does not use. Otherwise it is left unused,
     /// and they are throttled for it.
     pub lend_unused: bool,
-    /// Requests of several intervals are put together until there are enough. Otherwise somebody with five in
-    /// each never has a say again.
+    /// Requests of several intervals are put together until there are enough. Otherwise a consumer with five
+    /// in each never has a say again.
     pub gather: bool,
     /// The model is forgotten when its prediction was wrong by more than the part, and by more than three
     /// times what a mean of so many requests is wrong by chance; not in its first three intervals. Otherwise
     /// when a parameter has changed by more than that part of itself: one near nothing then resets the model
     /// in nearly every interval.
     pub compare_predictions: bool,
-    /// After a reset everybody is let go for an interval (u = u_max), so that the change excites the system.
-    /// Otherwise the new model, which takes the response time for proportional to the throughput, decides at
-    /// once.
+    /// After a reset all consumers are released for an interval (u = u_max), so that the change excites the
+    /// system. Otherwise the new model, which takes the response time for proportional to the throughput,
+    /// decides at once.
     pub burst: bool,
     /// Beside the line of eq. 5 the curve of a queue is learnt, `w = p/(C − u)`, and the one that predicts
     /// better decides. Otherwise the line does, also near the capacity, where none fits: each step up or down
@@ -135,7 +135,7 @@ impl Default for SelfTuningConfig {
 }
 
 impl SelfTuningConfig {
-    /// An operating point beyond what any storage does, which holds nobody.
+    /// An operating point beyond any storage's ability, which throttles nothing.
     pub const UNBOUNDED: Iops = PointDecision::UNBOUNDED;
 
     /// The improvements that are in force. The fixed controller and the model of a queue have them all.

@@ -33,11 +33,11 @@ const NEW: f64 = 0.1;
 /// A prediction that is wrong by this part of the greater one is wrong however noisy the storage is.
 const MOST_NOISE: f64 = 0.6;
 
-/// A storage that became a hundred times faster or slower is none that changed, but was held up, or stood
-/// still: nothing of it is known.
+/// A storage that became a hundred times faster or slower has not changed, but stalled, or stood still:
+/// nothing of it is known.
 const ANOTHER: f64 = 0.99;
 
-/// The least p: of a volume that is held to a twentieth of what it could do, and serves quickly up to there.
+/// The least p: of a volume that is limited to a twentieth of its ability, and serves quickly up to there.
 const LEAST_PARALLELISM: f64 = 0.05;
 
 /// p of a single server to which requests come evenly, near its capacity: what a storage is taken for that
@@ -164,9 +164,9 @@ impl Hyperbola {
         if ms >= goal_ms {
             return wanted.min(iops);
         }
-        // What nobody has measured yet is believed as far as the room that there is, or a single server,
-        // bears. For the latter a mean of few requests is taken for one standard error longer, lest somebody
-        // be let go by chance.
+        // An unmeasured load is believed as far as the known room, or a single server, bears. For the latter
+        // a mean of few requests is taken for one standard error longer, lest consumers be released by
+        // chance.
         let alone = 1e3 / (ms * (1.0 + by_chance(requests))) - 1e3 / goal_ms;
         wanted.min(iops * self.growth(goal_ms, ms)).max(wanted.min(iops + alone))
     }
@@ -297,7 +297,7 @@ mod tests {
         assert!((points[5] / 1_900.0 - 1.0).abs() < 0.1, "{points:?}");
     }
 
-    /// From seven requests nobody concludes that there is room for a thousand.
+    /// Seven requests do not show that there is room for a thousand.
     #[test]
     fn few_requests_are_taken_for_a_standard_error_longer() {
         let few = Hyperbola::after(None, HOW, (1.0, 7.0, 7), 2.5).1.control(2.5, (1.0, 7.0, 7));

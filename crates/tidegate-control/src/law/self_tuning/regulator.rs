@@ -97,7 +97,7 @@ struct Gathered {
 
 impl SelfTuning {
     /// One step. `goal` is y_ref, `in_force` u(k−1). `least` and `greatest` are bounds of now. `exempt`:
-    /// conclude something from however few requests there are, because nobody has enough (figure 6, line 1).
+    /// conclude from however few requests there are, because no consumer has enough (figure 6, line 1).
     pub fn step(
         &mut self,
         config: &SelfTuningConfig,
@@ -168,8 +168,8 @@ impl SelfTuning {
         self.gathered.requests
     }
 
-    /// Nobody asks for anything: the regulator has no wish until there are requests again. What the model is
-    /// stays, since the storage is the same.
+    /// No requests: the regulator has no wish until there are some again. The model stays, since the storage
+    /// is the same.
     pub fn idle(&mut self) {
         (self.gathered, self.before, self.wish, self.below) = (Gathered::default(), None, None, 0);
     }
@@ -179,7 +179,7 @@ impl SelfTuning {
         self.before = None;
     }
 
-    /// The interval cannot be used: nobody knows how long it was.
+    /// The interval cannot be used: its length is unknown.
     pub fn skip(&mut self) {
         (self.gathered, self.before) = (Gathered::default(), None);
     }

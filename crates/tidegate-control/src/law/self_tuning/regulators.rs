@@ -26,11 +26,11 @@ use crate::law::window::config::WindowConfig;
 /// in an interval complete in the next.
 const USED: f64 = 0.7;
 
-/// The regulators of all consumers of a resource. Who is no longer observed is forgotten.
+/// The regulators of all consumers of a resource. Consumers that are no longer observed are forgotten.
 #[derive(Debug, Clone)]
 pub(crate) struct ConsumerRegulators {
     config: SelfTuningConfig,
-    /// The operating point in force. At the beginning nobody is held.
+    /// The operating point in force. At the beginning nothing is throttled.
     point: Iops,
     consumers: BTreeMap<ConsumerName, Known>,
     agreement: HostAgreement,
@@ -97,7 +97,7 @@ struct ClientReport<'a> {
     consumer: &'a ConsumerObservation,
     /// Those that are compared with the goal.
     heard: SignalSamples,
-    /// All of them: what is held.
+    /// All of them: the throttled ones.
     all: SignalSamples,
     input: SignalState,
     goal: Latency,
@@ -114,7 +114,7 @@ impl<'a> ClientReport<'a> {
             let mut heard = SignalSamples::of(std::slice::from_ref(consumer), signal);
             if !windowed {
                 heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
-                // Who is released and never gets his turn waits as he does at the storage.
+                // A released request that never gets its turn waits as it does at the storage.
                 heard.oldest = heard.oldest.max(consumer.oldest_released);
             }
             heard
@@ -188,7 +188,7 @@ impl ConsumerRegulators {
         let done = done(&reports, stretch.elapsed);
         let applied = self.applied(done, peers, stretch.elapsed);
         let (own_held, held) = at_storage(&reports, done, peers, stretch.elapsed);
-        // Whether all who are held are other hosts'.
+        // True if all throttled consumers belong to other hosts.
         let alone = windowed && own_held <= 0.0 && held.outstanding > 0.0;
         let bounds = (self.least(those, stretch.interval), self.config.greatest);
         let say = Say::of(&reports, peers, bands, self.point);
@@ -220,7 +220,7 @@ impl ConsumerRegulators {
         let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
             (LawAction::Hold, None, None, None, false);
         if !stretch.elapsed.is_zero() && !somebody_to_hold {
-            // Whatever is heard is not the effect of what holds nobody.
+            // Without throttled consumers, the signal is not the effect of the command.
             self.relax(stretch.remaining);
             action = LawAction::Relax;
         } else if !stretch.elapsed.is_zero() {
@@ -320,8 +320,8 @@ impl ConsumerRegulators {
         (Some((wish, agreed)), peer)
     }
 
-    /// Lets one consumer's regulator decide, protected or not: a protected one's goal is what others are held
-    /// for.
+    /// Lets one consumer's regulator decide, protected or not: others are throttled for a protected one's
+    /// goal.
     fn one(
         &mut self,
         report: &ClientReport<'_>,
@@ -358,9 +358,9 @@ impl ConsumerRegulators {
             }
             SignalState::Samples { .. } => {
                 let now = report.measured(held);
-                // Where all who are held are other hosts', how many requests they had is told of the interval
-                // before: so is what it is compared with. As of one interval, each step up or down would be
-                // an effect of the one before it.
+                // If all throttled consumers belong to other hosts, their number of requests is that of the
+                // interval before: so is the figure that it is compared with. Otherwise each step up or down
+                // would seem an effect of the one before it.
                 known.before = (consumer.protected && alone).then_some(now);
                 let before = before.filter(|_| known.before.is_some());
                 let measured = before.map_or(now, |before| IntervalMeasurement { held, ..before });
@@ -388,7 +388,7 @@ impl ConsumerRegulators {
         }
     }
 
-    /// u(k−1) as it was carried out: what all who may be held did together, on all hosts.
+    /// u(k−1) as it was carried out: the load of all eligible consumers together, on all hosts.
     fn applied(&self, done: Iops, peers: &[PeerPoint], elapsed: Duration) -> Iops {
         if !self.config.variant().applied_input || elapsed.is_zero() {
             return self.point;
@@ -397,7 +397,8 @@ impl ConsumerRegulators {
         Iops::new(done.per_second() + elsewhere).min(self.config.greatest)
     }
 
-    /// u_min: the configured one, or what leaves somebody who may decide the requests that a decision takes.
+    /// u_min: the configured one, or the rate that leaves a deciding consumer the requests that a decision
+    /// takes.
     fn least(&self, those: &Those<'_>, interval: Duration) -> Iops {
         let enough = Iops::new(f64::from(self.config.least_requests) / interval.as_secs_f64());
         let own: Vec<BandClaim<'_>> = throttled(those.consumers).map(entitlement).collect();
@@ -422,9 +423,9 @@ impl ConsumerRegulators {
         those.any(|(report, _)| self.requests(report) >= enough)
     }
 
-    /// The one that does not need enough requests, so that not all wait for each other (Triage §4.2). The
-    /// paper has one at random, for good; here it is whoever knows most, and only while nobody has enough:
-    /// with few requests it would hold all others back by chance.
+    /// The consumer that does not need enough requests, so that not all wait for each other (Triage §4.2).
+    /// The paper picks one at random, for good. Here it is the one that knows most, and only while none has
+    /// enough: with few requests it would throttle all others by chance.
     fn exempt(&self, reports: &[ClientReport<'_>], may: &[bool]) -> Option<usize> {
         let those = reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
         let knows = |report: &ClientReport<'_>| {
@@ -439,7 +440,7 @@ impl ConsumerRegulators {
         most.filter(|(_, report)| knows(report) > (0, Latency::ZERO)).map(|(at, _)| at)
     }
 
-    /// Nobody is there to be held: the operating point grows by as much as a held one would shrink.
+    /// No eligible consumer: the operating point grows by as much as a used one would shrink.
     fn relax(&mut self, remaining: f64) {
         let greater = self.point.per_second() / remaining.max(f64::MIN_POSITIVE);
         self.point = Iops::new(greater).min(self.config.greatest);
@@ -464,7 +465,7 @@ impl ConsumerRegulators {
             let used =
                 throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
             let mut claims: Vec<BandClaim<'_>> = used.collect();
-            // Who has a part and is not there, does not use it.
+            // An absent consumer does not use its part.
             let there: BTreeSet<&ConsumerName> = claims.iter().filter_map(|claim| claim.name).collect();
             let absent = bands.into_iter().flat_map(Bands::workloads).filter(|name| !there.contains(name));
             let absent = absent.map(|name| BandClaim {
@@ -604,7 +605,7 @@ fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = BandClaim<'
             shares: claim.shares.as_f64(),
             most: most(claim.most),
         });
-        // Who has no shares at all would have no part, and is nobody.
+        // A consumer without any shares would have no part, and does not count.
         let rest = [point.rest, point.content].into_iter().flatten().filter(|rest| rest.shares > 0.0);
         named.chain(rest.map(move |rest| BandClaim {
             name: None,
@@ -631,9 +632,9 @@ struct Told {
     content: Option<PointRest>,
 }
 
-/// By name of those who have a part of the bands. Of the others those who use whatever they get are kept
-/// apart from those who are content: with the shares of both they would have what these leave, which is
-/// everybody's, on all hosts.
+/// By name, the consumers with a part of the bands. The others are two groups: those that use whatever they
+/// get, and those that are content. With the shares of both, the first would get what the second leaves,
+/// which belongs to all, on all hosts.
 fn claims(reports: &[ClientReport<'_>], bands: Option<&Bands>, elapsed: Duration) -> Told {
     let parts = bands.map(Bands::workloads).unwrap_or_default();
     let (mut claims, mut hungry, mut content) = (Vec::new(), None::<PointRest>, None::<PointRest>);

@@ -115,9 +115,9 @@ impl WindowLaw {
         below
     }
 
-    /// Lets go by degrees: what is left of the ratio between the window and the greatest one is `remaining`
-    /// of it on a logarithmic scale. By ratio and not by difference, because half of the way from 2 to 64 in
-    /// one step would be a release at once.
+    /// Releases by degrees: the logarithm of the ratio between the greatest window and this one is multiplied
+    /// by `remaining`. By ratio and not by difference, because half of the way from 2 to 64 in one step would
+    /// be a release at once.
     pub fn relax(&mut self, remaining: f64) -> Window {
         let remaining = if remaining.is_nan() { 1.0 } else { remaining.clamp(0.0, 1.0) };
         let (least, greatest) = (self.config.least.get(), self.config.greatest.get());

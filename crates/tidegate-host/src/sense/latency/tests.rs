@@ -38,7 +38,7 @@ fn loaded() -> Option<BlockLatency> {
     }
 }
 
-/// A device that nobody else uses.
+/// A device without another user.
 struct Device {
     path: PathBuf,
     /// The action to take when the device is not needed any more.

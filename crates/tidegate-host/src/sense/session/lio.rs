@@ -33,8 +33,8 @@ const CONFIG: &str = "/sys/kernel/config";
 const TARGET: &str = "/sys/kernel/config/target";
 const ISCSI: &str = "/sys/kernel/config/target/iscsi";
 
-/// One in so many targets is read at each reading although nobody has logged in or out: what is configured
-/// changes no count.
+/// One in so many targets is read at each reading although no initiator has logged in or out: a change of the
+/// configuration changes no count.
 const TURNS: usize = 32;
 
 /// A session's write counter is read once in this many readings: opening a file takes as long as a hundred
@@ -106,7 +106,7 @@ impl LioReader {
         }
         self.count(&targets, did)?;
         self.turn = (self.turn + 1) % TURNS;
-        // Who is connected may change while nobody logs in or out.
+        // The initiators of a session may change without a login or logout.
         if !changed && !self.sockets_tell() {
             return Ok(None);
         }
@@ -226,7 +226,7 @@ fn absence(root: &SystemRoot) -> Result<Option<TargetAbsence>, ReadError> {
     let Some(fabrics) = tree::list(root, TARGET)? else {
         return Ok(Some(TargetAbsence::NoModule("target_core_mod")));
     };
-    // The directory is made by whoever sets up the first target; that loads the module.
+    // The directory is made with the first target; that loads the module.
     let configured = fabrics.directories.iter().any(|name| name == "iscsi");
     Ok((!configured).then_some(TargetAbsence::NotConfigured))
 }

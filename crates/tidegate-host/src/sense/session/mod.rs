@@ -128,7 +128,7 @@ impl fmt::Display for AddressDoubt {
             DoubtReason::DemoMode => "the target gives no addresses in demo mode",
             DoubtReason::MoreSessions => "the kernel shows only one of the initiator's sessions",
             DoubtReason::NoSockets => "the target's portal is not in this network namespace",
-            DoubtReason::NotSaid => "the kernel does not say who is connected",
+            DoubtReason::NotSaid => "the kernel does not say which hosts are connected",
         })?;
         for (at, address) in self.candidates.iter().enumerate() {
             write!(f, "{} {address}", if at == 0 { "; candidates:" } else { "," })?;
@@ -258,8 +258,8 @@ pub fn sessions(root: &SystemRoot) -> TargetSessions {
 /// Asks every storage target of the kernel for its sessions, again and again, and looks closely only at what
 /// may have changed.
 ///
-/// An iSCSI target is read again when somebody has logged in or out there; one in 32 of them at each reading
-/// anyway, since a volume that is given to an initiator who is logged in changes no count.
+/// An iSCSI target is read again when an initiator has logged in or out there. One in 32 of them is read at
+/// each reading anyway, since a volume that is given to a logged-in initiator changes no count.
 ///
 /// Socket tables are those of the network namespace of this process (`/proc/net`): run it in the targets'
 /// own.

@@ -3,12 +3,12 @@
 //! ```text
 //! /proc/fs/nfsd/clients/<n>/info     name and address of a client of NFSv4
 //!                          /states   what it has open, on which file system (5.3)
-//!              /exports              what has been exported to whom, as far as anybody has asked for it
+//!              /exports              what has been exported to whom, as far as it was asked for
 //!              /versions, /portlist
 //! ```
 //!
 //! A client of NFSv4 loads the devices that it has files open on. NFSv3 has no clients, as far as the server
-//! knows: who is connected and is no client of NFSv4 may use any export that is for it.
+//! knows: a connected host that is no client of NFSv4 may use any export that is for it.
 
 mod text;
 
@@ -125,7 +125,7 @@ impl NfsdReader<'_> {
         volume.clone()
     }
 
-    /// Somebody who is connected and is no client of NFSv4.
+    /// A connected host that is no client of NFSv4.
     fn peer(&mut self, peer: IpAddr) {
         let for_it: Vec<&NfsExport> = self.exports.iter().filter(|export| export.may_be_for(peer)).collect();
         let (addresses, doubt) = match for_it.as_slice() {
@@ -220,7 +220,7 @@ mod tests {
             ["/srv/data 10.0.0.12 7:4 10.0.0.12", "/srv/data Linux NFSv4.2 lab 7:4 10.0.0.11"]
         );
         let two = three(&format!("{exports}/srv/tree\t*(rw)\n/srv/other\t10.9.0.0/16(rw)\n"));
-        let doubt = "(the kernel does not say who is connected; candidates: 10.0.0.12)";
+        let doubt = "(the kernel does not say which hosts are connected; candidates: 10.0.0.12)";
         assert_eq!(two[0], format!("/srv/data 10.0.0.12 7:4  {doubt}"));
         assert_eq!(two[2], format!("/srv/tree 10.0.0.12 254:0  {doubt}"));
         assert_eq!(two.len(), 3);

@@ -9,9 +9,9 @@
 //! debug/nvmet/<subsystem>/ctrl<n>/{hostnqn,host_traddr,state}
 //! ```
 //!
-//! configfs does not say who is connected. Without debugfs there is the socket table: who is connected to a
-//! port uses one of the subsystems there, and where there is only one, that one. A host that only looks at
-//! the discovery service is among them.
+//! configfs does not say which hosts are connected. Without debugfs there is the socket table: a host
+//! connected to a port uses one of the subsystems there, and where there is only one, that one. A host that
+//! only looks at the discovery service is among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -193,7 +193,7 @@ fn address(text: &str) -> Option<IpAddr> {
 
 /// Adds the sessions that the socket table tells of.
 fn by_sockets(subsystems: &[Subsystem], sockets: &TcpSockets, found: &mut Vec<TargetSession>) {
-    // Who is connected to which portal.
+    // The hosts connected to each portal.
     let mut peers: BTreeMap<SocketAddr, BTreeSet<IpAddr>> = BTreeMap::new();
     for portal in subsystems.iter().flat_map(|subsystem| &subsystem.portals) {
         let connected = sockets.established.iter().filter(|one| one.is_to(*portal)).map(|one| one.peer.ip());
@@ -213,7 +213,7 @@ fn by_sockets(subsystems: &[Subsystem], sockets: &TcpSockets, found: &mut Vec<Ta
         let doubt =
             |candidates: Vec<IpAddr>| Arc::new(AddressDoubt { why: DoubtReason::NotSaid, candidates });
         if let Some([host]) = subsystem.hosts.as_deref() {
-            // Nobody else may use it.
+            // No other thread may use it.
             if !certain.is_empty() || !candidates.is_empty() {
                 let doubt = (!candidates.is_empty()).then(|| doubt(candidates));
                 subsystem.add(host, &certain, doubt.as_ref(), found);

@@ -163,7 +163,7 @@ mod tests {
             let read = parse(&text)[&device];
             prop_assert_eq!((read.found, read.before, read.in_force),
                 (mark.found, mark.before, mark.in_force));
-            // Whichever of the two was written last, and never more than somebody else wants.
+            // The later of the two, and never more than the limit that another program set.
             for seen in [mark.before, mark.in_force, found] {
                 prop_assert_eq!(read.theirs(seen), found);
             }

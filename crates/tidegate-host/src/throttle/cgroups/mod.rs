@@ -1,10 +1,10 @@
 //! The throttle `cgroup`: a limit of what a control group may do to a device per second, by `io.max` of
 //! cgroup v2 or the files `blkio.throttle.*_device` of v1.
 //!
-//! Requests of the cgroup's processes wait in the block layer then, in front of the device, and nobody else's
-//! do. The cgroups are others': their limits are what an administrator, or a service's unit, wanted. What is
-//! in force is never more than that, and when everybody is let go it is what it was. A mark on the cgroup
-//! says what that is (`mark`), so that it is known after a SIGKILL, too.
+//! Requests of the cgroup's processes then wait in the block layer, in front of the device; other requests do
+//! not. The cgroups belong to others: an administrator, or a service's unit, set their limits. The limit in
+//! force is never more than that, and after a release it is what it was. A mark on the cgroup records it
+//! (`mark`), so that it is known after a SIGKILL, too.
 
 mod mark;
 #[cfg(test)]
@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A cgroup, by its path below the root of the hierarchy, and a device.
 pub type CgroupDevice = (ConsumerName, DeviceNumber);
 
-/// Limits what cgroups do to devices. While nobody is held, no limit is touched.
+/// Limits what cgroups do to devices. While nothing is throttled, no limit is touched.
 #[derive(Debug)]
 pub struct Cgroups {
     root: SystemRoot,
@@ -61,8 +61,8 @@ impl Cgroups {
         Self { root, tree, held, unsure, counted, looked: Instant::ZERO }
     }
 
-    /// Puts into force what is wanted, for all cgroups and devices; one that is not named is let go. What is
-    /// in force already costs a look each second. Every change is read back.
+    /// Puts the wanted limits into force, for all cgroups and devices; one that is not named is released. A
+    /// limit in force costs a look each second. Every change is read back.
     ///
     /// # Errors
     /// The first thing that could not be done; everything else was. The next call tries it again.
@@ -144,9 +144,9 @@ impl Cgroups {
             let marks = mark::read(&self.tree, &directory).map_err(|source| marking(&directory, source))?;
             Ok::<_, ThrottleError>(marks.and_then(|marks| marks.get(&key.1).copied()))
         };
-        // Of one that is not known to be ours it is asked, too: somebody may have died holding it.
+        // A cgroup with an unknown limit is asked, too: an agent may have died with it in force.
         let mark = match known.map_or_else(marked, |mark| Ok(Some(mark)))? {
-            // Ours would be written over what somebody has set since the last look.
+            // Ours would overwrite what another program has set since the last look.
             Some(mark) => found_anew(key, mark, seen, limit),
             None => LimitMark::over(seen, seen, limit),
         };
@@ -166,13 +166,13 @@ impl Cgroups {
         })
     }
 
-    /// First the mark, then the limit: whoever finds a limit of ours knows what to put in its place.
+    /// First the mark, then the limit: a program that finds our limit then knows what to put in its place.
     fn put(&mut self, key: &CgroupDevice, mark: LimitMark) -> Result<(), ThrottleError> {
         let directory = self.directory(&key.0);
         let device = key.1;
         mark::write(&self.tree, &directory, device, Some(mark))
             .map_err(|source| marking(&directory, source))?;
-        // Whatever comes of it, it is to be let go some time.
+        // Whatever comes of it, it is to be released some time.
         self.held.insert(key.clone(), mark);
         self.unsure.insert(key.clone());
         if !self.tree.limit(&directory, device, mark.in_force)? {
@@ -214,8 +214,8 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares everything with the kernel. What was undone, as by `tidegate release` or with a device that
-    /// was made anew, is held again; what somebody else wants now is what counts from now on.
+    /// Compares everything with the kernel. A limit that was undone, as by `tidegate release` or with a
+    /// device that was made anew, is set again. A limit that another program set counts from now on.
     fn look(&mut self) -> Result<(), ThrottleError> {
         let held: Vec<_> = self.held.iter().map(|(key, mark)| (key.clone(), *mark)).collect();
         let mut failed = Ok(());
@@ -243,11 +243,11 @@ impl Cgroups {
     }
 }
 
-/// Holds again, where somebody else may want another limit by now.
+/// Limits again, where another program may want another limit by now.
 fn found_anew((cgroup, device): &CgroupDevice, mark: LimitMark, seen: IoLimit, wanted: IoLimit) -> LimitMark {
     let found = mark.theirs(seen);
     if found != mark.found {
-        tracing::info!("{cgroup}: somebody limits {device} to {} now", found.numbers());
+        tracing::info!("{cgroup}: another program limits {device} to {} now", found.numbers());
     }
     LimitMark::over(seen, found, wanted)
 }
@@ -266,7 +266,7 @@ fn marking(directory: &Path, source: io::Error) -> ThrottleError {
     ThrottleError::Cgroup { path: directory.to_owned(), source }
 }
 
-/// Puts back what was found, but for what somebody else has set meanwhile.
+/// Puts back what was found, except where another program has set a limit meanwhile.
 fn restore(
     tree: &CgroupTree,
     directory: &Path,
@@ -282,8 +282,8 @@ fn restore(
     Ok(())
 }
 
-/// Puts back every limit that a cgroup of this machine had before an agent held it. How many cgroups were
-/// marked. An agent that is alive puts its own there again.
+/// Puts back every limit that a cgroup of this machine had before an agent limited it. Returns the number of
+/// marked cgroups. A living agent sets its limits again.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.

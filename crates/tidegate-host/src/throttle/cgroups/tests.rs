@@ -246,13 +246,13 @@ fn what_is_limited_waits_and_is_counted() {
         begin.elapsed()
     };
     read(30);
-    assert_eq!((counted(0), counted(1)), (30, 0), "by whom, before anybody was held");
+    assert_eq!((counted(0), counted(1)), (30, 0), "by each, before any limit");
     throttle.apply(at(1), &hold([(machine.key(0), rate(20.0))])).unwrap();
     // The kernel lets a tenth of a second's go at once. Being late for other reasons only adds to it.
     let took = read(30);
     assert!(took >= Duration::from_millis(1_200), "{took:?}");
     assert_eq!((counted(0), counted(1)), (60, 0));
-    // What waits goes at once when it is let go.
+    // Waiting requests go at once after the release.
     let mut waiting = machine.reads(0, 1_000);
     let begin = std::time::Instant::now();
     throttle.apply(at(1), &[]).unwrap();
@@ -264,7 +264,7 @@ fn what_is_limited_waits_and_is_counted() {
 fn a_device_that_is_gone_is_no_trouble() {
     let Some(machine) = Machine::new("device") else { return };
     let mut throttle = machine.throttle();
-    // No device has this number: it went a moment ago, and there is nobody to be held for.
+    // No device has this number: it went a moment ago, and there is nothing to throttle for.
     let gone = (machine.names[0].clone(), DeviceNumber::new(4_000, 1));
     throttle.hold(&gone, rate(20.0)).unwrap();
     assert!(throttle.held.is_empty());
@@ -329,7 +329,7 @@ fn one_number_that_somebody_else_sets_does_not_make_the_others_theirs() {
 
     let mut throttle = held_and_changed();
     throttle.apply(at(1), &[]).unwrap();
-    is_theirs_alone("seen when it is let go");
+    is_theirs_alone("seen at its release");
 
     drop(held_and_changed());
     undo(&SystemRoot::default()).unwrap();
@@ -516,7 +516,7 @@ fn a_limit_that_could_not_be_read_back_is_ours_all_the_same() {
     throttle.apply(at(1), &wanted).unwrap();
     assert_eq!(paper.limit("a"), rate(20.0));
     throttle.apply(at(1), &[]).unwrap();
-    // It was set, and goes on, and is let go.
+    // It was set, goes on, and is released.
     for next in [&wanted[..], &[]] {
         fails(&mut throttle);
         paper.says("a", Paper::HELD);

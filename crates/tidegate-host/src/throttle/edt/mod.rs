@@ -2,8 +2,8 @@
 //! departure time, and fq holds them until then.
 //!
 //! Everything hangs under a root like that of netem's device, so it is found, told from others' and removed
-//! the same way. A program at clsact, the usual place, would need care for somebody else's programs there,
-//! and would leave fq to be the root: all that is not held would go through it, too.
+//! the same way. A program at clsact, the usual place, would need care for other programs there. It would
+//! leave fq to be the root, which all other packets would pass as well.
 
 mod program;
 #[cfg(test)]
@@ -30,9 +30,8 @@ const CLASS: u16 = 1;
 
 /// Delays packets by their departure times.
 ///
-/// At rest, when nobody is held, the program is in memory and nowhere attached, and its maps are empty:
-/// nothing else of it is in the kernel. After somebody was held, its root stays on the interface for a
-/// minute.
+/// At rest, when nothing is throttled, the program is in memory and nowhere attached, and its maps are empty:
+/// nothing else of it is in the kernel. After the last release, its root stays on the interface for a minute.
 #[derive(Debug)]
 pub struct Edt {
     tc: TrafficControl,
@@ -86,8 +85,8 @@ impl Edt {
         })
     }
 
-    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force
-    /// already costs nothing. Every change is read back.
+    /// Puts the wanted delays into force, for all resources; one that is not named is released. A delay in
+    /// force already costs nothing. Every change is read back.
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
@@ -175,7 +174,7 @@ impl Edt {
         if let Some(first) = left_out.first() {
             return Err(ThrottleError::NoRoom { first: *first, others: left_out.len() - 1, most });
         }
-        // Who is being let go is forgotten later; of two delays for an address another may be the longer one
+        // A released member is forgotten later; of two delays for an address another may be the longer one
         // the next time.
         self.settled = !shared && self.members.values().all(|member| member.slot != RELEASED);
         Ok(())
@@ -197,7 +196,7 @@ impl Edt {
         (longest.into_iter().map(|(address, (_, slot))| (address, slot)).collect(), shared)
     }
 
-    /// Prepares every interface that leads to somebody who is to be held.
+    /// Prepares every interface that leads to a throttled consumer.
     fn reach(&mut self, now: Instant) -> Result<(), ThrottleError> {
         let mut towards = BTreeSet::new();
         let mut first_error = None;
@@ -272,7 +271,7 @@ impl Edt {
         }
     }
 
-    /// Removes our root from interfaces when nobody was held for a while.
+    /// Removes our root from interfaces when nothing was throttled for a while.
     fn leave_interfaces(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if self.last_held.is_none_or(|last| now.saturating_since(last) < STAYS) {
             return Ok(());

@@ -33,7 +33,7 @@ impl fmt::Debug for EdtProgram {
 }
 
 impl EdtProgram {
-    /// Loads it, for packets of this kind from these ports to go to this class. Nobody is a member.
+    /// Loads it, for packets of this kind from these ports to go to this class. There are no members yet.
     ///
     /// # Errors
     /// When the kernel refuses: without CAP_BPF and CAP_NET_ADMIN, or because it is too old.
@@ -99,7 +99,7 @@ impl EdtProgram {
         same(edt::HELD, self.held.get(&key, 0).map_err(refused)?, slot)
     }
 
-    /// Makes an address nobody's. That it is so already is no failure.
+    /// Makes an address no member. An address that is none already is no failure.
     pub(super) fn remove(&mut self, address: IpAddr) -> io::Result<()> {
         let key = key(address);
         for (name, removed) in [(edt::HELD, self.held.remove(&key)), (edt::LAST, self.last.remove(&key))] {
@@ -113,8 +113,8 @@ impl EdtProgram {
     }
 }
 
-/// Takes all delays from programs of ours, by their numbers, whoever loaded them. Packets go on leaving in
-/// order.
+/// Takes all delays from programs of ours, by their numbers, whichever process loaded them. Packets go on
+/// leaving in order.
 ///
 /// # Errors
 /// When the kernel refuses; it takes CAP_SYS_ADMIN to find what another process loaded.

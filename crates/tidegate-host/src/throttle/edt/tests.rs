@@ -113,7 +113,7 @@ fn loaded(packets: DelayedPackets) -> Option<Edt> {
     }
 }
 
-/// With `SOMEBODY`, by both families, held for that long.
+/// With `SOMEBODY`, by both families, delayed for that long.
 fn holding(packets: DelayedPackets, delay: Latency) -> Option<Edt> {
     let mut edt = loaded(packets)?;
     edt.program.set_delay(SLOT, delay).unwrap();
@@ -175,7 +175,7 @@ fn responses_are_told_by_the_protocol_of_their_port() {
         (4420, vec![R2T, CAPSULE], vec![DATA, WRITTEN, READ, [0x31, 0, 0, 0]]),
         (2049, vec![WRITTEN], vec![READ, R2T, CAPSULE, DATA]),
         (3260, vec![[0x31, 0, 0, 0]], vec![R2T, CAPSULE, WRITTEN]),
-        // Nobody's: any of them.
+        // No member's: any of them.
         (10_000, vec![R2T, CAPSULE, WRITTEN, [0x21, 0, 0, 0]], vec![DATA, READ]),
     ] {
         for address in [SOMEBODY, SOMEBODY_V6] {
@@ -208,7 +208,7 @@ fn nothing_overtakes_when_the_delay_shrinks_or_ends() {
     let (_, first) = run(&edt, &Packet::to(SOMEBODY));
     edt.program.set_delay(SLOT, Latency::from_millis(2)).unwrap();
     assert_eq!(run(&edt, &Packet::to(SOMEBODY)), (HELD, first), "with the one before it, not earlier");
-    // Who is let go keeps the order, too.
+    // A released member keeps the order, too.
     edt.program.put(SOMEBODY.parse().unwrap(), RELEASED).unwrap();
     assert_eq!(run(&edt, &Packet::to(SOMEBODY)), (HELD, first));
     // Another member's packets are of other connections.
@@ -234,7 +234,7 @@ fn what_fq_would_send_at_once_is_held_all_the_same() {
     let Some(edt) = holding(DelayedPackets::All, Latency::from_millis(20)) else { return };
     assert_eq!(run_with_priority(&edt, &Packet::to(SOMEBODY), 7).1, 6);
     assert_eq!(run_with_priority(&edt, &Packet::to(SOMEBODY), 5).1, 5);
-    assert_eq!(run_with_priority(&edt, &Packet::to("10.0.0.12"), 7).1, 7, "it is not held");
+    assert_eq!(run_with_priority(&edt, &Packet::to("10.0.0.12"), 7).1, 7, "it is not delayed");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn who_remembers_nothing_finds_the_program_at_our_root_and_removes_both() {
         assert_eq!(programs, [edt.program.id()]);
         let found = undo().unwrap();
         assert_eq!((found.interfaces.as_slice(), found.table), (&["lo".to_owned()][..], false));
-        assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic(), "what was still held could leave at once");
+        assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic(), "delayed packets could leave at once");
         assert!(undo().unwrap().nothing());
     });
     trial.join().unwrap();
@@ -297,7 +297,7 @@ fn who_finds_no_room_is_named() {
     edt.resources.take(Instant::ZERO, &[hold(most + 2)]).unwrap();
     edt.settled = false;
     let error = edt.write_members(Instant::ZERO).unwrap_err().to_string();
-    assert_eq!(error, "127.1.0.0 and 1 others are not held: there is room for 65536 members");
+    assert_eq!(error, "127.1.0.0 and 1 others are not throttled: there is room for 65536 members");
     edt.resources.take(Instant::ZERO, &[hold(most)]).unwrap();
     edt.write_members(Instant::ZERO).unwrap();
     assert!(edt.settled);

@@ -1,4 +1,4 @@
-//! Our cgroup, and who is in it.
+//! Our cgroup, and the threads in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -51,13 +51,13 @@ impl IoHierarchy {
         self.tree.claim()
     }
 
-    /// Makes our cgroup, without any limit, and nobody is in it.
+    /// Makes our cgroup, without any limit and without threads.
     pub(super) fn make(&self) -> Result<OwnCgroup, ThrottleError> {
         let root = self.tree.path();
         let offered = self.tree.offers_io().map_err(|source| refused(root, source))?;
         let path = root.join(if offered { NAMES[0] } else { ENABLED_BY_US });
         fs::create_dir(&path).map_err(|source| refused(&path, source))?;
-        // Only now: whoever finds the cgroup knows what to undo.
+        // Only now: a program that finds the cgroup knows what to undo.
         if !offered {
             put(&root.join(SUBTREE), "+io").map_err(|source| refused(root, source))?;
         }
@@ -75,8 +75,8 @@ impl IoHierarchy {
         Ok(())
     }
 
-    /// Removes our cgroup, whoever made it; first its limits, so that what waits leaves at once. Whether
-    /// there was one.
+    /// Removes our cgroup, whichever process made it; first its limits, so that waiting requests leave at
+    /// once. Returns true if there was one.
     ///
     /// # Errors
     /// When the kernel refuses, or something else has its name.
@@ -122,7 +122,7 @@ impl IoHierarchy {
         }
     }
 
-    /// Somebody in a cgroup who is not of LIO's threads.
+    /// A process in a cgroup that is not one of LIO's threads.
     fn stranger_in(&self, path: &Path) -> io::Result<Option<u32>> {
         let here = numbers(&path.join(PROCESSES))?;
         // One that ends meanwhile has lost its name, and leaves by itself.
@@ -139,7 +139,7 @@ impl IoHierarchy {
         Ok(self.tree.limit(&cgroup.path, device, limit.into())?)
     }
 
-    /// Lets go of a device.
+    /// Releases a device.
     pub(super) fn release(&self, cgroup: &OwnCgroup, device: DeviceNumber) -> Result<(), ThrottleError> {
         self.tree.limit(&cgroup.path, device, IoLimit::NONE)?;
         Ok(())

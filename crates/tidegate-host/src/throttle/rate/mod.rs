@@ -5,8 +5,8 @@
 //! does: a read of the same session goes on, which no delay of packets can do, since TCP keeps the order of
 //! what it carries.
 //!
-//! `io.max` is per cgroup and device, and all of the target's sessions are in our one cgroup: who shares a
-//! device is held together.
+//! `io.max` is per cgroup and device, and all of the target's sessions are in our one cgroup: consumers that
+//! share a device are throttled together.
 
 mod cgroup;
 mod limit;
@@ -48,13 +48,12 @@ pub const fn reaches(via: TargetKind) -> bool {
 
 /// Limits what is written to devices.
 ///
-/// At rest, when nobody is held, there is no cgroup, no limit, and no thread is anywhere else than where it
-/// was.
+/// At rest, when nothing is throttled, there is no cgroup, no limit, and every thread is where it was.
 #[derive(Debug)]
 pub struct Rate {
     root: SystemRoot,
     hierarchy: IoHierarchy,
-    /// While somebody is held, and a little longer.
+    /// While a device is limited, and a little longer.
     cgroup: Option<OwnCgroup>,
     in_force: BTreeMap<DeviceNumber, WriteLimit>,
     /// True if the kernel may have something else than is known here: then all of it is put there anew.
@@ -89,8 +88,8 @@ impl Rate {
         })
     }
 
-    /// Puts into force what is wanted, for all devices; one that is not named is let go. What is in force
-    /// already costs a look each second. Every change is read back.
+    /// Puts the wanted limits into force, for all devices; one that is not named is released. A limit in
+    /// force costs a look each second. Every change is read back.
     ///
     /// # Errors
     /// What could not be done: the next call puts everything there anew.
@@ -152,7 +151,7 @@ impl Rate {
         if now.saturating_since(self.last_held) >= RULE_STAYS { self.clear() } else { Ok(()) }
     }
 
-    /// Lets go of everybody, and removes the cgroup.
+    /// Releases all consumers, and removes the cgroup.
     fn clear(&mut self) -> Result<(), ThrottleError> {
         let cleared = self.hierarchy.clear();
         self.stuck = cleared.is_err();
@@ -173,7 +172,7 @@ fn limits(wanted: &[ThrottleRequest]) -> BTreeMap<DeviceNumber, WriteLimit> {
     limits
 }
 
-/// Gives devices their limits, and lets go of those without one. Whether anything was to be changed.
+/// Gives devices their limits, and releases those without one. Returns true if anything was to be changed.
 fn write(
     hierarchy: &IoHierarchy,
     cgroup: &OwnCgroup,
@@ -190,8 +189,7 @@ fn write(
         if in_force.get(device).is_some_and(|known| known.is_about(*limit)) {
             continue;
         }
-        // A volume that was removed meanwhile has nobody to be held for: the next look at sessions says so,
-        // too.
+        // A volume that was removed meanwhile needs no throttling: the next rescan says so, too.
         if hierarchy.limit(cgroup, *device, *limit)? {
             in_force.insert(*device, *limit);
             changed = true;

@@ -27,7 +27,7 @@ impl KernelThreads {
         Self { root }
     }
 
-    /// Those that are in the root cgroup, and not `known` to be elsewhere. Those that somebody else put
+    /// Threads in the root cgroup that are not `known` to be elsewhere. Threads that another program put
     /// elsewhere are left there.
     pub(super) fn at_the_root(&self, known: &BTreeSet<u32>) -> io::Result<Vec<u32>> {
         let mut candidates = self.candidates()?;
@@ -35,7 +35,7 @@ impl KernelThreads {
         Ok(candidates)
     }
 
-    /// The kernel's threads, where it says which they are, or everybody.
+    /// The kernel's threads, where it says which they are, or all processes.
     fn candidates(&self) -> io::Result<Vec<u32>> {
         let children = self.root.read(KERNELS_PARENT).unwrap_or_default();
         if !children.is_empty() {

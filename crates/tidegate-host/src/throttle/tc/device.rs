@@ -47,7 +47,7 @@ impl NamesakeDevice {
 }
 
 impl TrafficControl {
-    /// The device, whoever put it there.
+    /// The device, whichever process put it there.
     pub(in super::super) fn device(&mut self) -> io::Result<Option<NamesakeDevice>> {
         let mut found = None;
         let wanted = NetlinkBody::new(&link(0, 0)).with(NAME, &with_end(DEVICE));
@@ -82,7 +82,7 @@ impl TrafficControl {
         up.map(|()| index)
     }
 
-    /// Nobody is to be reached by it: IPv6 would give it an address, and announce it.
+    /// No host is to be reached by it: IPv6 would give it an address, and announce it.
     fn without_addresses(&mut self, index: u32) -> io::Result<()> {
         const IPV6: u16 = 10;
         const GENERATED: u16 = 8;

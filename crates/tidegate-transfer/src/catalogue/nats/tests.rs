@@ -233,7 +233,7 @@ fn what_was_acknowledged_is_there_for_the_next_broker() {
     assert!(catalogue.removed(&name("gone")).unwrap().is_some());
     let expected = catalogue.get(&name("run..7.h5.")).unwrap().clone();
     drop(catalogue);
-    // Somebody else, who finds that the one before has left.
+    // Another broker, which finds that the one before has left.
     let other = tempfile::tempdir().unwrap();
     let mut catalogue = Catalogue::open_at_site(other.path(), &server.plan()).unwrap();
     assert_eq!((names(&catalogue), ids(&catalogue)), (vec!["run..7.h5.".to_owned()], vec!["2".to_owned()]));
@@ -308,7 +308,7 @@ fn a_write_whose_answer_was_lost_is_found_by_the_next() {
     between.cut();
     retry(&mut catalogue, &new("a", "o"));
     assert_eq!(catalogue.get(&name("a")).unwrap().replicas.len(), 3);
-    // A transfer that was refused, and stands there: it is nobody's.
+    // A transfer that was refused, and stands there: it belongs to no client.
     between.silent.store(true, Ordering::SeqCst);
     assert!(matches!(catalogue.began(begun("1")), Err(CatalogueError::Away { .. })));
     between.cut();
@@ -330,7 +330,7 @@ fn one_broker_at_a_time_and_who_was_taken_for_dead_can_write_nothing() {
     let mut one = Catalogue::open_at_site(first.path(), &lasting).unwrap();
     one.stored(new("a", "n")).unwrap();
     one.began(begun("1")).unwrap();
-    // As long as it writes, nobody else may.
+    // As long as it writes, no other may.
     let over = AtomicBool::new(false);
     let other = SitePlan { name: "10.0.0.2:7311".to_owned(), ..server.plan() };
     thread::scope(|scope| {
@@ -344,7 +344,7 @@ fn one_broker_at_a_time_and_who_was_taken_for_dead_can_write_nothing() {
         over.store(true, Ordering::SeqCst);
         assert!(matches!(held.unwrap_err(), CatalogueError::Held { by, .. } if by == "10.0.0.1:7311"));
     });
-    // It is held up; who stands by takes over what it has.
+    // It stalls; the standby takes over what it has.
     let mut two =
         Catalogue::open_at_site(second.path(), &SitePlan { standby: true, ..other.clone() }).unwrap();
     assert_eq!((names(&two), ids(&two)), (vec!["a".to_owned()], vec!["1".to_owned()]));
@@ -357,7 +357,7 @@ fn one_broker_at_a_time_and_who_was_taken_for_dead_can_write_nothing() {
     two.stored(new("b", "m")).unwrap();
     drop(one);
     assert_eq!(two.get(&name("b")).unwrap().replicas[0].node.as_str(), "m");
-    // Killed and started again, it need not wait: nobody else can be who it is.
+    // Killed and started again, it need not wait: no other broker can have its identity.
     std::fs::copy(second.path().join("broker-id"), third.path().join("broker-id")).unwrap();
     let patient = SitePlan { lease: Duration::from_secs(3600), ..other };
     let again = Catalogue::open_at_site(third.path(), &patient).unwrap();
@@ -453,7 +453,7 @@ fn what_a_lost_answer_had_acknowledged_was_called_gone_and_removed() {
         look(&mut broker, 9 * second + 1..=9 * second + 8);
     }
     broker.reservation(at(35), "1").unwrap();
-    // Of one that was silent, and is over, nobody knows.
+    // A transfer that was silent, and is over, is not known.
     look(&mut broker, 36..=60);
     assert_eq!(broker.reservation(at(60), "1").unwrap_err().code(), "gone");
     assert_eq!(broker.stored(at(60), "1", stored("x")).unwrap_err().code(), "catalogue-away");
@@ -562,7 +562,7 @@ fn a_bucket_that_takes_longer_to_read_than_the_lease_was_taken_over_meanwhile() 
         let still = !reading.is_finished();
         *between.pace.lock().unwrap() = Duration::ZERO;
         assert!(matches!(&outcome, Err(CatalogueError::Held { by, .. }) if *by == slow.name), "{outcome:?}");
-        assert!(still, "all was read before anybody could take it over");
+        assert!(still, "all was read before another broker could take it over");
         let mut catalogue = reading.join().unwrap().unwrap();
         assert_eq!(names(&catalogue).len(), OBJECTS);
         catalogue.stored(new("after", "n")).unwrap();

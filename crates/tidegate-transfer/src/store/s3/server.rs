@@ -56,7 +56,7 @@ impl Server {
                 let service = service.clone();
                 let connection = tokio::spawn(async move {
                     let http = hyper::server::conn::http1::Builder::new();
-                    // Whoever goes away in the middle is nothing to it.
+                    // A client that goes away in the middle is nothing to it.
                     let _ = http.serve_connection(TokioIo::new(socket), service).await;
                 });
                 let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);

@@ -287,7 +287,7 @@ fn no_samples_one_sample_equal_samples_no_time_and_minutes() {
         step(&mut regulator, 50, GOAL);
     }
     assert_eq!(step(&mut regulator, 50, GOAL).wish, Some(Iops::new(100.0)));
-    // What takes no time need not be held.
+    // A storage that takes no time needs no throttling.
     for _ in 0..10 {
         assert!(step(&mut regulator, 50, Latency::ZERO).wish > Some(Iops::new(1e6)));
     }

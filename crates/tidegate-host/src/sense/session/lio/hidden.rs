@@ -163,7 +163,7 @@ mod tests {
         // By two paths.
         let known = settled(&[group(&[], 2, 1, 0)], &sockets(&["10.0.1.11", "10.0.0.11"]));
         assert_eq!(known[0].dynamic, certain(&["10.0.0.11", "10.0.1.11"]));
-        // Somebody else is looking around.
+        // Another reader is at work.
         let known = settled(&[group(&[], 1, 1, 0)], &sockets(&["10.0.0.11", "10.0.0.12"]));
         assert_eq!(known[0].dynamic, doubt(DoubtReason::DemoMode, &["10.0.0.11", "10.0.0.12"]));
     }

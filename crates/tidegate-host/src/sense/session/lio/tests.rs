@@ -275,17 +275,17 @@ fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_t
     assert_eq!(addresses(), "10.0.0.12");
     assert_eq!(addresses(), "10.0.0.12", "its turn is the second");
     move_to("10.0.0.22");
-    assert_eq!(addresses(), "10.0.0.12", "nobody has logged in");
+    assert_eq!(addresses(), "10.0.0.12", "no initiator has logged in");
     fs::write(&accepts, "2\n").unwrap();
     assert_eq!(addresses(), "10.0.0.22");
     move_to("10.0.0.12");
     let turns = (1..=TURNS).position(|_| addresses() == "10.0.0.12");
-    assert!(turns.is_some(), "everybody's turn comes");
+    assert!(turns.is_some(), "every session's turn comes");
     fs::remove_dir_all(&target).unwrap();
     assert_eq!(addresses(), "10.0.0.13", "the third is the second now");
 }
 
-/// Two initiators of the first volume, at whose target nobody logs in or out, and the directory of the first
+/// Two initiators of the first volume, at whose target none logs in or out, and the directory of the first
 /// one's counters.
 fn shared_volume() -> (tempfile::TempDir, SystemRoot, PathBuf) {
     let accepts = "fabric_statistics/iscsi_login_stats/accepts";
@@ -336,7 +336,7 @@ fn counters_are_read_when_it_is_their_devices_turn() {
         fs::write(at.join("write_mbytes"), format!("{}\n", 6 + round)).unwrap();
         let seen: Vec<_> = (0..READS_TURNS).map(|_| counted()).collect();
         assert_eq!(seen[WRITES_TURNS - 1].1, 6 + round, "{seen:?}");
-        assert_eq!(seen[READS_TURNS - 1].0, round, "everybody's turn comes: {seen:?}");
+        assert_eq!(seen[READS_TURNS - 1].0, round, "every session's turn comes: {seen:?}");
     }
 }
 
@@ -345,7 +345,7 @@ fn who_stays_is_not_said_again_and_who_comes_is() {
     let (tree, root, _) = shared_volume();
     let mut reader = SessionReader::new(root);
     let before = reader.read(|_| DeviceActivity::ANY).map(|before| before.sessions);
-    assert_eq!(before, Some(Vec::new()), "before the first reading there was nobody");
+    assert_eq!(before, Some(Vec::new()), "before the first reading there was no session");
     for _ in 0..2 * TURNS {
         assert!(reader.read(|_| DeviceActivity::ANY).is_none());
     }
@@ -358,7 +358,7 @@ fn who_stays_is_not_said_again_and_who_comes_is() {
     let consumers: Vec<_> =
         reader.sessions().sessions.iter().map(|session| session.consumer.as_str()).collect();
     assert!(consumers.contains(&"iqn.2026-01.lab:third"), "{consumers:?}");
-    // What cannot be understood is nobody's, until it can be again.
+    // A device that cannot be understood is no consumer's, until it can be again.
     fs::rename(tree.path().join("sys/kernel/config/target"), tree.path().join("gone")).unwrap();
     assert_eq!(reader.read(|_| DeviceActivity::ANY).unwrap().sessions.len(), 5);
     assert!(reader.read(|_| DeviceActivity::ANY).is_none());

@@ -99,7 +99,7 @@ impl NfsExport {
         };
         let bits = match bits {
             None => width,
-            // A mask in dots is written by nobody else than people; not understood, it may be for anybody.
+            // Only people write a mask in dots; not understood, it may be for any host.
             Some(bits) => match bits.parse::<u32>() {
                 Ok(bits) if bits <= width => bits,
                 _ => return true,
