@@ -133,7 +133,7 @@ fn by_a_window_who_writes_waits_for_what_it_has_no_room_for() {
         let decided =
             (0..10).flat_map(|_| machine.step([READS_SLOWLY, WRITES, WRITES]).decisions).next().unwrap();
         let said = decided.to_string();
-        assert!(said.contains("writers held to a window of 0.25 (2 of 2 held)"), "{said}");
+        assert!(said.contains("writers throttled to a window of 0.25 (2 of 2 throttled)"), "{said}");
         assert_eq!(machine.after(20, [READS_QUICKLY, WRITES, WRITES]).delay, Latency::ZERO, "{throttle}");
     }
 }
@@ -242,7 +242,7 @@ fn a_dry_run_decides_and_holds_nobody() {
         assert!(machine.regulator.holds().is_empty());
     }
     let step = machine.step([READS_SLOWLY, WRITES, WRITES]);
-    assert!(step.decisions[0].to_string().contains("would be held"), "{}", step.decisions[0]);
+    assert!(step.decisions[0].to_string().contains("would be throttled"), "{}", step.decisions[0]);
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn with_reads_as_the_signal_whoever_reads_counts_and_whoever_writes_is_held() {
     let (commands, decision) = run.step(vec![reader(done(30, ms(20))), both.clone()]);
     assert_eq!((decision.signal, decision.measured), (SignalRequests::Reads, Some(ms(25))));
     assert_eq!(commands.consumers.iter().filter(|consumer| consumer.delay.is_some()).count(), 1);
-    assert!(decision.to_string().contains("reads 25.0ms against 12.0ms: writers held"), "{decision}");
+    assert!(decision.to_string().contains("reads 25.0ms against 12.0ms: writers throttled"), "{decision}");
     // Writes alone say nothing about what was promised.
     both.reads = OperationTotals::default();
     let (_, decision) = run.step(vec![both]);
@@ -372,7 +372,7 @@ fn dry_run_says_what_it_would_do_and_does_nothing() {
     let (commands, decision) = run.busy(ms(100));
     assert!(commands.window.is_none() && commands.consumers.iter().all(|consumer| consumer.delay.is_none()));
     assert!(matches!(decision.bounded, LawOutput::Delay(delay) if delay > ms(100)));
-    assert!(decision.to_string().contains("would be held by up to"), "{decision}");
+    assert!(decision.to_string().contains("would be throttled by up to"), "{decision}");
     assert_eq!(decision.held, 12);
 }
 

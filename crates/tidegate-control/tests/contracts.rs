@@ -188,7 +188,7 @@ fn commands_carry_rates_and_nothing_else_and_none_in_a_dry_run() {
     run.control.reconfigure(dry).unwrap();
     let (commands, decision) = run.step(consumers());
     assert!(commands.consumers.iter().all(|consumer| consumer.rate.is_none()));
-    assert!(decision.rates[0].rate > Iops::new(40.0) && decision.to_string().contains("would be held"));
+    assert!(decision.rates[0].rate > Iops::new(40.0) && decision.to_string().contains("would be throttled"));
 }
 
 #[test]

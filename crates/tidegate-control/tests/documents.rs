@@ -172,11 +172,14 @@ fn a_decision_about_an_operating_point_says_who_decided() {
         of_a_point(point).to_string()
     };
     let cases = [
-        (of(|_| ()), "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 held)"),
+        (
+            of(|_| ()),
+            "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 throttled)",
+        ),
         (
             of(|point| point.regulators[0].learnt = Some(LearningOutcome::Reset)),
             "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms, by a new model (1 of 2 \
-                held)",
+                throttled)",
         ),
         (
             of(|point| {
@@ -186,11 +189,11 @@ fn a_decision_about_an_operating_point_says_who_decided() {
             }),
             "sata: operating at 500 IO/s, band 2 at 20 %: w1 completes nothing, its oldest waits 900ms \
                 against 4.00ms, \
-             the least that is allowed (1 of 2 held)",
+             the least that is allowed (1 of 2 throttled)",
         ),
         (
             of(|point| (point.decided_by, point.position) = (None, None)),
-            "sata: operating at 500 IO/s: nobody asks for less (1 of 2 held)",
+            "sata: operating at 500 IO/s: no consumer asks for less (1 of 2 throttled)",
         ),
         (
             of(|point| {
@@ -198,23 +201,24 @@ fn a_decision_about_an_operating_point_says_who_decided() {
                 point.position = Some(BandPosition::Beyond { bands: 3, by: Iops::new(1e9 - 900.0) });
                 point.decided_by = None;
             }),
-            "sata: operating without a limit, holds nobody: nobody asks for less (1 of 2 held)",
+            "sata: operating without a limit, throttles nothing: no consumer asks for less (1 of 2 \
+                throttled)",
         ),
         (
             of(|point| point.window = Some(Window::new(4.5))),
             "sata: operating at 500 IO/s, band 2 at 20 %, a window of 4.50: w1 4.10ms against 4.00ms (1 of 2 \
-                held)",
+                throttled)",
         ),
         (
             Decision { dry_run: true, ..of_a_point(point()) }.to_string(),
             "sata (dry run): operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 would \
-                be held)",
+                be throttled)",
         ),
         (
             Decision { input: SignalState::NoTime, ..of_a_point(point()) }.to_string(),
             "sata: the clock did not advance: rates as before",
         ),
-        (Decision { throttled: 0, ..of_a_point(point()) }.to_string(), "sata: nobody to hold"),
+        (Decision { throttled: 0, ..of_a_point(point()) }.to_string(), "sata: no consumer to throttle"),
     ];
     for (said, sentence) in cases {
         assert_eq!(said, sentence);
@@ -382,18 +386,19 @@ fn a_decision_reads_as_a_sentence() {
     let cases = [
         (
             decision(),
-            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 0.25 \
-             (12 of 12 held), the least that is allowed",
+            "sata: protected reads 23.1ms against 12.0ms: the others throttled to a window of 0.25 \
+             (12 of 12 throttled), the least that is allowed",
         ),
         (
             Decision { bounded: window, bound: None, dry_run: true, held: 7, ..decision() },
-            "sata (dry run): protected reads 23.1ms against 12.0ms: the others would be held to a window of \
-             2.30 (7 of 12 held)",
+            "sata (dry run): protected reads 23.1ms against 12.0ms: the others would be throttled to a \
+                window of \
+             2.30 (7 of 12 throttled)",
         ),
         (
             Decision { bounded: delay, bound: Some(OutputBound::FloorRate), ..decision() },
-            "sata: protected reads 23.1ms against 12.0ms: the others held by up to 180ms per request \
-             (12 of 12 held), down to their floor rate",
+            "sata: protected reads 23.1ms against 12.0ms: the others throttled by up to 180ms per request \
+             (12 of 12 throttled), down to their floor rate",
         ),
         (
             Decision {
@@ -402,9 +407,10 @@ fn a_decision_reads_as_a_sentence() {
                 bound: None,
                 ..decision()
             },
-            "sata: no protected read completes, the oldest waits 1.20s against 12.0ms: the others held by up \
+            "sata: no protected read completes, the oldest waits 1.20s against 12.0ms: the others throttled \
+                by up \
                 to \
-             180ms per request (12 of 12 held)",
+             180ms per request (12 of 12 throttled)",
         ),
         (
             Decision {
@@ -413,8 +419,8 @@ fn a_decision_reads_as_a_sentence() {
                 reserved: Some(reserved(None)),
                 ..decision()
             },
-            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 4.20 (12 of 12 \
-                held), the least \
+            "sata: protected reads 23.1ms against 12.0ms: the others throttled to a window of 4.20 (12 of 12 \
+                throttled), the least \
              that keeps reservations (200 IO/s at 20.0ms)",
         ),
         (
@@ -424,8 +430,8 @@ fn a_decision_reads_as_a_sentence() {
                 reserved: Some(reserved(Some(ReservationShortage::Window))),
                 ..decision()
             },
-            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 \
-                held); \
+            "sata: protected reads 23.1ms against 12.0ms: the others throttled to a window of 2.30 (12 of 12 \
+                throttled); \
              reservations are missed: 200 IO/s at 20.0ms take a window of 4.20, more than is allowed",
         ),
         (
@@ -435,8 +441,8 @@ fn a_decision_reads_as_a_sentence() {
                 reserved: Some(reserved(Some(ReservationShortage::Storage))),
                 ..decision()
             },
-            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 \
-                held); \
+            "sata: protected reads 23.1ms against 12.0ms: the others throttled to a window of 2.30 (12 of 12 \
+                throttled); \
              reservations are missed: the storage completes less than 350 IO/s for all hosts",
         ),
         (
@@ -447,8 +453,8 @@ fn a_decision_reads_as_a_sentence() {
                 bound: None,
                 ..decision()
             },
-            "sata: no protected read completed yet: the others still held to a window of 2.30 (12 of 12 \
-                held)",
+            "sata: no protected read completed yet: the others still throttled to a window of 2.30 (12 of 12 \
+                throttled)",
         ),
         (
             Decision {
@@ -458,8 +464,9 @@ fn a_decision_reads_as_a_sentence() {
                 bound: None,
                 ..decision()
             },
-            "sata: no protected read to judge by: the others let go by degrees, held to a window of 2.30 \
-             (12 of 12 held)",
+            "sata: no protected read to judge by: the others released by degrees, throttled to a window of \
+                2.30 \
+             (12 of 12 throttled)",
         ),
         (
             Decision {
@@ -469,9 +476,10 @@ fn a_decision_reads_as_a_sentence() {
                 bounded: window,
                 ..decision()
             },
-            "sata: response time (of 3 hosts, 1 silent, 1 beyond belief) 23.1ms against 12.0ms: all held to \
+            "sata: response time (of 3 hosts, 1 silent, 1 beyond belief) 23.1ms against 12.0ms: all \
+                throttled to \
                 a window \
-             of 2.30 (12 of 12 held)",
+             of 2.30 (12 of 12 throttled)",
         ),
         (
             Decision {
@@ -482,8 +490,9 @@ fn a_decision_reads_as_a_sentence() {
                 bounded: window,
                 ..decision()
             },
-            "sata: response time (of 3 hosts, 1 silent) 23.1ms against 12.0ms: all held to a window of 2.30 \
-             (12 of 12 held), 1.25 times its share of the queue, for its share of requests",
+            "sata: response time (of 3 hosts, 1 silent) 23.1ms against 12.0ms: all throttled to a window of \
+                2.30 \
+             (12 of 12 throttled), 1.25 times its share of the queue, for its share of requests",
         ),
         (
             Decision {
@@ -491,11 +500,11 @@ fn a_decision_reads_as_a_sentence() {
                 held: 0,
                 ..decision()
             },
-            "sata: protected reads (of this host alone) 23.1ms against 12.0ms: nothing held",
+            "sata: protected reads (of this host alone) 23.1ms against 12.0ms: nothing throttled",
         ),
         (
             Decision { signal: SignalRequests::Everything, held: 0, ..decision() },
-            "sata: response time 23.1ms against 12.0ms: nothing held",
+            "sata: response time 23.1ms against 12.0ms: nothing throttled",
         ),
         (
             Decision {
@@ -506,11 +515,11 @@ fn a_decision_reads_as_a_sentence() {
             },
             "sata: response time 23.1ms against 12.0ms (the knee: 95 % of the most seen (3180 IO/s at \
                 41.0ms) is \
-             reached at 26.0ms): nothing held",
+             reached at 26.0ms): nothing throttled",
         ),
         (
             Decision { input: SignalState::NoTime, throttled: 0, held: 0, ..decision() },
-            "sata: the clock did not advance: nobody to hold",
+            "sata: the clock did not advance: no consumer to throttle",
         ),
     ];
     for (decision, sentence) in cases {
@@ -539,24 +548,26 @@ fn a_decision_about_rates_names_the_most_affected() {
     let cases = [
         (
             of_rates(vec![rate("w1", 31), promised.clone(), idle.clone()]),
-            "sata: 94 IO/s in all (2 of 3 held): w2 40.0ms against 29.0ms: 40 IO/s, as promised; w1 31.0ms \
+            "sata: 94 IO/s in all (2 of 3 throttled): w2 40.0ms against 29.0ms: 40 IO/s, as promised; w1 \
+                31.0ms \
                 against \
              29.0ms: 52 IO/s; w3 idle: 2.0 IO/s, the least that is allowed",
         ),
         (
             Decision { dry_run: true, gave_way: Some(gave_way()), ..of_rates(vec![rate("w1", 20)]) },
-            "sata (dry run): 52 IO/s in all (1 of 1 would be held): w1 20.0ms against 29.0ms: 52 IO/s; w2 is \
+            "sata (dry run): 52 IO/s in all (1 of 1 would be throttled): w1 20.0ms against 29.0ms: 52 IO/s; \
+                w2 is \
                 back: \
              18 IO/s of surplus given back, for 72 IO/s that the storage sustains",
         ),
         (
             of_rates((0..300).map(|at| rate(&format!("c{at}"), 20)).chain([late, promised]).collect()),
-            "sata: 15.7 kIO/s in all (302 of 302 held): w4 completes nothing, its oldest waits 90.0ms \
+            "sata: 15.7 kIO/s in all (302 of 302 throttled): w4 completes nothing, its oldest waits 90.0ms \
                 against 29.0ms: \
              52 IO/s; w2 40.0ms against 29.0ms: 40 IO/s, as promised; c0 20.0ms against 29.0ms: 52 IO/s; and \
              299 more",
         ),
-        (of_rates(Vec::new()), "sata: nobody to hold"),
+        (of_rates(Vec::new()), "sata: no consumer to throttle"),
         (
             Decision { input: SignalState::NoTime, ..of_rates(vec![rate("w1", 31)]) },
             "sata: the clock did not advance: rates as before",

@@ -63,7 +63,8 @@ fn what_few_of_the_reads_wait_for_is_what_holds() {
         assert_eq!((decision.statistic, decision.input), (statistic, SignalState::Samples { count: 9 }));
         assert_eq!((decision.measured, decision.estimate), (Some(ms(40)), Some(ms(40))));
         let said = decision.to_string();
-        let begin = format!("vg0: {percent} % of reads within {} against {}: writers held", ms(40), ms(12));
+        let begin =
+            format!("vg0: {percent} % of reads within {} against {}: writers throttled", ms(40), ms(12));
         assert!(said.starts_with(&begin), "{said}");
     }
     // The mean of the same reads is short, and whatever else was counted changes nothing.
@@ -71,7 +72,7 @@ fn what_few_of_the_reads_wait_for_is_what_holds() {
     let decision = decided(&mut control, 1, 10, counted(SignalStatistic::P95, 9));
     assert_eq!((decision.measured, decision.held), (Some(ms(4)), 0));
     let said = decision.to_string();
-    assert_eq!(said, format!("vg0: reads {} against {}: nothing held", ms(4), ms(12)));
+    assert_eq!(said, format!("vg0: reads {} against {}: nothing throttled", ms(4), ms(12)));
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn an_agent_that_could_hold_nobody_does_not_start_and_names_what_is_lacking() {
         return;
     }
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the throttle `netem` can hold nobody here: "), "{said}");
+    assert!(said.contains("the throttle `netem` cannot throttle here: "), "{said}");
     assert!(said.contains("it takes the package nftables") && !said.contains("ready"), "{said}");
 }
 

@@ -127,10 +127,14 @@ fn check_says_that_nobody_can_be_held_here_and_why() {
         return;
     }
     assert!(said.starts_with("t.toml: right\n"), "{said}");
-    assert!(said.contains("\nresource vg0: cannot be held here: nftables: "), "{said}");
+    assert!(said.contains("\nresource vg0: cannot be throttled here: nftables: "), "{said}");
     assert!(said.contains("it takes the package nftables"), "{said}");
     assert_eq!(status(&output), 1, "{said}");
-    assert!(text(&output.stderr).contains("nobody can be held here for vg0"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("nothing can be throttled here for vg0"),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(status(&check(&format!("{acting}dry_run = true"))), 0, "nobody is to be held");
 }
 

@@ -35,7 +35,10 @@ fn a_short_run_yields_one_document_and_a_report() {
     assert!(writers(unregulated) > 1e6 && writers(regulated) > 1e6, "{document}");
     assert!(errors.contains("regulated: backups"), "progress: {errors}");
     let page = std::fs::read_to_string(report).unwrap();
-    assert!(page.contains("held to a window of") || page.contains("nothing held"), "no decision is told");
+    assert!(
+        page.contains("throttled to a window of") || page.contains("nothing throttled"),
+        "no decision is told"
+    );
 }
 
 #[test]

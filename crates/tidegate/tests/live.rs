@@ -110,7 +110,7 @@ fn a_pool_that_nobody_uses_is_measured_and_judged() {
         }
         status => {
             assert_eq!(status, Some(2), "{}", text(&output.stderr));
-            assert!(text(&output.stderr).contains("on average when nobody else sends any"));
+            assert!(text(&output.stderr).contains("on average when no other consumer sends any"));
         }
     }
 }
@@ -124,8 +124,8 @@ fn a_pool_in_use_is_left_alone_unless_forced() {
     until("load", || (service.metric(series)? > 0.0).then_some(()));
     let output = admit(&service, &contracts("5s"), &["--metrics", &metrics]).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
-    let expected =
-        "tidegate: pool `disk` is in use: `other` sends requests. Measure when nobody does, or with --force";
+    let expected = "tidegate: pool `disk` is in use: `other` sends requests. Measure when no consumer does, \
+        or with --force";
     assert!(text(&output.stderr).starts_with(expected), "{}", text(&output.stderr));
     let probed = "tidegate_requests_total{pool=\"disk\",consumer=\"probe\",op=\"read\"}";
     assert_eq!(service.metric(probed), Some(0.0), "nothing was sent");
@@ -221,7 +221,7 @@ fn an_interrupt_ends_all_loads_at_once() {
 fn what_cannot_be_measured_live_is_said_before_anything_is_sent() {
     let service = Service::start("serve", POOL);
     for (contracts, arguments, status, expected) in [
-        (contracts("5s"), &[][..], 1, "nothing says whether somebody uses this pool"),
+        (contracts("5s"), &[][..], 1, "nothing says whether other consumers use this pool"),
         (
             contracts("5s").replace("4KiB\"", "4KiB\"\nread = 0.5"),
             &["--force"][..],

@@ -73,12 +73,9 @@ impl Drop for Client {
 fn it_is_said_in_which_band_a_pool_operates_and_what_each_export_gets() {
     let service = Service::start("serve", BANDS);
     let quiet = until("the first decision", || {
-        Some(said(&service, &[])).filter(|text| text.contains("holds nobody"))
+        Some(said(&service, &[])).filter(|text| text.contains("throttles nothing"))
     });
-    assert!(
-        quiet.contains("pool p: holds nobody; response times unknown: nobody asks for anything\n"),
-        "{quiet}"
-    );
+    assert!(quiet.contains("pool p: throttles nothing; response times unknown: no requests\n"), "{quiet}");
     assert!(quiet.contains("pool plain: no law, shares and limits only\n"), "{quiet}");
     let clients = ["business", "mining"].map(|export| Client::start(&service, export));
     let pool = until("the second band, held, and seconds of both", || {
@@ -118,7 +115,7 @@ fn it_is_said_in_which_band_a_pool_operates_and_what_each_export_gets() {
         Some(said(&service, &[])).filter(|text| text.contains("pool p: operating in band 1 at "))
     });
     for part in [
-        " of 2 held\n",
+        " of 2 throttled\n",
         "law self-tuning, target 40.0ms, decides every 1.00s\n",
         "\nconsumer  ",
         "entitled",
@@ -127,7 +124,7 @@ fn it_is_said_in_which_band_a_pool_operates_and_what_each_export_gets() {
         assert!(text.contains(part), "{part}: {text}");
     }
     drop(clients);
-    until("silence", || said(&service, &[]).contains("nobody asks for anything").then_some(()));
+    until("silence", || said(&service, &[]).contains("no requests").then_some(()));
     let address = service.address();
     assert!(service.terminate().0.success());
     let output = tidegate(&["status", "--url", &format!("http://{address}")]);
@@ -142,9 +139,10 @@ fn a_dry_run_is_said_to_hold_nobody() {
     let service =
         Service::start("serve", &BANDS.replace("target = '40ms'", "target = '40ms'\ndry_run = true"));
     let _client = Client::start(&service, "business");
-    let text =
-        until("what would be", || Some(said(&service, &[])).filter(|text| text.contains(" would be held")));
-    assert!(text.contains("pool p: dry run, holds nobody; would be operating in band 1 at "), "{text}");
+    let text = until("what would be", || {
+        Some(said(&service, &[])).filter(|text| text.contains(" would be throttled"))
+    });
+    assert!(text.contains("pool p: dry run, throttles nothing; would be operating in band 1 at "), "{text}");
     let held = &document(&service)["resources"][0]["consumers"][0]["held"];
     assert_eq!(held, &false);
 }

@@ -12,8 +12,16 @@ pin date dmsetup grep jq losetup mkfs.ext4 mount python3 sleep
 
 fail() {
   echo "hung-volume: $*" >&2
+  resume
   cat /out/serve.log >&2
   exit 1
+}
+
+# Nothing in the guest ends, the guest included, while a device is suspended.
+resume() {
+  for name in file device; do
+    dmsetup resume --noudevsync "$name" || true
+  done
 }
 
 modprobe -a loop dm-mod ext4
@@ -27,7 +35,7 @@ mkfs.ext4 -q -E lazy_itable_init=1,nodiscard /dev/mapper/file
 mkdir /mnt/file
 mount /dev/mapper/file /mnt/file
 # Many extents, so that reads need metadata that is on the device.
-python3 - <<'EOF'
+python3 -I - <<'EOF'
 import os
 volume = os.open("/mnt/file/volume", os.O_RDWR | os.O_CREAT)
 os.ftruncate(volume, 128 << 20)
@@ -85,7 +93,7 @@ wait "${clients[@]}" || true
 took=$((($(date +%s%N) - begun) / 1000000))
 echo "drain: the clients' connections have ended after $took ms"
 [ "$took" -lt 4000 ] || fail "clients waited $took ms for the end"
-python3 - "$socket" <<'EOF' || fail "the listener is still there"
+python3 -I - "$socket" <<'EOF' || fail "the listener is still there"
 import socket, sys
 try:
     socket.socket(socket.AF_UNIX).connect(sys.argv[1])
@@ -95,8 +103,6 @@ sys.exit(1)
 EOF
 grep -q 'are left at storage that hangs' /out/serve.log || fail "the log does not say what is left"
 
-for name in file device; do
-  dmsetup resume --noudevsync "$name"
-done
+resume
 wait "$gateway" || true
 echo "resume: the process has ended"

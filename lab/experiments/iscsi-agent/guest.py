@@ -381,7 +381,7 @@ def identify(lab, options, target):
 def hold(lab, options, log, seconds=14):
     """Writes until the agent holds: then the load's result is still to be waited for."""
     load = lab.start_fio([reader(lab, seconds)] + writers(lab, options, 1, seconds - 2))
-    iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to hold")
+    iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to hold")
     time.sleep(2)
     return load
 
@@ -407,7 +407,7 @@ def volume_removed(lab, options, target):
         log = agent.log.name
         load = lab.start_fio([reader(lab, 24)] + writers(lab, options, 1, 22, stay))
         last = lab.start_fio(writers(lab, options, 1, 6, [goes]))
-        iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to hold")
+        iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to hold")
         iscsi.until(lambda: lab.address(goes) in kernel(lab)["members"], "the last writer to be in the set")
         last()
         during = kernel(lab)
@@ -440,7 +440,7 @@ table inet site { chain out { type filter hook postrouting priority mangle; coun
         with Agent(lab, f"{throttle}-foreign", target, options.more) as agent:
             log = agent.log.name
             load = lab.start_fio([reader(lab, 8)] + writers(lab, options, 1, 6))
-            iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to want to hold")
+            iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to want to hold")
             time.sleep(1)
             during = kernel(lab)
             load()

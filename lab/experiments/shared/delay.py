@@ -85,7 +85,7 @@ class Agent:
 
     def held_ms(self):
         """The delay that it decided on last."""
-        said = re.findall(r"held by up to ([0-9.]+) ?ms", iscsi.read(self.log))
+        said = re.findall(r"throttled by up to ([0-9.]+) ?ms", iscsi.read(self.log))
         return float(said[-1]) if said else None
 
     def complaints(self):

@@ -2,7 +2,7 @@
 """The packet-delay throttles with a thousand consumers held at once, and how quickly what is held can be changed.
 
 In the lab, on its virtual clock: crates/tidegate-host/examples/throttle.rs in the guest, beside guest.py. Exit status 1
-when somebody is not held, or is still held afterwards.
+when somebody is not held, or is still throttled afterwards.
 """
 
 import argparse

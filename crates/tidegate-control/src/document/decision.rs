@@ -175,7 +175,7 @@ impl Decision {
         };
         let verb = match (self.dry_run, self.action) {
             (true, _) => "would be throttled",
-            (false, LawAction::Regulate) => "held",
+            (false, LawAction::Regulate) => "throttled",
             (false, LawAction::Hold) => "still throttled",
             (false, LawAction::Relax) => "released by degrees, throttled",
         };

@@ -182,7 +182,7 @@ fn method(out: &mut String, timeline: &DemoTimeline) {
          {WRITERS} \
          backups each write 256 KiB after 256 KiB, one at a time, and start and stop together: {} s on, {} s \
          off. \
-         Phases: {} s alone; {} s with the backups and nothing held; {} s with the backups held by the \
+         Phases: {} s alone; {} s with the backups and nothing throttled; {} s with the backups held by the \
          <code>{}</code> law, which sees response times at the array and knows nothing of the phases. Its \
          set \
          point is {}, so that the promise of {} holds although the law moves about its set \

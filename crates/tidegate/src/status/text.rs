@@ -178,7 +178,7 @@ const COLUMNS: [StatusColumn; 9] = [
     },
     StatusColumn { name: "rate", always: false, cell: |one, _| one.rate_iops.map_or_else(none, rate) },
     StatusColumn { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
-    StatusColumn { name: "held", always: true, cell: |one, _| held(one).to_owned() },
+    StatusColumn { name: "throttled", always: true, cell: |one, _| held(one).to_owned() },
     StatusColumn { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
 ];
 
@@ -265,7 +265,7 @@ mod tests {
             decided: Some(DecisionStatus {
                 age_seconds: 0.31,
                 said: "array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms (2 of 2 \
-                    held)"
+                    throttled)"
                     .to_owned(),
                 input: InputStatus::Samples,
                 measured_seconds: Some(0.0123),
@@ -308,10 +308,10 @@ mod tests {
         assert_eq!(
             StatusText { status: &status, address: "127.0.0.1:9809" }.to_string(),
             "tidegate serve 0.1.0 at http://127.0.0.1:9809\n\n\
-             pool array: operating in band 2 at 20 % (500 IO/s); 2 of 2 held\n\
+             pool array: operating in band 2 at 20 % (500 IO/s); 2 of 2 throttled\n\
              law self-tuning, target 20.0ms, decides every 1.00s\n\
              decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms \
-             (2 of 2 held)\n\
+             (2 of 2 throttled)\n\
              all together: 498 IO/s in the last 3.0 s, response time 12.0ms\n\
              consumer    goal   takes  IO/s  entitled  rate  held\n\
              business  15.0ms  12.1ms   348       350   350   yes\n\
