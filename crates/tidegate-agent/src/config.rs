@@ -16,9 +16,9 @@ use tidegate_host::throttle::{DelayedPackets, ThrottleMethod};
 use tidegate_transfer::BearerToken;
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
-use super::cgroups::{self, CgroupConfig};
+use super::cgroups::config::{self as cgroups, CgroupConfig};
 use super::pattern::ConsumerPattern;
-use super::sensor::{self, ReportedBrokers, SensorConfig, TokenReader};
+use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
 use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded};
 
 pub(super) const ROOT_KEYS: &[&str] = &[

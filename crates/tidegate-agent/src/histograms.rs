@@ -11,7 +11,7 @@ use tidegate_host::sense::latency::{LatencyBuckets, ReadsAndWrites, WatchError};
 use tidegate_units::{Instant, ResourceName};
 
 use super::config::AgentConfig;
-use super::regulator::MachineRegulator;
+use super::regulator::{DevicesOf, MachineRegulator};
 
 /// Devices come and go: this often is looked, as often as who uses them.
 const LOOK: Duration = Duration::from_secs(1);
@@ -21,9 +21,6 @@ const LEAST_ROOM: usize = 64;
 
 /// …and for so many times those that are there at the start.
 const ROOM_TO_GROW: usize = 2;
-
-/// The devices of each resource.
-pub(super) type DevicesOf = BTreeMap<ResourceName, BTreeSet<DeviceNumber>>;
 
 /// The sensor, and what it counted for each resource since the start.
 #[derive(Debug)]

@@ -9,6 +9,7 @@
 mod addresses;
 mod cgroups;
 mod config;
+mod finding;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guarded;
@@ -49,13 +50,14 @@ use tidegate_units::{ConsumerName, Instant, ResourceName};
 
 pub use cgroups::{CgroupConfig, CgroupSetUpError};
 pub use config::{AgentConfig, ResourceConfig, ResourceStorage, is_agents};
+pub use finding::SurveyFinding;
 pub use guarded::{ActError, release_orphaned};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use pattern::{ConsumerPattern, PatternError};
 pub use regulator::{MachineRegulator, RegulationStep};
 pub use resource::SetUpError;
 pub use sensor::{ReportedBrokers, SensorConfig};
-pub use survey::{MachineSurvey, ResourceFinding, SurveyFinding};
+pub use survey::{MachineSurvey, ResourceFinding};
 
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;

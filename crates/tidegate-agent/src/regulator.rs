@@ -16,10 +16,10 @@ use super::AgentError;
 use super::cgroups::CgroupConfig;
 use super::cgroups::{CgroupResource, CgroupSetUpError};
 use super::config::{AgentConfig, ResourceConfig};
-use super::histograms::DevicesOf;
 use super::resource::{SessionResource, SetUpError};
 use super::watch::{MachineSample, MachineWatch};
 use crate::metrics::ResourceStatus;
+use tidegate_host::DeviceNumber;
 
 /// After this time without counters nothing is known any more, and all consumers are released.
 const BLIND: Duration = Duration::from_secs(2);
@@ -327,3 +327,6 @@ fn cgroups(root: &SystemRoot, config: &AgentConfig) -> Result<Vec<CgroupResource
     let new = |config: &CgroupConfig| CgroupResource::new(root, config.clone());
     Ok(config.cgroups.iter().map(new).collect::<Result<_, _>>()?)
 }
+
+/// The devices of each resource.
+pub(super) type DevicesOf = BTreeMap<ResourceName, BTreeSet<DeviceNumber>>;

@@ -10,8 +10,9 @@ use tidegate_host::sense::{CgroupReader, TargetSessions, latency};
 use tidegate_host::throttle::{KernelCapability, ThrottleMethod, cgroups, probe, rate};
 use tidegate_host::{ReadError, SystemRoot};
 
-use super::cgroups::CgroupConfig;
+use super::cgroups::config::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
+use super::finding::SurveyFinding;
 use super::sensor;
 use super::watch::MachineWatch;
 use tidegate_service::entitlements::BandEntitlements;
@@ -25,17 +26,6 @@ pub struct MachineSurvey {
     pub throttles: Vec<SurveyFinding>,
     /// Each resource of the configuration.
     pub resources: Vec<ResourceFinding>,
-}
-
-/// Something that works, or why it does not.
-#[derive(Debug, Serialize)]
-pub struct SurveyFinding {
-    /// The sensor, the part of the throttle or the node that was tried.
-    pub what: String,
-    /// True if it works.
-    pub works: bool,
-    /// Its purpose; if it does not work, also why, and what would help.
-    pub detail: String,
 }
 
 /// A resource on this machine.

@@ -5,7 +5,8 @@ use tidegate_units::{Bytes, DailyValues, Iops, Latency};
 
 use crate::daily;
 use crate::finding::FindingList;
-use crate::section::{PlacedValue as Value, Section};
+use crate::placed::PlacedValue as Value;
+use crate::section::Section;
 
 /// The keys of the table `contract`.
 pub const KEYS: &[&str] = &["iops", "response_time", "expected", "bucket"];

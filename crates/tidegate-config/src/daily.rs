@@ -3,7 +3,8 @@
 use tidegate_units::{DailyError, DailyValues, TimeOfDay};
 
 use crate::finding::FindingList;
-use crate::section::{PlacedValue, Section};
+use crate::placed::PlacedValue;
+use crate::section::Section;
 
 /// The keys of each.
 pub const KEYS: &[&str] = &["from", "until"];

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::nearest;
-use crate::section::PlacedValue;
+use crate::placed::PlacedValue;
 use crate::source::{SourceExcerpt, SourceText};
 
 /// The severity of a finding.

@@ -26,6 +26,7 @@ mod finding;
 pub mod goal;
 pub mod law;
 mod nearest;
+mod placed;
 pub mod release;
 mod section;
 mod source;
@@ -33,7 +34,8 @@ mod source;
 use toml::de::DeTable;
 
 pub use finding::{Finding, FindingList, Severity};
-pub use section::{PlacedValue, Section, TextOrTable};
+pub use placed::PlacedValue;
+pub use section::{Section, TextOrTable};
 
 /// Reads the syntax of a document; `None` when that is wrong, which is then reported.
 pub fn parse<'a>(text: &'a str, report: &mut FindingList<'_>) -> Option<DeTable<'a>> {

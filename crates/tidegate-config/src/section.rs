@@ -9,15 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::finding::FindingList;
 use crate::nearest;
-
-/// A value with its place.
-#[derive(Debug, Clone)]
-pub struct PlacedValue<T> {
-    /// The value.
-    pub value: T,
-    /// Its place, in bytes of the text.
-    pub span: Range<usize>,
-}
+use crate::placed::PlacedValue;
 
 /// An item of a list that may be short or detailed.
 pub enum TextOrTable<'a> {

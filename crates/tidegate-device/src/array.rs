@@ -16,7 +16,8 @@ use tidegate_units::{Bytes, Instant};
 
 use crate::cache::{ArrayCache, BLOCK, CacheConfig, DestageGrouping, DestageRun};
 use crate::config::{ConfigError, require};
-use crate::disk::{DiskConfig, Spindle};
+use crate::disk::Spindle;
+use crate::disk_config::DiskConfig;
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::layout::{DiskPart, Layout, Raid0, Raid5, RaidLevel, StripeUpdate};
 use crate::mechanism::SectorRange;

@@ -7,7 +7,7 @@
 use tidegate_units::{Instant, Latency};
 
 use crate::config::{ConfigError, require};
-use crate::disk::DiskConfig;
+use crate::disk_config::DiskConfig;
 use crate::seek::SeekCurve;
 
 /// The unit of addressing.

@@ -1,161 +1,17 @@
 //! The exports as handshakes see them: names, sizes, and the doors through which sessions enter.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::net::Shutdown;
 use tidegate_nbd::handshake::ExportAnswer;
 use tidegate_nbd::{ExportDescription, ExportName};
 use tidegate_tls::ServerTls;
 
 use crate::access::{AccessVerdict, ExportAccess, KnownClient};
-use crate::bell::WorkerBell;
-use crate::config::PoolLimits;
-use crate::seats::{ConnectionSource, PoolSeats};
+use crate::seats::ConnectionSource;
 use crate::stats::RefusalReason;
-use crate::worker::WorkerCommand;
-
-/// The time for which a newcomer waits while a session is ended to make room for it: some turns of the
-/// worker.
-const ROOM: Duration = Duration::from_millis(500);
-const RETRY: Duration = Duration::from_millis(5);
-
-/// The way into a pool's worker, from other threads.
-#[derive(Debug)]
-pub(crate) struct WorkerDoor {
-    commands: Sender<WorkerCommand>,
-    bell: Arc<WorkerBell>,
-    seats: Mutex<PoolSeats>,
-    /// The sockets of sessions, so that they can be shut down when the worker cannot do it any more.
-    sockets: Mutex<Vec<Weak<OwnedFd>>>,
-}
-
-impl WorkerDoor {
-    /// # Errors
-    /// When the system has no descriptor left.
-    pub(crate) fn new(commands: Sender<WorkerCommand>) -> io::Result<Self> {
-        let bell = Arc::new(WorkerBell::new()?);
-        Ok(Self { commands, bell, seats: Mutex::default(), sockets: Mutex::default() })
-    }
-
-    /// Sends a command and rings the worker's bell. Returns true if the worker is still there to take it.
-    pub(crate) fn send(&self, command: WorkerCommand) -> bool {
-        if let WorkerCommand::Session(new) = &command {
-            let mut sockets = self.lock_sockets();
-            sockets.retain(|socket| socket.strong_count() > 0);
-            sockets.push(Arc::downgrade(&new.socket));
-        }
-        let sent = self.commands.send(command).is_ok();
-        self.bell.ring();
-        sent
-    }
-
-    /// Sends several commands, none of them a session.
-    pub(crate) fn send_all(&self, commands: impl Iterator<Item = WorkerCommand>) {
-        for command in commands {
-            // A worker that is not there any more needs none.
-            let _ = self.commands.send(command);
-        }
-        self.bell.ring();
-    }
-
-    /// Shuts down the sockets of all sessions, in the place of a worker that does not run any more: their
-    /// clients hear at once that the connection has ended.
-    pub(crate) fn shut_sessions(&self) {
-        for socket in self.lock_sockets().iter().filter_map(Weak::upgrade) {
-            // Fails only when the connection has ended already.
-            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
-        }
-    }
-
-    fn lock_sockets(&self) -> MutexGuard<'_, Vec<Weak<OwnedFd>>> {
-        // Entries are independent of each other, so that a panic elsewhere leaves nothing half done.
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Rings when there are commands.
-    pub(crate) fn bell(&self) -> &Arc<WorkerBell> {
-        &self.bell
-    }
-
-    /// Takes new bounds and the exports that are served; see [`PoolSeats::configure`].
-    pub(crate) fn configure(&self, limits: &PoolLimits, exports: &[(u64, bool)]) {
-        self.seats().configure(limits, exports);
-    }
-
-    /// Returns whether an export has more sessions than places are kept for it.
-    pub(crate) fn draws(&self, export: u64) -> bool {
-        self.seats().draws(export)
-    }
-
-    /// A place for a newcomer: a free one, or that of an idle session which is ended for it.
-    fn reserve(
-        self: &Arc<Self>,
-        export: u64,
-        source: ConnectionSource,
-    ) -> Result<SessionSlot, RefusalReason> {
-        let bound = match self.take(export, source) {
-            Err(bound) => bound,
-            taken => return taken,
-        };
-        let (reply, ended) = sync_channel(1);
-        let end = Instant::now() + ROOM;
-        if self.send(WorkerCommand::MakeRoom { bound, export, source, reply })
-            && ended.recv_timeout(ROOM).unwrap_or(false)
-        {
-            while Instant::now() < end {
-                if let Ok(slot) = self.take(export, source) {
-                    return Ok(slot);
-                }
-                std::thread::sleep(RETRY);
-            }
-        }
-        Err(bound)
-    }
-
-    fn take(self: &Arc<Self>, export: u64, source: ConnectionSource) -> Result<SessionSlot, RefusalReason> {
-        self.seats().take(export, source)?;
-        Ok(SessionSlot { door: Arc::clone(self), export, source })
-    }
-
-    fn seats(&self) -> MutexGuard<'_, PoolSeats> {
-        // A panic elsewhere may leave a count too high, which refuses a newcomer and nothing else.
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A session's place among those of its pool; given back when dropped.
-#[derive(Debug)]
-pub(crate) struct SessionSlot {
-    door: Arc<WorkerDoor>,
-    export: u64,
-    source: ConnectionSource,
-}
-
-impl SessionSlot {
-    pub(crate) fn door(&self) -> &Arc<WorkerDoor> {
-        &self.door
-    }
-
-    pub(crate) fn source(&self) -> ConnectionSource {
-        self.source
-    }
-}
-
-impl Drop for SessionSlot {
-    fn drop(&mut self) {
-        self.door.seats().give_back(self.export, self.source);
-    }
-}
-
-/// A pin that keeps a removed export in its worker while a handshake or session may still use it. The worker
-/// has one, too; when that is the last, no newcomer will use it.
-pub(crate) type ExportPin = Arc<()>;
+use crate::worker::door::{ExportPin, SessionSlot, WorkerDoor};
 
 /// An export as the handshake sees it.
 #[derive(Debug, Clone)]

@@ -23,13 +23,14 @@ use crate::config::{
     BackendConfig, ConfigError, ExportConfig, ExportStore, GatewayConfig, ListenConfig, ListenEndpoint,
     PoolConfig, PoolLimits,
 };
-use crate::directory::{DirectoryEntry, ExportDirectory, ExportPin, WorkerDoor};
+use crate::directory::{DirectoryEntry, ExportDirectory};
 use crate::endpoint::BoundEndpoint;
 use crate::listener::{EndpointListener, RunningHandshakes};
 use crate::peers::PeerReports;
 use crate::stats::{AwaitedSnapshot, GatewaySnapshot, PoolSnapshot};
 use crate::upstream::{self, UpstreamConnection, UpstreamError, UpstreamExport};
-use crate::worker::{KERNEL_GRACE, NewExport, PoolChange, PoolWorker, WorkerCommand, WorkerParts};
+use crate::worker::door::{ExportPin, NewExport, PoolChange, WorkerCommand, WorkerDoor};
+use crate::worker::{KERNEL_GRACE, PoolWorker, WorkerParts};
 use awaited::{AwaitedExport, FirstAttempts, ReachedUpstream};
 
 mod opening;

@@ -22,13 +22,12 @@ use self::doorstep::{Doorstep, DoorstepEvent, DoorstepVisitor, VisitorState};
 use crate::access::KnownClient;
 use crate::config::HandshakeLimits;
 use crate::crowd::ConnectionCrowd;
-use crate::directory::{ExportDirectory, SeatReservation, SessionSlot};
+use crate::directory::{ExportDirectory, SeatReservation};
 use crate::endpoint::{AcceptedConnection, BoundEndpoint};
 use crate::input::READ_AHEAD;
 use crate::refusals::RefusalCounts;
-use crate::session::NewSession;
 use crate::stats::RefusalReason;
-use crate::worker::WorkerCommand;
+use crate::worker::door::{NewSession, SessionSlot, WorkerCommand};
 
 /// A handshake keeps its buffers on the heap; its thread needs little more than frames.
 const STACK: usize = 256 * 1024;

@@ -4,7 +4,7 @@ use tidegate_nbd::CheckedOperation;
 use tidegate_units::Instant;
 
 use crate::buffer::{AlignedBuffer, class_bytes};
-use crate::upstream::ChangeNumber;
+use crate::upstream::ledger::ChangeNumber;
 use crate::zeroing::{RequestSlice, ZEROES};
 
 /// One request between its arrival and its reply.

@@ -20,7 +20,7 @@ use crate::bell::WorkerBell;
 use crate::buffer::AlignedBuffer;
 use crate::message::{MessageItem, ReadyReply, ReplyMessage};
 use crate::request::SyncRange;
-use crate::upstream::OutgoingRequest;
+use crate::upstream::link::OutgoingRequest;
 
 /// Submissions of a worker per turn before the ring is entered early, and operations that complete at once.
 pub(crate) const WORKER_ENTRIES: u32 = 1024;

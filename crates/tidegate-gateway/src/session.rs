@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tidegate_nbd::transmission::ReplyStyle;
 use tidegate_units::Instant;
 
-use crate::directory::{ExportPin, SessionSlot};
 use crate::input::SessionInput;
 use crate::message::{ReadyReply, ReplyMessage};
+use crate::worker::door::{NewSession, SessionSlot};
 
 /// The progress of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,22 +23,6 @@ pub(crate) enum SessionPhase {
     Lingering(Instant),
     /// Shut on both sides; only operations under way keep it.
     Closed,
-}
-
-/// A newly accepted session: its client, and the outcome of the negotiation.
-#[derive(Debug)]
-pub(crate) struct NewSession {
-    pub(crate) socket: Arc<OwnedFd>,
-    pub(crate) peer: String,
-    /// The export's identity across all pools.
-    pub(crate) export: u64,
-    pub(crate) style: ReplyStyle,
-    /// Bytes that the handshake has read beyond its end.
-    pub(crate) already: Vec<u8>,
-    /// Shared with the relay of a session by TLS.
-    pub(crate) slot: Arc<SessionSlot>,
-    /// Holds the export until the session is counted there.
-    pub(crate) _pin: ExportPin,
 }
 
 /// A wait for memory.

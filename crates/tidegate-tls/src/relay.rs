@@ -55,6 +55,17 @@ pub enum RelayError {
     Local(io::Error),
 }
 
+impl TlsStream {
+    /// A socket that carries what is said in plain text, and what moves it to and from the encrypted
+    /// connection.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn split(self) -> io::Result<(OwnedFd, TlsRelay)> {
+        TlsRelay::new(self)
+    }
+}
+
 /// Moves bytes until either side ends.
 #[derive(Debug)]
 pub struct TlsRelay {

@@ -12,7 +12,6 @@ use thiserror::Error;
 
 use crate::config::{ClientTls, ServerTls};
 use crate::name;
-use crate::relay::TlsRelay;
 
 /// The number of bytes received at once. The library takes them in pieces of a record.
 pub(crate) const CHUNK: usize = 64 << 10;
@@ -189,15 +188,6 @@ impl TlsStream {
     pub fn write_all(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), HandshakeError> {
         self.connection.writer().write_all(bytes)?;
         self.flush(deadline)
-    }
-
-    /// A socket that carries what is said in plain text, and what moves it to and from the encrypted
-    /// connection.
-    ///
-    /// # Errors
-    /// When the system has no descriptor left.
-    pub fn split(self) -> io::Result<(OwnedFd, TlsRelay)> {
-        TlsRelay::new(self)
     }
 
     /// Takes one piece of what the other side sends.

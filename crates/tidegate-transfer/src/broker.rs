@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_placement::{
-    DeviceLane, DirectionReport, DiskCache, FreeSpace, NodeSample, PlaceError, Placement, PlacementAnswer,
+    DirectionReport, DiskCache, FreeSpace, NodeSample, PlaceError, Placement, PlacementAnswer,
     PlacementConfig, PlacementConfigError, PlacementGrant, PlacementRequest, TransferDirection,
     TransferProgress, TransferTicket, UnknownNode,
 };
@@ -14,21 +14,12 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 use crate::catalogue::{BegunTransfer, Catalogue, CatalogueError, NewReplica};
 use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
-use crate::sensor_reports::{FASTEST, ReportError, SLOWEST, SensorHistory, SensorReport};
+use crate::sensor_reports::{DeviceSample, FASTEST, ReportError, SLOWEST, SensorHistory, SensorReport};
 use crate::wire::{
     AWAY, CatalogueObject, DataDirection, NodeDirection, NodeList, NodePeaks, NodeSensor, NodeState,
     ObjectList, ObjectReplica, PeakNow, PeakReport, ProgressReport, ServiceNeeds, StoredReport, TransferEnd,
     TransferPermit, TransferQuestion, TransferReservation,
 };
-
-/// The activity of a node's device since the last sample, for all of its users.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DeviceSample {
-    /// The two directions, reads first.
-    pub lanes: [DeviceLane; 2],
-    /// The free space.
-    pub free: Option<Bytes>,
-}
 
 /// Measures the device of a node.
 pub trait DeviceSensor: Send + std::fmt::Debug {

@@ -30,7 +30,7 @@ mod serve;
 pub mod store;
 pub mod wire;
 
-pub use broker::{Broker, BrokerError, DeviceSample, DeviceSensor};
+pub use broker::{Broker, BrokerError, DeviceSensor};
 pub use catalogue::{Catalogue, CatalogueError, CataloguePlace, CopyResult, SitePlan};
 pub use client::{AskError, BrokerClient};
 pub use config::{BrokerConfig, ConfigError};
@@ -40,5 +40,6 @@ pub use mover::{FileMover, MoveError, MoverSettings, TransferEvent, TransferOutc
 pub use name::{NoRandom, ObjectName, ObjectNameError, fresh_run};
 pub use places::{NodePlaces, PlacesError};
 pub use probe::{NodeProbe, ProbeError, ProbeLimits, ProbeResult};
+pub use sensor_reports::DeviceSample;
 pub use serve::{ServeError, serve};
 pub use tidegate_http::{BearerToken, TokenError};

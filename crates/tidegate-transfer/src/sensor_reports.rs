@@ -12,8 +12,6 @@ use thiserror::Error;
 use tidegate_placement::DeviceLane;
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
-use crate::broker::DeviceSample;
-
 /// The kind of storage system that a node is. Nikolow names hierarchical stores, disk arrays, local disks and
 /// a cluster file system, and gives them one model; object stores are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,6 +286,15 @@ impl SensorHistory {
         let SensorReport { read, write, free, .. } = &self.last;
         Some(DeviceSample { lanes: [lane(read, moved[0]), lane(write, moved[1])], free: *free })
     }
+}
+
+/// The activity of a node's device since the last sample, for all of its users.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceSample {
+    /// The two directions, reads first.
+    pub lanes: [DeviceLane; 2],
+    /// The free space.
+    pub free: Option<Bytes>,
 }
 
 #[cfg(test)]

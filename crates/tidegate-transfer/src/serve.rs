@@ -23,10 +23,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::broker::{Broker, BrokerError, DeviceSample, DeviceSensor};
+use crate::broker::{Broker, BrokerError, DeviceSensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
 use crate::name::{NoRandom, ObjectName, ObjectNameError, TransferId, TransferIdError};
+use crate::sensor_reports::DeviceSample;
 use crate::sensor_reports::ReportError;
 use crate::wire::{ApiProblem, TransferEnd, one_line};
 

@@ -1,6 +1,6 @@
 //! A block device whose control groups are regulated: a resource of the throttle `cgroup`.
 
-mod config;
+pub(crate) mod config;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,6 @@ use tidegate_regulate::{DeviceLoad, RegulatedResource, SentLoad, ThrottleKind};
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 pub use config::CgroupConfig;
-pub(super) use config::{RESOURCE_KEYS, read};
 
 use super::kernel_limits::io_limit;
 use super::watch::{MachineSample, MachineWatch};

@@ -4,7 +4,7 @@
 //! Each node has a thread of its own. If its file system hangs, its reports stop, and the broker knows that
 //! it knows nothing. No node waits for another, and none waits for a broker longer than its own interval.
 
-pub(super) mod config;
+pub(crate) mod config;
 mod history;
 
 use std::collections::BTreeMap;
@@ -21,9 +21,8 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 pub use config::{ReportedBrokers, SensorConfig};
-pub(super) use config::{TokenReader, read};
 
-use super::survey::SurveyFinding;
+use super::finding::SurveyFinding;
 
 /// A broker that does not take a report in this time did not hear it: the next one is newer.
 const LONGEST_REPORT: Duration = Duration::from_secs(2);

@@ -27,9 +27,9 @@ use super::file::{FileVolume, ImmediateStart};
 use super::volume_thread::VolumeThread;
 use super::writer::{QueuedWrite, WriterThread};
 use crate::buffer::AlignedBuffer;
-use crate::directory::WorkerDoor;
 use crate::request::SyncRange;
 use crate::ring::{BufferPart, FileOperation, IoRing, RingToken};
+use crate::worker::door::WorkerDoor;
 
 /// The time after a volume's last completion during which the worker submits direct I/O: the volume answers.
 /// Operations after a pause or a silence go by the thread, until one completes. Chosen above a healthy disk's

@@ -9,9 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use crate::bell::WorkerBell;
 use crate::claim::VolumeFile;
-use crate::directory::WorkerDoor;
 use crate::ring::{CompletionWatch, FileOperation, IoRing};
-use crate::worker::WorkerCommand;
+use crate::worker::door::{WorkerCommand, WorkerDoor};
 
 /// Its frames are those of the worker's loop without the worker.
 const STACK: usize = 256 * 1024;

@@ -12,9 +12,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::buffer::AlignedBuffer;
 use crate::claim::VolumeFile;
-use crate::directory::WorkerDoor;
 use crate::ring::{BufferPart, CompletedOperation, LentMemory, RingToken};
-use crate::worker::WorkerCommand;
+use crate::worker::door::{WorkerCommand, WorkerDoor};
 
 /// Its frames are few.
 const STACK: usize = 128 * 1024;

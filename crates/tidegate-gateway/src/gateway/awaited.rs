@@ -12,8 +12,8 @@ use tidegate_units::ConsumerName;
 use tracing::{debug, error};
 
 use crate::config::{BackendConfig, ExportConfig, ExportStore, PoolConfig};
-use crate::directory::ExportPin;
 use crate::upstream::{self, UpstreamConnection, UpstreamError, UpstreamTarget};
+use crate::worker::door::ExportPin;
 
 /// The first pause between two attempts; they double up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -4,7 +4,9 @@ use slab::Slab;
 use tidegate_nbd::Errno;
 use tidegate_nbd::transmission::PendingReply;
 
+use super::link::OutgoingRequest;
 use super::plan::UpstreamPart;
+use crate::request::ClientRequest;
 
 /// The most attempts at a request that had left. A request that breaks the connection every time may be to
 /// blame for it.
@@ -74,4 +76,16 @@ pub(super) fn cookie(flight: usize, serial: u64) -> u64 {
 
 pub(super) fn key_of(cookie: u64) -> usize {
     (cookie & u64::from(u32::MAX)) as usize
+}
+
+/// A write's payload returns to its request.
+pub(super) fn give_back(
+    outgoing: OutgoingRequest,
+    flights: &Slab<JobFlight>,
+    requests: &mut Slab<ClientRequest>,
+) {
+    if let (UpstreamWork::Request(key), Some(payload)) = (flights[outgoing.flight].job.work, outgoing.payload)
+    {
+        requests[key].buffer = Some(payload.buffer);
+    }
 }

@@ -5,9 +5,8 @@ use tidegate_nbd::transmission::NbdCommand;
 use tidegate_units::Instant;
 use tracing::{debug, info, warn};
 
-use super::flight::{JobFlight, UpstreamJob, UpstreamWork};
+use super::flight::{JobFlight, UpstreamJob, UpstreamWork, give_back};
 use super::link::LinkState;
-use super::traffic::give_back;
 use super::{UpstreamEvent, UpstreamExport, WorkerLoan};
 use crate::config::ReplayRule;
 

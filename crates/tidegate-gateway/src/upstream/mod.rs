@@ -16,8 +16,8 @@
 
 mod connect;
 mod flight;
-mod ledger;
-mod link;
+pub(crate) mod ledger;
+pub(crate) mod link;
 mod loss;
 mod outage;
 mod plan;
@@ -33,8 +33,7 @@ use tracing::{debug, error, info, warn};
 
 pub use connect::UpstreamError;
 pub(crate) use connect::{UpstreamConnection, open};
-pub(crate) use ledger::{ChangeLedger, ChangeNumber, FlushedRange};
-pub(crate) use link::OutgoingRequest;
+pub(crate) use ledger::{ChangeLedger, FlushedRange};
 pub use plan::UpstreamMismatch;
 
 use crate::buffer::BufferPool;

@@ -6,7 +6,7 @@ use slab::Slab;
 use tidegate_nbd::transmission::{NbdCommand, ReplyError, ReplyEvent, WireRequest as Wire};
 use tidegate_nbd::{CheckedOperation, CommandFlags, Errno};
 
-use super::flight::{JobFlight, UpstreamJob, UpstreamWork, cookie, key_of, pending};
+use super::flight::{JobFlight, UpstreamJob, UpstreamWork, cookie, give_back, key_of, pending};
 use super::link::{DIRECT, LinkPayload, LinkState, OutgoingRequest, PORTION, ReceiveTarget, UpstreamLink};
 use super::loss::fail;
 use super::plan::{UpstreamPart, errno_for_client, is_refusal};
@@ -316,18 +316,6 @@ pub(super) fn send(key: usize, link: &mut UpstreamLink, hands: &mut WorkerLoan<'
         link.message = Some(message);
     } else {
         hands.ring.send(RingToken::UpstreamSent { export: hands.export, link: key }, link.fd(), message);
-    }
-}
-
-/// A write's payload returns to its request.
-pub(super) fn give_back(
-    outgoing: OutgoingRequest,
-    flights: &Slab<JobFlight>,
-    requests: &mut Slab<ClientRequest>,
-) {
-    if let (UpstreamWork::Request(key), Some(payload)) = (flights[outgoing.flight].job.work, outgoing.payload)
-    {
-        requests[key].buffer = Some(payload.buffer);
     }
 }
 

@@ -4,6 +4,7 @@
 //! else touches what it owns; other threads send it [`WorkerCommand`]s.
 
 mod commands;
+pub(crate) mod door;
 mod requests;
 mod sessions;
 mod slices;
@@ -17,12 +18,11 @@ use volumes::VolumeWatch;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::net::Shutdown;
 use slab::Slab;
-use tidegate_control::LoopConfig;
 use tidegate_nbd::ExportGeometry;
 use tidegate_units::Instant;
 
@@ -32,18 +32,16 @@ use crate::backend::{
 };
 use crate::buffer::BufferPool;
 use crate::clock::GatewayClock;
-use crate::config::{ExportConfig, PoolConfig, PoolLimits};
-use crate::directory::{ExportPin, WorkerDoor};
+use crate::config::PoolConfig;
 use crate::memory::{AccountKey, PoolMemory};
 use crate::peers::PeerReports;
 use crate::request::ClientRequest;
 use crate::ring::{CompletedOperation, CompletionWatch, IoRing, LentMemory, RingToken, WORKER_ENTRIES};
-use crate::seats::ConnectionSource;
-use crate::session::{ClientSession, NewSession};
+use crate::session::ClientSession;
 use crate::stage::{PoolStage, StageConsumer};
-use crate::stats::{PoolSnapshot, RefusalReason};
-use crate::upstream::{UpstreamConnection, UpstreamError, UpstreamEvent};
+use crate::upstream::UpstreamEvent;
 use crate::zeroing::ZeroingBehaviour;
+use door::{ExportPin, NewExport, PoolChange, WorkerCommand, WorkerDoor};
 use syncs::PendingSyncs;
 
 /// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
@@ -55,52 +53,6 @@ const HOUSEKEEPING: Duration = Duration::from_millis(250);
 /// The time that the kernel has, after a drain's deadline, to give back the memory of operations that it has
 /// been told to give up. Those of storage that hangs are then left behind.
 pub(crate) const KERNEL_GRACE: Duration = Duration::from_millis(250);
-
-/// A command of another thread to a worker.
-#[derive(Debug)]
-pub(crate) enum WorkerCommand {
-    Session(Box<NewSession>),
-    Snapshot(SyncSender<PoolSnapshot>),
-    /// A newcomer to an export is refused at this bound: end a session that has been idle for long enough,
-    /// and say whether there was one.
-    MakeRoom {
-        bound: RefusalReason,
-        export: u64,
-        source: ConnectionSource,
-        reply: SyncSender<bool>,
-    },
-    Change(Box<PoolChange>),
-    /// Answer what is here, then end; cut off what is left at this time.
-    Drain(Instant),
-    /// An attempt to connect to an export's upstream has ended.
-    Connected {
-        export: u64,
-        outcome: Box<Result<UpstreamConnection, UpstreamError>>,
-    },
-    /// An operation is done that a volume's own thread has submitted.
-    Completed(CompletedOperation),
-}
-
-/// A new configuration of a pool, its files already open: it cannot fail any more.
-#[derive(Debug)]
-pub(crate) struct PoolChange {
-    pub(crate) depth: u32,
-    pub(crate) law: Option<LoopConfig>,
-    pub(crate) release: tidegate_sched::BucketRelease,
-    pub(crate) limits: PoolLimits,
-    pub(crate) changed: Vec<(u64, ExportConfig)>,
-    pub(crate) added: Vec<NewExport>,
-    pub(crate) removed: Vec<u64>,
-}
-
-/// An export, opened.
-#[derive(Debug)]
-pub(crate) struct NewExport {
-    pub(crate) id: u64,
-    pub(crate) volume: ExportVolume,
-    pub(crate) config: ExportConfig,
-    pub(crate) pin: ExportPin,
-}
 
 struct WorkerExport {
     id: u64,

@@ -20,8 +20,9 @@ use crate::message::{ReadyReply, ReplyMessage};
 use crate::request::ClientRequest;
 use crate::ring::RingToken;
 use crate::seats::ConnectionSource;
-use crate::session::{ClientSession, MemoryWait, NewSession, SessionPhase};
+use crate::session::{ClientSession, MemoryWait, SessionPhase};
 use crate::stats::RefusalReason;
+use crate::worker::door::NewSession;
 use crate::zeroing::RequestSlice;
 
 /// The time in which a drained session must hang up once everything is answered.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
-use super::standing::{PromiseSet, SetVerdict};
+use super::promises::{PromiseSet, SetVerdict};
 
 /// The answers of `tidegate admit --json`, as far as they were measured. At most some hundred: what the file
 /// is bounded to.

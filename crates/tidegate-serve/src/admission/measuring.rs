@@ -10,7 +10,7 @@ use tidegate_sim::offer::{ConsumerLoad, UnmeasuredReason};
 use tidegate_units::ResourceName;
 
 use super::api::{StorageModel, measured};
-use super::standing::{PromiseSet, SetVerdict};
+use super::promises::{PromiseSet, SetVerdict};
 
 /// The most requests in each simulation, where it takes more than usual to have enough of every export: for
 /// example of one whose rate is a twenty-thousandth of all. No user waits in front of a screen for it.

@@ -3,6 +3,7 @@
 pub(crate) mod api;
 mod known_answers;
 mod measuring;
+mod promises;
 mod standing;
 mod standings;
 

@@ -1,33 +1,14 @@
 //! Contracts and goals, and the laws that keep them: what fits together, and what has no effect.
 
-use std::ops::Range;
-
 use tidegate_config::law::BY_WINDOW;
 use tidegate_config::{FindingList, Section};
 use tidegate_control::{LawConfig, LawKind, LoopConfig};
 use tidegate_gateway::{BackendConfig, ExportConfig, PoolConfig};
 use tidegate_service::config::read_bounded;
 
-use super::pool::NamedExport;
+use super::named_export::NamedExport;
 use super::{PathUse, ReadContext};
 use crate::admission::{JudgementBasis, KnownAnswers, MOST_TENANTS, PoolContracts, StorageModel};
-
-/// The places in an export of the keys that only one kind of law knows.
-pub(super) struct KeyPlaces {
-    contract: Option<Range<usize>>,
-    reservation: Option<Range<usize>>,
-    goal: Option<Range<usize>>,
-}
-
-impl KeyPlaces {
-    pub(super) fn of(export: &Section<'_>) -> Self {
-        Self {
-            contract: export.key_span("contract"),
-            reservation: export.key_span("reservation"),
-            goal: export.key_span("goal"),
-        }
-    }
-}
 
 /// Checks a pool's exports and keys against its law.
 pub(super) fn check(

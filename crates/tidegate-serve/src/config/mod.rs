@@ -13,6 +13,7 @@ mod contracts;
 mod endpoints;
 mod export;
 mod listen;
+mod named_export;
 mod pool;
 mod reservation;
 mod upstream;
@@ -31,7 +32,8 @@ use tidegate_units::{ConsumerName, Latency};
 
 use cluster::ClusterPool;
 pub use cluster::{ClusterPlan, CredentialError};
-use pool::{PlacedExport, ReadPool};
+use named_export::PlacedExport;
+use pool::ReadPool;
 
 use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};

@@ -1,18 +1,16 @@
 //! `[pool.NAME]`.
 
-use tidegate_config::contract::ContractRequirement;
 use tidegate_config::law::{self, AvailableLaws};
 use tidegate_config::{FindingList, PlacedValue, Section, release};
 use tidegate_control::{LawConfig, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
-use tidegate_gateway::{
-    BackendConfig, ExportConfig, ExportStore, ListenEndpoint, MAX_PAYLOAD, PoolConfig, PoolLimits,
-};
+use tidegate_gateway::{BackendConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_sched::Discipline;
-use tidegate_units::{Bytes, DailyValues, Latency, ResourceName};
+use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::cluster::ClusterPool;
-use super::contracts::{self, KeyPlaces};
+use super::contracts;
+use super::named_export::{KeyPlaces, NamedExport};
 use super::{ReadContext, backend, export, reservation};
 use crate::admission::PoolContracts;
 
@@ -55,21 +53,6 @@ pub(super) const LIMITS_KEYS: &[&str] = &[
 
 /// Beyond this the queue at the backend is no queue any more but a place where requests are lost from sight.
 const GREATEST_DEPTH: u64 = 1024;
-
-/// An export with the server that its volume is on, if another gateway's or server's.
-pub(super) struct PlacedExport {
-    pub(super) address: Option<ListenEndpoint>,
-    pub(super) export: NamedExport,
-}
-
-/// An export with the place of its name.
-pub(super) struct NamedExport {
-    pub(super) config: ExportConfig,
-    pub(super) name: PlacedValue<()>,
-    pub(super) places: KeyPlaces,
-    /// The promises to the export over the day.
-    pub(super) contracts: Option<DailyValues<ContractRequirement>>,
-}
 
 /// One pool. Its exports are beside it, because their names must differ across pools; its membership in the
 /// cluster, because the cluster is read once all its members are known; and what it promises, which changes

@@ -12,7 +12,7 @@ use tidegate_gateway::{
 use tidegate_units::{ConsumerName, Latency};
 
 use super::listen::{self, ListenAddress};
-use super::pool::PlacedExport;
+use super::named_export::PlacedExport;
 use super::{PathUse, ReadContext};
 
 pub(super) const TLS_KEYS: &[&str] = &["ca_file", "name", "certificate_file", "private_key_file"];
