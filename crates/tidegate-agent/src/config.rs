@@ -520,7 +520,7 @@ mod tests {
         ("## The agent", ROOT_KEYS),
         ("### `[resource.NAME]`", RESOURCE_KEYS),
         ("### `writers`", WRITERS_KEYS),
-        ("### `[sensor.NAME]`", sensor::config::SENSOR_KEYS),
+        ("### `[sensor.NAME]`", sensor::SENSOR_KEYS),
     ];
 
     #[test]

@@ -12,7 +12,7 @@ use tidegate_units::ResourceName;
 use crate::config::{Carrier, ClusterConfig, JoinError};
 use crate::file::SharedFile;
 use crate::nats::NatsCarrier;
-use crate::policy::{PolicyBoard, PolicyWatch};
+use crate::policy_board::{PolicyBoard, PolicyWatch};
 use crate::shared::SharedState;
 use crate::status::ClusterStatus;
 use crate::udp::UdpCarrier;

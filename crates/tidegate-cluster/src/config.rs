@@ -8,9 +8,9 @@ use thiserror::Error;
 use tidegate_units::HostName;
 
 use crate::key::{ClusterKey, Secret};
+use crate::limits::MOST_HOSTS;
 use crate::name::ClusterName;
-use crate::origin::PeerAddress;
-use crate::peers::MOST_HOSTS;
+use crate::peer_address::PeerAddress;
 use crate::signature::PolicyWriters;
 use crate::status::CarrierKind;
 use crate::tls::TlsSettings;

@@ -25,12 +25,16 @@ mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod key;
+mod limits;
 mod name;
 mod nats;
 mod notice;
 mod origin;
+mod peer_address;
 mod peers;
 mod policy;
+mod policy_board;
+mod policy_writer;
 mod rejection;
 mod shared;
 mod signature;
@@ -46,10 +50,12 @@ pub use config::{
 pub use key::{ClusterKey, KeyError, Secret, SecretError, check_credentials};
 pub use name::{ClusterName, ClusterNameError};
 pub use nats::{PolicyError, policy_get, policy_put};
-pub use origin::{PeerAddress, PeerAddressError};
-pub use policy::{InvalidPolicy, PolicyRevision, PolicySource, PolicyWatch, ResourcePolicy};
+pub use peer_address::{PeerAddress, PeerAddressError};
+pub use policy::{InvalidPolicy, ResourcePolicy};
+pub use policy_board::{PolicyRevision, PolicySource, PolicyWatch};
+pub use policy_writer::{PolicyWriter, PolicyWriterError};
 pub use rejection::RejectionCounts;
-pub use signature::{PolicyKey, PolicyKeyError, PolicyWriter, PolicyWriterError, PolicyWriters};
+pub use signature::{PolicyKey, PolicyKeyError, PolicyWriters};
 pub use status::{CarrierKind, ClusterStatus, PeerStatus};
 pub use tls::TlsSettings;
 

@@ -20,15 +20,12 @@ use std::time::Duration;
 use tidegate_control::{HeardReport, HostReport};
 use tidegate_units::{HostName, Instant, ResourceName};
 
+use crate::limits::MOST_HOSTS;
 use crate::name::Incarnation;
 use crate::origin::{MOST_PER_ADDRESS, NameOrigins, plain};
 use crate::rejection::MessageRejection;
 use crate::status::PeerStatus;
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport};
-
-/// At most so many hosts are kept: what one datagram's worth of bookkeeping per host supports (see
-/// `docs/guide/hosts.md`).
-pub(crate) const MOST_HOSTS: usize = 512;
 
 /// A host that was silent for so many intervals has lost its place: another one may have its name.
 pub(crate) const SILENT_INTERVALS: u32 = 3;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::wire::VERSION;
+use crate::limits::VERSION;
 
 /// Reasons why a message is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

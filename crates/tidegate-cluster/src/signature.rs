@@ -10,7 +10,6 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -23,6 +22,7 @@ use tidegate_units::ResourceName;
 use crate::key::read_secret;
 use crate::name::ClusterName;
 use crate::policy::{InvalidPolicy, LONGEST, ResourcePolicy};
+use crate::policy_writer::PolicyWriter;
 
 /// Goes before what is signed, so that a signature for something else is none for a policy.
 const PURPOSE: &[u8] = b"tidegate policy\n";
@@ -30,58 +30,12 @@ const PURPOSE: &[u8] = b"tidegate policy\n";
 /// The version of the signed document. The first one was not signed.
 const VERSION: u16 = 2;
 
-/// The public half of a key that signs policies, as `tidegate policy key` and `nk` write it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct PolicyWriter(String);
-
 /// The keys whose policies count.
 pub type PolicyWriters = BTreeSet<PolicyWriter>;
-
-/// The reason why a text is no public key.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum PolicyWriterError {
-    /// It is the other half.
-    #[error(
-        "this is the secret half of a key: write the public one, and make a new key, since this one is known \
-            now"
-    )]
-    Seed,
-    /// It is something else.
-    #[error("`{0}` is not a public key: `tidegate policy key FILE` makes a key and shows it")]
-    NoKey(String),
-}
-
-impl FromStr for PolicyWriter {
-    type Err = PolicyWriterError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if KeyPair::from_seed(text).is_ok() {
-            return Err(PolicyWriterError::Seed);
-        }
-        KeyPair::from_public_key(text)
-            .map(|_| Self(text.to_owned()))
-            .map_err(|_| PolicyWriterError::NoKey(text.chars().take(64).collect()))
-    }
-}
-
-impl TryFrom<String> for PolicyWriter {
-    type Error = PolicyWriterError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
 
 impl From<PolicyWriter> for String {
     fn from(writer: PolicyWriter) -> Self {
         writer.0
-    }
-}
-
-impl fmt::Display for PolicyWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -279,6 +233,7 @@ mod tests {
     use tidegate_units::Latency;
 
     use super::*;
+    use crate::policy_writer::PolicyWriterError;
 
     fn place() -> (ClusterName, ResourceName) {
         (ClusterName::new("san-a").unwrap(), ResourceName::new("array").unwrap())

@@ -32,11 +32,9 @@ use tidegate_control::{
 };
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, ResourceName, Shares, Window};
 
+use crate::limits::VERSION;
 use crate::name::{ClusterName, Incarnation};
 use crate::rejection::MessageRejection;
-
-/// The newest version that this code writes and reads; it reads all before.
-pub(crate) const VERSION: u16 = 2;
 
 /// The oldest.
 const OLDEST_VERSION: u16 = 1;

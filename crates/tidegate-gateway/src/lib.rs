@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! NBD session ─▶ consumer's queue ─▶ [bucket] ─▶ SFQ(D) or YFQ ─▶ [window | delay]
-//!                                                               ─▶ backend ─▶ reply, and a sample for the law
+//!     ─▶ backend ─▶ reply, and a sample for the law
 //! ```
 //!
 //! A **pool** is one resource: a backend, its exports, and a worker thread that owns all of it — one

@@ -15,6 +15,7 @@ mod name;
 mod parse;
 mod quantity;
 mod rate;
+mod scale;
 pub mod text;
 mod time;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::parse::{ParseUnitError, QuantityGrammar};
-use crate::rate::saturate;
+use crate::scale::{saturate, write_scaled_bytes};
 
 /// A size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -46,19 +46,6 @@ impl Bytes {
     pub const fn get(self) -> u64 {
         self.0
     }
-}
-
-/// Writes a number of bytes with the largest binary prefix that leaves at least 1.
-pub(crate) fn write_scaled_bytes(f: &mut fmt::Formatter<'_>, bytes: f64) -> fmt::Result {
-    let mut value = bytes;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            let decimals = usize::from(unit != "B" && value < 100.0 && value.fract() != 0.0);
-            return write!(f, "{value:.decimals$} {unit}");
-        }
-        value /= 1024.0;
-    }
-    write!(f, "{value:.1} TiB")
 }
 
 impl fmt::Display for Bytes {

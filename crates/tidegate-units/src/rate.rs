@@ -6,11 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::parse::{ParseUnitError, QuantityGrammar};
-
-/// Maps anything to a finite number in `[0, f64::MAX]`: NaN and negative to 0, +∞ to the greatest.
-pub(crate) const fn saturate(value: f64) -> f64 {
-    if value.is_nan() { 0.0 } else { value.clamp(0.0, f64::MAX) }
-}
+use crate::scale::{saturate, write_scaled_bytes};
 
 /// Requests per second. Finite, never negative.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
@@ -119,7 +115,7 @@ impl From<ByteRate> for f64 {
 
 impl fmt::Display for ByteRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::quantity::write_scaled_bytes(f, self.0)?;
+        write_scaled_bytes(f, self.0)?;
         f.write_str("/s")
     }
 }

@@ -29,7 +29,8 @@ pub(crate) struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// Least severity to log: error, warn, info, debug (every decision) or trace [default: TIDEGATE_LOG, or info]
+    /// Least severity to log: error, warn, info, debug (every decision) or trace
+    /// [default: TIDEGATE_LOG, or info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
 }

@@ -15,11 +15,11 @@ use tidegate_serve::serve::ServeError;
 use tidegate_sim::{InvalidScenario, ScenarioError};
 use tidegate_transfer::AskError;
 
-use crate::admit::AdmitError;
+use crate::admit::error::AdmitError;
 use crate::demo::DemoError;
 use crate::page::plot::PlotError;
-use crate::reproduce::ReproduceError;
-use crate::status::StatusError;
+use crate::reproduce::error::ReproduceError;
+use crate::status::error::StatusError;
 
 /// Exit status: it did not work.
 const FAILED: u8 = 1;

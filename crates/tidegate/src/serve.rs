@@ -17,7 +17,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Least severity to log: error, warn, info, debug (every decision) or trace [default: TIDEGATE_LOG, or info]
+    /// Least severity to log: error, warn, info, debug (every decision) or trace
+    /// [default: TIDEGATE_LOG, or info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
 }

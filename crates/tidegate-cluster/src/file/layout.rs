@@ -7,8 +7,8 @@
 //!
 //! A block has 4096 bytes, its checksum is of all before it. A slot that was never used is all zeros.
 
+use crate::limits::MOST_HOSTS;
 use crate::name::ClusterName;
-use crate::peers::MOST_HOSTS;
 use crate::rejection::MessageRejection;
 use crate::wire::{Input, Message};
 

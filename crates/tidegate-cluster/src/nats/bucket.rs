@@ -10,12 +10,12 @@ use futures_util::StreamExt as _;
 use thiserror::Error;
 use tidegate_units::ResourceName;
 
-use super::{ConnectionPurpose, connect, subject};
+use super::connection::{ConnectionPurpose, connect};
+use super::subject;
 use crate::config::NatsConfig;
 use crate::name::ClusterName;
-use crate::policy::{
-    InvalidPolicy, LONGEST, MOST_RESOURCES, PolicyBoard, PolicyRefusal, PolicyRevision, ResourcePolicy,
-};
+use crate::policy::{InvalidPolicy, LONGEST, MOST_RESOURCES, ResourcePolicy};
+use crate::policy_board::{PolicyBoard, PolicyRefusal, PolicyRevision};
 use crate::signature::{PolicyKey, sign, verify};
 
 /// So many earlier revisions of each policy are kept in the bucket.

@@ -7,7 +7,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::config::{CarrierReach, UdpConfig};
-use crate::origin::PeerAddress;
+use crate::peer_address::PeerAddress;
 
 /// A socket that neither blocks nor is shared with other programs' children, and to whom it speaks.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use tidegate_sim::scenario::{DiskPlace, LawScope, VirtualDisk};
 use tidegate_units::Bytes;
 
 use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
-use super::{by_host, embedded, mean, of, ratio, requests, uncontrolled, usual_plots};
+use super::{by_host, embedded, mean, of, of_requests, ratio, uncontrolled, usual_plots};
 use crate::RunResult;
 
 pub(super) const SETTLED: TimeSpan = TimeSpan::new(100.0, 300.0);
@@ -107,7 +107,7 @@ pub(super) fn quantities(run: &'static str) -> Vec<JudgedQuantity> {
 
 pub(super) fn fig12() -> Experiment {
     let parda = NamedRun::new("parda", fig12_scenario());
-    let requests = NamedRun { name: "requests".to_owned(), ..parda.clone() }.but(requests::of_requests);
+    let requests = NamedRun { name: "requests".to_owned(), ..parda.clone() }.but(of_requests);
     let mut quantities = machines("parda");
     quantities
         .push(JudgedQuantity { name: format!("shares of requests: {HOSTS_3_TO_2}"), ..hosts("requests") });

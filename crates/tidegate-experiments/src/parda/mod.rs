@@ -33,6 +33,7 @@ mod placement;
 mod requests;
 mod simulated;
 
+use tidegate_control::{LawConfig, SharesOf};
 use tidegate_sim::{Scenario, SeriesSample};
 
 use super::measure::{of, ratio};
@@ -150,4 +151,12 @@ fn line_of(result: &RunResult, consumer: &str, number: fn(&SeriesSample) -> Opti
         .filter_map(|(end, sample)| Some((*end, number(sample)?)))
         .collect();
     PlotLine { name: consumer.to_owned(), points }
+}
+
+pub(super) fn of_requests(scenario: &mut Scenario) {
+    for law in scenario.hosts.iter_mut().filter_map(|host| host.law.as_mut()) {
+        if let LawConfig::Window(window) = &mut law.law {
+            window.shares_of = SharesOf::Requests;
+        }
+    }
 }

@@ -1,19 +1,8 @@
 //! Shares of requests instead of slots: beyond the paper, on the set-ups of its figures 8 and 12.
 
-use tidegate_control::{LawConfig, SharesOf};
-use tidegate_sim::Scenario;
-
 use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, Tolerance};
 use super::fairness::{FIG8, two_to_one};
-use super::{embedded, end_to_end, of, ratio, usual_plots};
-
-pub(super) fn of_requests(scenario: &mut Scenario) {
-    for law in scenario.hosts.iter_mut().filter_map(|host| host.law.as_mut()) {
-        if let LawConfig::Window(window) = &mut law.law {
-            window.shares_of = SharesOf::Requests;
-        }
-    }
-}
+use super::{embedded, end_to_end, of, of_requests, ratio, usual_plots};
 
 pub(super) fn requests() -> Experiment {
     let fig8 =

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tidegate_units::Instant;
 
 use super::ThrottleError;
-use super::probe::{HTB, with_remedy};
+use super::remedy::{HTB, with_remedy};
 use super::tc::{Qdisc, TrafficControl};
 
 /// The time without a throttled consumer after which the devices and disciplines for delays are removed.

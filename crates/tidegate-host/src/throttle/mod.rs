@@ -14,6 +14,7 @@ mod nft;
 mod probe;
 mod protocol;
 pub mod rate;
+mod remedy;
 mod resources;
 mod tc;
 mod undo;

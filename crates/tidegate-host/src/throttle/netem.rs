@@ -9,7 +9,8 @@ use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::interface::{ConsumerRoutes, LOOK_AGAIN, ROUTE_STAYS, STAYS, name_of, refused};
 use super::nft::{self, NftTable, TablePart};
-use super::probe::{HTB, IFB, NETEM, with_remedy};
+use super::probe::{IFB, NETEM};
+use super::remedy::{HTB, with_remedy};
 use super::resources::{ThrottledResource, ThrottledResources};
 use super::tc::{DEVICE, NamesakeDevice, TrafficControl};
 use super::{DelayedPackets, ThrottleError, ThrottleRequest};

@@ -4,12 +4,12 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use tidegate_units::Latency;
 
 use super::edt::Edt;
 use super::nft::{self, NftTable, TablePart};
+use super::remedy::HTB;
 use super::tc::{DEVICE, TrafficControl};
 use super::undo::undo_delay;
 use super::{DelayedPackets, ThrottleMethod, cgroups, rate};
@@ -17,8 +17,6 @@ use crate::root::SystemRoot;
 
 /// The remedy for a missing device in which packets wait.
 pub(super) const IFB: &str = "the kernel module ifb (CONFIG_IFB)";
-/// The remedy for missing classes.
-pub(super) const HTB: &str = "the kernel module sch_htb (CONFIG_NET_SCH_HTB)";
 /// The remedy for missing delays by netem.
 pub(super) const NETEM: &str =
     "the kernel module sch_netem (CONFIG_NET_SCH_NETEM); on RHEL in kernel-modules-extra";
@@ -128,16 +126,6 @@ pub fn lacking(method: ThrottleMethod, packets: DelayedPackets) -> io::Result<Ve
     let lacks =
         |capability: &KernelCapability| capability.works.is_err() && capability.is_needed(method, packets);
     Ok(tried.into_iter().filter(lacks).collect())
-}
-
-/// The kernel says of a module that it does not have what it says of a thing that is not there: what it may
-/// take is said, too.
-pub(super) fn with_remedy(error: io::Error, remedy: &str) -> io::Error {
-    let unknown = [Errno::NOENT, Errno::OPNOTSUPP, Errno::NOSYS];
-    if unknown.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
-        return io::Error::new(error.kind(), format!("{error}; perhaps it takes {remedy}"));
-    }
-    error
 }
 
 /// Tries classes and queues on the interface `root`, which gets our root, and rules that send packets to

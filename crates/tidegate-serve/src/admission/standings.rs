@@ -116,7 +116,8 @@ mod tests {
     use tidegate_units::{Bytes, ConsumerName, DailyValues, Iops, Latency, Shares};
 
     use super::super::StorageModel;
-    use super::super::standing::{JudgementBasis, SetVerdict};
+    use super::super::promises::SetVerdict;
+    use super::super::standing::JudgementBasis;
     use super::*;
 
     fn time(text: &str) -> TimeOfDay {

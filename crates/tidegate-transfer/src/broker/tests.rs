@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
+use tidegate_placement::DeviceLane;
 use tidegate_units::Latency;
 
 use super::*;

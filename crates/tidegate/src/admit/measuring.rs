@@ -3,7 +3,7 @@
 use tidegate_admission::{LoadGenerator, OfferResult, StorageAbility};
 use tidegate_sim::offer::LoadOffer;
 
-use super::AdmitError;
+use super::error::AdmitError;
 use crate::live::LivePool;
 
 /// A storage that can be measured.

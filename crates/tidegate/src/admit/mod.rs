@@ -1,23 +1,25 @@
 //! `tidegate admit`.
 
+pub(crate) mod effort;
+pub(crate) mod error;
 pub(crate) mod file;
 mod measuring;
 mod output;
 
+use self::effort::MeasuringEffort;
+use self::error::AdmitError;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use serde::Serialize;
-use tidegate_admission::{AdmissionDecision, AdmissionRule, DemandError, WrongCount, decide};
+use tidegate_admission::{AdmissionDecision, AdmissionRule, DemandError, decide};
 use tidegate_load::LoadTarget;
 use tidegate_serve::admission::{AdmissionAnswer, DayDocument};
-use tidegate_sim::ScenarioError;
-use tidegate_sim::offer::{ArrivalPattern, TooFew, UnmeasuredReason};
 use tidegate_units::{DailyPeriod, Iops, Shares};
 
 use crate::failure::CommandFailure;
-use crate::live::{LiveError, LiveLoading, LiveTenant};
+use crate::live::error::LiveError;
+use crate::live::{LiveLoading, LiveTenant};
 use file::{ContractFile, RequirementSet};
 use measuring::MeasuredStorage;
 use output::AdmitOutput;
@@ -55,77 +57,6 @@ pub(crate) struct Args {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-}
-
-/// Effort of measuring a storage model.
-#[derive(clap::Args)]
-pub(crate) struct MeasuringEffort {
-    /// Arrivals of requests
-    #[arg(long, value_enum, default_value_t = ArrivalKind::InStep)]
-    pub(crate) arrivals: ArrivalKind,
-
-    /// Seed of the first simulation; the others have the next ones
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-
-    /// Simulations of each rate that are taken together
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32)
-        .range(1..=1_000))]
-    pub(crate) seeds: u32,
-
-    /// Requests that are measured in each simulation
-    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32)
-        .range(100..=10_000_000))]
-    pub(crate) requests: u32,
-}
-
-/// Arrivals of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ArrivalKind {
-    /// Evenly, as buckets let them through, and all buckets at once: the worst that can be while each keeps
-    /// to its rate
-    InStep,
-    /// Evenly, and each bucket begins at random
-    Even,
-    /// Evenly in one stream, each request assigned to a tenant by chance
-    Drawn,
-    /// At random, as of many independent users
-    Poisson,
-}
-
-impl ArrivalKind {
-    pub(crate) const fn arriving(self) -> ArrivalPattern {
-        match self {
-            Self::InStep => ArrivalPattern::InStep,
-            Self::Even => ArrivalPattern::Even,
-            Self::Drawn => ArrivalPattern::Drawn,
-            Self::Poisson => ArrivalPattern::Poisson,
-        }
-    }
-}
-
-/// Reasons why there is no verdict, or why it refuses.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AdmitError {
-    /// The storage's model cannot be simulated with this load.
-    #[error(transparent)]
-    Model(#[from] ScenarioError),
-    /// A tenant with too few measured requests: nothing can be promised to it.
-    #[error("{0}: --requests {needed}", needed = .0.needed)]
-    TooFew(TooFew),
-    /// The storage itself cannot be measured.
-    #[error(transparent)]
-    Live(#[from] LiveError),
-    /// A measurement of others.
-    #[error(transparent)]
-    Count(#[from] WrongCount),
-    /// The storage cannot meet the demands, at some time of the day at least. The demands that could be
-    /// judged were printed.
-    #[error("{}", .0.join("\n"))]
-    Impossible(Vec<String>),
-    /// The verdict, which was printed.
-    #[error("refused: {0}")]
-    Refused(String),
 }
 
 fn counted(contracts: usize) -> String {
@@ -279,44 +210,8 @@ fn refusal(period: DailyPeriod, answer: &AdmissionAnswer<'_>) -> Option<String> 
     (broken > 0).then(|| format!("{when}{} not be kept, of {all}", counted(broken)))
 }
 
-impl From<UnmeasuredReason> for AdmitError {
-    fn from(error: UnmeasuredReason) -> Self {
-        match error {
-            UnmeasuredReason::Scenario(error) => error.into(),
-            UnmeasuredReason::TooFew(few) => Self::TooFew(few),
-        }
-    }
-}
-
 impl From<LiveError> for CommandFailure {
     fn from(error: LiveError) -> Self {
         Self::Admit(error.into())
-    }
-}
-
-impl MeasuringEffort {
-    /// Has it measured so.
-    pub(crate) fn apply(&self, offer: &mut tidegate_sim::offer::LoadOffer) {
-        offer.arriving = self.arrivals.arriving();
-        (offer.seed, offer.seeds, offer.requests) = (self.seed, self.seeds, self.requests);
-    }
-
-    /// Returns the name of the arrivals on the command line.
-    pub(crate) fn arrivals_name(&self) -> String {
-        self.arrivals.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    /// Returns the seeds of all simulations.
-    fn all_seeds(&self) -> Vec<u64> {
-        (0..self.seeds).map(|at| self.seed.wrapping_add(at.into())).collect()
-    }
-
-    /// "seeds 1 to 10, 2000 requests each, arrivals in-step".
-    pub(crate) fn said(&self) -> String {
-        let arrivals = self.arrivals_name();
-        let last = self.seed.wrapping_add(u64::from(self.seeds) - 1);
-        let seeds =
-            if self.seeds == 1 { format!("seed {last}") } else { format!("seeds {} to {last}", self.seed) };
-        format!("{seeds}, {} requests each, arrivals {arrivals}", self.requests)
     }
 }

@@ -17,7 +17,7 @@ use tidegate_control::ClosedLoopPole;
 use tidegate_load::LoadTarget;
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
-use crate::admit::MeasuringEffort;
+use crate::admit::effort::MeasuringEffort;
 use crate::failure::CommandFailure;
 use crate::live::LiveLoading;
 use crate::load;

@@ -17,7 +17,8 @@ use super::{Args, page, show};
 use crate::admit::file::{ContractFile, RequirementSet};
 use crate::columns::{heading, write_rows};
 use crate::failure::CommandFailure;
-use crate::live::{LiveError, LiveTenant};
+use crate::live::LiveTenant;
+use crate::live::error::LiveError;
 
 /// The default size of reads: as Lee's disk was profiled (figure 4).
 pub(super) const SIZE: Bytes = Bytes::from_kib(4);

@@ -5,8 +5,11 @@
 //! requests together, each at its rate, and their response times. It stops sending at once when another
 //! consumer uses the pool, when a request takes much longer than was promised, and when it is interrupted.
 
+pub(crate) mod error;
 mod neighbours;
 
+use self::error::LiveError;
+use self::error::MOST_TENANTS;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,24 +17,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use thiserror::Error;
 use tidegate_admission::{OfferResult, ProfilePoint};
 use tidegate_load::{
-    LoadArrivals, LoadConfig, LoadError, LoadHandle, LoadReport, LoadTarget, RequestSpacing,
-    RunningLoad as Loader,
+    LoadArrivals, LoadConfig, LoadHandle, LoadReport, LoadTarget, RequestSpacing, RunningLoad as Loader,
 };
 use tidegate_sim::offer::{ArrivalPattern, ResponseTimes};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
-use crate::admit::MeasuringEffort;
+use crate::admit::effort::MeasuringEffort;
 use crate::failure::CommandFailure;
 use neighbours::{NeighboursError, PoolNeighbours};
 
 /// The fewest requests that a 95th percentile is taken of, as in the simulator.
 const FEWEST: f64 = 100.0;
-
-/// So many tenants: each has a connection with two threads.
-const MOST_TENANTS: usize = 64;
 
 /// The pause between two looks at a wish to stop.
 const LOOK: Duration = Duration::from_millis(20);
@@ -177,78 +175,6 @@ impl Answered {
         let Self { offered, completed, sustained, .. } = *self;
         Some(ProfilePoint { offered, completed, mean, quantile, sustained })
     }
-}
-
-/// Reasons why a live pool was not measured.
-#[derive(Debug, Error)]
-pub(crate) enum LiveError {
-    /// The export.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// Requests were answered with errors: their response times say nothing.
-    #[error("{errors} requests were answered with an error, the first with: {first}")]
-    Answers {
-        /// The number of failed requests.
-        errors: u64,
-        /// The first error.
-        first: String,
-    },
-    /// Other consumers use the pool, or it is not known.
-    #[error(transparent)]
-    Neighbours(#[from] NeighboursError),
-    /// Too many connections.
-    #[error(
-        "{0} tenants, and each takes a connection: at most {MOST_TENANTS}, and no more than --depth, are \
-            measured live"
-    )]
-    Tenants(usize),
-    /// A percentile of a handful of requests is none.
-    #[error(
-        "`{name}` sends {requests:.0} requests in {lasts:?}, too few for a 95th percentile: --requests \
-            {needed}"
-    )]
-    TooFew {
-        /// The tenant.
-        name: ConsumerName,
-        /// The number of requests that it sends.
-        requests: f64,
-        /// The duration of a measurement.
-        lasts: Duration,
-        /// The number of requests of all tenants that are needed.
-        needed: u64,
-    },
-    /// There is not even time for one.
-    #[error(
-        "a measurement of {requests} requests takes {lasts:?}, longer than --within: fewer --requests, or \
-            more time"
-    )]
-    TooLong {
-        /// The number of requests of all tenants.
-        requests: u32,
-        /// The time that they take.
-        lasts: Duration,
-    },
-    /// Something else has taken the time.
-    #[error("no time is left --within for a measurement of {lasts:?}: fewer --requests, or more time")]
-    NoTime {
-        /// The time that it would take.
-        lasts: Duration,
-    },
-    /// A profile was not finished.
-    #[error(
-        "no time or too few requests to measure {rate}: more --requests, more time --within, or fewer \
-            --points"
-    )]
-    Unprofiled {
-        /// At which rate.
-        rate: Iops,
-    },
-    /// Nothing came back.
-    #[error("no request of `{0}` was answered")]
-    Nothing(ConsumerName),
-    /// By a signal.
-    #[error("interrupted: nothing is sent any more, and nothing was decided")]
-    Interrupted,
 }
 
 /// The result of loads that were watched.

@@ -7,7 +7,7 @@ use std::thread;
 
 use tidegate_experiments::{RunResult, SimulationJob, SimulationJobs};
 
-use super::ReproduceError;
+use super::error::ReproduceError;
 
 /// The executor of simulations.
 pub(super) struct SimulationExecutor {

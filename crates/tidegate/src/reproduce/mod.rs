@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod document;
+pub(crate) mod error;
 mod execute;
 mod page;
 mod text;
@@ -15,15 +16,14 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
 use tidegate_experiments::{
-    Experiment, ExperimentVerdict, ReproductionReport, RunResult, SEEDS, SHORT_SEEDS, SeedTrial,
-    SubjectError, UnknownExperiment, catalogue, judge, select,
+    Experiment, ExperimentVerdict, ReproductionReport, RunResult, SEEDS, SHORT_SEEDS, SeedTrial, catalogue,
+    judge, select,
 };
-use tidegate_sim::{ScenarioError, SeriesRow};
+use tidegate_sim::SeriesRow;
 
+use self::error::ReproduceError;
 use self::execute::SimulationExecutor;
-use crate::page::plot::PlotError;
 use crate::sim::series::{SeriesFile, SeriesFormat};
 
 const EXAMPLES: &str = "\
@@ -68,58 +68,6 @@ pub(crate) struct Args {
     /// Leave the time series of the first seed in this folder, a CSV file for each run
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-}
-
-/// Reasons why there is no result, or why it differs from the papers.
-#[derive(Debug, Error)]
-pub(crate) enum ReproduceError {
-    /// There is no such experiment.
-    #[error(transparent)]
-    Unknown(#[from] UnknownExperiment),
-    /// A run could not be simulated.
-    #[error("cannot simulate `{what}`: {source}")]
-    Simulate {
-        /// Its name.
-        what: String,
-        /// The cause.
-        source: SubjectError,
-    },
-    /// The tournament is no experiment of a paper.
-    #[error(
-        "`tournament` stands alone, with --short and --json only: nothing is judged in it, plotted or kept"
-    )]
-    TournamentAlone,
-    /// A scenario of the tournament could not be simulated.
-    #[error("cannot simulate `{what}`: {source}")]
-    Tournament {
-        /// Its name.
-        what: &'static str,
-        /// The cause.
-        source: ScenarioError,
-    },
-    /// It ran, and differs otherwise than is known.
-    #[error("{} of {all} experiments differ from the paper otherwise than is known: \
-        {}", .differ.len(), .differ.join(", "))]
-    Differs {
-        /// The experiments that differ otherwise than is known.
-        differ: Vec<String>,
-        /// The number of experiments that ran.
-        all: usize,
-    },
-    /// The report could not be drawn.
-    #[error(transparent)]
-    Plot(#[from] PlotError),
-    /// A file could not be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The receiver of the result is gone.
-    #[error("cannot write the result: {0}")]
-    Output(#[source] io::Error),
 }
 
 /// Runs what was asked for, and says what came of it.

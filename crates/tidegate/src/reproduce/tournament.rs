@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use tidegate_experiments::tournament::{LawResult, TournamentReport, tournament};
 use tidegate_experiments::{SEEDS, SHORT_SEEDS};
 
-use super::ReproduceError;
+use super::error::ReproduceError;
 use super::execute::SimulationExecutor;
 use super::text::figure;
 

@@ -1,5 +1,6 @@
 //! `tidegate sim`.
 
+mod columns;
 mod parquet;
 pub(crate) mod series;
 mod table;

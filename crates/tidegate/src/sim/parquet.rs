@@ -15,7 +15,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use tidegate_sim::SeriesRow;
 
-use super::series::{COLUMNS, NAMES, NUMBERS, numbers};
+use super::columns::{COLUMNS, NAMES, NUMBERS, numbers};
 
 /// Rows that are kept in memory until they are written together: some ten megabytes.
 const GROUP: usize = 65_536;

@@ -1,15 +1,17 @@
 //! `tidegate status`.
 
+pub(crate) mod error;
 mod text;
 
+use self::error::PATIENCE;
+use self::error::StatusError;
+use self::error::USUAL;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Deserialize;
-use thiserror::Error;
 use tidegate_service::config::metrics_address;
 use tidegate_service::status::ServiceStatus;
 use tidegate_transfer::config::is_brokers;
@@ -17,12 +19,6 @@ use tidegate_transfer::config::is_brokers;
 use crate::failure::CommandFailure;
 use crate::http::{self, HttpAnswer};
 use text::StatusText;
-
-/// The default address of a service, as in every example.
-const USUAL: &str = "127.0.0.1:9809";
-
-/// The service itself gives up after five seconds, and says so.
-const PATIENCE: Duration = Duration::from_secs(7);
 
 /// Some hundred thousand consumers.
 const LARGEST: u64 = 64 << 20;
@@ -54,80 +50,6 @@ pub(crate) struct Args {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-}
-
-/// Reasons why the status of a service is not known.
-#[derive(Debug, Error)]
-pub(crate) enum StatusError {
-    /// Nothing is served over HTTP.
-    #[error(
-        "{}: there is no `metrics`, so that the service answers nowhere: add `metrics = \"{USUAL}\"` to its \
-            first lines, and start it \
-         again", .0.display()
-    )]
-    NoAddress(PathBuf),
-    /// The address is not in the configuration.
-    #[error(
-        "{}: `metrics` has port 0: the service chose one when it started, and its log says which; ask with \
-            `--url http://ADDRESS:PORT`",
-        .0.display()
-    )]
-    AnyPort(PathBuf),
-    /// Another kind of service.
-    #[error("{}: this is a broker's configuration, and a broker has no status: see `tidegate transfer \
-        list`", .0.display())]
-    Broker(PathBuf),
-    /// Nothing listens there.
-    #[error(
-        "no service answers at http://{address}: {source}; is `tidegate serve` or `tidegate agent` running, \
-            with `metrics` at this \
-         address? Elsewhere: `-c FILE` or `--url http://ADDRESS:PORT`"
-    )]
-    NotThere {
-        /// The address.
-        address: String,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// Something listens there, and says nothing.
-    #[error(
-        "the service at http://{0} took the question and did not answer within {wait} s: it hangs, or the \
-            machine is overloaded; its log \
-         says what it did last", wait = PATIENCE.as_secs()
-    )]
-    Silent(String),
-    /// It says itself that it cannot.
-    #[error("http://{address}: {said}; its log says more")]
-    Unavailable {
-        /// The address.
-        address: String,
-        /// The service's message.
-        said: String,
-    },
-    /// Another service, or an older one.
-    #[error(
-        "what answers at http://{address} is no Tidegate service with a status: {what}; ask the address that \
-            `metrics` has in the \
-         service's configuration, with `-c FILE`"
-    )]
-    Another {
-        /// The address.
-        address: String,
-        /// The fault in its answer.
-        what: String,
-    },
-    /// A document of another version.
-    #[error(
-        "the service at http://{address} speaks version {theirs} of the status, this program version {ours}: \
-            use the `tidegate` that \
-         the service was started with", ours = ServiceStatus::VERSION
-    )]
-    Version {
-        /// The address.
-        address: String,
-        /// The service's version.
-        theirs: u64,
-    },
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {

@@ -1,4 +1,6 @@
 //! Circles: files of a crate that use each other, directly or by way of others.
+//!
+//! A module may use its own children: that alone is no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::{files_of_crates, root};
 
 /// Circles within one folder that stay, each by one of its files and with the reason.
-const EXPLAINED: &[(&str, &str)] = &[];
+const EXPLAINED: &[(&str, &str)] = &[
+    ("crates/tidegate/src/identify/arx.rs", "the command draws the page of its own result"),
+    ("crates/tidegate/src/identify/profile.rs", "the command draws the page of its own result"),
+];
 
 #[test]
 fn no_files_use_each_other_in_a_circle() {
@@ -78,8 +83,9 @@ fn module(sources: &Path, file: &Path) -> Vec<String> {
 /// Returns the code of a file up to its tests, without comments.
 fn without_tests(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
-    let end =
-        lines.windows(2).position(|pair| pair[0].starts_with("#[cfg(test)]") && pair[1].starts_with("mod "));
+    let end = lines
+        .windows(2)
+        .position(|pair| pair[0].starts_with("#[cfg(test)]") && pair[1].contains("mod tests"));
     let code = &lines[..end.unwrap_or(lines.len())];
     let code = code.iter().map(|line| line.split_once("//").map_or(*line, |(code, _)| code));
     code.collect::<Vec<_>>().join("\n")
@@ -90,7 +96,10 @@ fn paths(module: &[String], code: &str) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     for (root, ups) in [("crate::", None), ("super::", Some(1)), ("self::", Some(0))] {
         for (at, _) in code.match_indices(root) {
-            if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+            let before = &code[..at];
+            if before.ends_with("(in ")
+                || before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+            {
                 continue;
             }
             let above = ups.map_or(0, |ups: usize| module.len().saturating_sub(ups));

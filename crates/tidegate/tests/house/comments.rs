@@ -53,8 +53,8 @@ fn words_are_those_of_the_glossary() {
 /// The crate whose quoted texts are names of quantities and plots in committed results.
 const NAMES_OF_RESULTS: &str = "crates/tidegate-experiments";
 
-/// Returns the prose of a line: its comment, and its quoted texts with a space in them. Names in code, placeholders
-/// and single quoted words, such as keys of documents, are no prose.
+/// Returns the prose of a line: its comment, and its quoted texts with a space in them. Names in code,
+/// placeholders and single quoted words, such as keys of documents, are no prose.
 fn words(line: &str) -> Vec<String> {
     let (code, comment) = match line.trim_start().starts_with("//") {
         true => ("", line),

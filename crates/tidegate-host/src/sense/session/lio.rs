@@ -20,8 +20,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::hidden::{KnownAddresses, PortalGroup};
-use self::target::{Backstores, LioTarget, SessionPlaces};
-use super::sockets::{self, TcpSockets};
+use self::target::{Backstores, LioTarget, SessionPlaces, TARGET};
+use super::sockets::TcpSockets;
 use super::{
     AddressDoubt, DeviceActivity, SessionCounters, TargetAbsence, TargetFinding, TargetSession, distinct,
 };
@@ -30,7 +30,6 @@ use crate::root::{ReadError, SystemRoot};
 use crate::sense::tree::{self, OpenDirectory};
 
 const CONFIG: &str = "/sys/kernel/config";
-const TARGET: &str = "/sys/kernel/config/target";
 const ISCSI: &str = "/sys/kernel/config/target/iscsi";
 
 /// One in so many targets is read at each reading although no initiator has logged in or out: a change of the

@@ -20,7 +20,8 @@ pub(super) use program::release;
 
 use self::program::EdtProgram;
 use super::interface::{ConsumerRoutes, LOOK_AGAIN, STAYS, called, claim, refused};
-use super::probe::{FILTER, FQ, with_remedy};
+use super::probe::{FILTER, FQ};
+use super::remedy::with_remedy;
 use super::resources::{RULE_STAYS, ThrottledResource, ThrottledResources};
 use super::tc::{FairQueue, TrafficControl, class_id};
 use super::{DelayedPackets, ThrottleError, ThrottleRequest};

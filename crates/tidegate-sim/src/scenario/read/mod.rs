@@ -8,6 +8,7 @@ mod host;
 mod network;
 mod profile;
 pub mod schema;
+mod template;
 mod trace;
 mod vm;
 mod workload;

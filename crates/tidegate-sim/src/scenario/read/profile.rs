@@ -23,7 +23,7 @@
 use tidegate_config::{FindingList, Section};
 use tidegate_units::Latency;
 
-use super::workload::{STEP_KEYS, WorkloadTemplate};
+use super::template::{self, STEP_KEYS, WorkloadTemplate};
 use crate::scenario::{
     DiskRegion, Durability, OperationArrivals, OperationStep, SizeWeights, ThinkTime, ThinkTiming, Workload,
 };
@@ -58,7 +58,7 @@ pub(super) fn read(
         }
     }
     let threads = table.whole("threads", 1..=65_536, report).map_or(READERS, |threads| threads.value as u32);
-    let size = super::workload::size(table, report).unwrap_or(SIZE);
+    let size = template::size(table, report).unwrap_or(SIZE);
     let log = table.text("volume", report).map(|volume| volume.value);
     let think = if table.has("think") {
         think

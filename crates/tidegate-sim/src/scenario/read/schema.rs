@@ -1,6 +1,6 @@
 //! The schema of a scenario, as data: which tables there are, with which keys.
 
-use super::{ROOT_KEYS, array, host, network, vm, workload};
+use super::{ROOT_KEYS, array, host, network, template, vm, workload};
 use tidegate_config::{contract, law, release};
 
 /// The JSON schema of a scenario's document, as it is published in `docs/scenarios.schema.json`.
@@ -36,7 +36,7 @@ pub const TABLES: &[SchemaTable] = &[
     SchemaTable { name: "contract", keys: contract::KEYS },
     SchemaTable { name: "volume", keys: vm::VOLUME_KEYS },
     SchemaTable { name: "workload", keys: workload::KEYS },
-    SchemaTable { name: "step", keys: workload::STEP_KEYS },
+    SchemaTable { name: "step", keys: template::STEP_KEYS },
     SchemaTable { name: "weighted-size", keys: workload::SIZE_KEYS },
     SchemaTable { name: "region", keys: workload::REGION_KEYS },
     SchemaTable { name: "cycle", keys: workload::CYCLE_KEYS },

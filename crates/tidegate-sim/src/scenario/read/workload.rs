@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_units::{Bytes, Iops, Latency};
 
+use super::template::{STEP_KEYS, WorkloadTemplate, size};
 use super::{ScenarioContext, ScenarioSpan, profile, trace};
 use crate::scenario::{
     ActivityCycle, ArrivalSpacing, DiskRegion, Durability, OperationArrivals, OperationStep, SizeWeights,
@@ -39,8 +40,6 @@ pub(super) const KEYS: &[&str] = &[
     "during",
     "cycle",
 ];
-pub(super) const STEP_KEYS: &[&str] =
-    &["count", "size", "deviation", "sizes", "reads", "sequential", "region", "durability", "volume"];
 pub(super) const SIZE_KEYS: &[&str] = &["size", "weight"];
 pub(super) const REGION_KEYS: &[&str] = &["from", "to"];
 pub(super) const CYCLE_KEYS: &[&str] = &["on", "off", "delay"];
@@ -59,16 +58,6 @@ const DEFAULT_LIMIT: u32 = 10_000;
 
 /// Default size of a request: PARDA's micro-benchmark (§5.2).
 const DEFAULT_SIZE: u32 = 16 * 1024;
-
-/// The largest request: more than any driver sends.
-const GREATEST_SIZE: u64 = 64 * 1024 * 1024;
-
-/// A workload, with the names of the volumes that its steps use.
-#[derive(Debug, Clone)]
-pub(super) struct WorkloadTemplate {
-    pub(super) workload: Workload,
-    pub(super) volumes: Vec<String>,
-}
 
 /// Workloads by name; a profile is several. `None`: the workload has an error, which is reported.
 pub(super) type WorkloadTemplates = BTreeMap<String, Option<Vec<WorkloadTemplate>>>;
@@ -325,15 +314,6 @@ fn sizes(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<SizeWeig
         report.error(&span, "`sizes` must have a size with a weight");
     }
     sizes
-}
-
-pub(super) fn size(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<u32> {
-    let size = section.parsed::<Bytes>("size", report)?;
-    if size.value == Bytes::ZERO || size.value.get() > GREATEST_SIZE {
-        report.error(&size.span, "`size` must be more than nothing, and at most 64MiB");
-        return None;
-    }
-    u32::try_from(size.value.get()).ok()
 }
 
 fn region(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<DiskRegion> {

@@ -14,9 +14,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::super::distinct;
 use super::super::sockets::{TcpConnection, TcpSockets};
 use super::super::{AddressDoubt, DoubtReason};
-use super::distinct;
 
 /// A portal group: its portals and its sessions.
 #[derive(Debug, Default, PartialEq, Eq)]

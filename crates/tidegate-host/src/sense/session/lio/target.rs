@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use super::super::{distinct, sockets};
 use super::hidden::PortalGroup;
 use super::info::{self, LioLogin};
-use super::{TARGET, distinct, sockets};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
 use crate::sense::session::{
@@ -282,3 +282,5 @@ impl TargetReader<'_> {
         Ok(Some(login))
     }
 }
+
+pub(super) const TARGET: &str = "/sys/kernel/config/target";
