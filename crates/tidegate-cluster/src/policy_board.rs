@@ -88,13 +88,13 @@ pub(crate) enum PolicyRefusal {
 /// The place where the carrier puts policies and watches find them.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyBoard {
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    policies: PolicySource,
+pub(crate) struct BoardState {
+    pub(crate) policies: PolicySource,
     changes: u64,
 }
 
@@ -127,7 +127,7 @@ impl PolicyBoard {
         Ok(true)
     }
 
-    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, BoardState> {
         // Nothing panics under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -156,6 +156,7 @@ impl SingleDisk {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::seek::SeekConfig;
 
     pub(crate) fn config() -> DiskConfig {
         DiskConfig {
