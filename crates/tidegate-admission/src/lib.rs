@@ -20,20 +20,20 @@
 //! `tidegate-placement` chooses the storage node that carries a transfer.
 //!
 //! ```
-//! use tidegate_admission::{AdmissionRule, Demand, Demands, Measured, judge};
+//! use tidegate_admission::{AdmissionRule, TenantDemand, TenantDemands, OfferResult, judge};
 //! use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 //!
 //! let contract = |name, iops, millis| -> Result<_, Box<dyn std::error::Error>> {
-//!     Ok(Demand {
+//!     Ok(TenantDemand {
 //!         name: ConsumerName::new(name)?,
 //!         iops: Iops::new(iops),
 //!         size: Bytes::from_kib(4),
 //!         response_time: Latency::from_millis(millis),
 //!     })
 //! };
-//! let contracts = Demands::new(vec![contract("w1", 40.0, 35)?, contract("w2", 20.0, 38)?])?;
+//! let contracts = TenantDemands::new(vec![contract("w1", 40.0, 35)?, contract("w2", 20.0, 38)?])?;
 //! // Lee's table 3.
-//! let measured = Measured::Sustained(vec![Latency::from_micros(29_080), Latency::from_micros(31_380)]);
+//! let measured = OfferResult::Sustained(vec![Latency::from_micros(29_080), Latency::from_micros(31_380)]);
 //! assert!(judge(&contracts, &AdmissionRule::default(), &measured)?.is_admitted());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

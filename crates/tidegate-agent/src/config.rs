@@ -21,41 +21,11 @@ use super::pattern::ConsumerPattern;
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
 use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded};
 
-pub(super) const ROOT_KEYS: &[&str] = &[
-    "throttle",
-    "packets",
-    "ports",
-    "metrics",
-    "histograms",
-    "resource",
-    "brokers",
-    "broker_token_file",
-    "sensor",
-];
+pub(super) const ROOT_KEYS: &[&str] = tidegate_config::keys::agent::AGENT.names;
 
-pub(super) const RESOURCE_KEYS: &[&str] = &[
-    "device",
-    "cgroups",
-    "writers",
-    "members",
-    "exempt",
-    "law",
-    "target",
-    "set_point",
-    "statistic",
-    "interval",
-    "smoothing",
-    "past_weight",
-    "idle_half_life",
-    "dry_run",
-    "window",
-    "pid",
-    "self_tuning",
-    "goals",
-    "bands",
-];
+pub(super) const RESOURCE_KEYS: &[&str] = tidegate_config::keys::agent::RESOURCE.names;
 
-pub(super) const WRITERS_KEYS: &[&str] = &["above", "leaves_below", "smoothing", "interval", "silence"];
+pub(super) const WRITERS_KEYS: &[&str] = tidegate_config::keys::agent::WRITERS.names;
 
 /// The ports that targets listen on: iSCSI, NVMe/TCP, NFS.
 const PORTS: [u16; 3] = [3260, 4420, 2049];

@@ -9,11 +9,10 @@ use crate::placed::PlacedValue as Value;
 use crate::section::Section;
 
 /// The keys of the table `contract`.
-pub const KEYS: &[&str] = &["iops", "response_time", "expected", "bucket"];
+pub const KEYS: &[&str] = crate::keys::scenario::CONTRACT.names;
 
 /// The keys if there is admission, which allows a list of tables, one for each part of the day.
-pub const ADMITTED_KEYS: &[&str] =
-    &["iops", "response_time", "expected", "bucket", "size", daily::KEYS[0], daily::KEYS[1]];
+pub const ADMITTED_KEYS: &[&str] = crate::keys::serve::CONTRACT.names;
 
 /// More at once is no burst any more.
 const GREATEST_BUCKET: u64 = 65_536;

@@ -29,24 +29,22 @@ pub const POOL_KEYS: &[&str] = &[
 ];
 
 /// The keys of the table `window`.
-pub const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "shares_of", "least", "greatest"];
+pub const WINDOW_KEYS: &[&str] = crate::keys::law::WINDOW.names;
 
 /// The keys of the table `knee`.
-pub const KNEE_KEYS: &[&str] = &["fraction", "floor", "half_life"];
+pub const KNEE_KEYS: &[&str] = crate::keys::law::KNEE.names;
 
 /// The keys of the table `pid`.
-pub const PID_KEYS: &[&str] =
-    &["proportional_gain", "integral_time", "derivative_time", "variant", "step", "greatest", "floor"];
+pub const PID_KEYS: &[&str] = crate::keys::law::PID.names;
 
 /// The keys of the table `integral`.
-pub const INTEGRAL_KEYS: &[&str] = &["gain", "floor", "greatest", "statistic", "variant"];
+pub const INTEGRAL_KEYS: &[&str] = crate::keys::law::INTEGRAL.names;
 
 /// The keys of the table `self_tuning`.
-pub const SELF_TUNING_KEYS: &[&str] =
-    &["gain", "forgetting", "reset_change", "least_requests", "least", "greatest", "floor", "variant"];
+pub const SELF_TUNING_KEYS: &[&str] = crate::keys::law::SELF_TUNING.names;
 
 /// The keys of each table in the list `bands`.
-pub const BAND_KEYS: &[&str] = &["up_to", "ratios"];
+pub const BAND_KEYS: &[&str] = crate::keys::law::BANDS.names;
 
 /// The tables of laws that command rates.
 const RATE_TABLES: &[&str] = &["integral", "self_tuning", "bands"];

@@ -8,10 +8,10 @@
 //! times of day ([`daily`]).
 //!
 //! ```
-//! use tidegate_config::{Report, Section, parse};
+//! use tidegate_config::{FindingList, Section, parse};
 //!
 //! let text = "depht = 3\n";
-//! let mut report = Report::new("tidegate.toml", text);
+//! let mut report = FindingList::new("tidegate.toml", text);
 //! let document = parse(text, &mut report).expect("the syntax is right");
 //! let root = Section::new(&document, 0..0, "the document".to_owned(), &["depth"], &mut report);
 //! assert!(root.whole("depth", 1..=64, &mut report).is_none());
@@ -22,8 +22,10 @@
 
 pub mod contract;
 pub mod daily;
+mod error;
 mod finding;
 pub mod goal;
+pub mod keys;
 pub mod law;
 mod nearest;
 mod placed;
@@ -33,7 +35,9 @@ mod source;
 
 use toml::de::DeTable;
 
+pub use error::{ConfigError, read_text};
 pub use finding::{Finding, FindingList, Severity};
+pub use nearest::nearest;
 pub use placed::PlacedValue;
 pub use section::{Section, TextOrTable};
 

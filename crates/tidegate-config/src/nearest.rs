@@ -16,7 +16,9 @@ pub(crate) fn list(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
-fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
+/// Returns the nearest of `valid`, unless none is near.
+#[must_use]
+pub fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     let given = given.to_lowercase();
     valid
         .iter()

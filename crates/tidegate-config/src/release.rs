@@ -9,7 +9,7 @@ use crate::finding::FindingList;
 use crate::section::Section;
 
 /// The keys of the table `release`.
-pub const KEYS: &[&str] = &["tick", "ahead"];
+pub const KEYS: &[&str] = crate::keys::law::RELEASE.names;
 
 /// With longer ones a rate is a burst and a pause.
 const LONGEST_TICK: Duration = Duration::from_secs(1);

@@ -17,11 +17,11 @@
 //! Models move no data. They give times, and no contents.
 //!
 //! ```
-//! use tidegate_device::{Device, Io, Preset};
+//! use tidegate_device::{Device, DeviceIo, Preset};
 //! use tidegate_units::{Instant, Latency};
 //!
 //! let mut device = Device::new(&Preset::Dnes309170w.config(), 1)?;
-//! device.submit(Instant::ZERO, 7, Io::read(1 << 30, 4096))?;
+//! device.submit(Instant::ZERO, 7, DeviceIo::read(1 << 30, 4096))?;
 //! let mut done = Vec::new();
 //! while let Some(at) = device.next_event() {
 //!     device.advance(at, &mut done);

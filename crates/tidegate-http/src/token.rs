@@ -181,13 +181,13 @@ mod tests {
     #[test]
     fn who_has_the_token_of_a_node_reports_on_that_one() {
         let [a, b] = ["a", "b"].map(|name| ResourceName::new(name).unwrap());
-        let (all, of_a) = (token("the-token-of-everybody"), token("the-token-of-node-a"));
+        let (all, of_a) = (token("the-token-of-all-nodes"), token("the-token-of-node-a"));
         let admission = TokenAdmission::new(&all, [(&a, &of_a)]).unwrap();
         let admits = |said: &str, node| admission.admits(Some(said.as_bytes()), node);
         for node in [None, Some(&a), Some(&b)] {
             assert_eq!(admits("Bearer the-token-of-all-nodes", node), Ok(()));
             assert_eq!(admits("bearer  the-token-of-all-nodes ", node), Ok(()));
-            for other in ["the-token-of-everybod", "the-token-of-everybodyy", "the-token-of-node-b", ""] {
+            for other in ["the-token-of-all-node", "the-token-of-all-nodess", "the-token-of-node-b", ""] {
                 assert_eq!(admits(&format!("Bearer {other}"), node), Err(TokenRefused::Other), "{other}");
             }
             for none in ["Basic the-token-of-all-nodes", "the-token-of-all-nodes", "Bearer", ""] {

@@ -7,7 +7,7 @@
 //! nothing, or the time before which there will be nothing.
 //!
 //! ```
-//! use tidegate_sched::{Extent, FlowConfig, Pull, Sfq, SfqConfig};
+//! use tidegate_sched::{StorageExtent, FlowConfig, PullAnswer, Sfq, SfqConfig};
 //! use tidegate_units::{Instant, Window};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,13 +15,13 @@
 //! let mut scheduler = Sfq::new(SfqConfig { window: Some(Window::new(1.0)), ..SfqConfig::default() });
 //! let backup = scheduler.add_flow(&FlowConfig::default(), now);
 //! for request in ["first", "second"] {
-//!     let extent = Extent { offset: 0, bytes: 4_096 };
+//!     let extent = StorageExtent { offset: 0, bytes: 4_096 };
 //!     scheduler.enqueue(backup, now, request, extent).map_err(|refused| refused.reason)?;
 //! }
-//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "first", released: now });
-//! assert_eq!(scheduler.pull(now), Pull::Nothing, "the window is full");
+//! assert_eq!(scheduler.pull(now), PullAnswer::Request { flow: backup, request: "first", released: now });
+//! assert_eq!(scheduler.pull(now), PullAnswer::Nothing, "the window is full");
 //! scheduler.complete(backup, now)?;
-//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "second", released: now });
+//! assert_eq!(scheduler.pull(now), PullAnswer::Request { flow: backup, request: "second", released: now });
 //! # Ok(())
 //! # }
 //! ```

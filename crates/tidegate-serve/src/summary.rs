@@ -427,7 +427,7 @@ mod tests {
              served  1 GiB, 100 shares\n\
              pool kept: emulated dnes-309170w, up to 1 GiB in memory, depth 1, yfq; law integral: keeps \
              contracts, \
-             steers who has none to 40.0ms, decides every 1.00s\n  \
+             steers consumers without one to 40.0ms, decides every 1.00s\n  \
              w1    2 GiB, 200 shares, contract 40 IO/s within 35.0ms\n  \
              rest  2 GiB, 100 shares"
         );

@@ -1,36 +1,14 @@
 //! The common part of both services' configurations: the file, its errors, the address of the metrics.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use thiserror::Error;
-use tidegate_config::{Finding, FindingList, Section};
-
-/// A larger file is not a configuration: a thousand exports need a tenth of this.
-const LARGEST_FILE: u64 = 4 * 1024 * 1024;
-
-/// The reasons why a configuration cannot be used.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The text is wrong: warnings are among the findings too, in the order of the text.
-    #[error("{}", joined(.0))]
-    Invalid(Vec<Finding>),
-}
-
-fn joined(findings: &[Finding]) -> String {
-    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
+pub use tidegate_config::ConfigError;
+use tidegate_config::{FindingList, Section, read_text};
 
 /// Returns the address at which a service with this configuration, a gateway or an agent, serves its metrics
 /// and its status. The rest of the configuration is not checked: an administrator may be in the middle of
@@ -55,12 +33,7 @@ pub fn metrics_address(path: &Path) -> Result<Option<SocketAddr>, ConfigError> {
 /// # Errors
 /// The system's answer, or that the file is too large for a configuration.
 pub fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST_FILE {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large for a configuration"));
-    }
-    Ok(text)
+    read_text(fs::File::open(path)?)
 }
 
 /// The address at which metrics are served, as it is written.

@@ -6,13 +6,13 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tidegate_control::{Arx, Offset};
+//! use tidegate_control::{ArxModel, ModelOffset};
 //! use tidegate_device::Preset;
 //! use tidegate_sim::excite::Excitation;
 //! use tidegate_units::{Bytes, Iops};
 //!
 //! let reads = Excitation::new(Preset::Dnes309170w.config(), Bytes::from_kib(4), Iops::new(50.0));
-//! let fit = Arx::fit(&reads.samples(Duration::from_secs(1), 1)?, 1, Offset::Fitted)?;
+//! let fit = ArxModel::fit(&reads.samples(Duration::from_secs(1), 1)?, 1, ModelOffset::Fitted)?;
 //! assert!(fit.model.gain_ms_per_iops().is_some_and(|gain| gain > 0.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

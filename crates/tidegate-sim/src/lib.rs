@@ -22,7 +22,7 @@
 //! caller of [`Scenario::read`].
 //!
 //! ```
-//! use tidegate_sim::{Scenario, Series, simulate};
+//! use tidegate_sim::{Scenario, TimeSeries, simulate};
 //!
 //! let mut scenario = Scenario::parse(
 //!     "two-hosts.toml",
@@ -37,7 +37,7 @@
 //!     "#,
 //! )?;
 //! scenario.vms[1].shares = tidegate_units::Shares::new(300).unwrap();
-//! let mut series = Series::default();
+//! let mut series = TimeSeries::default();
 //! let outcome = simulate(&scenario, scenario.seed, &mut series)?;
 //! let iops = |name: &str| outcome.consumers.get(name).unwrap().iops;
 //! assert!(iops("load-2") > iops("load-1"));

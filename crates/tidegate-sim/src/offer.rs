@@ -7,11 +7,11 @@
 //!
 //! ```
 //! use tidegate_device::Preset;
-//! use tidegate_sim::offer::{Load, Offer};
+//! use tidegate_sim::offer::{ConsumerLoad, LoadOffer};
 //! use tidegate_units::{Bytes, ConsumerName, Iops};
 //!
-//! let reads = Load::random_reads(ConsumerName::new("w1")?, Iops::new(40.0), Bytes::from_kib(4));
-//! let offer = Offer::new(Preset::Dnes309170w.config(), vec![reads]);
+//! let reads = ConsumerLoad::random_reads(ConsumerName::new("w1")?, Iops::new(40.0), Bytes::from_kib(4));
+//! let offer = LoadOffer::new(Preset::Dnes309170w.config(), vec![reads]);
 //! let response = offer.at(1.0)?;
 //! assert!(response.sustained && response.all.is_some_and(|all| all.mean.as_millis_f64() < 35.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read};
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use thiserror::Error;
-use tidegate_config::{Finding, FindingList, PlacedValue, Section};
+pub use tidegate_config::ConfigError;
+use tidegate_config::{Finding, FindingList, PlacedValue, Section, read_text};
 use tidegate_http::BearerToken;
 use tidegate_placement::{NodeConfig, NodePeak, NodeTapes, PlacementConfig, PlacementPolicy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
@@ -17,41 +17,9 @@ use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 use crate::catalogue::SitePlan;
 use crate::store::{BucketSetting, NodePlace};
 
-pub(crate) const ROOT_KEYS: &[&str] = &[
-    "listen",
-    "names",
-    "state",
-    "token_file",
-    "catalogue",
-    "policy",
-    "overhead",
-    "interval",
-    "lease",
-    "queue",
-    "lend",
-    "node",
-];
-const CATALOGUE_KEYS: &[&str] =
-    &["nats", "bucket", "replicas", "credentials", "authorities", "lease", "standby"];
-const NODE_KEYS: &[&str] = &[
-    "place",
-    "endpoint",
-    "region",
-    "profile",
-    "availability",
-    "cost",
-    "peak",
-    "peak_read",
-    "peak_write",
-    "latency",
-    "capacity",
-    "sense",
-    "agent",
-    "agent_token_file",
-    "recall",
-    "drives",
-    "cache",
-];
+pub(crate) const ROOT_KEYS: &[&str] = tidegate_config::keys::broker::BROKER.names;
+const CATALOGUE_KEYS: &[&str] = tidegate_config::keys::broker::CATALOGUE.names;
+const NODE_KEYS: &[&str] = tidegate_config::keys::broker::NODE.names;
 
 /// The largest configuration: a thousand nodes need a tenth of this.
 pub(crate) const LARGEST_FILE: u64 = 4 * 1024 * 1024;
@@ -98,22 +66,6 @@ pub struct NodePlan {
     pub cache: Option<Bytes>,
 }
 
-/// The reason why a configuration cannot be used.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The text is wrong.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Invalid(Vec<Finding>),
-}
-
 /// A policy's name, until its coefficient is known.
 #[derive(Clone, Copy)]
 enum Named {
@@ -136,15 +88,8 @@ impl BrokerConfig {
     /// # Errors
     /// When the file cannot be read, or anything in it is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let read = || {
-            let mut text = String::new();
-            fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
-            if text.len() as u64 > LARGEST_FILE {
-                return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large for a configuration"));
-            }
-            Ok(text)
-        };
-        let text = read().map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = fs::File::open(path).and_then(read_text);
+        let text = text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&path.display().to_string(), &text, path.parent().unwrap_or(Path::new("")))
     }
 

@@ -14,6 +14,7 @@ use tidegate_transfer::config::is_brokers;
 use tidegate_transfer::store::NodePlace;
 
 use crate::failure::CommandFailure;
+use crate::keys;
 
 /// Check a configuration, and what this machine can sense and throttle
 ///
@@ -29,6 +30,10 @@ pub(crate) struct Args {
     /// The configuration of a gateway, an agent or a broker; see docs/reference/configuration.md
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Print what is known of a key instead: type, default, bounds, meaning. Tables may stand in front: window.gamma
+    #[arg(long, value_name = "KEY", conflicts_with = "config")]
+    explain: Option<String>,
 
     /// Print one JSON document
     #[arg(long)]
@@ -111,10 +116,7 @@ impl fmt::Display for BrokerSummary {
 
 /// A broker's configuration, whose mistakes are told of like any other's.
 fn check_broker(path: &Path) -> Result<Checked, ConfigError> {
-    let config = BrokerConfig::load(path).map_err(|error| match error {
-        tidegate_transfer::ConfigError::Read { path, source } => ConfigError::Read { path, source },
-        tidegate_transfer::ConfigError::Invalid(findings) => ConfigError::Invalid(findings),
-    })?;
+    let config = BrokerConfig::load(path)?;
     let nodes = config.nodes.iter().map(|node| (node.config.name.to_string(), node.place.to_string()));
     let is_absent = |place: &NodePlace| matches!(place, NodePlace::Folder(path) if !path.is_dir());
     let absent = config.nodes.iter().filter(|node| is_absent(&node.place));
@@ -127,6 +129,9 @@ fn check_broker(path: &Path) -> Result<Checked, ConfigError> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    if let Some(key) = &args.explain {
+        return keys::explain(key, args.json);
+    }
     let checked = check(args.config.as_deref());
     if args.json {
         print_json(&checked)?;

@@ -44,8 +44,7 @@ pub(crate) enum CommandFailure {
     /// A configuration that is right, and a machine that lacks what it takes.
     #[error(
         "nothing can be throttled here for {0}: this machine lacks what the configuration's throttle takes, \
-            as was \
-            said"
+         as was said"
     )]
     CannotHold(String),
     /// A valid configuration of `serve` on a machine that cannot serve it.
@@ -71,9 +70,6 @@ pub(crate) enum CommandFailure {
         /// The first error.
         first: String,
     },
-    /// A broker's configuration.
-    #[error(transparent)]
-    BrokerConfig(#[from] tidegate_transfer::ConfigError),
     /// A broker.
     #[error(transparent)]
     Broker(#[from] tidegate_transfer::ServeError),
@@ -208,7 +204,7 @@ impl CommandFailure {
             Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
             Self::ReadContracts { .. } | Self::InvalidContracts(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
-            Self::BrokerConfig(_) | Self::Broker(tidegate_transfer::ServeError::Placement(_)) => USAGE,
+            Self::Broker(tidegate_transfer::ServeError::Placement(_)) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,
             // The reader of the pipe has closed it: it has read enough.
@@ -225,7 +221,6 @@ impl CommandFailure {
             Self::Config(ConfigError::Invalid(_))
             | Self::InvalidScenario(_)
             | Self::InvalidContracts(_)
-            | Self::BrokerConfig(tidegate_transfer::ConfigError::Invalid(_))
             | Self::Admit(AdmitError::Impossible(_))
             | Self::Serve(ServeError::Config(ConfigError::Invalid(_)))
             | Self::Agent(AgentError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),

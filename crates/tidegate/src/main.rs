@@ -12,6 +12,7 @@ mod documents;
 mod failure;
 mod http;
 mod identify;
+mod keys;
 mod live;
 mod load;
 mod logging;

@@ -11,7 +11,7 @@ use tidegate_transfer::store::is_plain_beyond_this_host;
 use tidegate_transfer::{BearerToken, TokenError};
 use tidegate_units::{Latency, ResourceName};
 
-pub(crate) const SENSOR_KEYS: &[&str] = &["path", "kind", "interval", "cgroup"];
+pub(crate) const SENSOR_KEYS: &[&str] = tidegate_config::keys::agent::SENSOR.names;
 
 /// The greatest number of sensors, as many as any machine mounts: each has a thread.
 const MOST: usize = 64;

@@ -59,7 +59,7 @@ impl fmt::Display for RateDecision {
                 write!(f, "{name} completes nothing, its oldest waits {oldest} against {reference}")?;
             }
             (SignalState::Samples { .. }, Some(measured)) => {
-                write!(f, "{name} {measured} against {reference}")?
+                write!(f, "{name} {measured} against {reference}")?;
             }
             (SignalState::Idle, _) => write!(f, "{name} idle")?,
             (SignalState::Samples { .. } | SignalState::Unknown | SignalState::NoTime, _) => {

@@ -16,32 +16,11 @@ use tidegate_units::{ConsumerName, HostName, ResourceName};
 
 use super::{PathUse, ReadContext};
 
-pub(super) const KEYS: &[&str] = &["name", "host", "carrier", "policy"];
+pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::CLUSTER.names;
 
-pub(super) const POLICY_KEYS: &[&str] = &["writers", "may_limit"];
+pub(super) const POLICY_KEYS: &[&str] = tidegate_config::keys::serve::POLICY.names;
 
-pub(super) const CARRIER_KEYS: &[&str] = &[
-    "kind",
-    "listen",
-    "peers",
-    "group",
-    "interface",
-    "hops",
-    "key_file",
-    "path",
-    "slots",
-    "slot",
-    "servers",
-    "tls",
-    "ca_file",
-    "certificate_file",
-    "private_key_file",
-    "token_file",
-    "user",
-    "password_file",
-    "credentials_file",
-    "replicas",
-];
+pub(super) const CARRIER_KEYS: &[&str] = tidegate_config::keys::serve::CARRIER.names;
 
 /// Each kind of carrier with the keys that belong to it only.
 const OWN_KEYS: &[(&str, &[&str])] = &[

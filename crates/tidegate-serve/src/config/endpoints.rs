@@ -7,9 +7,9 @@ use super::accounts::{self, AccountKind};
 use super::listen::{self, ListenAddress};
 use super::{PathUse, ReadContext};
 
-pub(super) const LISTEN_KEYS: &[&str] = &["address", "tls", "mode", "owner", "group"];
+pub(super) const LISTEN_KEYS: &[&str] = tidegate_config::keys::serve::LISTEN.names;
 
-pub(super) const TLS_KEYS: &[&str] = &["certificate_file", "private_key_file", "client_ca_file"];
+pub(super) const TLS_KEYS: &[&str] = tidegate_config::keys::serve::TLS.names;
 
 /// The keys that are about a socket's file.
 const FILE_KEYS: &[&str] = &["mode", "owner", "group"];

@@ -10,24 +10,9 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, DailyValues, Iops, Latency, 
 
 use super::{PathUse, ReadContext, allow, upstream};
 
-pub(super) const KEYS: &[&str] = &[
-    "path",
-    "size",
-    "upstream",
-    "shares",
-    "protected",
-    "reservation",
-    "limit",
-    "contract",
-    "goal",
-    "read_only",
-    "shared_volume",
-    "served_as",
-    "allow",
-    "description",
-];
+pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::EXPORT.names;
 
-pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst", "soft"];
+pub(super) const LIMIT_KEYS: &[&str] = tidegate_config::keys::serve::LIMIT.names;
 
 /// A tenth of a second's worth after idleness: short enough that no one-second mean is above the limit by
 /// more than a tenth.

@@ -41,9 +41,9 @@ use tidegate_config::{FindingList, PlacedValue, Section};
 pub use tidegate_service::config::ConfigError;
 use tidegate_service::config::{MetricsAddress, read_bounded};
 
-const ROOT_KEYS: &[&str] = &["listen", "tls", "metrics", "admit", "drain_deadline", "cluster", "pool"];
+const ROOT_KEYS: &[&str] = tidegate_config::keys::serve::SERVE.names;
 
-const ADMIT_KEYS: &[&str] = &["token_file"];
+const ADMIT_KEYS: &[&str] = tidegate_config::keys::serve::ADMIT.names;
 
 /// The time that a drain waits for clients by default: less than the 90 s after which systemd kills.
 const DEFAULT_DRAIN_DEADLINE: Duration = Duration::from_secs(30);

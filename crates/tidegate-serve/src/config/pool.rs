@@ -14,42 +14,9 @@ use super::named_export::{KeyPlaces, NamedExport};
 use super::{ReadContext, backend, export, reservation};
 use crate::admission::PoolContracts;
 
-pub(super) const KEYS: &[&str] = &[
-    "backend",
-    "cluster",
-    "depth",
-    "scheduler",
-    "law",
-    "target",
-    "set_point",
-    "interval",
-    "smoothing",
-    "past_weight",
-    "normalise",
-    "idle_half_life",
-    "dry_run",
-    "knee",
-    "window",
-    "pid",
-    "integral",
-    "self_tuning",
-    "bands",
-    "release",
-    "admitted",
-    "limits",
-    "export",
-];
+pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::POOL.names;
 
-pub(super) const LIMITS_KEYS: &[&str] = &[
-    "sessions",
-    "export_sessions",
-    "source_sessions",
-    "idle_timeout",
-    "session_requests",
-    "session_memory",
-    "pool_memory",
-    "reply_deadline",
-];
+pub(super) const LIMITS_KEYS: &[&str] = tidegate_config::keys::serve::LIMITS.names;
 
 /// Beyond this the queue at the backend is no queue any more but a place where requests are lost from sight.
 const GREATEST_DEPTH: u64 = 1024;

@@ -313,9 +313,9 @@ mod tests {
              decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms \
              (2 of 2 throttled)\n\
              all together: 498 IO/s in the last 3.0 s, response time 12.0ms\n\
-             consumer    goal   takes  IO/s  entitled  rate  held\n\
-             business  15.0ms  12.1ms   348       350   350   yes\n\
-             mining    20.0ms  12.1ms   348       150   350   yes\n\n"
+             consumer    goal   takes  IO/s  entitled  rate  throttled\n\
+             business  15.0ms  12.1ms   348       350   350        yes\n\
+             mining    20.0ms  12.1ms   348       150   350        yes\n\n"
         );
     }
 

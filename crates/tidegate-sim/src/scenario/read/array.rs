@@ -9,9 +9,9 @@ use toml::de::ValueDeserializer;
 use super::ScenarioContext;
 use crate::scenario::{ArrayChange, ChangedArray, Scenario, ScenarioArray, SharedDisk, VirtualDisk};
 
-pub(super) const ARRAY_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "changes"];
-pub(super) const CHANGE_KEYS: &[&str] = &["at", "preset", "device", "rate", "servers", "capacity"];
-pub(super) const DISK_KEYS: &[&str] = &["array", "offset", "size"];
+pub(super) const ARRAY_KEYS: &[&str] = tidegate_config::keys::scenario::ARRAY.names;
+pub(super) const CHANGE_KEYS: &[&str] = tidegate_config::keys::scenario::CHANGE.names;
+pub(super) const DISK_KEYS: &[&str] = tidegate_config::keys::scenario::DISK.names;
 
 /// Size of an exponential server where none is given: more than any number of virtual disks.
 const PRETENDED: Bytes = Bytes::from_gib(1 << 30);

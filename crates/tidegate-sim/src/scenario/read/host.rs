@@ -13,39 +13,9 @@ use super::{ScenarioContext, ScenarioSpan, ThingRoom, array, copies};
 use crate::engine::{GREATEST_DEPTH, MOST_HOSTS};
 use crate::scenario::{LawScope, Scenario, ScenarioHost, SignalSource};
 
-pub(super) const KEYS: &[&str] = &[
-    "count",
-    "array",
-    "depth",
-    "law",
-    "target",
-    "set_point",
-    "interval",
-    "smoothing",
-    "past_weight",
-    "normalise",
-    "idle_half_life",
-    "dry_run",
-    "knee",
-    "window",
-    "pid",
-    "integral",
-    "self_tuning",
-    "bands",
-    "scheduler",
-    "release",
-    "beta_scale",
-    "signal",
-    "scope",
-    "phase",
-    "law_from",
-    "batch",
-    "idle_credit",
-    "down",
-    "reported_factor",
-];
+pub(super) const KEYS: &[&str] = tidegate_config::keys::scenario::HOST.names;
 
-pub(super) const BATCH_KEYS: &[&str] = &["locality", "requests", "ios"];
+pub(super) const BATCH_KEYS: &[&str] = tidegate_config::keys::scenario::BATCH.names;
 
 /// The names of a template's hosts, in their order.
 pub(super) type HostTemplates = BTreeMap<String, Vec<HostName>>;

@@ -29,20 +29,7 @@ pub use array::{DEVICE_KEYS, device};
 use crate::engine;
 use crate::error::ScenarioError;
 
-pub(super) const ROOT_KEYS: &[&str] = &[
-    "name",
-    "description",
-    "duration",
-    "warmup",
-    "seed",
-    "series_interval",
-    "array",
-    "disk",
-    "host",
-    "vm",
-    "workload",
-    "network",
-];
+pub(super) const ROOT_KEYS: &[&str] = tidegate_config::keys::scenario::SCENARIO.names;
 
 /// A template for more than this is a slip.
 const MOST_COPIES: u64 = 100_000;

@@ -7,8 +7,8 @@ use super::host::{HostTemplates, referred};
 use super::{ScenarioContext, ScenarioSpan};
 use crate::scenario::{NetworkPartition, Scenario};
 
-pub(super) const KEYS: &[&str] = &["delay", "jitter", "loss", "stagger", "partitions"];
-pub(super) const PARTITION_KEYS: &[&str] = &["during", "hosts"];
+pub(super) const KEYS: &[&str] = tidegate_config::keys::scenario::NETWORK.names;
+pub(super) const PARTITION_KEYS: &[&str] = tidegate_config::keys::scenario::PARTITION.names;
 
 /// Reads the network, after the hosts.
 pub(super) fn read(

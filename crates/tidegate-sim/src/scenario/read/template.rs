@@ -4,8 +4,7 @@ use crate::scenario::Workload;
 use tidegate_config::{FindingList, Section};
 use tidegate_units::Bytes;
 
-pub(super) const STEP_KEYS: &[&str] =
-    &["count", "size", "deviation", "sizes", "reads", "sequential", "region", "durability", "volume"];
+pub(super) const STEP_KEYS: &[&str] = tidegate_config::keys::scenario::STEP.names;
 
 /// A workload, with the names of the volumes that its steps use.
 #[derive(Debug, Clone)]

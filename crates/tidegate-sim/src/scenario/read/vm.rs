@@ -12,27 +12,10 @@ use super::{ScenarioContext, ScenarioSpan, ThingRoom, array, copies};
 use crate::engine::MOST_VMS;
 use crate::scenario::{DiskPlace, GoalChange, Scenario, VirtualDisk, VirtualMachine};
 
-pub(super) const KEYS: &[&str] = &[
-    "count",
-    "host",
-    "workload",
-    "shares",
-    "protected",
-    "reservation",
-    "limit",
-    "contract",
-    "goal",
-    "goal_changes",
-    "array",
-    "size",
-    "offset",
-    "disk",
-    "volume",
-    "on",
-];
-pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst", "soft"];
-pub(super) const GOAL_CHANGE_KEYS: &[&str] = &["at", "goal"];
-pub(super) const VOLUME_KEYS: &[&str] = &["array", "size", "offset", "disk"];
+pub(super) const KEYS: &[&str] = tidegate_config::keys::scenario::VM.names;
+pub(super) const LIMIT_KEYS: &[&str] = tidegate_config::keys::scenario::LIMIT.names;
+pub(super) const GOAL_CHANGE_KEYS: &[&str] = tidegate_config::keys::scenario::GOAL_CHANGE.names;
+pub(super) const VOLUME_KEYS: &[&str] = tidegate_config::keys::scenario::VOLUME.names;
 
 /// Default burst of a limit, the same as for an export of the gateway.
 const DEFAULT_BURST: Duration = Duration::from_millis(100);

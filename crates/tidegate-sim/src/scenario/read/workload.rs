@@ -12,37 +12,10 @@ use crate::scenario::{
     ThinkTime, ThinkTiming, Workload,
 };
 
-pub(super) const KEYS: &[&str] = &[
-    "outstanding",
-    "think",
-    "think_time",
-    "rate",
-    "spacing",
-    "limit",
-    "after",
-    "every",
-    "threads",
-    "backlog",
-    "trace",
-    "speed",
-    "repeat",
-    "profile",
-    "count",
-    "size",
-    "deviation",
-    "sizes",
-    "reads",
-    "sequential",
-    "region",
-    "durability",
-    "volume",
-    "steps",
-    "during",
-    "cycle",
-];
-pub(super) const SIZE_KEYS: &[&str] = &["size", "weight"];
-pub(super) const REGION_KEYS: &[&str] = &["from", "to"];
-pub(super) const CYCLE_KEYS: &[&str] = &["on", "off", "delay"];
+pub(super) const KEYS: &[&str] = tidegate_config::keys::scenario::WORKLOAD.names;
+pub(super) const SIZE_KEYS: &[&str] = tidegate_config::keys::scenario::WEIGHTED_SIZE.names;
+pub(super) const REGION_KEYS: &[&str] = tidegate_config::keys::scenario::REGION.names;
+pub(super) const CYCLE_KEYS: &[&str] = tidegate_config::keys::scenario::CYCLE.names;
 
 /// Keys that decide when operations begin, each with the keys that go with it. A workload has one of them.
 const KINDS: &[(&str, &[&str])] = &[

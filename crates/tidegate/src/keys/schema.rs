@@ -1,0 +1,189 @@
+//! The JSON schemas of configurations and scenarios, made of the table of keys.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use serde_json::{Map, Value, json};
+use tidegate_config::keys::{Key, KeyTable, KeyType, TABLES};
+
+use super::page::{is_up_to_date, root};
+use super::plain;
+
+/// The documents with a schema: the table at the root, the file, and its title.
+const SCHEMAS: &[(&str, &str, &str)] = &[
+    ("serve", "docs/serve.schema.json", "A configuration of tidegate serve"),
+    ("agent", "docs/agent.schema.json", "A configuration of tidegate agent"),
+    ("broker", "docs/broker.schema.json", "A configuration of tidegate broker"),
+    ("scenario", "docs/scenarios.schema.json", "A scenario of tidegate sim"),
+];
+
+#[test]
+fn the_schemas_are_made_of_the_table_of_keys() {
+    for (table, file, title) in SCHEMAS {
+        let mut text = serde_json::to_string_pretty(&schema(table, title)).unwrap();
+        text.push('\n');
+        assert!(
+            is_up_to_date(file, &text),
+            "run the tests of keys once with UPDATE_DOCS=1, and commit {file}"
+        );
+    }
+}
+
+#[test]
+fn every_example_keeps_its_schema() {
+    for (file, table) in [
+        ("complete", "serve"),
+        ("database", "serve"),
+        ("emulated", "serve"),
+        ("tenants", "serve"),
+        ("agent", "agent"),
+    ] {
+        let text = fs::read_to_string(root().join(format!("docs/examples/{file}.toml"))).unwrap();
+        let document: toml::Table = text.parse().unwrap();
+        let wrong = unknown_keys(&schema(table, ""), &serde_json::to_value(document).unwrap());
+        assert!(wrong.is_empty(), "{file}.toml: {wrong:?}");
+    }
+    let wrong = json!({ "pool": { "a": { "windw": { "gamma": 1 } } } });
+    assert_eq!(unknown_keys(&schema("serve", ""), &wrong), ["windw"]);
+}
+
+/// Returns the keys of a document that its schema does not have.
+fn unknown_keys(schema: &Value, document: &Value) -> Vec<String> {
+    fn walk(root: &Value, schema: &Value, value: &Value, wrong: &mut Vec<String>) {
+        let choices = match schema.get("anyOf").and_then(Value::as_array) {
+            Some(choices) => choices.iter().collect(),
+            None => vec![schema],
+        };
+        for schema in choices {
+            let reference = schema.get("$ref").and_then(Value::as_str);
+            let schema = reference.map_or(schema, |path| root.pointer(&path[1..]).expect("a definition"));
+            match value {
+                Value::Object(entries) if schema["type"] == "object" => {
+                    for (key, value) in entries {
+                        match schema["properties"].get(key).or(schema.get("additionalProperties")) {
+                            None | Some(Value::Bool(false)) => wrong.push(key.clone()),
+                            Some(inner) => walk(root, inner, value, wrong),
+                        }
+                    }
+                }
+                Value::Array(items) if schema["type"] == "array" => {
+                    items.iter().for_each(|item| walk(root, &schema["items"], item, wrong));
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    walk(schema, schema, document, &mut wrong);
+    wrong
+}
+
+fn table(id: &str) -> &'static KeyTable {
+    TABLES.iter().find(|table| table.id == id).expect("a table with this id")
+}
+
+/// The schema of a document whose root is this table, with a definition for each table below it.
+fn schema(root: &'static str, title: &str) -> Value {
+    let (mut waiting, mut seen) = (VecDeque::from([root]), BTreeSet::new());
+    let mut definitions = Map::new();
+    let mut whole = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "description": "The keys, as far as a schema can say it. The program checks the rest, and says where.",
+    });
+    while let Some(id) = waiting.pop_front() {
+        if !seen.insert(id) {
+            continue;
+        }
+        table(id).keys.iter().for_each(|key| references(&key.kind, &mut waiting));
+        let Value::Object(object) = object(table(id)) else { unreachable!("an object") };
+        if id == root {
+            whole.as_object_mut().expect("an object").extend(object);
+        } else {
+            definitions.insert(name(id).to_owned(), Value::Object(object));
+        }
+    }
+    whole["$defs"] = Value::Object(definitions);
+    whole
+}
+
+fn name(id: &str) -> &str {
+    id.strip_prefix("scenario.").unwrap_or(id)
+}
+
+fn references(kind: &KeyType, found: &mut VecDeque<&'static str>) {
+    match kind {
+        KeyType::Table(id) | KeyType::Tables(id) | KeyType::TableList(id) => found.push_back(id),
+        KeyType::List(of) => references(of, found),
+        KeyType::Either(kinds) => kinds.iter().for_each(|kind| references(kind, found)),
+        _ => {}
+    }
+}
+
+fn object(table: &KeyTable) -> Value {
+    let properties: Map<_, _> = table.keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
+    let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    let required: Vec<_> = table.keys.iter().filter(|key| key.is_required()).map(|key| key.name).collect();
+    if !required.is_empty() {
+        object["required"] = json!(required);
+    }
+    object
+}
+
+fn property(key: &Key) -> Value {
+    let mut value = json!({ "description": plain(key.meaning) });
+    let map = value.as_object_mut().expect("an object");
+    let Value::Object(kind) = kind(&key.kind) else { unreachable!("an object") };
+    map.extend(kind);
+    let literal = key.default.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+    if let Some(default) = literal.and_then(|text| serde_json::from_str(text).ok()) {
+        map.insert("default".to_owned(), default);
+    }
+    value
+}
+
+fn kind(kind: &KeyType) -> Value {
+    let text = |units: &str| json!({ "type": "string", "pattern": format!("^ *[0-9.]+ *({units}) *$") });
+    let reference = |id: &str| json!({ "$ref": format!("#/$defs/{}", name(id)) });
+    match kind {
+        KeyType::Time => text("ns|us|µs|ms|s|min|h"),
+        KeyType::Size => text("B|KiB|MiB|GiB|TiB|kB|MB|GB|TB"),
+        KeyType::Rate => text("IO/s|kIO/s|MIO/s|iops"),
+        KeyType::ByteRate => text("[kKMGT]?i?B/s"),
+        KeyType::Text | KeyType::Path | KeyType::Format(_) => json!({ "type": "string" }),
+        KeyType::TimeOfDay => json!({ "type": "string", "pattern": "^[0-9]{1,2}:[0-9]{2}" }),
+        KeyType::Span => json!({ "type": "string", "pattern": "\\.\\." }),
+        KeyType::Flag => json!({ "type": "boolean" }),
+        KeyType::Words(words) => json!({ "enum": words }),
+        KeyType::Whole(least, i64::MAX) => json!({ "type": "integer", "minimum": least }),
+        KeyType::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        KeyType::Number((lower, upper)) => {
+            let mut value = json!({ "type": "number" });
+            match lower {
+                Included(least) => value["minimum"] = json!(least),
+                Excluded(least) => value["exclusiveMinimum"] = json!(least),
+                Unbounded => {}
+            }
+            match upper {
+                Included(most) => value["maximum"] = json!(most),
+                Excluded(most) => value["exclusiveMaximum"] = json!(most),
+                Unbounded => {}
+            }
+            value
+        }
+        KeyType::Table(id) => json!({ "$ref": reference(id)["$ref"] }),
+        KeyType::Tables(id) => json!({ "type": "object", "additionalProperties": reference(id) }),
+        KeyType::TableList(id) => json!({ "type": "array", "items": reference(id) }),
+        KeyType::List(of) => json!({ "type": "array", "items": self::kind(of) }),
+        KeyType::NamedNumbers => json!({ "type": "object", "additionalProperties": { "type": "number" } }),
+        KeyType::NamedValues => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        KeyType::Device => json!({
+            "type": "object",
+            "required": ["model"],
+            "properties": { "model": { "enum": ["exponential", "disk", "array"] } },
+            "additionalProperties": true
+        }),
+        KeyType::Either(kinds) => json!({ "anyOf": kinds.iter().map(self::kind).collect::<Vec<_>>() }),
+    }
+}
