@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant};
 
 use crate::cache::{ArrayCache, BLOCK, CacheConfig, DestageGrouping, DestageRun};
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 use crate::disk::Spindle;
 use crate::disk_config::DiskConfig;
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
@@ -92,7 +92,7 @@ struct WaitingWrite {
 }
 
 impl RaidArray {
-    pub(crate) fn new(config: &ArrayConfig, seed: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &ArrayConfig, seed: u64) -> Result<Self, DeviceConfigError> {
         require((1..=256).contains(&config.disks), "disks", "between 1 and 256")?;
         let unit = config.stripe_unit.get();
         require(unit > 0 && unit.is_multiple_of(BLOCK), "stripe-unit", "a multiple of 4 KiB")?;

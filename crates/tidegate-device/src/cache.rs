@@ -14,7 +14,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
 
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 
 /// A write-back cache in front of an array.
 ///
@@ -112,7 +112,7 @@ struct Side {
 }
 
 impl ArrayCache {
-    pub(crate) fn new(config: &CacheConfig, grouping: DestageGrouping) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &CacheConfig, grouping: DestageGrouping) -> Result<Self, DeviceConfigError> {
         let limit = config.size.get() / BLOCK;
         require(limit > 0, "cache.size", "at least 4 KiB")?;
         let marks = config.low >= 0.0 && config.low < config.high && config.high <= 1.0;

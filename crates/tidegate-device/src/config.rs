@@ -19,7 +19,7 @@ pub enum DeviceConfig {
 /// A parameter has a value with which the model means nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{parameter} must be {must_be}")]
-pub struct ConfigError {
+pub struct DeviceConfigError {
     /// Its name, as in the configuration.
     pub parameter: &'static str,
     /// The condition that its value must meet.
@@ -31,6 +31,6 @@ pub(crate) fn require(
     condition: bool,
     parameter: &'static str,
     must_be: &'static str,
-) -> Result<(), ConfigError> {
-    if condition { Ok(()) } else { Err(ConfigError { parameter, must_be }) }
+) -> Result<(), DeviceConfigError> {
+    if condition { Ok(()) } else { Err(DeviceConfigError { parameter, must_be }) }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tidegate_units::{Bytes, Instant, Iops};
 
 use crate::array::RaidArray;
-use crate::config::{ConfigError, DeviceConfig, require};
+use crate::config::{DeviceConfig, DeviceConfigError, require};
 use crate::disk::SingleDisk;
 use crate::exponential::{Exponential, ExponentialChange};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind, SubmitError};
@@ -43,7 +43,7 @@ impl Device {
     ///
     /// # Errors
     /// When a parameter has a value with which the model means nothing.
-    pub fn new(config: &DeviceConfig, seed: u64) -> Result<Self, ConfigError> {
+    pub fn new(config: &DeviceConfig, seed: u64) -> Result<Self, DeviceConfigError> {
         let (model, capacity) = match config {
             DeviceConfig::Exponential(config) => {
                 (Model::Exponential(Exponential::new(config, seed)?), config.capacity)
@@ -154,7 +154,7 @@ impl Device {
     /// # Errors
     /// When the device is not an exponential server, or a change has a value with which the model means
     /// nothing.
-    pub fn plan(&mut self, changes: Vec<ExponentialChange>) -> Result<(), ConfigError> {
+    pub fn plan(&mut self, changes: Vec<ExponentialChange>) -> Result<(), DeviceConfigError> {
         match &mut self.model {
             Model::Exponential(model) => model.plan(changes),
             Model::Disk(_) | Model::Array(_) => {

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_units::{Bytes, Instant, Latency};
 
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 use crate::disk_config::{DiskConfig, QueueConfig};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::mechanism::{Mechanism, SECTOR, SectorRange};
@@ -46,7 +46,7 @@ struct Queued {
 
 impl Spindle {
     /// The random number decides where the platter stands at the origin of the clock.
-    pub(crate) fn new(config: &DiskConfig, random: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &DiskConfig, random: u64) -> Result<Self, DeviceConfigError> {
         let (order, depth, max_age, parameter) = match config.queue {
             QueueConfig::Fifo => (Order::Upwards, 1, Latency::MAX, "queue"),
             QueueConfig::Elevator { depth, max_age } => {
@@ -117,7 +117,7 @@ pub(crate) struct SingleDisk {
 }
 
 impl SingleDisk {
-    pub(crate) fn new(config: &DiskConfig, seed: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &DiskConfig, seed: u64) -> Result<Self, DeviceConfigError> {
         let random = Pcg64::seed_from_u64(seed).next_u64();
         Ok(Self { spindle: Spindle::new(config, random)? })
     }

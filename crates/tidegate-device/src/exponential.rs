@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 
 /// Servers in parallel behind one FIFO queue, service times exponential, whatever the request's size and
@@ -77,7 +77,7 @@ impl Service {
 }
 
 impl Exponential {
-    pub(crate) fn new(config: &ExponentialConfig, seed: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &ExponentialConfig, seed: u64) -> Result<Self, DeviceConfigError> {
         require((1..=MAX_SERVERS).contains(&config.servers), "servers", "between 1 and 1024")?;
         require(config.capacity > Bytes::ZERO, "capacity", "more than nothing")?;
         Ok(Self {
@@ -92,7 +92,7 @@ impl Exponential {
     }
 
     /// Replaces the changes still to come; of two changes at one time the later one given wins.
-    pub(crate) fn plan(&mut self, mut changes: Vec<ExponentialChange>) -> Result<(), ConfigError> {
+    pub(crate) fn plan(&mut self, mut changes: Vec<ExponentialChange>) -> Result<(), DeviceConfigError> {
         require(changes.len() <= MAX_CHANGES, "changes", "1024 at most")?;
         let within = changes.iter().all(|change| (1..=MAX_SERVERS).contains(&change.servers));
         require(within, "servers", "between 1 and 1024")?;

@@ -50,7 +50,7 @@ mod storage_node;
 
 pub use array::ArrayConfig;
 pub use cache::CacheConfig;
-pub use config::{ConfigError, DeviceConfig};
+pub use config::{DeviceConfig, DeviceConfigError};
 pub use device::{Device, FixedRate, MAX_IN_FLIGHT};
 pub use disk_config::{DiskConfig, QueueConfig};
 pub use exponential::{ExponentialChange, ExponentialConfig};

@@ -6,7 +6,7 @@
 
 use tidegate_units::{Instant, Latency};
 
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 use crate::disk_config::DiskConfig;
 use crate::seek::SeekCurve;
 
@@ -65,7 +65,7 @@ struct Track {
 }
 
 impl Mechanism {
-    pub(crate) fn new(config: &DiskConfig, angles: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &DiskConfig, angles: u64) -> Result<Self, DeviceConfigError> {
         require((1..=100_000).contains(&config.rpm), "rpm", "between 1 and 100000")?;
         require((16..=1 << 24).contains(&config.cylinders), "cylinders", "between 16 and 16777216")?;
         require((1..=256).contains(&config.heads), "heads", "between 1 and 256")?;

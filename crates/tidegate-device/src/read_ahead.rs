@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
 
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 use crate::io::DeviceIo;
 
 /// Conditions and extent of an array's reading ahead.
@@ -82,7 +82,7 @@ struct Segment {
 
 impl ReadAhead {
     /// `capacity` is the size of the array in bytes.
-    pub(crate) fn new(config: &ReadAheadConfig, capacity: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &ReadAheadConfig, capacity: u64) -> Result<Self, DeviceConfigError> {
         let (segment, distance) = (config.segment.get(), config.distance.get());
         require(config.after >= 2, "read-ahead.after", "at least 2")?;
         require(distance <= 64 << 20, "read-ahead.distance", "at most 64 MiB")?;

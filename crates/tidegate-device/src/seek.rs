@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 
 /// A seek curve given by the numbers of data sheets. Each time includes settling for a read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub(crate) struct SeekCurve {
 
 impl SeekCurve {
     /// `cylinders` is at least 16.
-    pub(crate) fn new(config: &SeekConfig, cylinders: u32) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &SeekConfig, cylinders: u32) -> Result<Self, DeviceConfigError> {
         require(config.knee > 0.0 && config.knee < 1.0, "seek.knee", "between 0 and 1")?;
         let last = f64::from(cylinders - 1);
         let mut curve = Self {

@@ -7,7 +7,7 @@ use rand_distr::{Distribution, StandardNormal};
 use rand_pcg::Pcg64;
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
-use crate::config::{ConfigError, require};
+use crate::config::{DeviceConfigError, require};
 use crate::io::DeviceCompletion;
 
 /// A storage node as described by D. Nikolow et al. (*Storage QoS Aspects in Distributed Virtualized
@@ -76,7 +76,7 @@ impl StorageNode {
     ///
     /// # Errors
     /// A value that is out of its range.
-    pub fn new(config: StorageNodeConfig, seed: u64) -> Result<Self, ConfigError> {
+    pub fn new(config: StorageNodeConfig, seed: u64) -> Result<Self, DeviceConfigError> {
         require(config.peak.per_second() >= 1.0, "peak", "at least one byte per second")?;
         require((0.0..=1.0).contains(&config.concurrency_cost), "concurrency_cost", "within 0 to 1")?;
         let client = config.client.is_none_or(|client| client.per_second() >= 1.0);

@@ -46,28 +46,28 @@ impl GatewayConfig {
     ///
     /// # Errors
     /// The first contradiction found.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), GatewayConfigError> {
         if self.listen.is_empty() {
-            return Err(ConfigError::NoEndpoint);
+            return Err(GatewayConfigError::NoEndpoint);
         }
         if let Some(listen) = self.listen.iter().find(|listen| listen.tls != TlsUse::Off)
             && self.tls.is_none()
         {
-            return Err(ConfigError::NoCertificate(listen.endpoint.clone()));
+            return Err(GatewayConfigError::NoCertificate(listen.endpoint.clone()));
         }
         let verifies = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let mut pools = HashSet::new();
         let mut exports = HashSet::new();
         for pool in &self.pools {
             if !pools.insert(&pool.name) {
-                return Err(ConfigError::DuplicatePool(pool.name.clone()));
+                return Err(GatewayConfigError::DuplicatePool(pool.name.clone()));
             }
             for export in &pool.exports {
                 if !exports.insert(&export.name) {
-                    return Err(ConfigError::DuplicateExport(export.name.clone()));
+                    return Err(GatewayConfigError::DuplicateExport(export.name.clone()));
                 }
                 if export.access.asks_for_certificates() && !verifies {
-                    return Err(ConfigError::NoAuthorities(export.name.clone()));
+                    return Err(GatewayConfigError::NoAuthorities(export.name.clone()));
                 }
             }
             pool.validate()?;
@@ -204,13 +204,14 @@ impl PoolConfig {
         }
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), GatewayConfigError> {
         let pool = || self.name.clone();
         if self.depth == 0 {
-            return Err(ConfigError::ZeroDepth(pool()));
+            return Err(GatewayConfigError::ZeroDepth(pool()));
         }
         if let Some(law) = &self.law {
-            law.validate().map_err(|source| ConfigError::Law { pool: pool(), source: Box::new(source) })?;
+            law.validate()
+                .map_err(|source| GatewayConfigError::Law { pool: pool(), source: Box::new(source) })?;
         }
         let one = u64::from(MAX_PAYLOAD);
         if self.limits.session_requests == 0
@@ -218,12 +219,12 @@ impl PoolConfig {
             || self.limits.session_bytes.get() < one
             || self.limits.pool_bytes.get() < one
         {
-            return Err(ConfigError::Limits(pool()));
+            return Err(GatewayConfigError::Limits(pool()));
         }
         if let BackendConfig::Nbd(upstream) = &self.backend
             && (upstream.connections.get() > UpstreamConfig::MOST_CONNECTIONS || upstream.timeout.is_zero())
         {
-            return Err(ConfigError::Upstream(pool()));
+            return Err(GatewayConfigError::Upstream(pool()));
         }
         for export in &self.exports {
             let fits = match (&self.backend, &export.store) {
@@ -235,7 +236,7 @@ impl PoolConfig {
                 _ => false,
             };
             if !fits {
-                return Err(ConfigError::Store { pool: pool(), export: export.name.clone() });
+                return Err(GatewayConfigError::Store { pool: pool(), export: export.name.clone() });
             }
         }
         Ok(())
@@ -524,7 +525,7 @@ impl Default for PoolLimits {
 
 /// A configuration that contradicts itself.
 #[derive(Debug, Error)]
-pub enum ConfigError {
+pub enum GatewayConfigError {
     /// No client could connect.
     #[error("no endpoint to listen on")]
     NoEndpoint,

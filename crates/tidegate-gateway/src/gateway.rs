@@ -20,8 +20,8 @@ use tracing::{debug, error, info};
 use crate::backend::{EmulatedVolume, ExportVolume, open_file};
 use crate::clock::GatewayClock;
 use crate::config::{
-    BackendConfig, ConfigError, ExportConfig, ExportStore, GatewayConfig, ListenConfig, ListenEndpoint,
-    PoolConfig, PoolLimits,
+    BackendConfig, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError, ListenConfig,
+    ListenEndpoint, PoolConfig, PoolLimits,
 };
 use crate::directory::{DirectoryEntry, ExportDirectory};
 use crate::endpoint::BoundEndpoint;
@@ -104,7 +104,7 @@ struct OpenedExport {
 pub enum StartError {
     /// The configuration contradicts itself.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] GatewayConfigError),
     /// A certificate, its key or an authority cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -48,7 +48,7 @@ mod zeroing;
 pub use access::{AccessRule, AddressRange, CertificateName, ExportAccess, NetworkError};
 pub use claim::{VolumeFacts, VolumeId};
 pub use config::{
-    BackendConfig, ConfigError, DataStore, ExportConfig, ExportStore, GatewayConfig, HandshakeLimits,
+    BackendConfig, DataStore, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError, HandshakeLimits,
     KeptSessions, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves, PoolConfig, PoolLimits,
     ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };

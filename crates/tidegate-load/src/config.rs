@@ -76,9 +76,9 @@ impl LoadConfig {
     ///
     /// # Errors
     /// The first value out of its bounds.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), LoadConfigError> {
         if self.connections == 0 || self.connections > MAX_CONNECTIONS {
-            return Err(ConfigError::Connections(self.connections));
+            return Err(LoadConfigError::Connections(self.connections));
         }
         let (depth, think) = match self.arrivals {
             LoadArrivals::Closed { depth, think } => (depth, think),
@@ -86,33 +86,33 @@ impl LoadConfig {
                 if let RequestSpacing::Drawn { from, to, .. } = spacing
                     && !(0.0 <= from && from < to && to <= 1.0)
                 {
-                    return Err(ConfigError::Part { from, to });
+                    return Err(LoadConfigError::Part { from, to });
                 }
                 let per_connection = rate.per_second() / f64::from(self.connections);
                 // Below, the time to the next request would be longer than the longest run.
                 if rate.per_second() > MAX_RATE || per_connection < MAX_DURATION.as_secs_f64().recip() {
-                    return Err(ConfigError::Rate(rate));
+                    return Err(LoadConfigError::Rate(rate));
                 }
                 (depth, Duration::ZERO)
             }
         };
         if depth == 0 || depth > MAX_DEPTH {
-            return Err(ConfigError::Depth(depth));
+            return Err(LoadConfigError::Depth(depth));
         }
         // A NaN is in no range.
         if !(0.0..=1.0).contains(&self.read_fraction) {
-            return Err(ConfigError::ReadFraction(self.read_fraction));
+            return Err(LoadConfigError::ReadFraction(self.read_fraction));
         }
         let phases = self.phases.map_or([Duration::ZERO; 3], |phases| [phases.on, phases.off, phases.delay]);
         let durations = [think, self.duration.unwrap_or_default()].into_iter().chain(phases);
         if let Some(long) = durations.max().filter(|longest| *longest > MAX_DURATION) {
-            return Err(ConfigError::TooLong(long));
+            return Err(LoadConfigError::TooLong(long));
         }
         if self.phases.is_some_and(|phases| phases.on.is_zero()) {
-            return Err(ConfigError::NeverOn);
+            return Err(LoadConfigError::NeverOn);
         }
         if self.block == Bytes::ZERO {
-            return Err(ConfigError::NoBlock);
+            return Err(LoadConfigError::NoBlock);
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ pub struct LoadPhases {
 
 /// The reasons why a load makes no sense.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum ConfigError {
+pub enum LoadConfigError {
     /// The number of connections.
     #[error("{0} connections; 1 to {MAX_CONNECTIONS} are possible")]
     Connections(u32),

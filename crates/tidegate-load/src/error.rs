@@ -9,14 +9,14 @@ use tidegate_nbd::transmission::ReplyError;
 use tidegate_tls::{HandshakeError, ServerNameError, TlsError};
 use tidegate_units::Bytes;
 
-use crate::config::ConfigError;
+use crate::config::LoadConfigError;
 
 /// The reasons why a load could not run to its end. The message names the target.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The load makes no sense.
     #[error("this load is not possible: {0}")]
-    Config(#[from] ConfigError),
+    Config(#[from] LoadConfigError),
     /// The export could not be opened.
     #[error("{target}: {source}")]
     Connect {

@@ -23,7 +23,7 @@ mod target;
 mod worker;
 
 pub use config::{
-    BlockOrder, ConfigError, LoadArrivals, LoadConfig, LoadPhases, RequestSpacing, WritePayload,
+    BlockOrder, LoadArrivals, LoadConfig, LoadConfigError, LoadPhases, RequestSpacing, WritePayload,
 };
 pub use error::{ConnectError, ConnectionLoss, LoadError, UnsuitableExport};
 pub use report::{LatencyReport, LoadReport, OperationReport, SecondReport};

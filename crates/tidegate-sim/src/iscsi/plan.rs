@@ -221,7 +221,7 @@ pub enum InvalidPlan {
     Timetable,
     /// The storage.
     #[error(transparent)]
-    Store(#[from] tidegate_device::ConfigError),
+    Store(#[from] tidegate_device::DeviceConfigError),
     /// A request does not lie on the storage.
     #[error(transparent)]
     Request(#[from] tidegate_device::SubmitError),

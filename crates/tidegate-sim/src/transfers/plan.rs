@@ -116,7 +116,7 @@ pub enum InvalidPlan {
     Refused(#[from] tidegate_placement::PlaceError),
     /// A node's model.
     #[error(transparent)]
-    Node(#[from] tidegate_device::ConfigError),
+    Node(#[from] tidegate_device::DeviceConfigError),
 }
 
 impl NodePlan {
