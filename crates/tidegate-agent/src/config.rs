@@ -346,11 +346,10 @@ fn resource(
         );
     }
     let law = law_of(&resource?, section, throttle, report)?;
-    let (longest, floor) = match law.law {
-        LawConfig::Pid(pid) => (pid.greatest, pid.floor),
-        LawConfig::Window(_) | LawConfig::Integral(_) | LawConfig::SelfTuning(_) => {
-            (longest(throttle), PidConfig::default().floor)
-        }
+    // Other laws command windows, which the throttle turns into delays within bounds of its own.
+    let (longest, floor) = match law.law.longest_delay().zip(law.law.floor()) {
+        Some(of_law) => of_law,
+        None => (longest(throttle), PidConfig::default().floor),
     };
     // A limit is never below the floor, whatever delay it comes from.
     if throttle != ThrottleMethod::Rate && longest > Latency::from_secs_f64(1.0 / floor.per_second()) {

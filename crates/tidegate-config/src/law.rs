@@ -1,16 +1,17 @@
 //! The law of a resource: which, and its parameters, as they stand among the keys of a pool or a host.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate_control::{
-    Band, Bands, ContractStatistic, ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant,
-    KneeConfig, KneeConfigError, LawConfig, LawKind, LineLearning, LoopConfig, LoopConfigError, PidConfig,
-    PidConfigError, PidVariant, QueueLearning, RegulationMethod, SelfTuningConfig, SelfTuningConfigError,
-    SelfTuningVariant, SharesOf, SignalStatistic, Smoothing, WindowConfig, WindowConfigError,
+    Band, Bands, KeyValue, KneeConfig, KneeConfigError, LawConfig, LawKind, LoopConfig, LoopConfigError,
+    SignalStatistic, Smoothing, WindowConfig,
 };
-use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Window};
+use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 
 use crate::finding::FindingList;
+use crate::keys::{self, Key, KeyType};
+use crate::placed::PlacedValue;
 use crate::section::Section;
 
 /// Keys beside `law` that say nothing without a law: the tables `window` and `pid` among them.
@@ -49,15 +50,6 @@ pub const BAND_KEYS: &[&str] = crate::keys::law::BANDS.names;
 /// The tables of laws that command rates.
 const RATE_TABLES: &[&str] = &["integral", "self_tuning", "bands"];
 
-/// Tables of parameters, and the laws that know them.
-const TABLES: &[(&str, &[LawKind])] = &[
-    ("window", &[LawKind::Window]),
-    ("pid", &[LawKind::Pid]),
-    ("integral", &[LawKind::Integral]),
-    ("self_tuning", &[LawKind::SelfTuning, LawKind::QueueingModel]),
-    ("bands", &[LawKind::SelfTuning, LawKind::QueueingModel]),
-];
-
 /// Shorter ones measure single requests, and the journal could not follow.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -66,16 +58,6 @@ pub const BY_WINDOW: &str = "`law = \"queueing-model\"` commands rates only wher
 
 /// A longer interval would throttle or release long after the reason is gone.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Copy, PartialEq)]
-enum Choice {
-    Window,
-    Pid,
-    Integral,
-    SelfTuning,
-    QueueingModel,
-    None,
-}
 
 /// The laws that can regulate a pool or a host.
 #[derive(Debug, Clone, Copy)]
@@ -96,50 +78,44 @@ pub fn read(
     laws: AvailableLaws,
     report: &mut FindingList<'_>,
 ) -> Option<LoopConfig> {
-    let mut choices = vec![("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
-    if laws.rates {
-        let by_rates = [
-            ("integral", Choice::Integral),
-            ("self-tuning", Choice::SelfTuning),
-            (LawKind::QueueingModel.name(), Choice::QueueingModel),
-        ];
-        choices.splice(2..2, by_rates);
-    }
+    let kinds = || LawKind::ALL.into_iter().filter(|kind| laws.rates || !kind.is_by_rates());
+    let choices: Vec<_> = kinds().map(|kind| (kind.name(), Some(kind))).chain([("none", None)]).collect();
     let choice = match pool.choice("law", &choices, report) {
         Some(given) => given.value,
         // Not understood: already reported, and nothing sensible can be said about the parameters.
         None if pool.has("law") => return None,
-        None if pool.has("target") => Choice::Window,
-        None => Choice::None,
+        None if pool.has("target") => Some(LawKind::Window),
+        None => None,
     };
-    let window = window(pool, laws.window, report);
-    let pid = pid(pool, PidConfig::default(), report);
-    let integral = if laws.rates { integral(pool, report) } else { None };
-    let queueing = choice == Choice::QueueingModel;
-    let self_tuning = if laws.rates { self_tuning(pool, queueing, report) } else { None };
+    let default = |kind| match kind {
+        LawKind::Window => laws.window.into(),
+        kind => LawConfig::of_kind(kind),
+    };
+    let chosen = choice.map(|kind| parameters(pool, default(kind), report));
+    // The parameters of the other laws have no effect; mistakes in them are reported all the same.
+    for kind in kinds().filter(|kind| choice.is_none_or(|chosen| chosen.table() != kind.table())) {
+        if kind != LawKind::QueueingModel {
+            let _ = parameters(pool, default(kind), report);
+        }
+    }
     let bands = if laws.rates { bands(pool, report) } else { Ok(None) };
-    let law = match choice {
-        Choice::Window => LawConfig::Window(window),
-        Choice::Pid => LawConfig::Pid(pid),
-        // Without one its gain is wrong, which was reported.
-        Choice::Integral => LawConfig::Integral(integral?),
-        Choice::SelfTuning | Choice::QueueingModel => LawConfig::SelfTuning(self_tuning?),
-        Choice::None => {
-            let why = match pool.has("law") {
-                true => "`law = \"none\"` throttles nothing: remove that, or this".to_owned(),
-                false => format!("{} has no law: add a `target`", pool.what()),
-            };
-            no_effect(pool, POOL_KEYS, &why, report);
-            if laws.rates {
-                no_effect(pool, RATE_TABLES, &why, report);
-            }
-            return None;
+    let Some(law) = chosen else {
+        let why = match pool.has("law") {
+            true => "`law = \"none\"` throttles nothing: remove that, or this".to_owned(),
+            false => format!("{} has no law: add a `target`", pool.what()),
+        };
+        no_effect(pool, POOL_KEYS, &why, report);
+        if laws.rates {
+            no_effect(pool, RATE_TABLES, &why, report);
         }
+        return None;
     };
-    for (table, knows) in TABLES.iter().filter(|(table, _)| laws.rates || !RATE_TABLES.contains(table)) {
-        if !knows.contains(&law.kind()) {
-            no_effect(pool, &[table], &format!("the law is `{}`", law.kind()), report);
-        }
+    // Without parameters one of them is wrong, which was reported.
+    let law = law?;
+    let tables = kinds().map(LawKind::table).collect::<BTreeSet<_>>();
+    no_effect_of_others(pool, tables, law.kind(), report);
+    if laws.rates && !law.kind().has_operating_point() {
+        no_effect(pool, &["bands"], &format!("the law is `{}`", law.kind()), report);
     }
     let mut config = LoopConfig::new(name.clone(), Latency::ZERO, law);
     config.bands = bands.ok()?.filter(|_| law.kind().has_operating_point());
@@ -186,20 +162,12 @@ pub fn read_one_of(
     if let Some(statistic) = section.choice("statistic", &SignalStatistic::NAMED, report) {
         defaults.statistic = statistic.value;
     }
-    let law = match defaults.law {
-        LawConfig::Window(parameters) => LawConfig::Window(window(section, parameters, report)),
-        LawConfig::Pid(parameters) => LawConfig::Pid(pid(section, parameters, report)),
-        LawConfig::Integral(_) => LawConfig::Integral(integral(section, report)?),
-        LawConfig::SelfTuning(SelfTuningConfig { regulation, .. }) => {
-            let queueing = matches!(regulation, RegulationMethod::Queueing(_));
-            LawConfig::SelfTuning(self_tuning(section, queueing, report)?)
-        }
-    };
-    // A table without a reader must not be passed over, whichever laws there are to choose from.
-    for (table, knows) in TABLES.iter().filter(|(table, _)| *table != "integral") {
-        if !knows.contains(&law.kind()) {
-            no_effect(section, &[table], &format!("the law is `{}`", law.kind()), report);
-        }
+    let law = parameters(section, defaults.law, report)?;
+    // Whichever laws there are to choose from: a table without a reader must not be passed over.
+    let tables = LawKind::ALL.into_iter().map(LawKind::table).filter(|table| section.knows(table));
+    no_effect_of_others(section, tables.collect(), law.kind(), report);
+    if !law.kind().has_operating_point() && section.knows("bands") {
+        no_effect(section, &["bands"], &format!("the law is `{}`", law.kind()), report);
     }
     if law.kind().has_operating_point() {
         defaults.bands = bands(section, report).ok()?;
@@ -249,7 +217,13 @@ fn loop_config(
         // Said above, with its bounds.
         Err(LoopConfigError::Interval) => None,
         Err(error) => {
-            let place = place_of(&error).iter().find_map(|path| span_of(pool, path));
+            let place = match error {
+                LoopConfigError::Law(error) => {
+                    let table = config.law.kind().table();
+                    error.keys().iter().find_map(|key| span_of(pool, &[table, key]))
+                }
+                error => place_of(&error).iter().find_map(|path| span_of(pool, path)),
+            };
             report.error(place.as_ref().unwrap_or(pool.span()), error.to_string());
             None
         }
@@ -304,124 +278,60 @@ fn smoothing(pool: &Section<'_>, config: &mut LoopConfig, report: &mut FindingLi
     }
 }
 
-fn window(pool: &Section<'_>, mut config: WindowConfig, report: &mut FindingList<'_>) -> WindowConfig {
-    let Some(section) = pool.table("window", WINDOW_KEYS, report) else { return config };
-    let set = |key, report: &mut FindingList<'_>, field: &mut f64| {
-        if let Some(number) = section.number(key, report) {
-            *field = number.value;
+/// Reads the parameters of a law from its table. `None` if one of them cannot be, which is then reported.
+fn parameters(pool: &Section<'_>, mut law: LawConfig, report: &mut FindingList<'_>) -> Option<LawConfig> {
+    let table = keys::by_id(law.kind().table());
+    let Some(section) = pool.table(table.id, table.names, report) else { return Some(law) };
+    let mut is_right = true;
+    for key in table.keys {
+        let Some(PlacedValue { value, span }) = key_value(&section, key, report) else { continue };
+        if let Err(why) = law.set(key.name, value) {
+            report.error(&span, why);
+            is_right = false;
         }
-    };
-    let (mut least, mut greatest) = (config.least.get(), config.greatest.get());
-    set("gamma", report, &mut config.gamma);
-    set("beta_gain", report, &mut config.beta_gain);
-    set("least", report, &mut least);
-    set("greatest", report, &mut greatest);
-    let units = [("slots", SharesOf::Slots), ("requests", SharesOf::Requests)];
-    if let Some(shares_of) = section.choice("shares_of", &units, report) {
-        config.shares_of = shares_of.value;
     }
-    (config.least, config.greatest) = (Window::new(least), Window::new(greatest));
-    config
+    if let Some((keys, why)) = law.without_effect() {
+        no_effect(&section, keys, why, report);
+    }
+    if law.kind() == LawKind::QueueingModel && !pool.has("bands") {
+        no_effect(&section, &["floor"], BY_WINDOW, report);
+    }
+    is_right.then_some(law)
 }
 
-fn pid(pool: &Section<'_>, mut config: PidConfig, report: &mut FindingList<'_>) -> PidConfig {
-    let Some(section) = pool.table("pid", PID_KEYS, report) else { return config };
-    let variants = [("clamped", PidVariant::Clamped), ("literal", PidVariant::Literal)];
-    if let Some(gain) = section.number("proportional_gain", report) {
-        config.proportional_gain = gain.value;
-    }
-    if let Some(time) = section.parsed::<Latency>("integral_time", report) {
-        config.integral_time = time.value.to_duration();
-    }
-    if let Some(time) = section.parsed::<Latency>("derivative_time", report) {
-        config.derivative_time = time.value.to_duration();
-    }
-    if let Some(variant) = section.choice("variant", &variants, report) {
-        config.variant = variant.value;
-    }
-    if let Some(step) = section.parsed::<Latency>("step", report) {
-        config.step = step.value;
-    }
-    if let Some(greatest) = section.parsed::<Latency>("greatest", report) {
-        config.greatest = greatest.value;
-    }
-    if let Some(floor) = section.parsed::<Iops>("floor", report) {
-        config.floor = floor.value;
-    }
-    config
+/// Reads the value of a key by its type in the table of keys.
+fn key_value(
+    section: &Section<'_>,
+    key: &Key,
+    report: &mut FindingList<'_>,
+) -> Option<PlacedValue<KeyValue<'static>>> {
+    let name = key.name;
+    Some(match key.kind {
+        KeyType::Number(_) => section.number(name, report)?.map(KeyValue::Number),
+        KeyType::Time => section.parsed(name, report)?.map(KeyValue::Time),
+        KeyType::Rate => section.parsed(name, report)?.map(KeyValue::Rate),
+        KeyType::Whole(least, greatest) => {
+            let bounds = least.unsigned_abs()..=greatest.unsigned_abs();
+            let whole = section.whole(name, bounds, report)?;
+            whole.map(|whole| KeyValue::Whole(u32::try_from(whole).unwrap_or(u32::MAX)))
+        }
+        KeyType::Words(words) => {
+            let choices: Vec<_> = words.iter().map(|word| (*word, *word)).collect();
+            section.choice(name, &choices, report)?.map(KeyValue::Word)
+        }
+        _ => unreachable!("no law has a parameter of the type of `{name}`"),
+    })
 }
 
-fn integral(pool: &Section<'_>, report: &mut FindingList<'_>) -> Option<IntegralConfig> {
-    let mut config = IntegralConfig::default();
-    let Some(section) = pool.table("integral", INTEGRAL_KEYS, report) else { return Some(config) };
-    let gain = section.number("gain", report).map(|gain| {
-        ControllerGain::new(gain.value).map_err(|error| report.error(&gain.span, error.to_string()))
-    });
-    if let Some(floor) = section.parsed::<Iops>("floor", report) {
-        config.floor = floor.value;
-    }
-    if let Some(greatest) = section.parsed::<Iops>("greatest", report) {
-        config.greatest = Some(greatest.value);
-    }
-    let statistics = [("p95", ContractStatistic::Percentile95), ("mean", ContractStatistic::Mean)];
-    if let Some(statistic) = section.choice("statistic", &statistics, report) {
-        config.statistic = statistic.value;
-    }
-    let variants = [("improved", IntegralVariant::IMPROVED), ("literal", IntegralVariant::LITERAL)];
-    if let Some(variant) = section.choice("variant", &variants, report) {
-        config.variant = variant.value;
-    }
-    config.gain = gain.unwrap_or(Ok(config.gain)).ok()?;
-    Some(config)
-}
-
-/// `queueing`: with the model of a queue.
-fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut FindingList<'_>) -> Option<SelfTuningConfig> {
-    let mut config = SelfTuningConfig::default();
-    let mut adaptive = LineLearning::default();
-    let mut model = QueueLearning::default();
-    if queueing {
-        config.regulation = RegulationMethod::Queueing(model);
-    }
-    let Some(section) = pool.table("self_tuning", SELF_TUNING_KEYS, report) else { return Some(config) };
-    if let Some(forgetting) = section.number("forgetting", report) {
-        (adaptive.forgetting, model.forgetting) = (forgetting.value, forgetting.value);
-    }
-    if let Some(change) = section.number("reset_change", report) {
-        (adaptive.reset_change, model.reset_change) = (change.value, change.value);
-    }
-    for (key, rate) in
-        [("least", &mut config.least), ("greatest", &mut config.greatest), ("floor", &mut config.floor)]
-    {
-        if let Some(given) = section.parsed::<Iops>(key, report) {
-            *rate = given.value;
-        }
-    }
-    if let Some(requests) = section.whole("least_requests", 1..=1_000_000, report) {
-        config.least_requests = u32::try_from(requests.value).unwrap_or(u32::MAX);
-    }
-    if queueing {
-        config.regulation = RegulationMethod::Queueing(model);
-        no_effect(&section, &["gain", "variant"], "the law is `queueing-model`, which has neither", report);
-        if !pool.has("bands") {
-            no_effect(&section, &["floor"], BY_WINDOW, report);
-        }
-        return Some(config);
-    }
-    let variants = [("improved", SelfTuningVariant::IMPROVED), ("literal", SelfTuningVariant::LITERAL)];
-    if let Some(variant) = section.choice("variant", &variants, report) {
-        adaptive.variant = variant.value;
-    }
-    config.regulation = RegulationMethod::Adaptive(adaptive);
-    let Some(gain) = section.number("gain", report) else { return Some(config) };
-    let adapts = ["forgetting", "reset_change", "variant"];
-    no_effect(&section, &adapts, "with a `gain` nothing is learnt: it is fixed", report);
-    match ControllerGain::new(gain.value) {
-        Ok(gain) => Some(SelfTuningConfig { regulation: RegulationMethod::Fixed(gain), ..config }),
-        Err(error) => {
-            report.error(&gain.span, error.to_string());
-            None
-        }
+/// Reports the tables of laws that are not the chosen one.
+fn no_effect_of_others(
+    pool: &Section<'_>,
+    tables: BTreeSet<&str>,
+    law: LawKind,
+    report: &mut FindingList<'_>,
+) {
+    for table in tables.into_iter().filter(|table| *table != law.table()) {
+        no_effect(pool, &[table], &format!("the law is `{law}`"), report);
     }
 }
 
@@ -502,29 +412,7 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::Knee(KneeConfigError::Fraction(_)) => &[&["knee", "fraction"]],
         LoopConfigError::Knee(KneeConfigError::Floor { .. }) => &[&["knee", "floor"], &["target"]],
         LoopConfigError::Knee(KneeConfigError::HalfLife(_)) => &[&["knee", "half_life"]],
-        LoopConfigError::Window(WindowConfigError::Gamma(_)) => &[&["window", "gamma"]],
-        LoopConfigError::Window(WindowConfigError::BetaGain(_)) => &[&["window", "beta_gain"]],
-        LoopConfigError::Window(WindowConfigError::Bounds { .. }) => {
-            &[&["window", "least"], &["window", "greatest"]]
-        }
-        LoopConfigError::Pid(PidConfigError::ProportionalGain(_)) => &[&["pid", "proportional_gain"]],
-        LoopConfigError::Pid(PidConfigError::IntegralTime) => &[&["pid", "integral_time"]],
-        LoopConfigError::Pid(PidConfigError::Levels { .. }) => &[&["pid", "step"], &["pid", "greatest"]],
-        LoopConfigError::Pid(PidConfigError::Floor) => &[&["pid", "floor"]],
-        LoopConfigError::SelfTuning(error) => match error {
-            SelfTuningConfigError::Forgetting(_) => &[&["self_tuning", "forgetting"]],
-            SelfTuningConfigError::ResetChange(_) => &[&["self_tuning", "reset_change"]],
-            SelfTuningConfigError::LeastRequests => &[&["self_tuning", "least_requests"]],
-            SelfTuningConfigError::Floor => &[&["self_tuning", "floor"]],
-            SelfTuningConfigError::Bounds { .. } => {
-                &[&["self_tuning", "greatest"], &["self_tuning", "least"]]
-            }
-            SelfTuningConfigError::Unbounded => &[&["self_tuning", "greatest"], &["self_tuning", "variant"]],
-        },
-        LoopConfigError::Integral(IntegralConfigError::Floor) => &[&["integral", "floor"]],
-        LoopConfigError::Integral(IntegralConfigError::Bounds { .. }) => {
-            &[&["integral", "greatest"], &["integral", "floor"]]
-        }
+        LoopConfigError::Law(_) => &[],
     }
 }
 
@@ -540,6 +428,11 @@ fn span_of(pool: &Section<'_>, path: &[&str]) -> Option<std::ops::Range<usize>> 
 
 #[cfg(test)]
 mod tests {
+    use tidegate_control::{
+        ContractStatistic, ControllerGain, IntegralConfig, IntegralVariant, LineLearning, QueueLearning,
+        RegulationMethod, SelfTuningConfig, SelfTuningVariant,
+    };
+
     use super::*;
     use crate::finding::Finding;
 

@@ -10,3 +10,11 @@ pub struct PlacedValue<T> {
     /// Its place, in bytes of the text.
     pub span: Range<usize>,
 }
+
+impl<T> PlacedValue<T> {
+    /// Turns the value into another one at the same place.
+    #[must_use]
+    pub fn map<U>(self, turn: impl FnOnce(T) -> U) -> PlacedValue<U> {
+        PlacedValue { value: turn(self.value), span: self.span }
+    }
+}

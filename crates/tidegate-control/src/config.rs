@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_units::{Iops, Latency, ResourceName};
+use tidegate_units::{Latency, ResourceName};
 
-use crate::document::contract::Contract;
 use crate::document::output::LawKind;
 use crate::document::signal::SignalStatistic;
 use crate::law::bands::Bands;
-use crate::law::integral::config::{IntegralConfig, IntegralConfigError};
-use crate::law::pid::config::{PidConfig, PidConfigError};
-use crate::law::self_tuning::config::{RegulationMethod, SelfTuningConfig, SelfTuningConfigError};
-use crate::law::window::config::{SharesOf, WindowConfig, WindowConfigError};
+use crate::law::parameters::LoopRules;
+use crate::law::registry::{LawConfig, LawConfigError};
 use crate::set_point::knee::{KneeConfig, KneeConfigError};
 
 /// Configuration of the regulation of one resource.
@@ -66,68 +63,6 @@ pub enum SignalChoice {
     /// All reads (Bjørgeengen §2.3.2). For resources that throttle writers, which are detected by their
     /// writes: readers are known by their reading, and none has to be named.
     Reads,
-}
-
-/// A control law with its parameters.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum LawConfig {
-    /// The window law (PARDA): one window for all throttled consumers.
-    Window(WindowConfig),
-    /// The single-sided PID (Bjørgeengen): one delay, for each throttled consumer under its own floor.
-    Pid(PidConfig),
-    /// The integral law (Lee): a rate for each throttled consumer, by its own response times and its own
-    /// contract.
-    Integral(IntegralConfig),
-    /// The self-tuning regulator (Triage): an operating point for all, by each consumer's own goal, and a
-    /// rate for each throttled consumer by [bands](LoopConfig::bands).
-    SelfTuning(SelfTuningConfig),
-}
-
-impl LawConfig {
-    /// Returns the kind of this law.
-    #[must_use]
-    pub const fn kind(&self) -> LawKind {
-        match self {
-            Self::Window(_) => LawKind::Window,
-            Self::Pid(_) => LawKind::Pid,
-            Self::Integral(_) => LawKind::Integral,
-            Self::SelfTuning(SelfTuningConfig { regulation: RegulationMethod::Queueing(_), .. }) => {
-                LawKind::QueueingModel
-            }
-            Self::SelfTuning(_) => LawKind::SelfTuning,
-        }
-    }
-
-    /// Returns the first rate of a consumer. `None` if the law does not command rates.
-    #[must_use]
-    pub const fn first_rate(&self) -> Option<FirstRate> {
-        match self {
-            Self::Window(_) | Self::Pid(_) => None,
-            Self::Integral(config) => Some(FirstRate::AtLeast(config.floor)),
-            Self::SelfTuning(_) => Some(FirstRate::Released),
-        }
-    }
-}
-
-/// The rate at which a consumer begins under a law that commands rates.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FirstRate {
-    /// At what was promised to it, without a contract at this rate: surplus has to be found.
-    AtLeast(Iops),
-    /// Without a limit, until the law has seen it.
-    Released,
-}
-
-impl FirstRate {
-    /// Returns the promise in force, given the configured contract. A consumer that begins released is
-    /// promised nothing, whatever its contract.
-    #[must_use]
-    pub const fn promised(self, contract: Option<Contract>) -> Option<Contract> {
-        match self {
-            Self::AtLeast(_) => contract,
-            Self::Released => None,
-        }
-    }
 }
 
 /// Smoothing of the signal before the law sees it.
@@ -217,30 +152,14 @@ impl LoopConfig {
         if self.statistic != SignalStatistic::Mean && self.signal != SignalChoice::Reads {
             return Err(LoopConfigError::PercentileOfReads);
         }
-        match &self.law {
-            LawConfig::Window(window) => {
-                window.validate()?;
-                if window.shares_of == SharesOf::Requests && self.normalise {
-                    return Err(LoopConfigError::RequestsAreNotScaled);
-                }
+        self.law.validate()?;
+        match self.law.rules() {
+            LoopRules::Common { scales } if !scales && self.normalise => {
+                return Err(LoopConfigError::RequestsAreNotScaled);
             }
-            LawConfig::Pid(pid) => pid.validate()?,
-            LawConfig::Integral(integral) => {
-                integral.validate()?;
-                self.validate_for_contracts()?;
-            }
-            LawConfig::SelfTuning(self_tuning) => {
-                self_tuning.validate()?;
-                // A window holds writes whatever they take: then the goals may be of reads alone.
-                let windowed = matches!(self_tuning.regulation, RegulationMethod::Queueing(_));
-                if (self.signal != SignalChoice::default() && !windowed)
-                    || self.statistic != SignalStatistic::Mean
-                    || self.normalise
-                    || self.smoothing != Smoothing::NONE
-                {
-                    return Err(LoopConfigError::GoalsAreTakenAsTheyAre);
-                }
-            }
+            LoopRules::Common { .. } => {}
+            LoopRules::Contracts => self.validate_for_contracts()?,
+            LoopRules::Goals { of_reads } => self.validate_for_goals(of_reads)?,
         }
         if self.bands.is_some() && !self.law.kind().has_operating_point() {
             return Err(LoopConfigError::BandsNeedSelfTuning);
@@ -250,6 +169,18 @@ impl LoopConfig {
                 return Err(LoopConfigError::AutomaticNeedsWindow);
             }
             knee.validate(self.set_point())?;
+        }
+        Ok(())
+    }
+
+    /// Goals are about each interval's requests as they are.
+    fn validate_for_goals(&self, of_reads: bool) -> Result<(), LoopConfigError> {
+        if (self.signal != SignalChoice::default() && !of_reads)
+            || self.statistic != SignalStatistic::Mean
+            || self.normalise
+            || self.smoothing != Smoothing::NONE
+        {
+            return Err(LoopConfigError::GoalsAreTakenAsTheyAre);
         }
         Ok(())
     }
@@ -322,16 +253,7 @@ pub enum LoopConfigError {
     /// A parameter of the automatic choice.
     #[error(transparent)]
     Knee(#[from] KneeConfigError),
-    /// A parameter of the window law.
+    /// A parameter of the law.
     #[error(transparent)]
-    Window(#[from] WindowConfigError),
-    /// A parameter of the PID.
-    #[error(transparent)]
-    Pid(#[from] PidConfigError),
-    /// A parameter of the integral law.
-    #[error(transparent)]
-    Integral(#[from] IntegralConfigError),
-    /// A parameter of the self-tuning law.
-    #[error(transparent)]
-    SelfTuning(#[from] SelfTuningConfigError),
+    Law(#[from] LawConfigError),
 }

@@ -16,9 +16,9 @@ use crate::estimate::normalise::SizeModel;
 use crate::estimate::reservation::{HostSurroundings, ReservationRecord, reserved_rate};
 use crate::estimate::signal_samples::{SignalSamples, operations, throttled};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep};
+use crate::law::registry::RunningLaw;
 use crate::law::window::compensation::ShareCompensation;
 use crate::law::window::window_law::active_share;
-use crate::running_law::RunningLaw;
 use crate::set_point::{ArrayInterval, SetPoint};
 
 /// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not

@@ -39,7 +39,7 @@
 //! - `document`: everything that goes in and out and is serialised
 //! - `estimate`, `cluster`, `set_point`: figures made of observations, conclusions across hosts, the knee
 //! - `law`: one folder for each law
-//! - `config`, `running_law`, `control_loop`: the loop
+//! - `config`, `control_loop`: the loop
 //! - `identify`: experiments that find models and gains, beside the loop
 //!
 //! The parts can be used alone: the laws [`WindowLaw`] (PARDA), [`Pid`] (Bjørgeengen), [`IntegralLaw`] (Lee)
@@ -54,11 +54,10 @@ mod document;
 mod estimate;
 mod identify;
 mod law;
-mod running_law;
 mod set_point;
 
 pub use cluster::hosts::combine;
-pub use config::{FirstRate, LawConfig, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
+pub use config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 pub use control_loop::ControlLoop;
 pub use document::band_position::BandPosition;
 pub use document::command::{Commands, ConsumerCommand};
@@ -89,10 +88,12 @@ pub use law::bands::{Band, BandClaim, Bands, BandsError, allot, operating_point}
 pub use law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError, IntegralVariant};
 pub use law::integral::gain::{ClosedLoopPole, ControllerGain, GainError, ProcessGain, gain_for};
 pub use law::integral::integral_law::{IntegralLaw, IntegralStep, RateBounds, RateUse};
+pub use law::parameters::{FirstRate, KeyValue, LawParameters, LoopRules};
 pub use law::pid::config::{PidConfig, PidConfigError, PidVariant};
 pub use law::pid::controller::{Pid, PidStep};
 pub use law::queueing::config::QueueLearning;
 pub use law::queueing::station::AtStorage;
+pub use law::registry::{LawConfig, LawConfigError};
 pub use law::self_tuning::config::{
     LineLearning, RegulationMethod, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant,
 };

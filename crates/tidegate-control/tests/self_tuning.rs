@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_control::{
     Band, Bands, Commands, ConsumerObservation, ControlLoop, ControllerGain, Decision, LawAction, LawConfig,
-    LearningOutcome, LineLearning, LoopConfig, LoopConfigError, MeanOutstanding, Observation,
+    LawConfigError, LearningOutcome, LineLearning, LoopConfig, LoopConfigError, MeanOutstanding, Observation,
     OperationTotals, OutputBound, PidConfig, PointDecision, RegulationMethod, SelfTuningConfig,
     SelfTuningVariant, SignalChoice, SignalState, Smoothing,
 };
@@ -418,5 +418,5 @@ fn what_the_law_does_not_know_is_refused() {
     let law = LawConfig::SelfTuning(SelfTuningConfig { least_requests: 0, ..SelfTuningConfig::default() });
     let mut config = config(None);
     config.law = law;
-    assert!(matches!(ControlLoop::new(config), Err(LoopConfigError::SelfTuning(_))));
+    assert!(matches!(ControlLoop::new(config), Err(LoopConfigError::Law(LawConfigError::SelfTuning(_)))));
 }

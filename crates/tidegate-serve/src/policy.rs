@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_cluster::{PolicySource, ResourcePolicy};
-use tidegate_control::{LawConfig, LoopConfig};
+
 use tidegate_gateway::{GatewayConfig, PoolConfig};
 use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{ConsumerName, Iops, ResourceName};
@@ -47,7 +47,7 @@ fn apply(
     may_limit: &[ConsumerName],
     remarks: &mut Vec<String>,
 ) {
-    let floor = pool.law.as_ref().and_then(floor).unwrap_or(FLOOR);
+    let floor = pool.law.as_ref().and_then(|law| law.law.floor()).unwrap_or(FLOOR);
     if let (Some(law), Some(target)) = (&mut pool.law, policy.target) {
         law.target = target;
     }
@@ -96,16 +96,6 @@ fn apply(
             }
             export.reservation = Some(reservation.min(most));
         }
-    }
-}
-
-/// The rate that a law leaves every consumer, where it commands delays or rates.
-fn floor(law: &LoopConfig) -> Option<Iops> {
-    match law.law {
-        LawConfig::Window(_) => None,
-        LawConfig::Pid(pid) => Some(pid.floor),
-        LawConfig::Integral(integral) => Some(integral.floor),
-        LawConfig::SelfTuning(self_tuning) => Some(self_tuning.floor),
     }
 }
 

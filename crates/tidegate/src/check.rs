@@ -31,7 +31,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Print what is known of a key instead: type, default, bounds, meaning. Tables may stand in front: window.gamma
+    /// Print what is known of a key instead: type, default, bounds, meaning. Tables may stand in front:
+    /// window.gamma
     #[arg(long, value_name = "KEY", conflicts_with = "config")]
     explain: Option<String>,
 

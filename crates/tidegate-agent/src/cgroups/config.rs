@@ -80,12 +80,7 @@ pub(in super::super) fn read(
         report.error(&place, "`statistic` can only be `mean` with the throttle `cgroup`");
         return None;
     }
-    let floor = match law.law {
-        LawConfig::Pid(PidConfig { floor, .. }) | LawConfig::SelfTuning(SelfTuningConfig { floor, .. }) => {
-            floor
-        }
-        LawConfig::Window(_) | LawConfig::Integral(_) => return None,
-    };
+    let floor = law.law.floor()?;
     let cgroups: Vec<_> = cgroups?.into_iter().map(|given| given.value).collect();
     let meant = |name: &ConsumerName| cgroups.iter().any(|pattern| pattern.matches(name.as_str()));
     law::check_bands(section, &law, "a cgroup that `cgroups` means", meant, report);

@@ -6,32 +6,85 @@ use super::KeyType::*;
 use super::{Key, KeyTable, table};
 
 /// Keys of the root.
-pub const AGENT: KeyTable = table!("agent", "## The agent", [
-    Key::new("throttle", Words(&["netem", "edt", "rate", "cgroup"]), "`\"netem\"`", "the throttle; [how to choose](../guide/agent.md#choose-a-throttle)").details("`netem`: a class with a delay per resource, in a device of its own, and nftables rules. `edt`: a \
-        program gives each packet the time before which it must not leave, and fq keeps it until then; \
-        takes neither nftables nor another program to be started. One write after the other is throttled \
-        alike by both; reads of throttled consumers wait for the delay \
-        [twice](../../lab/README.md#edt-beside-netem) with `edt`, and deep writes up to a third longer. \
-        `rate`: not packets are delayed, but writes in front of the volume; `packets` and `ports` cannot \
-        be given with it. `cgroup`: [cgroups of this machine](../guide/cgroups.md) are delayed, and \
-        nothing else"),
-    Key::new("packets", Words(&["all", "responses", "acks"]), "`\"all\"`", "the packets to a member that are delayed").applies_to("netem, edt").details("`all`: all from the storage ports. `responses`: those that pace writes (R2T and responses of \
-        iSCSI and NVMe/TCP, NFS replies of less than 512 bytes, and acknowledgements), told by the \
-        protocol of the port, or by any of the three at a port other than 3260, 4420 and 2049. `acks`: \
-        acknowledgements without payload, which is the paper's choice and slows no consumer with today's \
-        receive windows. Measured for [iSCSI](../../lab/README.md#packet-delay-on-an-iscsi-target), and \
-        for [NVMe/TCP and NFS](../../lab/README.md#packet-delay-on-nvmetcp-and-nfs)"),
-    Key::new("ports", List(&Text), "`[\"3260\", \"4420\", \"2049\"]`", "the storage ports: 1 to 65535"),
-    Key::new("metrics", Text, "none", "the address of `/metrics`, `/healthz` and [`/v1/status`](http.md#the-status), which `tidegate \
-        status` asks").details("[metrics.md](../reference/metrics.md#the-agent)"),
-    Key::new("histograms", Flag, "false", "histograms of the latency of devices, as [metrics](../guide/agent.md#histograms)"),
-    Key::new("resource", Tables("resource"), "required, without `sensor`", "the regulated resources, by name"),
-    Key::new("sensor", Tables("sensor"), "none", "storage nodes on this machine that are reported to [brokers of \
-        transfers](../guide/transfers.md#sensors)"),
-    Key::new("brokers", List(&Text), "required with `sensor`", "the brokers to report to, 16 at the most: `[\"http://broker.example:7311\"]`"),
-    Key::new("broker_token_file", Text, "none", "a file with what they want to be shown: the token of [the \
-        node](../guide/transfers.md#access-to-the-broker), or theirs"),
-]);
+pub const AGENT: KeyTable = table!(
+    "agent",
+    "## The agent",
+    [
+        Key::new(
+            "throttle",
+            Words(&["netem", "edt", "rate", "cgroup"]),
+            "`\"netem\"`",
+            "the throttle; [how to choose](../guide/agent.md#choose-a-throttle)"
+        )
+        .details(
+            "`netem`: a class with a delay per resource, in a device of its own, and nftables \
+        rules. `edt`: a program gives each packet the time before which it must not leave, and \
+        fq keeps it until then; takes neither nftables nor another program to be started. One \
+        write after the other is throttled alike by both; reads of throttled consumers wait \
+        for the delay [twice](../../lab/README.md#edt-beside-netem) with `edt`, and deep \
+        writes up to a third longer. `rate`: not packets are delayed, but writes in front of \
+        the volume; `packets` and `ports` cannot be given with it. `cgroup`: [cgroups of this \
+        machine](../guide/cgroups.md) are delayed, and nothing else."
+        ),
+        Key::new(
+            "packets",
+            Words(&["all", "responses", "acks"]),
+            "`\"all\"`",
+            "the packets to a member that are delayed"
+        )
+        .applies_to("netem, edt")
+        .details(
+            "`all`: all from the storage ports. `responses`: those that pace writes (R2T and \
+        responses of iSCSI and NVMe/TCP, NFS replies of less than 512 bytes, and \
+        acknowledgements), told by the protocol of the port, or by any of the three at a port \
+        other than 3260, 4420 and 2049. `acks`: acknowledgements without payload, which is the \
+        paper's choice and slows no consumer with today's receive windows. Measured for \
+        [iSCSI](../../lab/README.md#packet-delay-on-an-iscsi-target), and for [NVMe/TCP and \
+        NFS](../../lab/README.md#packet-delay-on-nvmetcp-and-nfs)."
+        ),
+        Key::new("ports", List(&Text), "`[\"3260\", \"4420\", \"2049\"]`", "the storage ports: 1 to 65535"),
+        Key::new(
+            "metrics",
+            Text,
+            "none",
+            "the address of `/metrics`, `/healthz` and [`/v1/status`](http.md#the-status), which \
+        `tidegate status` asks"
+        )
+        .details("[metrics.md](../reference/metrics.md#the-agent)."),
+        Key::new(
+            "histograms",
+            Flag,
+            "false",
+            "histograms of the latency of devices, as [metrics](../guide/agent.md#histograms)"
+        ),
+        Key::new(
+            "resource",
+            Tables("resource"),
+            "required, without `sensor`",
+            "the regulated resources, by name"
+        ),
+        Key::new(
+            "sensor",
+            Tables("sensor"),
+            "none",
+            "storage nodes on this machine that are reported to [brokers of \
+        transfers](../guide/transfers.md#sensors)"
+        ),
+        Key::new(
+            "brokers",
+            List(&Text),
+            "required with `sensor`",
+            "the brokers to report to, 16 at the most: `[\"http://broker.example:7311\"]`"
+        ),
+        Key::new(
+            "broker_token_file",
+            Text,
+            "none",
+            "a file with what they want to be shown: the token of [the \
+        node](../guide/transfers.md#access-to-the-broker), or theirs"
+        ),
+    ]
+);
 
 /// Keys of `resource`.
 pub const RESOURCE: KeyTable = table!(
@@ -43,7 +96,8 @@ pub const RESOURCE: KeyTable = table!(
             "device",
             Text,
             "none",
-            "a block device by itself: `sda`, `dm-3`, `nvme0n1`; in one resource only (a warning otherwise)"
+            "a block device by itself: `sda`, `dm-3`, `nvme0n1`; in one resource only (a warning \
+        otherwise)"
         ),
         Key::new(
             "cgroups",
@@ -52,7 +106,7 @@ pub const RESOURCE: KeyTable = table!(
             "the eligible cgroups; required with this throttle, as `device` is"
         )
         .applies_to("cgroup")
-        .details("`writers`, `members` and `exempt` cannot be given with it"),
+        .details("`writers`, `members` and `exempt` cannot be given with it."),
         Key::new(
             "writers",
             Either(&[Table("writers"), Flag]),
@@ -63,19 +117,20 @@ pub const RESOURCE: KeyTable = table!(
             "members",
             Either(&[Text, List(&Text)]),
             "none",
-            "consumers that are always eligible: an address, a prefix such as `10.0.0.0/24`, or a name with `*`"
+            "consumers that are always eligible: an address, a prefix such as `10.0.0.0/24`, or a \
+        name with `*`"
         ),
         Key::new("exempt", Either(&[Text, List(&Text)]), "none", "consumers that are never eligible"),
         Key::new(
             "law",
             Words(&["pid", "window", "queueing-model", "self-tuning"]),
             "`\"pid\"`",
-            "the control law: a delay, or a window, [by latency](../guide/agent.md#other-laws) or [by a \
-        model](../guide/agent.md#other-laws)"
+            "the control law: a delay, or a window, [by latency](../guide/agent.md#other-laws) or \
+        [by a model](../guide/agent.md#other-laws)"
         )
         .details(
             "With `throttle = \"cgroup\"` it is `pid` or `self-tuning`, which [divides by \
-        bands](../guide/cgroups.md#bands) and needs that throttle"
+        bands](../guide/cgroups.md#bands) and needs that throttle."
         ),
         Key::new(
             "set_point",
@@ -87,10 +142,10 @@ pub const RESOURCE: KeyTable = table!(
             "statistic",
             Words(&["mean", "p50", "p90", "p95", "p99"]),
             "`\"mean\"`",
-            "the [statistic](../guide/agent.md#a-percentile-as-the-signal) of the reads' latency that is the \
-        signal"
+            "the [statistic](../guide/agent.md#a-percentile-as-the-signal) of the reads' latency \
+        that is the signal"
         )
-        .details("With `throttle = \"cgroup\"` only `mean`"),
+        .details("With `throttle = \"cgroup\"` only `mean`."),
         Key::new(
             "interval",
             Time,
@@ -106,7 +161,7 @@ pub const RESOURCE: KeyTable = table!(
         ),
         Key::new("idle_half_life", Time, "`\"2s\"`", "without reads, the command halves in this time"),
         Key::new("dry_run", Flag, "false", "decide and log, but throttle nothing")
-            .details("If all resources do, as with `--dry-run`, the kernel is not touched"),
+            .details("If all resources do, as with `--dry-run`, the kernel is not touched."),
         Key::new("window", Table("window"), "none", "as for a pool; `shares_of` is without effect")
             .applies_to("window"),
         Key::new(
@@ -116,15 +171,15 @@ pub const RESOURCE: KeyTable = table!(
             "division of the device's throughput among cgroups, as for a pool"
         )
         .applies_to("self-tuning")
-        .details("It names cgroups by their whole paths, and only such as `cgroups` means"),
+        .details("It names cgroups by their whole paths, and only such as `cgroups` means."),
         Key::new("goals", NamedValues, "none", "targets of cgroups that differ from `target`")
             .applies_to("self-tuning")
-            .details("Its keys are as in `cgroups`; the shortest counts of those that mean a cgroup"),
+            .details("Its keys are as in `cgroups`; the shortest counts of those that mean a cgroup."),
         Key::new("self_tuning", Table("self_tuning"), "none", "as for a pool").applies_to("self-tuning"),
         Key::new("pid", Table("pid"), "none", "as for a pool").applies_to("pid").details(
-            "`greatest` is 100 ms here: TCP takes a silence of 200 ms for loss, and beyond 150 ms there is a \
-        warning. With `rate` and `cgroup` it is 1 s and `proportional_gain` 2, and no volume's limit is \
-        below `floor`: longer delays are released more slowly"
+            "`greatest` is 100 ms here: TCP takes a silence of 200 ms for loss, and beyond 150 ms \
+        there is a warning. With `rate` and `cgroup` it is 1 s and `proportional_gain` 2, and \
+        no volume's limit is below `floor`: longer delays are released more slowly."
         ),
     ]
 );
@@ -143,7 +198,8 @@ pub const WRITERS: KeyTable = table!(
         ),
         Key::new("smoothing", Time, "`\"1s\"`", "the time constant of what is written"),
         Key::new("interval", Time, "`\"1s\"`", "the time between two updates of the set").details(
-            "The shortest of all resources' is how often sessions are looked at: at least each second"
+            "The shortest of all resources' is how often sessions are looked at: at least each \
+        second."
         ),
         Key::new(
             "silence",
@@ -163,7 +219,8 @@ pub const SENSOR: KeyTable = table!(
             "path",
             Text,
             "required",
-            "a path on the node's storage: the device under it is measured, and its file system's room"
+            "a path on the node's storage: the device under it is measured, and its file system's \
+        room"
         ),
         Key::new(
             "kind",
@@ -176,9 +233,9 @@ pub const SENSOR: KeyTable = table!(
             "cgroup",
             Text,
             "none",
-            "a cgroup, such as `\"system.slice/nginx.service\"`, whose load counts instead of the whole \
-        device's"
+            "a cgroup, such as `\"system.slice/nginx.service\"`, whose load counts instead of the \
+        whole device's"
         )
-        .details("The kernel does not say how long its requests take"),
+        .details("The kernel does not say how long its requests take."),
     ]
 );

@@ -21,8 +21,8 @@ pub const KNEE: KeyTable = table!(
             "half_life",
             Time,
             "`\"30min\"`",
-            "knowledge of the curve loses half of its weight in this time; idle and lightly loaded time does \
-        not count"
+            "knowledge of the curve loses half of its weight in this time; idle and lightly loaded \
+        time does not count"
         )
         .bounds("at least `\"1min\"`"),
     ]
@@ -41,9 +41,9 @@ pub const WINDOW: KeyTable = table!(
             "K: β when all unprotected exports are busy"
         )
         .details(
-            "With `cluster = true` it is β per 100 shares, so that shares must mean the same on every host, \
-        and its default is `1.0`. The response time settles above the set point by β/w; a larger K brings \
-        shares between hosts about sooner"
+            "With `cluster = true` it is β per 100 shares, so that shares must mean the same on \
+        every host, and its default is `1.0`. The response time settles above the set point by \
+        β/w; a larger K brings shares between hosts about sooner."
         ),
         Key::new(
             "shares_of",
@@ -52,13 +52,13 @@ pub const WINDOW: KeyTable = table!(
             "the quantity that shares divide among hosts: the array's queue, or requests per second"
         )
         .details(
-            "By requests, a host that the array serves later than others gets more of the queue, up to twice \
-        as much ([hosts.md](../guide/hosts.md#what-shares-divide)). Only with `cluster = true`, and not \
-        with `normalise`"
+            "By requests, a host that the array serves later than others gets more of the queue, \
+        up to twice as much ([hosts.md](../guide/hosts.md#what-shares-divide)). Only with \
+        `cluster = true`, and not with `normalise`."
         ),
         Key::new("least", Number((Excluded(0.0), Unbounded)), "`0.25`", "the smallest window")
             .bounds("requests")
-            .details("Below 1 means: less than one request at a time, spread over time"),
+            .details("Below 1 means: less than one request at a time, spread over time."),
         Key::new(
             "greatest",
             Number((Included(0.0), Unbounded)),
@@ -90,21 +90,54 @@ pub const PID: KeyTable = table!(
         ),
         Key::new("step", Time, "`\"500us\"`", "delays are rounded up to a multiple of this"),
         Key::new("greatest", Time, "`\"1s\"`", "the longest delay of any request")
-            .details("In an agent 100 ms, or 1 s with `throttle = \"rate\"` or `\"cgroup\"`"),
+            .details("In an agent 100 ms, or 1 s with `throttle = \"rate\"` or `\"cgroup\"`."),
         Key::new("floor", Rate, "`\"2 IO/s\"`", "a delay never takes an export below this rate"),
     ]
 );
 
 /// Keys of `integral`.
-pub const INTEGRAL: KeyTable = table!("integral", "### `[pool.NAME.integral]`", [
-    Key::new("gain", Number((Excluded(0.0), Unbounded)), "`0.33`", "K: by how many requests per second the rate changes for each millisecond of error and interval").details("The default is the paper's, for one disk of 1999; faster storage takes more: 0.1/G places the \
-        loop's pole at 0.9, with the process gain G of `tidegate identify --model`"),
-    Key::new("floor", Rate, "`\"2 IO/s\"`", "the least rate of an export without a contract; with one it is what was promised"),
-    Key::new("greatest", Rate, "none", "the greatest rate of an export, unless its contract is for more"),
-    Key::new("statistic", Words(&["p95", "mean"]), "`\"p95\"`", "the statistic of the response times of an interval"),
-    Key::new("variant", Words(&["improved", "literal"]), "`\"improved\"`", "`literal` is the paper's law").details("`improved` does not raise rates that no consumer uses, gives surplus back at once when an export \
-        with a contract comes back from a pause of `idle_half_life`, and takes it over when one has gone"),
-]);
+pub const INTEGRAL: KeyTable = table!(
+    "integral",
+    "### `[pool.NAME.integral]`",
+    [
+        Key::new(
+            "gain",
+            Number((Excluded(0.0), Unbounded)),
+            "`0.33`",
+            "K: by how many requests per second the rate changes for each millisecond of error and \
+        interval"
+        )
+        .details(
+            "The default is the paper's, for one disk of 1999; faster storage takes more: 0.1/G \
+        places the loop's pole at 0.9, with the process gain G of `tidegate identify \
+        --model`."
+        ),
+        Key::new(
+            "floor",
+            Rate,
+            "`\"2 IO/s\"`",
+            "the least rate of an export without a contract; with one it is what was promised"
+        ),
+        Key::new("greatest", Rate, "none", "the greatest rate of an export, unless its contract is for more"),
+        Key::new(
+            "statistic",
+            Words(&["p95", "mean"]),
+            "`\"p95\"`",
+            "the statistic of the response times of an interval"
+        ),
+        Key::new(
+            "variant",
+            Words(&["improved", "literal"]),
+            "`\"improved\"`",
+            "`literal` is the paper's law"
+        )
+        .details(
+            "`improved` does not raise rates that no consumer uses, gives surplus back at once \
+        when an export with a contract comes back from a pause of `idle_half_life`, and takes \
+        it over when one has gone."
+        ),
+    ]
+);
 
 /// Keys of `self_tuning`.
 pub const SELF_TUNING: KeyTable = table!(
@@ -115,7 +148,8 @@ pub const SELF_TUNING: KeyTable = table!(
             "gain",
             Number((Excluded(0.0), Unbounded)),
             "none",
-            "a fixed gain instead of learning: IO/s of operating point per millisecond of error and interval"
+            "a fixed gain instead of learning: IO/s of operating point per millisecond of error \
+        and interval"
         ),
         Key::new(
             "forgetting",
@@ -141,7 +175,8 @@ pub const SELF_TUNING: KeyTable = table!(
             "floor",
             Rate,
             "`\"2 IO/s\"`",
-            "the least rate of each export; with `law = \"queueing-model\"` only where there are `bands`"
+            "the least rate of each export; with `law = \"queueing-model\"` only where there are \
+        `bands`"
         ),
         Key::new(
             "variant",
@@ -149,7 +184,7 @@ pub const SELF_TUNING: KeyTable = table!(
             "`\"improved\"`",
             "`literal` is the paper's law; it needs a `greatest` near to what the storage can do"
         )
-        .details("`improved` is [more careful](../decisions/0010-self-tuning-departs-from-figure-6.md)"),
+        .details("`improved` is [more careful](../decisions/0010-self-tuning-departs-from-figure-6.md)."),
     ]
 );
 
@@ -164,9 +199,24 @@ pub const BANDS: KeyTable = table!(
 );
 
 /// Keys of `release`.
-pub const RELEASE: KeyTable = table!("release", "### `release`", [
-    Key::new("tick", Time, "`\"1ms\"`", "tokens come at multiples of this, as many at once as the rate has in that time; `\"0ms\"`: at any \
-        time").bounds("at most `\"1s\"`"),
-    Key::new("ahead", Whole(0, 65536), "`2`", "the number of released requests per export that may wait for their turn; `0`: any number, as in \
-        the paper"),
-]);
+pub const RELEASE: KeyTable = table!(
+    "release",
+    "### `release`",
+    [
+        Key::new(
+            "tick",
+            Time,
+            "`\"1ms\"`",
+            "tokens come at multiples of this, as many at once as the rate has in that time; \
+        `\"0ms\"`: at any time"
+        )
+        .bounds("at most `\"1s\"`"),
+        Key::new(
+            "ahead",
+            Whole(0, 65536),
+            "`2`",
+            "the number of released requests per export that may wait for their turn; `0`: any \
+        number, as in the paper"
+        ),
+    ]
+);

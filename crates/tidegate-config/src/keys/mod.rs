@@ -1,7 +1,7 @@
 //! The one table of keys: of configurations and of scenarios.
 //!
-//! Readers take their keys from it. The reference pages, the JSON schemas and `tidegate check --explain` are made
-//! of it.
+//! Readers take their keys from it. The reference pages, the JSON schemas and `tidegate check --explain` are
+//! made of it.
 
 use std::fmt::{self, Display, Write as _};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -143,6 +143,11 @@ pub const TABLES: &[KeyTable] = &[
     scenario::NETWORK,
     scenario::PARTITION,
 ];
+
+/// Returns the table with this id.
+pub(crate) fn by_id(id: &str) -> &'static KeyTable {
+    TABLES.iter().find(|table| table.id == id).expect("every id that the code names is in the list")
+}
 
 /// Makes a table of its id, its heading and its keys.
 macro_rules! table {

@@ -23,14 +23,15 @@ pub const SCENARIO: KeyTable = table!(
             "seed",
             Whole(0, 9223372036854775807),
             "`1`",
-            "seed of everything random; every workload, array and host has a stream of its own, by its name"
+            "seed of everything random; every workload, array and host has a stream of its own, by \
+        its name"
         ),
         Key::new(
             "series_interval",
             Time,
             "`\"1s\"`",
-            "the interval of the time series, and of `above_target_fraction`; at least a millionth of \
-        `duration`"
+            "the interval of the time series, and of `above_target_fraction`; at least a millionth \
+        of `duration`"
         ),
         Key::new("array", Tables("scenario.array"), "required", "the storage: `[array.NAME]`"),
         Key::new(
@@ -72,14 +73,15 @@ pub const ARRAY: KeyTable = table!(
             "rate",
             Rate,
             "one of three",
-            "an exponential server: what it completes per second while it is busy, whatever the requests are"
+            "an exponential server: what it completes per second while it is busy, whatever the \
+        requests are"
         ),
         Key::new(
             "device",
             Device,
             "one of three",
-            "a model with all its parameters; `model = \"exponential\"`, `\"disk\"` or `\"array\"` with the \
-        keys of `tidegate-device`"
+            "a model with all its parameters; `model = \"exponential\"`, `\"disk\"` or `\"array\"` \
+        with the keys of `tidegate-device`"
         ),
         Key::new(
             "servers",
@@ -116,50 +118,152 @@ pub const DISK: KeyTable = table!(
             "offset",
             Size,
             "in order",
-            "its first byte; without it shared disks lie one after the other from the array's beginning"
+            "its first byte; without it shared disks lie one after the other from the array's \
+        beginning"
         ),
         Key::new("size", Size, "`\"16GiB\"`", "its size"),
     ]
 );
 
 /// Keys of `scenario.host`.
-pub const HOST: KeyTable = table!("scenario.host", "## host", [
-    Key::new("count", Whole(0, 9223372036854775807), "one", "a template: so many equal hosts, `NAME-1` and so on, with leading zeros"),
-    Key::new("array", Text, "the only one", "its main array"),
-    Key::new("depth", Whole(1, 1024), "`64`", "the most requests outstanding at an array"),
-    Key::new("law", Words(&["window", "pid", "integral", "self-tuning", "queueing-model", "none"]), "`\"window\"` with a `target`, otherwise `\"none\"`", "the control law; a host without one is uncontrolled").details("`\"integral\"` keeps contracts, and steers each virtual machine by its own requests; \
-        `\"self-tuning\"` keeps goals, and divides by bands; so does `\"queueing-model\"`, [by a \
-        window](../guide/bands.md#the-model-of-a-queue)"),
-    Key::new("target", Time, "required with a law", "the response time promised"),
-    Key::new("set_point", Either(&[Number((Excluded(0.0), Included(1.0))), Words(&["auto"])]), "`0.8`", "the law steers to this part of the target; `1.0` where `target` is PARDA's 𝓛").details("`\"auto\"`: it finds the knee, with the target as its ceiling"),
-    Key::new("interval", Time, "`\"250ms\"`; `\"1s\"` of the integral law, the self-tuning one and the one with the model of a \
-        queue", "the time between two decisions of the law; PARDA: `\"2s\"`"),
-    Key::new("smoothing", Time, "`\"200ms\"`", "time constant of the average over response times"),
-    Key::new("past_weight", Number((Included(0.0), Excluded(1.0))), "unset", "instead of `smoothing`: α of PARDA's equation 1. 0.002 as the paper has it, 0.998 in the other \
-        reading"),
-    Key::new("normalise", Flag, "`false`", "judge by response times scaled to 8 KiB requests"),
-    Key::new("idle_half_life", Time, "`\"2s\"`", "without samples, a command halves in this time"),
-    Key::new("dry_run", Flag, "`false`", "decide, and hold nothing"),
-    Key::new("knee", Table("knee"), "defaults", "parameters of `set_point = \"auto\"`").applies_to("window"),
-    Key::new("window", Table("window"), "defaults", "parameters of the window law").applies_to("window"),
-    Key::new("pid", Table("pid"), "defaults", "parameters of the PID").applies_to("pid"),
-    Key::new("integral", Table("integral"), "defaults", "parameters of the integral law").applies_to("integral"),
-    Key::new("self_tuning", Table("self_tuning"), "defaults", "parameters of `law = \"self-tuning\"` and `\"queueing-model\"`").applies_to("self-tuning, queueing-model"),
-    Key::new("bands", TableList("bands"), "none: all by shares", "with `law = \"self-tuning\"` and `\"queueing-model\"`: the part of the throughput of each virtual \
-        machine").applies_to("self-tuning, queueing-model"),
-    Key::new("scheduler", Words(&["sfq", "yfq"]), "`\"sfq\"`", "the order of requests: by start tags, or by finish tags as Lee has it"),
-    Key::new("release", Table("release"), "defaults", "the release of requests, with `law = \"integral\"` or `\"self-tuning\"`"),
-    Key::new("beta_scale", Words(&["per-share", "relative"]), "`\"per-share\"`", "the meaning of β: K per 100 active shares of the host, or K times the active part of its shares"),
-    Key::new("signal", Words(&["cluster", "local"]), "`\"cluster\"`", "steer by the mean over all hosts on the array, weighted by their I/Os, or by what this host \
-        measures alone"),
-    Key::new("scope", Words(&["host", "vm"]), "`\"host\"`", "one law for the host, whose window its scheduler divides; or one for each virtual machine"),
-    Key::new("phase", Time, "`\"0s\"`", "the offset of this host's decisions against the others'"),
-    Key::new("law_from", Time, "`\"0s\"`", "the time of the law's first decision; until then the host is uncontrolled and silent"),
-    Key::new("batch", Table("scenario.batch"), "defaults", "bounds within which the scheduler stays with one virtual machine"),
-    Key::new("idle_credit", Whole(0, 65536), "`0`", "the number of I/Os that an idle virtual machine may save up"),
-    Key::new("down", Either(&[Span, List(&Span)]), "never", "a failure: the host's virtual machines stop, its requests are forgotten, it reports nothing").details("Afterwards it begins anew"),
-    Key::new("reported_factor", Number((Included(0.0), Unbounded)), "`1.0`", "the factor by which the reported latency is wrong: a liar"),
-]);
+pub const HOST: KeyTable = table!(
+    "scenario.host",
+    "## host",
+    [
+        Key::new(
+            "count",
+            Whole(0, 9223372036854775807),
+            "one",
+            "a template: so many equal hosts, `NAME-1` and so on, with leading zeros"
+        ),
+        Key::new("array", Text, "the only one", "its main array"),
+        Key::new("depth", Whole(1, 1024), "`64`", "the most requests outstanding at an array"),
+        Key::new(
+            "law",
+            Words(&["window", "pid", "integral", "self-tuning", "queueing-model", "none"]),
+            "`\"window\"` with a `target`, otherwise `\"none\"`",
+            "the control law; a host without one is uncontrolled"
+        )
+        .details(
+            "`\"integral\"` keeps contracts, and steers each virtual machine by its own requests; \
+        `\"self-tuning\"` keeps goals, and divides by bands; so does `\"queueing-model\"`, [by \
+        a window](../guide/bands.md#the-model-of-a-queue)."
+        ),
+        Key::new("target", Time, "required with a law", "the response time promised"),
+        Key::new(
+            "set_point",
+            Either(&[Number((Excluded(0.0), Included(1.0))), Words(&["auto"])]),
+            "`0.8`",
+            "the law steers to this part of the target; `1.0` where `target` is PARDA's 𝓛"
+        )
+        .details("`\"auto\"`: it finds the knee, with the target as its ceiling."),
+        Key::new(
+            "interval",
+            Time,
+            "`\"250ms\"`; `\"1s\"` of the integral law, the self-tuning one and the one with the \
+        model of a queue",
+            "the time between two decisions of the law; PARDA: `\"2s\"`"
+        ),
+        Key::new("smoothing", Time, "`\"200ms\"`", "time constant of the average over response times"),
+        Key::new(
+            "past_weight",
+            Number((Included(0.0), Excluded(1.0))),
+            "unset",
+            "instead of `smoothing`: α of PARDA's equation 1. 0.002 as the paper has it, 0.998 in \
+        the other reading"
+        ),
+        Key::new("normalise", Flag, "`false`", "judge by response times scaled to 8 KiB requests"),
+        Key::new("idle_half_life", Time, "`\"2s\"`", "without samples, a command halves in this time"),
+        Key::new("dry_run", Flag, "`false`", "decide, and hold nothing"),
+        Key::new("knee", Table("knee"), "defaults", "parameters of `set_point = \"auto\"`")
+            .applies_to("window"),
+        Key::new("window", Table("window"), "defaults", "parameters of the window law").applies_to("window"),
+        Key::new("pid", Table("pid"), "defaults", "parameters of the PID").applies_to("pid"),
+        Key::new("integral", Table("integral"), "defaults", "parameters of the integral law")
+            .applies_to("integral"),
+        Key::new(
+            "self_tuning",
+            Table("self_tuning"),
+            "defaults",
+            "parameters of `law = \"self-tuning\"` and `\"queueing-model\"`"
+        )
+        .applies_to("self-tuning, queueing-model"),
+        Key::new(
+            "bands",
+            TableList("bands"),
+            "none: all by shares",
+            "with `law = \"self-tuning\"` and `\"queueing-model\"`: the part of the throughput of \
+        each virtual machine"
+        )
+        .applies_to("self-tuning, queueing-model"),
+        Key::new(
+            "scheduler",
+            Words(&["sfq", "yfq"]),
+            "`\"sfq\"`",
+            "the order of requests: by start tags, or by finish tags as Lee has it"
+        ),
+        Key::new(
+            "release",
+            Table("release"),
+            "defaults",
+            "the release of requests, with `law = \"integral\"` or `\"self-tuning\"`"
+        ),
+        Key::new(
+            "beta_scale",
+            Words(&["per-share", "relative"]),
+            "`\"per-share\"`",
+            "the meaning of β: K per 100 active shares of the host, or K times the active part of \
+        its shares"
+        ),
+        Key::new(
+            "signal",
+            Words(&["cluster", "local"]),
+            "`\"cluster\"`",
+            "steer by the mean over all hosts on the array, weighted by their I/Os, or by what \
+        this host measures alone"
+        ),
+        Key::new(
+            "scope",
+            Words(&["host", "vm"]),
+            "`\"host\"`",
+            "one law for the host, whose window its scheduler divides; or one for each virtual \
+        machine"
+        ),
+        Key::new("phase", Time, "`\"0s\"`", "the offset of this host's decisions against the others'"),
+        Key::new(
+            "law_from",
+            Time,
+            "`\"0s\"`",
+            "the time of the law's first decision; until then the host is uncontrolled and silent"
+        ),
+        Key::new(
+            "batch",
+            Table("scenario.batch"),
+            "defaults",
+            "bounds within which the scheduler stays with one virtual machine"
+        ),
+        Key::new(
+            "idle_credit",
+            Whole(0, 65536),
+            "`0`",
+            "the number of I/Os that an idle virtual machine may save up"
+        ),
+        Key::new(
+            "down",
+            Either(&[Span, List(&Span)]),
+            "never",
+            "a failure: the host's virtual machines stop, its requests are forgotten, it reports \
+        nothing"
+        )
+        .details("Afterwards it begins anew."),
+        Key::new(
+            "reported_factor",
+            Number((Included(0.0), Unbounded)),
+            "`1.0`",
+            "the factor by which the reported latency is wrong: a liar"
+        ),
+    ]
+);
 
 /// Keys of `scenario.batch`.
 pub const BATCH: KeyTable = table!(
@@ -191,8 +295,8 @@ pub const VM: KeyTable = table!(
             "count",
             Whole(0, 9223372036854775807),
             "one",
-            "a template: so many equal ones, `NAME-1` and so on; on a template of hosts they go round, one per \
-        host"
+            "a template: so many equal ones, `NAME-1` and so on; on a template of hosts they go \
+        round, one per host"
         ),
         Key::new("host", Text, "the only one", "the host of the machine, or a template of hosts"),
         Key::new("workload", Either(&[Text, List(&Text)]), "required", "the workload of the machine"),
@@ -226,7 +330,8 @@ pub const VM: KeyTable = table!(
             "offset",
             Size,
             "in order",
-            "the beginning of its disk; without it disks lie one after the other, in the order of the file"
+            "the beginning of its disk; without it disks lie one after the other, in the order of \
+        the file"
         ),
         Key::new("disk", Text, "none", "instead of a disk of its own: a shared one"),
         Key::new(
@@ -236,7 +341,7 @@ pub const VM: KeyTable = table!(
             "further disks, `[vm.NAME.volume.VOLUME]`, to which workloads refer"
         ),
         Key::new("on", Either(&[Span, List(&Span)]), "always", "the time during which it runs")
-            .details("What is outstanding when it stops completes"),
+            .details("What is outstanding when it stops completes."),
     ]
 );
 
@@ -262,7 +367,7 @@ pub const LIMIT: KeyTable = table!(
             "soft",
             Flag,
             "`false`",
-            "beyond it requests wait only while others, within their limits, have some"
+            "with `false`, requests beyond the limit wait, even while the array is idle"
         ),
     ]
 );
@@ -344,7 +449,8 @@ pub const WORKLOAD: KeyTable = table!(
             "backlog",
             Whole(0, 9223372036854775807),
             "twice `every`",
-            "with `after`: the other (a closed loop) waits while so many of its operations are not answered for"
+            "with `after`: the other (a closed loop) waits while so many of its operations are not \
+        answered for"
         ),
         Key::new(
             "trace",
@@ -353,7 +459,8 @@ pub const WORKLOAD: KeyTable = table!(
             "a CSV file of `time,op,offset,bytes`: seconds, `R` or `W`, bytes, bytes"
         )
         .details(
-            "The path starts at the scenario's folder; offsets beyond the disk's end begin anew at its start"
+            "The path starts at the scenario's folder; offsets beyond the disk's end begin anew at \
+        its start."
         ),
         Key::new(
             "speed",
@@ -399,8 +506,8 @@ pub const STEP: KeyTable = table!(
             "deviation",
             Size,
             "none",
-            "sizes are distributed normally around `size`, in whole blocks of 512 bytes, with this standard \
-        deviation"
+            "sizes are distributed normally around `size`, in whole blocks of 512 bytes, with this \
+        standard deviation"
         ),
         Key::new("sizes", TableList("scenario.weighted-size"), "none", "instead: sizes with weights"),
         Key::new("reads", Number((Included(0.0), Included(1.0))), "`1.0`", "the part that reads"),
@@ -408,14 +515,16 @@ pub const STEP: KeyTable = table!(
             "sequential",
             Number((Included(0.0), Included(1.0))),
             "`0.0`",
-            "the part that follows the one before; the others are anywhere in the region, aligned to their size"
+            "the part that follows the one before; the others are anywhere in the region, aligned \
+        to their size"
         ),
         Key::new("region", Table("scenario.region"), "the whole disk", "the part of the disk"),
         Key::new(
             "durability",
             Words(&["none", "fua", "flush"]),
             "`\"none\"`",
-            "its writes are durable some time, when answered, or when the flush that ends the step is"
+            "its writes are durable some time, when answered, or when the flush that ends the step \
+        is"
         ),
         Key::new("volume", Text, "the main disk", "the disk"),
     ]
@@ -474,7 +583,8 @@ pub const NETWORK: KeyTable = table!(
             "stagger",
             Whole(1, 100),
             "`1`",
-            "hosts decide at so many points of their interval, in turn, instead of all at the same time"
+            "hosts decide at so many points of their interval, in turn, instead of all at the same \
+        time"
         ),
         Key::new(
             "partitions",

@@ -6,18 +6,58 @@ use super::KeyType::*;
 use super::{Key, KeyTable, table};
 
 /// Keys of the root.
-pub const SERVE: KeyTable = table!("serve", "## The whole", [
-    Key::new("listen", List(&Either(&[Format("`unix:PATH` or `tcp:ADDRESS:PORT`"), Table("listen")])), "required", "the addresses where NBD clients connect; every address serves every export").details("An address is `unix:PATH` or `tcp:ADDRESS:PORT` (IPv6 in brackets; port 0 takes a free one), or a \
-        [table](#listen). Every address serves every export. A socket's folder must exist"),
-    Key::new("tls", Table("tls"), "none", "the certificate shown to clients, and the authorities of theirs"),
-    Key::new("metrics", Format("address and port"), "off", "the address of `/metrics`, `/healthz`, [`/v1/status`](http.md#the-status) and \
-        [`/v1/admit`](http.md#contracts) over HTTP"),
-    Key::new("admit", Table("admit"), "none", "lets [`/v1/admit`](http.md#contracts) answer: `{ token_file = \"FILE\" }`, a file with the \
-        [token](../guide/transfers.md#access-to-the-broker) that its requests show").details("Without it the page answers 403. A reload reads the file again"),
-    Key::new("cluster", Table("cluster"), "none", "the other hosts that share pools' storage with this one: see `[cluster]`"),
-    Key::new("drain_deadline", Time, "`\"30s\"`", "the time that SIGTERM gives requests in flight before it cuts their connections").details("The process ends at most half a second later, also when a volume hangs"),
-    Key::new("pool", Tables("pool"), "required", "the pools, by name"),
-]);
+pub const SERVE: KeyTable = table!(
+    "serve",
+    "## The whole",
+    [
+        Key::new(
+            "listen",
+            List(&Either(&[Format("`unix:PATH` or `tcp:ADDRESS:PORT`"), Table("listen")])),
+            "required",
+            "the addresses where NBD clients connect; every address serves every export"
+        )
+        .details(
+            "An address is `unix:PATH` or `tcp:ADDRESS:PORT` (IPv6 in brackets; port 0 takes a \
+        free one), or a [table](#listen). Every address serves every export. A socket's folder \
+        must exist."
+        ),
+        Key::new(
+            "tls",
+            Table("tls"),
+            "none",
+            "the certificate shown to clients, and the authorities of theirs"
+        ),
+        Key::new(
+            "metrics",
+            Format("address and port"),
+            "off",
+            "the address of `/metrics`, `/healthz`, [`/v1/status`](http.md#the-status) and \
+        [`/v1/admit`](http.md#contracts) over HTTP"
+        ),
+        Key::new(
+            "admit",
+            Table("admit"),
+            "none",
+            "lets [`/v1/admit`](http.md#contracts) answer: `{ token_file = \"FILE\" }`, a file \
+        with the [token](../guide/transfers.md#access-to-the-broker) that its requests show"
+        )
+        .details("Without it the page answers 403. A reload reads the file again."),
+        Key::new(
+            "cluster",
+            Table("cluster"),
+            "none",
+            "the other hosts that share pools' storage with this one: see `[cluster]`"
+        ),
+        Key::new(
+            "drain_deadline",
+            Time,
+            "`\"30s\"`",
+            "the time that SIGTERM gives requests in flight before it cuts their connections"
+        )
+        .details("The process ends at most half a second later, also when a volume hangs."),
+        Key::new("pool", Tables("pool"), "required", "the pools, by name"),
+    ]
+);
 
 /// Keys of `listen`.
 pub const LISTEN: KeyTable = table!(
@@ -33,8 +73,8 @@ pub const LISTEN: KeyTable = table!(
         Key::new(
             "tls",
             Words(&["off", "offered", "required"]),
-            "`\"off\"` without the table `tls`; with it `\"offered\"` for Unix sockets and loopback, \
-        `\"required\"` elsewhere",
+            "`\"off\"` without the table `tls`; with it `\"offered\"` for Unix sockets and \
+        loopback, `\"required\"` elsewhere",
             "TLS at this address: impossible, possible or required"
         ),
         Key::new(
@@ -43,7 +83,7 @@ pub const LISTEN: KeyTable = table!(
             "`\"0660\"`",
             "Unix sockets: the file's mode, whatever the umask"
         )
-        .details("To connect, a process needs the right to write"),
+        .details("To connect, a process needs the right to write."),
         Key::new(
             "owner",
             Format("name or number in quotes"),
@@ -77,7 +117,7 @@ pub const TLS: KeyTable = table!(
             "none",
             "PEM: the authorities one of which must have signed every client's certificate"
         )
-        .details("Without it clients need none"),
+        .details("Without it clients need none."),
     ]
 );
 
@@ -109,32 +149,123 @@ pub const CLUSTER: KeyTable = table!(
 );
 
 /// Keys of `carrier`.
-pub const CARRIER: KeyTable = table!("carrier", "### `carrier`", [
-    Key::new("kind", Words(&["udp", "file", "nats"]), "required", "datagrams, authenticated with a key that all hosts have").applies_to("udp").details("`file`: a file or block device that all hosts reach. `nats`: a NATS server, which also brings \
-        [policies](../guide/hosts.md)"),
-    Key::new("listen", Format("address and port"), "required", "the address to listen on; with `group` only the port counts").applies_to("udp"),
-    Key::new("peers", List(&Format("`\"ADDRESS:PORT\"` or `\"NAME@ADDRESS:PORT\"`")), "one of the two", "the other hosts; no other address is heard, and each is one host").applies_to("udp").details("With a name only that one counts from there. This host's own address may be among them, so that \
-        all can have the same list"),
-    Key::new("group", Format("multicast address"), "is required", "instead of `peers`, a multicast group such as `\"239.84.68.1\"`").applies_to("udp"),
-    Key::new("interface", Text, "by the routes", "`udp` with `group`: the network interface"),
-    Key::new("hops", Whole(1, 255), "`1`", "`udp` with `group`: how many routers may pass it on"),
-    Key::new("path", Path, "required", "the file, on a cluster file system, or the device, such as a small shared volume").applies_to("file").details("A file that is not there is made; what is neither empty nor such a file is left alone"),
-    Key::new("slots", Whole(1, 512), "`64`", "the number of hosts that the file is made for").applies_to("file").details("All hosts must say the same"),
-    Key::new("slot", Whole(0, 9223372036854775807), "a free one", "this host's block in it").applies_to("file"),
-    Key::new("servers", List(&Format("addresses")), "required", "the addresses of NATS servers; the first that answers is taken").applies_to("nats"),
-    Key::new("tls", Flag, "`true` with one of the next three, otherwise `false`", "connections are encrypted, and the server must show a certificate for the name or address in \
-        `servers`").applies_to("nats").details("Without it a host on the way can read and change everything, a password included"),
-    Key::new("ca_file", Path, "whom the system trusts", "certificates, in PEM form, of the authorities that may have signed the server's").applies_to("nats"),
-    Key::new("certificate_file", Path, "none", "this host's certificate in PEM form, where the server asks for one; with `private_key_file`").applies_to("nats"),
-    Key::new("private_key_file", Path, "none", "its private key in PEM form").applies_to("nats"),
-    Key::new("token_file", Path, "none", "a file with the token that the server asks for").applies_to("nats"),
-    Key::new("user", Text, "none", "the user name for the server; with `password_file`").applies_to("nats"),
-    Key::new("password_file", Path, "none", "a file with the password").applies_to("nats"),
-    Key::new("credentials_file", Path, "none", "a `.creds` file as `nsc` writes it, instead of token or password").applies_to("nats").details("It has a user's JWT and the seed of its key, which never leaves this host."),
-    Key::new("replicas", Whole(1, 5), "`1`", "the number of servers that keep the policies, when their bucket is made").applies_to("nats"),
-    Key::new("key_file", Path, "required", "a file with at least 16 secret bytes, the same on all hosts: `head -c 32 /dev/urandom | base64 > \
-        cluster.key`").applies_to("udp"),
-]);
+pub const CARRIER: KeyTable = table!(
+    "carrier",
+    "### `carrier`",
+    [
+        Key::new(
+            "kind",
+            Words(&["udp", "file", "nats"]),
+            "required",
+            "datagrams, authenticated with a key that all hosts have"
+        )
+        .applies_to("udp")
+        .details(
+            "`file`: a file or block device that all hosts reach. `nats`: a NATS server, which \
+        also brings [policies](../guide/hosts.md)."
+        ),
+        Key::new(
+            "listen",
+            Format("address and port"),
+            "required",
+            "the address to listen on; with `group` only the port counts"
+        )
+        .applies_to("udp"),
+        Key::new(
+            "peers",
+            List(&Format("`\"ADDRESS:PORT\"` or `\"NAME@ADDRESS:PORT\"`")),
+            "one of the two",
+            "the other hosts; no other address is heard, and each is one host"
+        )
+        .applies_to("udp")
+        .details(
+            "With a name only that one counts from there. This host's own address may be among \
+        them, so that all can have the same list."
+        ),
+        Key::new(
+            "group",
+            Format("multicast address"),
+            "is required",
+            "instead of `peers`, a multicast group such as `\"239.84.68.1\"`"
+        )
+        .applies_to("udp"),
+        Key::new("interface", Text, "by the routes", "`udp` with `group`: the network interface"),
+        Key::new("hops", Whole(1, 255), "`1`", "`udp` with `group`: how many routers may pass it on"),
+        Key::new(
+            "path",
+            Path,
+            "required",
+            "the file, on a cluster file system, or the device, such as a small shared volume"
+        )
+        .applies_to("file")
+        .details("A file that is not there is made; what is neither empty nor such a file is left alone."),
+        Key::new("slots", Whole(1, 512), "`64`", "the number of hosts that the file is made for")
+            .applies_to("file")
+            .details("All hosts must say the same."),
+        Key::new("slot", Whole(0, 9223372036854775807), "a free one", "this host's block in it")
+            .applies_to("file"),
+        Key::new(
+            "servers",
+            List(&Format("addresses")),
+            "required",
+            "the addresses of NATS servers; the first that answers is taken"
+        )
+        .applies_to("nats"),
+        Key::new(
+            "tls",
+            Flag,
+            "`true` with one of the next three, otherwise `false`",
+            "connections are encrypted, and the server must show a certificate for the name or \
+        address in `servers`"
+        )
+        .applies_to("nats")
+        .details("Without it a host on the way can read and change everything, a password included."),
+        Key::new(
+            "ca_file",
+            Path,
+            "whom the system trusts",
+            "certificates, in PEM form, of the authorities that may have signed the server's"
+        )
+        .applies_to("nats"),
+        Key::new(
+            "certificate_file",
+            Path,
+            "none",
+            "this host's certificate in PEM form, where the server asks for one; with \
+        `private_key_file`"
+        )
+        .applies_to("nats"),
+        Key::new("private_key_file", Path, "none", "its private key in PEM form").applies_to("nats"),
+        Key::new("token_file", Path, "none", "a file with the token that the server asks for")
+            .applies_to("nats"),
+        Key::new("user", Text, "none", "the user name for the server; with `password_file`")
+            .applies_to("nats"),
+        Key::new("password_file", Path, "none", "a file with the password").applies_to("nats"),
+        Key::new(
+            "credentials_file",
+            Path,
+            "none",
+            "a `.creds` file as `nsc` writes it, instead of token or password"
+        )
+        .applies_to("nats")
+        .details("It has a user's JWT and the seed of its key, which never leaves this host."),
+        Key::new(
+            "replicas",
+            Whole(1, 5),
+            "`1`",
+            "the number of servers that keep the policies, when their bucket is made"
+        )
+        .applies_to("nats"),
+        Key::new(
+            "key_file",
+            Path,
+            "required",
+            "a file with at least 16 secret bytes, the same on all hosts: `head -c 32 /dev/urandom \
+        | base64 > cluster.key`"
+        )
+        .applies_to("udp"),
+    ]
+);
 
 /// Keys of `policy`.
 pub const POLICY: KeyTable = table!(
@@ -147,84 +278,254 @@ pub const POLICY: KeyTable = table!(
             "required",
             "public keys of the writers whose [policies](../guide/hosts.md#policies) are followed"
         )
-        .details("`tidegate policy key FILE` makes a key and shows its public half"),
+        .details("`tidegate policy key FILE` makes a key and shows its public half."),
         Key::new(
             "may_limit",
             List(&Format("exports")),
             "none",
-            "protected exports that a policy may limit; on all others the limit of a policy has no effect \
-        while they are protected"
+            "protected exports that a policy may limit; on all others the limit of a policy has no \
+        effect while they are protected"
         ),
     ]
 );
 
 /// Keys of `pool`.
-pub const POOL: KeyTable = table!("pool", "## `[pool.NAME]`", [
-    Key::new("backend", Table("backend"), "required", "the place of the data"),
-    Key::new("cluster", Flag, "`false`", "other hosts of `[cluster]` load the same storage: the law steers by what all of them measure, and \
-        shares count across them").details("The pool must be called the same on every host"),
-    Key::new("depth", Whole(1, 1024), "`32`", "the most requests outstanding at the backend, all unprotected exports together: D of SFQ(D)").details("A window law works below it"),
-    Key::new("scheduler", Words(&["sfq", "yfq"]), "`\"sfq\"`", "the order of requests").details("`sfq`: start-time fair queueing, by start tags. `yfq`: by finish tags, so that of exports that \
-        come back at the same time the one with the greater share goes first; requests close to each other \
-        are not kept together then. Changing it takes a restart"),
-    Key::new("law", Words(&["window", "pid", "integral", "self-tuning", "queueing-model", "none"]), "`\"window\"` with a `target`, otherwise `\"none\"`", "the control law of the pool").details("`window`: one window for all unprotected exports (PARDA). `pid`: a delay for each of them \
-        (Bjørgeengen). `integral`: a rate for each of them, which keeps \
-        [contracts](../guide/contracts.md#keep-them) (Lee). `self-tuning`: the throughput at which all \
-        keep their response times, divided by [bands](../guide/bands.md) (Triage). `queueing-model`: the \
-        same with a window as throttle, by [the model of a queue](../guide/bands.md#the-model-of-a-queue). \
-        `none`: shares and limits only"),
-    Key::new("target", Time, "required with a law", "the latency promised to the reads of protected exports; to all exports if none is protected").details("With `law = \"integral\"` promises are made by contract, and this is what exports without one are \
-        delayed to, unless a contract is stricter"),
-    Key::new("set_point", Either(&[Number((Excluded(0.0), Included(1.0))), Words(&["auto"])]), "`0.8`", "the law steers to this part of the target: a regulator that holds its set point is above it half \
-        of the time").details("`\"auto\"`: to the least response time at which the array gives nearly all it can, found by \
-        itself, with the target as its ceiling. Of the window law only, and only without protected \
-        exports: see `knee`"),
-    Key::new("interval", Time, "`\"250ms\"`", "the time between two decisions of the law").bounds("`\"10ms\"` to `\"1min\"`").details("With `law = \"integral\"`, `\"self-tuning\"` and `\"queueing-model\"` the default is `\"1s\"`."),
-    Key::new("smoothing", Time, "`\"200ms\"`", "time constant of the average over response times; `\"0ms\"`: none").details("Not with `law = \"integral\"`, `\"self-tuning\"` and `\"queueing-model\"`"),
-    Key::new("past_weight", Number((Included(0.0), Excluded(1.0))), "unset", "instead of `smoothing`: the weight of the past per interval, α of PARDA's equation 1"),
-    Key::new("normalise", Flag, "`false`", "without a protected export: judge by response times scaled to 8 KiB requests, so that larger \
-        requests are not taken for a slower array"),
-    Key::new("idle_half_life", Time, "`\"2s\"`", "while there is nothing to judge by and nothing outstanding, what is left of the command halves in \
-        this time"),
-    Key::new("dry_run", Flag, "`false`", "decide, log and show, and hold nothing"),
-    Key::new("knee", Table("knee"), "defaults", "parameters of `set_point = \"auto\"`").applies_to("window"),
-    Key::new("window", Table("window"), "defaults", "parameters of the window law").applies_to("window"),
-    Key::new("pid", Table("pid"), "defaults", "parameters of the PID").applies_to("pid"),
-    Key::new("integral", Table("integral"), "defaults", "parameters of the integral law").applies_to("integral"),
-    Key::new("self_tuning", Table("self_tuning"), "defaults", "parameters of `law = \"self-tuning\"` and `\"queueing-model\"`").applies_to("self-tuning, queueing-model"),
-    Key::new("bands", TableList("bands"), "none: all by shares", "division of the throughput among exports, as it grows").applies_to("self-tuning, queueing-model"),
-    Key::new("release", Table("release"), "defaults", "with `law = \"integral\"` and `\"self-tuning\"`, and with `\"queueing-model\"` where there are \
-        bands: how requests are released"),
-    Key::new("admitted", Path, "none", "with `law = \"integral\"`: what `tidegate admit --json` printed of this storage").details("[Contracts](../guide/contracts.md#when-contracts-change) are delayed against it before they are \
-        in force"),
-    Key::new("limits", Table("limits"), "defaults", "bounds on what clients may occupy"),
-    Key::new("export", Tables("export"), "required", "the exports, by name"),
-]);
+pub const POOL: KeyTable = table!(
+    "pool",
+    "## `[pool.NAME]`",
+    [
+        Key::new("backend", Table("backend"), "required", "the place of the data"),
+        Key::new(
+            "cluster",
+            Flag,
+            "`false`",
+            "other hosts of `[cluster]` load the same storage: the law steers by what all of them \
+        measure, and shares count across them"
+        )
+        .details("The pool must be called the same on every host."),
+        Key::new(
+            "depth",
+            Whole(1, 1024),
+            "`32`",
+            "the most requests outstanding at the backend, all unprotected exports together: D of \
+        SFQ(D)"
+        )
+        .details("A window law works below it."),
+        Key::new("scheduler", Words(&["sfq", "yfq"]), "`\"sfq\"`", "the order of requests").details(
+            "`sfq`: start-time fair queueing, by start tags. `yfq`: by finish tags, so that of \
+        exports that come back at the same time the one with the greater share goes first; \
+        requests close to each other are not kept together then. Changing it takes a restart."
+        ),
+        Key::new(
+            "law",
+            Words(&["window", "pid", "integral", "self-tuning", "queueing-model", "none"]),
+            "`\"window\"` with a `target`, otherwise `\"none\"`",
+            "the control law of the pool"
+        )
+        .details(
+            "`window`: one window for all unprotected exports (PARDA). `pid`: a delay for each of \
+        them (Bjørgeengen). `integral`: a rate for each of them, which keeps \
+        [contracts](../guide/contracts.md#keep-them) (Lee). `self-tuning`: the throughput at \
+        which all keep their response times, divided by [bands](../guide/bands.md) (Triage). \
+        `queueing-model`: the same with a window as throttle, by [the model of a \
+        queue](../guide/bands.md#the-model-of-a-queue). `none`: shares and limits only."
+        ),
+        Key::new(
+            "target",
+            Time,
+            "required with a law",
+            "the latency promised to the reads of protected exports; to all exports if none is \
+        protected"
+        )
+        .details(
+            "With `law = \"integral\"` promises are made by contract, and this is what exports \
+        without one are delayed to, unless a contract is stricter."
+        ),
+        Key::new(
+            "set_point",
+            Either(&[Number((Excluded(0.0), Included(1.0))), Words(&["auto"])]),
+            "`0.8`",
+            "the law steers to this part of the target: a regulator that holds its set point is \
+        above it half of the time"
+        )
+        .details(
+            "`\"auto\"`: to the least response time at which the array gives nearly all it can, \
+        found by itself, with the target as its ceiling. Of the window law only, and only \
+        without protected exports: see `knee`."
+        ),
+        Key::new("interval", Time, "`\"250ms\"`", "the time between two decisions of the law")
+            .bounds("`\"10ms\"` to `\"1min\"`")
+            .details(
+                "With `law = \"integral\"`, `\"self-tuning\"` and `\"queueing-model\"` the default is \
+        `\"1s\"`."
+            ),
+        Key::new(
+            "smoothing",
+            Time,
+            "`\"200ms\"`",
+            "time constant of the average over response times; `\"0ms\"`: none"
+        )
+        .details("Not with `law = \"integral\"`, `\"self-tuning\"` and `\"queueing-model\"`."),
+        Key::new(
+            "past_weight",
+            Number((Included(0.0), Excluded(1.0))),
+            "unset",
+            "instead of `smoothing`: the weight of the past per interval, α of PARDA's equation 1"
+        ),
+        Key::new(
+            "normalise",
+            Flag,
+            "`false`",
+            "without a protected export: judge by response times scaled to 8 KiB requests, so that \
+        larger requests are not taken for a slower array"
+        ),
+        Key::new(
+            "idle_half_life",
+            Time,
+            "`\"2s\"`",
+            "while there is nothing to judge by and nothing outstanding, what is left of the \
+        command halves in this time"
+        ),
+        Key::new("dry_run", Flag, "`false`", "decide, log and show, and hold nothing"),
+        Key::new("knee", Table("knee"), "defaults", "parameters of `set_point = \"auto\"`")
+            .applies_to("window"),
+        Key::new("window", Table("window"), "defaults", "parameters of the window law").applies_to("window"),
+        Key::new("pid", Table("pid"), "defaults", "parameters of the PID").applies_to("pid"),
+        Key::new("integral", Table("integral"), "defaults", "parameters of the integral law")
+            .applies_to("integral"),
+        Key::new(
+            "self_tuning",
+            Table("self_tuning"),
+            "defaults",
+            "parameters of `law = \"self-tuning\"` and `\"queueing-model\"`"
+        )
+        .applies_to("self-tuning, queueing-model"),
+        Key::new(
+            "bands",
+            TableList("bands"),
+            "none: all by shares",
+            "division of the throughput among exports, as it grows"
+        )
+        .applies_to("self-tuning, queueing-model"),
+        Key::new(
+            "release",
+            Table("release"),
+            "defaults",
+            "with `law = \"integral\"` and `\"self-tuning\"`, and with `\"queueing-model\"` where \
+        there are bands: how requests are released"
+        ),
+        Key::new(
+            "admitted",
+            Path,
+            "none",
+            "with `law = \"integral\"`: what `tidegate admit --json` printed of this storage"
+        )
+        .details(
+            "[Contracts](../guide/contracts.md#when-contracts-change) are delayed against it \
+        before they are in force."
+        ),
+        Key::new("limits", Table("limits"), "defaults", "bounds on what clients may occupy"),
+        Key::new("export", Tables("export"), "required", "the exports, by name"),
+    ]
+);
 
 /// Keys of `backend`.
-pub const BACKEND: KeyTable = table!("backend", "### `backend`", [
-    Key::new("kind", Words(&["file", "nbd", "emulated"]), "required", "every export is a regular file or a block device").applies_to("file").details("`nbd`: every export is one of another NBD server, the upstream. `emulated`: a model of an array \
-        in real time, for trying things out"),
-    Key::new("direct", Flag, "`false`", "`file` only: past the page cache (O_DIRECT)").details("Clients must align their requests then; the alignment is advertised"),
-    Key::new("address", Format("`tcp:ADDRESS:PORT` or `unix:PATH`"), "required", "`nbd` only: where the upstream listens").details("An address, not a name: looking up a name cannot be bounded in time"),
-    Key::new("connections", Whole(1, 64), "`4`", "`nbd` only: the most connections per export").details("One if the upstream does not say that several see the same data (NBD_FLAG_CAN_MULTI_CONN)"),
-    Key::new("reconnect", Time, "`\"30s\"`", "`nbd` only: how long requests wait for an upstream that was lost; then, and until it is back, \
-        they are answered with EIO"),
-    Key::new("timeout", Time, "`\"60s\"`", "`nbd` only: a connection on which requests wait and nothing arrives for this long counts as lost"),
-    Key::new("replay", Words(&["reads", "all"]), "`\"reads\"`", "`nbd` only: which requests are sent again after the connection was lost that had carried them: \
-        see below"),
-    Key::new("tls", Table("tls"), "none", "`nbd` only: connections are encrypted: see below"),
-    Key::new("preset", Words(&["sata-stripe", "dnes-309170w", "fc-raid5", "fc-raid5-5", "fc-raid0-6", "fc-raid0-10"]), "required, or `exponential`", "`emulated` only: which array").details("A stripe set of SATA disks; one SCSI disk of 1999; Fibre Channel disks behind a write-back cache, \
-        ten or five as RAID 5, six or ten without parity"),
-    Key::new("exponential", Table("exponential"), "none", "servers with exponential service times, for experiments that queueing theory can answer").applies_to("emulated").details("`rate`, for example `\"1000 IO/s\"`: what all of them do together; `servers`, 1 to 1024 (default \
-        1); `capacity`, for example `\"64GiB\"`: how much they pretend to hold; `changes`: what becomes of \
-        them while they are in use, as data that move to a cache, or a second shelf: `[{ after = \"30s\", \
-        rate = \"2000 IO/s\", servers = 2 }]`, counted from the first request on; without `servers` there \
-        are as many as before"),
-    Key::new("seed", Whole(0, 9223372036854775807), "`0`", "`emulated` only: seed of the model's random numbers"),
-    Key::new("data", Format("`\"memory\"` or a path"), "`\"memory\"`", "`emulated` only: where the bytes are; a path names a sparse file, created when missing"),
-    Key::new("memory", Size, "`\"1GiB\"`", "`emulated` only: the most memory for data; beyond it writes fail with ENOSPC").details("Zeros occupy nothing"),
-]);
+pub const BACKEND: KeyTable = table!(
+    "backend",
+    "### `backend`",
+    [
+        Key::new(
+            "kind",
+            Words(&["file", "nbd", "emulated"]),
+            "required",
+            "every export is a regular file or a block device"
+        )
+        .applies_to("file")
+        .details(
+            "`nbd`: every export is one of another NBD server, the upstream. `emulated`: a model \
+        of an array in real time, for trying things out."
+        ),
+        Key::new("direct", Flag, "`false`", "`file` only: past the page cache (O_DIRECT)")
+            .details("Clients must align their requests then; the alignment is advertised."),
+        Key::new(
+            "address",
+            Format("`tcp:ADDRESS:PORT` or `unix:PATH`"),
+            "required",
+            "`nbd` only: where the upstream listens"
+        )
+        .details("An address, not a name: looking up a name cannot be bounded in time."),
+        Key::new("connections", Whole(1, 64), "`4`", "`nbd` only: the most connections per export").details(
+            "One if the upstream does not say that several see the same data \
+        (NBD_FLAG_CAN_MULTI_CONN)."
+        ),
+        Key::new(
+            "reconnect",
+            Time,
+            "`\"30s\"`",
+            "`nbd` only: how long requests wait for an upstream that was lost; then, and until it \
+        is back, they are answered with EIO"
+        ),
+        Key::new(
+            "timeout",
+            Time,
+            "`\"60s\"`",
+            "`nbd` only: a connection on which requests wait and nothing arrives for this long \
+        counts as lost"
+        ),
+        Key::new(
+            "replay",
+            Words(&["reads", "all"]),
+            "`\"reads\"`",
+            "`nbd` only: which requests are sent again after the connection was lost that had \
+        carried them: see below"
+        ),
+        Key::new("tls", Table("tls"), "none", "`nbd` only: connections are encrypted: see below"),
+        Key::new(
+            "preset",
+            Words(&["sata-stripe", "dnes-309170w", "fc-raid5", "fc-raid5-5", "fc-raid0-6", "fc-raid0-10"]),
+            "required, or `exponential`",
+            "`emulated` only: which array"
+        )
+        .details(
+            "A stripe set of SATA disks; one SCSI disk of 1999; Fibre Channel disks behind a \
+        write-back cache, ten or five as RAID 5, six or ten without parity."
+        ),
+        Key::new(
+            "exponential",
+            Table("exponential"),
+            "none",
+            "servers with exponential service times, for experiments that queueing theory can \
+        answer"
+        )
+        .applies_to("emulated")
+        .details(
+            "`rate`, for example `\"1000 IO/s\"`: what all of them do together; `servers`, 1 to \
+        1024 (default 1); `capacity`, for example `\"64GiB\"`: how much they pretend to hold; \
+        `changes`: what becomes of them while they are in use, as data that move to a cache, \
+        or a second shelf: `[{ after = \"30s\", rate = \"2000 IO/s\", servers = 2 }]`, counted \
+        from the first request on; without `servers` there are as many as before."
+        ),
+        Key::new(
+            "seed",
+            Whole(0, 9223372036854775807),
+            "`0`",
+            "`emulated` only: seed of the model's random numbers"
+        ),
+        Key::new(
+            "data",
+            Format("`\"memory\"` or a path"),
+            "`\"memory\"`",
+            "`emulated` only: where the bytes are; a path names a sparse file, created when missing"
+        ),
+        Key::new(
+            "memory",
+            Size,
+            "`\"1GiB\"`",
+            "`emulated` only: the most memory for data; beyond it writes fail with ENOSPC"
+        )
+        .details("Zeros occupy nothing."),
+    ]
+);
 
 /// Keys of `backend.tls`.
 pub const BACKEND_TLS: KeyTable = table!(
@@ -355,13 +656,15 @@ pub const EXPORT: KeyTable = table!(
             "shared_volume",
             Flag,
             "`false`",
-            "others may write to the volume, too: [see below](../guide/gateway.md#one-volume-one-writer)"
+            "others may write to the volume, too: [see \
+        below](../guide/gateway.md#one-volume-one-writer)"
         ),
         Key::new(
             "served_as",
             Text,
             "the export's own name",
-            "the name by which clients ask for it: [access.md](../guide/access.md#one-name-several-consumers)"
+            "the name by which clients ask for it: \
+        [access.md](../guide/access.md#one-name-several-consumers)"
         ),
         Key::new(
             "allow",
@@ -382,8 +685,8 @@ pub const ALLOW: KeyTable = table!(
             "certificate",
             Format("name, or `\"*\"`"),
             "none",
-            "the client's certificate has this DNS name; `\"*\"`: it has shown one that `client_ca_file` \
-        verifies"
+            "the client's certificate has this DNS name; `\"*\"`: it has shown one that \
+        `client_ca_file` verifies"
         ),
         Key::new(
             "user",
@@ -407,14 +710,31 @@ pub const ALLOW: KeyTable = table!(
 );
 
 /// Keys of `limit`.
-pub const LIMIT: KeyTable = table!("limit", "### `limit`", [
-    Key::new("iops", Rate, "none", "the most requests per second"),
-    Key::new("bandwidth", ByteRate, "none", "the most bytes per second; both hold when both are given"),
-    Key::new("burst", Time, "`\"100ms\"`", "after idleness, this long's worth of the limit may go at once"),
-    Key::new("soft", Flag, "`false`", "requests beyond the limit wait, even while the array is idle").applies_to("false").details("`true`: they wait only while an export within its limit has requests waiting; what is left then \
-        is shared by `shares`, and counts towards no limit. A protected export is protected only within a \
-        soft limit"),
-]);
+pub const LIMIT: KeyTable = table!(
+    "limit",
+    "### `limit`",
+    [
+        Key::new("iops", Rate, "none", "the most requests per second"),
+        Key::new("bandwidth", ByteRate, "none", "the most bytes per second; both hold when both are given"),
+        Key::new(
+            "burst",
+            Time,
+            "`\"100ms\"`",
+            "after idleness, this long's worth of the limit may go at once"
+        ),
+        Key::new(
+            "soft",
+            Flag,
+            "`false`",
+            "with `false`, requests beyond the limit wait, even while the array is idle"
+        )
+        .details(
+            "`true`: they wait only while an export within its limit has requests waiting; what is \
+        left then is shared by `shares`, and counts towards no limit. A protected export is \
+        protected only within a soft limit."
+        ),
+    ]
+);
 
 /// Keys of `contract`.
 pub const CONTRACT: KeyTable = table!(
@@ -428,7 +748,7 @@ pub const CONTRACT: KeyTable = table!(
             "required",
             "the promised time of each request, from release to completion"
         )
-        .details("What takes longer is counted"),
+        .details("What takes longer is counted."),
         Key::new(
             "expected",
             Time,
@@ -439,8 +759,8 @@ pub const CONTRACT: KeyTable = table!(
             "bucket",
             Whole(1, 65536),
             "`2`",
-            "σ: how many requests may be released at once after a pause; more where more tokens come with each \
-        tick"
+            "σ: how many requests may be released at once after a pause; more where more tokens \
+        come with each tick"
         ),
         Key::new(
             "size",
@@ -450,7 +770,7 @@ pub const CONTRACT: KeyTable = table!(
         ),
         Key::new("from", TimeOfDay, "required in a list", "the time of day when the contract begins"),
         Key::new("until", TimeOfDay, "when the next one begins", "the time of day when the contract ends")
-            .details("Nothing is promised until the next one begins"),
+            .details("Nothing is promised until the next one begins."),
     ]
 );
 
@@ -462,8 +782,8 @@ pub const ADMIT: KeyTable = table!(
         "token_file",
         Path,
         "required",
-        "a file with the [token](../guide/transfers.md#access-to-the-broker) that questions about \
-        contracts must show"
+        "a file with the [token](../guide/transfers.md#access-to-the-broker) that questions \
+        about contracts must show"
     ),]
 );
 

@@ -22,6 +22,21 @@ pub enum LawKind {
 }
 
 impl LawKind {
+    /// Every kind of law, in the order of documents.
+    pub const ALL: [Self; 5] =
+        [Self::Window, Self::Pid, Self::Integral, Self::SelfTuning, Self::QueueingModel];
+
+    /// Returns the id of the table with the keys of its parameters.
+    #[must_use]
+    pub const fn table(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::Pid => "pid",
+            Self::Integral => "integral",
+            Self::SelfTuning | Self::QueueingModel => "self_tuning",
+        }
+    }
+
     /// Returns its name in configurations, in the log and in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {

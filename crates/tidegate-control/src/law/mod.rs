@@ -9,13 +9,15 @@
 //! | `queueing` | none | the same found with the model of a queue, and a window |
 //!
 //! The law `queueing-model` is the self-tuning law with another model. Its folder holds that model, and
-//! `self_tuning` steps it. All laws implement `ControlLaw`. No law knows the others' enumeration, which is
-//! `LawConfig` in the loop's configuration and `RunningLaw` beside the loop.
+//! `self_tuning` steps it. A law's parameters implement `LawParameters`, its state implements `ControlLaw`,
+//! and `registry` lists all laws. No law knows that list.
 
 pub(crate) mod bands;
 pub(crate) mod control_law;
 pub(crate) mod integral;
+pub(crate) mod parameters;
 pub(crate) mod pid;
 pub(crate) mod queueing;
+pub(crate) mod registry;
 pub(crate) mod self_tuning;
 pub(crate) mod window;

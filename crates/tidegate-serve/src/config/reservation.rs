@@ -1,7 +1,7 @@
 //! The check that a pool's reservations can be kept, as far as the configuration tells.
 
 use tidegate_config::{FindingList, Section};
-use tidegate_control::{LawConfig, ReservationConditions, feasible};
+use tidegate_control::{ReservationConditions, feasible};
 use tidegate_gateway::PoolConfig;
 use tidegate_units::{Iops, Window};
 
@@ -17,11 +17,9 @@ pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Findi
         .map(Iops::per_second)
         .sum();
     let depth = f64::from(pool.depth);
-    let (greatest, key) = match law.law {
-        LawConfig::Window(window) if window.greatest.get() < depth => (window.greatest, "window.greatest"),
-        LawConfig::Window(_) | LawConfig::Pid(_) | LawConfig::Integral(_) | LawConfig::SelfTuning(_) => {
-            (Window::new(depth), "depth")
-        }
+    let (greatest, key) = match law.law.greatest_window() {
+        Some(greatest) if greatest.get() < depth => (greatest, "window.greatest"),
+        _ => (Window::new(depth), "depth"),
     };
     let reserved = Iops::new(reserved);
     let latency = law.set_point();

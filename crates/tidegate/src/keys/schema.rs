@@ -90,7 +90,8 @@ fn schema(root: &'static str, title: &str) -> Value {
     let mut whole = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        "description": "The keys, as far as a schema can say it. The program checks the rest, and says where.",
+        "description": "The keys, as far as a schema can say it. The program checks the rest, and says \
+            where.",
     });
     while let Some(id) = waiting.pop_front() {
         if !seen.insert(id) {

@@ -23,6 +23,7 @@ const DONE: &[&str] = &[
     "docs/decisions/",
     "docs/guide/",
     "docs/reference/commands.md",
+    "docs/reference/configuration.md",
     "docs/reference/host-messages.md",
     "docs/reference/http.md",
     "docs/reference/metrics.md",

@@ -3,7 +3,9 @@
 use thiserror::Error;
 use tidegate_units::Iops;
 
+use crate::document::output::LawKind;
 use crate::law::integral::gain::ControllerGain;
+use crate::law::parameters::{FirstRate, KeyValue, LawParameters, LoopRules};
 
 /// The parameters of the integral law.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,6 +103,40 @@ impl IntegralConfig {
     }
 }
 
+impl LawParameters for IntegralConfig {
+    fn kind(&self) -> LawKind {
+        LawKind::Integral
+    }
+
+    fn set(&mut self, key: &str, value: KeyValue<'_>) -> Result<(), String> {
+        match (key, value) {
+            ("gain", KeyValue::Number(gain)) => {
+                self.gain = ControllerGain::new(gain).map_err(|error| error.to_string())?;
+            }
+            ("floor", KeyValue::Rate(floor)) => self.floor = floor,
+            ("greatest", KeyValue::Rate(greatest)) => self.greatest = Some(greatest),
+            ("statistic", KeyValue::Word("mean")) => self.statistic = ContractStatistic::Mean,
+            ("statistic", KeyValue::Word(_)) => self.statistic = ContractStatistic::Percentile95,
+            ("variant", KeyValue::Word("literal")) => self.variant = IntegralVariant::LITERAL,
+            ("variant", KeyValue::Word(_)) => self.variant = IntegralVariant::IMPROVED,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rules(&self) -> LoopRules {
+        LoopRules::Contracts
+    }
+
+    fn first_rate(&self) -> Option<FirstRate> {
+        Some(FirstRate::AtLeast(self.floor))
+    }
+
+    fn floor(&self) -> Option<Iops> {
+        Some(self.floor)
+    }
+}
+
 /// Reason that an integral law cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum IntegralConfigError {
@@ -115,4 +151,15 @@ pub enum IntegralConfigError {
         /// The greatest.
         greatest: Iops,
     },
+}
+
+impl IntegralConfigError {
+    /// Returns the keys that the error may be about; the first written one is the place.
+    #[must_use]
+    pub const fn keys(&self) -> &'static [&'static str] {
+        match self {
+            Self::Floor => &["floor"],
+            Self::Bounds { .. } => &["greatest", "floor"],
+        }
+    }
 }

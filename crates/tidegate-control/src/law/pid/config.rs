@@ -6,6 +6,8 @@ use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
 use crate::document::observation::MeanOutstanding;
+use crate::document::output::LawKind;
+use crate::law::parameters::{KeyValue, LawParameters};
 
 /// The parameters of the PID. Its input is a response time, its output a delay, so that gains have no unit.
 ///
@@ -86,6 +88,35 @@ impl PidConfig {
     }
 }
 
+impl LawParameters for PidConfig {
+    fn kind(&self) -> LawKind {
+        LawKind::Pid
+    }
+
+    fn set(&mut self, key: &str, value: KeyValue<'_>) -> Result<(), String> {
+        match (key, value) {
+            ("proportional_gain", KeyValue::Number(gain)) => self.proportional_gain = gain,
+            ("integral_time", KeyValue::Time(time)) => self.integral_time = time.to_duration(),
+            ("derivative_time", KeyValue::Time(time)) => self.derivative_time = time.to_duration(),
+            ("variant", KeyValue::Word("literal")) => self.variant = PidVariant::Literal,
+            ("variant", KeyValue::Word(_)) => self.variant = PidVariant::Clamped,
+            ("step", KeyValue::Time(step)) => self.step = step,
+            ("greatest", KeyValue::Time(greatest)) => self.greatest = greatest,
+            ("floor", KeyValue::Rate(floor)) => self.floor = floor,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn floor(&self) -> Option<Iops> {
+        Some(self.floor)
+    }
+
+    fn longest_delay(&self) -> Option<Latency> {
+        Some(self.greatest)
+    }
+}
+
 /// Reason that a PID cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum PidConfigError {
@@ -108,4 +139,17 @@ pub enum PidConfigError {
     /// Without a floor a throttled consumer could be stopped altogether.
     #[error("the floor rate must be greater than zero")]
     Floor,
+}
+
+impl PidConfigError {
+    /// Returns the keys that the error may be about; the first written one is the place.
+    #[must_use]
+    pub const fn keys(&self) -> &'static [&'static str] {
+        match self {
+            Self::ProportionalGain(_) => &["proportional_gain"],
+            Self::IntegralTime => &["integral_time"],
+            Self::Levels { .. } => &["step", "greatest"],
+            Self::Floor => &["floor"],
+        }
+    }
 }

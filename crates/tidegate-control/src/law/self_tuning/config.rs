@@ -3,8 +3,10 @@
 use thiserror::Error;
 use tidegate_units::Iops;
 
+use crate::document::output::LawKind;
 use crate::document::point_decision::PointDecision;
 use crate::law::integral::gain::ControllerGain;
+use crate::law::parameters::{FirstRate, KeyValue, LawParameters, LoopRules};
 use crate::law::queueing::config::QueueLearning;
 
 /// The parameters of the regulator, and of what it takes to carry out an operating point.
@@ -147,6 +149,12 @@ impl SelfTuningConfig {
         }
     }
 
+    /// Returns the default parameters with the model of a queue.
+    #[must_use]
+    pub fn queueing_model() -> Self {
+        Self { regulation: RegulationMethod::Queueing(QueueLearning::default()), ..Self::default() }
+    }
+
     /// Checks every value.
     ///
     /// # Errors
@@ -187,6 +195,78 @@ impl SelfTuningConfig {
     }
 }
 
+impl RegulationMethod {
+    /// Sets a parameter of the method. A gain, which is fixed, replaces learning.
+    fn set(&mut self, key: &str, value: KeyValue<'_>) -> Result<(), String> {
+        match (key, value, &mut *self) {
+            ("gain", KeyValue::Number(gain), Self::Adaptive(_) | Self::Fixed(_)) => {
+                *self = Self::Fixed(ControllerGain::new(gain).map_err(|error| error.to_string())?);
+            }
+            ("forgetting", KeyValue::Number(forgetting), Self::Adaptive(line)) => {
+                line.forgetting = forgetting
+            }
+            ("forgetting", KeyValue::Number(forgetting), Self::Queueing(queue)) => {
+                queue.forgetting = forgetting
+            }
+            ("reset_change", KeyValue::Number(change), Self::Adaptive(line)) => line.reset_change = change,
+            ("reset_change", KeyValue::Number(change), Self::Queueing(queue)) => queue.reset_change = change,
+            ("variant", KeyValue::Word("literal"), Self::Adaptive(line)) => {
+                line.variant = SelfTuningVariant::LITERAL;
+            }
+            ("variant", KeyValue::Word(_), Self::Adaptive(line)) => {
+                line.variant = SelfTuningVariant::IMPROVED
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl LawParameters for SelfTuningConfig {
+    fn kind(&self) -> LawKind {
+        match self.regulation {
+            RegulationMethod::Queueing(_) => LawKind::QueueingModel,
+            RegulationMethod::Adaptive(_) | RegulationMethod::Fixed(_) => LawKind::SelfTuning,
+        }
+    }
+
+    fn set(&mut self, key: &str, value: KeyValue<'_>) -> Result<(), String> {
+        match (key, value) {
+            ("least", KeyValue::Rate(least)) => self.least = least,
+            ("greatest", KeyValue::Rate(greatest)) => self.greatest = greatest,
+            ("floor", KeyValue::Rate(floor)) => self.floor = floor,
+            ("least_requests", KeyValue::Whole(requests)) => self.least_requests = requests,
+            _ => self.regulation.set(key, value)?,
+        }
+        Ok(())
+    }
+
+    fn without_effect(&self) -> Option<(&'static [&'static str], &'static str)> {
+        match self.regulation {
+            RegulationMethod::Adaptive(_) => None,
+            RegulationMethod::Fixed(_) => Some((
+                &["forgetting", "reset_change", "variant"],
+                "with a `gain` nothing is learnt: it is fixed",
+            )),
+            RegulationMethod::Queueing(_) => {
+                Some((&["gain", "variant"], "the law is `queueing-model`, which has neither"))
+            }
+        }
+    }
+
+    fn rules(&self) -> LoopRules {
+        LoopRules::Goals { of_reads: matches!(self.regulation, RegulationMethod::Queueing(_)) }
+    }
+
+    fn first_rate(&self) -> Option<FirstRate> {
+        Some(FirstRate::Released)
+    }
+
+    fn floor(&self) -> Option<Iops> {
+        Some(self.floor)
+    }
+}
+
 /// Reason that a regulator cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum SelfTuningConfigError {
@@ -213,4 +293,19 @@ pub enum SelfTuningConfigError {
     /// The paper's law takes u_max for what the system did after a reset.
     #[error("the literal variant needs a greatest operating point near to what the storage can do")]
     Unbounded,
+}
+
+impl SelfTuningConfigError {
+    /// Returns the keys that the error may be about; the first written one is the place.
+    #[must_use]
+    pub const fn keys(&self) -> &'static [&'static str] {
+        match self {
+            Self::Forgetting(_) => &["forgetting"],
+            Self::ResetChange(_) => &["reset_change"],
+            Self::LeastRequests => &["least_requests"],
+            Self::Floor => &["floor"],
+            Self::Bounds { .. } => &["greatest", "least"],
+            Self::Unbounded => &["greatest", "variant"],
+        }
+    }
 }

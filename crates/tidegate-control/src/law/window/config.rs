@@ -3,6 +3,9 @@
 use thiserror::Error;
 use tidegate_units::Window;
 
+use crate::document::output::LawKind;
+use crate::law::parameters::{KeyValue, LawParameters, LoopRules};
+
 /// The parameters of the window law.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowConfig {
@@ -97,6 +100,33 @@ impl WindowConfig {
     }
 }
 
+impl LawParameters for WindowConfig {
+    fn kind(&self) -> LawKind {
+        LawKind::Window
+    }
+
+    fn set(&mut self, key: &str, value: KeyValue<'_>) -> Result<(), String> {
+        match (key, value) {
+            ("gamma", KeyValue::Number(gamma)) => self.gamma = gamma,
+            ("beta_gain", KeyValue::Number(gain)) => self.beta_gain = gain,
+            ("least", KeyValue::Number(least)) => self.least = Window::new(least),
+            ("greatest", KeyValue::Number(greatest)) => self.greatest = Window::new(greatest),
+            ("shares_of", KeyValue::Word("requests")) => self.shares_of = SharesOf::Requests,
+            ("shares_of", KeyValue::Word(_)) => self.shares_of = SharesOf::Slots,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rules(&self) -> LoopRules {
+        LoopRules::Common { scales: self.shares_of != SharesOf::Requests }
+    }
+
+    fn greatest_window(&self) -> Option<Window> {
+        Some(self.greatest)
+    }
+}
+
 /// Reason that a window law cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum WindowConfigError {
@@ -114,4 +144,16 @@ pub enum WindowConfigError {
         /// w_max.
         greatest: Window,
     },
+}
+
+impl WindowConfigError {
+    /// Returns the keys that the error may be about; the first written one is the place.
+    #[must_use]
+    pub const fn keys(&self) -> &'static [&'static str] {
+        match self {
+            Self::Gamma(_) => &["gamma"],
+            Self::BetaGain(_) => &["beta_gain"],
+            Self::Bounds { .. } => &["least", "greatest"],
+        }
+    }
 }
