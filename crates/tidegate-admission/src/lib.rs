@@ -46,6 +46,7 @@ mod demand;
 mod fit;
 mod profile;
 mod scale;
+pub mod schedule;
 
 pub use admission::{
     AdmissionRule, AdmissionVerdict, JudgedContract, LatencyMargin, OfferResult, WrongCount, judge,

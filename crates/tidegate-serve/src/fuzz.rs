@@ -81,7 +81,7 @@ pub fn admit_bodies(input: &[u8]) {
     let device = ExponentialConfig { rate: Iops::new(100.0), servers: 4, capacity: Bytes::from_gib(1) };
     let model = StorageModel::new(DeviceConfig::Exponential(device), 16, Discipline::StartTags);
     let rule = AdmissionRule::default();
-    let mut offer = model.offer(loads, &rule);
+    let mut offer = api::offer(&model, loads, &rule);
     (offer.requests, offer.seeds) = (MOST_REQUESTS / 10, 1);
     match api::verdict(offer, &contracts, &rule, MOST_REQUESTS) {
         Ok(document) => check_verdict(&document, contracts.as_slice().len()),

@@ -16,7 +16,7 @@ use tidegate_gateway::{
 use tidegate_http::{BearerToken, HttpRefusals, NoRandom, TokenError};
 use tidegate_units::{ResourceName, TimeOfDay};
 
-use crate::admission::api::{self, ModelOf, QuestionAccess, StorageModel};
+use crate::admission::api::{self, ModelOf, QuestionAccess};
 use crate::admission::{self, AnswerSubject, MeasuredSet, PoolStandings, SetChange};
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
@@ -315,7 +315,7 @@ impl RunningService {
                 }
                 Ok(Event::ModelOf(ModelOf { pool, answer })) => {
                     // The client has gone away: nothing waits any more.
-                    let _ = answer.send(StorageModel::of(&self.config.gateway, &pool));
+                    let _ = answer.send(api::model_of(&self.config.gateway, &pool));
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
                 Ok(Event::Judged(judged)) => self.judged(&judged),

@@ -64,7 +64,7 @@ impl KnownAnswers {
     /// lower demand does not make response times longer. Weights, where they are known, are in the same
     /// proportions. A measurement of load that came more kindly than buckets in step let it come, which is
     /// how contracts are regulated, says nothing.
-    pub(super) fn judge(&self, set: &PromiseSet) -> SetVerdict {
+    pub fn judge(&self, set: &PromiseSet) -> SetVerdict {
         if set.is_empty() {
             return SetVerdict::Admitted(Vec::new());
         }

@@ -8,14 +8,12 @@ use std::fmt;
 
 use tidegate_config::contract::ContractRequirement;
 use tidegate_control::Contract;
-use tidegate_gateway::PoolConfig;
 use tidegate_sched::BucketRelease;
 use tidegate_units::{ConsumerName, DailyPeriod, DailyValues, Latency, ResourceName, Shares, TimeOfDay};
 
-use super::api::StorageModel;
 use super::known_answers::KnownAnswers;
-use super::measuring::StandingAnswer;
 use super::promises::{PromiseSet, SetVerdict};
+use super::question::{StandingAnswer, StorageModel};
 
 /// The promises to a pool's exports, and the basis of their judgement.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +47,7 @@ impl PoolContracts {
 
 /// The sets of a pool, the answers to them, and which one is in force.
 #[derive(Debug, Clone)]
-pub(crate) struct PoolStanding {
+pub struct PoolStanding {
     contracts: PoolContracts,
     /// Every part of the day, and the set that holds then.
     periods: Vec<(DailyPeriod, usize)>,
@@ -78,7 +76,7 @@ pub struct ContractsStatus {
 
 /// The subject of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AnswerSubject {
+pub enum AnswerSubject {
     /// The set in force is admitted: what is expected of it is known.
     InForce,
     /// One of another time is.
@@ -89,7 +87,7 @@ pub(crate) enum AnswerSubject {
 
 /// The outcome for a set whose time has come.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SetChange {
+pub enum SetChange {
     /// It is to be in force.
     Begun(String),
     /// It is not, and what was stays.
@@ -101,7 +99,7 @@ pub(crate) enum SetChange {
 impl PoolStanding {
     /// With what is due at this time in force, whatever is known of it: there is nothing before it to go back
     /// to.
-    pub(super) fn new(contracts: PoolContracts, now: TimeOfDay) -> Self {
+    pub fn new(contracts: PoolContracts, now: TimeOfDay) -> Self {
         let mut sets: Vec<(PromiseSet, Option<SetVerdict>)> = Vec::new();
         let mut periods = Vec::new();
         for period in contracts.periods() {
@@ -136,11 +134,15 @@ impl PoolStanding {
         standing
     }
 
-    pub(super) fn pool(&self) -> &ResourceName {
+    /// Returns the pool.
+    #[must_use]
+    pub fn pool(&self) -> &ResourceName {
         &self.contracts.pool
     }
 
-    pub(super) fn contracts(&self) -> &PoolContracts {
+    /// Returns the promises.
+    #[must_use]
+    pub fn contracts(&self) -> &PoolContracts {
         &self.contracts
     }
 
@@ -150,7 +152,7 @@ impl PoolStanding {
     }
 
     /// The first set of which nothing is known, from the one in force on, and how many come before it.
-    pub(super) fn unknown(&self) -> Option<(usize, &PromiseSet)> {
+    pub fn unknown(&self) -> Option<(usize, &PromiseSet)> {
         let order = (self.in_force..self.sets.len()).chain(0..self.in_force);
         order
             .enumerate()
@@ -159,7 +161,7 @@ impl PoolStanding {
     }
 
     /// The pool's model, where it is what its sets are measured on.
-    pub(super) fn model(&self) -> Option<&StorageModel> {
+    pub fn model(&self) -> Option<&StorageModel> {
         match &self.contracts.basis {
             JudgementBasis::Model(model) => Some(model),
             JudgementBasis::Beforehand(_) | JudgementBasis::Nothing => None,
@@ -167,10 +169,7 @@ impl PoolStanding {
     }
 
     /// Takes an answer, if it is one about a set of its that waits for it.
-    pub(super) fn judged(
-        &mut self,
-        StandingAnswer { question, verdict }: &StandingAnswer,
-    ) -> Option<AnswerSubject> {
+    pub fn judged(&mut self, StandingAnswer { question, verdict }: &StandingAnswer) -> Option<AnswerSubject> {
         if *self.pool() != question.pool || self.model() != Some(&question.model) {
             return None;
         }
@@ -200,7 +199,7 @@ impl PoolStanding {
 
     /// Returns a message about every set that is known to be refused: the one in force, and those of later
     /// times.
-    pub(super) fn refused_sets(&self) -> impl Iterator<Item = String> {
+    pub fn refused_sets(&self) -> impl Iterator<Item = String> {
         self.sets.iter().enumerate().filter_map(|(at, (_, verdict))| match verdict {
             Some(SetVerdict::Refused(why)) => Some(self.refused_words(at, why)),
             _ => None,
@@ -208,7 +207,7 @@ impl PoolStanding {
     }
 
     /// It begins now, in the place of the pool's other one, of which it takes over what was counted.
-    pub(super) fn begin_in_place_of(&mut self, other: Option<&Self>, now: TimeOfDay) {
+    pub fn begin_in_place_of(&mut self, other: Option<&Self>, now: TimeOfDay) {
         self.in_force = self.due(now);
         if let Some(other) = other {
             (self.begun, self.kept_out) = (other.begun, other.kept_out);
@@ -216,7 +215,7 @@ impl PoolStanding {
     }
 
     /// Returns the reason why one of the sets was refused.
-    pub(super) fn refusal(&self) -> Option<String> {
+    pub fn refusal(&self) -> Option<String> {
         self.sets.iter().find_map(|(set, verdict)| match verdict {
             Some(SetVerdict::Refused(why)) => Some(format!(
                 "pool {}: the contracts that hold {} are refused: {why}",
@@ -230,7 +229,7 @@ impl PoolStanding {
     /// Returns the change that the time of day asks for. A set whose answer is not known yet waits for it,
     /// which is said once. A refused set is reported once, until another one was due. After a leap of the
     /// clock, the set that is due at the new time is asked for.
-    pub(super) fn step(&mut self, now: TimeOfDay) -> Option<SetChange> {
+    pub fn step(&mut self, now: TimeOfDay) -> Option<SetChange> {
         let due = self.due(now);
         if due == self.in_force {
             (self.refused, self.awaited) = (None, None);
@@ -240,7 +239,7 @@ impl PoolStanding {
         match verdict {
             None if self.awaited == Some(due) => None,
             None => {
-                let stays = Told(&self.sets[self.in_force].0);
+                let stays = SetInWords(&self.sets[self.in_force].0);
                 let said = format!(
                     "pool {}: the contracts that hold {} are not judged yet, {stays} stays in force until \
                         they are",
@@ -257,7 +256,7 @@ impl PoolStanding {
                     "pool {}: the contracts that hold {} are refused, {} stays in force: {why}",
                     self.pool(),
                     set.period,
-                    Told(stays)
+                    SetInWords(stays)
                 );
                 self.refused = Some(due);
                 self.kept_out += 1;
@@ -269,7 +268,7 @@ impl PoolStanding {
                 } else {
                     ", which was admitted"
                 };
-                let said = format!("pool {}: in force now is {}{how}", self.pool(), Told(set));
+                let said = format!("pool {}: in force now is {}{how}", self.pool(), SetInWords(set));
                 self.in_force = due;
                 (self.refused, self.awaited) = (None, None);
                 self.begun += 1;
@@ -278,26 +277,28 @@ impl PoolStanding {
         }
     }
 
-    /// Writes what is in force into the pool's configuration.
-    pub(super) fn apply(&self, pool: &mut PoolConfig) {
+    /// Returns the terms in force of each export that has requirements at some time.
+    pub fn in_force(&self) -> impl Iterator<Item = ExportTerms<'_>> {
         let (set, verdict) = &self.sets[self.in_force];
-        for export in &mut pool.exports {
-            let Some((name, _, held)) = set.requirements.iter().find(|(name, ..)| *name == export.name)
-            else {
-                continue;
-            };
+        set.requirements.iter().map(move |(name, _, promised)| {
             let measured = match verdict {
                 Some(SetVerdict::Admitted(all)) => {
                     all.iter().find(|(of, _)| of == name).map(|&(_, expected)| expected)
                 }
                 _ => None,
             };
-            export.contract = held.map(|held| with(held, measured));
-            export.bucket = held.and_then(|held| held.given.bucket).unwrap_or(BucketRelease::USUAL_SIZE);
-        }
+            ExportTerms {
+                name,
+                contract: promised.map(|promised| with(promised, measured)),
+                bucket: promised
+                    .and_then(|promised| promised.given.bucket)
+                    .unwrap_or(BucketRelease::USUAL_SIZE),
+            }
+        })
     }
 
-    pub(super) fn status(&self, now: TimeOfDay) -> ContractsStatus {
+    /// Returns the state of the contracts at this time of day.
+    pub fn status(&self, now: TimeOfDay) -> ContractsStatus {
         let admitted = match &self.sets[self.in_force].1 {
             Some(SetVerdict::Admitted(_)) => Some(true),
             Some(SetVerdict::Refused(_)) => Some(false),
@@ -306,6 +307,17 @@ impl PoolStanding {
         let overdue = self.due(now) != self.in_force;
         ContractsStatus { admitted, overdue, begun: self.begun, refused: self.kept_out }
     }
+}
+
+/// The terms in force of an export.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExportTerms<'a> {
+    /// The export.
+    pub name: &'a ConsumerName,
+    /// Its contract, if it has one now.
+    pub contract: Option<Contract>,
+    /// The size of its bucket.
+    pub bucket: u32,
 }
 
 /// The promise, with what was measured where it does not say what is expected.
@@ -318,14 +330,14 @@ fn with(requirement: ContractRequirement, measured: Option<Latency>) -> Contract
 }
 
 /// A set, in words.
-struct Told<'a>(&'a PromiseSet);
+struct SetInWords<'a>(&'a PromiseSet);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for SetInWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("no contract");
         }
-        for (index, (name, _, ContractRequirement { given, .. })) in self.0.held().enumerate() {
+        for (index, (name, _, ContractRequirement { given, .. })) in self.0.promised().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             let (iops, response_time) = (given.contract.iops(), given.contract.response_time());
             write!(f, "{separator}{name} {iops} within {response_time}")?;
@@ -341,7 +353,7 @@ mod tests {
     use tidegate_sched::Discipline;
     use tidegate_units::{Bytes, Iops};
 
-    use super::super::measuring::StandingQuestion;
+    use super::super::question::StandingQuestion;
     use super::*;
 
     fn time(text: &str) -> TimeOfDay {

@@ -99,7 +99,9 @@ macro_rules! laws {
             /// Changes the parameters and keeps the state. Another law begins as if it were new.
             pub(crate) fn reconfigure(&mut self, law: LawConfig) -> Result<(), LawConfigError> {
                 match (&mut *self, law) {
-                    $((Self::$law(running), LawConfig::$law(parameters)) => running.reconfigure(parameters)?,)*
+                    $((Self::$law(running), LawConfig::$law(parameters)) => {
+                        running.reconfigure(parameters)?;
+                    })*
                     (running, law) => *running = Self::new(law)?,
                 }
                 Ok(())

@@ -290,7 +290,7 @@ impl UpstreamExport {
                 }
             }
             (UpstreamWork::Flush, None) => {
-                hands.done.push(UpstreamEvent::Flush(Ok(self.ledger.flushed(mark, covers))))
+                hands.done.push(UpstreamEvent::Flush(Ok(self.ledger.flushed(mark, covers))));
             }
             (UpstreamWork::Flush, Some(errno)) => {
                 self.reported_loss = Some(errno);

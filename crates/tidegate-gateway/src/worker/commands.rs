@@ -30,7 +30,7 @@ impl PoolWorker {
                 WorkerCommand::Drain(deadline) => self.begin_drain(deadline, now),
                 WorkerCommand::Completed(completed) => self.completed(completed, now),
                 WorkerCommand::Connected { export, outcome } => {
-                    self.upstream_connected(export, *outcome, now)
+                    self.upstream_connected(export, *outcome, now);
                 }
             }
         }

@@ -254,7 +254,7 @@ impl PoolWorker {
                 self.received(session, result, now);
             }
             (RingToken::Sent { session }, LentMemory::Replies(message)) => {
-                self.sent(session, result, message, now)
+                self.sent(session, result, message, now);
             }
             (RingToken::Request { request } | RingToken::Cached { request }, held) => {
                 self.file_completed(request, CompletedOperation { token, result, held }, now);

@@ -74,7 +74,7 @@ impl PoolWorker {
             (SessionPhase::Open, Ok(0)) => self.close(key, "the client hung up", now),
             (SessionPhase::Open, Ok(_)) => self.read_requests(key, now),
             (SessionPhase::Open, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {
-                self.receive(key, now)
+                self.receive(key, now);
             }
             (SessionPhase::Open, Err(error)) => self.close(key, &format!("cannot receive: {error}"), now),
         }

@@ -17,14 +17,13 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tidegate_admission::schedule::StorageModel;
 use tidegate_admission::{
     AdmissionRule, DemandError, LoadGenerator, OfferResult, StorageAbility, TenantDemand, TenantDemands,
     WrongCount, decide,
 };
-use tidegate_device::DeviceConfig;
 use tidegate_gateway::{BackendConfig, GatewayConfig};
 use tidegate_http::{BearerToken, NoRandom, TokenAdmission};
-use tidegate_sched::Discipline;
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{ConsumerLoad, LoadOffer, OfferStop, TooFew, UnmeasuredReason};
 use tidegate_sim::scenario::SizeWeights;
@@ -60,14 +59,6 @@ pub(crate) struct ModelOf {
     pub(crate) answer: oneshot::Sender<Result<StorageModel, NoModel>>,
 }
 
-/// The model of a pool's storage, and what stands before it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StorageModel {
-    device: DeviceConfig,
-    depth: u32,
-    discipline: Discipline,
-}
-
 /// The reasons why there is nothing to measure.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum NoModel {
@@ -81,31 +72,25 @@ pub(crate) enum NoModel {
     Real(ResourceName),
 }
 
-impl StorageModel {
-    /// Returns the model of a pool of this configuration.
-    pub(crate) fn of(config: &GatewayConfig, name: &ResourceName) -> Result<Self, NoModel> {
-        let Some(pool) = config.pools.iter().find(|pool| pool.name == *name) else {
-            return Err(NoModel::NoPool(name.clone()));
-        };
-        match &pool.backend {
-            BackendConfig::Emulated { device, .. } => {
-                Ok(Self::new(device.clone(), pool.depth, pool.discipline))
-            }
-            BackendConfig::File { .. } | BackendConfig::Nbd(_) => Err(NoModel::Real(name.clone())),
+/// Returns the model of a pool of this configuration.
+pub(crate) fn model_of(config: &GatewayConfig, name: &ResourceName) -> Result<StorageModel, NoModel> {
+    let Some(pool) = config.pools.iter().find(|pool| pool.name == *name) else {
+        return Err(NoModel::NoPool(name.clone()));
+    };
+    match &pool.backend {
+        BackendConfig::Emulated { device, .. } => {
+            Ok(StorageModel::new(device.clone(), pool.depth, pool.discipline))
         }
+        BackendConfig::File { .. } | BackendConfig::Nbd(_) => Err(NoModel::Real(name.clone())),
     }
+}
 
-    pub(crate) const fn new(device: DeviceConfig, depth: u32, discipline: Discipline) -> Self {
-        Self { device, depth, discipline }
-    }
-
-    /// Load on it, as it is judged.
-    pub(crate) fn offer(&self, loads: Vec<ConsumerLoad>, rule: &AdmissionRule) -> LoadOffer {
-        let mut offer = LoadOffer::new(self.device.clone(), loads);
-        (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
-        offer.quantile = rule.quantile();
-        offer
-    }
+/// Returns load on a model, as it is judged.
+pub(crate) fn offer(model: &StorageModel, loads: Vec<ConsumerLoad>, rule: &AdmissionRule) -> LoadOffer {
+    let mut offer = LoadOffer::new(model.device.clone(), loads);
+    (offer.host.depth, offer.host.discipline) = (model.depth, model.discipline);
+    offer.quantile = rule.quantile();
+    offer
 }
 
 /// Measures an offer at `scale` times its rates. Some load may have too few requests then, as one with a low
@@ -339,7 +324,7 @@ async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, Q
             tracing::warn!("a question about contracts is measured at the priority of the service: {error}");
         }
         let rule = AdmissionRule::default();
-        let offer = LoadOffer { stop, ..model.offer(loads, &rule) };
+        let offer = LoadOffer { stop, ..offer(&model, loads, &rule) };
         verdict(offer, &contracts, &rule, MOST_REQUESTS)
     });
     let outcome = timeout(LONGEST, measured).await.map_err(|_| QuestionRefusal::TooLong);

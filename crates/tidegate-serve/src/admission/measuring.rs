@@ -5,32 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 
+use tidegate_admission::schedule::{PromiseSet, SetVerdict, StandingAnswer, StandingQuestion, StorageModel};
 use tidegate_admission::{AdmissionRule, LatencyMargin, OfferResult, StorageAbility, judge};
 use tidegate_sim::offer::{ConsumerLoad, UnmeasuredReason};
-use tidegate_units::ResourceName;
 
-use super::api::{StorageModel, measured};
-use super::promises::{PromiseSet, SetVerdict};
+use super::api::{measured, offer};
 
 /// The most requests in each simulation, where it takes more than usual to have enough of every export: for
 /// example of one whose rate is a twenty-thousandth of all. No user waits in front of a screen for it.
 const MOST_REQUESTS: u32 = 200_000;
-
-/// A question that is to be measured. It has all that the answer depends on, so that the answer serves any
-/// later question that is equal.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StandingQuestion {
-    pub(crate) pool: ResourceName,
-    pub(crate) model: StorageModel,
-    pub(crate) set: PromiseSet,
-}
-
-/// The answer to it.
-#[derive(Debug)]
-pub(crate) struct StandingAnswer {
-    pub(crate) question: StandingQuestion,
-    pub(crate) verdict: SetVerdict,
-}
 
 /// Measures in a thread of its own, which ends with the answer. Each asker has one question answered at a
 /// time: a measurement is all a core can do, beside the service.
@@ -69,7 +52,7 @@ fn verdict(model: &StorageModel, set: &PromiseSet) -> Result<SetVerdict, String>
         ..ConsumerLoad::random_reads(demand.name.clone(), demand.iops, demand.size)
     });
     let rule = AdmissionRule::default();
-    let mut offer = model.offer(loads.collect(), &rule);
+    let mut offer = offer(model, loads.collect(), &rule);
     let unmeasured = |error: UnmeasuredReason| error.to_string();
     let failed = |error: tidegate_sim::ScenarioError| error.to_string();
     let ability = StorageAbility {

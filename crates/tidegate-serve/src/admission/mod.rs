@@ -1,24 +1,21 @@
 //! Decisions about contracts, as documents: the same for the command line and over HTTP.
 
 pub(crate) mod api;
-mod known_answers;
 mod measuring;
-mod promises;
-mod standing;
 mod standings;
 
 use serde::{Serialize, Serializer};
+pub(crate) use tidegate_admission::schedule::{AnswerSubject, SetChange, StandingAnswer as MeasuredSet};
+pub use tidegate_admission::schedule::{
+    ContractsStatus, JudgementBasis, KnownAnswers, PoolContracts, StorageModel,
+};
 use tidegate_admission::{
     AdmissionDecision, AdmissionRule, JudgedContract, LatencyMargin, TenantDemand, TenantDemands,
 };
 use tidegate_units::{Bytes, ConsumerName, DailyPeriod, Iops, Latency, Shares, TimeOfDay};
 
 pub(crate) use api::MOST_TENANTS;
-pub use api::StorageModel;
-pub use known_answers::KnownAnswers;
-pub(crate) use measuring::{StandingAnswer as MeasuredSet, begin};
-pub(crate) use standing::{AnswerSubject, SetChange};
-pub use standing::{ContractsStatus, JudgementBasis, PoolContracts};
+pub(crate) use measuring::begin;
 pub(crate) use standings::PoolStandings;
 
 /// An answer: the question, the finding, and the way in which it was measured.

@@ -1,11 +1,12 @@
 //! The promises of all pools, and the next question about them. No clock is read here, and nothing is
 //! measured.
 
-use tidegate_gateway::GatewayConfig;
+use tidegate_gateway::{GatewayConfig, PoolConfig};
 use tidegate_units::{ResourceName, TimeOfDay};
 
-use super::measuring::{StandingAnswer, StandingQuestion};
-use super::standing::{AnswerSubject, ContractsStatus, PoolContracts, PoolStanding, SetChange};
+use tidegate_admission::schedule::{
+    AnswerSubject, ContractsStatus, PoolContracts, PoolStanding, SetChange, StandingAnswer, StandingQuestion,
+};
 
 /// The promises of pools: each pool at most once.
 #[derive(Debug, Clone, Default)]
@@ -96,7 +97,7 @@ impl PoolStandings {
     pub(crate) fn apply(&self, config: &mut GatewayConfig) {
         for pool in &mut config.pools {
             if let Some(standing) = self.of_pool(&pool.name) {
-                standing.apply(pool);
+                put_into_force(standing, pool);
             }
         }
     }
@@ -104,6 +105,15 @@ impl PoolStandings {
     /// Returns the state of every pool's promises, as it is shown.
     pub(crate) fn status(&self, now: TimeOfDay) -> impl Iterator<Item = (ResourceName, ContractsStatus)> {
         self.0.iter().map(move |standing| (standing.pool().clone(), standing.status(now)))
+    }
+}
+
+/// Writes the terms in force into the pool's configuration.
+fn put_into_force(standing: &PoolStanding, pool: &mut PoolConfig) {
+    for terms in standing.in_force() {
+        if let Some(export) = pool.exports.iter_mut().find(|export| export.name == *terms.name) {
+            (export.contract, export.bucket) = (terms.contract, terms.bucket);
+        }
     }
 }
 
@@ -116,9 +126,8 @@ mod tests {
     use tidegate_units::{Bytes, ConsumerName, DailyValues, Iops, Latency, Shares};
 
     use super::super::StorageModel;
-    use super::super::promises::SetVerdict;
-    use super::super::standing::JudgementBasis;
     use super::*;
+    use tidegate_admission::schedule::{JudgementBasis, SetVerdict};
 
     fn time(text: &str) -> TimeOfDay {
         text.parse().unwrap()

@@ -60,7 +60,7 @@ impl MetricsExposition {
             ServeMetric::Log => log_samples(self.log, &mut samples),
             ServeMetric::Handshakes => samples.add(&[], number(self.gateway.handshakes)),
             ServeMetric::HandshakesEnded => {
-                samples.add(&[], SampleValue::Count(self.gateway.handshakes_ended))
+                samples.add(&[], SampleValue::Count(self.gateway.handshakes_ended));
             }
             ServeMetric::ConnectionsRefused => {
                 for (refusal, count) in &self.gateway.refused {

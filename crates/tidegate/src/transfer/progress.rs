@@ -94,7 +94,7 @@ impl TransferBar<'_> {
             }
             TransferEvent::Moved(bytes) => bar.set_position(bytes.get()),
             TransferEvent::Failed(node, why) => {
-                self.say(&format!("{}: failed on node `{node}`: {why}", self.name))
+                self.say(&format!("{}: failed on node `{node}`: {why}", self.name));
             }
         }
     }

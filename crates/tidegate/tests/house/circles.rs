@@ -46,7 +46,7 @@ impl Modules {
         let own = files_of_crates("src").into_iter().filter(|file| file.starts_with(sources));
         for file in own.filter(|file| !is_test(file)) {
             let module = module(sources, &file);
-            let text = without_tests(&fs::read_to_string(&file).unwrap());
+            let text = without_tests(&fs::read_to_string(&file).expect("a readable file"));
             named.insert(module.clone(), paths(&module, &text));
             files.insert(module, crate::short(&file));
         }

@@ -13,11 +13,11 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-sched", 1),
     ("tidegate-device", 1),
     ("tidegate-nbd", 1),
-    ("tidegate-admission", 2),
     ("tidegate-config", 2),
     ("tidegate-ebpf", 2),
     ("tidegate-placement", 2),
     ("tidegate-regulate", 2),
+    ("tidegate-admission", 3),
     ("tidegate-http", 3),
     ("tidegate-tls", 3),
     ("tidegate-gateway", 4),
@@ -37,7 +37,7 @@ const FLOORS: &[(&str, u8)] = &[
 const HIGHEST_PURE_FLOOR: u8 = 2;
 
 /// Crates above that which touch nothing either.
-const PURE_ABOVE: &[&str] = &["tidegate-sim", "tidegate-experiments"];
+const PURE_ABOVE: &[&str] = &["tidegate-admission", "tidegate-sim", "tidegate-experiments"];
 
 /// The crates of this workspace that `[dependencies]` of a manifest names. Development dependencies may look
 /// upward: a test may drive what stands above.

@@ -203,10 +203,10 @@ impl RegulationMethod {
                 *self = Self::Fixed(ControllerGain::new(gain).map_err(|error| error.to_string())?);
             }
             ("forgetting", KeyValue::Number(forgetting), Self::Adaptive(line)) => {
-                line.forgetting = forgetting
+                line.forgetting = forgetting;
             }
             ("forgetting", KeyValue::Number(forgetting), Self::Queueing(queue)) => {
-                queue.forgetting = forgetting
+                queue.forgetting = forgetting;
             }
             ("reset_change", KeyValue::Number(change), Self::Adaptive(line)) => line.reset_change = change,
             ("reset_change", KeyValue::Number(change), Self::Queueing(queue)) => queue.reset_change = change,
@@ -214,7 +214,7 @@ impl RegulationMethod {
                 line.variant = SelfTuningVariant::LITERAL;
             }
             ("variant", KeyValue::Word(_), Self::Adaptive(line)) => {
-                line.variant = SelfTuningVariant::IMPROVED
+                line.variant = SelfTuningVariant::IMPROVED;
             }
             _ => {}
         }
