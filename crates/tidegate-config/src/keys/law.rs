@@ -61,7 +61,7 @@ pub const WINDOW: KeyTable = table!(
             .details("Below 1 means: less than one request at a time, spread over time."),
         Key::new(
             "greatest",
-            Number((Included(0.0), Unbounded)),
+            Number((Excluded(0.0), Unbounded)),
             "`64.0`",
             "the largest window, and where the law begins"
         )

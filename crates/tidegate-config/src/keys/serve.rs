@@ -157,12 +157,11 @@ pub const CARRIER: KeyTable = table!(
             "kind",
             Words(&["udp", "file", "nats"]),
             "required",
-            "datagrams, authenticated with a key that all hosts have"
+            "the way: UDP datagrams, a shared file, or NATS"
         )
-        .applies_to("udp")
         .details(
-            "`file`: a file or block device that all hosts reach. `nats`: a NATS server, which \
-        also brings [policies](../guide/hosts.md)."
+            "`udp`: datagrams, authenticated with a key that all hosts have. `file`: a file or \
+        block device that all hosts reach. `nats`: a NATS server, which also brings [policies](../guide/hosts.md)."
         ),
         Key::new(
             "listen",
@@ -438,54 +437,62 @@ pub const BACKEND: KeyTable = table!(
             "kind",
             Words(&["file", "nbd", "emulated"]),
             "required",
-            "every export is a regular file or a block device"
+            "the kind of storage: files, another NBD server, or a model"
         )
-        .applies_to("file")
         .details(
-            "`nbd`: every export is one of another NBD server, the upstream. `emulated`: a model \
-        of an array in real time, for trying things out."
+            "`file`: every export is a regular file or a block device. `nbd`: every export is one \
+        of another NBD server, the upstream. `emulated`: a model of an array in real time, \
+        for trying things out."
         ),
-        Key::new("direct", Flag, "`false`", "`file` only: past the page cache (O_DIRECT)")
+        Key::new("direct", Flag, "`false`", "past the page cache (O_DIRECT)")
+            .applies_to("file")
             .details("Clients must align their requests then; the alignment is advertised."),
         Key::new(
             "address",
             Format("`tcp:ADDRESS:PORT` or `unix:PATH`"),
             "required",
-            "`nbd` only: where the upstream listens"
+            "where the upstream listens"
         )
+        .applies_to("nbd")
         .details("An address, not a name: looking up a name cannot be bounded in time."),
-        Key::new("connections", Whole(1, 64), "`4`", "`nbd` only: the most connections per export").details(
-            "One if the upstream does not say that several see the same data \
+        Key::new("connections", Whole(1, 64), "`4`", "the most connections per export")
+            .applies_to("nbd")
+            .details(
+                "One if the upstream does not say that several see the same data \
         (NBD_FLAG_CAN_MULTI_CONN)."
-        ),
+            ),
         Key::new(
             "reconnect",
             Time,
             "`\"30s\"`",
-            "`nbd` only: how long requests wait for an upstream that was lost; then, and until it \
+            "how long requests wait for an upstream that was lost; then, and until it \
         is back, they are answered with EIO"
-        ),
+        )
+        .applies_to("nbd"),
         Key::new(
             "timeout",
             Time,
             "`\"60s\"`",
-            "`nbd` only: a connection on which requests wait and nothing arrives for this long \
+            "a connection on which requests wait and nothing arrives for this long \
         counts as lost"
-        ),
+        )
+        .applies_to("nbd"),
         Key::new(
             "replay",
             Words(&["reads", "all"]),
             "`\"reads\"`",
-            "`nbd` only: which requests are sent again after the connection was lost that had \
+            "which requests are sent again after the connection was lost that had \
         carried them: see below"
-        ),
-        Key::new("tls", Table("tls"), "none", "`nbd` only: connections are encrypted: see below"),
+        )
+        .applies_to("nbd"),
+        Key::new("tls", Table("tls"), "none", "connections are encrypted: see below").applies_to("nbd"),
         Key::new(
             "preset",
             Words(&["sata-stripe", "dnes-309170w", "fc-raid5", "fc-raid5-5", "fc-raid0-6", "fc-raid0-10"]),
             "required, or `exponential`",
-            "`emulated` only: which array"
+            "which array"
         )
+        .applies_to("emulated")
         .details(
             "A stripe set of SATA disks; one SCSI disk of 1999; Fibre Channel disks behind a \
         write-back cache, ten or five as RAID 5, six or ten without parity."
@@ -505,25 +512,18 @@ pub const BACKEND: KeyTable = table!(
         or a second shelf: `[{ after = \"30s\", rate = \"2000 IO/s\", servers = 2 }]`, counted \
         from the first request on; without `servers` there are as many as before."
         ),
-        Key::new(
-            "seed",
-            Whole(0, 9223372036854775807),
-            "`0`",
-            "`emulated` only: seed of the model's random numbers"
-        ),
+        Key::new("seed", Whole(0, 9223372036854775807), "`0`", "seed of the model's random numbers")
+            .applies_to("emulated"),
         Key::new(
             "data",
             Format("`\"memory\"` or a path"),
             "`\"memory\"`",
-            "`emulated` only: where the bytes are; a path names a sparse file, created when missing"
-        ),
-        Key::new(
-            "memory",
-            Size,
-            "`\"1GiB\"`",
-            "`emulated` only: the most memory for data; beyond it writes fail with ENOSPC"
+            "where the bytes are; a path names a sparse file, created when missing"
         )
-        .details("Zeros occupy nothing."),
+        .applies_to("emulated"),
+        Key::new("memory", Size, "`\"1GiB\"`", "the most memory for data; beyond it writes fail with ENOSPC")
+            .applies_to("emulated")
+            .details("Zeros occupy nothing."),
     ]
 );
 
@@ -639,7 +639,7 @@ pub const EXPORT: KeyTable = table!(
         Key::new("limit", Table("limit"), "none", "a ceiling that no law lifts"),
         Key::new(
             "contract",
-            Table("contract"),
+            Either(&[Table("contract"), TableList("contract")]),
             "none",
             "the promise to the export, in a pool with `law = \"integral\"`"
         )

@@ -32,51 +32,91 @@ fn the_schemas_are_made_of_the_table_of_keys() {
 
 #[test]
 fn every_example_keeps_its_schema() {
-    for (file, table) in [
-        ("complete", "serve"),
-        ("database", "serve"),
-        ("emulated", "serve"),
-        ("tenants", "serve"),
-        ("agent", "agent"),
-    ] {
-        let text = fs::read_to_string(root().join(format!("docs/examples/{file}.toml"))).unwrap();
-        let document: toml::Table = text.parse().unwrap();
-        let wrong = unknown_keys(&schema(table, ""), &serde_json::to_value(document).unwrap());
-        assert!(wrong.is_empty(), "{file}.toml: {wrong:?}");
-    }
-    let wrong = json!({ "pool": { "a": { "windw": { "gamma": 1 } } } });
-    assert_eq!(unknown_keys(&schema("serve", ""), &wrong), ["windw"]);
-}
-
-/// Returns the keys of a document that its schema does not have.
-fn unknown_keys(schema: &Value, document: &Value) -> Vec<String> {
-    fn walk(root: &Value, schema: &Value, value: &Value, wrong: &mut Vec<String>) {
-        let choices = match schema.get("anyOf").and_then(Value::as_array) {
-            Some(choices) => choices.iter().collect(),
-            None => vec![schema],
-        };
-        for schema in choices {
-            let reference = schema.get("$ref").and_then(Value::as_str);
-            let schema = reference.map_or(schema, |path| root.pointer(&path[1..]).expect("a definition"));
-            match value {
-                Value::Object(entries) if schema["type"] == "object" => {
-                    for (key, value) in entries {
-                        match schema["properties"].get(key).or(schema.get("additionalProperties")) {
-                            None | Some(Value::Bool(false)) => wrong.push(key.clone()),
-                            Some(inner) => walk(root, inner, value, wrong),
-                        }
-                    }
-                }
-                Value::Array(items) if schema["type"] == "array" => {
-                    items.iter().for_each(|item| walk(root, &schema["items"], item, wrong));
-                }
-                _ => {}
+    let mut examples: Vec<_> = ["complete", "database", "emulated", "tenants"]
+        .map(|name| (root().join(format!("docs/examples/{name}.toml")), "serve"))
+        .into();
+    examples.push((root().join("docs/examples/agent.toml"), "agent"));
+    for folder in fs::read_dir(root().join("scenarios")).unwrap() {
+        for file in fs::read_dir(folder.unwrap().path()).unwrap() {
+            let file = file.unwrap().path();
+            if file.extension().is_some_and(|extension| extension == "toml") {
+                examples.push((file, "scenario"));
             }
         }
     }
-    let mut wrong = Vec::new();
-    walk(schema, schema, document, &mut wrong);
-    wrong
+    assert!(examples.len() > 20, "{examples:?}");
+    for (file, table) in examples {
+        let document: toml::Table = fs::read_to_string(&file).unwrap().parse().unwrap();
+        let wrong = violations(&schema(table, ""), &serde_json::to_value(document).unwrap());
+        assert!(wrong.is_empty(), "{}: {wrong:?}", file.display());
+    }
+}
+
+#[test]
+fn a_schema_refuses_unknown_and_missing_keys_types_words_and_numbers_out_of_bounds() {
+    let serve = schema("serve", "");
+    let with = |backend: Value, window: Value| json!({ "listen": [], "pool": { "a": { "backend": backend, "window": window, "export": {} } } });
+    let file = || json!({ "kind": "file" });
+    assert_eq!(violations(&serve, &with(file(), json!({ "gamma": 1 }))), [""; 0]);
+    for (wrong, place) in [
+        (with(file(), json!({ "gama": 1 })), "pool.a.window.gama"),
+        (with(file(), json!({ "gamma": 0.0 })), "pool.a.window.gamma"),
+        (with(file(), json!({ "gamma": 1.5 })), "pool.a.window.gamma"),
+        (with(file(), json!({ "gamma": "1" })), "pool.a.window.gamma"),
+        (with(json!({ "kind": "fil" }), json!({})), "pool.a.backend.kind"),
+        (with(json!({}), json!({})), "pool.a.backend.kind"),
+    ] {
+        assert_eq!(violations(&serve, &wrong), [place]);
+    }
+}
+
+/// Returns the places in a document that its schema refuses. Patterns of texts are not compared.
+fn violations(schema: &Value, document: &Value) -> Vec<String> {
+    fn walk(root: &Value, schema: &Value, value: &Value, place: &str) -> Vec<String> {
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let schema = reference.map_or(schema, |path| root.pointer(&path[1..]).expect("a definition"));
+        if let Some(choices) = schema.get("anyOf").and_then(Value::as_array) {
+            let choices = choices.iter().map(|choice| walk(root, choice, value, place));
+            return choices.min_by_key(Vec::len).unwrap_or_default();
+        }
+        let at = |key: &str| if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
+        let is_in_bounds = value.as_f64().is_none_or(|number| {
+            let bound = |name| schema.get(name).and_then(Value::as_f64);
+            bound("minimum").is_none_or(|least| number >= least)
+                && bound("maximum").is_none_or(|most| number <= most)
+                && bound("exclusiveMinimum").is_none_or(|least| number > least)
+                && bound("exclusiveMaximum").is_none_or(|most| number < most)
+        });
+        let is_of_type = match schema.get("type").and_then(Value::as_str) {
+            Some("object") => value.is_object(),
+            Some("array") => value.is_array(),
+            Some("string") => value.is_string(),
+            Some("boolean") => value.is_boolean(),
+            Some("integer") => value.is_i64(),
+            Some("number") => value.is_number(),
+            _ => schema["enum"].as_array().is_some_and(|words| words.contains(value)),
+        };
+        if !is_of_type || !is_in_bounds {
+            return vec![place.to_owned()];
+        }
+        let mut wrong = Vec::new();
+        if let Value::Object(entries) = value {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            wrong.extend(required.filter(|key| !entries.contains_key(*key)).map(at));
+            for (key, value) in entries {
+                match schema["properties"].get(key).or(schema.get("additionalProperties")) {
+                    None | Some(Value::Bool(false)) => wrong.push(at(key)),
+                    Some(Value::Bool(true)) => {}
+                    Some(inner) => wrong.extend(walk(root, inner, value, &at(key))),
+                }
+            }
+        }
+        for item in value.as_array().into_iter().flatten() {
+            wrong.extend(walk(root, &schema["items"], item, place));
+        }
+        wrong
+    }
+    walk(schema, schema, document, "")
 }
 
 fn table(id: &str) -> &'static KeyTable {
@@ -125,7 +165,9 @@ fn references(kind: &KeyType, found: &mut VecDeque<&'static str>) {
 fn object(table: &KeyTable) -> Value {
     let properties: Map<_, _> = table.keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
     let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
-    let required: Vec<_> = table.keys.iter().filter(|key| key.is_required()).map(|key| key.name).collect();
+    // A key of one kind of backend or carrier is required with that kind alone: the program checks it.
+    let is_required = |key: &&Key| key.is_required() && key.applies_to.is_empty();
+    let required: Vec<_> = table.keys.iter().filter(is_required).map(|key| key.name).collect();
     if !required.is_empty() {
         object["required"] = json!(required);
     }
