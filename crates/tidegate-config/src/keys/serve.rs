@@ -161,7 +161,8 @@ pub const CARRIER: KeyTable = table!(
         )
         .details(
             "`udp`: datagrams, authenticated with a key that all hosts have. `file`: a file or \
-        block device that all hosts reach. `nats`: a NATS server, which also brings [policies](../guide/hosts.md)."
+        block device that all hosts reach. `nats`: a NATS server, which also brings \
+        [policies](../guide/hosts.md)."
         ),
         Key::new(
             "listen",
