@@ -301,7 +301,7 @@ def stress(programs, options):
             # A round begins with the tests that took the longest in the last one.
             tests.sort(key=lambda test: -test.seconds)
             part = 60 * options.minutes * options.jobs / options.stress / max(len(tests), 1)
-            waiting = [pool.submit(repeat, test) for test in tests if turn * test.seconds <= SLOW_PART * (turn + 1) * max(part, 1)]
+            waiting = [pool.submit(repeat, test) for test in tests if turn * test.seconds <= (turn + 1) * max(part, 1)]
             for ended in waiting:
                 ended.result()
             failed = [test for test in tests if test.failed]
