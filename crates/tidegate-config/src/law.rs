@@ -25,9 +25,13 @@ pub const POOL_KEYS: &[&str] = &[
     "idle_half_life",
     "dry_run",
     "knee",
+    "auto",
     "window",
     "pid",
 ];
+
+/// The keys of the table `auto`.
+pub const AUTO_KEYS: &[&str] = crate::keys::law::AUTO.names;
 
 /// The keys of the table `window`.
 pub const WINDOW_KEYS: &[&str] = crate::keys::law::WINDOW.names;
@@ -136,6 +140,7 @@ pub const RESOURCE_KEYS: &[&str] = &[
     "past_weight",
     "idle_half_life",
     "dry_run",
+    "auto",
     "window",
     "pid",
 ];

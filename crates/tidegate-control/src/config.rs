@@ -23,7 +23,8 @@ pub struct LoopConfig {
     /// of every consumer without its own.
     pub target: Latency,
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its
-    /// set point is above it half of the time.
+    /// set point is above it half of the time. The law `auto` measures how far below the target it has to
+    /// stay; for it this is the upper bound, and the default is 0.95.
     pub set_point_ratio: f64,
     /// Signal that the law steers by.
     pub signal: SignalChoice,
@@ -106,7 +107,7 @@ impl LoopConfig {
         Self {
             resource,
             target,
-            set_point_ratio: 0.8,
+            set_point_ratio: law.set_point_ratio(),
             signal: SignalChoice::default(),
             statistic: SignalStatistic::default(),
             knee: None,

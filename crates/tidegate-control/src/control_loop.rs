@@ -132,6 +132,7 @@ impl ControlLoop {
             reserved: reserved_rate(throttled(consumers)),
             set_point: self.set_point.published(),
             point: None,
+            load: self.law.load_report(consumers, interval),
         }
     }
 
@@ -214,6 +215,8 @@ impl ControlLoop {
             pause: self.config.idle_half_life,
             compensation,
             reserved: reserved.as_ref(),
+            load: observation.cluster.as_ref().and_then(|cluster| cluster.load.as_ref()),
+            hosts: observation.cluster.as_ref().map_or(1, |cluster| cluster.hosts),
         });
 
         let (commands, held) = self.commands(consumers, &step);

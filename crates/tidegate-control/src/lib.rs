@@ -64,6 +64,7 @@ pub use document::command::{Commands, ConsumerCommand};
 pub use document::contract::{Contract, ContractError};
 pub use document::decision::Decision;
 pub use document::host_report::{ClusterSignal, HeardReport, HostReport};
+pub use document::load_report::{ClusterLoad, LoadReport};
 pub use document::model::{LearningOutcome, LinearModel, QueueModel};
 pub use document::observation::{ConsumerObservation, MeanOutstanding, Observation, OperationTotals};
 pub use document::output::{LawAction, LawKind, LawOutput, OutputBound};
@@ -84,6 +85,7 @@ pub use identify::arx::{
     SampledFit, SamplingStudy,
 };
 pub use identify::relay::{IdentifiedProcess, RelayConfig, RelayError, RelayExperiment, RelayStep};
+pub use law::auto::config::{AutoConfig, AutoConfigError};
 pub use law::bands::{Band, BandClaim, Bands, BandsError, allot, operating_point};
 pub use law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError, IntegralVariant};
 pub use law::integral::gain::{ClosedLoopPole, ControllerGain, GainError, ProcessGain, gain_for};

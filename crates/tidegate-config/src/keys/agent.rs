@@ -123,7 +123,7 @@ pub const RESOURCE: KeyTable = table!(
         Key::new("exempt", Either(&[Text, List(&Text)]), "none", "consumers that are never eligible"),
         Key::new(
             "law",
-            Words(&["pid", "window", "queueing-model", "self-tuning"]),
+            Words(&["pid", "auto", "window", "queueing-model", "self-tuning"]),
             "`\"pid\"`",
             "the control law: a delay, or a window, [by latency](../guide/agent.md#other-laws) or \
         [by a model](../guide/agent.md#other-laws)"
@@ -162,6 +162,7 @@ pub const RESOURCE: KeyTable = table!(
         Key::new("idle_half_life", Time, "`\"2s\"`", "without reads, the command halves in this time"),
         Key::new("dry_run", Flag, "false", "decide and log, but throttle nothing")
             .details("If all resources do, as with `--dry-run`, the kernel is not touched."),
+        Key::new("auto", Table("auto"), "none", "as for a pool").applies_to("auto"),
         Key::new("window", Table("window"), "none", "as for a pool; `shares_of` is without effect")
             .applies_to("window"),
         Key::new(

@@ -28,6 +28,23 @@ pub const KNEE: KeyTable = table!(
     ]
 );
 
+/// Keys of `auto`.
+pub const AUTO: KeyTable = table!(
+    "auto",
+    "### `[pool.NAME.auto]`",
+    [
+        Key::new("least", Number((Excluded(0.0), Unbounded)), "`0.25`", "the smallest window")
+            .bounds("requests"),
+        Key::new(
+            "greatest",
+            Number((Excluded(0.0), Unbounded)),
+            "`64.0`",
+            "the largest window, and where the law begins"
+        )
+        .bounds("requests"),
+    ]
+);
+
 /// Keys of `window`.
 pub const WINDOW: KeyTable = table!(
     "window",

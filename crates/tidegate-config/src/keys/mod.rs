@@ -106,6 +106,7 @@ pub const TABLES: &[KeyTable] = &[
     serve::EXPONENTIAL,
     serve::EXPONENTIAL_CHANGE,
     law::KNEE,
+    law::AUTO,
     law::WINDOW,
     law::PID,
     law::INTEGRAL,

@@ -140,7 +140,7 @@ pub const HOST: KeyTable = table!(
         Key::new("depth", Whole(1, 1024), "`64`", "the most requests outstanding at an array"),
         Key::new(
             "law",
-            Words(&["window", "pid", "integral", "self-tuning", "queueing-model", "none"]),
+            Words(&["auto", "window", "pid", "integral", "self-tuning", "queueing-model", "none"]),
             "`\"window\"` with a `target`, otherwise `\"none\"`",
             "the control law; a host without one is uncontrolled"
         )
@@ -177,6 +177,7 @@ pub const HOST: KeyTable = table!(
         Key::new("dry_run", Flag, "`false`", "decide, and hold nothing"),
         Key::new("knee", Table("knee"), "defaults", "parameters of `set_point = \"auto\"`")
             .applies_to("window"),
+        Key::new("auto", Table("auto"), "defaults", "bounds of the law `auto`").applies_to("auto"),
         Key::new("window", Table("window"), "defaults", "parameters of the window law").applies_to("window"),
         Key::new("pid", Table("pid"), "defaults", "parameters of the PID").applies_to("pid"),
         Key::new("integral", Table("integral"), "defaults", "parameters of the integral law")

@@ -82,6 +82,7 @@ pub fn combine(
         leads: leader == name,
         set_point: choice.set_point,
         points: others.filter_map(point).collect(),
+        load: super::loads::together(&live.iter().map(|(_, report)| *report).collect::<Vec<_>>(), signal),
     }
 }
 
@@ -158,7 +159,9 @@ mod tests {
             active_shares: 100.0,
             reserved: Iops::ZERO,
             set_point: None,
+            load: None,
             point: None,
+            load: None,
         }
     }
 
@@ -252,7 +255,9 @@ mod tests {
                 active_shares,
                 reserved: Iops::ZERO,
                 set_point: None,
+            load: None,
                 point: None,
+            load: None,
             },
         )
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{HostName, Iops, Latency, Window};
 
+use crate::document::load_report::{ClusterLoad, LoadReport};
 use crate::document::point_report::{PeerPoint, PointReport};
 use crate::document::signal::SignalRequests;
 
@@ -35,6 +36,9 @@ pub struct HostReport {
     /// `None` for another law.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<PointReport>,
+    /// Load report of the law `auto`. `None` for another law.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadReport>,
 }
 
 impl HostReport {
@@ -92,4 +96,7 @@ pub struct ClusterSignal {
     /// Reports of the other hosts' self-tuning laws that arrived in time, in the order of the hosts' names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<PeerPoint>,
+    /// The loads of all hosts together, for the law `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<ClusterLoad>,
 }

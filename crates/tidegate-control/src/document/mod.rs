@@ -5,6 +5,7 @@ pub(crate) mod command;
 pub(crate) mod contract;
 pub(crate) mod decision;
 pub(crate) mod host_report;
+pub(crate) mod load_report;
 pub(crate) mod model;
 pub(crate) mod observation;
 pub(crate) mod output;

@@ -9,6 +9,8 @@ use tidegate_units::{Iops, Latency, Window};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LawKind {
+    /// The law `auto`: a window, by what it learns of the storage.
+    Auto,
     /// The window law (PARDA).
     Window,
     /// The single-sided PID (Bjørgeengen).
@@ -23,13 +25,14 @@ pub enum LawKind {
 
 impl LawKind {
     /// Every kind of law, in the order of documents.
-    pub const ALL: [Self; 5] =
-        [Self::Window, Self::Pid, Self::Integral, Self::SelfTuning, Self::QueueingModel];
+    pub const ALL: [Self; 6] =
+        [Self::Auto, Self::Window, Self::Pid, Self::Integral, Self::SelfTuning, Self::QueueingModel];
 
     /// Returns the id of the table with the keys of its parameters.
     #[must_use]
     pub const fn table(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Window => "window",
             Self::Pid => "pid",
             Self::Integral => "integral",
@@ -41,6 +44,7 @@ impl LawKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Window => "window",
             Self::Pid => "pid",
             Self::Integral => "integral",

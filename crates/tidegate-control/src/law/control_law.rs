@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate_units::{Iops, Latency, Window};
 
+use crate::document::load_report::{ClusterLoad, LoadReport};
 use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput, OutputBound};
 use crate::document::point_decision::PointDecision;
@@ -35,6 +36,12 @@ pub(crate) trait ControlLaw {
 
     /// Returns the window that all throttled consumers share by this law alone, if it has one.
     fn shared_window(&self) -> Option<SharedWindow> {
+        None
+    }
+
+    /// Returns what other hosts' laws need of this host's load, if they need it. `interval` is the time that
+    /// the measurements are of.
+    fn load_report(&self, _: &[ConsumerObservation], _interval: Duration) -> Option<LoadReport> {
         None
     }
 
@@ -98,6 +105,10 @@ pub(crate) struct ControlInterval<'a> {
     pub(crate) compensation: Option<f64>,
     /// The window that reservations need.
     pub(crate) reserved: Option<&'a ReservationDecision>,
+    /// The loads of all hosts, where hosts that share the resource are heard.
+    pub(crate) load: Option<&'a ClusterLoad>,
+    /// The hosts that were heard, this one included.
+    pub(crate) hosts: u32,
 }
 
 /// The step that a law with a common signal takes in an interval.

@@ -2,6 +2,7 @@
 //!
 //! | folder | law | output |
 //! |---|---|---|
+//! | `auto` | none | one window for all throttled consumers, by what it learns of the storage |
 //! | `window` | PARDA | one window for all throttled consumers |
 //! | `pid` | Bjørgeengen | one delay, under each consumer's floor rate |
 //! | `integral` | Lee | a rate for each consumer, by its contract |
@@ -12,6 +13,7 @@
 //! `self_tuning` steps it. A law's parameters implement `LawParameters`, its state implements `ControlLaw`,
 //! and `registry` lists all laws. No law knows that list.
 
+pub(crate) mod auto;
 pub(crate) mod bands;
 pub(crate) mod control_law;
 pub(crate) mod integral;

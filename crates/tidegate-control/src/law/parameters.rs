@@ -27,6 +27,11 @@ pub trait LawParameters {
         LoopRules::Common { scales: true }
     }
 
+    /// Returns the default of set point over target.
+    fn set_point_ratio(&self) -> f64 {
+        0.8
+    }
+
     /// Returns the first rate of a consumer. `None` if the law does not command rates.
     fn first_rate(&self) -> Option<FirstRate> {
         None

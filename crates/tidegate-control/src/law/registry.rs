@@ -8,6 +8,8 @@ use std::ops::{Deref, DerefMut};
 use thiserror::Error;
 
 use crate::document::output::LawKind;
+use crate::law::auto::auto_law::AutoLaw;
+use crate::law::auto::config::{AutoConfig, AutoConfigError};
 use crate::law::control_law::ControlLaw;
 use crate::law::integral::config::{IntegralConfig, IntegralConfigError};
 use crate::law::integral::rates::ConsumerRates;
@@ -129,6 +131,8 @@ macro_rules! laws {
 }
 
 laws! {
+    /// The law `auto`: one window for all throttled consumers, without a parameter to tune.
+    Auto(AutoConfig, AutoConfigError, AutoLaw),
     /// The window law (PARDA): one window for all throttled consumers.
     Window(WindowConfig, WindowConfigError, WindowLaw),
     /// The single-sided PID (Bjørgeengen): one delay, for each throttled consumer under its own floor.
@@ -145,6 +149,7 @@ impl LawConfig {
     #[must_use]
     pub fn of_kind(kind: LawKind) -> Self {
         match kind {
+            LawKind::Auto => AutoConfig::default().into(),
             LawKind::Window => WindowConfig::default().into(),
             LawKind::Pid => PidConfig::default().into(),
             LawKind::Integral => IntegralConfig::default().into(),

@@ -137,6 +137,10 @@ impl SteeringHosts {
         member.own = Some(report.clone());
         // A liar believes itself, and misleads the others.
         report.total_latency = report.total_latency.scale(member.factor);
+        if let Some(load) = &mut report.load {
+            load.recent_mean = load.recent_mean.scale(member.factor);
+            load.worst = load.worst.scale(member.factor);
+        }
         if let Some(wish) = report.point.as_mut().and_then(|point| point.wish.as_mut()) {
             // Whose response times are said to be so many times as long asks for that much less.
             wish.operating_point = Iops::new(wish.operating_point.per_second() / member.factor);

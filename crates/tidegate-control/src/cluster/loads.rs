@@ -1,0 +1,99 @@
+//! Conclusions from the load reports of all hosts, for the law `auto`.
+//!
+//! All hosts take the same step from the same sums. A host whose mean is far from the median has less say,
+//! and beyond four times the median none: a wrong report must not throttle the others. The window of all
+//! hosts together is the median of what they decided. If there are two, it is the larger one, since the host
+//! that throttles less is the safer to believe.
+
+use tidegate_units::{Iops, Latency, Window};
+
+use crate::document::host_report::HostReport;
+use crate::document::load_report::{ClusterLoad, LoadReport};
+use crate::document::observation::MeanOutstanding;
+use crate::document::signal::SignalRequests;
+
+/// Factors between a host's mean and the median: up to the first it counts in full, from the second on not
+/// at all. Placement makes honest hosts differ by up to 1.8.
+const BELIEVED: (f64, f64) = (2.0, 4.0);
+
+/// The most that the worst consumer of other hosts counts for, as a multiple of the mean.
+const MOST_WORST: f64 = 2.0;
+
+/// Returns the loads of all hosts together; `None` if no host reports one. `live` are the hosts heard in
+/// time, this one included.
+pub(super) fn together(live: &[&HostReport], signal: SignalRequests) -> Option<ClusterLoad> {
+    let loads: Vec<(&HostReport, &LoadReport)> =
+        live.iter().filter_map(|report| Some((*report, report.load.as_ref()?))).collect();
+    if loads.is_empty() {
+        return None;
+    }
+    let sum = |of: &dyn Fn(&LoadReport) -> f64| loads.iter().map(|(_, load)| of(load)).sum::<f64>();
+    let active_shares: f64 = loads.iter().map(|(report, _)| report.active_shares.max(0.0)).sum();
+    let waiting: f64 = loads
+        .iter()
+        .filter(|(_, load)| load.waiting)
+        .map(|(report, _)| report.active_shares.max(0.0))
+        .sum();
+    let heard: Vec<(&HostReport, &LoadReport)> =
+        loads.iter().filter(|(report, _)| report.signal == signal).copied().collect();
+    let beliefs = beliefs(&heard);
+    let (mut count, mut total) = (0.0, 0.0);
+    let (mut recent, mut recent_total) = (0.0, 0.0);
+    for ((report, load), belief) in heard.iter().zip(&beliefs) {
+        if let Some(mean) = report.mean() {
+            count += belief * report.completed as f64;
+            total += belief * report.completed as f64 * mean;
+        }
+        recent += belief * load.recent.get();
+        recent_total += belief * load.recent.get() * load.recent_mean.as_nanos() as f64;
+    }
+    let pooled = if recent > 0.0 { recent_total / recent } else { 0.0 };
+    let worst = heard.iter().zip(&beliefs).fold(1.0, |worst: f64, ((_, load), belief)| {
+        if pooled <= 0.0 {
+            return worst;
+        }
+        let over = (load.worst.as_nanos() as f64 / pooled).min(MOST_WORST) - 1.0;
+        worst.max(1.0 + over * belief)
+    });
+    Some(ClusterLoad {
+        iops: Iops::new(sum(&|load| load.iops.per_second())),
+        writes: Iops::new(sum(&|load| load.writes.per_second())),
+        outstanding: MeanOutstanding::new(sum(&|load| load.outstanding.get())),
+        waiting: if active_shares > 0.0 { waiting / active_shares } else { 0.0 },
+        mean: (count > 0.0).then(|| Latency::from_nanos((total / count).round() as u64)),
+        worst,
+        total_window: agreed(loads.iter().filter_map(|(_, load)| load.total_window).collect()),
+        active_shares,
+    })
+}
+
+/// Weights of the hosts' words, from 0 to 1.
+fn beliefs(heard: &[(&HostReport, &LoadReport)]) -> Vec<f64> {
+    let mut means: Vec<f64> = heard
+        .iter()
+        .filter(|(_, load)| load.recent.get() > 0.0)
+        .map(|(_, load)| load.recent_mean.as_nanos() as f64)
+        .collect();
+    if means.len() < 3 {
+        return vec![1.0; heard.len()];
+    }
+    let middle = (means.len() - 1) / 2;
+    let median = *means.select_nth_unstable_by(middle, f64::total_cmp).1;
+    let (full, none) = (BELIEVED.0.ln(), BELIEVED.1.ln());
+    heard
+        .iter()
+        .map(|(_, load)| {
+            let apart = (load.recent_mean.as_nanos().max(1) as f64 / median.max(1.0)).ln().abs();
+            ((none - apart) / (none - full)).clamp(0.0, 1.0)
+        })
+        .collect()
+}
+
+/// The median; of an even number, the upper of the two in the middle.
+fn agreed(mut windows: Vec<Window>) -> Option<Window> {
+    if windows.is_empty() {
+        return None;
+    }
+    windows.sort_by(|one, other| one.get().total_cmp(&other.get()));
+    Some(windows[windows.len() / 2])
+}

@@ -1,0 +1,477 @@
+//! The law `auto`.
+
+use std::time::Duration;
+
+use tidegate_units::{Iops, Latency, Window};
+
+use super::anchor::Anchor;
+use super::config::{AutoConfig, AutoConfigError};
+use super::consumers::ConsumerLatencies;
+use super::elasticity::Elasticity;
+use super::epoch::Measurement;
+use super::futility::{FutilityGate, Measured, TrialStep};
+use crate::document::load_report::LoadReport;
+use crate::document::observation::{ConsumerObservation, MeanOutstanding};
+use crate::document::signal::{SignalRequests, SignalState};
+use crate::estimate::signal_samples::throttled;
+use crate::law::control_law::ControlInterval;
+use crate::law::window::window_law::active_share;
+
+/// The half-life with which the window goes to open while no eligible consumer loads the storage. What was
+/// learnt survives a pause of seconds.
+const FORGETS: f64 = 120.0;
+
+/// Memory of the part of writes, in seconds, and the part from which on the storage may answer later than an
+/// experiment lasts.
+const WRITES: (f64, f64) = (20.0, 0.05);
+
+/// Parts of an error that a decision corrects: of an error beyond two standard deviations, and of a smaller
+/// one; downwards and upwards.
+const DOWN: (f64, f64) = (1.0, 0.4);
+const UP: (f64, f64) = (0.7, 0.4);
+
+/// The least elasticity that a decision reckons with, downwards and upwards.
+const LEAST_SLOPE: (f64, f64) = (0.5, 0.15);
+
+/// A latency above the goal for so many seconds and requests, in the proven range, asks for proof anew.
+const DOUBT: (f64, f64) = (5.0, 100.0);
+
+/// Beside writes: seconds and decisions above the goal after which the model may say that it is futile; with
+/// protected consumers; and seconds at the smallest window.
+const SLOW_VERDICT: (f64, f64) = (5.0, 12.0);
+const SLOW_VERDICT_PROMISED: f64 = 15.0;
+const AT_LEAST: f64 = 10.0;
+
+/// A window that is used to this part is full.
+const FULL: f64 = 0.6;
+
+/// What the law decided last, for people to see.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct AutoView {
+    /// The worst consumer's latency, in seconds.
+    pub(crate) latency: f64,
+    /// The latency steered to.
+    pub(crate) goal: f64,
+    /// The latency that the storage cannot go below, where throttling is futile.
+    pub(crate) floor: Option<f64>,
+    /// A lower window is being tried.
+    pub(crate) trial: bool,
+}
+
+/// The law `auto`: one window for all eligible consumers.
+#[derive(Debug, Clone)]
+pub(crate) struct AutoLaw {
+    config: AutoConfig,
+    /// The logarithm of the window of all hosts together.
+    window: f64,
+    /// The part of it that is this host's, and the number of hosts.
+    part: f64,
+    hosts: f64,
+    /// The law has decided, or taken over what other hosts decided.
+    decided: bool,
+    /// The part of the way to open that the window has gone while the signal is silent.
+    relaxed: f64,
+    /// Seconds since the last request of the signal, and the memory of their rate.
+    silent: f64,
+    signal_rate: f64,
+    epoch: Measurement,
+    /// Everything measured under the present window.
+    level: Measured,
+    /// Seconds for which completions still are of requests from before the last change.
+    blind: f64,
+    consumers: ConsumerLatencies,
+    model: Elasticity,
+    anchor: Anchor,
+    gate: FutilityGate,
+    /// The load of the last seconds.
+    recent: Measurement,
+    /// Seconds, decisions and requests for which the latency has been above the goal.
+    above: (f64, f64, f64),
+    at_least: f64,
+    view: AutoView,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AutoStep {
+    Held,
+    Regulated,
+    Relaxed,
+}
+
+impl AutoLaw {
+    /// Begins open.
+    ///
+    /// # Errors
+    /// When the configuration is not valid.
+    pub(crate) fn new(config: AutoConfig) -> Result<Self, AutoConfigError> {
+        config.validate()?;
+        Ok(Self {
+            config,
+            window: config.greatest.get().ln(),
+            part: 1.0,
+            hosts: 1.0,
+            decided: false,
+            relaxed: 0.0,
+            silent: 0.0,
+            signal_rate: 0.0,
+            epoch: Measurement::default(),
+            level: Measured::default(),
+            blind: 0.0,
+            consumers: ConsumerLatencies::default(),
+            model: Elasticity::default(),
+            anchor: Anchor::default(),
+            gate: FutilityGate::default(),
+            recent: Measurement::default(),
+            above: (0.0, 0.0, 0.0),
+            at_least: 0.0,
+            view: AutoView::default(),
+        })
+    }
+
+    pub(crate) fn reconfigure(&mut self, config: AutoConfig) -> Result<(), AutoConfigError> {
+        config.validate()?;
+        self.config = config;
+        self.window = self.bounded(self.window);
+        Ok(())
+    }
+
+    pub(crate) fn config(&self) -> &AutoConfig {
+        &self.config
+    }
+
+    pub(crate) fn view(&self) -> &AutoView {
+        &self.view
+    }
+
+    /// The window in force.
+    pub(crate) fn window(&self) -> Window {
+        let own = (self.window + self.part.ln())
+            .clamp(self.config.least.get().ln(), self.config.greatest.get().ln());
+        let open = self.config.greatest.get().ln();
+        Window::new((own + (open - own) * self.relaxed).exp())
+    }
+
+    /// The report of this host's load for the laws of other hosts.
+    pub(crate) fn load_report(&self, consumers: &[ConsumerObservation], interval: Duration) -> LoadReport {
+        let seconds = interval.as_secs_f64().max(1e-9);
+        let load = Measurement::of_host(consumers, seconds);
+        let (recent, total) = self.consumers.recent();
+        let mean = if recent > 0.0 { total / recent } else { 0.0 };
+        LoadReport {
+            iops: Iops::new(load.eligible / seconds),
+            writes: Iops::new(load.writes / seconds),
+            outstanding: MeanOutstanding::new(load.outstanding()),
+            waiting: load.waited > 0.0,
+            recent: MeanOutstanding::new(recent),
+            recent_mean: Latency::from_secs_f64(mean),
+            worst: Latency::from_secs_f64(mean * self.consumers.worst()),
+            total_window: self.decided.then(|| Window::new(self.window.exp())),
+        }
+    }
+
+    /// Takes over what all hosts decided, and this host's part of it.
+    fn agree(&mut self, interval: &ControlInterval<'_>) {
+        let Some(load) = interval.load.filter(|_| interval.hosts > 1) else {
+            (self.part, self.hosts) = (1.0, 1.0);
+            return;
+        };
+        self.hosts = f64::from(interval.hosts);
+        if let Some(total) = load.total_window {
+            let total = self.bounded(total.get().max(f64::MIN_POSITIVE).ln());
+            if (total - self.window).abs() > 0.3 {
+                self.gate.abandon();
+                self.level = Measured::default();
+            }
+            self.window = total;
+            self.decided = true;
+        } else if !self.decided {
+            self.window = self.bounded(f64::INFINITY);
+        }
+        let own = self.window();
+        let demand = throttled(interval.consumers).map(|each| (each.shares, each.mean_outstanding));
+        let shares: f64 = demand.clone().map(|(shares, _)| shares.as_f64()).sum();
+        let active = active_share(own, demand) * shares;
+        self.part = if load.active_shares > 0.0 && active > 0.0 {
+            (active / load.active_shares).clamp(1e-6, 1.0)
+        } else {
+            1.0 / self.hosts
+        };
+    }
+
+    /// Widens the window to `floor`, as far as the greatest allows, and says whether that changed it.
+    pub(crate) fn raise_to(&mut self, floor: Window) -> bool {
+        let below = self.window() < floor;
+        if below {
+            self.window = self.bounded(floor.get().ln() - self.part.ln());
+        }
+        below
+    }
+
+    /// Takes an interval into account, and decides when enough is known.
+    pub(crate) fn step(&mut self, interval: &ControlInterval<'_>) -> AutoStep {
+        let seconds = interval.elapsed.as_secs_f64();
+        if interval.input == SignalState::NoTime || seconds <= 0.0 {
+            return AutoStep::Held;
+        }
+        let target = interval.set_point.as_secs_f64() / interval.set_point_ratio;
+        self.agree(interval);
+        let mut load = Measurement::of(interval);
+        let binds = load.waited > 0.0 && load.outstanding() >= FULL * self.window.exp();
+        let target_latency = Latency::from_secs_f64(target);
+        (load.count, load.total) =
+            self.consumers.observe(interval.consumers, interval.signal, target_latency, seconds, binds);
+        if let Some((cluster, SignalState::Samples { count })) = interval.load.map(|load| (load, interval.input)) {
+            load.count = count as f64;
+            load.total = load.count * cluster.mean.unwrap_or_default().as_secs_f64();
+        }
+        self.remember_writes(&load);
+        let loaded = load.busy > 0.0 || load.waited > 0.0;
+        match interval.input {
+            SignalState::Idle => return self.rest(seconds, loaded),
+            SignalState::Unknown => {
+                self.silent += seconds;
+                self.blind = (self.blind - seconds).max(0.0);
+                self.epoch.seconds += seconds;
+                return AutoStep::Held;
+            }
+            SignalState::Samples { .. } | SignalState::Overload { .. } | SignalState::NoTime => {}
+        }
+        self.wake(&load, seconds);
+        if !loaded && self.epoch.busy <= 0.0 {
+            self.forget_slowly(seconds);
+            self.epoch = Measurement::default();
+            return AutoStep::Held;
+        }
+        if self.blind > 0.25 * seconds {
+            self.blind -= seconds;
+            return AutoStep::Held;
+        }
+        self.blind = 0.0;
+        self.epoch.add(&load);
+        let oldest = match interval.input {
+            SignalState::Overload { oldest } => oldest.as_secs_f64(),
+            _ => 0.0,
+        };
+        let overdue = oldest > 3.0 * target;
+        if !overdue && !self.epoch.is_enough(target) {
+            return AutoStep::Held;
+        }
+        self.decide(interval, target, oldest);
+        AutoStep::Regulated
+    }
+
+    fn remember_writes(&mut self, load: &Measurement) {
+        if load.eligible > 0.0 {
+            let remaining = (-load.seconds / WRITES.0).exp();
+            self.recent.fade(remaining);
+            self.recent.add(load);
+        }
+    }
+
+    /// The signal is silent, and none of its requests is outstanding.
+    fn rest(&mut self, seconds: f64, loaded: bool) -> AutoStep {
+        self.silent += seconds;
+        self.epoch = Measurement::default();
+        self.gate.abandon();
+        if !loaded {
+            self.forget_slowly(seconds);
+        } else if self.silent > (5.0 / self.signal_rate.max(1e-3)).max(2.0) {
+            self.relaxed = 1.0 - (1.0 - self.relaxed) * (-seconds / 2.0).exp2();
+        }
+        AutoStep::Relaxed
+    }
+
+    /// Nothing is throttled, and the window goes to open over minutes.
+    fn forget_slowly(&mut self, seconds: f64) {
+        let open = self.bounded(f64::INFINITY);
+        self.window = open + (self.window - open) * (-seconds / FORGETS).exp2();
+    }
+
+    /// The signal is heard: what was learnt is in force again.
+    fn wake(&mut self, load: &Measurement, seconds: f64) {
+        let remaining = (-seconds / 30.0).exp();
+        self.signal_rate = self.signal_rate * remaining + (1.0 - remaining) * load.count / seconds;
+        self.silent = 0.0;
+        if self.relaxed > 0.0 {
+            self.relaxed = 0.0;
+            self.level = Measured::default();
+            self.epoch = Measurement::default();
+        }
+    }
+
+    fn decide(&mut self, interval: &ControlInterval<'_>, target: f64, oldest: f64) {
+        let epoch = std::mem::take(&mut self.epoch);
+        let worst = interval.load.map_or_else(|| self.consumers.worst(), |load| load.worst);
+        let latency = (epoch.mean() * worst).max(oldest);
+        self.decided = true;
+        let requests = epoch.count.max(1.0);
+        let promise = interval.signal != SignalRequests::Everything;
+        let margin = self.consumers.margin().min(interval.set_point_ratio);
+        self.gate.pass(epoch.seconds, epoch.iops());
+        self.notice_change(&epoch, latency);
+        let goal = self.gate.goal(target * margin, target);
+        self.level.add(&epoch, latency);
+        self.model.learn(epoch.outstanding(), latency, requests);
+        let error = (goal / latency.max(1e-9)).ln();
+        let deviation = requests.sqrt().recip();
+        self.count_above(&epoch, error);
+        self.view = AutoView {
+            latency,
+            goal,
+            floor: self.gate.futility().map(|futility| futility.floor),
+            trial: self.gate.is_trying(),
+        };
+        let late = self.recent.write_part() > WRITES.1;
+        if late {
+            self.gate.abandon();
+        }
+        if self.gate.is_trying() {
+            match self.gate.learn(&epoch, latency, target, promise) {
+                TrialStep::Continue(window) | TrialStep::Futile(window) | TrialStep::Useful(window) => {
+                    self.set(window, latency);
+                }
+                TrialStep::Changed => self.level = Measured::default(),
+            }
+            return;
+        }
+        let asked = self.asked(&epoch, error, deviation);
+        
+        let asked = if late { self.anchor.bound(asked, self.window, error, epoch.seconds) } else { asked };
+        let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
+        if late {
+            self.judge_slowly(&epoch, latency, target, promise);
+        } else if asked < self.window && !self.gate.is_proven(asked) {
+            let used = self.level_outstanding(&epoch);
+            if asked < used {
+                self.try_lower(asked, used, error, latency);
+                return;
+            }
+        }
+        self.set(asked, latency);
+        self.anchor.follow(self.window, error, deviation, epoch.seconds);
+        if !late && self.above.0 > DOUBT.0 && self.above.2 > DOUBT.1 {
+            self.gate.doubt(self.window);
+            self.above = (0.0, 0.0, 0.0);
+        }
+    }
+
+    /// The logarithm of the requests at the storage under the present window.
+    fn level_outstanding(&self, epoch: &Measurement) -> f64 {
+        epoch.outstanding().max(self.config.least.get()).ln().min(self.window)
+    }
+
+    /// The window that the error asks for.
+    fn asked(&self, epoch: &Measurement, error: f64, deviation: f64) -> f64 {
+        let sure = error.abs() > 2.0 * deviation;
+        let slope = self.model.slope();
+        if error < 0.0 {
+            let used = self.level_outstanding(epoch);
+            let step = error / slope.max(LEAST_SLOPE.0) * if sure { DOWN.0 } else { DOWN.1 };
+            let most = if error < -1.0 && error < -4.0 * deviation { 4.0f64 } else { 2.0 };
+            return used + step.max(-most.ln());
+        }
+        let full = epoch.is_backlogged() && epoch.outstanding() >= FULL * self.window.exp();
+        if !full {
+            return self.window;
+        }
+        let step = error / (slope + self.model.slope_deviation()).max(LEAST_SLOPE.1);
+        self.window + (step * if sure { UP.0 } else { UP.1 }).min(2.0f64.ln())
+    }
+
+    /// Begins an experiment with a lower window, once it is sure that the latency is above the goal.
+    fn try_lower(&mut self, asked: f64, used: f64, error: f64, latency: f64) {
+        let requests = self.level.requests().max(1.0);
+        if -error < (2.0 / requests.sqrt()).max(0.05) {
+            return;
+        }
+        let part = if asked < used - 1.2 { 4.0f64 } else { 2.0 };
+        let low = self.bounded(used - part.ln());
+        if low >= used - 0.1 {
+            return;
+        }
+        let low = self.gate.begin(self.window.max(used), low, self.level);
+        self.set(low, latency);
+    }
+
+    /// Beside writes a cache answers later than any short experiment, and the model has to judge.
+    fn judge_slowly(&mut self, epoch: &Measurement, latency: f64, target: f64, promise: bool) {
+        if self.gate.futility().is_some() {
+            return;
+        }
+        let least = self.config.least.get().ln();
+        self.at_least = if self.window <= least + 0.05 && self.above.0 > 0.0 {
+            self.at_least + epoch.seconds
+        } else {
+            0.0
+        };
+        let possible = latency * (1.0 - self.model.slope() - self.model.slope_deviation());
+        let patience = if promise { SLOW_VERDICT_PROMISED } else { SLOW_VERDICT.0 };
+        let hopeless = self.above.0 > patience
+            && self.above.1 > SLOW_VERDICT.1
+            && possible > 0.0
+            && 1.2 * possible > target;
+        if !hopeless && self.at_least < AT_LEAST {
+            return;
+        }
+        let floor = if hopeless { latency * (1.0 - self.model.slope()).max(0.1) } else { latency };
+        let edge = if promise { f64::NEG_INFINITY } else { (self.gate.most_iops() * 1.2 * floor).max(1e-6).ln() };
+        self.gate.give_up(floor, edge);
+        if edge.is_finite() {
+            self.set(self.bounded(edge), latency);
+        }
+        self.above = (0.0, 0.0, 0.0);
+        self.at_least = 0.0;
+    }
+
+    fn count_above(&mut self, epoch: &Measurement, error: f64) {
+        if error < 0.0 {
+            self.above.0 += epoch.seconds;
+            self.above.1 += 1.0;
+            self.above.2 += epoch.count;
+        } else {
+            self.above = (0.0, 0.0, 0.0);
+        }
+    }
+
+    /// Ends what is believed of a storage that has become another one.
+    fn notice_change(&mut self, epoch: &Measurement, latency: f64) {
+        let known = self.level.latency_of();
+        if self.level.requests() > 0.0 && known > 0.0 {
+            let deviation = (1.0 / epoch.count.max(1.0) + 1.0 / self.level.requests()).sqrt();
+            let jump = (latency / known).ln().abs();
+            if jump > 0.3 && jump > 4.0 * deviation {
+                self.level = Measured::default();
+                self.consumers.begin_anew();
+                if self.gate.is_trying() {
+                    self.gate.abandon();
+                }
+            }
+        }
+        let Some(futility) = self.gate.futility() else { return };
+        let floor = futility.floor;
+        let at_edge = self.window <= futility.edge + 0.05;
+        let quicker = self.level.requests() >= 200.0 && self.level.latency_of() < 0.8 * floor;
+        let slower = at_edge
+            && self.level.requests() >= 30.0
+            && self.level.latency_of() > 1.25 * 1.2 * floor * (1.0 + 2.0 / self.level.requests().sqrt());
+        if quicker || slower {
+            self.gate.storage_changed();
+            self.model = Elasticity::default();
+            self.anchor.forget();
+        }
+    }
+
+    fn set(&mut self, window: f64, latency: f64) {
+        let window = self.bounded(window);
+        if (window - self.window).abs() > 0.1 {
+            self.blind = latency.min(10.0);
+            self.level = Measured::default();
+        }
+        self.window = window;
+    }
+
+    fn bounded(&self, window: f64) -> f64 {
+        window.clamp(self.config.least.get().ln(), self.config.greatest.get().ln() + self.hosts.ln())
+    }
+}

@@ -1,0 +1,287 @@
+//! Experiments that prove a smaller window useful before it stays.
+//!
+//! Throttling that does not shorten the latency is harm. So the law cuts no window below what has been proven
+//! useful without comparing: the present window, a lower one, and, unless the lower one is clearly better,
+//! the present one again. With the latency's gain G = ln(L/L') and the throttled requests' D = ln(n/n'),
+//! useful is G > D/3: less than two thirds of the throughput lost for each part of latency won.
+//!
+//! Where throttling is futile, the goal becomes what the storage can do, and the window stays above its knee.
+//! The verdict is believed for two minutes, then twice as long each time, up to ten minutes.
+
+use super::elasticity::DISTURBANCE;
+use super::epoch::Measurement;
+
+/// The part of D that G must reach. Chosen: 1/3 tells an elasticity of 0 from 1 with few requests.
+const BAR: f64 = 1.0 / 3.0;
+
+/// Standard errors that an answer must be away from the bar: to be useful, and to be vain.
+const USEFUL: f64 = 2.0;
+const VAIN: f64 = 1.5;
+
+/// Requests and seconds after which a lower window that proved nothing is given up.
+const LOW_MOST: (f64, f64) = (200.0, 6.0);
+
+/// The same for the present window, measured again.
+const UP_MOST: (f64, f64) = (300.0, 10.0);
+
+/// The fewest requests that a verdict of futility takes.
+const VERDICT_REQUESTS: f64 = 30.0;
+
+/// The distance between a goal and the latency that the storage cannot go below.
+const ROOM: f64 = 1.2;
+
+/// A promise is kept to this part of the target.
+const PROMISED: f64 = 0.97;
+
+/// Seconds for which a verdict is believed at first and at most.
+const BELIEVED: (f64, f64) = (120.0, 600.0);
+
+/// A trial of a lower window.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    /// The window at its beginning, and the lower one, as logarithms.
+    from: f64,
+    low: f64,
+    measured_from: Measured,
+    measured_low: Measured,
+    /// The present window again, once the lower one has proved nothing.
+    again: Option<Measured>,
+}
+
+/// Latency and outstanding requests under one window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Measured {
+    load: Measurement,
+    /// The sum of the signal's latencies, by the worst consumer.
+    total: f64,
+}
+
+impl Measured {
+    pub(super) fn add(&mut self, load: &Measurement, latency: f64) {
+        self.load.add(load);
+        self.total += load.count * latency;
+    }
+
+    pub(super) fn latency_of(&self) -> f64 {
+        self.total / self.load.count.max(f64::MIN_POSITIVE)
+    }
+
+    pub(super) fn requests(&self) -> f64 {
+        self.load.count
+    }
+
+    fn outstanding(&self) -> f64 {
+        self.load.outstanding().max(1e-6)
+    }
+
+    /// The gain from this window to a lower one: G, D, and the standard error of G.
+    fn gain(&self, low: &Self) -> (f64, f64, f64) {
+        let gain = (self.latency_of().max(1e-9) / low.latency_of().max(1e-9)).ln();
+        let lost = (self.outstanding() / low.outstanding()).ln().max(0.0);
+        let requests = 1.0 / self.requests().max(1.0) + 1.0 / low.requests().max(1.0);
+        (gain, lost, (requests + 2.0 * DISTURBANCE * DISTURBANCE).sqrt())
+    }
+
+    /// The latency at which the line through both meets zero outstanding.
+    fn latency_at_zero(&self, low: &Self) -> f64 {
+        let (more, less) = (self.outstanding(), low.outstanding());
+        if more <= less {
+            return low.latency_of();
+        }
+        let slope = (self.latency_of() - low.latency_of()) / (more - less);
+        (low.latency_of() - slope.max(0.0) * less).max(0.0)
+    }
+}
+
+/// The storage cannot go below a latency, whatever is throttled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Futility {
+    /// That latency, in seconds.
+    pub(super) floor: f64,
+    /// The smallest window that costs no throughput, as a logarithm.
+    pub(super) edge: f64,
+    /// Seconds for which it is still believed.
+    left: f64,
+}
+
+/// The answer of the gate to an epoch of a trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum TrialStep {
+    /// The trial goes on under this window.
+    Continue(f64),
+    /// The lower window is useful.
+    Useful(f64),
+    /// The storage changed meanwhile: no verdict.
+    Changed,
+    /// Throttling is futile: the window goes back.
+    Futile(f64),
+}
+
+/// The proofs, and the trial under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FutilityGate {
+    /// The smallest window proven useful, as a logarithm.
+    proven: f64,
+    trial: Option<Trial>,
+    futile: Option<Futility>,
+    believed: f64,
+    /// The greatest throughput seen, in requests per second.
+    most_iops: f64,
+}
+
+impl Default for FutilityGate {
+    fn default() -> Self {
+        Self { proven: f64::INFINITY, trial: None, futile: None, believed: BELIEVED.0, most_iops: 0.0 }
+    }
+}
+
+impl FutilityGate {
+    pub(super) fn futility(&self) -> Option<&Futility> {
+        self.futile.as_ref()
+    }
+
+    pub(super) fn is_trying(&self) -> bool {
+        self.trial.is_some()
+    }
+
+    /// Returns true if a window may be put into force without a trial.
+    pub(super) fn is_proven(&self, window: f64) -> bool {
+        window >= self.proven - 1e-9
+    }
+
+    /// Takes time and throughput into account.
+    pub(super) fn pass(&mut self, seconds: f64, iops: f64) {
+        self.most_iops = iops.max(self.most_iops * (1.0 - 0.0005 * seconds).max(0.0));
+        if let Some(futile) = &mut self.futile {
+            futile.left -= seconds;
+            if futile.left <= 0.0 {
+                self.futile = None;
+                self.proven = f64::INFINITY;
+            }
+        }
+    }
+
+    /// The storage, or its load, is another one. What was believed of it ends.
+    pub(super) fn storage_changed(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Demands proof anew of every smaller window.
+    pub(super) fn doubt(&mut self, window: f64) {
+        self.proven = self.proven.max(window);
+    }
+
+    /// The goal in seconds, given the goal by the margin and the target.
+    pub(super) fn goal(&self, goal: f64, target: f64) -> f64 {
+        let Some(futile) = &self.futile else { return goal };
+        let possible = ROOM * futile.floor;
+        goal.max(if possible < PROMISED * target {
+            possible
+        } else if futile.floor <= target {
+            PROMISED * target
+        } else {
+            possible
+        })
+    }
+
+    /// The smallest window that may be asked for, as a logarithm.
+    pub(super) fn edge(&self) -> f64 {
+        self.futile.map_or(f64::NEG_INFINITY, |futile| futile.edge)
+    }
+
+    /// Lowers the edge to what was at the storage: its reckoned place was too far out.
+    pub(super) fn lower_edge(&mut self, window: f64) {
+        if let Some(futile) = &mut self.futile {
+            futile.edge = futile.edge.min(window);
+        }
+    }
+
+    /// Begins to try a lower window. Returns the window to put into force.
+    pub(super) fn begin(&mut self, from: f64, low: f64, measured: Measured) -> f64 {
+        self.trial = Some(Trial {
+            from,
+            low,
+            measured_from: measured,
+            measured_low: Measured::default(),
+            again: None,
+        });
+        low
+    }
+
+    /// Gives up the trial under way.
+    pub(super) fn abandon(&mut self) {
+        self.trial = None;
+    }
+
+    /// Takes an epoch of the trial into account. `promise` says that protected consumers' reads are judged.
+    pub(super) fn learn(&mut self, load: &Measurement, latency: f64, target: f64, promise: bool) -> TrialStep {
+        let Some(trial) = &mut self.trial else { return TrialStep::Changed };
+        let (from, low) = (trial.from, trial.low);
+        let Some(again) = &mut trial.again else {
+            trial.measured_low.add(load, latency);
+            let measured_low = trial.measured_low;
+            let (gain, lost, error) = trial.measured_from.gain(&measured_low);
+            if gain < -USEFUL * error - 0.1 {
+                self.trial = None;
+                return TrialStep::Changed;
+            }
+            let reaches = trial.measured_from.latency_at_zero(&measured_low) < 0.9 * target
+                || (measured_low.latency_of() < PROMISED * target
+                    && PROMISED * target < trial.measured_from.latency_of());
+            if gain - USEFUL * error > BAR * lost || (gain > USEFUL * error && reaches) {
+                return self.useful(low);
+            }
+            let vain = measured_low.requests() >= VERDICT_REQUESTS && gain + VAIN * error < BAR * lost;
+            let long = measured_low.requests() >= LOW_MOST.0 || measured_low.load.seconds >= LOW_MOST.1;
+            if vain || long {
+                trial.again = Some(Measured::default());
+                return TrialStep::Continue(from);
+            }
+            return TrialStep::Continue(low);
+        };
+        again.add(load, latency);
+        let again = *again;
+        let measured_low = trial.measured_low;
+        let (gain, lost, error) = again.gain(&measured_low);
+        let ends = again.requests() >= UP_MOST.0 || again.load.seconds >= UP_MOST.1;
+        if gain - USEFUL * error > BAR * lost || (ends && gain >= BAR * lost) {
+            return self.useful(low);
+        }
+        let enough = again.requests() >= VERDICT_REQUESTS;
+        if !(ends || enough && gain + error < BAR * lost) {
+            return TrialStep::Continue(from);
+        }
+        let mut both = again;
+        both.load.add(&measured_low.load);
+        both.total += measured_low.total;
+        let floor = if gain > USEFUL * error { again.latency_at_zero(&measured_low) } else { both.latency_of() };
+        if promise && floor <= PROMISED * target {
+            // The promise can be kept, and what it costs is for the administrator to say.
+            return self.useful(low);
+        }
+        let used = again.outstanding();
+        let knee = (self.most_iops * floor).clamp(used, 4.0 * used);
+        self.futile = Some(Futility { floor, edge: knee.ln(), left: self.believed });
+        self.believed = (2.0 * self.believed).min(BELIEVED.1);
+        self.trial = None;
+        TrialStep::Futile(from.max(knee.ln()))
+    }
+
+    /// Finds throttling futile without a trial: a long time at a latency that no window shortens.
+    pub(super) fn give_up(&mut self, floor: f64, edge: f64) {
+        self.trial = None;
+        self.futile = Some(Futility { floor, edge, left: self.believed });
+        self.believed = (2.0 * self.believed).min(BELIEVED.1);
+    }
+
+    /// The greatest throughput seen, in requests per second.
+    pub(super) fn most_iops(&self) -> f64 {
+        self.most_iops
+    }
+
+    fn useful(&mut self, low: f64) -> TrialStep {
+        self.proven = self.proven.min(low);
+        self.trial = None;
+        TrialStep::Useful(low)
+    }
+}

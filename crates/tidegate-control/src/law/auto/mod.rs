@@ -1,0 +1,20 @@
+//! The law `auto`: a window for any storage, without a parameter to tune.
+//!
+//! | file | content |
+//! |---|---|
+//! | `auto_law` | the law: one window of all hosts together, decided once per epoch |
+//! | `epoch` | measurements, gathered until they say enough |
+//! | `consumers` | the worst consumer, and the scatter that sets the margin below the target |
+//! | `elasticity` | the model: by how much latency follows the window |
+//! | `anchor` | the slow bound beside storage that answers later than it is asked |
+//! | `futility` | experiments that prove a smaller window useful before it stays |
+//! | `decision` | the law in the loop |
+
+pub(crate) mod anchor;
+pub(crate) mod auto_law;
+pub(crate) mod config;
+pub(crate) mod consumers;
+pub(crate) mod decision;
+pub(crate) mod elasticity;
+pub(crate) mod epoch;
+pub(crate) mod futility;
