@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arena;
 mod bjorgeengen;
 mod experiment;
 mod jobs;
