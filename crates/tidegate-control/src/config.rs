@@ -24,7 +24,7 @@ pub struct LoopConfig {
     pub target: Latency,
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its
     /// set point is above it half of the time. The law `auto` measures how far below the target it has to
-    /// stay; for it this is the upper bound, and the default is 0.95.
+    /// stay; for it this is the upper bound, and the default is 0.98.
     pub set_point_ratio: f64,
     /// Signal that the law steers by.
     pub signal: SignalChoice,

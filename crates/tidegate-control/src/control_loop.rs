@@ -244,6 +244,7 @@ impl ControlLoop {
             rates: step.rates,
             gave_way: step.gave_way,
             point: step.point,
+            auto: step.auto,
             held,
             throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
             dry_run: self.config.dry_run,

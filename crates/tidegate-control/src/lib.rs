@@ -59,6 +59,7 @@ mod set_point;
 pub use cluster::hosts::combine;
 pub use config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 pub use control_loop::ControlLoop;
+pub use document::auto_decision::AutoDecision;
 pub use document::band_position::BandPosition;
 pub use document::command::{Commands, ConsumerCommand};
 pub use document::contract::{Contract, ContractError};

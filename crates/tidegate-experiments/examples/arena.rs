@@ -26,6 +26,11 @@ fn main() {
         let mut figs = vec![];
         for law in &laws {
             let kind = LawKind::ALL.into_iter().find(|k| k.name() == law);
+            if std::env::var("TRACE").is_ok() {
+                use tidegate_control::*; use tidegate_sim::*; use tidegate_units::*;
+                struct T; impl Recorder for T { fn wants_rows(&self) -> bool { false } fn decision(&mut self, h: &HostName, _c: Option<&ConsumerName>, d: &Decision) { if d.action != LawAction::Hold && (h.as_str() == "host" || h.as_str() == "host-1") { eprintln!("{:8.2} {h} {:?} | {d}", d.at.as_nanos() as f64 / 1e9, d.auto); } } }
+                simulate(&arena.with_law(kind.unwrap()), seed, &mut T).unwrap();
+            }
             let run = arena.run(kind, &oracle).unwrap();
             let f = ScenarioFigures::of(&arena, &oracle, &run);
             if std::env::var("QUIET").is_err() {

@@ -59,6 +59,7 @@ pub(super) fn together(live: &[&HostReport], signal: SignalRequests) -> Option<C
         iops: Iops::new(sum(&|load| load.iops.per_second())),
         writes: Iops::new(sum(&|load| load.writes.per_second())),
         outstanding: MeanOutstanding::new(sum(&|load| load.outstanding.get())),
+        writing: MeanOutstanding::new(sum(&|load| load.writing.get())),
         waiting: if active_shares > 0.0 { waiting / active_shares } else { 0.0 },
         mean: (count > 0.0).then(|| Latency::from_nanos((total / count).round() as u64)),
         worst,

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Instant, Iops, Latency, ResourceName, Window};
 
+use crate::document::auto_decision::AutoDecision;
 use crate::document::host_report::ClusterSignal;
 use crate::document::output::{LawAction, LawKind, LawOutput, OutputBound};
 use crate::document::point_decision::PointDecision;
@@ -77,6 +78,9 @@ pub struct Decision {
     pub gave_way: Option<GaveWay>,
     /// Decision of the self-tuning law, with any model. `None` for another law.
     pub point: Option<PointDecision>,
+    /// Figures of the law `auto`. `None` for another law, and before its first decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<AutoDecision>,
     /// Number of throttled consumers: those delayed, or waiting behind the window, or for their bucket.
     pub held: u32,
     /// Number of eligible consumers.

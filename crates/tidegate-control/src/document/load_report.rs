@@ -15,6 +15,8 @@ pub struct LoadReport {
     pub writes: Iops,
     /// Their mean number of requests at the resource.
     pub outstanding: MeanOutstanding,
+    /// Those of them that write.
+    pub writing: MeanOutstanding,
     /// True if requests of theirs wait for the window.
     pub waiting: bool,
     /// Number of requests of the signal that the host remembers: of some seconds.
@@ -37,6 +39,8 @@ pub struct ClusterLoad {
     pub writes: Iops,
     /// Their mean number of requests at the resource.
     pub outstanding: MeanOutstanding,
+    /// Those of them that write.
+    pub writing: MeanOutstanding,
     /// The part of the active shares on hosts where requests wait for the window.
     pub waiting: f64,
     /// The mean latency of the signal in the last interval, by the hosts that are believed.

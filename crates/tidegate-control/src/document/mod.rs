@@ -1,5 +1,6 @@
 //! Documents: everything that goes into the loop and comes out of it, and is serialised.
 
+pub(crate) mod auto_decision;
 pub(crate) mod band_position;
 pub(crate) mod command;
 pub(crate) mod contract;

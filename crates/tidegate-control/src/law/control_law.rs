@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate_units::{Iops, Latency, Window};
 
+use crate::document::auto_decision::AutoDecision;
 use crate::document::load_report::{ClusterLoad, LoadReport};
 use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput, OutputBound};
@@ -152,6 +153,7 @@ pub(crate) struct LawStep {
     pub(crate) rates: Vec<RateDecision>,
     pub(crate) gave_way: Option<GaveWay>,
     pub(crate) point: Option<PointDecision>,
+    pub(crate) auto: Option<AutoDecision>,
 }
 
 impl LawStep {
@@ -166,6 +168,7 @@ impl LawStep {
             rates: Vec::new(),
             gave_way: None,
             point: None,
+            auto: None,
         }
     }
 }

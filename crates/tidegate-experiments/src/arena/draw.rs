@@ -401,6 +401,12 @@ impl Sketch {
         let seconds = seconds.round();
         let judged = self.judged();
         let unloaded = self.unloaded(seed)?;
+        // After a change the servers may be slower: the target is then one that they can keep, too.
+        let slowest_rate = changes.iter().fold(1.0, |slowest: f64, change| match change.to {
+            ChangedArray::Rate(rate) => slowest.min(rate.per_second() / self.capacity_guess()),
+            ChangedArray::Device(_) => slowest,
+        });
+        let unloaded = unloaded / slowest_rate;
         let loaded = judged
             .iter()
             .filter_map(|name| free.consumers.get(name.as_str())?.device_latency_ms)

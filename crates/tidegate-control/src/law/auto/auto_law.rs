@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tidegate_units::{Iops, Latency, Window};
 
-use super::anchor::Anchor;
 use super::config::{AutoConfig, AutoConfigError};
-use super::consumers::ConsumerLatencies;
+use super::consumers::{ConsumerLatencies, WorstConsumer};
 use super::elasticity::Elasticity;
 use super::epoch::Measurement;
 use super::futility::{FutilityGate, Measured, TrialStep};
+use super::storms::StormBound;
+use crate::document::auto_decision::AutoDecision;
 use crate::document::load_report::LoadReport;
 use crate::document::observation::{ConsumerObservation, MeanOutstanding};
 use crate::document::signal::{SignalRequests, SignalState};
@@ -36,27 +37,8 @@ const LEAST_SLOPE: (f64, f64) = (0.5, 0.15);
 /// A latency above the goal for so many seconds and requests, in the proven range, asks for proof anew.
 const DOUBT: (f64, f64) = (5.0, 100.0);
 
-/// Beside writes: seconds and decisions above the goal after which the model may say that it is futile; with
-/// protected consumers; and seconds at the smallest window.
-const SLOW_VERDICT: (f64, f64) = (5.0, 12.0);
-const SLOW_VERDICT_PROMISED: f64 = 15.0;
-const AT_LEAST: f64 = 10.0;
-
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
-
-/// What the law decided last, for people to see.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct AutoView {
-    /// The worst consumer's latency, in seconds.
-    pub(crate) latency: f64,
-    /// The latency steered to.
-    pub(crate) goal: f64,
-    /// The latency that the storage cannot go below, where throttling is futile.
-    pub(crate) floor: Option<f64>,
-    /// A lower window is being tried.
-    pub(crate) trial: bool,
-}
 
 /// The law `auto`: one window for all eligible consumers.
 #[derive(Debug, Clone)]
@@ -81,14 +63,13 @@ pub(crate) struct AutoLaw {
     blind: f64,
     consumers: ConsumerLatencies,
     model: Elasticity,
-    anchor: Anchor,
+    storms: StormBound,
     gate: FutilityGate,
     /// The load of the last seconds.
     recent: Measurement,
-    /// Seconds, decisions and requests for which the latency has been above the goal.
-    above: (f64, f64, f64),
-    at_least: f64,
-    view: AutoView,
+    /// Seconds and requests for which the latency has been above the goal.
+    above: (f64, f64),
+    view: Option<AutoDecision>,
 }
 
 /// What a step did.
@@ -120,12 +101,11 @@ impl AutoLaw {
             blind: 0.0,
             consumers: ConsumerLatencies::default(),
             model: Elasticity::default(),
-            anchor: Anchor::default(),
+            storms: StormBound::default(),
             gate: FutilityGate::default(),
             recent: Measurement::default(),
-            above: (0.0, 0.0, 0.0),
-            at_least: 0.0,
-            view: AutoView::default(),
+            above: (0.0, 0.0),
+            view: None,
         })
     }
 
@@ -140,8 +120,8 @@ impl AutoLaw {
         &self.config
     }
 
-    pub(crate) fn view(&self) -> &AutoView {
-        &self.view
+    pub(crate) fn view(&self) -> Option<&AutoDecision> {
+        self.view.as_ref()
     }
 
     /// The window in force.
@@ -158,14 +138,16 @@ impl AutoLaw {
         let load = Measurement::of_host(consumers, seconds);
         let (recent, total) = self.consumers.recent();
         let mean = if recent > 0.0 { total / recent } else { 0.0 };
+        let worst = self.consumers.worst();
         LoadReport {
             iops: Iops::new(load.eligible / seconds),
             writes: Iops::new(load.writes / seconds),
             outstanding: MeanOutstanding::new(load.outstanding()),
+            writing: MeanOutstanding::new(load.writing / seconds),
             waiting: load.waited > 0.0,
             recent: MeanOutstanding::new(recent),
             recent_mean: Latency::from_secs_f64(mean),
-            worst: Latency::from_secs_f64(mean * self.consumers.worst()),
+            worst: Latency::from_secs_f64(mean * worst.mean * worst.margin),
             total_window: self.decided.then(|| Window::new(self.window.exp())),
         }
     }
@@ -302,12 +284,13 @@ impl AutoLaw {
 
     fn decide(&mut self, interval: &ControlInterval<'_>, target: f64, oldest: f64) {
         let epoch = std::mem::take(&mut self.epoch);
-        let worst = interval.load.map_or_else(|| self.consumers.worst(), |load| load.worst);
-        let latency = (epoch.mean() * worst).max(oldest);
+        let own = self.consumers.worst();
+        let worst = interval.load.map_or(own, |load| WorstConsumer { mean: load.worst / own.margin, ..own });
+        let latency = (epoch.mean() * worst.mean).max(oldest);
         self.decided = true;
         let requests = epoch.count.max(1.0);
         let promise = interval.signal != SignalRequests::Everything;
-        let margin = self.consumers.margin().min(interval.set_point_ratio);
+        let margin = interval.set_point_ratio / worst.margin;
         self.gate.pass(epoch.seconds, epoch.iops());
         self.notice_change(&epoch, latency);
         let goal = self.gate.goal(target * margin, target);
@@ -316,16 +299,16 @@ impl AutoLaw {
         let error = (goal / latency.max(1e-9)).ln();
         let deviation = requests.sqrt().recip();
         self.count_above(&epoch, error);
-        self.view = AutoView {
-            latency,
-            goal,
-            floor: self.gate.futility().map(|futility| futility.floor),
+        let late = self.has_cached_writes();
+        self.view = Some(AutoDecision {
+            latency: Latency::from_secs_f64(latency),
+            goal: Latency::from_secs_f64(goal),
+            floor: self.gate.futility().map(|futility| Latency::from_secs_f64(futility.floor)),
+            elasticity: self.model.slope(),
+            total_window: Window::new(self.window.exp()),
             trial: self.gate.is_trying(),
-        };
-        let late = self.recent.write_part() > WRITES.1;
-        if late {
-            self.gate.abandon();
-        }
+            cached_writes: late,
+        });
         if self.gate.is_trying() {
             match self.gate.learn(&epoch, latency, target, promise) {
                 TrialStep::Continue(window) | TrialStep::Futile(window) | TrialStep::Useful(window) => {
@@ -335,25 +318,47 @@ impl AutoLaw {
             }
             return;
         }
-        let asked = self.asked(&epoch, error, deviation);
-        
-        let asked = if late { self.anchor.bound(asked, self.window, error, epoch.seconds) } else { asked };
-        let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
+        let least = self.config.least.get().ln();
         if late {
-            self.judge_slowly(&epoch, latency, target, promise);
-        } else if asked < self.window && !self.gate.is_proven(asked) {
-            let used = self.level_outstanding(&epoch);
-            if asked < used {
+            self.storms.observe(self.level_outstanding(&epoch), error, deviation, epoch.seconds);
+        }
+        if let Some(back) = self.gate.learn_late(&epoch, latency, self.window, least) {
+            self.set(back, latency);
+            return;
+        }
+        let asked = self.asked(&epoch, error, deviation);
+        let asked = if late { asked.min(self.storms.bound().max(least)) } else { asked };
+        let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
+        let used = self.level_outstanding(&epoch);
+        if asked < self.window && asked < used && !self.gate.is_proven(asked) {
+            let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > 1.0 / 3.0;
+            if late {
+                self.gate.cut_late(self.window.max(used), self.level);
+            } else if follows && asked >= self.gate.reach() {
+                self.gate.extend(asked);
+            } else {
                 self.try_lower(asked, used, error, latency);
                 return;
             }
         }
         self.set(asked, latency);
-        self.anchor.follow(self.window, error, deviation, epoch.seconds);
-        if !late && self.above.0 > DOUBT.0 && self.above.2 > DOUBT.1 {
+        let doubt = if late { 3.0 } else { 1.0 };
+        if self.above.0 > doubt * DOUBT.0 && self.above.1 > DOUBT.1 {
             self.gate.doubt(self.window);
-            self.above = (0.0, 0.0, 0.0);
+            self.above = (0.0, 0.0);
         }
+    }
+
+    /// Returns true if a cache acknowledges the writes: their effect comes later than any short experiment
+    /// lasts.
+    fn has_cached_writes(&self) -> bool {
+        let reads = self.recent.eligible - self.recent.writes;
+        if self.recent.write_part() <= WRITES.1 {
+            return false;
+        }
+        let of_reads = if reads > 0.0 { (self.recent.busy - self.recent.writing) / reads } else { f64::INFINITY };
+        let of_writes = self.recent.writing / self.recent.writes.max(f64::MIN_POSITIVE);
+        of_writes < 0.6 * of_reads
     }
 
     /// The logarithm of the requests at the storage under the present window.
@@ -382,7 +387,7 @@ impl AutoLaw {
     /// Begins an experiment with a lower window, once it is sure that the latency is above the goal.
     fn try_lower(&mut self, asked: f64, used: f64, error: f64, latency: f64) {
         let requests = self.level.requests().max(1.0);
-        if -error < (2.0 / requests.sqrt()).max(0.05) {
+        if -error < (2.0 / requests.sqrt()).max(0.02) {
             return;
         }
         let part = if asked < used - 1.2 { 4.0f64 } else { 2.0 };
@@ -394,43 +399,12 @@ impl AutoLaw {
         self.set(low, latency);
     }
 
-    /// Beside writes a cache answers later than any short experiment, and the model has to judge.
-    fn judge_slowly(&mut self, epoch: &Measurement, latency: f64, target: f64, promise: bool) {
-        if self.gate.futility().is_some() {
-            return;
-        }
-        let least = self.config.least.get().ln();
-        self.at_least = if self.window <= least + 0.05 && self.above.0 > 0.0 {
-            self.at_least + epoch.seconds
-        } else {
-            0.0
-        };
-        let possible = latency * (1.0 - self.model.slope() - self.model.slope_deviation());
-        let patience = if promise { SLOW_VERDICT_PROMISED } else { SLOW_VERDICT.0 };
-        let hopeless = self.above.0 > patience
-            && self.above.1 > SLOW_VERDICT.1
-            && possible > 0.0
-            && 1.2 * possible > target;
-        if !hopeless && self.at_least < AT_LEAST {
-            return;
-        }
-        let floor = if hopeless { latency * (1.0 - self.model.slope()).max(0.1) } else { latency };
-        let edge = if promise { f64::NEG_INFINITY } else { (self.gate.most_iops() * 1.2 * floor).max(1e-6).ln() };
-        self.gate.give_up(floor, edge);
-        if edge.is_finite() {
-            self.set(self.bounded(edge), latency);
-        }
-        self.above = (0.0, 0.0, 0.0);
-        self.at_least = 0.0;
-    }
-
     fn count_above(&mut self, epoch: &Measurement, error: f64) {
         if error < 0.0 {
             self.above.0 += epoch.seconds;
-            self.above.1 += 1.0;
-            self.above.2 += epoch.count;
+            self.above.1 += epoch.count;
         } else {
-            self.above = (0.0, 0.0, 0.0);
+            self.above = (0.0, 0.0);
         }
     }
 
@@ -458,7 +432,7 @@ impl AutoLaw {
         if quicker || slower {
             self.gate.storage_changed();
             self.model = Elasticity::default();
-            self.anchor.forget();
+            self.storms.forget();
         }
     }
 

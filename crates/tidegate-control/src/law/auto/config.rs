@@ -54,7 +54,7 @@ impl LawParameters for AutoConfig {
 
     /// The margin is measured; this only bounds it.
     fn set_point_ratio(&self) -> f64 {
-        0.95
+        0.98
     }
 
     fn greatest_window(&self) -> Option<Window> {

@@ -20,14 +20,20 @@ const MOST: f64 = 4.0;
 /// The weight of a new squared deviation in the scatter.
 const SCATTER_WEIGHT: f64 = 0.05;
 
-/// The scatter before anything is known: the margin is then 0.8, as of other laws.
+/// The scatter before anything is known, as a standard deviation of logarithms.
 const FIRST_SCATTER: f64 = 0.11;
 
-/// Deviations between goal and target: 2.3 % of normally distributed seconds are then above the target.
-const DEVIATIONS: f64 = 2.0;
+/// Standard deviations between a consumer's mean and the target: 5 % of normally distributed seconds are then
+/// above it, and the excess takes care of the rest.
+const DEVIATIONS: f64 = 1.6;
 
-/// Bounds of the goal, as parts of the target.
-const MARGIN: (f64, f64) = (0.6, 0.95);
+/// The excess grows by the first for each stretch above the target, and falls by the second for each other
+/// one. It stands still at 1.5 % of stretches above, whatever their distribution.
+const EXCESS: (f64, f64) = (0.12, 0.12 * 0.015 / 0.985);
+
+/// Bounds of the margin of a consumer, as a logarithm, and of the excess in it.
+const MARGIN: (f64, f64) = (0.03, 0.5);
+const MOST_EXCESS: f64 = 0.4;
 
 /// The least length of the stretches whose means scatter, in seconds, and the least number of requests.
 const STRETCH: f64 = 1.0;
@@ -42,8 +48,11 @@ struct ConsumerMemory {
     stretch: f64,
     stretch_count: f64,
     stretch_total: f64,
-    /// The slow mean of logarithms of the stretches' means.
+    /// The slow mean of logarithms of the stretches' means, and their mean squared deviation.
     slow: Option<f64>,
+    scatter: f64,
+    /// The part of the margin that the stretches above the target ask for.
+    excess: f64,
 }
 
 impl ConsumerMemory {
@@ -56,7 +65,29 @@ impl ConsumerMemory {
             stretch_count: 0.0,
             stretch_total: 0.0,
             slow: None,
+            scatter: FIRST_SCATTER * FIRST_SCATTER,
+            excess: 0.0,
         }
+    }
+
+    /// The distance that the consumer's mean needs from the target, as a logarithm.
+    fn margin(&self) -> f64 {
+        (DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, MARGIN.1)
+    }
+
+    /// Takes a stretch's mean into account.
+    fn end_stretch(&mut self, target: f64) {
+        let mean = (self.stretch_total / self.stretch_count).max(1e-9);
+        (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
+        let change = if mean > target { EXCESS.0 } else { -EXCESS.1 };
+        self.excess = (self.excess + change).clamp(0.0, MOST_EXCESS);
+        let Some(slow) = &mut self.slow else {
+            self.slow = Some(mean.ln());
+            return;
+        };
+        let deviation = mean.ln() - *slow;
+        *slow += 0.2 * deviation;
+        self.scatter += SCATTER_WEIGHT * (deviation * deviation - self.scatter);
     }
 }
 
@@ -64,8 +95,15 @@ impl ConsumerMemory {
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConsumerLatencies {
     consumers: Vec<ConsumerMemory>,
-    /// Mean squared deviation of the logarithms of one-second means.
-    scatter: Option<f64>,
+}
+
+/// The consumer that is nearest to its target.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct WorstConsumer {
+    /// Its mean over the pooled mean, at least 1 less the margin of others.
+    pub(super) mean: f64,
+    /// The factor that it has to stay below the target.
+    pub(super) margin: f64,
 }
 
 impl ConsumerLatencies {
@@ -82,7 +120,6 @@ impl ConsumerLatencies {
     ) -> (f64, f64) {
         let remaining = (-seconds / MEMORY).exp();
         let (mut all_count, mut all_total) = (0.0, 0.0);
-        let (mut deviations, mut deviating) = (0.0, 0.0);
         let heard = consumers.iter().filter(|consumer| {
             consumer.protected || signal != SignalRequests::ProtectedReads
         });
@@ -114,22 +151,9 @@ impl ConsumerLatencies {
             if memory.stretch < STRETCH || memory.stretch_count < STRETCH_REQUESTS {
                 continue;
             }
-            let mean = (memory.stretch_total / memory.stretch_count).max(1e-9).ln();
-            (memory.stretch, memory.stretch_count, memory.stretch_total) = (0.0, 0.0, 0.0);
-            if let Some(slow) = &mut memory.slow {
-                let deviation = mean - *slow;
-                deviations += deviation * deviation;
-                deviating += 1.0;
-                *slow += 0.2 * deviation;
-            } else {
-                memory.slow = Some(mean);
-            }
+            memory.end_stretch(target.as_secs_f64());
         }
         self.consumers.truncate(place);
-        if deviating > 0.0 {
-            let scatter = self.scatter.get_or_insert(FIRST_SCATTER * FIRST_SCATTER);
-            *scatter += SCATTER_WEIGHT * (deviations / deviating - *scatter);
-        }
         (all_count, all_total)
     }
 
@@ -155,26 +179,27 @@ impl ConsumerLatencies {
             .fold((0.0, 0.0), |(count, total), memory| (count + memory.count, total + memory.total))
     }
 
-    /// The worst consumer's mean over the pooled mean, at least 1.
-    pub(super) fn worst(&self) -> f64 {
+    /// The consumer that is nearest to its target. Consumers with few requests count by the pooled mean.
+    pub(super) fn worst(&self) -> WorstConsumer {
         let (count, total) = self.recent();
-        if !(count > 0.0 && total > 0.0) {
-            return 1.0;
+        let pooled = total / count.max(f64::MIN_POSITIVE);
+        let among = 2.0 * (self.consumers.len().max(1) as f64).ln();
+        let mut worst = WorstConsumer { mean: 1.0, margin: (DEVIATIONS * FIRST_SCATTER).exp() };
+        let mut most = 0.0;
+        for memory in self.consumers.iter().filter(|memory| memory.count > 0.0) {
+            let mean = if memory.count >= HEARD && pooled > 0.0 {
+                let chance = (among / memory.count).sqrt();
+                (memory.total / memory.count / pooled * (1.0 - chance)).min(MOST)
+            } else {
+                1.0
+            };
+            let margin = memory.margin().exp();
+            if mean * margin > most {
+                most = mean * margin;
+                worst = WorstConsumer { mean, margin };
+            }
         }
-        let pooled = total / count;
-        let among = 2.0 * (self.consumers.len() as f64).ln();
-        let mut worst: f64 = 1.0;
-        for memory in self.consumers.iter().filter(|memory| memory.count >= HEARD) {
-            let chance = (among / memory.count).sqrt();
-            worst = worst.max(memory.total / memory.count / pooled * (1.0 - chance));
-        }
-        worst.min(MOST)
-    }
-
-    /// The goal as a part of the target.
-    pub(super) fn margin(&self) -> f64 {
-        let scatter = self.scatter.unwrap_or(FIRST_SCATTER * FIRST_SCATTER).sqrt();
-        (-DEVIATIONS * scatter).exp().clamp(MARGIN.0, MARGIN.1)
+        worst
     }
 
     /// Forgets the slow means: the storage, or what it is asked, has changed.

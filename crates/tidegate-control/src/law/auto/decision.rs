@@ -20,6 +20,7 @@ impl ControlLaw for AutoLaw {
         LawStep {
             raw,
             bound: raised.then_some(OutputBound::Reservation),
+            auto: self.view().copied(),
             ..LawStep::to(action, LawOutput::Window(self.window()))
         }
     }

@@ -26,6 +26,8 @@ pub(super) struct Measurement {
     pub(super) eligible: f64,
     pub(super) writes: f64,
     pub(super) busy: f64,
+    /// The sum of the latencies of those that write.
+    pub(super) writing: f64,
     /// Seconds in which eligible requests waited for the window.
     pub(super) waited: f64,
 }
@@ -40,6 +42,7 @@ impl Measurement {
             eligible: load.iops.per_second() * seconds,
             writes: load.writes.per_second() * seconds,
             busy: load.outstanding.get() * seconds,
+            writing: load.writing.get() * seconds,
             waited: load.waiting * seconds,
             ..Self::default()
         }
@@ -52,6 +55,7 @@ impl Measurement {
             measured.eligible += (consumer.reads.count + consumer.writes.count) as f64;
             measured.writes += consumer.writes.count as f64;
             measured.busy += busy(consumer);
+            measured.writing += consumer.writes.total_latency.as_secs_f64();
             if consumer.queued > 0 {
                 measured.waited = seconds;
             }
@@ -66,6 +70,7 @@ impl Measurement {
         self.eligible += other.eligible;
         self.writes += other.writes;
         self.busy += other.busy;
+        self.writing += other.writing;
         self.waited += other.waited;
     }
 
@@ -78,6 +83,7 @@ impl Measurement {
             &mut self.eligible,
             &mut self.writes,
             &mut self.busy,
+            &mut self.writing,
             &mut self.waited,
         ] {
             *part *= remaining;

@@ -24,6 +24,9 @@ const LOW_MOST: (f64, f64) = (200.0, 6.0);
 /// The same for the present window, measured again.
 const UP_MOST: (f64, f64) = (300.0, 10.0);
 
+/// Seconds after which the effect of a late cut must have come, and the memory of what it is judged by.
+const LATE: (f64, f64) = (15.0, 5.0);
+
 /// The fewest requests that a verdict of futility takes.
 const VERDICT_REQUESTS: f64 = 30.0;
 
@@ -46,6 +49,10 @@ struct Trial {
     measured_low: Measured,
     /// The present window again, once the lower one has proved nothing.
     again: Option<Measured>,
+    /// The effect of a window comes late.
+    is_late: bool,
+    /// Seconds since the present window was put into force again.
+    seconds: f64,
 }
 
 /// Latency and outstanding requests under one window.
@@ -64,6 +71,11 @@ impl Measured {
 
     pub(super) fn latency_of(&self) -> f64 {
         self.total / self.load.count.max(f64::MIN_POSITIVE)
+    }
+
+    pub(super) fn fade(&mut self, remaining: f64) {
+        self.load.fade(remaining);
+        self.total *= remaining;
     }
 
     pub(super) fn requests(&self) -> f64 {
@@ -104,6 +116,16 @@ pub(super) struct Futility {
     left: f64,
 }
 
+/// A cut whose effect comes late, as beside a cache that takes writes at once. It is proved afterwards.
+#[derive(Debug, Clone, Copy)]
+struct LateCut {
+    from: f64,
+    measured_from: Measured,
+    /// The last seconds since the cut.
+    recent: Measured,
+    seconds: f64,
+}
+
 /// The answer of the gate to an epoch of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum TrialStep {
@@ -123,6 +145,7 @@ pub(super) struct FutilityGate {
     /// The smallest window proven useful, as a logarithm.
     proven: f64,
     trial: Option<Trial>,
+    late: Option<LateCut>,
     futile: Option<Futility>,
     believed: f64,
     /// The greatest throughput seen, in requests per second.
@@ -131,7 +154,7 @@ pub(super) struct FutilityGate {
 
 impl Default for FutilityGate {
     fn default() -> Self {
-        Self { proven: f64::INFINITY, trial: None, futile: None, believed: BELIEVED.0, most_iops: 0.0 }
+        Self { proven: f64::INFINITY, trial: None, late: None, futile: None, believed: BELIEVED.0, most_iops: 0.0 }
     }
 }
 
@@ -189,11 +212,60 @@ impl FutilityGate {
         self.futile.map_or(f64::NEG_INFINITY, |futile| futile.edge)
     }
 
-    /// Lowers the edge to what was at the storage: its reckoned place was too far out.
-    pub(super) fn lower_edge(&mut self, window: f64) {
-        if let Some(futile) = &mut self.futile {
-            futile.edge = futile.edge.min(window);
+    /// Takes note of a window that is proven, since the latency still follows it.
+    pub(super) fn extend(&mut self, window: f64) {
+        self.proven = self.proven.min(window);
+    }
+
+    /// Returns the smallest window that needs no trial while the latency is known to follow the window.
+    pub(super) fn reach(&self) -> f64 {
+        self.proven - std::f64::consts::LN_2
+    }
+
+    /// Allows a cut whose effect comes late, and remembers what it has to be compared with.
+    pub(super) fn cut_late(&mut self, from: f64, measured: Measured) {
+        if self.late.is_none() {
+            self.late = Some(LateCut {
+                from,
+                measured_from: measured,
+                recent: Measured::default(),
+                seconds: 0.0,
+            });
         }
+    }
+
+    /// Takes an epoch after a late cut into account, under this window. Once its effect must have come, it is
+    /// proven, or the window goes back to be compared: then returns the window.
+    pub(super) fn learn_late(&mut self, load: &Measurement, latency: f64, window: f64, least: f64) -> Option<f64> {
+        let late = self.late.as_mut()?;
+        late.recent.fade((-load.seconds / LATE.1).exp());
+        late.recent.add(load, latency);
+        late.seconds += load.seconds;
+        if window > late.from - 0.2 {
+            self.late = None;
+            return None;
+        }
+        let patience = if window <= least + 0.05 { LATE.1 } else { LATE.0 };
+        if late.seconds < patience || late.recent.requests() < VERDICT_REQUESTS {
+            return None;
+        }
+        let late = *late;
+        let (gain, lost, error) = late.measured_from.gain(&late.recent);
+        self.late = None;
+        if lost < 0.2 || gain - USEFUL * error > BAR * lost {
+            self.extend(window);
+            return None;
+        }
+        self.trial = Some(Trial {
+            from: late.from,
+            low: window,
+            measured_from: late.measured_from,
+            measured_low: late.recent,
+            again: Some(Measured::default()),
+            is_late: true,
+            seconds: 0.0,
+        });
+        Some(late.from)
     }
 
     /// Begins to try a lower window. Returns the window to put into force.
@@ -204,6 +276,8 @@ impl FutilityGate {
             measured_from: measured,
             measured_low: Measured::default(),
             again: None,
+            is_late: false,
+            seconds: 0.0,
         });
         low
     }
@@ -239,11 +313,18 @@ impl FutilityGate {
             }
             return TrialStep::Continue(low);
         };
+        if trial.is_late {
+            again.fade((-load.seconds / LATE.1).exp());
+            trial.seconds += load.seconds;
+        }
         again.add(load, latency);
-        let again = *again;
+        let (again, is_late, seconds) = (*again, trial.is_late, trial.seconds);
         let measured_low = trial.measured_low;
         let (gain, lost, error) = again.gain(&measured_low);
-        let ends = again.requests() >= UP_MOST.0 || again.load.seconds >= UP_MOST.1;
+        if is_late && seconds < LATE.0 {
+            return TrialStep::Continue(from);
+        }
+        let ends = is_late || again.requests() >= UP_MOST.0 || again.load.seconds >= UP_MOST.1;
         if gain - USEFUL * error > BAR * lost || (ends && gain >= BAR * lost) {
             return self.useful(low);
         }
@@ -265,18 +346,6 @@ impl FutilityGate {
         self.believed = (2.0 * self.believed).min(BELIEVED.1);
         self.trial = None;
         TrialStep::Futile(from.max(knee.ln()))
-    }
-
-    /// Finds throttling futile without a trial: a long time at a latency that no window shortens.
-    pub(super) fn give_up(&mut self, floor: f64, edge: f64) {
-        self.trial = None;
-        self.futile = Some(Futility { floor, edge, left: self.believed });
-        self.believed = (2.0 * self.believed).min(BELIEVED.1);
-    }
-
-    /// The greatest throughput seen, in requests per second.
-    pub(super) fn most_iops(&self) -> f64 {
-        self.most_iops
     }
 
     fn useful(&mut self, low: f64) -> TrialStep {

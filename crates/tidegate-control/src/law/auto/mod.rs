@@ -6,11 +6,11 @@
 //! | `epoch` | measurements, gathered until they say enough |
 //! | `consumers` | the worst consumer, and the scatter that sets the margin below the target |
 //! | `elasticity` | the model: by how much latency follows the window |
-//! | `anchor` | the slow bound beside storage that answers later than it is asked |
+//! | `storms` | the slow bound beside a cache that takes writes at once |
 //! | `futility` | experiments that prove a smaller window useful before it stays |
 //! | `decision` | the law in the loop |
 
-pub(crate) mod anchor;
+
 pub(crate) mod auto_law;
 pub(crate) mod config;
 pub(crate) mod consumers;
@@ -18,3 +18,4 @@ pub(crate) mod decision;
 pub(crate) mod elasticity;
 pub(crate) mod epoch;
 pub(crate) mod futility;
+pub(crate) mod storms;

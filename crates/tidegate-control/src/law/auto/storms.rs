@@ -1,0 +1,76 @@
+//! The slow bound of the law `auto`, beside a cache that takes writes at once and drains them later.
+//!
+//! A law that believes the present latency climbs until the cache is full, falls, and climbs again. Each time
+//! all consumers wait for a second or two: a storm. What the storage bears shows seconds later only. So each
+//! storm lowers a bound on the window, below what was in use before it. The bound rises again slowly at first
+//! and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008), so that storms become rare and a
+//! storage that has become quicker is found out within minutes.
+
+/// Memory of the window in use, in seconds: a storm is the effect of what went before.
+const BEFORE: f64 = 5.0;
+
+/// A latency above the goal by this, as a logarithm, is a storm.
+const STORM: f64 = 0.25;
+
+/// Seconds in which a latency above the goal is still the same storm.
+const SAME: f64 = 4.0;
+
+/// The distance between the bound and the window before the storm, as a logarithm: of a storm soon after the
+/// one before, and of others.
+const CUTS: (f64, f64) = (0.45, 0.2);
+
+/// Seconds within which a storm comes soon after another.
+const SOON: f64 = 20.0;
+
+/// The rise of the bound per second: at first, and the part that grows with the cube of the seconds since the
+/// storm. The bound is where it was after about 70 s.
+const RISE: (f64, f64) = (0.001, 2e-8);
+
+/// The bound that storms leave behind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StormBound {
+    /// The mean logarithm of the window in use over the last seconds.
+    before: Option<f64>,
+    bound: f64,
+    /// Seconds since the last storm.
+    since: f64,
+}
+
+impl Default for StormBound {
+    fn default() -> Self {
+        Self { before: None, bound: f64::INFINITY, since: f64::INFINITY }
+    }
+}
+
+impl StormBound {
+    /// Takes a decision's measurement into account. `used` is the logarithm of the requests at the storage,
+    /// `error` is ln(goal / latency), and `deviation` its standard deviation.
+    pub(super) fn observe(&mut self, used: f64, error: f64, deviation: f64, seconds: f64) {
+        self.since += seconds;
+        let storm = error < -STORM && -error > 2.0 * deviation;
+        if storm && self.since > SAME {
+            let before = self.before.unwrap_or(used);
+            let cut = if self.since < SOON { CUTS.0 } else { CUTS.1 };
+            self.bound = self.bound.min(before) - cut;
+            self.since = 0.0;
+        } else if storm {
+            self.since = self.since.min(SAME / 2.0);
+        } else {
+            self.bound += (RISE.0 + RISE.1 * self.since.min(1e3).powi(3)) * seconds;
+        }
+        if !storm {
+            let before = self.before.get_or_insert(used);
+            *before += (used - *before) * (1.0 - (-seconds / BEFORE).exp());
+        }
+    }
+
+    /// The largest window, as a logarithm.
+    pub(super) fn bound(&self) -> f64 {
+        self.bound
+    }
+
+    /// Forgets the bound: the storage is another one.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
