@@ -55,6 +55,7 @@ mod estimate;
 mod identify;
 mod law;
 mod set_point;
+mod tune;
 
 pub use cluster::hosts::combine;
 pub use config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};

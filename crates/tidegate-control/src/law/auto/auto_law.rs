@@ -358,7 +358,7 @@ impl AutoLaw {
         }
         let of_reads = if reads > 0.0 { (self.recent.busy - self.recent.writing) / reads } else { f64::INFINITY };
         let of_writes = self.recent.writing / self.recent.writes.max(f64::MIN_POSITIVE);
-        of_writes < 0.6 * of_reads
+        of_writes < crate::tune::t("cached", 0.6) * of_reads
     }
 
     /// The logarithm of the requests at the storage under the present window.
@@ -372,7 +372,7 @@ impl AutoLaw {
         let slope = self.model.slope();
         if error < 0.0 {
             let used = self.level_outstanding(epoch);
-            let step = error / slope.max(LEAST_SLOPE.0) * if sure { DOWN.0 } else { DOWN.1 };
+            let step = error / slope.max(LEAST_SLOPE.0) * if sure { crate::tune::t("dn0", DOWN.0) } else { crate::tune::t("dn1", DOWN.1) };
             let most = if error < -1.0 && error < -4.0 * deviation { 4.0f64 } else { 2.0 };
             return used + step.max(-most.ln());
         }
@@ -381,7 +381,7 @@ impl AutoLaw {
             return self.window;
         }
         let step = error / (slope + self.model.slope_deviation()).max(LEAST_SLOPE.1);
-        self.window + (step * if sure { UP.0 } else { UP.1 }).min(2.0f64.ln())
+        self.window + (step * if sure { crate::tune::t("up0", UP.0) } else { crate::tune::t("up1", UP.1) }).min(2.0f64.ln())
     }
 
     /// Begins an experiment with a lower window, once it is sure that the latency is above the goal.

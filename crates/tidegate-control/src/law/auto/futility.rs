@@ -24,8 +24,9 @@ const LOW_MOST: (f64, f64) = (200.0, 6.0);
 /// The same for the present window, measured again.
 const UP_MOST: (f64, f64) = (300.0, 10.0);
 
-/// Seconds after which the effect of a late cut must have come, and the memory of what it is judged by.
-const LATE: (f64, f64) = (15.0, 5.0);
+/// Seconds after which the effect of a late cut must have come, the memory of what it is judged by, and the
+/// seconds after which a cut that is not clearly vain stays.
+const LATE: (f64, f64, f64) = (15.0, 5.0, 60.0);
 
 /// The fewest requests that a verdict of futility takes.
 const VERDICT_REQUESTS: f64 = 30.0;
@@ -251,8 +252,12 @@ impl FutilityGate {
         }
         let late = *late;
         let (gain, lost, error) = late.measured_from.gain(&late.recent);
+        let useful = gain - USEFUL * error > BAR * lost;
+        if !useful && gain + VAIN * error > BAR * lost && late.seconds < LATE.2 {
+            return None;
+        }
         self.late = None;
-        if lost < 0.2 || gain - USEFUL * error > BAR * lost {
+        if lost < 0.2 || gain + VAIN * error > BAR * lost {
             self.extend(window);
             return None;
         }
@@ -322,6 +327,10 @@ impl FutilityGate {
         let measured_low = trial.measured_low;
         let (gain, lost, error) = again.gain(&measured_low);
         if is_late && seconds < LATE.0 {
+            let enough = seconds >= 2.0 && again.requests() >= VERDICT_REQUESTS;
+            if enough && gain - USEFUL * error > BAR * lost {
+                return self.useful(low);
+            }
             return TrialStep::Continue(from);
         }
         let ends = is_late || again.requests() >= UP_MOST.0 || again.load.seconds >= UP_MOST.1;

@@ -6,9 +6,6 @@
 //! and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008), so that storms become rare and a
 //! storage that has become quicker is found out within minutes.
 
-/// Memory of the window in use, in seconds: a storm is the effect of what went before.
-const BEFORE: f64 = 5.0;
-
 /// A latency above the goal by this, as a logarithm, is a storm.
 const STORM: f64 = 0.25;
 
@@ -29,8 +26,9 @@ const RISE: (f64, f64) = (0.001, 2e-8);
 /// The bound that storms leave behind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StormBound {
-    /// The mean logarithm of the window in use over the last seconds.
-    before: Option<f64>,
+    /// The sum of requests at the storage times seconds since the last storm began, and those seconds.
+    used: f64,
+    seconds: f64,
     bound: f64,
     /// Seconds since the last storm.
     since: f64,
@@ -38,7 +36,7 @@ pub(super) struct StormBound {
 
 impl Default for StormBound {
     fn default() -> Self {
-        Self { before: None, bound: f64::INFINITY, since: f64::INFINITY }
+        Self { used: 0.0, seconds: 0.0, bound: f64::INFINITY, since: f64::INFINITY }
     }
 }
 
@@ -47,21 +45,19 @@ impl StormBound {
     /// `error` is ln(goal / latency), and `deviation` its standard deviation.
     pub(super) fn observe(&mut self, used: f64, error: f64, deviation: f64, seconds: f64) {
         self.since += seconds;
-        let storm = error < -STORM && -error > 2.0 * deviation;
-        if storm && self.since > SAME {
-            let before = self.before.unwrap_or(used);
-            let cut = if self.since < SOON { CUTS.0 } else { CUTS.1 };
-            self.bound = self.bound.min(before) - cut;
-            self.since = 0.0;
+        let storm = error < -crate::tune::t("storm", STORM) && -error > 2.0 * deviation;
+        if storm && self.since > crate::tune::t("same", SAME) {
+            let cycle = if self.seconds > 0.0 { (self.used / self.seconds).max(1e-6).ln() } else { used };
+            let cut = if self.since < crate::tune::t("soon", SOON) { crate::tune::t("cut0", CUTS.0) } else { crate::tune::t("cut1", CUTS.1) };
+            self.bound = self.bound.min(cycle) - cut;
+            (self.since, self.used, self.seconds) = (0.0, 0.0, 0.0);
         } else if storm {
-            self.since = self.since.min(SAME / 2.0);
+            self.since = self.since.min(crate::tune::t("same", SAME) / 2.0);
         } else {
-            self.bound += (RISE.0 + RISE.1 * self.since.min(1e3).powi(3)) * seconds;
+            self.bound += (crate::tune::t("rise0", RISE.0) + crate::tune::t("rise1", RISE.1) * self.since.min(1e3).powi(3)) * seconds;
         }
-        if !storm {
-            let before = self.before.get_or_insert(used);
-            *before += (used - *before) * (1.0 - (-seconds / BEFORE).exp());
-        }
+        self.used += used.exp() * seconds;
+        self.seconds += seconds;
     }
 
     /// The largest window, as a logarithm.
