@@ -306,7 +306,7 @@ fn a_document_selects_and_describes_a_model() {
         "dnes".parse::<Preset>().unwrap_err().to_string(),
         "there is no device preset `dnes`; there are dnes-309170w, sata-stripe, fc-raid5, fc-raid5-5, \
             fc-raid0-6, \
-         fc-raid0-10"
+         fc-raid0-10, dc-s4500, dc-s4600, dc-p3700, ebs-gp2, ebs-gp3"
     );
 }
 
