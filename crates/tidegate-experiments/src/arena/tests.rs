@@ -1,0 +1,1 @@
+//! Properties of the distribution, and the figures of hand-made series.
