@@ -218,7 +218,7 @@ impl Sketch {
         let interval = (COMPLETIONS / free.slowest).ceil().clamp(1.0, LONGEST_INTERVAL);
         self.scenario.duration = Duration::from_secs_f64(seconds);
         self.scenario.series_interval = Duration::from_secs_f64(interval);
-        let stretches = self.stretches(seconds);
+        let stretches = self.stretches(seconds, free.greatest);
         let mut changes: Vec<f64> = stretches.iter().skip(1).map(|stretch| stretch.from).collect();
         changes.extend(self.activity(seconds));
         Ok(ArenaScenario {
@@ -239,7 +239,7 @@ impl Sketch {
         if kind.is_unattainable() {
             return unloaded * self.draw.uniform(0.3, 1.1);
         }
-        let least = if kind == ScenarioKind::Slow { (0.2 / unloaded).max(1.5) } else { 1.5 };
+        let least = if kind == ScenarioKind::Slow { (0.2 / unloaded).clamp(1.5, 18.0) } else { 1.5 };
         let most = (0.9 * loaded / unloaded).min(20.0).max(least * 1.05);
         unloaded * self.draw.scaled(least, most)
     }
@@ -311,8 +311,9 @@ impl Sketch {
         Ok(slowest)
     }
 
-    /// Sets the times of changes of the storage and the hosts. Returns the stretches between them.
-    fn stretches(&mut self, seconds: f64) -> Vec<StorageStretch> {
+    /// Sets the times of changes of the storage and the hosts. Returns the stretches between them. `iops` is the
+    /// greatest throughput, at which credits are spent.
+    fn stretches(&mut self, seconds: f64, iops: f64) -> Vec<StorageStretch> {
         let count = self.states.len();
         let mut stretches: Vec<StorageStretch> = (0..)
             .zip(&self.states)
@@ -346,7 +347,7 @@ impl Sketch {
                     .collect();
             }
             DeviceConfig::Volume(_) if count > 1 => {
-                array.device = with_credits_for(&array.device, stretches[1].from);
+                array.device = with_credits_for(&array.device, iops, stretches[1].from);
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_sim::SeriesSample;
-use tidegate_sim::scenario::Workload;
+use tidegate_sim::scenario::{ScenarioSpan, Workload};
 
 use super::scenario::ArenaScenario;
 use crate::{ConsumerSeries, RunResult};
@@ -14,6 +14,9 @@ const SETTLING_REQUESTS: f64 = 300.0;
 
 /// A consumer has requests waiting for the law if it feels so much more than the storage's latency.
 const BACKLOGGED: f64 = 1.1;
+
+/// The least mean number of requests that then wait. A consumer with fewer has none at times.
+const WAITING: f64 = 2.0;
 
 /// Throughput that counts as back after a change, as a part of the oracle's.
 const BACK: f64 = 0.9;
@@ -75,8 +78,8 @@ impl RunFigures {
         let settling = SETTLING_SECONDS.max((SETTLING_REQUESTS / slowest).min(arena.seconds() / 6.0));
         let time = JudgedTime { arena, settling };
         let is_judged = |end: f64| time.is_judged(end);
-        let each = mean_of_each(&eligible, &is_judged, |sample| sample.iops);
-        let costs = mean_of_each(&eligible, &is_judged, |sample| {
+        let each = mean_of_each(arena, &eligible, &is_judged, |sample| sample.iops);
+        let costs = mean_of_each(arena, &eligible, &is_judged, |sample| {
             sample.iops.max(sample.bytes_per_s / BYTES_PER_COST)
         });
         Self {
@@ -102,13 +105,21 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
+/// Returns each consumer's mean. Stretches count by their lengths, however much of each is judged.
 fn mean_of_each(
+    arena: &ArenaScenario,
     tracks: &[&ConsumerSeries],
     counts: &dyn Fn(f64) -> bool,
     of: impl Fn(&SeriesSample) -> f64,
 ) -> Vec<f64> {
+    let spans: Vec<(f64, f64)> = arena.spans().collect();
+    let within = |track: &ConsumerSeries, (from, to): (f64, f64)| {
+        let samples =
+            track.samples.iter().filter(|(end, _)| counts(*end) && from < *end && *end <= to + 1e-9);
+        mean(samples.map(|(_, sample)| of(sample)))
+    };
     let own = |track: &&ConsumerSeries| {
-        mean(track.samples.iter().filter(|(end, _)| counts(*end)).map(|(_, sample)| of(sample)))
+        spans.iter().map(|span| (span.1 - span.0) / arena.seconds() * within(track, *span)).sum()
     };
     tracks.iter().map(own).collect()
 }
@@ -156,12 +167,18 @@ fn outstanding(eligible: &[&ConsumerSeries]) -> f64 {
     (0..intervals).map(at).fold(0.0, f64::max)
 }
 
+/// Returns true if a consumer always had requests waiting for the law, as far as means tell.
+fn is_backlogged(sample: &SeriesSample) -> bool {
+    let Some((felt, at)) = sample.latency_ms.zip(sample.device_latency_ms) else { return false };
+    felt > BACKLOGGED * at && sample.outstanding - sample.iops * at / 1e3 >= WAITING
+}
+
 fn share_error(
     arena: &ArenaScenario,
     eligible: &[&ConsumerSeries],
     counts: &dyn Fn(f64) -> bool,
 ) -> Option<f64> {
-    let steady = |workload: &Workload| workload.cycle.is_none();
+    let steady = |workload: &Workload| workload.cycle.is_none() && workload.during == [ScenarioSpan::ALWAYS];
     let down = |track: &ConsumerSeries| arena.is_down(&track.host);
     if eligible.len() < 2
         || !arena.scenario.vms.iter().all(|vm| vm.workloads.iter().all(steady))
@@ -180,9 +197,7 @@ fn share_error(
             continue;
         }
         intervals += 1.0;
-        let backlogged = samples.iter().all(|(_, sample)| {
-            sample.latency_ms.zip(sample.device_latency_ms).is_some_and(|(felt, at)| felt > BACKLOGGED * at)
-        });
+        let backlogged = samples.iter().all(|(_, sample)| is_backlogged(sample));
         if backlogged {
             used += 1.0;
             for (sum, (_, sample)) in got.iter_mut().zip(&samples) {

@@ -64,7 +64,7 @@ pub use scenario::ArenaScenario;
 use tidegate_control::LawKind;
 
 /// The version of scenarios and figures. A cached oracle of another version is of no use.
-pub const ENGINE: u32 = 2;
+pub const ENGINE: u32 = 4;
 
 /// The name of no law at all.
 pub const NO_LAW: &str = "none";

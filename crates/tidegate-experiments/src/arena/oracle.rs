@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_control::{LawConfig, LoopConfig, WindowConfig};
+use tidegate_control::{LawConfig, LawKind, LoopConfig, WindowConfig};
 use tidegate_device::DeviceConfig;
 use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_sim::scenario::VirtualMachine;
@@ -187,14 +187,14 @@ impl<'a> Search<'a> {
         }
         let window = |window| StaticSetting { window: Some(window), ..StaticSetting::default() };
         let most = free.outstanding.max(4.0 * LEAST_WINDOW);
-        self.along((LEAST_WINDOW, most), 3, 5, window)?;
+        self.along((LEAST_WINDOW, most), 3, 6, window)?;
         let best = self.best_index();
         let best_window = self.results[best].setting.window;
         let left: Vec<f64> = self.results[best].figures.each.iter().map(|own| own * LEFT_TO_EACH).collect();
         let plain = self.results.len();
         if !matches!(self.arena.scenario.arrays[0].device, DeviceConfig::Exponential(_)) {
             let rate = |rate| StaticSetting { rate: Some(rate), ..StaticSetting::default() };
-            self.along((LEAST_RATE * free.iops, free.iops), 2, 3, rate)?;
+            self.along((LEAST_RATE * free.iops, free.iops), 2, 4, rate)?;
         }
         let written = self.written(&free);
         if self.arena.scenario.vms.iter().any(|vm| vm.protected) && written > 0.0 {
@@ -206,7 +206,7 @@ impl<'a> Search<'a> {
             for window in windows {
                 let writers =
                     |writers| StaticSetting { window, writers: Some(writers), ..StaticSetting::default() };
-                self.along((LEAST_RATE * written, written), 2, 3, writers)?;
+                self.along((LEAST_RATE * written, written), 2, 4, writers)?;
             }
         }
         let mut number = 0;
@@ -322,11 +322,7 @@ impl ArenaScenario {
     ///
     /// # Errors
     /// When the scenario cannot be simulated.
-    pub fn run(
-        &self,
-        law: Option<tidegate_control::LawKind>,
-        oracle: &ArenaOracle,
-    ) -> Result<RunFigures, ScenarioError> {
+    pub fn run(&self, law: Option<LawKind>, oracle: &ArenaOracle) -> Result<RunFigures, ScenarioError> {
         let scenario = law.map_or_else(|| self.scenario.clone(), |kind| self.with_law(kind));
         let mut tracks = SeriesRecorder::default();
         let outcome = simulate(&scenario, self.seed, &mut tracks)?;

@@ -88,8 +88,22 @@ impl ArenaScenario {
         if self.stretches.len() < 2 {
             return vec![self.clone()];
         }
+        self.stretches.iter().zip(self.spans()).map(|(stretch, (_, end))| self.only(stretch, end)).collect()
+    }
+
+    /// Beginning and end of each stretch, in seconds.
+    pub(super) fn spans(&self) -> impl Iterator<Item = (f64, f64)> {
         let ends = self.stretches.iter().skip(1).map(|next| next.from).chain([self.seconds()]);
-        self.stretches.iter().zip(ends).map(|(stretch, end)| self.only(stretch, end)).collect()
+        self.stretches.iter().map(|stretch| stretch.from).zip(ends)
+    }
+
+    /// Returns a number that differs between scenarios that differ: the 64-bit FNV-1a hash of all parts.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0100_0000_01b3;
+        let text = format!("{self:?}");
+        text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
     }
 
     fn only(&self, stretch: &StorageStretch, end: f64) -> Self {

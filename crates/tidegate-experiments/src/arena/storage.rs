@@ -135,14 +135,13 @@ impl Sketch {
     }
 }
 
-/// Returns a volume that begins with this part of its credits spent: the others last so long at its greatest
-/// rate.
-pub(super) fn with_credits_for(device: &DeviceConfig, seconds: f64) -> DeviceConfig {
+/// Returns a volume that begins with credits that last so long at this throughput.
+pub(super) fn with_credits_for(device: &DeviceConfig, iops: f64, seconds: f64) -> DeviceConfig {
     let mut device = device.clone();
     if let DeviceConfig::Volume(volume) = &mut device
         && let Some(burst) = &mut volume.burst
     {
-        let spent = burst.rate.per_second() - volume.rate.per_second();
+        let spent = (iops - volume.rate.per_second()).max(1.0);
         let initial = ((spent * seconds) as u64).min(burst.credits);
         *burst = BurstConfig { initial: Some(initial), ..burst.clone() };
     }
