@@ -99,16 +99,16 @@ impl Sketch {
             }
             ScenarioKind::Promise => {
                 if self.draw.chance(0.5) {
-                    self.disks()
+                    self.disks();
                 } else {
-                    self.servers((2, 32), (300.0, 6_000.0))
+                    self.servers((2, 32), (300.0, 6_000.0));
                 }
                 self.one_host();
                 self.reader();
                 if self.draw.chance(0.5) {
-                    self.varying(1, 4)
+                    self.varying(1, 4);
                 } else {
-                    self.backlogged((1, 4), 0.1, (0.6, 1.0))
+                    self.backlogged((1, 4), 0.1, (0.6, 1.0));
                 }
             }
             ScenarioKind::Capacity => {
@@ -127,9 +127,9 @@ impl Sketch {
             }
             ScenarioKind::BadHosts => {
                 if self.draw.chance(0.3) {
-                    self.disks()
+                    self.disks();
                 } else {
-                    self.servers((1, 64), (500.0, 6_000.0))
+                    self.servers((1, 64), (500.0, 6_000.0));
                 }
                 self.hosts(3, 10);
                 self.backlogged_on_hosts();
@@ -137,9 +137,9 @@ impl Sketch {
             }
             ScenarioKind::Unattainable | ScenarioKind::UnattainablePromise => {
                 if self.draw.chance(0.3) {
-                    self.disks()
+                    self.disks();
                 } else {
-                    self.servers((1, 64), (80.0, 4_000.0))
+                    self.servers((1, 64), (80.0, 4_000.0));
                 }
                 self.one_host();
                 if kind == ScenarioKind::UnattainablePromise {
@@ -156,9 +156,9 @@ impl Sketch {
             }
             ScenarioKind::Mixed => {
                 if self.draw.chance(0.5) {
-                    self.disks()
+                    self.disks();
                 } else {
-                    self.raid5()
+                    self.raid5();
                 }
                 self.one_host();
                 self.mixed();
