@@ -1,10 +1,12 @@
 //! A flash device: dies in parallel behind a write buffer, a controller and a link.
 //!
-//! A read occupies the controller's dispatch and the link, and each page it touches a die. A write is
+//! A read occupies the controller's dispatch and the link, and a die for each page it touches. A write is
 //! acknowledged once it is in the buffer. Pages leave the buffer for any die that is free, so reads of that
-//! die wait behind the program. Every page written at random leaves garbage behind: collecting it moves
-//! `1/waste − 1` pages, and every full block is erased. Collection lags behind writes by at most the
-//! erased reserve. A device at rest thus takes a burst at full speed, and slows down once the reserve is used.
+//! die wait behind the program.
+//!
+//! Every page written at random leaves garbage behind. Collecting it moves other pages, the more the less
+//! flash is spare, and every full block is erased. Collection lags behind writes by at most the reserve of
+//! erased space. A device at rest thus takes a burst at full speed, and slows down once the reserve is used.
 //!
 //! Writes that continue one of the last 32 streams are sequential. They overwrite whole blocks, and leave no
 //! page to move.

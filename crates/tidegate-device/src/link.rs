@@ -1,8 +1,8 @@
 //! A link between hosts and a device: requests queue for its bandwidth, then for the device.
 //!
 //! A write occupies the direction to the device before the device sees it. A read occupies the direction to
-//! the host once the device has its data. Commands and acknowledgments are small: they take the link's latency
-//! and no bandwidth.
+//! the host once the device has its data. Commands and acknowledgments are small: they take the link's
+//! latency and no bandwidth.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
+use crate::Device;
 use crate::config::{DeviceConfig, DeviceConfigError, require};
-use crate::device::Device;
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::lane::{Lane, transfer_time};
 use crate::nested::{self, Slots};
@@ -231,7 +231,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_link_is_busy_while_requests_wait_for_it(sizes in prop::collection::vec(1_u32..200_000, 1..50)) {
+        fn the_link_is_busy_while_requests_wait_for_it(
+            sizes in prop::collection::vec(1_u32..200_000, 1..50),
+        ) {
             let reads: Vec<_> = sizes.iter().map(|bytes| DeviceIo::read(0, *bytes)).collect();
             let last = at_once(config(), &reads).last().unwrap().1;
             let work: u64 = sizes.iter().map(|bytes| 10_000 + u64::from(*bytes)).sum();

@@ -1,4 +1,4 @@
-//! Two devices behind one address space: a fast one that serves the hits, and a slow one that serves the rest.
+//! Two devices behind one address space: a fast one that serves the hits, and a slow one for the rest.
 //!
 //! The slow device has the size of the whole. A hit lies on the fast device at its own address, folded into
 //! that device's size. The model moves no data between the tiers. The hit ratio says how much of the data is
@@ -11,8 +11,8 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant, Latency};
 
+use crate::Device;
 use crate::config::{DeviceConfig, DeviceConfigError, require};
-use crate::device::Device;
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::nested::{self, Slots};
 
