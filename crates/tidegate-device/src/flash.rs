@@ -1,10 +1,12 @@
 //! A flash device: dies in parallel behind a write buffer, a controller and a link.
 //!
-//! A read occupies the controller's dispatch and the link, and each page it touches a die. A write is
+//! A read occupies the controller's dispatch and the link, and a die for each page it touches. A write is
 //! acknowledged once it is in the buffer. Pages leave the buffer for any die that is free, so reads of that
-//! die wait behind the program. Every page written at random leaves garbage behind: collecting it moves
-//! `1/waste − 1` pages, and every full block is erased. Collection lags behind writes by at most the
-//! erased reserve. A device at rest thus takes a burst at full speed, and slows down once the reserve is used.
+//! die wait behind the program.
+//!
+//! Every page written at random leaves garbage behind. Collecting it moves other pages, the more the less
+//! flash is spare, and every full block is erased. Collection lags behind writes by at most the reserve of
+//! erased space. A device at rest thus takes a burst at full speed, and slows down once the reserve is used.
 //!
 //! Writes that continue one of the last 32 streams are sequential. They overwrite whole blocks, and leave no
 //! page to move.
@@ -439,6 +441,206 @@ impl FlashDevice {
             self.free_reads.push(place);
             let sent = self.outbound.carry(at, self.occupied(bytes));
             self.replies.push_back((sent + self.latency, id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn config() -> FlashConfig {
+        FlashConfig {
+            capacity: Bytes::from_gib(1),
+            dies: 4,
+            page: Bytes::from_kib(16),
+            block_pages: 64,
+            read: Latency::from_micros(60),
+            program: Latency::from_micros(800),
+            erase: Latency::from_millis(3),
+            retries: 0.0,
+            retry: Latency::ZERO,
+            reads_first: 8,
+            over_provisioning: 0.25,
+            reserve: Bytes::from_mib(32),
+            mapping: Bytes::ZERO,
+            buffer: Bytes::from_kib(256),
+            command: Latency::from_micros(5),
+            link: ByteRate::new(1e9),
+            half_duplex: false,
+            latency: Latency::from_micros(30),
+        }
+    }
+
+    fn device(config: &FlashConfig) -> FlashDevice {
+        FlashDevice::new(config, 1).unwrap()
+    }
+
+    fn micros(at: Instant) -> u64 {
+        at.as_nanos() / 1_000
+    }
+
+    /// Runs the device to its end. Returns the completions by id and time in microseconds.
+    fn finish(device: &mut FlashDevice) -> Vec<(u64, u64)> {
+        let mut done = VecDeque::new();
+        while let Some(at) = device.next_event() {
+            device.step(at, &mut done);
+        }
+        done.into_iter().map(|one| (one.id, micros(one.at))).collect()
+    }
+
+    fn submit(device: &mut FlashDevice, at_micros: u64, id: u64, io: DeviceIo) {
+        device.submit(Instant::from_nanos(at_micros * 1_000), id, io, &mut VecDeque::new());
+    }
+
+    #[test]
+    fn a_read_takes_its_page_its_transfer_and_the_interface() {
+        let mut device = device(&config());
+        submit(&mut device, 0, 7, DeviceIo::read(0, 4096));
+        // 60 for the page, 5 + 4.096 for the link, 30 for the interface.
+        assert_eq!(finish(&mut device), [(7, 99)]);
+    }
+
+    #[test]
+    fn a_read_waits_behind_the_program_of_its_die() {
+        let mut device = device(&FlashConfig { dies: 1, ..config() });
+        submit(&mut device, 0, 0, DeviceIo::write(0, 16 * 1024));
+        // The page is in the buffer after 21 µs, and its program ends after 821.
+        let mut done = VecDeque::new();
+        device.step(device.next_event().unwrap(), &mut done);
+        submit(&mut device, 100, 1, DeviceIo::read(0, 4096));
+        assert_eq!(finish(&mut device), [(0, 51), (1, 821 + 99)]);
+    }
+
+    #[test]
+    fn reads_pass_a_waiting_program_but_not_for_ever() {
+        let config = FlashConfig { dies: 1, reads_first: 2, ..config() };
+        let mut device = device(&config);
+        for id in 0..5 {
+            submit(&mut device, 0, id, DeviceIo::read(0, 4096));
+        }
+        submit(&mut device, 0, 9, DeviceIo::write(0, 16 * 1024));
+        let reads: Vec<_> = finish(&mut device).into_iter().filter(|(id, _)| *id < 5).collect();
+        // The first is being read when the write arrives; two pass its program, and two wait for it.
+        assert_eq!(reads.iter().map(|(_, at)| at / 100).collect::<Vec<_>>(), [0, 1, 2, 10, 11]);
+    }
+
+    /// Writes for so long, with eight outstanding. Returns the MB/s of each tenth of a second.
+    fn write_for(device: &mut FlashDevice, from: Instant, tenths: usize, random: bool) -> Vec<u64> {
+        let (mut rng, mut next, mut bytes) = (Pcg64::seed_from_u64(1), 0, vec![0; tenths]);
+        let mut issue = |device: &mut FlashDevice, now| {
+            next = if random { rng.random_range(0..60_000) } else { (next + 1) % 60_000 };
+            device.submit(now, 0, DeviceIo::write(next * 16_384, 16_384), &mut VecDeque::new());
+        };
+        (0..8).for_each(|_| issue(device, from));
+        let mut done = VecDeque::new();
+        while let Some(at) = device.next_event() {
+            device.step(at, &mut done);
+            for one in done.drain(..) {
+                let tenth = (one.at.latency_since(from).as_nanos() / 100_000_000) as usize;
+                if tenth < tenths {
+                    bytes[tenth] += 16_384;
+                    issue(device, one.at);
+                }
+            }
+        }
+        bytes.into_iter().map(|bytes| bytes / 100_000).collect()
+    }
+
+    #[test]
+    fn sustained_random_writes_slow_down_once_the_reserve_is_used_and_rest_restores_it() {
+        let mut device = device(&config());
+        let rates = write_for(&mut device, Instant::ZERO, 10, true);
+        // Four dies program 82 MB/s. Each byte leaves 1.5 to move, at 76 MB/s.
+        assert!((70..85).contains(&rates[0]), "{rates:?}");
+        assert!((28..36).contains(&rates[5]) && (28..36).contains(&rates[9]), "{rates:?}");
+        let later = write_for(&mut device, Instant::from_nanos(60_000_000_000), 1, true);
+        assert!((70..85).contains(&later[0]), "{later:?}");
+    }
+
+    #[test]
+    fn sequential_writes_leave_nothing_to_move() {
+        let rates = write_for(&mut device(&config()), Instant::ZERO, 10, false);
+        assert!(rates[1..].iter().all(|rate| (70..85).contains(rate)), "{rates:?}");
+    }
+
+    #[test]
+    fn more_spare_flash_means_less_to_move() {
+        let rate = |over_provisioning| {
+            let config = FlashConfig { over_provisioning, ..config() };
+            write_for(&mut device(&config), Instant::ZERO, 10, true)[9]
+        };
+        assert!(rate(0.07) < rate(0.25) && rate(0.25) < rate(1.0), "{} {}", rate(0.07), rate(1.0));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        for (wrong, message) in [
+            (FlashConfig { dies: 0, ..config() }, "dies must be between 1 and 1024"),
+            (
+                FlashConfig { page: Bytes::new(5_000), ..config() },
+                "page must be a multiple of 4 KiB, at most 1 MiB",
+            ),
+            (
+                FlashConfig { buffer: Bytes::from_kib(8), ..config() },
+                "buffer must be at least one page, at most 16 GiB",
+            ),
+            (
+                FlashConfig { over_provisioning: f64::NAN, ..config() },
+                "over-provisioning must be within 0.01 to 1",
+            ),
+            (FlashConfig { retries: 1.1, ..config() }, "retries must be within 0 to 1"),
+            (
+                FlashConfig { link: ByteRate::new(0.0), ..config() },
+                "link must be at least one byte per second",
+            ),
+            (FlashConfig { block_pages: 0, ..config() }, "block-pages must be between 1 and 65536"),
+        ] {
+            assert_eq!(FlashDevice::new(&wrong, 1).unwrap_err().to_string(), message);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn dies_never_idle_while_reads_of_them_wait(pages in prop::collection::vec(0_u64..64, 1..200)) {
+            let mut device = device(&config());
+            let mut load = [0_u64; 4];
+            for (id, page) in (0..).zip(&pages) {
+                submit(&mut device, 0, id, DeviceIo::read(page * 16_384, 4096));
+                load[(page % 4) as usize] += 1;
+            }
+            let last = finish(&mut device).last().unwrap().1;
+            let busiest = load.into_iter().max().unwrap() * 60;
+            // The link needs 9.1 µs for each, so it is never far behind four dies.
+            let link = pages.len() as u64 * 9_096 / 1_000;
+            prop_assert!(last >= busiest.max(link), "{last} µs for {busiest}");
+            prop_assert!(last <= busiest.max(link) + 60 + 4 * 10 + 30, "{last} µs for {busiest} and {link}");
+        }
+
+        #[test]
+        fn buffer_and_reads_in_progress_stay_bounded(
+            requests in prop::collection::vec((any::<bool>(), 0_u64..MIB, 1_u32..300_000), 1..100),
+        ) {
+            let mut device = device(&config());
+            let mut done = VecDeque::new();
+            for (id, (read, offset, bytes)) in (0..).zip(&requests) {
+                let (offset, bytes) = (*offset, *bytes);
+                let io = if *read { DeviceIo::read(offset, bytes) } else { DeviceIo::write(offset, bytes) };
+                submit(&mut device, 0, id, io);
+            }
+            while let Some(at) = device.next_event() {
+                device.step(at, &mut done);
+                prop_assert!(device.buffered <= device.buffer && device.gathered <= device.buffered);
+                prop_assert!(device.idle.len() <= 4 && device.working.len() <= 4);
+                prop_assert!(device.reads.len() <= requests.len());
+            }
+            prop_assert_eq!(done.len(), requests.len());
+            prop_assert_eq!(device.free_reads.len(), device.reads.len());
+            prop_assert!(device.buffered < device.page, "only an unfinished page remains");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A link between hosts and a device: requests queue for its bandwidth, then for the device.
 //!
 //! A write occupies the direction to the device before the device sees it. A read occupies the direction to
-//! the host once the device has its data. Commands and acknowledgments are small: they take the link's latency
-//! and no bandwidth.
+//! the host once the device has its data. Commands and acknowledgments are small: they take the link's
+//! latency and no bandwidth.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
+use crate::Device;
 use crate::config::{DeviceConfig, DeviceConfigError, require};
-use crate::device::Device;
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::lane::{Lane, transfer_time};
 use crate::nested::{self, Slots};
@@ -155,5 +155,89 @@ impl LinkedDevice {
     /// Time for which a request's data occupies its direction.
     fn occupied(&self, io: DeviceIo) -> Latency {
         self.overhead.saturating_add(transfer_time(u64::from(io.bytes), self.nanos_per_byte))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use tidegate_units::Iops;
+
+    use super::*;
+    use crate::ExponentialConfig;
+
+    /// A link of 1 byte for each nanosecond in front of a device that takes next to no time.
+    fn config() -> LinkConfig {
+        let device = ExponentialConfig { rate: Iops::new(1e12), servers: 1, capacity: Bytes::from_gib(1) };
+        LinkConfig {
+            rate: ByteRate::new(1e9),
+            overhead: Latency::from_micros(10),
+            latency: Latency::from_micros(50),
+            half_duplex: false,
+            device: Box::new(DeviceConfig::Exponential(device)),
+        }
+    }
+
+    /// Submits requests at once. Returns the ids and times in microseconds.
+    fn at_once(config: LinkConfig, requests: &[DeviceIo]) -> Vec<(u64, u64)> {
+        let mut device = Device::new(&DeviceConfig::Link(config), 1).unwrap();
+        for (id, io) in (0..).zip(requests) {
+            device.submit(Instant::ZERO, id, *io).unwrap();
+        }
+        let mut done = Vec::new();
+        while let Some(at) = device.next_event() {
+            device.advance(at, &mut done);
+        }
+        done.into_iter().map(|one| (one.id, one.at.as_nanos() / 1_000)).collect()
+    }
+
+    #[test]
+    fn requests_of_one_direction_pass_one_after_the_other() {
+        let reads = [DeviceIo::read(0, 100_000), DeviceIo::read(0, 50_000)];
+        assert_eq!(at_once(config(), &reads), [(0, 50 + 110 + 50), (1, 50 + 110 + 60 + 50)]);
+        let writes = [DeviceIo::write(0, 100_000), DeviceIo::write(0, 50_000)];
+        assert_eq!(at_once(config(), &writes), [(0, 110 + 100), (1, 170 + 100)]);
+    }
+
+    #[test]
+    fn directions_share_the_rate_in_half_duplex_alone() {
+        let both = [DeviceIo::write(0, 100_000), DeviceIo::read(0, 100_000)];
+        assert_eq!(at_once(config(), &both), [(1, 210), (0, 210)]);
+        // The read's data waits for the write's.
+        let shared = LinkConfig { half_duplex: true, ..config() };
+        assert_eq!(at_once(shared, &both), [(0, 210), (1, 110 + 110 + 50)]);
+    }
+
+    #[test]
+    fn a_flush_passes_without_data() {
+        assert_eq!(at_once(config(), &[DeviceIo::write(0, 100_000), DeviceIo::flush()])[0], (1, 100));
+    }
+
+    #[test]
+    fn wrong_links_are_refused_by_name_and_depth() {
+        let refused = |config| Device::new(&DeviceConfig::Link(config), 1).unwrap_err().to_string();
+        let still = LinkConfig { rate: ByteRate::new(0.0), ..config() };
+        assert_eq!(refused(still), "rate must be at least one byte per second");
+        let deep = |depth| {
+            (0..depth).fold(config(), |link, _| LinkConfig {
+                device: Box::new(DeviceConfig::Link(link)),
+                ..config()
+            })
+        };
+        assert!(Device::new(&DeviceConfig::Link(deep(3)), 1).is_ok());
+        assert_eq!(refused(deep(4)), "device must be inside 4 others at most");
+    }
+
+    proptest! {
+        #[test]
+        fn the_link_is_busy_while_requests_wait_for_it(
+            sizes in prop::collection::vec(1_u32..200_000, 1..50),
+        ) {
+            let reads: Vec<_> = sizes.iter().map(|bytes| DeviceIo::read(0, *bytes)).collect();
+            let last = at_once(config(), &reads).last().unwrap().1;
+            let work: u64 = sizes.iter().map(|bytes| 10_000 + u64::from(*bytes)).sum();
+            prop_assert_eq!(last, (100_000 + work) / 1_000);
+        }
     }
 }

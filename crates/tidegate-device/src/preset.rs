@@ -119,7 +119,8 @@
 //! | reserve, buffer | 1 GiB, 8 MiB | assumption: a burst of some seconds; two pages for each die and more |
 //! | block, erase, reads first | 512 pages, 5 ms, 8 | assumption: usual for the class |
 //!
-//! After twelve seconds of random writes, with one seed (`tests/flash.rs` asserts them to 5 %, the percentile to 10 %):
+//! After twelve seconds of random writes, with one seed (`tests/flash.rs` asserts them to 5 %, the percentile
+//! to 10 %):
 //!
 //! | | published: S4600, S4500 | the model |
 //! |---|---|---|

@@ -195,3 +195,138 @@ impl CloudVolume {
         self.passed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::preset::ebs_gp2;
+
+    fn config() -> VolumeConfig {
+        VolumeConfig {
+            capacity: Bytes::from_gib(100),
+            rate: Iops::new(100.0),
+            burst: None,
+            throughput: ByteRate::new(100e6),
+            io_size: Bytes::from_kib(256),
+            slack: Latency::ZERO,
+            latency: Latency::from_micros(500),
+            spread: Latency::ZERO,
+        }
+    }
+
+    /// Gives a volume so many requests of one size at once. Returns their completions in seconds.
+    fn at_once(config: &VolumeConfig, requests: u64, bytes: u32) -> Vec<f64> {
+        let mut volume = CloudVolume::new(config, 1).unwrap();
+        let mut done = VecDeque::new();
+        for id in 0..requests {
+            volume.submit(Instant::ZERO, id, DeviceIo::read(0, bytes), &mut done);
+        }
+        while let Some(at) = volume.next_event() {
+            volume.step(at, &mut done);
+        }
+        done.into_iter().map(|one| one.at.as_secs_f64()).collect()
+    }
+
+    #[track_caller]
+    fn assert_near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-6, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn requests_pass_at_the_rate() {
+        let times = at_once(&config(), 101, 4096);
+        assert_near(times[0], 0.000_5);
+        assert_near(times[100], 1.000_5);
+    }
+
+    #[test]
+    fn slack_lets_that_much_pass_at_once() {
+        let times = at_once(&VolumeConfig { slack: Latency::from_millis(100), ..config() }, 101, 4096);
+        assert_near(times[9], 0.000_5);
+        assert_near(times[100], 0.910_5);
+    }
+
+    #[test]
+    fn a_large_request_counts_as_several() {
+        let megabyte = at_once(&config(), 11, 1 << 20);
+        assert_near(megabyte[10], 0.400_5);
+    }
+
+    #[test]
+    fn bytes_are_limited_beside_requests() {
+        let limited = VolumeConfig { rate: Iops::new(1e6), throughput: ByteRate::new(10e6), ..config() };
+        let times = at_once(&limited, 11, 100_000);
+        assert_near(times[10] - times[0], 0.1);
+    }
+
+    #[test]
+    fn credits_last_as_long_as_amazon_computes() {
+        // Burst duration = credits / (burst rate - baseline rate): 2,000 s for 100 GiB.
+        let gp2 = ebs_gp2(Bytes::from_gib(100));
+        let burst = BurstConfig { initial: Some(54_000), ..gp2.burst.clone().unwrap() };
+        let gp2 = VolumeConfig { burst: Some(burst), spread: Latency::ZERO, ..gp2 };
+        let times = at_once(&gp2, 70_000, 16_384);
+        let rate_at = |second: f64| times.iter().filter(|at| (second..second + 1.0).contains(at)).count();
+        assert_eq!(rate_at(10.0), 3_000);
+        assert!(rate_at(18.5) >= 2_999, "{}", rate_at(18.5));
+        assert!((300..=301).contains(&rate_at(21.0)), "{}", rate_at(21.0));
+    }
+
+    #[test]
+    fn gp2_follows_its_size() {
+        let rate = |gib| ebs_gp2(Bytes::from_gib(gib)).rate.per_second() as u64;
+        assert_eq!([rate(1), rate(100), rate(2_000), rate(16_384)], [100, 300, 6_000, 16_000]);
+        assert!(ebs_gp2(Bytes::from_gib(2_000)).burst.is_none());
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        let burst = |rate, credits, initial| Some(BurstConfig { rate: Iops::new(rate), credits, initial });
+        for (wrong, message) in [
+            (VolumeConfig { rate: Iops::ZERO, ..config() }, "rate must be more than nothing"),
+            (VolumeConfig { io_size: Bytes::ZERO, ..config() }, "io-size must be more than nothing"),
+            (VolumeConfig { burst: burst(50.0, 1, None), ..config() }, "burst.rate must be at least `rate`"),
+            (VolumeConfig { burst: burst(200.0, 0, None), ..config() }, "burst.credits must be at least 1"),
+            (
+                VolumeConfig { burst: burst(200.0, 5, Some(6)), ..config() },
+                "burst.initial must be at most `burst.credits`",
+            ),
+            (VolumeConfig { slack: Latency::MAX, ..config() }, "slack must be at most one hour"),
+        ] {
+            assert_eq!(CloudVolume::new(&wrong, 1).unwrap_err().to_string(), message);
+        }
+    }
+
+    proptest! {
+        /// A slow and obvious limiter: no stretch of time passes more than its rate and the buckets.
+        #[test]
+        fn no_stretch_of_time_passes_more_than_allowed_and_none_is_wasted(
+            gaps in prop::collection::vec(0_u64..40_000, 2..200),
+            slack in 0_u64..100,
+        ) {
+            let slack = Latency::from_millis(slack);
+            let config = VolumeConfig { slack, latency: Latency::ZERO, ..config() };
+            let mut volume = CloudVolume::new(&config, 1).unwrap();
+            let (mut now, mut passed) = (Instant::ZERO, Vec::new());
+            for gap in gaps {
+                now = now + Latency::from_micros(gap);
+                passed.push((now, volume.pass(now, 4096)));
+            }
+            let depth = (100.0 * slack.as_secs_f64()).max(1.0);
+            for from in 0..passed.len() {
+                for to in from + 1..passed.len() {
+                    let stretch = passed[to].1.latency_since(passed[from].1).as_secs_f64();
+                    prop_assert!((to - from) as f64 <= stretch * 100.0 + depth + 1e-3);
+                }
+            }
+            for pair in passed.windows(2) {
+                let waited = pair[1].1 > pair[1].0;
+                let spacing = pair[1].1.latency_since(pair[0].1);
+                prop_assert!(pair[0].1 <= pair[1].1, "in order of arrival");
+                prop_assert!(!waited || spacing <= Latency::from_nanos(10_000_100), "no rate is wasted");
+            }
+        }
+    }
+}
