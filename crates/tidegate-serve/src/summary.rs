@@ -250,7 +250,7 @@ impl fmt::Display for Pool {
                         write!(f, "keeps goals, steers consumers without one to {}", law.set_point)?;
                         f.write_str(if law.kind == LawKind::QueueingModel { ", by a window" } else { "" })?;
                     }
-                    LawKind::Window | LawKind::Pid => {
+                    LawKind::Auto | LawKind::Window | LawKind::Pid => {
                         let whose = match self.exports.iter().filter(|export| export.protected).count() {
                             0 => "everyone's response time",
                             _ => "protected reads",
