@@ -2,6 +2,11 @@
 //!
 //! `arena --seed N --count M --law LAW[,LAW...] [--kind KIND] [--cache DIR] [--quiet]`
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this runs the arena: it keeps oracles in files, and takes times"
+)]
+
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};

@@ -292,3 +292,29 @@ fn reproduce_judges_and_leaves_report_and_series() {
     assert!(series.starts_with("time_s,host,consumer,window,rate,beta,"));
     assert_eq!(series.lines().count(), 1 + 4 * 400, "four machines for 400 s");
 }
+
+#[test]
+fn the_arena_prints_one_document_and_keeps_its_oracle() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("arena").args(arguments).current_dir(folder.path());
+        command.env("XDG_CACHE_HOME", folder.path().join("cache")).output().unwrap()
+    };
+    // A slow volume, which takes a part of a second.
+    let arguments = ["--seed", "1000002", "--count", "1", "--law", "window", "--json", "--report", "a.html"];
+    let output = run(&arguments);
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["seed"], 1_000_002);
+    assert_eq!(document["scenarios"][0]["id"], "slow-1000002");
+    assert_eq!(document["scenarios"][0]["settling_s"], serde_json::Value::Null);
+    assert!(document["summary"]["harm"]["worst"].is_number());
+    assert!(fs::read_to_string(folder.path().join("a.html")).unwrap().contains("slow-1000002"));
+    assert_eq!(run(&arguments).stdout, output.stdout, "the cached oracle gives the same bytes");
+    for wrong in [&["--seed", "-1"][..], &["--count", "0"], &["--law", "windows"], &["--count", "many"]] {
+        let output = run(wrong);
+        assert_eq!((status(&output), text(&output.stdout)), (2, ""), "{wrong:?}");
+        assert!(text(&output.stderr).contains(wrong[1]), "{}", text(&output.stderr));
+    }
+}

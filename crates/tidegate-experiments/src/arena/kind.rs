@@ -21,7 +21,7 @@ pub enum ScenarioKind {
     Hosts,
     /// Several hosts, one of which reports wrong latencies, is slow, fails, or is cut off.
     BadHosts,
-    /// Targets from 0.3 to 1.1 times the unloaded latency.
+    /// Targets from 0.3 to 1.25 times the unloaded latency, with and without idle servers.
     Unattainable,
     /// Such targets for a protected reader.
     UnattainablePromise,

@@ -51,9 +51,21 @@ impl Sketch {
     /// Consumers that together always have 2 to 16 times as many requests as the storage has servers.
     /// `sequential` is the chance that one of them is sequential.
     pub(super) fn backlogged(&mut self, count: (u32, u32), sequential: f64, reads: (f64, f64)) {
+        self.loaded((2.0, 16.0), count, sequential, reads);
+    }
+
+    /// The same with other bounds of the backlog: below 1, the storage has idle servers.
+    pub(super) fn loaded(
+        &mut self,
+        depth: (f64, f64),
+        count: (u32, u32),
+        sequential: f64,
+        reads: (f64, f64),
+    ) {
         let count = self.draw.whole(count.0, count.1);
-        let depth = self.draw.scaled(2.0, 16.0) * self.parallelism();
-        let each = (depth / f64::from(count)).clamp(2.0, DEEPEST) as u32;
+        let least = if depth.0 < 1.0 { 1.0 } else { 2.0 };
+        let depth = self.draw.scaled(depth.0, depth.1) * self.parallelism();
+        let each = (depth / f64::from(count)).clamp(least, DEEPEST) as u32;
         for number in 1..=count {
             let step = self.step(reads, sequential);
             let shares = self.shares();

@@ -50,9 +50,9 @@ fn classes(out: &mut String, document: &ArenaDocument) {
 fn worst_ones(out: &mut String, document: &ArenaDocument, worst: usize) {
     out.push_str("<section>\n<h2>The worst scenarios</h2>\n");
     for one in document.worst(worst) {
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<p><b>{}</b> {}<br><code>{}</code></p>\n",
+            "<p><b>{}</b> {}<br><code>{}</code></p>",
             escape(&one.id),
             escape(&text::summary_of(one)),
             escape(&text::replay(document, one))
