@@ -61,8 +61,8 @@ impl ParallelRunner {
         self.clear();
         match failed {
             Some(error) => Err(error),
-            // None is missing: every piece that did not fail was run, and a thread that panicked has ended the
-            // scope.
+            // None is missing: every piece that did not fail was run, and a thread that panicked has ended
+            // the scope.
             None => Ok(results.into_iter().flatten().collect()),
         }
     }

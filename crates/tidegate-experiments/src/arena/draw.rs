@@ -312,8 +312,8 @@ impl Sketch {
         Ok(slowest)
     }
 
-    /// Sets the times of changes of the storage and the hosts. Returns the stretches between them. `iops` is the
-    /// greatest throughput, at which credits are spent.
+    /// Sets the times of changes of the storage and the hosts. Returns the stretches between them. `iops` is
+    /// the greatest throughput, at which credits are spent.
     fn stretches(&mut self, seconds: f64, iops: f64) -> Vec<StorageStretch> {
         let count = self.states.len();
         let mut stretches: Vec<StorageStretch> = (0..)

@@ -71,7 +71,10 @@ pub const NO_LAW: &str = "none";
 
 /// There is no law with this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no law `{0}`; there are {NO_LAW}, {names}", names = LawKind::ALL.map(LawKind::name).join(", "))]
+#[error(
+    "there is no law `{0}`; there are {NO_LAW}, {names}",
+    names = LawKind::ALL.map(LawKind::name).join(", ")
+)]
 pub struct UnknownLaw(pub String);
 
 /// Returns the law with this name; `None` for [`NO_LAW`].

@@ -36,8 +36,8 @@ impl OracleCache {
         Self { folder: Some(folder.to_owned()) }
     }
 
-    /// Returns the oracle of a scenario, from the cache or newly searched. Both come from the same text, so that
-    /// no digit depends on the cache. A file that is broken or of another scenario is written anew.
+    /// Returns the oracle of a scenario, from the cache or newly searched. Both come from the same text, so
+    /// that no digit depends on the cache. A file that is broken or of another scenario is written anew.
     ///
     /// # Errors
     /// When the scenario cannot be simulated.

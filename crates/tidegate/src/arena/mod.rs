@@ -36,9 +36,9 @@ const GREATEST_SEED: u64 = 1 << 52;
 /// Judge a law on random storage, beside doing nothing and beside the best static setting
 ///
 /// Each seed draws one scenario: storage, load, target and changes. The kinds of scenarios come evenly, and a
-/// seed alone replays its scenario. The same seeds always give the same output. The search for the best static
-/// setting takes some seconds for each seed the first time; it is kept in `tidegate/arena` below
-/// $XDG_CACHE_HOME or ~/.cache.
+/// seed alone replays its scenario. The same seeds always give the same output. The search for the best
+/// static setting takes some seconds for each seed the first time. Its result is kept in `tidegate/arena`
+/// below $XDG_CACHE_HOME or ~/.cache.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -97,7 +97,8 @@ pub(super) fn worst_ones(document: &ArenaDocument, count: usize) -> String {
 pub(super) fn summary_of(one: &ScenarioFigures) -> String {
     let or_dash = |value: Option<f64>| value.map_or("–".to_owned(), figure);
     format!(
-        "{}above target {:.1} %, throughput {} of the oracle's and {} of unregulated, least served {}, harm {}",
+        "{}above target {:.1} %, throughput {} of the oracle's and {} of unregulated, least served {}, \
+         harm {}",
         if one.attainable { "" } else { "unattainable, " },
         one.seconds_above_target * 100.0,
         or_dash(one.throughput_vs_oracle),
