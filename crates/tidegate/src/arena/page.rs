@@ -15,8 +15,8 @@ pub(super) fn write(document: &ArenaDocument, worst: usize) -> String {
         out,
         "<header>\n<p class=\"eyebrow\">The arena: random storage in Tidegate's simulator</p>\n\
          <h1>{}</h1>\n</header>\n<section>\n<p>Every scenario is compared with doing nothing and with the \
-         best static setting that keeps the target. Fractions; each cell has the median and the percentile at its \
-         bad end (95th or 5th).</p>\n</section>\n",
+         best static setting that keeps the target. Fractions; each cell has the median and the percentile \
+         at its bad end (95th or 5th).</p>\n</section>\n",
         escape(&text::heading(document))
     );
     classes(&mut out, document);
