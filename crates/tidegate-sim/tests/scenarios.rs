@@ -176,7 +176,7 @@ const WHOLE: &str = r#"
     array.lun = { rate = "1kIO/s", servers = 4, changes = [{ at = "2s", rate = "500 IO/s" }] }
     array.log = { preset = "dnes-309170w" }
     disk.shared = { array = "lun", size = "1GiB" }
-    host.node = { count = 12, array = "lun", target = "25ms", signal = "local", scope = "vm", down = "1s..2s" }
+    host.node = { count = 12, array = "lun", law = "window", target = "25ms", signal = "local", scope = "vm", down = "1s..2s" }
     host.free = { array = "log", depth = 8 }
     network = { stagger = 4, delay = "1ms", partitions = [{ during = "1s..", hosts = ["node"] }] }
     workload.busy = { outstanding = 4, sizes = [{ size = "4KiB" }, { size = "64KiB", weight = 0.5 }], reads = 0.67 }
