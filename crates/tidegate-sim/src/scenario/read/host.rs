@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tidegate_config::law::{self, AvailableLaws};
+use tidegate_config::law::{self, AvailableLaws, LawReader};
 use tidegate_config::{FindingList, Section, release};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
 use tidegate_sched::{Discipline, FlowBatch, RequestCost};
@@ -86,7 +86,7 @@ fn host(
     let report = &mut context.report;
     // The law is read also where the array is wrong: its mistakes are worth knowing at the same time.
     let resource = array.clone().or_else(|| ResourceName::new("unknown").ok())?;
-    let laws = AvailableLaws { window: defaults(table, report), rates: true };
+    let laws = AvailableLaws { reader: LawReader::Scenario, window: defaults(table, report), rates: true };
     let law = law::read(table, &resource, laws, report);
     let mut host = ScenarioHost::new(name.clone(), resource);
     host.law = law;
