@@ -369,6 +369,7 @@ mod tests {
         metrics = '127.0.0.1:9809'
         [pool.vg0]
         backend = { kind = 'file', direct = true }
+        law = 'window'
         target = '15ms'
         dry_run = true
         [pool.vg0.export.database]

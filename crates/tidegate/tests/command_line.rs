@@ -22,6 +22,7 @@ const GOOD: &str = "
 listen = ['unix:nbd.sock']
 [pool.vg0]
 backend = { kind = 'file' }
+law = 'window'
 target = '15ms'
 [pool.vg0.export.database]
 path = 'disk.raw'
@@ -61,8 +62,8 @@ fn check_finds_what_is_wrong_and_its_place() {
     assert_eq!((status(&output), text(&output.stdout)), (2, ""));
     assert_eq!(
         text(&output.stderr),
-        "t.toml:8:1: unknown key `protekted` in export `database`\n \
-         8 | protekted = true\n   | ^^^^^^^^^ did you mean `protected`?\n"
+        "t.toml:9:1: unknown key `protekted` in export `database`\n \
+         9 | protekted = true\n   | ^^^^^^^^^ did you mean `protected`?\n"
     );
 }
 
@@ -80,7 +81,7 @@ fn check_speaks_json_in_both_cases() {
     assert_eq!((status(&output), &document["valid"]), (2, &false.into()));
     assert_eq!(
         (&document["findings"][0]["line"], &document["findings"][0]["column"]),
-        (&5.into(), &10.into())
+        (&6.into(), &10.into())
     );
 }
 
@@ -152,7 +153,7 @@ fn an_agents_configuration_is_checked_as_such() {
 
 #[test]
 fn identify_wants_to_know_which_resource_and_how() {
-    let two = "[resource.vg0]\ntarget = '15ms'\n[resource.vg1]\ntarget = '15ms'\n";
+    let two = "[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n[resource.vg1]\nlaw = 'pid'\ntarget = '15ms'\n";
     let folder = folder_with(two);
     for (arguments, said) in [
         (&["identify", "-c", "t.toml", "--relay"][..], "name one of the configuration's resources: vg0, vg1"),
@@ -176,7 +177,7 @@ fn identify_wants_to_know_which_resource_and_how() {
 
 #[test]
 fn identify_says_at_once_that_there_is_no_such_storage() {
-    let folder = folder_with("[resource.vg-that-is-not-here]\ntarget = '15ms'\n");
+    let folder = folder_with("[resource.vg-that-is-not-here]\nlaw = 'pid'\ntarget = '15ms'\n");
     let output = tidegate(&["identify", "-c", "t.toml", "--relay"], folder.path());
     assert_eq!(status(&output), 1);
     let said = text(&output.stderr);
@@ -185,7 +186,7 @@ fn identify_says_at_once_that_there_is_no_such_storage() {
 
 #[test]
 fn a_warning_is_said_and_is_no_failure() {
-    let folder = folder_with(&GOOD.replace("target = '15ms'", "dry_run = true"));
+    let folder = folder_with(&GOOD.replace("law = 'window'\ntarget = '15ms'", "dry_run = true"));
     let output = tidegate(&["check", "-c", "t.toml"], folder.path());
     assert_eq!(status(&output), 0);
     assert!(text(&output.stderr).starts_with("t.toml:5:1: warning: `dry_run` has no effect\n"));

@@ -362,9 +362,14 @@ pub const HOST: KeyTable = table!(
         Key::new(
             "beta_scale",
             Words(&["per-share", "relative"]),
-            "`\"per-share\"`",
+            "`\"per-share\"` if laws share the array, otherwise `\"relative\"`",
             "the meaning of β: K per 100 active shares of the host, or K times the active part of \
         its shares"
+        )
+        .details(
+            "Laws share an array if several hosts with a law are on it, or with `scope = \"vm\"`. \
+        K, the window law's `beta_gain`, is `1.0` with `\"per-share\"` and `0.1` with `\"relative\"` \
+        unless it is written. A gateway has the same defaults, with and without `cluster = true`."
         ),
         Key::new(
             "signal",
