@@ -46,7 +46,7 @@ impl Busy {
         machine.write(tree.path()).expect("the machine's files can be written");
         let mut text = String::new();
         for group in 0..machine.groups {
-            writeln!(text, "[resource.vg{group}]\ntarget = \"15ms\"")
+            writeln!(text, "[resource.vg{group}]\nlaw = \"pid\"\ntarget = \"15ms\"")
                 .expect("writing to a String does not fail");
         }
         let config = AgentConfig::parse("bench", &text).expect("the configuration is right");

@@ -515,10 +515,12 @@ mod tests {
     #[test]
     fn two_lines_are_enough() {
         let config = parse("[resource.vg0]\ntarget = \"15ms\"\n").unwrap();
+        let by_pid = parse("[resource.vg0]\nlaw = \"pid\"\ntarget = \"15ms\"\n").unwrap();
+        assert_eq!(by_pid.resources[0].law.interval, INTERVAL);
         let vg0 = &config.resources[0];
         assert_eq!(vg0.storage, ResourceStorage::VolumeGroup("vg0".to_owned()));
         assert_eq!(vg0.law.target, Latency::from_millis(15));
-        assert_eq!((vg0.law.interval, vg0.law.signal), (INTERVAL, SignalChoice::Reads));
+        assert_eq!(vg0.law.signal, SignalChoice::Reads);
         assert_eq!(vg0.writers, Some(WritersConfig::default()));
         assert_eq!((config.throttle, &config.ports), (ThrottleMethod::Netem, &PORTS.into()));
         assert!(!config.histograms);
@@ -536,6 +538,7 @@ metrics = "127.0.0.1:9809"
 histograms = true
 [resource.fast]
 device = "nvme0n1"
+law = "pid"
 target = "5ms"
 writers = { above = "10MiB/s", leaves_below = 0.3, silence = "5s" }
 members = ["10.0.0.0/24", "iqn.*:backup"]
@@ -595,7 +598,10 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
                 "throttle `cgroup`, which holds no packets",
             ),
             ("[resource.vg0]\ntarget = \"15ms\"\nset_point = \"auto\"", "agent.toml:3:13"),
-            ("[resource.vg0]\ntarget = \"15ms\"\npid = { greatest = \"2s\" }", "below the floor rate"),
+            (
+                "[resource.vg0]\nlaw = \"pid\"\ntarget = \"15ms\"\npid = { greatest = \"2s\" }",
+                "below the floor rate",
+            ),
             ("[resource.vg0]\ntarget = \"15ms\"\nwriters = { above = \"0B/s\" }", "agent.toml:3:"),
         ] {
             let error = parse(text).unwrap_err();
@@ -641,7 +647,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
 
     #[test]
     fn a_percentile_takes_histograms_whether_anybody_sees_them_or_not() {
-        let with = |more: &str| parse(&format!("[resource.vg0]\ntarget = '15ms'\n{more}")).unwrap();
+        let with =
+            |more: &str| parse(&format!("[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}")).unwrap();
         assert!(!with("").needs_histograms() && !with("statistic = 'mean'").needs_histograms());
         for (name, statistic) in SignalStatistic::NAMED {
             let config = with(&format!("statistic = '{name}'"));
@@ -656,7 +663,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
     #[test]
     fn cgroups_of_a_device() {
         let text = "throttle = 'cgroup'\n[resource.fast]\ndevice = 'nvme0n1'\ntarget = '5ms'\n\
-                    cgroups = ['batch.slice', 'machine.slice/*.scope']\npid = { floor = '20 IO/s' }";
+                    cgroups = ['batch.slice', 'machine.slice/*.scope']\nlaw = 'pid'\npid = { floor = '20 IO/s' }";
         let config = parse(text).unwrap();
         let [fast] = &config.cgroups[..] else { panic!("{:?}", config.cgroups) };
         assert_eq!((fast.device.as_str(), fast.floor), ("nvme0n1", Iops::new(20.0)));
@@ -712,7 +719,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             assert!(error.contains(said), "{text:?}: {error}");
         }
         for key in ["goals = { db = '7ms' }", "self_tuning = {}", "bands = []"] {
-            let config = parse(&format!("{DISK}{key}")).unwrap();
+            let config = parse(&format!("{DISK}law = 'pid'\n{key}")).unwrap();
             assert!(config.warnings[0].to_string().contains("has no effect"), "{key}: {:?}", config.warnings);
         }
     }
@@ -720,7 +727,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
     #[test]
     fn a_limit_may_come_from_a_longer_delay_than_packets_bear() {
         let greatest = |throttle, more| {
-            let text = format!("throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\n{more}");
+            let text =
+                format!("throttle = '{throttle}'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}");
             parse(&text).map(|config| match config.resources[0].law.law {
                 LawConfig::Pid(pid) => pid.greatest,
                 ref other => panic!("{other:?}"),
@@ -737,7 +745,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         let warnings = |throttle, greatest| {
             let text = format!(
                 "throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\npid = {{ greatest = '{greatest}' \
-                    }}"
+                    }}\nlaw = 'pid'"
             );
             parse(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
         };

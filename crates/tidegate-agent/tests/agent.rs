@@ -42,7 +42,7 @@ struct Machine {
 
 impl Machine {
     fn new(more: &str) -> Self {
-        Self::told(&format!("[resource.vg0]\ntarget = '15ms'\n{more}"))
+        Self::told(&format!("[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}"))
     }
 
     fn told(text: &str) -> Self {
@@ -277,8 +277,11 @@ fn a_volume_that_is_removed_takes_its_consumer_along() {
 fn a_reload_keeps_who_is_held() {
     let mut machine = Machine::new("");
     let held = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
-    let config =
-        AgentConfig::parse("agent.toml", "[resource.vg0]\ntarget = '16ms'\nexempt = '10.0.0.13'").unwrap();
+    let config = AgentConfig::parse(
+        "agent.toml",
+        "[resource.vg0]\nlaw = 'pid'\ntarget = '16ms'\nexempt = '10.0.0.13'",
+    )
+    .unwrap();
     machine.regulator.reconfigure(&config).unwrap();
     machine.step([READS_SLOWLY, WRITES, WRITES]);
     let hold = &machine.regulator.holds()[0];
@@ -320,7 +323,7 @@ fn limited(hold: &ThrottleRequest) -> Vec<u32> {
 
 #[test]
 fn by_rate_the_volumes_that_members_write_are_limited_as_the_delay_says() {
-    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'");
     let hold = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
     assert_eq!((members(&hold), limited(&hold)), (addresses(&[2, 3]), vec![1, 2]));
     // 400 writes of 64 KiB per second that take 20 ms each: 8 are outstanding.
@@ -338,18 +341,18 @@ fn by_rate_the_volumes_that_members_write_are_limited_as_the_delay_says() {
 
 #[test]
 fn by_rate_the_status_has_what_the_throttle_is_told() {
-    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'");
     let hold = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
     let said = machine.regulator.status()[0].limits.clone();
     assert_eq!(said.keys().collect::<Vec<_>>(), ["dm-1", "dm-2"]);
     assert!(said.values().eq(hold.limits.values()), "{said:?}");
     // Nothing of it stays when the resource is only looked at.
-    let dry = "throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'\ndry_run = true";
+    let dry = "throttle = 'rate'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\ndry_run = true";
     machine.regulator.reconfigure(&AgentConfig::parse("agent.toml", dry).unwrap()).unwrap();
     machine.step([READS_SLOWLY, WRITES, WRITES]);
     assert!(machine.regulator.status()[0].limits.is_empty());
     // Nor when nobody is to be held any more.
-    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'");
     machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
     machine.after(300, [READS_QUICKLY, WRITES, WRITES]);
     assert!(machine.regulator.status()[0].limits.is_empty());
@@ -362,8 +365,9 @@ fn by_rate_nobody_is_limited_of_whom_nothing_is_known_who_is_exempt_or_on_a_dry_
         ("writers = false\nmembers = '10.0.0.0/24'", vec![1, 2]),
         ("dry_run = true", vec![]),
     ] {
-        let mut machine =
-            Machine::told(&format!("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'\n{more}"));
+        let mut machine = Machine::told(&format!(
+            "throttle = 'rate'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}"
+        ));
         for _ in 0..30 {
             machine.step([READS_SLOWLY, WRITES, WRITES]);
         }
@@ -374,7 +378,7 @@ fn by_rate_nobody_is_limited_of_whom_nothing_is_known_who_is_exempt_or_on_a_dry_
 
 #[test]
 fn by_rate_a_volume_that_is_removed_takes_its_limit_along() {
-    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'");
     assert_eq!(limited(&machine.after(3, [READS_SLOWLY, WRITES, WRITES])), [1, 2]);
     let acl = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv2";
     fs::remove_dir_all(machine.tree.path().join(acl)).unwrap();

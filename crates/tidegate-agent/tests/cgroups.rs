@@ -34,7 +34,7 @@ sys/fs/cgroup/batch/io.stat
 ";
 
 const TOLD: &str =
-    "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['ba*']\n";
+    "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\nlaw = 'pid'\ntarget = '10ms'\ncgroups = ['ba*']\n";
 
 const BANDED: &str = "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \
     ['db', 'ba*']\n\
@@ -250,8 +250,9 @@ fn who_cannot_be_read_for_two_seconds_is_let_go() {
 
 #[test]
 fn one_device_whose_cgroups_cannot_be_read_lets_go_of_nobody_elsewhere() {
-    let mut machine =
-        Machine::told("[resource.second]\ndevice = 'sdb'\ntarget = '10ms'\ncgroups = ['other']\n");
+    let mut machine = Machine::told(
+        "[resource.second]\ndevice = 'sdb'\nlaw = 'pid'\ntarget = '10ms'\ncgroups = ['other']\n",
+    );
     assert!(machine.after(3, SLOW).is_some());
     machine.write("sys/fs/cgroup/other/io.stat", "8:16 rios=many\n");
     let mut blind = 0;

@@ -418,6 +418,8 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Me
         reserved: Iops::new(reserved),
         set_point,
         point,
+        // Messages between real hosts do not carry it yet.
+        load: None,
     };
     Ok(NumberedReport { resource, number, report })
 }

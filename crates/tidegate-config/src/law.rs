@@ -63,9 +63,32 @@ pub const BY_WINDOW: &str = "`law = \"queueing-model\"` commands rates only wher
 /// A longer interval would throttle or release long after the reason is gone.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
+/// A reader of configurations that has a default law.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LawReader {
+    /// A pool of `tidegate serve`.
+    Gateway,
+    /// A resource of `tidegate agent`.
+    Agent,
+    /// A host of a scenario.
+    Scenario,
+}
+
+/// Returns the law of a resource with a `target` whose `law` is not written. It is decided here only. The
+/// entries of `law` in the table of keys state it, and a test compares them.
+#[must_use]
+pub const fn default_law(reader: LawReader) -> LawKind {
+    match reader {
+        LawReader::Gateway | LawReader::Scenario => LawKind::Window,
+        LawReader::Agent => LawKind::Pid,
+    }
+}
+
 /// The laws that can regulate a pool or a host.
 #[derive(Debug, Clone, Copy)]
 pub struct AvailableLaws {
+    /// The reader, which selects the [default law](default_law).
+    pub reader: LawReader,
     /// The window law's configuration if none is written: it differs if hosts share the resource.
     pub window: WindowConfig,
     /// True if consumers can be limited to rates. Without that there is neither the integral nor the
@@ -88,7 +111,7 @@ pub fn read(
         Some(given) => given.value,
         // Not understood: already reported, and nothing sensible can be said about the parameters.
         None if pool.has("law") => return None,
-        None if pool.has("target") => Some(LawKind::Window),
+        None if pool.has("target") => Some(default_law(laws.reader)),
         None => None,
     };
     let default = |kind| match kind {
@@ -148,9 +171,9 @@ pub const RESOURCE_KEYS: &[&str] = &[
 /// Further keys of such a resource if the self-tuning law is one of its laws.
 pub const RATE_KEYS: &[&str] = &["self_tuning", "bands"];
 
-/// Reads which of these laws, the first where nothing is said, and what it is told. Each has what is not
-/// written, its parameters among it; targets do not matter. `None` when something is wrong, which is then
-/// reported.
+/// Reads one of these laws and its parameters. If `law` is not written, it is the agent's
+/// [default law](default_law), or the first if that is not among them. Each of the laws has the values of
+/// keys that are not written; targets do not matter. `None` when something is wrong, which is then reported.
 pub fn read_one_of(
     section: &Section<'_>,
     laws: &[LoopConfig],
@@ -161,7 +184,9 @@ pub fn read_one_of(
     let chosen = match section.choice("law", &choices, report) {
         Some(given) => given.value,
         None if section.has("law") => return None,
-        None => 0,
+        None => {
+            laws.iter().position(|config| config.law.kind() == default_law(LawReader::Agent)).unwrap_or(0)
+        }
     };
     let mut defaults = laws.get(chosen)?.clone();
     if let Some(statistic) = section.choice("statistic", &SignalStatistic::NAMED, report) {
@@ -464,7 +489,7 @@ mod tests {
         let document = crate::parse(text, &mut report).unwrap();
         let pool = Section::new(&document, 0..0, "the pool".to_owned(), KEYS, &mut report);
         let name = ResourceName::new("p").unwrap();
-        let laws = AvailableLaws { window: WindowConfig::default(), rates };
+        let laws = AvailableLaws { reader: LawReader::Gateway, window: WindowConfig::default(), rates };
         let law = read(&pool, &name, laws, &mut report);
         (law, report.into_findings())
     }

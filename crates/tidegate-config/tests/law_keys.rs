@@ -4,8 +4,8 @@
 
 use std::ops::Bound::{self, Excluded, Included};
 
-use tidegate_config::keys::{Key, KeyTable, KeyType, law as tables};
-use tidegate_config::law::{AvailableLaws, read};
+use tidegate_config::keys::{Key, KeyTable, KeyType, agent, law as tables, scenario, serve};
+use tidegate_config::law::{AvailableLaws, LawReader, default_law, read};
 use tidegate_config::{FindingList, Section, parse};
 use tidegate_control::{LoopConfig, WindowConfig};
 use tidegate_units::ResourceName;
@@ -25,7 +25,7 @@ fn loop_with(law: &str, table: &KeyTable, written: &str) -> (Option<LoopConfig>,
     let mut report = FindingList::new("test", &text);
     let document = parse(&text, &mut report).unwrap();
     let pool = Section::new(&document, 0..0, "the pool".to_owned(), keys, &mut report);
-    let laws = AvailableLaws { window: WindowConfig::default(), rates: true };
+    let laws = AvailableLaws { reader: LawReader::Gateway, window: WindowConfig::default(), rates: true };
     let read = read(&pool, &ResourceName::new("p").unwrap(), laws, &mut report);
     (read, report.into_findings().len())
 }
@@ -43,6 +43,20 @@ fn the_default_in_the_table_is_the_default_of_the_reader() {
         let without = loop_with(law, &table, "");
         assert_eq!(with, without, "{}.{} = {written}", table.id, key.name);
         assert_eq!(with.1, 0, "{}.{} = {written}", table.id, key.name);
+    }
+}
+
+#[test]
+fn the_default_law_in_the_tables_is_that_of_the_readers() {
+    let tables = [
+        (LawReader::Gateway, serve::POOL),
+        (LawReader::Agent, agent::RESOURCE),
+        (LawReader::Scenario, scenario::HOST),
+    ];
+    for (reader, table) in tables {
+        let stated = table.keys.iter().find(|key| key.name == "law").unwrap().default;
+        let law = default_law(reader).name();
+        assert!(stated.starts_with(&format!("`\"{law}\"`")), "{reader:?}: {law}, the table states {stated}");
     }
 }
 

@@ -8,10 +8,17 @@ use crate::array::RaidArray;
 use crate::config::{DeviceConfig, DeviceConfigError, require};
 use crate::disk::SingleDisk;
 use crate::exponential::{Exponential, ExponentialChange};
+use crate::flash::FlashDevice;
 use crate::io::{DeviceCompletion, DeviceIo, IoKind, SubmitError};
+use crate::link::LinkedDevice;
+use crate::tiers::TieredDevice;
+use crate::volume::CloudVolume;
 
 /// Number of requests that a device holds at once; a further one is refused with [`SubmitError::Full`].
 pub const MAX_IN_FLIGHT: usize = 1 << 20;
+
+/// Number of devices that a device may be inside of.
+const MAX_DEPTH: u32 = 4;
 
 /// A model of a storage device. See the [crate's documentation](crate) for the order of calls.
 #[derive(Debug, Clone)]
@@ -30,9 +37,13 @@ enum Model {
     Exponential(Exponential),
     Disk(Box<SingleDisk>),
     Array(Box<RaidArray>),
+    Flash(Box<FlashDevice>),
+    Volume(Box<CloudVolume>),
+    Tiers(Box<TieredDevice>),
+    Link(Box<LinkedDevice>),
 }
 
-/// The device's speed follows from its mechanics and cannot be set.
+/// The device's speed follows from its parameters and cannot be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("only an exponential server's rate can be set")]
 pub struct FixedRate;
@@ -44,6 +55,12 @@ impl Device {
     /// # Errors
     /// When a parameter has a value with which the model means nothing.
     pub fn new(config: &DeviceConfig, seed: u64) -> Result<Self, DeviceConfigError> {
+        Self::nested(config, seed, 0)
+    }
+
+    /// A device inside so many others.
+    pub(crate) fn nested(config: &DeviceConfig, seed: u64, depth: u32) -> Result<Self, DeviceConfigError> {
+        require(depth <= MAX_DEPTH, "device", "inside 4 others at most")?;
         let (model, capacity) = match config {
             DeviceConfig::Exponential(config) => {
                 (Model::Exponential(Exponential::new(config, seed)?), config.capacity)
@@ -57,6 +74,22 @@ impl Device {
                 let array = RaidArray::new(config, seed)?;
                 let capacity = array.capacity();
                 (Model::Array(Box::new(array)), capacity)
+            }
+            DeviceConfig::Flash(config) => {
+                (Model::Flash(Box::new(FlashDevice::new(config, seed)?)), config.capacity)
+            }
+            DeviceConfig::Volume(config) => {
+                (Model::Volume(Box::new(CloudVolume::new(config, seed)?)), config.capacity)
+            }
+            DeviceConfig::Tiers(config) => {
+                let tiers = TieredDevice::new(config, seed, depth)?;
+                let capacity = tiers.capacity();
+                (Model::Tiers(Box::new(tiers)), capacity)
+            }
+            DeviceConfig::Link(config) => {
+                let link = LinkedDevice::new(config, seed, depth)?;
+                let capacity = link.capacity();
+                (Model::Link(Box::new(link)), capacity)
             }
         };
         Ok(Self { model, capacity, clock: Instant::ZERO, done: VecDeque::new(), in_flight: 0 })
@@ -74,13 +107,16 @@ impl Device {
         self.in_flight
     }
 
-    /// Returns the amount of data in the write-back cache that is not yet on its disks. It is zero for a
-    /// device without a cache.
+    /// Returns the amount of data in the write-back cache or write buffer that is not yet on disk or flash.
+    /// It is zero for a device without a cache.
     #[must_use]
     pub fn dirty(&self) -> Bytes {
         match &self.model {
             Model::Array(array) => array.dirty(),
-            Model::Exponential(_) | Model::Disk(_) => Bytes::ZERO,
+            Model::Flash(flash) => flash.dirty(),
+            Model::Tiers(tiers) => tiers.dirty(),
+            Model::Link(link) => link.dirty(),
+            Model::Exponential(_) | Model::Disk(_) | Model::Volume(_) => Bytes::ZERO,
         }
     }
 
@@ -113,6 +149,10 @@ impl Device {
             Model::Exponential(model) => model.submit(self.clock, id, io, &mut self.done),
             Model::Disk(model) => model.submit(self.clock, id, io, &mut self.done),
             Model::Array(model) => model.submit(self.clock, id, io, &mut self.done),
+            Model::Flash(model) => model.submit(self.clock, id, io, &mut self.done),
+            Model::Volume(model) => model.submit(self.clock, id, io, &mut self.done),
+            Model::Tiers(model) => model.submit(self.clock, id, io),
+            Model::Link(model) => model.submit(self.clock, id, io),
         }
         Ok(())
     }
@@ -144,7 +184,7 @@ impl Device {
                 model.set_rate(self.clock, rate);
                 Ok(())
             }
-            Model::Disk(_) | Model::Array(_) => Err(FixedRate),
+            _ => Err(FixedRate),
         }
     }
 
@@ -157,9 +197,7 @@ impl Device {
     pub fn plan(&mut self, changes: Vec<ExponentialChange>) -> Result<(), DeviceConfigError> {
         match &mut self.model {
             Model::Exponential(model) => model.plan(changes),
-            Model::Disk(_) | Model::Array(_) => {
-                require(changes.is_empty(), "changes", "none: only an exponential server changes")
-            }
+            _ => require(changes.is_empty(), "changes", "none: only an exponential server changes"),
         }
     }
 
@@ -179,6 +217,10 @@ impl Model {
             Self::Exponential(model) => model.next_event(),
             Self::Disk(model) => model.next_event(),
             Self::Array(model) => model.next_event(),
+            Self::Flash(model) => model.next_event(),
+            Self::Volume(model) => model.next_event(),
+            Self::Tiers(model) => model.next_event(),
+            Self::Link(model) => model.next_event(),
         }
     }
 
@@ -188,6 +230,10 @@ impl Model {
             Self::Exponential(model) => model.step(at, done),
             Self::Disk(model) => model.step(at, done),
             Self::Array(model) => model.step(at, done),
+            Self::Flash(model) => model.step(at, done),
+            Self::Volume(model) => model.step(at, done),
+            Self::Tiers(model) => model.step(at, done),
+            Self::Link(model) => model.step(at, done),
         }
     }
 }

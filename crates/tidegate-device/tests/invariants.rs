@@ -7,10 +7,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{array, cache, disk, elevator, exponential, nearest, raid_5, reading_ahead};
+use common::{
+    array, cache, disk, elevator, exponential, flash, link, nearest, raid_5, reading_ahead, tiers, volume,
+};
 use proptest::prelude::*;
 use tidegate_device::{
-    CacheConfig, Device, DeviceCompletion, DeviceConfig, DeviceIo, IoKind, Preset, QueueConfig, SubmitError,
+    CacheConfig, Device, DeviceCompletion, DeviceConfig, DeviceIo, FlashConfig, IoKind, LinkConfig, Preset,
+    QueueConfig, SubmitError, VolumeConfig,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
@@ -68,13 +71,34 @@ fn config() -> impl Strategy<Value = DeviceConfig> {
         Just(DeviceConfig::Array(reading_ahead(raid_5(Some(cache(CACHE)))))),
         Just(DeviceConfig::Array(raid_5(Some(cache(CACHE))))),
         Just(DeviceConfig::Array(raid_5(Some(CacheConfig { nonvolatile: true, ..cache(CACHE) })))),
+        Just(DeviceConfig::Flash(flash())),
+        Just(DeviceConfig::Flash(FlashConfig { half_duplex: false, reserve: Bytes::ZERO, ..flash() })),
+        Just(DeviceConfig::Flash(FlashConfig { reads_first: 0, buffer: Bytes::from_kib(16), ..flash() })),
+        Just(DeviceConfig::Volume(volume())),
+        Just(DeviceConfig::Volume(VolumeConfig { burst: None, spread: Latency::ZERO, ..volume() })),
+        Just(DeviceConfig::Link(link(DeviceConfig::Array(array(Some(cache(CACHE))))))),
+        Just(DeviceConfig::Link(LinkConfig { half_duplex: true, ..link(DeviceConfig::Flash(flash())) })),
+        Just(tiered(None)),
+        Just(tiered(Some(Bytes::from_kib(64)))),
+        Just(DeviceConfig::Link(link(tiered(None)))),
     ]
+}
+
+/// A flash device before a disk.
+fn tiered(extent: Option<Bytes>) -> DeviceConfig {
+    let small = FlashConfig { capacity: Bytes::new(100_000), ..flash() };
+    DeviceConfig::Tiers(tiers(DeviceConfig::Flash(small), DeviceConfig::Disk(disk(elevator())), extent))
 }
 
 /// No completion is sooner than what the fastest part of the model takes.
 fn least(config: &DeviceConfig, io: DeviceIo) -> Latency {
     match (config, io.kind) {
+        (DeviceConfig::Link(link), _) => link.latency.scale(2.0),
         (_, IoKind::Flush) | (DeviceConfig::Exponential(_), _) => Latency::ZERO,
+        (DeviceConfig::Flash(flash), IoKind::Read) => flash.read.saturating_add(flash.latency),
+        (DeviceConfig::Flash(flash), IoKind::Write { .. }) => flash.command.saturating_add(flash.latency),
+        (DeviceConfig::Volume(volume), _) => volume.latency,
+        (DeviceConfig::Tiers(tiers), _) => least(&tiers.fast, io).min(least(&tiers.slow, io)),
         (DeviceConfig::Array(array), IoKind::Read) if array.read_ahead.is_some() => Latency::from_micros(20),
         (DeviceConfig::Array(array), IoKind::Read | IoKind::Write { fua: false })
             if array.cache.is_some() =>
@@ -282,7 +306,7 @@ fn a_document_selects_and_describes_a_model() {
         "dnes".parse::<Preset>().unwrap_err().to_string(),
         "there is no device preset `dnes`; there are dnes-309170w, sata-stripe, fc-raid5, fc-raid5-5, \
             fc-raid0-6, \
-         fc-raid0-10"
+         fc-raid0-10, dc-s4500, dc-s4600, dc-p3700, ebs-gp2, ebs-gp3"
     );
 }
 

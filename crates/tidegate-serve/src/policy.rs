@@ -118,6 +118,7 @@ mod tests {
             [pool.array]
             backend = { kind = 'emulated', preset = 'sata-stripe' }
             cluster = true
+            law = 'window'
             target = '20ms'
             export.vm1 = { size = '4MiB', shares = 100, limit = { bandwidth = '1MiB/s', burst = '1s' } }
             export.vm2 = { size = '4MiB', shares = 200, reservation = '80 IO/s' }

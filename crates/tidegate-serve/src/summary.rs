@@ -250,7 +250,7 @@ impl fmt::Display for Pool {
                         write!(f, "keeps goals, steers consumers without one to {}", law.set_point)?;
                         f.write_str(if law.kind == LawKind::QueueingModel { ", by a window" } else { "" })?;
                     }
-                    LawKind::Window | LawKind::Pid => {
+                    LawKind::Auto | LawKind::Window | LawKind::Pid => {
                         let whose = match self.exports.iter().filter(|export| export.protected).count() {
                             0 => "everyone's response time",
                             _ => "protected reads",
@@ -369,6 +369,7 @@ mod tests {
         metrics = '127.0.0.1:9809'
         [pool.vg0]
         backend = { kind = 'file', direct = true }
+        law = 'window'
         target = '15ms'
         dry_run = true
         [pool.vg0.export.database]

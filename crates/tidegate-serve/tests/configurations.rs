@@ -145,7 +145,8 @@ fn the_agents_example_is_valid_without_a_warning() {
 fn the_complete_example_states_the_defaults() {
     let text =
         fs::read_to_string(examples().into_iter().find(|path| path.ends_with("complete.toml")).unwrap());
-    let config = parse(&text.unwrap()).unwrap();
+    let text = text.unwrap().replacen("[pool.shared]\n", "[pool.shared]\nlaw = \"window\"\n", 1);
+    let config = parse(&text).unwrap();
     let [windowed, delayed, promised, averaged, shared, far] = &config.gateway.pools[..] else {
         panic!("six pools")
     };
@@ -245,6 +246,9 @@ fn with(place: &str, value: &str) -> Result<ServeConfig, ConfigError> {
         ("pool.p.target", "'15ms'".to_owned()),
         ("pool.p.export.e.size", "'4KiB'".to_owned()),
     ];
+    if !value.contains("pool.p.law") {
+        lines.push(("pool.p.law", "'window'".to_owned()));
+    }
     lines.retain(|(key, _)| *key != place);
     lines.push((place, value.to_owned()));
     let text: String = lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
@@ -318,7 +322,8 @@ fn an_automatic_set_point_is_under_the_whole_target() {
         let set_point = format!("'auto'\npool.p.knee = {{ {keys} }}");
         assert_eq!(with("pool.p.set_point", &set_point).is_ok(), valid, "{keys}");
     }
-    let said = with("pool.p.set_point", "'auto'\npool.p.export.e.protected = true").unwrap_err().to_string();
+    let protected = "'auto'\npool.p.export.e.protected = true";
+    let said = with("pool.p.set_point", protected).unwrap_err().to_string();
     assert!(said.contains("a promise to protected exports"), "{said}");
     let said = with("pool.p.set_point", "'auto'\npool.p.law = 'pid'").unwrap_err().to_string();
     assert!(said.contains("only the window law's set point"), "{said}");

@@ -31,7 +31,7 @@
 //!     duration = "60s"
 //!     warmup = "20s"
 //!     array.lun = { rate = "1kIO/s" }
-//!     host.h = { count = 2, target = "40ms", set_point = 1.0, interval = "2s" }
+//!     host.h = { count = 2, law = "window", target = "40ms", set_point = 1.0, interval = "2s" }
 //!     workload.busy = { outstanding = 32 }
 //!     vm.load = { count = 2, host = "h", workload = "busy" }
 //!     "#,

@@ -427,10 +427,7 @@ impl LoadOffer {
     /// Returns the number of requests that write the storage's cache twice. An empty cache takes writes at
     /// its own speed, which says nothing about the rate that can be sustained.
     fn requests_to_fill(&self) -> f64 {
-        let cache = match &self.device {
-            DeviceConfig::Array(array) => array.cache.as_ref().map_or(0, |cache| cache.size.get()),
-            DeviceConfig::Disk(_) | DeviceConfig::Exponential(_) => 0,
-        };
+        let cache = self.device.write_cache().get();
         let written = self.written();
         if cache == 0 || written <= 0.0 { 0.0 } else { (2.0 * cache as f64 / written).min(MOST_TO_FILL) }
     }

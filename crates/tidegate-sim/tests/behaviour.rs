@@ -50,8 +50,7 @@ const FOUR: &str = r#"
 
 /// With a law for each host, and something more for some.
 fn four(more: [&str; 4], rest: &str) -> String {
-    let law =
-        r#"target = "40ms", set_point = 1.0, interval = "2s", past_weight = 0.002, window = { least = 1.0 }"#;
+    let law = r#"law = "window", beta_scale = "per-share", target = "40ms", set_point = 1.0, interval = "2s", past_weight = 0.002, window = { beta_gain = 1.0, least = 1.0 }"#;
     let mut text = FOUR.to_owned();
     for (name, more) in ["a", "b", "c", "d"].into_iter().zip(more) {
         text += &format!("host.{name} = {{ {law}{more} }}\n");
@@ -206,8 +205,8 @@ fn a_law_for_each_machine_gives_each_its_share_wherever_it_runs() {
         duration = "600s"
         warmup = "300s"
         array.lun = { rate = "2kIO/s" }
-        host.one = { target = "40ms", set_point = 1.0, interval = "2s", past_weight = 0.002, scope = "vm" }
-        host.two = { target = "40ms", set_point = 1.0, interval = "2s", past_weight = 0.002, scope = "vm" }
+        host.one = { law = "window", target = "40ms", set_point = 1.0, interval = "2s", past_weight = 0.002, scope = "vm", beta_scale = "per-share", window = { beta_gain = 1.0 } }
+        host.two = { law = "window", target = "40ms", set_point = 1.0, interval = "2s", past_weight = 0.002, scope = "vm", beta_scale = "per-share", window = { beta_gain = 1.0 } }
         workload.busy = { outstanding = 64 }
         vm.a = { host = "one", workload = "busy" }
         vm.b = { host = "one", workload = "busy", shares = 20 }
@@ -393,7 +392,7 @@ fn thousands_of_hosts_settle_like_a_few() {
         duration = "120s"
         warmup = "60s"
         array.lun = { rate = "5kIO/s", servers = 4 }
-        host.node = { count = 1000, target = "1s", set_point = 1.0, interval = "2s", past_weight = 0.002, window = { least = 0.25, beta_gain = 0.5 } }
+        host.node = { count = 1000, law = "window", beta_scale = "per-share", target = "1s", set_point = 1.0, interval = "2s", past_weight = 0.002, window = { least = 0.25, beta_gain = 0.5 } }
         workload.busy = { outstanding = 16 }
         vm.load = { count = 1000, host = "node", workload = "busy" }
         network.stagger = 10

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::Value;
+use tidegate_control::{LawConfig, WindowConfig};
 use tidegate_sim::scenario::{DiskPlace, LawScope, SignalSource, schema};
 use tidegate_sim::{Scenario, SilentRecorder, simulate};
 
@@ -176,7 +177,7 @@ const WHOLE: &str = r#"
     array.lun = { rate = "1kIO/s", servers = 4, changes = [{ at = "2s", rate = "500 IO/s" }] }
     array.log = { preset = "dnes-309170w" }
     disk.shared = { array = "lun", size = "1GiB" }
-    host.node = { count = 12, array = "lun", target = "25ms", signal = "local", scope = "vm", down = "1s..2s" }
+    host.node = { count = 12, array = "lun", law = "window", target = "25ms", signal = "local", scope = "vm", down = "1s..2s" }
     host.free = { array = "log", depth = 8 }
     network = { stagger = 4, delay = "1ms", partitions = [{ during = "1s..", hosts = ["node"] }] }
     workload.busy = { outstanding = 4, sizes = [{ size = "4KiB" }, { size = "64KiB", weight = 0.5 }], reads = 0.67 }
@@ -222,4 +223,37 @@ proptest! {
             Err(invalid) => prop_assert!(!invalid.0.is_empty()),
         }
     }
+}
+
+#[test]
+fn a_host_has_the_gateways_defaults_for_an_array_of_its_own_or_a_shared_one() {
+    let windows = |hosts: &str| {
+        let text = format!(
+            r#"
+            name = "defaults"
+            duration = "10s"
+            array.lun = {{ rate = "1kIO/s" }}
+            array.other = {{ rate = "1kIO/s" }}
+            workload.busy = {{ outstanding = 4 }}
+            {hosts}
+            vm.load = {{ host = "a", workload = "busy" }}
+            "#
+        );
+        let scenario = Scenario::parse("scenario.toml", &text).unwrap();
+        let laws = scenario.hosts.into_iter().filter_map(|host| host.law).map(|law| law.law);
+        laws.collect::<Vec<_>>()
+    };
+    let alone = LawConfig::Window(WindowConfig::default());
+    let shared = LawConfig::Window(WindowConfig::across_hosts());
+    let a = r#"host.a = { array = "lun", law = "window", target = "20ms" }"#;
+    let with = |more: &str| windows(&format!("{a}\n{more}"));
+    assert_eq!(windows(a), [alone]);
+    assert_eq!(with(r#"host.b = { array = "lun", law = "window", target = "20ms" }"#), [shared; 2]);
+    assert_eq!(with(r#"host.b = { array = "other", law = "window", target = "20ms" }"#), [alone; 2]);
+    assert_eq!(with(r#"host.b = { array = "lun" }"#), [alone], "only hosts with a law share");
+    assert_eq!(with(r#"host.b = { array = "lun", law = "none" }"#), [alone]);
+    let but = |more: &str| windows(&a.replace(" }", &format!(", {more} }}")));
+    assert_eq!(but(r#"scope = "vm""#), [shared]);
+    assert_eq!(but(r#"beta_scale = "per-share""#), [shared]);
+    assert_eq!(but("count = 2"), [shared; 2]);
 }

@@ -16,6 +16,7 @@ use tidegate_sim::{InvalidScenario, ScenarioError};
 use tidegate_transfer::AskError;
 
 use crate::admit::error::AdmitError;
+use crate::arena::error::ArenaError;
 use crate::demo::DemoError;
 use crate::page::plot::PlotError;
 use crate::reproduce::error::ReproduceError;
@@ -159,6 +160,9 @@ pub(crate) enum CommandFailure {
     /// An experiment of a paper.
     #[error(transparent)]
     Reproduce(ReproduceError),
+    /// The arena.
+    #[error(transparent)]
+    Arena(ArenaError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -193,6 +197,16 @@ impl From<ReproduceError> for CommandFailure {
             ReproduceError::Unknown(error) => Self::Usage(error.to_string()),
             ReproduceError::Output(error) => Self::Output(error),
             other => Self::Reproduce(other),
+        }
+    }
+}
+
+impl From<ArenaError> for CommandFailure {
+    fn from(error: ArenaError) -> Self {
+        match error {
+            ArenaError::Output(error) => Self::Output(error),
+            ArenaError::Write { path, source } => Self::WriteReport { path, source },
+            other @ ArenaError::Simulate { .. } => Self::Arena(other),
         }
     }
 }

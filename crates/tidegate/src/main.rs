@@ -3,6 +3,7 @@
 
 mod admit;
 mod agent;
+mod arena;
 mod check;
 mod columns;
 mod demo;
@@ -17,6 +18,7 @@ mod live;
 mod load;
 mod logging;
 mod page;
+mod parallel;
 mod policy;
 mod reproduce;
 mod serve;
@@ -61,6 +63,7 @@ enum Command {
     Load(load::Args),
     Sim(sim::Args),
     Reproduce(reproduce::Args),
+    Arena(arena::Args),
     Policy(policy::Args),
 }
 
@@ -81,6 +84,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args).map_err(CommandFailure::from),
+        Command::Arena(args) => arena::run(args).map_err(CommandFailure::from),
         Command::Policy(args) => policy::run(args),
     }
 }

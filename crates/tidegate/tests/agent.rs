@@ -16,6 +16,7 @@ const DRY: &str = "
 metrics = '127.0.0.1:0'
 [resource.gone]
 device = 'no-such-device'
+law = 'pid'
 target = '15ms'
 dry_run = true
 ";

@@ -22,6 +22,7 @@ const GOOD: &str = "
 listen = ['unix:nbd.sock']
 [pool.vg0]
 backend = { kind = 'file' }
+law = 'window'
 target = '15ms'
 [pool.vg0.export.database]
 path = 'disk.raw'
@@ -61,8 +62,8 @@ fn check_finds_what_is_wrong_and_its_place() {
     assert_eq!((status(&output), text(&output.stdout)), (2, ""));
     assert_eq!(
         text(&output.stderr),
-        "t.toml:8:1: unknown key `protekted` in export `database`\n \
-         8 | protekted = true\n   | ^^^^^^^^^ did you mean `protected`?\n"
+        "t.toml:9:1: unknown key `protekted` in export `database`\n \
+         9 | protekted = true\n   | ^^^^^^^^^ did you mean `protected`?\n"
     );
 }
 
@@ -80,7 +81,7 @@ fn check_speaks_json_in_both_cases() {
     assert_eq!((status(&output), &document["valid"]), (2, &false.into()));
     assert_eq!(
         (&document["findings"][0]["line"], &document["findings"][0]["column"]),
-        (&5.into(), &10.into())
+        (&6.into(), &10.into())
     );
 }
 
@@ -152,7 +153,7 @@ fn an_agents_configuration_is_checked_as_such() {
 
 #[test]
 fn identify_wants_to_know_which_resource_and_how() {
-    let two = "[resource.vg0]\ntarget = '15ms'\n[resource.vg1]\ntarget = '15ms'\n";
+    let two = "[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n[resource.vg1]\nlaw = 'pid'\ntarget = '15ms'\n";
     let folder = folder_with(two);
     for (arguments, said) in [
         (&["identify", "-c", "t.toml", "--relay"][..], "name one of the configuration's resources: vg0, vg1"),
@@ -176,7 +177,7 @@ fn identify_wants_to_know_which_resource_and_how() {
 
 #[test]
 fn identify_says_at_once_that_there_is_no_such_storage() {
-    let folder = folder_with("[resource.vg-that-is-not-here]\ntarget = '15ms'\n");
+    let folder = folder_with("[resource.vg-that-is-not-here]\nlaw = 'pid'\ntarget = '15ms'\n");
     let output = tidegate(&["identify", "-c", "t.toml", "--relay"], folder.path());
     assert_eq!(status(&output), 1);
     let said = text(&output.stderr);
@@ -185,7 +186,7 @@ fn identify_says_at_once_that_there_is_no_such_storage() {
 
 #[test]
 fn a_warning_is_said_and_is_no_failure() {
-    let folder = folder_with(&GOOD.replace("target = '15ms'", "dry_run = true"));
+    let folder = folder_with(&GOOD.replace("law = 'window'\ntarget = '15ms'", "dry_run = true"));
     let output = tidegate(&["check", "-c", "t.toml"], folder.path());
     assert_eq!(status(&output), 0);
     assert!(text(&output.stderr).starts_with("t.toml:5:1: warning: `dry_run` has no effect\n"));
@@ -291,4 +292,30 @@ fn reproduce_judges_and_leaves_report_and_series() {
     let series = fs::read_to_string(folder.path().join("series/parda.eq3.eq3.csv")).unwrap();
     assert!(series.starts_with("time_s,host,consumer,window,rate,beta,"));
     assert_eq!(series.lines().count(), 1 + 4 * 400, "four machines for 400 s");
+}
+
+#[test]
+fn the_arena_prints_one_document_and_keeps_its_oracle() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("arena").args(arguments).current_dir(folder.path());
+        command.env("XDG_CACHE_HOME", folder.path().join("cache")).output().unwrap()
+    };
+    // A slow volume, which takes a part of a second.
+    let arguments = ["--seed", "1000002", "--count", "1", "--law", "window", "--json", "--report", "a.html"];
+    let output = run(&arguments);
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["seed"], 1_000_002);
+    assert_eq!(document["scenarios"][0]["id"], "slow-1000002");
+    assert_eq!(document["scenarios"][0]["settling_s"], serde_json::Value::Null);
+    assert!(document["summary"]["harm"]["worst"].is_number());
+    assert!(fs::read_to_string(folder.path().join("a.html")).unwrap().contains("slow-1000002"));
+    assert_eq!(run(&arguments).stdout, output.stdout, "the cached oracle gives the same bytes");
+    for wrong in [&["--seed", "-1"][..], &["--count", "0"], &["--law", "windows"], &["--count", "many"]] {
+        let output = run(wrong);
+        assert_eq!((status(&output), text(&output.stdout)), (2, ""), "{wrong:?}");
+        assert!(text(&output.stderr).contains(wrong[1]), "{}", text(&output.stderr));
+    }
 }

@@ -26,6 +26,7 @@ struct Host {
 /// What decides in a pool unless something else is said.
 const POOL: &str = "
             backend = { kind = 'emulated', preset = 'sata-stripe' }
+            law = 'window'
             target = '20ms'
             interval = '50ms'";
 

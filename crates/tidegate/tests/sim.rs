@@ -21,12 +21,16 @@ seed = 5
 rate = "500 IO/s"
 
 [host.a]
+law = "window"
 target = "50ms"
 interval = "1s"
+beta_scale = "per-share"
 
 [host.b]
+law = "window"
 target = "50ms"
 interval = "1s"
+beta_scale = "per-share"
 
 [workload.busy]
 outstanding = 100
@@ -281,11 +285,11 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
     fs::write(folder.path().join("wrong.toml"), wrong).unwrap();
     let said = complaint(folder.path(), &["sim", "run", "wrong.toml", "--json", "--series", "x.csv"], 2);
     for expected in [
-        "wrong.toml:11:10: ",
-        "wrong.toml:15:10: ",
-        "\nwrong.toml:19:1: unknown key `outstandin` in workload `busy`\n",
+        "wrong.toml:12:10: ",
+        "wrong.toml:18:10: ",
+        "\nwrong.toml:23:1: unknown key `outstandin` in workload `busy`\n",
         "did you mean `outstanding`?",
-        "\nwrong.toml:22:9: ",
+        "\nwrong.toml:26:9: ",
         "`traces/long.csv`",
     ] {
         assert!(said.contains(expected), "`{expected}` in\n{said}");

@@ -52,16 +52,25 @@ MARK = "user.tidegate"
 # The service's, with what docs/guide/agent.md adds for limits.
 CAPABILITIES = "-all,+net_admin,+dac_read_search,+dac_override"
 PHASES = ("check", "alone", "unregulated", "static", "pid", "bands", "ended", "killed", "changed")
-PID = """\
+RESOURCE = """\
 throttle = "cgroup"
 [resource.disk]
 device = "{device}"
 target = "{target}ms"
+set_point = 0.8
 cgroups = [{cgroups}]
+{law}
+"""
+
+PID = """\
+law = "pid"
+interval = "100ms"
+pid = { proportional_gain = 2.0, integral_time = "200ms", greatest = "1s" }
 """
 
 BY_BANDS = """\
 law = "self-tuning"
+interval = "1s"
 bands = [{bands}]
 """
 
@@ -119,10 +128,14 @@ class Load:
         self.process.send_signal(signal.SIGCONT)
 
 
+def resource(cgroups, law=PID):
+    return RESOURCE.format(device=DEVICE, target=TARGET_MS, cgroups=cgroups, law=law)
+
+
 class Agent:
-    def __init__(self, name, cgroups, more=""):
+    def __init__(self, name, cgroups, law=PID):
         path = f"/tmp/{name}.toml"
-        write(path, PID.format(device=DEVICE, target=TARGET_MS, cgroups=", ".join(f'"{one}"' for one in cgroups)) + more)
+        write(path, resource(", ".join(f'"{one}"' for one in cgroups), law))
         self.path, self.log = path, open(f"/out/{name}.log", "w")
         self.process = subprocess.Popen([
             "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs",
@@ -191,7 +204,7 @@ def measure(options):
     before = limits()
     measured["before"] = before
     if "check" in phases:
-        write("/tmp/check.toml", PID.format(device=DEVICE, target=TARGET_MS, cgroups='"w*", "none"'))
+        write("/tmp/check.toml", resource('"w*", "none"'))
         measured["check"] = json.loads(run(["tidegate", "check", "--json", "-c", "/tmp/check.toml"]))["machine"]
     if "alone" in phases:
         with Load("w1"):
@@ -233,7 +246,7 @@ def measure(options):
             # The agent looks each second.
             time.sleep(2.5)
             during = limits()
-            write(agent.path, PID.format(device=DEVICE, target=TARGET_MS, cgroups='"w1", "w2"'))
+            write(agent.path, resource('"w1", "w2"'))
             agent.process.send_signal(signal.SIGHUP)
             time.sleep(4)
             both = limits()

@@ -33,8 +33,10 @@ case $law in
   fixed) regulation='law = "self-tuning"
 interval = "500ms"
 self_tuning = { gain = 3.0 }' ;;
-  adaptive) regulation='law = "self-tuning"' ;;
-  queueing) regulation='law = "queueing-model"' ;;
+  adaptive) regulation='law = "self-tuning"
+interval = "1s"' ;;
+  queueing) regulation='law = "queueing-model"
+interval = "1s"' ;;
   *) echo "guest.sh: no such law: $law" >&2 && exit 2 ;;
 esac
 rates=(200 320 640) servers=(1 1 2) ends=(200 400 800)
@@ -83,6 +85,7 @@ backend = { kind = "nbd", address = "unix:/tmp/array.sock" }
 depth = 256
 cluster = true
 target = "${patient}ms"
+set_point = 0.8
 $regulation
 $bands
 [pool.array.export.g$1]

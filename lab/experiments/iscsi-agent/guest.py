@@ -76,6 +76,19 @@ throttle = "{throttle}"
 target = "{target}ms"
 {more}
 """
+# The laws of the phases, with their gains: the experiment does not follow the agent's defaults.
+PACKETS = '{ proportional_gain = 0.5, integral_time = "200ms", greatest = "100ms" }'
+LIMITS = '{ proportional_gain = 2.0, integral_time = "200ms", greatest = "1s" }'
+GAINS = {"netem": PACKETS, "edt": PACKETS, "rate": LIMITS}
+WINDOW = {"law": '"window"', "set_point": "0.8", "interval": '"250ms"', "window": "{ gamma = 0.8, beta_gain = 0.1 }"}
+
+
+def configuration(throttle, target, more="", law=None):
+    """The agent's configuration, with the PID if no other law is given. A key in `more` replaces the law's own."""
+    law = law or {"law": '"pid"', "set_point": "0.8", "interval": '"100ms"', "pid": GAINS[throttle]}
+    given = {line.partition("=")[0].strip() for line in more.splitlines()}
+    lines = [f"{key} = {value}" for key, value in law.items() if key not in given]
+    return CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more="\n".join([*lines, more]))
 
 
 def now_ms():
@@ -94,12 +107,13 @@ def capabilities(*drop_ins):
     return ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in " ".join(given).split())])
 
 
-# What else than a throttle a phase is named after: its lines of the configuration, and the drop-in that these take.
-SIGNALS = {"p95": ('statistic = "p95"', "histograms"), "window": ('law = "window"', None)}
+# What else than a throttle a phase is named after: its lines of the configuration, its law if it is not the PID, and the
+# drop-in that these take.
+SIGNALS = {"p95": ('statistic = "p95"', None, "histograms"), "window": ("", WINDOW, None)}
 
 
 def signal_of(name):
-    return SIGNALS.get(name.partition("-")[0], ("", None))
+    return SIGNALS.get(name.partition("-")[0], ("", None, None))
 
 
 # Whether somebody is held.
@@ -121,8 +135,8 @@ class Agent:
 
     def __init__(self, lab, name, target, more="", log="debug"):
         path = f"/tmp/{name}.toml"
-        throttle, (lines, drop_in) = throttle_of(name), signal_of(name)
-        iscsi.write(path, CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more=f"{more}\n{lines}"))
+        throttle, (lines, law, drop_in) = throttle_of(name), signal_of(name)
+        iscsi.write(path, configuration(throttle, target, f"{more}\n{lines}", law))
         self.log = open(f"/out/{name}.log", "w")
         self.process = lab.target_popen([*unprivileged(throttle, drop_in), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
         iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
@@ -366,7 +380,7 @@ def pairs(lab, options):
 
 def identify(lab, options, target):
     """What it found, and the phase with the gains that it proposes."""
-    iscsi.write("/tmp/identify.toml", CONFIGURATION.format(throttle="netem", target=f"{target:g}", more=options.more))
+    iscsi.write("/tmp/identify.toml", configuration("netem", target, options.more))
     load = lab.start_fio([reader(lab, 64)] + writers(lab, options, 1, 62))
     time.sleep(2)
     found = json.loads(lab.target_exec([*unprivileged("netem"), "tidegate", "identify", "-c", "/tmp/identify.toml", "--relay", "--json"]))

@@ -44,6 +44,7 @@ DIRECTIONS = {"read": "randread", "write": "randwrite"}
 # Reads take no longer, so nobody is held.
 SENSING = """\
 [resource.vg0]
+law = "pid"
 target = "1s"
 """
 TCP_PROTOCOL = 6

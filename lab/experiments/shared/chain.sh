@@ -125,7 +125,7 @@ regulation() {
 target = \"$target\"
 set_point = 1.0
 interval = \"$interval\"
-window = { beta_gain = $gain }"
+window = { gamma = 0.8, beta_gain = $gain }"
 }
 
 serve_as() { # HOST [COMMAND…]: a gateway with the configuration that is in /out

@@ -22,11 +22,14 @@ AGENT = """\
 throttle = "{throttle}"
 {packets}
 [resource.vg0]
+law = "pid"
 target = "1ms"
+set_point = 0.8
+interval = "100ms"
 writers = false
 members = {members}
 idle_half_life = "60s"
-pid = {{ greatest = "{greatest}ms", proportional_gain = 100 }}
+pid = {{ greatest = "{greatest}ms", proportional_gain = 100, integral_time = "200ms" }}
 """
 # It decides ten times a second.
 AGENT_FOLLOWS_S = 0.5

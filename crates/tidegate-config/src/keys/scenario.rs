@@ -76,13 +76,12 @@ pub const ARRAY: KeyTable = table!(
             "an exponential server: what it completes per second while it is busy, whatever the \
         requests are"
         ),
-        Key::new(
-            "device",
-            Device,
-            "one of three",
-            "a model with all its parameters; `model = \"exponential\"`, `\"disk\"` or `\"array\"` \
-        with the keys of `tidegate-device`"
-        ),
+        Key::new("device", Device, "one of three", "a model with all its parameters; `model` names it")
+            .details(
+                "[`\"flash\"`](#device-flash), [`\"volume\"`](#device-volume), \
+        [`\"tiers\"`](#device-tiers) and [`\"link\"`](#device-link) have the keys below. \
+        `\"exponential\"`, `\"disk\"` and `\"array\"` have those of `tidegate-device`."
+            ),
         Key::new(
             "servers",
             Whole(1, 1024),
@@ -105,6 +104,157 @@ pub const CHANGE: KeyTable = table!(
         Key::new("device", Device, "one of three", "as for an array"),
         Key::new("servers", Whole(1, 1024), "`1`", "as for an array"),
         Key::new("capacity", Size, "`\"1048576TiB\"`", "as for an array"),
+    ]
+);
+
+/// Keys of `scenario.flash`: a device with `model = "flash"`.
+pub const FLASH: KeyTable = table!(
+    "scenario.flash",
+    "## device: flash",
+    [
+        Key::new("capacity", Size, "required", "the number of bytes that it offers"),
+        Key::new("dies", Whole(1, 1024), "required", "units that read, program and erase independently"),
+        Key::new("page", Size, "required", "the number of bytes that one program writes")
+            .bounds("a multiple of 4 KiB, at most 1 MiB"),
+        Key::new("block-pages", Whole(1, 65_536), "required", "the number of pages that one erase frees"),
+        Key::new("read", Time, "required", "the time that a die needs to read from a page"),
+        Key::new("program", Time, "required", "the time that a die needs to program a page"),
+        Key::new("erase", Time, "required", "the time that a die needs to erase a block"),
+        Key::new(
+            "retries",
+            Number((Included(0.0), Included(1.0))),
+            "`0.0`",
+            "the part of page reads that need a further attempt"
+        ),
+        Key::new("retry", Time, "`\"0s\"`", "the time that the further attempt needs"),
+        Key::new(
+            "reads-first",
+            Whole(0, 4_294_967_295),
+            "required",
+            "the number of reads of a die that pass a waiting program"
+        ),
+        Key::new(
+            "over-provisioning",
+            Number((Included(0.01), Included(1.0))),
+            "required",
+            "spare flash as a part of the capacity, *s*"
+        )
+        .details("Each byte written at random has (1 + s)/2s − 1 other bytes moved."),
+        Key::new(
+            "reserve",
+            Size,
+            "required",
+            "the erased space of a device at rest, which takes a burst of writes at full speed"
+        ),
+        Key::new("mapping", Size, "required", "bytes of mapping tables that each write at random adds")
+            .bounds("at most `page`"),
+        Key::new("buffer", Size, "required", "the size of the write buffer, from which writes are answered")
+            .bounds("at least `page`, at most 16 GiB"),
+        Key::new(
+            "command",
+            Time,
+            "required",
+            "the time for which a request occupies the link beside its data"
+        ),
+        Key::new("link", ByteRate, "required", "the bandwidth of the link"),
+        Key::new("half-duplex", Flag, "`false`", "reads and writes share the link, as with SATA"),
+        Key::new("latency", Time, "required", "the constant part of every response time"),
+    ]
+);
+
+/// Keys of `scenario.volume`: a device with `model = "volume"`.
+pub const CLOUD_VOLUME: KeyTable = table!(
+    "scenario.cloud-volume",
+    "## device: volume",
+    [
+        Key::new("capacity", Size, "required", "the number of bytes that it offers"),
+        Key::new("rate", Rate, "required", "I/Os per second at all times, and the credits earned per second"),
+        Key::new("burst", Table("scenario.burst"), "none", "credits for a higher rate"),
+        Key::new("throughput", ByteRate, "required", "bytes per second at all times"),
+        Key::new(
+            "io-size",
+            Size,
+            "required",
+            "the most bytes of one I/O; a larger request counts as several"
+        ),
+        Key::new("slack", Time, "required", "the time whose rate may be used at once").bounds("at most 1h"),
+        Key::new("latency", Time, "required", "the least time from the limiter to the completion"),
+        Key::new(
+            "spread",
+            Time,
+            "`\"0s\"`",
+            "the mean of the exponentially distributed time that is added to `latency`"
+        ),
+    ]
+);
+
+/// Keys of `scenario.burst`: the credits of a volume.
+pub const BURST: KeyTable = table!(
+    "scenario.burst",
+    "### `burst`",
+    [
+        Key::new("rate", Rate, "required", "I/Os per second while there are credits")
+            .bounds("at least the volume's"),
+        Key::new("credits", Whole(1, i64::MAX), "required", "the most credits; each I/O spends one"),
+        Key::new("initial", Whole(0, i64::MAX), "`credits`", "the credits at the beginning")
+            .bounds("at most `credits`"),
+    ]
+);
+
+/// Keys of `scenario.tiers`: a device with `model = "tiers"`.
+pub const TIERS: KeyTable = table!(
+    "scenario.tiers",
+    "## device: tiers",
+    [
+        Key::new("fast", Either(&[Text, Device]), "required", "the device that serves the hits"),
+        Key::new("slow", Either(&[Text, Device]), "required", "the device that serves everything else")
+            .details("Its size is the size of the whole."),
+        Key::new(
+            "hits",
+            Number((Included(0.0), Included(1.0))),
+            "required",
+            "the part of the requests, or of the extents, on the fast device"
+        ),
+        Key::new(
+            "extent",
+            Size,
+            "none: by chance",
+            "the size of the extents of which each lies on one tier, by its address"
+        ),
+        Key::new(
+            "changes",
+            TableList("scenario.hit-change"),
+            "none",
+            "changes of the hit ratio, in the order of time; at most 1024"
+        ),
+    ]
+);
+
+/// Keys of `scenario.hit-change`: a change of the hit ratio of two tiers.
+pub const HIT_CHANGE: KeyTable = table!(
+    "scenario.hit-change",
+    "### `changes` of tiers",
+    [
+        Key::new("after", Time, "required", "the time after the first request of all"),
+        Key::new("hits", Number((Included(0.0), Included(1.0))), "required", "the hit ratio from then on"),
+    ]
+);
+
+/// Keys of `scenario.link`: a device with `model = "link"`.
+pub const LINK: KeyTable = table!(
+    "scenario.link",
+    "## device: link",
+    [
+        Key::new("rate", ByteRate, "required", "bytes per second of each direction"),
+        Key::new(
+            "overhead",
+            Time,
+            "`\"0s\"`",
+            "the time for which a request occupies its direction beside its data"
+        ),
+        Key::new("latency", Time, "`\"0s\"`", "the time that a message takes in either direction"),
+        Key::new("half-duplex", Flag, "`false`", "both directions share the rate"),
+        Key::new("device", Either(&[Text, Device]), "required", "the device behind the link"),
     ]
 );
 
@@ -212,9 +362,14 @@ pub const HOST: KeyTable = table!(
         Key::new(
             "beta_scale",
             Words(&["per-share", "relative"]),
-            "`\"per-share\"`",
+            "`\"per-share\"` if laws share the array, otherwise `\"relative\"`",
             "the meaning of β: K per 100 active shares of the host, or K times the active part of \
         its shares"
+        )
+        .details(
+            "Laws share an array if several hosts with a law are on it, or with `scope = \"vm\"`. \
+        K, the window law's `beta_gain`, is `1.0` with `\"per-share\"` and `0.1` with `\"relative\"` \
+        unless it is written. A gateway has the same defaults, with and without `cluster = true`."
         ),
         Key::new(
             "signal",

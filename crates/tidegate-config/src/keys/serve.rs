@@ -490,14 +490,27 @@ pub const BACKEND: KeyTable = table!(
         Key::new("tls", Table("tls"), "none", "connections are encrypted: see below").applies_to("nbd"),
         Key::new(
             "preset",
-            Words(&["sata-stripe", "dnes-309170w", "fc-raid5", "fc-raid5-5", "fc-raid0-6", "fc-raid0-10"]),
+            Words(&[
+                "sata-stripe",
+                "dnes-309170w",
+                "fc-raid5",
+                "fc-raid5-5",
+                "fc-raid0-6",
+                "fc-raid0-10",
+                "dc-s4500",
+                "dc-s4600",
+                "dc-p3700",
+                "ebs-gp2",
+                "ebs-gp3",
+            ]),
             "required, or `exponential`",
             "which array"
         )
         .applies_to("emulated")
         .details(
             "A stripe set of SATA disks; one SCSI disk of 1999; Fibre Channel disks behind a \
-        write-back cache, ten or five as RAID 5, six or ten without parity."
+        write-back cache, ten or five as RAID 5, six or ten without parity; SATA and NVMe drives of \
+        flash; volumes of Amazon EBS with and without burst credits."
         ),
         Key::new(
             "exponential",

@@ -11,10 +11,11 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_device::{
-    ArrayConfig, CacheConfig, Device, DeviceIo, DiskConfig, ExponentialConfig, QueueConfig, RaidLevel,
-    ReadAheadConfig, SeekConfig,
+    ArrayConfig, BurstConfig, CacheConfig, Device, DeviceConfig, DeviceIo, DiskConfig, ExponentialConfig,
+    FlashConfig, HitChange, LinkConfig, QueueConfig, RaidLevel, ReadAheadConfig, SeekConfig, TiersConfig,
+    VolumeConfig,
 };
-use tidegate_units::{Bytes, Instant, Iops, Latency};
+use tidegate_units::{ByteRate, Bytes, Instant, Iops, Latency};
 
 pub(crate) fn exponential(rate: f64, servers: u32) -> ExponentialConfig {
     ExponentialConfig { rate: Iops::new(rate), servers, capacity: Bytes::from_gib(1) }
@@ -82,6 +83,61 @@ pub(crate) fn cache(size: Bytes) -> CacheConfig {
         destage_depth: 4,
         destage_run: Bytes::from_kib(64),
         nonvolatile: false,
+    }
+}
+
+/// A small flash device: four dies, little spare flash, a small buffer.
+pub(crate) fn flash() -> FlashConfig {
+    FlashConfig {
+        capacity: Bytes::from_gib(1),
+        dies: 4,
+        page: Bytes::from_kib(16),
+        block_pages: 16,
+        read: Latency::from_micros(60),
+        program: Latency::from_micros(800),
+        erase: Latency::from_millis(3),
+        retries: 0.01,
+        retry: Latency::from_micros(150),
+        reads_first: 8,
+        over_provisioning: 0.25,
+        reserve: Bytes::from_mib(1),
+        mapping: Bytes::new(2048),
+        buffer: Bytes::from_kib(128),
+        command: Latency::from_micros(5),
+        link: ByteRate::new(500e6),
+        half_duplex: true,
+        latency: Latency::from_micros(30),
+    }
+}
+
+/// A small volume that can burst for a while.
+pub(crate) fn volume() -> VolumeConfig {
+    VolumeConfig {
+        capacity: Bytes::from_gib(1),
+        rate: Iops::new(100.0),
+        burst: Some(BurstConfig { rate: Iops::new(1_000.0), credits: 500, initial: None }),
+        throughput: ByteRate::new(50e6),
+        io_size: Bytes::from_kib(256),
+        slack: Latency::from_millis(10),
+        latency: Latency::from_micros(500),
+        spread: Latency::from_micros(100),
+    }
+}
+
+/// Two tiers whose hit ratio falls after 10 s.
+pub(crate) fn tiers(fast: DeviceConfig, slow: DeviceConfig, extent: Option<Bytes>) -> TiersConfig {
+    let changes = vec![HitChange { after: Latency::from_millis(10_000), hits: 0.3 }];
+    TiersConfig { fast: Box::new(fast), slow: Box::new(slow), hits: 0.8, extent, changes }
+}
+
+/// A link of 100 MB/s.
+pub(crate) fn link(device: DeviceConfig) -> LinkConfig {
+    LinkConfig {
+        rate: ByteRate::new(100e6),
+        overhead: Latency::from_micros(10),
+        latency: Latency::from_micros(50),
+        half_duplex: false,
+        device: Box::new(device),
     }
 }
 

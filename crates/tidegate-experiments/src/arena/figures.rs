@@ -1,97 +1,97 @@
 //! The figures of one run.
 
 use serde::{Deserialize, Serialize};
-use tidegate_sim::scenario::Workload;
+use tidegate_sim::SeriesSample;
+use tidegate_sim::scenario::{ScenarioSpan, Workload};
 
-use super::ArenaScenario;
+use super::scenario::ArenaScenario;
 use crate::{ConsumerSeries, RunResult};
 
-/// Seconds after the beginning and after each change that are left out, or the time of [`SETTLING_REQUESTS`]
-/// if that is longer.
-pub(super) const SETTLING_SECONDS: f64 = 3.0;
+/// Seconds after each change that are not judged, or the time of [`SETTLING_REQUESTS`] of the slowest judged
+/// consumer if that is longer, but at most a sixth of the run.
+const SETTLING_SECONDS: f64 = 3.0;
 const SETTLING_REQUESTS: f64 = 300.0;
 
-/// A consumer waits for the law if it feels so much more than the storage's latency.
+/// A consumer has requests waiting for the law if it feels so much more than the storage's latency.
 const BACKLOGGED: f64 = 1.1;
 
-/// The service of one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The least mean number of requests that then wait. A consumer with fewer has none at times.
+const WAITING: f64 = 2.0;
+
+/// Throughput that counts as back after a change, as a part of the oracle's.
+const BACK: f64 = 0.9;
+
+/// Bytes of a request that costs as much as one I/O, as the scheduler counts.
+const BYTES_PER_COST: f64 = 65_536.0;
+
+/// The service of one run, over the judged intervals.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunFigures {
     /// Fraction of judged intervals above the target, of the worst judged consumer.
     pub above: f64,
-    /// Requests per second of the consumers that the law may throttle.
+    /// The same of the intervals after changes, which are not judged. `None` if there are none.
+    pub above_after_changes: Option<f64>,
+    /// Requests per second of the consumers that a law may throttle.
     pub iops: f64,
-    /// The same for each of them.
+    /// Their cost per second: a request counts once for each begun or whole 64 KiB, at least once.
+    pub cost: f64,
+    /// Requests per second of each of them.
     pub each: Vec<f64>,
     /// Mean latency of the worst judged consumer, in seconds.
     pub latency: f64,
-    /// The mean number of their requests outstanding.
+    /// The greatest number of requests that they had at the storage on average over an interval.
     pub outstanding: f64,
     /// The part of throughput that went to other consumers than the shares say. `None` if they are not all
     /// backlogged.
     pub share_error: Option<f64>,
-    /// Seconds from a change until latency and throughput are back, the median of the changes. `None` without
-    /// a change, infinite if they never are.
+    /// Seconds from a change until latency and throughput are back: the median of the changes, at most the
+    /// time to the next one. `None` without a change.
     pub settling: Option<f64>,
 }
 
+/// The parts of a run that are judged, and the parts after changes.
+struct JudgedTime<'a> {
+    arena: &'a ArenaScenario,
+    settling: f64,
+}
+
+impl JudgedTime<'_> {
+    /// Returns true if an interval that ends then overlaps the time after a change.
+    fn is_after_change(&self, end: f64) -> bool {
+        let begin = end - self.arena.interval();
+        self.arena.changes.iter().any(|change| end > change + 1e-9 && begin < change + self.settling - 1e-9)
+    }
+
+    fn is_judged(&self, end: f64) -> bool {
+        end - self.arena.interval() >= self.arena.head_s - 1e-9 && !self.is_after_change(end)
+    }
+}
+
 impl RunFigures {
-    /// Measures a run. `best` is the oracle's throughput in each stretch, for the settling time.
-    pub(super) fn of(arena: &ArenaScenario, run: &RunResult, best: &[f64]) -> Self {
-        let target = arena.target.as_millis_f64();
-        let interval = arena.scenario.series_interval.as_secs_f64();
-        let seconds = arena.seconds();
-        let judged: Vec<&ConsumerSeries> = tracks(run, |name| arena.judged.iter().any(|own| own == name));
-        let eligible: Vec<&ConsumerSeries> = tracks(run, |name| arena.is_eligible(name));
-        let rate = |track: &ConsumerSeries| mean(track.samples.iter().map(|(_, sample)| sample.iops));
-        let slowest = judged.iter().map(|track| rate(track)).fold(f64::INFINITY, f64::min).max(0.1);
-        let settling = SETTLING_SECONDS.max((SETTLING_REQUESTS / slowest).min(seconds / 6.0));
-        let counts = |end: f64| {
-            let mut starts = arena.changes.iter().copied().chain([0.0]);
-            !starts.any(|start| end > start + 1e-9 && end - interval < start + settling - 1e-9)
-        };
-        let (mut above, mut latency): (f64, f64) = (0.0, 0.0);
-        for track in &judged {
-            let (mut known, mut over, mut requests, mut total) = (0.0, 0.0, 0.0, 0.0);
-            for (_, sample) in track.samples.iter().filter(|(end, _)| counts(*end)) {
-                match sample.device_latency_ms {
-                    Some(ms) => {
-                        known += 1.0;
-                        over += f64::from(ms > target);
-                        requests += sample.iops;
-                        total += sample.iops * ms;
-                    }
-                    // A request takes longer than the interval, which is longer than the target.
-                    None if sample.outstanding > 0.9 && target < interval * 1e3 => {
-                        known += 1.0;
-                        over += 1.0;
-                    }
-                    None => {}
-                }
-            }
-            above = above.max(if known > 0.0 { over / known } else { 0.0 });
-            latency = latency.max(if requests > 0.0 { total / requests / 1e3 } else { 0.0 });
-        }
-        let each: Vec<f64> = eligible
-            .iter()
-            .map(|track| mean(track.samples.iter().filter(|(end, _)| counts(*end)).map(|(_, sample)| sample.iops)))
-            .collect();
-        let outstanding = eligible
-            .iter()
-            .map(|track| {
-                mean(track.samples.iter().filter(|(end, _)| counts(*end)).map(|(_, sample)| {
-                    sample.iops * sample.device_latency_ms.unwrap_or(0.0) / 1e3
-                }))
-            })
-            .sum();
+    /// Measures a run. `best` is the oracle's throughput by the time from which it applies, for the settling
+    /// time.
+    pub(super) fn of(arena: &ArenaScenario, run: &RunResult, best: &[(f64, f64)]) -> Self {
+        let judged = tracks(run, |name| arena.judged.iter().any(|own| own == name));
+        let eligible = tracks(run, |name| arena.eligible().any(|vm| vm.name.as_str() == name));
+        let rates = judged.iter().map(|track| mean(track.samples.iter().map(|(_, sample)| sample.iops)));
+        let slowest = rates.fold(f64::INFINITY, f64::min).max(0.1);
+        let settling = SETTLING_SECONDS.max((SETTLING_REQUESTS / slowest).min(arena.seconds() / 6.0));
+        let time = JudgedTime { arena, settling };
+        let is_judged = |end: f64| time.is_judged(end);
+        let each = mean_of_each(arena, &eligible, &is_judged, |sample| sample.iops);
+        let costs = mean_of_each(arena, &eligible, &is_judged, |sample| {
+            sample.iops.max(sample.bytes_per_s / BYTES_PER_COST)
+        });
         Self {
-            above,
+            above: above(arena, &judged, &is_judged).unwrap_or(0.0),
+            above_after_changes: above(arena, &judged, &|end| time.is_after_change(end)),
             iops: each.iter().sum(),
-            share_error: share_error(arena, &eligible, &counts),
+            cost: costs.iter().sum(),
+            latency: judged.iter().filter_map(|track| latency(track, &is_judged)).fold(0.0, f64::max),
+            outstanding: outstanding(&eligible),
+            share_error: share_error(arena, &eligible, &is_judged),
             settling: settling_time(arena, &judged, &eligible, best),
             each,
-            latency,
-            outstanding,
         }
     }
 }
@@ -105,22 +105,88 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
+/// Returns each consumer's mean. Stretches count by their lengths, however much of each is judged.
+fn mean_of_each(
+    arena: &ArenaScenario,
+    tracks: &[&ConsumerSeries],
+    counts: &dyn Fn(f64) -> bool,
+    of: impl Fn(&SeriesSample) -> f64,
+) -> Vec<f64> {
+    let spans: Vec<(f64, f64)> = arena.spans().collect();
+    let within = |track: &ConsumerSeries, (from, to): (f64, f64)| {
+        let samples =
+            track.samples.iter().filter(|(end, _)| counts(*end) && from < *end && *end <= to + 1e-9);
+        mean(samples.map(|(_, sample)| of(sample)))
+    };
+    let own = |track: &&ConsumerSeries| {
+        spans.iter().map(|span| (span.1 - span.0) / arena.seconds() * within(track, *span)).sum()
+    };
+    tracks.iter().map(own).collect()
+}
+
+/// Returns true if an interval is above the target, and `None` if there is nothing to judge. An interval in
+/// which requests were outstanding and none completed is above a target that is shorter than itself.
+fn is_above(arena: &ArenaScenario, sample: &SeriesSample) -> Option<bool> {
+    let target = arena.target.as_millis_f64();
+    match sample.device_latency_ms {
+        Some(ms) => Some(ms > target),
+        None => (sample.outstanding > 0.9 && target < arena.interval() * 1e3).then_some(true),
+    }
+}
+
+/// The fraction of intervals above the target, of the worst consumer.
+fn above(arena: &ArenaScenario, judged: &[&ConsumerSeries], counts: &dyn Fn(f64) -> bool) -> Option<f64> {
+    let own = |track: &&ConsumerSeries| {
+        let samples = track.samples.iter().filter(|(end, _)| counts(*end));
+        let known: Vec<bool> = samples.filter_map(|(_, sample)| is_above(arena, sample)).collect();
+        let above = known.iter().filter(|above| **above).count();
+        (!known.is_empty()).then(|| above as f64 / known.len() as f64)
+    };
+    judged.iter().filter_map(own).reduce(f64::max)
+}
+
+/// A consumer's mean latency in seconds, every request counting once.
+fn latency(track: &ConsumerSeries, counts: &dyn Fn(f64) -> bool) -> Option<f64> {
+    let (mut requests, mut total) = (0.0, 0.0);
+    for (_, sample) in track.samples.iter().filter(|(end, _)| counts(*end)) {
+        if let Some(ms) = sample.device_latency_ms {
+            requests += sample.iops;
+            total += sample.iops * ms / 1e3;
+        }
+    }
+    (requests > 0.0).then(|| total / requests)
+}
+
+/// The greatest mean number of requests at the storage, by Little's law.
+fn outstanding(eligible: &[&ConsumerSeries]) -> f64 {
+    let intervals = eligible.iter().map(|track| track.samples.len()).max().unwrap_or(0);
+    let at = |place: usize| {
+        let samples = eligible.iter().filter_map(|track| track.samples.get(place));
+        samples.map(|(_, sample)| sample.iops * sample.device_latency_ms.unwrap_or(0.0) / 1e3).sum::<f64>()
+    };
+    (0..intervals).map(at).fold(0.0, f64::max)
+}
+
+/// Returns true if a consumer always had requests waiting for the law, as far as means tell.
+fn is_backlogged(sample: &SeriesSample) -> bool {
+    let Some((felt, at)) = sample.latency_ms.zip(sample.device_latency_ms) else { return false };
+    felt > BACKLOGGED * at && sample.outstanding - sample.iops * at / 1e3 >= WAITING
+}
+
 fn share_error(
     arena: &ArenaScenario,
     eligible: &[&ConsumerSeries],
     counts: &dyn Fn(f64) -> bool,
 ) -> Option<f64> {
-    let steady = |workload: &Workload| workload.cycle.is_none();
-    if eligible.len() < 2 || !arena.scenario.vms.iter().all(|vm| vm.workloads.iter().all(steady)) {
+    let steady = |workload: &Workload| workload.cycle.is_none() && workload.during == [ScenarioSpan::ALWAYS];
+    let down = |track: &ConsumerSeries| arena.is_down(&track.host);
+    if eligible.len() < 2
+        || !arena.scenario.vms.iter().all(|vm| vm.workloads.iter().all(steady))
+        || eligible.iter().any(|track| down(track))
+    {
         return None;
     }
-    let shares: Vec<f64> = eligible
-        .iter()
-        .map(|track| {
-            let vm = arena.scenario.vms.iter().find(|vm| vm.name == track.consumer);
-            vm.map_or(0.0, |vm| vm.shares.as_f64())
-        })
-        .collect();
+    let shares: Vec<f64> = arena.eligible().map(|vm| vm.shares.as_f64()).collect();
     let all: f64 = shares.iter().sum();
     let mut got = vec![0.0; eligible.len()];
     let (mut intervals, mut used) = (0.0, 0.0);
@@ -131,13 +197,11 @@ fn share_error(
             continue;
         }
         intervals += 1.0;
-        let backlogged = samples.iter().all(|(_, sample)| {
-            sample.latency_ms.zip(sample.device_latency_ms).is_some_and(|(felt, at)| felt > BACKLOGGED * at)
-        });
+        let backlogged = samples.iter().all(|(_, sample)| is_backlogged(sample));
         if backlogged {
             used += 1.0;
             for (sum, (_, sample)) in got.iter_mut().zip(&samples) {
-                *sum += sample.iops;
+                *sum += sample.iops.max(sample.bytes_per_s / BYTES_PER_COST);
             }
         }
     }
@@ -147,34 +211,39 @@ fn share_error(
     })
 }
 
+/// The median time from a change to the first interval that is good with the two after it: it is good itself,
+/// and of the three at least two have the latency and two the throughput.
 fn settling_time(
     arena: &ArenaScenario,
     judged: &[&ConsumerSeries],
     eligible: &[&ConsumerSeries],
-    best: &[f64],
+    best: &[(f64, f64)],
 ) -> Option<f64> {
     let target = arena.target.as_millis_f64();
-    let bounds: Vec<f64> = arena.changes.iter().copied().chain([arena.seconds()]).collect();
+    let ends: Vec<f64> = judged.first()?.samples.iter().map(|(end, _)| *end).collect();
+    let bounds = arena.changes.iter().copied().skip(1).chain([arena.seconds()]);
     let mut times: Vec<f64> = Vec::new();
-    for (number, change) in arena.changes.iter().enumerate() {
-        let best = best.get(number + 1).or(best.last()).copied().unwrap_or(0.0);
-        let ends: Vec<f64> = judged.first()?.samples.iter().map(|(end, _)| *end).collect();
+    for (change, bound) in arena.changes.iter().copied().zip(bounds) {
+        let best = best.iter().rfind(|(from, _)| *from <= change + 1e-9).map_or(0.0, |(_, best)| *best);
         let good = |place: usize| {
             let at = |track: &&&ConsumerSeries| track.samples.get(place).copied();
-            let latency = judged.iter().filter_map(|track| at(&track)?.1.device_latency_ms).fold(0.0, f64::max);
+            let latency =
+                judged.iter().filter_map(|track| at(&track)?.1.device_latency_ms).fold(0.0, f64::max);
             let iops: f64 = eligible.iter().filter_map(|track| Some(at(&track)?.1.iops)).sum();
-            (latency <= target, iops >= 0.9 * best)
+            (latency <= target, iops >= BACK * best)
         };
         let settled = ends.iter().enumerate().position(|(place, end)| {
-            *end > change + 1e-9 && *end <= bounds[number + 1] && {
-                let near: Vec<_> = (place..place + 3).map(good).collect();
-                near.iter().filter(|(low, _)| *low).count() >= 2
-                    && near[0].0
-                    && near.iter().filter(|(_, much)| *much).count() >= 2
-            }
+            let near: Vec<_> = (place..place + 3).map(good).collect();
+            let is_within = *end > change + 1e-9 && *end <= bound + 1e-9;
+            is_within
+                && near[0].0
+                && near.iter().filter(|(low, _)| *low).count() >= 2
+                && near.iter().filter(|(_, much)| *much).count() >= 2
         });
-        times.push(settled.map_or(f64::INFINITY, |place| (ends[place] - change - 1.0).max(0.0)));
+        let whole = bound - change;
+        times
+            .push(settled.map_or(whole, |place| (ends[place] - arena.interval() - change).clamp(0.0, whole)));
     }
     times.sort_by(f64::total_cmp);
-    (!times.is_empty()).then(|| times[(times.len() - 1) / 2])
+    times.get(times.len().saturating_sub(1) / 2).copied()
 }

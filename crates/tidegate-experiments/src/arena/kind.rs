@@ -5,7 +5,7 @@
 pub enum ScenarioKind {
     /// Exponential servers, always backlogged: easy for every law.
     Servers,
-    /// Exponential servers whose consumers come and go, in closed and open loops.
+    /// Exponential servers whose consumers come and go, ramp up and down, or pause together.
     Bursts,
     /// Single disks and stripes, always backlogged.
     Disks,
@@ -19,19 +19,29 @@ pub enum ScenarioKind {
     Capacity,
     /// Several hosts with shares, on networks that delay and lose reports.
     Hosts,
-    /// Several hosts, one of which reports wrong latencies, fails, or both.
+    /// Several hosts, one of which reports wrong latencies, is slow, fails, or is cut off.
     BadHosts,
-    /// Targets from 0.3 to 1.1 times the unloaded latency.
+    /// Targets from 0.3 to 1.25 times the unloaded latency, with and without idle servers.
     Unattainable,
+    /// Such targets for a protected reader.
+    UnattainablePromise,
     /// Volumes of 40 to 200 IO/s, whose responses outlast a control interval.
     Slow,
     /// Scans, random requests and batches of several sizes.
     Mixed,
+    /// Solid-state drives: writes disturb reads, erases stall them, and the knee is flat.
+    Flash,
+    /// Volumes of a cloud that are limited to a rate, with or without credits for bursts.
+    CloudVolume,
+    /// A fast and a slow tier with a hit ratio that changes.
+    Tiers,
+    /// A link in front of an array, which is the bottleneck or not.
+    Link,
 }
 
 impl ScenarioKind {
     /// Every kind, in the order in which seeds go through them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 17] = [
         Self::Servers,
         Self::Bursts,
         Self::Disks,
@@ -42,8 +52,13 @@ impl ScenarioKind {
         Self::Hosts,
         Self::BadHosts,
         Self::Unattainable,
+        Self::UnattainablePromise,
         Self::Slow,
         Self::Mixed,
+        Self::Flash,
+        Self::CloudVolume,
+        Self::Tiers,
+        Self::Link,
     ];
 
     /// Returns the kind that a seed draws.
@@ -66,8 +81,18 @@ impl ScenarioKind {
             Self::Hosts => "hosts",
             Self::BadHosts => "bad-hosts",
             Self::Unattainable => "unattainable",
+            Self::UnattainablePromise => "unattainable-promise",
             Self::Slow => "slow",
             Self::Mixed => "mixed",
+            Self::Flash => "flash",
+            Self::CloudVolume => "cloud-volume",
+            Self::Tiers => "tiers",
+            Self::Link => "link",
         }
+    }
+
+    /// Returns true if the target is drawn below or near the unloaded latency.
+    pub(super) const fn is_unattainable(self) -> bool {
+        matches!(self, Self::Unattainable | Self::UnattainablePromise)
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ArenaOracle, ArenaScenario, RunFigures};
+use super::figures::RunFigures;
+use super::oracle::ArenaOracle;
+use super::scenario::ArenaScenario;
 
 /// The figures of a law on one scenario, as fractions. `None` where a figure does not apply.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -13,19 +15,20 @@ pub struct ScenarioFigures {
     pub id: String,
     /// Its kind.
     pub kind: &'static str,
-    /// True if the target can be kept: by the protected consumers alone, or by a static setting.
+    /// True if the target can be kept: by the protected consumers alone, or by static settings.
     pub attainable: bool,
-    /// Fraction of seconds above the target, of the worst judged consumer.
+    /// Fraction of judged seconds above the target, of the worst judged consumer.
     pub seconds_above_target: f64,
-    /// Throughput over that of the best static setting.
+    /// Throughput over that of the best static settings, in requests or in cost, whichever is less.
     pub throughput_vs_oracle: Option<f64>,
-    /// Throughput over that without a law.
+    /// Throughput over that without a law, likewise.
     pub throughput_vs_unregulated: Option<f64>,
-    /// Latency over that without a law.
+    /// Mean latency of the worst judged consumer over that without a law.
     pub latency_vs_unregulated: Option<f64>,
-    /// The least-served consumer's throughput over its part of the best static setting's.
+    /// The least-served consumer's throughput over its throughput under the best static settings.
     pub least_served: Option<f64>,
-    /// Seconds from a change until latency and throughput are back; of several changes the median.
+    /// Seconds from a change until latency and throughput are back: the median of the changes, at most the
+    /// time to the next one.
     pub settling_s: Option<f64>,
     /// The part of throughput that went to other consumers than the shares say.
     pub share_error: Option<f64>,
@@ -33,11 +36,18 @@ pub struct ScenarioFigures {
     pub harm: f64,
 }
 
-/// Consumers with fewer requests per second are left out of `least_served`.
+/// Consumers with fewer requests per second under the oracle are left out of `least_served`.
 const NEGLIGIBLE: f64 = 1.0;
+
+/// Latency over that without a law from which on it counts as not improved.
+const NOT_IMPROVED: f64 = 0.9;
 
 fn over(one: f64, other: f64) -> Option<f64> {
     (other > 0.0).then(|| one / other)
+}
+
+fn worse(requests: Option<f64>, cost: Option<f64>) -> Option<f64> {
+    [requests, cost].into_iter().flatten().reduce(f64::min)
 }
 
 impl ScenarioFigures {
@@ -45,29 +55,37 @@ impl ScenarioFigures {
     #[must_use]
     pub fn of(arena: &ArenaScenario, oracle: &ArenaOracle, run: &RunFigures) -> Self {
         let free = &oracle.unregulated;
+        let best = oracle.throughput(run.above);
         let latency = over(run.latency, free.latency);
-        let throughput = over(run.iops, free.iops);
-        let improved = latency.is_some_and(|ratio| ratio <= 0.9);
-        let each = oracle.best_each(run.above);
+        let throughput = worse(over(run.iops, free.iops), over(run.cost, free.cost));
+        let is_improved = latency.is_some_and(|ratio| ratio <= NOT_IMPROVED);
+        let parts = run.each.iter().zip(&best.each).filter(|(_, best)| **best >= NEGLIGIBLE);
         Self {
             id: arena.id.clone(),
             kind: arena.kind.name(),
             attainable: oracle.attainable,
             seconds_above_target: run.above,
-            throughput_vs_oracle: over(run.iops, oracle.throughput(run.above)),
+            throughput_vs_oracle: worse(over(run.iops, best.iops), over(run.cost, best.cost)),
             throughput_vs_unregulated: throughput,
             latency_vs_unregulated: latency,
-            least_served: run
-                .each
-                .iter()
-                .zip(&each)
-                .filter(|(_, best)| **best >= NEGLIGIBLE)
-                .map(|(own, best)| own / best)
-                .reduce(f64::min),
-            settling_s: run.settling.filter(|_| oracle.attainable).map(|seconds| seconds.min(1e6)),
+            least_served: parts.map(|(own, best)| own / best).reduce(f64::min),
+            settling_s: run.settling.filter(|_| oracle.attainable),
             share_error: run.share_error,
-            harm: if improved { 0.0 } else { (1.0 - throughput.unwrap_or(1.0)).max(0.0) },
+            harm: if is_improved { 0.0 } else { (1.0 - throughput.unwrap_or(1.0)).max(0.0) },
         }
+    }
+
+    /// Returns the greatest of all figures' distances from the ideal, each over the distance that the worst
+    /// scenario in twenty may have. 1 and more is a failure.
+    #[must_use]
+    pub fn badness(&self) -> f64 {
+        let missing = |figure: Option<f64>, allowed: f64| (1.0 - figure.unwrap_or(1.0)) / allowed;
+        // Where nothing can keep the target, only throughput taken for nothing counts.
+        let above = if self.attainable { self.seconds_above_target / 0.08 } else { 0.0 };
+        let throughput = if self.attainable { missing(self.throughput_vs_oracle, 0.08) } else { 0.0 };
+        let least = if self.attainable { missing(self.least_served, 0.3) } else { 0.0 };
+        let shares = self.share_error.unwrap_or(0.0) / 0.05;
+        [above, throughput, least, shares, self.harm / 0.05].into_iter().fold(0.0, f64::max)
     }
 }
 
@@ -100,8 +118,15 @@ pub struct ArenaDocument {
     pub scenarios: Vec<ScenarioFigures>,
     /// The distributions over all scenarios.
     pub summary: ArenaSummary,
-    /// The distributions over each kind, of attainable targets and of the others.
+    /// The distributions over each kind: by [`class_of`], attainable targets apart from the others.
     pub classes: BTreeMap<String, ArenaSummary>,
+}
+
+/// Returns the class of a scenario: its kind, with `/unattainable` where the target cannot be kept.
+#[must_use]
+pub fn class_of(scenario: &ScenarioFigures) -> String {
+    let suffix = if scenario.attainable { "" } else { "/unattainable" };
+    format!("{}{suffix}", scenario.kind)
 }
 
 impl ArenaDocument {
@@ -110,8 +135,7 @@ impl ArenaDocument {
     pub fn new(seed: u64, law: &str, scenarios: Vec<ScenarioFigures>) -> Self {
         let mut classes: BTreeMap<String, Vec<&ScenarioFigures>> = BTreeMap::new();
         for one in &scenarios {
-            let suffix = if one.attainable { "" } else { "/unattainable" };
-            classes.entry(format!("{}{suffix}", one.kind)).or_default().push(one);
+            classes.entry(class_of(one)).or_default().push(one);
         }
         Self {
             seed,
@@ -122,39 +146,64 @@ impl ArenaDocument {
             scenarios,
         }
     }
+
+    /// Returns the worst scenarios, the worst first.
+    #[must_use]
+    pub fn worst(&self, count: usize) -> Vec<&ScenarioFigures> {
+        let mut all: Vec<&ScenarioFigures> = self.scenarios.iter().collect();
+        all.sort_by(|one, other| other.badness().total_cmp(&one.badness()));
+        all.truncate(count);
+        all
+    }
 }
 
-type FigureOf = fn(&ScenarioFigures) -> Option<f64>;
+/// A figure of the summary.
+#[derive(Debug, Clone, Copy)]
+pub struct SummaryFigure {
+    /// Its name in the document.
+    pub name: &'static str,
+    /// True if much of it is good.
+    pub more_is_better: bool,
+    of: fn(&ScenarioFigures) -> Option<f64>,
+}
 
-/// Each figure, and true if much of it is good.
-const FIGURES: [(&str, bool, FigureOf); 8] = [
-    ("seconds_above_target", false, |one| Some(one.seconds_above_target)),
-    ("throughput_vs_oracle", true, |one| one.throughput_vs_oracle),
-    ("throughput_vs_unregulated", true, |one| one.throughput_vs_unregulated),
-    ("latency_vs_unregulated", false, |one| one.latency_vs_unregulated),
-    ("least_served", true, |one| one.least_served),
-    ("settling_s", false, |one| one.settling_s),
-    ("share_error", false, |one| one.share_error),
-    ("harm", false, |one| Some(one.harm)),
+/// The figures of the summary.
+pub const FIGURES: [SummaryFigure; 8] = [
+    little("seconds_above_target", |one| Some(one.seconds_above_target)),
+    much("throughput_vs_oracle", |one| one.throughput_vs_oracle),
+    much("throughput_vs_unregulated", |one| one.throughput_vs_unregulated),
+    little("latency_vs_unregulated", |one| one.latency_vs_unregulated),
+    much("least_served", |one| one.least_served),
+    little("settling_s", |one| one.settling_s),
+    little("share_error", |one| one.share_error),
+    little("harm", |one| Some(one.harm)),
 ];
 
+const fn much(name: &'static str, of: fn(&ScenarioFigures) -> Option<f64>) -> SummaryFigure {
+    SummaryFigure { name, more_is_better: true, of }
+}
+
+const fn little(name: &'static str, of: fn(&ScenarioFigures) -> Option<f64>) -> SummaryFigure {
+    SummaryFigure { name, more_is_better: false, of }
+}
+
 fn summary(scenarios: &[&ScenarioFigures]) -> ArenaSummary {
-    FIGURES
-        .iter()
-        .map(|(name, much, of)| {
-            let mut values: Vec<f64> = scenarios.iter().filter_map(|one| of(one)).collect();
-            values.sort_by(f64::total_cmp);
-            let at = |part: f64| {
-                let place = (part * (values.len() - 1) as f64).round() as usize;
-                values[place]
-            };
-            let spread = (!values.is_empty()).then(|| FigureSpread {
-                median: at(0.5),
-                p5: at(0.05),
-                p95: at(0.95),
-                worst: if *much { at(0.0) } else { at(1.0) },
-            });
-            (*name, spread)
-        })
-        .collect()
+    let of = |figure: &SummaryFigure| {
+        let mut values: Vec<f64> = scenarios.iter().filter_map(|one| (figure.of)(one)).collect();
+        values.sort_by(f64::total_cmp);
+        (figure.name, spread(&values, figure.more_is_better))
+    };
+    FIGURES.iter().map(of).collect()
+}
+
+/// The distribution of sorted values, by nearest rank.
+fn spread(values: &[f64], more_is_better: bool) -> Option<FigureSpread> {
+    let last = values.len().checked_sub(1)?;
+    let at = |part: f64| values[(part * last as f64).round() as usize];
+    Some(FigureSpread {
+        median: at(0.5),
+        p5: at(0.05),
+        p95: at(0.95),
+        worst: if more_is_better { at(0.0) } else { at(1.0) },
+    })
 }

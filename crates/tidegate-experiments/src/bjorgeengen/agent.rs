@@ -10,8 +10,8 @@ use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, Toleran
 use super::interference::{reader_line, writers_line};
 use super::lab::ReceiveWindow;
 use super::thresholds::{
-    FREE, ON, SETTLING, THRESHOLDS_MS, bursts, in_bursts, mean_delay, over_bursts, seconds_within,
-    settled_rate, settled_wait, to_free,
+    FREE, ON, SETTLING, THRESHOLDS_MS, agents_gains, bursts, in_bursts, mean_delay, over_bursts,
+    seconds_within, settled_rate, settled_wait, to_free,
 };
 use super::{of, over_time};
 
@@ -29,13 +29,14 @@ fn today(name: &str, throttle: ThrottleRule) -> NamedRun {
     NamedRun::new(name, plan)
 }
 
-/// `[resource.vg0] target = …` and nothing else.
+/// The agent with its PID, whose gains and interval are stated: what is judged does not follow defaults.
 fn regulated(target_ms: u64) -> NamedRun {
     let resource =
         ResourceName::new("vg0").unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"));
-    let pid = PidConfig { greatest: Latency::from_millis(100), ..PidConfig::default() };
+    let pid = PidConfig { greatest: Latency::from_millis(100), ..agents_gains() };
     let law = LoopConfig {
         interval: Duration::from_millis(100),
+        set_point_ratio: 0.8,
         signal: SignalChoice::Reads,
         ..LoopConfig::new(resource, Latency::from_millis(target_ms), LawConfig::Pid(pid))
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{LawConfig, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_control::{LawConfig, LoopConfig, PidConfig, PidVariant, SignalChoice, WritersConfig};
 use tidegate_sim::iscsi::{IscsiPlan, LoadTimes, MemberRule, PacketClasses, ThrottleRule};
 use tidegate_units::{Latency, ResourceName};
 
@@ -108,16 +108,24 @@ fn free() -> NamedRun {
     NamedRun::new(FREE, bursts(FREE, nobody))
 }
 
+/// The gains that the agent's PID had when it was judged, and the paper's step. No default changes them.
+pub(super) fn agents_gains() -> PidConfig {
+    PidConfig {
+        proportional_gain: 0.5,
+        integral_time: Duration::from_millis(200),
+        derivative_time: Duration::ZERO,
+        variant: PidVariant::Clamped,
+        step: Latency::from_micros(500),
+        ..PidConfig::default()
+    }
+}
+
 /// The agent's loop with the paper's interval, steps and range, and its threshold as the set point. The gains
 /// are Tidegate's; the paper gives none.
 fn regulated(sets: MemberSets, threshold_ms: u64) -> NamedRun {
     let resource =
         ResourceName::new("vg_aic").unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"));
-    let pid = PidConfig {
-        step: Latency::from_micros(500),
-        greatest: Latency::from_millis(20),
-        ..PidConfig::default()
-    };
+    let pid = PidConfig { greatest: Latency::from_millis(20), ..agents_gains() };
     let law = LoopConfig {
         interval: Duration::from_millis(100),
         set_point_ratio: 1.0,

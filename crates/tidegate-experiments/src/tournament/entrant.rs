@@ -65,7 +65,7 @@ impl Entrant {
             Self::Window => {
                 // The gateway's defaults for one host, those for hosts that share where there are several.
                 let several = contest.scenario.hosts.len() > 1;
-                let usual = if several { WindowConfig::across_hosts() } else { WindowConfig::default() };
+                let usual = WindowConfig::for_resource(several);
                 let depth = contest.scenario.hosts.iter().map(|host| host.depth).max().unwrap_or_default();
                 LawConfig::Window(WindowConfig { greatest: Window::new(f64::from(depth)), ..usual })
             }

@@ -72,18 +72,23 @@ enum TriageLaw {
     Fixed(f64),
     /// The variant `literal`, with this u_max.
     Literal(f64),
-    /// The default.
+    /// The variant `improved`.
     Improved,
 }
+
+/// The learning of both variants: λ, and the error at which a model is forgotten.
+const LEARNING: &str = "forgetting = 0.7, reset_change = 0.3";
 
 impl TriageLaw {
     fn keys(self) -> String {
         match self {
             Self::Fixed(gain) => format!("self_tuning = {{ gain = {gain:.1} }}"),
             Self::Literal(greatest) => {
-                format!("self_tuning = {{ variant = \"literal\", greatest = \"{greatest} IO/s\" }}")
+                format!(
+                    "self_tuning = {{ variant = \"literal\", greatest = \"{greatest} IO/s\", {LEARNING} }}"
+                )
             }
-            Self::Improved => String::new(),
+            Self::Improved => format!("self_tuning = {{ variant = \"improved\", {LEARNING} }}"),
         }
     }
 }
@@ -101,6 +106,7 @@ duration = "{seconds}s"
 [host.clients]
 law = "self-tuning"
 set_point = 1.0
+interval = "1s"
 {host}
 {law}
 

@@ -1,6 +1,6 @@
 //! `[pool.NAME]`.
 
-use tidegate_config::law::{self, AvailableLaws};
+use tidegate_config::law::{self, AvailableLaws, LawReader};
 use tidegate_config::{FindingList, PlacedValue, Section, release};
 use tidegate_control::{LawConfig, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
@@ -52,8 +52,8 @@ pub(super) fn read(
     let depth = section.whole("depth", 1..=GREATEST_DEPTH, &mut context.report);
     let limits = limits(section, &mut context.report);
     let shared = section.flag("cluster", &mut context.report);
-    let window = if shared { WindowConfig::across_hosts() } else { WindowConfig::default() };
-    let laws = AvailableLaws { window, rates: true };
+    let window = WindowConfig::for_resource(shared);
+    let laws = AvailableLaws { reader: LawReader::Gateway, window, rates: true };
     let law = resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
     let exports = exports(section, backend.as_ref(), context);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {

@@ -105,6 +105,7 @@ fn text(resource: &ResourceName, found: &IdentifiedProcess) -> String {
          {uneven}\n\
          Gains for that (SIMC, closed-loop time constant equal to the dead time):\n\n\
          [resource.{resource}]\n\
+         law = \"pid\"\n\
          pid = {{ proportional_gain = {:.2}, integral_time = \"{:.0}ms\" }}\n",
         100.0 * found.spread,
         found.proportional_gain,

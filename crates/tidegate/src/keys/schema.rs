@@ -224,7 +224,9 @@ fn kind(kind: &KeyType) -> Value {
         KeyType::Device => json!({
             "type": "object",
             "required": ["model"],
-            "properties": { "model": { "enum": ["exponential", "disk", "array"] } },
+            "properties": { "model": { "enum": [
+                "exponential", "disk", "array", "flash", "volume", "tiers", "link",
+            ] } },
             "additionalProperties": true
         }),
         KeyType::Either(kinds) => json!({ "anyOf": kinds.iter().map(self::kind).collect::<Vec<_>>() }),

@@ -23,7 +23,7 @@ use tidegate_experiments::{
 use tidegate_sim::SeriesRow;
 
 use self::error::ReproduceError;
-use self::execute::SimulationExecutor;
+use crate::parallel::ParallelRunner;
 use crate::sim::series::{SeriesFile, SeriesFormat};
 
 const EXAMPLES: &str = "\
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
         return print(&list);
     }
     let jobs = tidegate_experiments::jobs(&experiments, if args.short { SHORT_SEEDS } else { SEEDS });
-    let results = SimulationExecutor::new(io::stderr().is_terminal()).run(&jobs)?;
+    let results = execute::run(&ParallelRunner::new(io::stderr().is_terminal()), &jobs)?;
     let report = judge(&experiments, &jobs, &results);
     let first: Vec<SeedTrial<'_>> = experiments
         .iter()

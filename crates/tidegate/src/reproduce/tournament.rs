@@ -7,8 +7,8 @@ use tidegate_experiments::tournament::{LawResult, TournamentReport, tournament};
 use tidegate_experiments::{SEEDS, SHORT_SEEDS};
 
 use super::error::ReproduceError;
-use super::execute::SimulationExecutor;
 use super::text::figure;
+use crate::parallel::ParallelRunner;
 
 /// The tournament's name among the experiments.
 pub(super) const NAME: &str = "tournament";
@@ -19,7 +19,7 @@ pub(super) const NAME: &str = "tournament";
 /// When a scenario cannot be simulated.
 pub(super) fn run(short: bool, json: bool) -> Result<String, ReproduceError> {
     let tournament = tournament(if short { SHORT_SEEDS } else { SEEDS });
-    let results = SimulationExecutor::new(io::stderr().is_terminal()).each(
+    let results = ParallelRunner::new(io::stderr().is_terminal()).each(
         tournament.matches(),
         |one| format!("{}, seed {}", tournament.name(one), one.seed),
         |one| {

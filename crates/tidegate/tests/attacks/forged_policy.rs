@@ -80,6 +80,7 @@ impl NatsServer {
                 [pool.array]
                 backend = {{ kind = 'emulated', exponential = {{ rate = '2kIO/s', capacity = '64MiB' }} }}
                 cluster = true
+                law = 'window'
                 target = '50ms'
                 export.database = {{ size = '16MiB', protected = true }}
                 export.vm = {{ size = '16MiB' }}",

@@ -116,8 +116,8 @@ impl Machine {
         let cgroup = self.cgroup.file_name().unwrap().to_str().unwrap();
         let device = self.device.replace("/dev/", "");
         let text = format!(
-            "throttle = 'cgroup'\n[resource.disk]\ndevice = '{device}'\ntarget = '20us'\ncgroups = \
-                ['{cgroup}']\n"
+            "throttle = 'cgroup'\n[resource.disk]\ndevice = '{device}'\nlaw = 'pid'\ntarget = '20us'\n\
+             cgroups = ['{cgroup}']\n"
         );
         fs::write(&config, text).unwrap();
         let log = OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();

@@ -36,6 +36,7 @@ fn honest(name: &str, listen: SocketAddr, peers: &[SocketAddr], key_file: &str) 
             [pool.array]
             backend = {{ kind = 'emulated', preset = 'sata-stripe' }}
             cluster = true
+            law = 'window'
             interval = '100ms'
             target = '15ms'
             export.{name} = {{ size = '16MiB' }}"

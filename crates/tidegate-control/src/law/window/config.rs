@@ -82,6 +82,12 @@ impl WindowConfig {
         Self { beta_gain: 1.0, beta_scale: BetaScale::PerShare, ..Self::default() }
     }
 
+    /// Returns the defaults for a resource that hosts share, or that one host has for itself.
+    #[must_use]
+    pub fn for_resource(shared: bool) -> Self {
+        if shared { Self::across_hosts() } else { Self::default() }
+    }
+
     /// Checks every value.
     ///
     /// # Errors

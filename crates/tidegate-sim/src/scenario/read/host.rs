@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tidegate_config::law::{self, AvailableLaws};
-use tidegate_config::{FindingList, Section, release};
+use tidegate_config::law::{self, AvailableLaws, LawReader};
+use tidegate_config::{FindingList, PlacedValue, Section, release};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
 use tidegate_sched::{Discipline, FlowBatch, RequestCost};
 use tidegate_units::{Bytes, HostName, Instant, Latency, ResourceName};
@@ -32,21 +32,21 @@ pub(super) fn read(
         let help = "add a table `[host.NAME]`";
         context.report.error_with_help(root.span(), "the scenario has no hosts", help);
     }
+    let mut given = Vec::new();
+    let mut count = 0;
+    let mut laws = LawCounts::new();
     for (name, table) in tables {
         let array = array_of(&table, scenario, context);
-        let mut names = Vec::new();
-        let room = ThingRoom { kind: "hosts", given: scenario.hosts.len(), most: MOST_HOSTS };
-        for copy in copies(&table, name.value, &room, &mut context.report) {
-            match HostName::new(&copy) {
-                Ok(host) => names.push(host),
-                Err(error) => {
-                    context.report.error(&name.span, format!("a host's name: {error}"));
-                    break;
-                }
-            }
+        let names = names(&name, &table, count, context);
+        count += names.len();
+        if let Some(array) = array.as_ref().filter(|_| has_law(&table)) {
+            *laws.entry(array.clone()).or_default() += names.len();
         }
+        given.push((name, table, array, names));
+    }
+    for (name, table, array, names) in given {
         let first = names.first().cloned();
-        if let Some(host) = first.and_then(|first| host(&table, &first, array, context)) {
+        if let Some(host) = first.and_then(|first| host(&table, &first, array, &laws, context)) {
             for copy in &names {
                 context.places.hosts.insert(copy.to_string(), name.span.clone());
                 scenario.hosts.push(ScenarioHost { name: copy.clone(), ..host.clone() });
@@ -55,6 +55,39 @@ pub(super) fn read(
         templates.insert(name.value.to_owned(), names);
     }
     templates
+}
+
+/// The number of hosts with a law, by array.
+type LawCounts = BTreeMap<ResourceName, usize>;
+
+/// Returns true if a law regulates the host, by the same rule as the law's reader.
+fn has_law(table: &Section<'_>) -> bool {
+    match table.value("law").and_then(|law| law.get_ref().as_str()) {
+        Some(law) => law != "none",
+        None => table.has("target"),
+    }
+}
+
+/// The names of the hosts that a table describes: one, or those of a template. `given` hosts are there
+/// already.
+fn names(
+    name: &PlacedValue<&str>,
+    table: &Section<'_>,
+    given: usize,
+    context: &mut ScenarioContext<'_, '_>,
+) -> Vec<HostName> {
+    let mut names = Vec::new();
+    let room = ThingRoom { kind: "hosts", given, most: MOST_HOSTS };
+    for copy in copies(table, name.value, &room, &mut context.report) {
+        match HostName::new(&copy) {
+            Ok(host) => names.push(host),
+            Err(error) => {
+                context.report.error(&name.span, format!("a host's name: {error}"));
+                break;
+            }
+        }
+    }
+    names
 }
 
 /// The array of a host; the only one there is, where nothing is said.
@@ -81,12 +114,17 @@ fn host(
     table: &Section<'_>,
     name: &HostName,
     array: Option<ResourceName>,
+    laws_of: &LawCounts,
     context: &mut ScenarioContext<'_, '_>,
 ) -> Option<ScenarioHost> {
     let report = &mut context.report;
     // The law is read also where the array is wrong: its mistakes are worth knowing at the same time.
     let resource = array.clone().or_else(|| ResourceName::new("unknown").ok())?;
-    let laws = AvailableLaws { window: defaults(table, report), rates: true };
+    let scopes = [("host", LawScope::Host), ("vm", LawScope::Vm)];
+    let scope = table.choice("scope", &scopes, report).map(|given| given.value);
+    let shared = scope == Some(LawScope::Vm) || laws_of.get(&resource).is_some_and(|&hosts| hosts > 1);
+    let window = window_defaults(table, shared, report);
+    let laws = AvailableLaws { reader: LawReader::Scenario, window, rates: true };
     let law = law::read(table, &resource, laws, report);
     let mut host = ScenarioHost::new(name.clone(), resource);
     host.law = law;
@@ -94,9 +132,8 @@ fn host(
         host.depth = depth.value as u32;
     }
     let signals = [("local", SignalSource::Local), ("cluster", SignalSource::Cluster)];
-    let scopes = [("host", LawScope::Host), ("vm", LawScope::Vm)];
     host.signal = table.choice("signal", &signals, report).map_or(host.signal, |given| given.value);
-    host.scope = table.choice("scope", &scopes, report).map_or(host.scope, |given| given.value);
+    host.scope = scope.unwrap_or(host.scope);
     let disciplines = [("sfq", Discipline::StartTags), ("yfq", Discipline::FinishTags)];
     host.discipline =
         table.choice("scheduler", &disciplines, report).map_or(host.discipline, |given| given.value);
@@ -124,13 +161,13 @@ fn host(
     array.map(|_| host)
 }
 
-/// Returns the defaults that `beta_scale` selects. Without it, they are those of hosts that share an array,
-/// as simulated hosts do.
-fn defaults(table: &Section<'_>, report: &mut FindingList<'_>) -> WindowConfig {
+/// Returns the defaults that `beta_scale` selects. Without it, they are the gateway's for a resource that is
+/// `shared`, or not.
+fn window_defaults(table: &Section<'_>, shared: bool, report: &mut FindingList<'_>) -> WindowConfig {
     let scales = [("per-share", BetaScale::PerShare), ("relative", BetaScale::Relative)];
     match table.choice("beta_scale", &scales, report).map(|given| given.value) {
-        Some(BetaScale::Relative) => WindowConfig::default(),
-        Some(BetaScale::PerShare) | None => WindowConfig::across_hosts(),
+        Some(scale) => WindowConfig::for_resource(scale == BetaScale::PerShare),
+        None => WindowConfig::for_resource(shared),
     }
 }
 
