@@ -72,6 +72,7 @@ fn publish_for(interval: Duration, clusters: &[ClusterHandle], resource: &Resour
             reserved: Iops::ZERO,
             set_point: None,
             point: None,
+            load: None,
         };
         cluster.publish(resource, report);
         std::thread::sleep(interval / clusters.len() as u32);

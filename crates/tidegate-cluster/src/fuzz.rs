@@ -81,6 +81,7 @@ fn check_combined(report: &HostReport) {
         reserved: Iops::ZERO,
         set_point: None,
         point: None,
+        load: None,
     };
     for count in 1..=3 {
         let peers = ["a", "b", "c"][..count].iter().map(|peer| HeardReport {

@@ -8,7 +8,7 @@
 //! reports: u8 count, then each:
 //!     resource: u8 length, text · number u64 · flags u8 · interval u64 (ns) · completed u64
 //!     total latency u64 (ns) · active shares f64 · reserved f64 (requests/s) · [oldest u64 (ns)]
-//!     [window f64] · [set point u64 (ns)] · [operating point]
+//!     [window f64] · [set point u64 (ns)] · [operating point] · [load]
 //! operating point, from version 2 on: flags u8 · done f64 (requests/s)
 //!     [asked for f64 (requests/s) · goal u64 (ns) · [takes u64 (ns) · room f64]]
 //!     [requests at the storage f64]
@@ -17,10 +17,14 @@
 //!         consumer: u8 length, text · flags u8 (1: without bound) · shares u32 · [most f64 (requests/s)]
 //!     [consumers that are content beside a rest without bound, by a flag of the report:
 //!         shares f64 · most f64 (requests/s)]
+//! load, from version 3 on, in the place of an operating point: flags u8 (1: waiting, 2: has a window)
+//!     rate f64 · rate of writes f64 (requests/s) · requests at the storage f64 · writes of them f64
+//!     recent requests f64 · their mean u64 (ns) · the worst consumer's latency u64 (ns)
+//!     [window of all hosts f64]
 //! ```
 //!
-//! A message is of the least version that can express its content. Hosts whose laws have no operating point
-//! write version 1, which hosts that know no other version understand.
+//! A message is of the least version that can express its content. Hosts whose laws have neither an operating
+//! point nor a load write version 1, which hosts that know no other version understand.
 //!
 //! The bracketed fields are there when their flag is. Up to the cluster's name the layout is the same in
 //! every version, so that a message of another version, or of another cluster, is told from a damaged one. A
@@ -28,7 +32,7 @@
 //! sender brings its numbers into their range.
 
 use tidegate_control::{
-    HostReport, MOST_CLAIMS, PointClaim, PointReport, PointRest, PointTurn, PointWish, SignalRequests,
+    HostReport, LoadReport, MOST_CLAIMS, MeanOutstanding, PointClaim, PointReport, PointRest, PointTurn, PointWish, SignalRequests,
 };
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, ResourceName, Shares, Window};
 
@@ -41,6 +45,9 @@ const OLDEST_VERSION: u16 = 1;
 
 /// From this one on reports may have an operating point.
 const WITH_POINTS: u16 = 2;
+
+/// From this one on reports may have a load.
+const WITH_LOADS: u16 = 3;
 
 const MAGIC: [u8; 4] = *b"TGHR";
 
@@ -81,6 +88,11 @@ const HAS_SET_POINT: u8 = 16;
 const HAS_POINT: u8 = 32;
 /// A flag of the operating point, whose own flags are all taken.
 const HAS_CONTENT: u8 = 64;
+const HAS_LOAD: u8 = 128;
+
+/// Flags of a load.
+const WAITING: u8 = 1;
+const HAS_TOTAL: u8 = 2;
 
 const HAS_WISH: u8 = 1;
 const HAS_SAY: u8 = 2;
@@ -127,7 +139,12 @@ impl Message {
     pub(crate) fn write(&self, cluster: &ClusterName, out: &mut Vec<u8>) {
         out.extend(MAGIC);
         let has_points = self.reports.iter().any(|numbered| numbered.report.point.is_some());
-        let version = if has_points { WITH_POINTS } else { OLDEST_VERSION };
+        let has_loads = self.reports.iter().any(|numbered| load(&numbered.report).is_some());
+        let version = match (has_loads, has_points) {
+            (true, _) => WITH_LOADS,
+            (false, true) => WITH_POINTS,
+            (false, false) => OLDEST_VERSION,
+        };
         out.extend(version.to_le_bytes());
         write_text(cluster.as_str(), out);
         write_text(self.sender.host.as_str(), out);
@@ -232,7 +249,8 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
             | flag(report.window.is_some(), HAS_WINDOW)
             | flag(report.set_point.is_some(), HAS_SET_POINT)
             | flag(report.point.is_some(), HAS_POINT)
-            | flag(content(report).is_some(), HAS_CONTENT),
+            | flag(content(report).is_some(), HAS_CONTENT)
+            | flag(load(report).is_some(), HAS_LOAD),
     );
     out.extend(report.interval.as_nanos().min(LONGEST_INTERVAL).to_le_bytes());
     out.extend(completed.to_le_bytes());
@@ -255,6 +273,55 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
         out.extend(within(shares, MOST_SHARES).to_le_bytes());
         write_rate(most, out);
     }
+    if let Some(load) = load(report) {
+        write_load(load, out);
+    }
+}
+
+/// The report's load. A law that has an operating point has none.
+fn load(report: &HostReport) -> Option<&LoadReport> {
+    report.load.as_ref().filter(|_| report.point.is_none())
+}
+
+fn write_load(load: &LoadReport, out: &mut Vec<u8>) {
+    let flag = |there: bool, flag: u8| if there { flag } else { 0 };
+    out.push(flag(load.waiting, WAITING) | flag(load.total_window.is_some(), HAS_TOTAL));
+    write_rate(load.iops, out);
+    write_rate(load.writes, out);
+    for requests in [load.outstanding, load.writing, load.recent] {
+        out.extend(within(requests.get(), MOST_AT_STORAGE).to_le_bytes());
+    }
+    for latency in [load.recent_mean, load.worst] {
+        out.extend(latency.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
+    }
+    if let Some(window) = load.total_window {
+        out.extend(within(window.get(), GREATEST_WINDOW).to_le_bytes());
+    }
+}
+
+fn read_load(input: &mut Input<'_>) -> Result<LoadReport, MessageRejection> {
+    let flags = input.u8()?;
+    if flags & !(WAITING | HAS_TOTAL) != 0 {
+        return Err(MessageRejection::Malformed("unknown flags of a load"));
+    }
+    let iops = input.rate("the rate of a load")?;
+    let writes = input.rate("the writes of a load")?;
+    let mut requests = || input.number(MOST_AT_STORAGE, "the requests of a load").map(MeanOutstanding::new);
+    let (outstanding, writing, recent) = (requests()?, requests()?, requests()?);
+    let recent_mean = input.nanos(LONGEST_LATENCY, "the mean latency of a load")?;
+    let worst = input.nanos(LONGEST_LATENCY, "the worst latency of a load")?;
+    let total = (flags & HAS_TOTAL != 0).then(|| input.number(GREATEST_WINDOW, "the window of all hosts"));
+    Ok(LoadReport {
+        iops,
+        writes,
+        outstanding,
+        writing,
+        waiting: flags & WAITING != 0,
+        recent,
+        recent_mean,
+        worst,
+        total_window: total.transpose()?.map(Window::new),
+    })
 }
 
 fn write_rate(rate: Iops, out: &mut Vec<u8>) {
@@ -382,8 +449,9 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Me
     let flags = input.u8()?;
     let is = |flag: u8| flags & flag != 0;
     let points = if version >= WITH_POINTS { HAS_POINT | HAS_CONTENT } else { 0 };
-    let known = PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT | points;
-    if flags & !known != 0 || is(HAS_CONTENT) && !is(HAS_POINT) {
+    let loads = if version >= WITH_LOADS { HAS_LOAD } else { 0 };
+    let known = PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT | points | loads;
+    if flags & !known != 0 || is(HAS_CONTENT) && !is(HAS_POINT) || is(HAS_LOAD) && is(HAS_POINT) {
         return Err(MessageRejection::Malformed("unknown flags of a report"));
     }
     let interval = input.nanos(LONGEST_INTERVAL, "the control interval")?;
@@ -406,6 +474,7 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Me
         let shares = input.number(MOST_SHARES, "the content consumers' shares")?;
         point.content = Some(PointRest { shares, most: Some(input.rate("what the content consumers use")?) });
     }
+    let load = is(HAS_LOAD).then(|| read_load(input)).transpose()?;
     let report = HostReport {
         interval,
         signal: if is(PROTECTED_READS) { SignalRequests::ProtectedReads } else { SignalRequests::Everything },
@@ -418,8 +487,7 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Me
         reserved: Iops::new(reserved),
         set_point,
         point,
-        // Messages between real hosts do not carry it yet.
-        load: None,
+        load,
     };
     Ok(NumberedReport { resource, number, report })
 }
@@ -501,6 +569,7 @@ pub(crate) mod tests {
             reserved: Iops::new(80.0),
             set_point: None,
             point: None,
+            load: None,
         }
     }
 
@@ -729,7 +798,7 @@ pub(crate) mod tests {
         bytes[4] = 0;
         assert_eq!(read(&bytes), Err(MessageRejection::OldVersion(0)));
         bytes[4] = 3;
-        assert_eq!(read(&bytes), Err(MessageRejection::NewVersion(3)));
+        assert_eq!(read(&bytes), Err(MessageRejection::NewVersion(4)));
         bytes[7] = b'b';
         assert_eq!(read(&bytes), Err(MessageRejection::OtherCluster));
         assert!(matches!(read(b"GET / HTTP/1.1"), Err(MessageRejection::Malformed(_))));
@@ -767,10 +836,10 @@ pub(crate) mod tests {
         (
             ("[a-z]{1,255}", any::<u64>(), latency(), any::<bool>(), any::<u64>(), latency()),
             (any::<bool>(), prop::option::of(latency()), prop::option::of(any::<f64>()), any::<[f64; 2]>()),
-            (prop::option::of(latency()), prop::option::of(any_point())),
+            (prop::option::of(latency()), prop::option::of(any_point()), prop::option::of(any_load())),
         )
             .prop_map(
-                |((name, number, interval, protected, completed, total), rest, (set_point, point))| {
+                |((name, number, interval, protected, completed, total), rest, (set_point, point, load))| {
                     let (outstanding, oldest, window, [active_shares, reserved]) = rest;
                     let signal =
                         if protected { SignalRequests::ProtectedReads } else { SignalRequests::Everything };
@@ -788,11 +857,34 @@ pub(crate) mod tests {
                             active_shares,
                             reserved: Iops::new(reserved),
                             set_point,
+                            // A law has one or the other.
+                            load: load.filter(|_| point.is_none()),
                             point,
                         },
                     }
                 },
             )
+    }
+
+    fn any_load() -> impl Strategy<Value = LoadReport> {
+        let requests = || any::<f64>().prop_map(MeanOutstanding::new);
+        let latency = || any::<u64>().prop_map(Latency::from_nanos);
+        let sums = (requests(), requests(), requests(), any::<bool>());
+        let rest = (latency(), latency(), prop::option::of(any::<f64>()));
+        (any::<[f64; 2]>(), sums, rest).prop_map(|([iops, writes], sums, (recent_mean, worst, total))| {
+            let (outstanding, writing, recent, waiting) = sums;
+            LoadReport {
+                iops: Iops::new(iops),
+                writes: Iops::new(writes),
+                outstanding,
+                writing,
+                waiting,
+                recent,
+                recent_mean,
+                worst,
+                total_window: total.map(Window::new),
+            }
+        })
     }
 
     fn any_point() -> impl Strategy<Value = PointReport> {

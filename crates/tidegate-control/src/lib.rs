@@ -67,8 +67,9 @@ pub use document::contract::{Contract, ContractError};
 pub use document::decision::Decision;
 pub use document::host_report::{ClusterSignal, HeardReport, HostReport};
 pub use document::load_report::{ClusterLoad, LoadReport};
+pub use document::mean_outstanding::MeanOutstanding;
 pub use document::model::{LearningOutcome, LinearModel, QueueModel};
-pub use document::observation::{ConsumerObservation, MeanOutstanding, Observation, OperationTotals};
+pub use document::observation::{ConsumerObservation, Observation, OperationTotals};
 pub use document::output::{LawAction, LawKind, LawOutput, OutputBound};
 pub use document::point_decision::{PointAllotment, PointDecision, RegulatorDecision};
 pub use document::point_report::{

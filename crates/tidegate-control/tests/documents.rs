@@ -250,6 +250,7 @@ fn cluster() -> ClusterSignal {
         leads: false,
         set_point: None,
         points: Vec::new(),
+        load: None,
     }
 }
 
@@ -288,6 +289,7 @@ fn decision() -> Decision {
         rates: Vec::new(),
         gave_way: None,
         point: None,
+        auto: None,
         held: 12,
         throttled: 12,
         dry_run: false,

@@ -57,6 +57,7 @@ pub fn report(completed: u64) -> HostReport {
         reserved: Iops::ZERO,
         set_point: None,
         point: None,
+        load: None,
     }
 }
 

@@ -38,7 +38,7 @@ pub const AUTO: KeyTable = table!(
         Key::new(
             "greatest",
             Number((Excluded(0.0), Unbounded)),
-            "`64.0`",
+            "`1024.0`",
             "the largest window, and where the law begins"
         )
         .bounds("requests"),

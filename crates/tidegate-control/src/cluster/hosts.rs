@@ -159,7 +159,6 @@ mod tests {
             active_shares: 100.0,
             reserved: Iops::ZERO,
             set_point: None,
-            load: None,
             point: None,
             load: None,
         }
@@ -255,9 +254,8 @@ mod tests {
                 active_shares,
                 reserved: Iops::ZERO,
                 set_point: None,
-            load: None,
                 point: None,
-            load: None,
+                load: None,
             },
         )
     }

@@ -2,14 +2,13 @@
 //!
 //! All hosts take the same step from the same sums. A host whose mean is far from the median has less say,
 //! and beyond four times the median none: a wrong report must not throttle the others. The window of all
-//! hosts together is the median of what they decided. If there are two, it is the larger one, since the host
-//! that throttles less is the safer to believe.
+//! hosts together is the median of what they decided.
 
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::host_report::HostReport;
 use crate::document::load_report::{ClusterLoad, LoadReport};
-use crate::document::observation::MeanOutstanding;
+use crate::document::mean_outstanding::MeanOutstanding;
 use crate::document::signal::SignalRequests;
 
 /// Factors between a host's mean and the median: up to the first it counts in full, from the second on not
@@ -29,11 +28,8 @@ pub(super) fn together(live: &[&HostReport], signal: SignalRequests) -> Option<C
     }
     let sum = |of: &dyn Fn(&LoadReport) -> f64| loads.iter().map(|(_, load)| of(load)).sum::<f64>();
     let active_shares: f64 = loads.iter().map(|(report, _)| report.active_shares.max(0.0)).sum();
-    let waiting: f64 = loads
-        .iter()
-        .filter(|(_, load)| load.waiting)
-        .map(|(report, _)| report.active_shares.max(0.0))
-        .sum();
+    let waiting: f64 =
+        loads.iter().filter(|(_, load)| load.waiting).map(|(report, _)| report.active_shares.max(0.0)).sum();
     let heard: Vec<(&HostReport, &LoadReport)> =
         loads.iter().filter(|(report, _)| report.signal == signal).copied().collect();
     let beliefs = beliefs(&heard);
@@ -90,11 +86,12 @@ fn beliefs(heard: &[(&HostReport, &LoadReport)]) -> Vec<f64> {
         .collect()
 }
 
-/// The median; of an even number, the upper of the two in the middle.
+/// The median; of an even number, the geometric mean of the two in the middle.
 fn agreed(mut windows: Vec<Window>) -> Option<Window> {
     if windows.is_empty() {
         return None;
     }
     windows.sort_by(|one, other| one.get().total_cmp(&other.get()));
-    Some(windows[windows.len() / 2])
+    let (lower, upper) = (windows[(windows.len() - 1) / 2].get(), windows[windows.len() / 2].get());
+    Some(Window::new((lower * upper).sqrt()))
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
-use crate::document::observation::MeanOutstanding;
+use crate::document::mean_outstanding::MeanOutstanding;
 
 /// The load of one host's eligible consumers, and what its law concluded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ pub(crate) mod contract;
 pub(crate) mod decision;
 pub(crate) mod host_report;
 pub(crate) mod load_report;
+pub(crate) mod mean_outstanding;
 pub(crate) mod model;
 pub(crate) mod observation;
 pub(crate) mod output;

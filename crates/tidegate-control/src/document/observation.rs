@@ -5,6 +5,7 @@ use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, 
 
 use crate::document::contract::Contract;
 use crate::document::host_report::ClusterSignal;
+use crate::document::mean_outstanding::MeanOutstanding;
 use crate::document::signal::SignalPercentile;
 
 /// Activity at one resource since the sensor's previous report.
@@ -122,35 +123,4 @@ pub struct OperationTotals {
     /// Time since dispatch of the oldest request in flight. `None` if there is none, or if the sensor cannot
     /// know.
     pub oldest_in_flight: Option<Latency>,
-}
-
-/// An average number of outstanding requests. Finite, never negative.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
-#[serde(from = "f64", into = "f64")]
-pub struct MeanOutstanding(f64);
-
-impl MeanOutstanding {
-    /// From a number of requests. NaN and negative numbers become zero, +∞ the greatest number.
-    #[must_use]
-    pub fn new(requests: f64) -> Self {
-        Self(if requests.is_nan() { 0.0 } else { requests.clamp(0.0, f64::MAX) })
-    }
-
-    /// The number of requests, for the mathematics.
-    #[must_use]
-    pub const fn get(self) -> f64 {
-        self.0
-    }
-}
-
-impl From<f64> for MeanOutstanding {
-    fn from(value: f64) -> Self {
-        Self::new(value)
-    }
-}
-
-impl From<MeanOutstanding> for f64 {
-    fn from(value: MeanOutstanding) -> Self {
-        value.0
-    }
 }

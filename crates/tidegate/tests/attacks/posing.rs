@@ -103,6 +103,7 @@ impl Poser {
                 reserved: Iops::ZERO,
                 set_point: None,
                 point: None,
+                load: None,
             };
             host.publish(&array, lie);
         }

@@ -12,7 +12,8 @@ use super::futility::{FutilityGate, Measured, TrialStep};
 use super::storms::StormBound;
 use crate::document::auto_decision::AutoDecision;
 use crate::document::load_report::LoadReport;
-use crate::document::observation::{ConsumerObservation, MeanOutstanding};
+use crate::document::mean_outstanding::MeanOutstanding;
+use crate::document::observation::ConsumerObservation;
 use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::signal_samples::throttled;
 use crate::law::control_law::ControlInterval;
@@ -64,7 +65,7 @@ pub(crate) struct AutoLaw {
     consumers: ConsumerLatencies,
     model: Elasticity,
     storms: StormBound,
-    gate: FutilityGate,
+    gate: Box<FutilityGate>,
     /// The load of the last seconds.
     recent: Measurement,
     /// Seconds and requests for which the latency has been above the goal.
@@ -102,7 +103,7 @@ impl AutoLaw {
             consumers: ConsumerLatencies::default(),
             model: Elasticity::default(),
             storms: StormBound::default(),
-            gate: FutilityGate::default(),
+            gate: Box::default(),
             recent: Measurement::default(),
             above: (0.0, 0.0),
             view: None,
@@ -127,7 +128,7 @@ impl AutoLaw {
     /// The window in force.
     pub(crate) fn window(&self) -> Window {
         let own = (self.window + self.part.ln())
-            .clamp(self.config.least.get().ln(), self.config.greatest.get().ln());
+            .clamp(self.config.least.get().ln() - self.hosts.ln(), self.config.greatest.get().ln());
         let open = self.config.greatest.get().ln();
         Window::new((own + (open - own) * self.relaxed).exp())
     }
@@ -203,7 +204,9 @@ impl AutoLaw {
         let target_latency = Latency::from_secs_f64(target);
         (load.count, load.total) =
             self.consumers.observe(interval.consumers, interval.signal, target_latency, seconds, binds);
-        if let Some((cluster, SignalState::Samples { count })) = interval.load.map(|load| (load, interval.input)) {
+        if let Some((cluster, SignalState::Samples { count })) =
+            interval.load.map(|load| (load, interval.input))
+        {
             load.count = count as f64;
             load.total = load.count * cluster.mean.unwrap_or_default().as_secs_f64();
         }
@@ -309,8 +312,9 @@ impl AutoLaw {
             trial: self.gate.is_trying(),
             cached_writes: late,
         });
+        let least = self.config.least.get().ln();
         if self.gate.is_trying() {
-            match self.gate.learn(&epoch, latency, target, promise) {
+            match self.gate.learn(&epoch, latency, target, promise.then_some(least)) {
                 TrialStep::Continue(window) | TrialStep::Futile(window) | TrialStep::Useful(window) => {
                     self.set(window, latency);
                 }
@@ -318,7 +322,6 @@ impl AutoLaw {
             }
             return;
         }
-        let least = self.config.least.get().ln();
         if late {
             self.storms.observe(self.level_outstanding(&epoch), error, deviation, epoch.seconds);
         }
@@ -328,7 +331,7 @@ impl AutoLaw {
         }
         let asked = self.asked(&epoch, error, deviation);
         let asked = if late { asked.min(self.storms.bound().max(least)) } else { asked };
-        let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
+        let asked = self.bounded(asked.max(self.gate.edge().max(self.gate.late_reach()).min(self.window)));
         let used = self.level_outstanding(&epoch);
         if asked < self.window && asked < used && !self.gate.is_proven(asked) {
             let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > 1.0 / 3.0;
@@ -356,7 +359,8 @@ impl AutoLaw {
         if self.recent.write_part() <= WRITES.1 {
             return false;
         }
-        let of_reads = if reads > 0.0 { (self.recent.busy - self.recent.writing) / reads } else { f64::INFINITY };
+        let of_reads =
+            if reads > 0.0 { (self.recent.busy - self.recent.writing) / reads } else { f64::INFINITY };
         let of_writes = self.recent.writing / self.recent.writes.max(f64::MIN_POSITIVE);
         of_writes < crate::tune::t("cached", 0.6) * of_reads
     }
@@ -372,7 +376,8 @@ impl AutoLaw {
         let slope = self.model.slope();
         if error < 0.0 {
             let used = self.level_outstanding(epoch);
-            let step = error / slope.max(LEAST_SLOPE.0) * if sure { crate::tune::t("dn0", DOWN.0) } else { crate::tune::t("dn1", DOWN.1) };
+            let step = error / slope.max(LEAST_SLOPE.0)
+                * if sure { crate::tune::t("dn0", DOWN.0) } else { crate::tune::t("dn1", DOWN.1) };
             let most = if error < -1.0 && error < -4.0 * deviation { 4.0f64 } else { 2.0 };
             return used + step.max(-most.ln());
         }
@@ -381,7 +386,9 @@ impl AutoLaw {
             return self.window;
         }
         let step = error / (slope + self.model.slope_deviation()).max(LEAST_SLOPE.1);
-        self.window + (step * if sure { crate::tune::t("up0", UP.0) } else { crate::tune::t("up1", UP.1) }).min(2.0f64.ln())
+        self.window
+            + (step * if sure { crate::tune::t("up0", UP.0) } else { crate::tune::t("up1", UP.1) })
+                .min(2.0f64.ln())
     }
 
     /// Begins an experiment with a lower window, once it is sure that the latency is above the goal.

@@ -11,13 +11,14 @@ use crate::law::parameters::{KeyValue, LawParameters, LoopRules};
 pub struct AutoConfig {
     /// The smallest window of this host. Default 0.25, as of the window law.
     pub least: Window,
-    /// The largest window of this host, and where the law begins: open. Default 64 (PARDA §5).
+    /// The largest window of this host, and where the law begins: open. Default 1024, more than the depth of
+    /// any queue: a law that has proved nothing yet limits nothing.
     pub greatest: Window,
 }
 
 impl Default for AutoConfig {
     fn default() -> Self {
-        Self { least: Window::new(0.25), greatest: Window::new(64.0) }
+        Self { least: Window::new(0.25), greatest: Window::new(1_024.0) }
     }
 }
 

@@ -72,14 +72,16 @@ impl ConsumerMemory {
 
     /// The distance that the consumer's mean needs from the target, as a logarithm.
     fn margin(&self) -> f64 {
-        (crate::tune::t("dev", DEVIATIONS) * self.scatter.sqrt() + self.excess).clamp(crate::tune::t("m0", MARGIN.0), crate::tune::t("m1", MARGIN.1))
+        (crate::tune::t("dev", DEVIATIONS) * self.scatter.sqrt() + self.excess)
+            .clamp(crate::tune::t("m0", MARGIN.0), crate::tune::t("m1", MARGIN.1))
     }
 
     /// Takes a stretch's mean into account.
     fn end_stretch(&mut self, target: f64) {
         let mean = (self.stretch_total / self.stretch_count).max(1e-9);
         (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
-        let change = if mean > target { crate::tune::t("ex0", EXCESS.0) } else { -crate::tune::t("ex1", EXCESS.1) };
+        let change =
+            if mean > target { crate::tune::t("ex0", EXCESS.0) } else { -crate::tune::t("ex1", EXCESS.1) };
         self.excess = (self.excess + change).clamp(0.0, crate::tune::t("mex", MOST_EXCESS));
         let Some(slow) = &mut self.slow else {
             self.slow = Some(mean.ln());
@@ -120,9 +122,9 @@ impl ConsumerLatencies {
     ) -> (f64, f64) {
         let remaining = (-seconds / MEMORY).exp();
         let (mut all_count, mut all_total) = (0.0, 0.0);
-        let heard = consumers.iter().filter(|consumer| {
-            consumer.protected || signal != SignalRequests::ProtectedReads
-        });
+        let heard = consumers
+            .iter()
+            .filter(|consumer| consumer.protected || signal != SignalRequests::ProtectedReads);
         let mut place = 0;
         for consumer in heard {
             self.seat(place, &consumer.name);

@@ -28,6 +28,9 @@ const UP_MOST: (f64, f64) = (300.0, 10.0);
 /// seconds after which a cut that is not clearly vain stays.
 const LATE: (f64, f64, f64) = (15.0, 5.0, 60.0);
 
+/// The part of the requests outstanding, as a logarithm, that a late cut leaves before it is proved: an eighth.
+const LATE_PART: f64 = 2.08;
+
 /// The fewest requests that a verdict of futility takes.
 const VERDICT_REQUESTS: f64 = 30.0;
 
@@ -155,7 +158,14 @@ pub(super) struct FutilityGate {
 
 impl Default for FutilityGate {
     fn default() -> Self {
-        Self { proven: f64::INFINITY, trial: None, late: None, futile: None, believed: BELIEVED.0, most_iops: 0.0 }
+        Self {
+            proven: f64::INFINITY,
+            trial: None,
+            late: None,
+            futile: None,
+            believed: BELIEVED.0,
+            most_iops: 0.0,
+        }
     }
 }
 
@@ -223,21 +233,28 @@ impl FutilityGate {
         self.proven - std::f64::consts::LN_2
     }
 
+    /// The smallest window that a late cut may reach before it is proved, as a logarithm.
+    pub(super) fn late_reach(&self) -> f64 {
+        self.late.map_or(f64::NEG_INFINITY, |late| late.measured_from.outstanding().ln() - LATE_PART)
+    }
+
     /// Allows a cut whose effect comes late, and remembers what it has to be compared with.
     pub(super) fn cut_late(&mut self, from: f64, measured: Measured) {
         if self.late.is_none() {
-            self.late = Some(LateCut {
-                from,
-                measured_from: measured,
-                recent: Measured::default(),
-                seconds: 0.0,
-            });
+            self.late =
+                Some(LateCut { from, measured_from: measured, recent: Measured::default(), seconds: 0.0 });
         }
     }
 
     /// Takes an epoch after a late cut into account, under this window. Once its effect must have come, it is
     /// proven, or the window goes back to be compared: then returns the window.
-    pub(super) fn learn_late(&mut self, load: &Measurement, latency: f64, window: f64, least: f64) -> Option<f64> {
+    pub(super) fn learn_late(
+        &mut self,
+        load: &Measurement,
+        latency: f64,
+        window: f64,
+        least: f64,
+    ) -> Option<f64> {
         let late = self.late.as_mut()?;
         late.recent.fade((-load.seconds / LATE.1).exp());
         late.recent.add(load, latency);
@@ -247,12 +264,13 @@ impl FutilityGate {
             return None;
         }
         let patience = if window <= least + 0.05 { LATE.1 } else { LATE.0 };
-        if late.seconds < patience || late.recent.requests() < VERDICT_REQUESTS {
+        let (gain, lost, error) = late.measured_from.gain(&late.recent);
+        let useful = lost > 0.2 && gain - USEFUL * error > BAR * lost;
+        let soon = if useful { 2.0 } else { patience };
+        if late.seconds < soon || late.recent.requests() < VERDICT_REQUESTS {
             return None;
         }
         let late = *late;
-        let (gain, lost, error) = late.measured_from.gain(&late.recent);
-        let useful = gain - USEFUL * error > BAR * lost;
         if !useful && gain + VAIN * error > BAR * lost && late.seconds < LATE.2 {
             return None;
         }
@@ -292,8 +310,15 @@ impl FutilityGate {
         self.trial = None;
     }
 
-    /// Takes an epoch of the trial into account. `promise` says that protected consumers' reads are judged.
-    pub(super) fn learn(&mut self, load: &Measurement, latency: f64, target: f64, promise: bool) -> TrialStep {
+    /// Takes an epoch of the trial into account. Where protected consumers' reads are judged, `promise` is the
+    /// smallest window: a promise is out of reach only if even that does not keep it.
+    pub(super) fn learn(
+        &mut self,
+        load: &Measurement,
+        latency: f64,
+        target: f64,
+        promise: Option<f64>,
+    ) -> TrialStep {
         let Some(trial) = &mut self.trial else { return TrialStep::Changed };
         let (from, low) = (trial.from, trial.low);
         let Some(again) = &mut trial.again else {
@@ -312,6 +337,10 @@ impl FutilityGate {
             }
             let vain = measured_low.requests() >= VERDICT_REQUESTS && gain + VAIN * error < BAR * lost;
             let long = measured_low.requests() >= LOW_MOST.0 || measured_low.load.seconds >= LOW_MOST.1;
+            if let Some(least) = promise.filter(|least| (vain || long) && !trial.is_late && low > least + 0.1) {
+                (trial.low, trial.measured_low) = (least, Measured::default());
+                return TrialStep::Continue(least);
+            }
             if vain || long {
                 trial.again = Some(Measured::default());
                 return TrialStep::Continue(from);
@@ -344,8 +373,9 @@ impl FutilityGate {
         let mut both = again;
         both.load.add(&measured_low.load);
         both.total += measured_low.total;
-        let floor = if gain > USEFUL * error { again.latency_at_zero(&measured_low) } else { both.latency_of() };
-        if promise && floor <= PROMISED * target {
+        let floor =
+            if gain > USEFUL * error { again.latency_at_zero(&measured_low) } else { both.latency_of() };
+        if promise.is_some() && floor <= PROMISED * target {
             // The promise can be kept, and what it costs is for the administrator to say.
             return self.useful(low);
         }

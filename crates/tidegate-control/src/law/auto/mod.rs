@@ -10,7 +10,6 @@
 //! | `futility` | experiments that prove a smaller window useful before it stays |
 //! | `decision` | the law in the loop |
 
-
 pub(crate) mod auto_law;
 pub(crate) mod config;
 pub(crate) mod consumers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
-use crate::document::observation::MeanOutstanding;
+use crate::document::mean_outstanding::MeanOutstanding;
 use crate::document::output::LawKind;
 use crate::law::parameters::{KeyValue, LawParameters};
 

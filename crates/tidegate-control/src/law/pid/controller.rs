@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::document::observation::MeanOutstanding;
+    use crate::document::mean_outstanding::MeanOutstanding;
     use crate::estimate::ewma::Ewma;
     use tidegate_units::Iops;
 

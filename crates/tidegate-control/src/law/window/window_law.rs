@@ -2,7 +2,7 @@
 
 use tidegate_units::{Latency, Shares, Window};
 
-use crate::document::observation::MeanOutstanding;
+use crate::document::mean_outstanding::MeanOutstanding;
 use crate::document::output::OutputBound;
 use crate::law::window::config::{BetaScale, WindowConfig, WindowConfigError};
 
