@@ -33,7 +33,7 @@ pub const AUTO: KeyTable = table!(
     "auto",
     "### `[pool.NAME.auto]`",
     [
-        Key::new("least", Number((Excluded(0.0), Unbounded)), "`0.25`", "the smallest window")
+        Key::new("least", Number((Excluded(0.0), Unbounded)), "`0.02`", "the smallest window")
             .bounds("requests"),
         Key::new(
             "greatest",

@@ -38,6 +38,11 @@ const LEAST_SLOPE: (f64, f64) = (0.5, 0.15);
 /// A latency above the goal for so many seconds and requests, in the proven range, asks for proof anew.
 const DOUBT: (f64, f64) = (5.0, 100.0);
 
+/// The rate that the smallest window leaves each consumer, in requests per second, as of the PID; and the most
+/// that the smallest window is.
+const FLOOR: f64 = 2.0;
+const LEAST_MOST: f64 = 0.25;
+
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
 
@@ -47,6 +52,8 @@ pub(crate) struct AutoLaw {
     config: AutoConfig,
     /// The logarithm of the window of all hosts together.
     window: f64,
+    /// The logarithm of the smallest window, by the latency now.
+    least: f64,
     /// The part of it that is this host's, and the number of hosts.
     part: f64,
     hosts: f64,
@@ -91,6 +98,7 @@ impl AutoLaw {
         Ok(Self {
             config,
             window: config.greatest.get().ln(),
+            least: config.least.get().ln(),
             part: 1.0,
             hosts: 1.0,
             decided: false,
@@ -128,7 +136,7 @@ impl AutoLaw {
     /// The window in force.
     pub(crate) fn window(&self) -> Window {
         let own = (self.window + self.part.ln())
-            .clamp(self.config.least.get().ln() - self.hosts.ln(), self.config.greatest.get().ln());
+            .clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
         let open = self.config.greatest.get().ln();
         Window::new((own + (open - own) * self.relaxed).exp())
     }
@@ -200,7 +208,9 @@ impl AutoLaw {
         let target = interval.set_point.as_secs_f64() / interval.set_point_ratio;
         self.agree(interval);
         let mut load = Measurement::of(interval);
-        let binds = load.waited > 0.0 && load.outstanding() >= FULL * self.window.exp();
+        let binds = load.waited > 0.0
+            && !self.gate.is_trying()
+            && load.outstanding() >= FULL * self.window.exp();
         let target_latency = Latency::from_secs_f64(target);
         (load.count, load.total) =
             self.consumers.observe(interval.consumers, interval.signal, target_latency, seconds, binds);
@@ -291,6 +301,7 @@ impl AutoLaw {
         let worst = interval.load.map_or(own, |load| WorstConsumer { mean: load.worst / own.margin, ..own });
         let latency = (epoch.mean() * worst.mean).max(oldest);
         self.decided = true;
+        self.least = self.smallest(interval, epoch.mean());
         let requests = epoch.count.max(1.0);
         let promise = interval.signal != SignalRequests::Everything;
         let margin = interval.set_point_ratio / worst.margin;
@@ -312,7 +323,7 @@ impl AutoLaw {
             trial: self.gate.is_trying(),
             cached_writes: late,
         });
-        let least = self.config.least.get().ln();
+        let least = self.least;
         if self.gate.is_trying() {
             match self.gate.learn(&epoch, latency, target, promise.then_some(least)) {
                 TrialStep::Continue(window) | TrialStep::Futile(window) | TrialStep::Useful(window) => {
@@ -329,9 +340,15 @@ impl AutoLaw {
             self.set(back, latency);
             return;
         }
-        let asked = self.asked(&epoch, error, deviation);
+        let vain = self.model.slope() + self.model.slope_deviation() < crate::tune::t("vs", 1.0 / 3.0);
+        let asked = if error < 0.0 && latency < crate::tune::t("vt", 0.98) * target && vain {
+            // The promise is kept, and a greater margin would cost more than it gives.
+            self.window
+        } else {
+            self.asked(&epoch, error, deviation)
+        };
         let asked = if late { asked.min(self.storms.bound().max(least)) } else { asked };
-        let asked = self.bounded(asked.max(self.gate.edge().max(self.gate.late_reach()).min(self.window)));
+        let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
         let used = self.level_outstanding(&epoch);
         if asked < self.window && asked < used && !self.gate.is_proven(asked) {
             let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > 1.0 / 3.0;
@@ -352,6 +369,13 @@ impl AutoLaw {
         }
     }
 
+    /// The smallest window: it leaves each eligible consumer [`FLOOR`] by Little's law, and is not below what
+    /// is configured.
+    fn smallest(&self, interval: &ControlInterval<'_>, latency: f64) -> f64 {
+        let consumers = throttled(interval.consumers).count() as f64 * self.hosts;
+        (FLOOR * consumers * latency).clamp(self.config.least.get(), LEAST_MOST.max(self.config.least.get())).ln()
+    }
+
     /// Returns true if a cache acknowledges the writes: their effect comes later than any short experiment
     /// lasts.
     fn has_cached_writes(&self) -> bool {
@@ -367,7 +391,7 @@ impl AutoLaw {
 
     /// The logarithm of the requests at the storage under the present window.
     fn level_outstanding(&self, epoch: &Measurement) -> f64 {
-        epoch.outstanding().max(self.config.least.get()).ln().min(self.window)
+        epoch.outstanding().max(self.least.exp()).ln().min(self.window)
     }
 
     /// The window that the error asks for.
@@ -453,6 +477,6 @@ impl AutoLaw {
     }
 
     fn bounded(&self, window: f64) -> f64 {
-        window.clamp(self.config.least.get().ln(), self.config.greatest.get().ln() + self.hosts.ln())
+        window.clamp(self.least, self.config.greatest.get().ln() + self.hosts.ln())
     }
 }

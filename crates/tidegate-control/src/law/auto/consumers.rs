@@ -11,6 +11,9 @@ use crate::document::signal::SignalRequests;
 /// Seconds in which the memory of a consumer's latencies falls to 1/e.
 const MEMORY: f64 = 5.0;
 
+/// Requests in which it falls to 1/e if they take longer.
+const MEMORY_REQUESTS: f64 = 60.0;
+
 /// Requests that a consumer needs to be heard as the worst.
 const HEARD: f64 = 20.0;
 
@@ -31,9 +34,13 @@ const DEVIATIONS: f64 = 1.6;
 /// one. It stands still at 1.5 % of stretches above, whatever their distribution.
 const EXCESS: (f64, f64) = (0.12, 0.12 * 0.015 / 0.985);
 
+/// The part by which the margin by scatter falls for each stretch within the target, its rise for each one
+/// above, and its least.
+const EASE: (f64, f64, f64) = (0.005, 0.5, 0.3);
+
 /// Bounds of the margin of a consumer, as a logarithm, and of the excess in it.
-const MARGIN: (f64, f64) = (0.03, 0.5);
-const MOST_EXCESS: f64 = 0.4;
+const MARGIN: (f64, f64) = (0.03, 0.4);
+const MOST_EXCESS: f64 = 0.2;
 
 /// The least length of the stretches whose means scatter, in seconds, and the least number of requests.
 const STRETCH: f64 = 1.0;
@@ -53,6 +60,8 @@ struct ConsumerMemory {
     scatter: f64,
     /// The part of the margin that the stretches above the target ask for.
     excess: f64,
+    /// The part of the margin by scatter that is kept: less while no stretch is above the target.
+    ease: f64,
 }
 
 impl ConsumerMemory {
@@ -67,12 +76,13 @@ impl ConsumerMemory {
             slow: None,
             scatter: FIRST_SCATTER * FIRST_SCATTER,
             excess: 0.0,
+            ease: 1.0,
         }
     }
 
     /// The distance that the consumer's mean needs from the target, as a logarithm.
     fn margin(&self) -> f64 {
-        (crate::tune::t("dev", DEVIATIONS) * self.scatter.sqrt() + self.excess)
+        (self.ease * crate::tune::t("dev", DEVIATIONS) * self.scatter.sqrt() + self.excess)
             .clamp(crate::tune::t("m0", MARGIN.0), crate::tune::t("m1", MARGIN.1))
     }
 
@@ -83,6 +93,11 @@ impl ConsumerMemory {
         let change =
             if mean > target { crate::tune::t("ex0", EXCESS.0) } else { -crate::tune::t("ex1", EXCESS.1) };
         self.excess = (self.excess + change).clamp(0.0, crate::tune::t("mex", MOST_EXCESS));
+        self.ease = if mean > target {
+            (self.ease + crate::tune::t("e1", EASE.1)).min(1.0)
+        } else {
+            (self.ease * (1.0 - crate::tune::t("e0", EASE.0))).max(crate::tune::t("e2", EASE.2))
+        };
         let Some(slow) = &mut self.slow else {
             self.slow = Some(mean.ln());
             return;
@@ -120,7 +135,6 @@ impl ConsumerLatencies {
         seconds: f64,
         binds: bool,
     ) -> (f64, f64) {
-        let remaining = (-seconds / MEMORY).exp();
         let (mut all_count, mut all_total) = (0.0, 0.0);
         let heard = consumers
             .iter()
@@ -141,6 +155,8 @@ impl ConsumerLatencies {
             }
             all_count += count;
             all_total += total;
+            // A consumer with few requests is remembered for longer.
+            let remaining = (-(seconds / MEMORY).min(count / crate::tune::t("mr", MEMORY_REQUESTS))).exp();
             memory.count = memory.count * remaining + count;
             memory.total = memory.total * remaining + total;
             if !binds {

@@ -21,6 +21,9 @@ const VAIN: f64 = 1.5;
 /// Requests and seconds after which a lower window that proved nothing is given up.
 const LOW_MOST: (f64, f64) = (200.0, 6.0);
 
+/// Seconds for which the smallest window is tried for a promise, and the memory of what it is judged by.
+const AT_LEAST: (f64, f64) = (3.0, 1.0);
+
 /// The same for the present window, measured again.
 const UP_MOST: (f64, f64) = (300.0, 10.0);
 
@@ -28,14 +31,11 @@ const UP_MOST: (f64, f64) = (300.0, 10.0);
 /// seconds after which a cut that is not clearly vain stays.
 const LATE: (f64, f64, f64) = (15.0, 5.0, 60.0);
 
-/// The part of the requests outstanding, as a logarithm, that a late cut leaves before it is proved: an eighth.
-const LATE_PART: f64 = 2.08;
-
 /// The fewest requests that a verdict of futility takes.
 const VERDICT_REQUESTS: f64 = 30.0;
 
-/// The distance between a goal and the latency that the storage cannot go below.
-const ROOM: f64 = 1.2;
+/// The goal over the latency that the storage cannot go below: where the target can be kept, and where not.
+const ROOM: (f64, f64) = (1.1, 1.2);
 
 /// A promise is kept to this part of the target.
 const PROMISED: f64 = 0.97;
@@ -208,14 +208,11 @@ impl FutilityGate {
     /// The goal in seconds, given the goal by the margin and the target.
     pub(super) fn goal(&self, goal: f64, target: f64) -> f64 {
         let Some(futile) = &self.futile else { return goal };
-        let possible = ROOM * futile.floor;
-        goal.max(if possible < PROMISED * target {
-            possible
-        } else if futile.floor <= target {
-            PROMISED * target
-        } else {
-            possible
-        })
+        if futile.floor <= PROMISED * target {
+            return goal.max((crate::tune::t("room0", ROOM.0) * futile.floor).min(PROMISED * target));
+        }
+        let possible = ROOM.1 * futile.floor;
+        goal.max(possible)
     }
 
     /// The smallest window that may be asked for, as a logarithm.
@@ -231,11 +228,6 @@ impl FutilityGate {
     /// Returns the smallest window that needs no trial while the latency is known to follow the window.
     pub(super) fn reach(&self) -> f64 {
         self.proven - std::f64::consts::LN_2
-    }
-
-    /// The smallest window that a late cut may reach before it is proved, as a logarithm.
-    pub(super) fn late_reach(&self) -> f64 {
-        self.late.map_or(f64::NEG_INFINITY, |late| late.measured_from.outstanding().ln() - LATE_PART)
     }
 
     /// Allows a cut whose effect comes late, and remembers what it has to be compared with.
@@ -263,15 +255,15 @@ impl FutilityGate {
             self.late = None;
             return None;
         }
-        let patience = if window <= least + 0.05 { LATE.1 } else { LATE.0 };
+        let patience = if window <= least + 0.05 { LATE.1 } else { crate::tune::t("lt", LATE.0) };
         let (gain, lost, error) = late.measured_from.gain(&late.recent);
         let useful = lost > 0.2 && gain - USEFUL * error > BAR * lost;
-        let soon = if useful { 2.0 } else { patience };
+        let soon = if useful { crate::tune::t("soonu", 2.0) } else { patience };
         if late.seconds < soon || late.recent.requests() < VERDICT_REQUESTS {
             return None;
         }
         let late = *late;
-        if !useful && gain + VAIN * error > BAR * lost && late.seconds < LATE.2 {
+        if !useful && gain + VAIN * error > BAR * lost && late.seconds < crate::tune::t("l2", LATE.2) {
             return None;
         }
         self.late = None;
@@ -322,7 +314,14 @@ impl FutilityGate {
         let Some(trial) = &mut self.trial else { return TrialStep::Changed };
         let (from, low) = (trial.from, trial.low);
         let Some(again) = &mut trial.again else {
+            let at_least = promise.is_some_and(|least| low <= least + 0.1);
+            if at_least {
+                // What a device has buffered is worked off first.
+                trial.measured_low.fade((-load.seconds / AT_LEAST.1).exp());
+                trial.seconds += load.seconds;
+            }
             trial.measured_low.add(load, latency);
+            let waits = at_least && trial.seconds < AT_LEAST.0;
             let measured_low = trial.measured_low;
             let (gain, lost, error) = trial.measured_from.gain(&measured_low);
             if gain < -USEFUL * error - 0.1 {
@@ -341,8 +340,8 @@ impl FutilityGate {
                 (trial.low, trial.measured_low) = (least, Measured::default());
                 return TrialStep::Continue(least);
             }
-            if vain || long {
-                trial.again = Some(Measured::default());
+            if (vain || long) && !waits {
+                (trial.again, trial.seconds) = (Some(Measured::default()), 0.0);
                 return TrialStep::Continue(from);
             }
             return TrialStep::Continue(low);

@@ -14,7 +14,7 @@ const SAME: f64 = 4.0;
 
 /// The distance between the bound and the window before the storm, as a logarithm: of a storm soon after the
 /// one before, and of others.
-const CUTS: (f64, f64) = (0.45, 0.2);
+const CUTS: (f64, f64) = (0.1, 0.1);
 
 /// Seconds within which a storm comes soon after another.
 const SOON: f64 = 20.0;
