@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tidegate_config::{Finding, FindingList, PlacedValue, Section, law};
 use tidegate_control::{
-    LawConfig, LoopConfig, PidConfig, QueueLearning, RegulationMethod, SelfTuningConfig, SignalChoice,
-    SignalStatistic, WindowConfig, WritersConfig, WritersConfigError,
+    LawConfig, LawKind, LoopConfig, PidConfig, QueueLearning, RegulationMethod, SelfTuningConfig,
+    SignalChoice, SignalStatistic, WindowConfig, WritersConfig, WritersConfigError,
 };
 use tidegate_host::throttle::{DelayedPackets, ThrottleMethod};
 use tidegate_transfer::BearerToken;
@@ -387,7 +387,7 @@ fn law_of(
         report.error_with_help(
             &span,
             "`law` cannot be `self-tuning` with this throttle: it gives each consumer a rate of its own",
-            "choose the throttle `cgroup`, or the law `pid`, `window` or `queueing-model`",
+            "choose the throttle `cgroup`, or the law `pid`, `auto`, `window` or `queueing-model`",
         );
         return None;
     }
@@ -412,7 +412,8 @@ fn law_of(
     let window = by(LawConfig::Window(WindowConfig::default()));
     // What it decides is a window, too, and takes no longer to show.
     let queueing = LoopConfig { interval: window.interval, ..by(LawConfig::SelfTuning(queueing)) };
-    let laws = [pid, window, queueing];
+    let auto = by(LawConfig::of_kind(LawKind::Auto));
+    let laws = [pid, auto, window, queueing];
     law::read_one_of(section, &laws, report)
 }
 

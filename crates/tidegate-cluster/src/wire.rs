@@ -32,7 +32,8 @@
 //! sender brings its numbers into their range.
 
 use tidegate_control::{
-    HostReport, LoadReport, MOST_CLAIMS, MeanOutstanding, PointClaim, PointReport, PointRest, PointTurn, PointWish, SignalRequests,
+    HostReport, LoadReport, MOST_CLAIMS, MeanOutstanding, PointClaim, PointReport, PointRest, PointTurn,
+    PointWish, SignalRequests,
 };
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, ResourceName, Shares, Window};
 

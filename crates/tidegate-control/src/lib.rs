@@ -55,9 +55,8 @@ mod estimate;
 mod identify;
 mod law;
 mod set_point;
-mod tune;
 
-pub use cluster::hosts::combine;
+pub use cluster::combine::combine;
 pub use config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 pub use control_loop::ControlLoop;
 pub use document::auto_decision::AutoDecision;

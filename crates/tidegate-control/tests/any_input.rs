@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Band, Bands, BetaScale, Commands, ConsumerObservation, Contract, ContractStatistic, ControlLoop,
-    ControllerGain, Decision, HeardReport, HostReport, IntegralConfig, IntegralVariant, KneeConfig,
-    LawAction, LawConfig, LawOutput, LineLearning, LoopConfig, MeanOutstanding, Observation, OperationTotals,
-    PidConfig, PidVariant, PointClaim, PointReport, PointRest, PointTurn, PointWish, RegulationMethod,
-    SelfTuningConfig, SelfTuningVariant, SharesOf, SignalRequests, SignalState, Smoothing, WindowConfig,
-    combine,
+    AutoConfig, Band, Bands, BetaScale, Commands, ConsumerObservation, Contract, ContractStatistic,
+    ControlLoop, ControllerGain, Decision, HeardReport, HostReport, IntegralConfig, IntegralVariant,
+    KneeConfig, LawAction, LawConfig, LawOutput, LineLearning, LoadReport, LoopConfig, MeanOutstanding,
+    Observation, OperationTotals, PidConfig, PidVariant, PointClaim, PointReport, PointRest, PointTurn,
+    PointWish, RegulationMethod, SelfTuningConfig, SelfTuningVariant, SharesOf, SignalRequests, SignalState,
+    Smoothing, WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -159,7 +159,10 @@ fn law() -> impl Strategy<Value = LawConfig> {
             LawConfig::SelfTuning(SelfTuningConfig { regulation, least_requests, least, greatest, floor })
         },
     );
-    prop_oneof![window, pid, integral, self_tuning]
+    let auto = (0.01..4.0, 4.0..200.0).prop_map(|(least, greatest)| {
+        LawConfig::Auto(AutoConfig { least: Window::new(least), greatest: Window::new(greatest) })
+    });
+    prop_oneof![auto, window, pid, integral, self_tuning]
 }
 
 /// Bands of the first consumers, some of whom are never there.
@@ -194,12 +197,13 @@ prop_compose! {
     ) -> LoopConfig {
         let requests = matches!(law, LawConfig::Window(WindowConfig { shares_of: SharesOf::Requests, .. }));
         let integral = matches!(law, LawConfig::Integral(_) | LawConfig::SelfTuning(_));
+        let auto = matches!(law, LawConfig::Auto(_));
         let bands = bands.filter(|_| matches!(law, LawConfig::SelfTuning(_)));
         let knee = (automatic && matches!(law, LawConfig::Window(_))).then(KneeConfig::default);
         LoopConfig {
             knee,
             bands,
-            normalise: normalise && !requests && !integral,
+            normalise: normalise && !requests && !integral && !auto,
             dry_run,
             smoothing: if integral { Smoothing::NONE } else { smoothing },
             ..LoopConfig::new(ResourceName::new("r").unwrap(), Latency::from_millis(target), law)
@@ -219,6 +223,7 @@ prop_compose! {
         oldest in proptest::option::of(number()),
         set_point in proptest::option::of(number()),
         point in proptest::option::of(point()),
+        load in proptest::option::of(load()),
     ) -> HeardReport {
         let signal = if protected { SignalRequests::ProtectedReads } else { SignalRequests::Everything };
         HeardReport {
@@ -236,8 +241,26 @@ prop_compose! {
                 reserved: Iops::ZERO,
                 set_point: set_point.map(Latency::from_nanos),
                 point,
+                load,
             },
         }
+    }
+}
+
+prop_compose! {
+    fn load()(
+        rates in any::<[f64; 2]>(),
+        requests in any::<[f64; 3]>(),
+        waiting: bool,
+        recent_mean in number(),
+        worst in number(),
+        total_window in proptest::option::of(any::<f64>()),
+    ) -> LoadReport {
+        let [iops, writes] = rates.map(Iops::new);
+        let [outstanding, writing, recent] = requests.map(MeanOutstanding::new);
+        let [recent_mean, worst] = [recent_mean, worst].map(Latency::from_nanos);
+        let total_window = total_window.map(Window::new);
+        LoadReport { iops, writes, outstanding, writing, waiting, recent, recent_mean, worst, total_window }
     }
 }
 
@@ -302,6 +325,12 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
         (LawConfig::Window(law), LawOutput::Window(window)) => {
             assert!(law.least <= window && window <= law.greatest, "{decision:?}");
             assert!(commands.consumers.iter().all(|consumer| consumer.delay.is_none()));
+            assert!(commands.window.is_none_or(|commanded| commanded == window));
+            assert_eq!(commands.window.is_some(), !throttled.is_empty() && !config.dry_run);
+        }
+        (LawConfig::Auto(law), LawOutput::Window(window)) => {
+            // The smallest window is of all hosts together.
+            assert!(window.get() > 0.0 && window.get() <= law.greatest.get() * 1.000_001, "{decision:?}");
             assert!(commands.window.is_none_or(|commanded| commanded == window));
             assert_eq!(commands.window.is_some(), !throttled.is_empty() && !config.dry_run);
         }
@@ -451,7 +480,9 @@ proptest! {
                     check(control.config(), &observation.consumers, &commands, &decision);
                     prop_assert_eq!(twin.step(now, &observation), (commands, decision.clone()));
                     // Rates are of those who are there, and who comes and goes changes their sum.
-                    let common = !matches!(decision.bounded, LawOutput::Rate(_));
+                    // The law `auto` takes over what other hosts decide, and what it knew before a silence.
+                    let is_auto = matches!(control.config().law, LawConfig::Auto(_));
+                    let common = !is_auto && !matches!(decision.bounded, LawOutput::Rate(_));
                     if let Some(before) = in_force.filter(|_| common) {
                         let law = &control.config().law;
                         let (before, after) = (strictness(law, before), strictness(law, decision.bounded));

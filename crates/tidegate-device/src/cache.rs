@@ -6,6 +6,8 @@
 //! low mark of occupancy, then linearly more up to a high mark. So reads keep the disks to themselves while
 //! there is room, and writes rarely find the cache full. The data is chosen by position: upwards through the
 //! disk, contiguous blocks together, then from the lowest again.
+//!
+//! Writers that find it full wait in `array`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

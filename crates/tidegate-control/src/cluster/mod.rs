@@ -1,5 +1,5 @@
 //! Conclusions that hosts which share a resource draw from each other's reports.
 
-pub(crate) mod agreement;
-pub(crate) mod hosts;
+pub(crate) mod combine;
 mod loads;
+pub(crate) mod operating_point;

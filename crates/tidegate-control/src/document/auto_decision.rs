@@ -26,11 +26,11 @@ pub struct AutoDecision {
 }
 
 impl fmt::Display for AutoDecision {
+    /// Writes the remark that follows a decision's latency and goal; often nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(floor) = self.floor {
-            return write!(f, "the storage cannot go below {floor}; throttling more would not help");
+            return write!(f, " (the storage cannot go below {floor}, whatever is throttled)");
         }
-        write!(f, "the worst consumer has {} of {}", self.latency, self.goal)?;
-        if self.trial { f.write_str(", trying a lower window") } else { Ok(()) }
+        if self.trial { f.write_str(" (a lower window is tried)") } else { Ok(()) }
     }
 }

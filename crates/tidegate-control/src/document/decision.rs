@@ -140,7 +140,10 @@ impl Decision {
                 write!(f, " against {}", self.set_point)
             }
             (SignalState::Samples { .. }, Some(estimate)) => {
-                write!(f, "{what}{} {estimate} against {}", self.of_hosts(), self.set_point)
+                let (latency, goal) =
+                    self.auto.map_or((estimate, self.set_point), |auto| (auto.latency, auto.goal));
+                write!(f, "{what}{} {latency} against {goal}", self.of_hosts())?;
+                self.auto.map_or(Ok(()), |auto| write!(f, "{auto}"))
             }
             (SignalState::Samples { .. } | SignalState::Unknown, _) => write!(f, "no {one} completed yet"),
             (SignalState::Idle, _) => write!(f, "no {one} to judge by"),

@@ -17,7 +17,7 @@ use crate::law::parameters::LawParameters;
 use crate::law::pid::config::{PidConfig, PidConfigError};
 use crate::law::pid::controller::Pid;
 use crate::law::self_tuning::config::{SelfTuningConfig, SelfTuningConfigError};
-use crate::law::self_tuning::regulators::ConsumerRegulators;
+use crate::law::self_tuning::consumers::ConsumerRegulators;
 use crate::law::window::config::{WindowConfig, WindowConfigError};
 use crate::law::window::window_law::WindowLaw;
 

@@ -96,7 +96,7 @@ impl RunFigures {
     }
 }
 
-fn tracks<'a>(run: &'a RunResult, is_one: impl Fn(&str) -> bool) -> Vec<&'a ConsumerSeries> {
+fn tracks(run: &RunResult, is_one: impl Fn(&str) -> bool) -> Vec<&ConsumerSeries> {
     run.tracks.iter().filter(|track| is_one(track.consumer.as_str())).collect()
 }
 

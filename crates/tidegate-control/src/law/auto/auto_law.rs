@@ -8,7 +8,7 @@ use super::config::{AutoConfig, AutoConfigError};
 use super::consumers::{ConsumerLatencies, WorstConsumer};
 use super::elasticity::Elasticity;
 use super::epoch::Measurement;
-use super::futility::{FutilityGate, Measured, TrialStep};
+use super::futility::{BAR, FutilityGate, Measured, PROMISED, TrialStep};
 use super::storms::StormBound;
 use crate::document::auto_decision::AutoDecision;
 use crate::document::load_report::LoadReport;
@@ -80,11 +80,30 @@ pub(crate) struct AutoLaw {
     view: Option<AutoDecision>,
 }
 
-/// What a step did.
+/// The figures of one epoch that a decision is made of. Latencies are in seconds.
+struct EpochDecision {
+    epoch: Measurement,
+    /// Latency of the worst consumer.
+    latency: f64,
+    target: f64,
+    goal: f64,
+    /// ln(goal / latency), and its standard deviation.
+    error: f64,
+    deviation: f64,
+    /// The effect of a window comes late, because a cache takes the writes.
+    is_late: bool,
+    /// The reads of protected consumers are judged.
+    is_promise: bool,
+}
+
+/// Outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AutoStep {
+    /// Too little is known to decide.
     Held,
+    /// The law decided.
     Regulated,
+    /// The signal is silent.
     Relaxed,
 }
 
@@ -121,6 +140,7 @@ impl AutoLaw {
     pub(crate) fn reconfigure(&mut self, config: AutoConfig) -> Result<(), AutoConfigError> {
         config.validate()?;
         self.config = config;
+        self.least = config.least.get().ln();
         self.window = self.bounded(self.window);
         Ok(())
     }
@@ -208,9 +228,8 @@ impl AutoLaw {
         let target = interval.set_point.as_secs_f64() / interval.set_point_ratio;
         self.agree(interval);
         let mut load = Measurement::of(interval);
-        let binds = load.waited > 0.0
-            && !self.gate.is_trying()
-            && load.outstanding() >= FULL * self.window.exp();
+        let binds =
+            load.waited > 0.0 && !self.gate.is_trying() && load.outstanding() >= FULL * self.window.exp();
         let target_latency = Latency::from_secs_f64(target);
         (load.count, load.total) =
             self.consumers.observe(interval.consumers, interval.signal, target_latency, seconds, binds);
@@ -295,85 +314,111 @@ impl AutoLaw {
         }
     }
 
+    /// Decides by an epoch. `oldest` is the age of the oldest request if none of the signal completes.
     fn decide(&mut self, interval: &ControlInterval<'_>, target: f64, oldest: f64) {
         let epoch = std::mem::take(&mut self.epoch);
         let own = self.consumers.worst();
         let worst = interval.load.map_or(own, |load| WorstConsumer { mean: load.worst / own.margin, ..own });
         let latency = (epoch.mean() * worst.mean).max(oldest);
+        let margin = interval.set_point_ratio / worst.margin;
         self.decided = true;
         self.least = self.smallest(interval, epoch.mean());
-        let requests = epoch.count.max(1.0);
-        let promise = interval.signal != SignalRequests::Everything;
-        let margin = interval.set_point_ratio / worst.margin;
         self.gate.pass(epoch.seconds, epoch.iops());
         self.notice_change(&epoch, latency);
         let goal = self.gate.goal(target * margin, target);
         self.level.add(&epoch, latency);
-        self.model.learn(epoch.outstanding(), latency, requests);
-        let error = (goal / latency.max(1e-9)).ln();
-        let deviation = requests.sqrt().recip();
-        self.count_above(&epoch, error);
-        let late = self.has_cached_writes();
-        self.view = Some(AutoDecision {
-            latency: Latency::from_secs_f64(latency),
-            goal: Latency::from_secs_f64(goal),
-            floor: self.gate.futility().map(|futility| Latency::from_secs_f64(futility.floor)),
-            elasticity: self.model.slope(),
-            total_window: Window::new(self.window.exp()),
-            trial: self.gate.is_trying(),
-            cached_writes: late,
-        });
-        let least = self.least;
+        self.model.learn(epoch.outstanding(), latency, epoch.count.max(1.0));
+        let decided = EpochDecision {
+            epoch,
+            latency,
+            target,
+            goal,
+            error: (goal / latency.max(1e-9)).ln(),
+            deviation: epoch.count.max(1.0).sqrt().recip(),
+            is_late: self.has_cached_writes(),
+            is_promise: interval.signal != SignalRequests::Everything,
+        };
+        self.count_above(&decided);
+        self.show(&decided);
         if self.gate.is_trying() {
-            match self.gate.learn(&epoch, latency, target, promise.then_some(least)) {
-                TrialStep::Continue(window) | TrialStep::Futile(window) | TrialStep::Useful(window) => {
-                    self.set(window, latency);
-                }
-                TrialStep::Changed => self.level = Measured::default(),
-            }
+            self.go_on_trying(&decided);
             return;
         }
-        if late {
-            self.storms.observe(self.level_outstanding(&epoch), error, deviation, epoch.seconds);
+        if decided.is_late {
+            let used = self.level_outstanding(&epoch);
+            self.storms.observe(used, decided.error, decided.deviation, epoch.seconds);
         }
-        if let Some(back) = self.gate.learn_late(&epoch, latency, self.window, least) {
+        if let Some(back) = self.gate.learn_late(&epoch, latency, self.window, self.least) {
             self.set(back, latency);
             return;
         }
-        let vain = self.model.slope() + self.model.slope_deviation() < crate::tune::t("vs", 1.0 / 3.0);
-        let asked = if error < 0.0 && latency < crate::tune::t("vt", 0.98) * target && vain {
+        self.regulate(&decided);
+    }
+
+    /// Takes an epoch of a trial into account.
+    fn go_on_trying(&mut self, decided: &EpochDecision) {
+        let promise = decided.is_promise.then_some(self.least);
+        match self.gate.learn(&decided.epoch, decided.latency, decided.target, promise) {
+            TrialStep::Continue(window) | TrialStep::Futile(window) | TrialStep::Useful(window) => {
+                self.set(window, decided.latency);
+            }
+            TrialStep::Changed => self.level = Measured::default(),
+        }
+    }
+
+    /// Puts the window into force that the error asks for, as far as it is proven useful.
+    fn regulate(&mut self, decided: &EpochDecision) {
+        let vain = self.model.slope() + self.model.slope_deviation() < BAR;
+        let mut asked = if decided.error < 0.0 && decided.latency < PROMISED * decided.target && vain {
             // The promise is kept, and a greater margin would cost more than it gives.
             self.window
         } else {
-            self.asked(&epoch, error, deviation)
+            self.asked(decided)
         };
-        let asked = if late { asked.min(self.storms.bound().max(least)) } else { asked };
+        if decided.is_late {
+            asked = asked.min(self.storms.bound().max(self.least));
+        }
         let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
-        let used = self.level_outstanding(&epoch);
+        let used = self.level_outstanding(&decided.epoch);
         if asked < self.window && asked < used && !self.gate.is_proven(asked) {
-            let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > 1.0 / 3.0;
-            if late {
+            let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > BAR;
+            if decided.is_late {
                 self.gate.cut_late(self.window.max(used), self.level);
             } else if follows && asked >= self.gate.reach() {
                 self.gate.extend(asked);
             } else {
-                self.try_lower(asked, used, error, latency);
+                self.try_lower(asked, used, decided);
                 return;
             }
         }
-        self.set(asked, latency);
-        let doubt = if late { 3.0 } else { 1.0 };
-        if self.above.0 > doubt * DOUBT.0 && self.above.1 > DOUBT.1 {
+        self.set(asked, decided.latency);
+        let patience = if decided.is_late { 3.0 * DOUBT.0 } else { DOUBT.0 };
+        if self.above.0 > patience && self.above.1 > DOUBT.1 {
             self.gate.doubt(self.window);
             self.above = (0.0, 0.0);
         }
+    }
+
+    /// Keeps the figures of a decision for people to see.
+    fn show(&mut self, decided: &EpochDecision) {
+        self.view = Some(AutoDecision {
+            latency: Latency::from_secs_f64(decided.latency),
+            goal: Latency::from_secs_f64(decided.goal),
+            floor: self.gate.futility().map(|futility| Latency::from_secs_f64(futility.floor)),
+            elasticity: self.model.slope(),
+            total_window: Window::new(self.window.exp()),
+            trial: self.gate.is_trying(),
+            cached_writes: decided.is_late,
+        });
     }
 
     /// The smallest window: it leaves each eligible consumer [`FLOOR`] by Little's law, and is not below what
     /// is configured.
     fn smallest(&self, interval: &ControlInterval<'_>, latency: f64) -> f64 {
         let consumers = throttled(interval.consumers).count() as f64 * self.hosts;
-        (FLOOR * consumers * latency).clamp(self.config.least.get(), LEAST_MOST.max(self.config.least.get())).ln()
+        let AutoConfig { least, greatest } = self.config;
+        let most = LEAST_MOST.max(least.get()).min(greatest.get());
+        (FLOOR * consumers * latency).clamp(least.get(), most).ln()
     }
 
     /// Returns true if a cache acknowledges the writes: their effect comes later than any short experiment
@@ -386,7 +431,7 @@ impl AutoLaw {
         let of_reads =
             if reads > 0.0 { (self.recent.busy - self.recent.writing) / reads } else { f64::INFINITY };
         let of_writes = self.recent.writing / self.recent.writes.max(f64::MIN_POSITIVE);
-        of_writes < crate::tune::t("cached", 0.6) * of_reads
+        of_writes < 0.6 * of_reads
     }
 
     /// The logarithm of the requests at the storage under the present window.
@@ -395,13 +440,14 @@ impl AutoLaw {
     }
 
     /// The window that the error asks for.
-    fn asked(&self, epoch: &Measurement, error: f64, deviation: f64) -> f64 {
+    fn asked(&self, decided: &EpochDecision) -> f64 {
+        let EpochDecision { epoch, error, deviation, .. } = decided;
+        let (error, deviation) = (*error, *deviation);
         let sure = error.abs() > 2.0 * deviation;
         let slope = self.model.slope();
         if error < 0.0 {
             let used = self.level_outstanding(epoch);
-            let step = error / slope.max(LEAST_SLOPE.0)
-                * if sure { crate::tune::t("dn0", DOWN.0) } else { crate::tune::t("dn1", DOWN.1) };
+            let step = error / slope.max(LEAST_SLOPE.0) * if sure { DOWN.0 } else { DOWN.1 };
             let most = if error < -1.0 && error < -4.0 * deviation { 4.0f64 } else { 2.0 };
             return used + step.max(-most.ln());
         }
@@ -410,15 +456,13 @@ impl AutoLaw {
             return self.window;
         }
         let step = error / (slope + self.model.slope_deviation()).max(LEAST_SLOPE.1);
-        self.window
-            + (step * if sure { crate::tune::t("up0", UP.0) } else { crate::tune::t("up1", UP.1) })
-                .min(2.0f64.ln())
+        self.window + (step * if sure { UP.0 } else { UP.1 }).min(2.0f64.ln())
     }
 
     /// Begins an experiment with a lower window, once it is sure that the latency is above the goal.
-    fn try_lower(&mut self, asked: f64, used: f64, error: f64, latency: f64) {
+    fn try_lower(&mut self, asked: f64, used: f64, decided: &EpochDecision) {
         let requests = self.level.requests().max(1.0);
-        if -error < (2.0 / requests.sqrt()).max(0.02) {
+        if -decided.error < (2.0 / requests.sqrt()).max(0.02) {
             return;
         }
         let part = if asked < used - 1.2 { 4.0f64 } else { 2.0 };
@@ -427,13 +471,13 @@ impl AutoLaw {
             return;
         }
         let low = self.gate.begin(self.window.max(used), low, self.level);
-        self.set(low, latency);
+        self.set(low, decided.latency);
     }
 
-    fn count_above(&mut self, epoch: &Measurement, error: f64) {
-        if error < 0.0 {
-            self.above.0 += epoch.seconds;
-            self.above.1 += epoch.count;
+    fn count_above(&mut self, decided: &EpochDecision) {
+        if decided.error < 0.0 {
+            self.above.0 += decided.epoch.seconds;
+            self.above.1 += decided.epoch.count;
         } else {
             self.above = (0.0, 0.0);
         }

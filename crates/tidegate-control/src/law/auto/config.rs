@@ -51,7 +51,7 @@ impl LawParameters for AutoConfig {
     }
 
     fn rules(&self) -> LoopRules {
-        LoopRules::Common { scales: false }
+        LoopRules::Common { scales: true }
     }
 
     /// The margin is measured; this only bounds it.

@@ -82,29 +82,27 @@ impl ConsumerMemory {
 
     /// The distance that the consumer's mean needs from the target, as a logarithm.
     fn margin(&self) -> f64 {
-        (self.ease * crate::tune::t("dev", DEVIATIONS) * self.scatter.sqrt() + self.excess)
-            .clamp(crate::tune::t("m0", MARGIN.0), crate::tune::t("m1", MARGIN.1))
+        (self.ease * DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, MARGIN.1)
     }
 
     /// Takes a stretch's mean into account.
     fn end_stretch(&mut self, target: f64) {
         let mean = (self.stretch_total / self.stretch_count).max(1e-9);
         (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
-        let change =
-            if mean > target { crate::tune::t("ex0", EXCESS.0) } else { -crate::tune::t("ex1", EXCESS.1) };
-        self.excess = (self.excess + change).clamp(0.0, crate::tune::t("mex", MOST_EXCESS));
+        let change = if mean > target { EXCESS.0 } else { -EXCESS.1 };
+        self.excess = (self.excess + change).clamp(0.0, MOST_EXCESS);
         self.ease = if mean > target {
-            (self.ease + crate::tune::t("e1", EASE.1)).min(1.0)
+            (self.ease + EASE.1).min(1.0)
         } else {
-            (self.ease * (1.0 - crate::tune::t("e0", EASE.0))).max(crate::tune::t("e2", EASE.2))
+            (self.ease * (1.0 - EASE.0)).max(EASE.2)
         };
         let Some(slow) = &mut self.slow else {
             self.slow = Some(mean.ln());
             return;
         };
         let deviation = mean.ln() - *slow;
-        *slow += crate::tune::t("slow", 0.2) * deviation;
-        self.scatter += crate::tune::t("sw", SCATTER_WEIGHT) * (deviation * deviation - self.scatter);
+        *slow += 0.2 * deviation;
+        self.scatter += SCATTER_WEIGHT * (deviation * deviation - self.scatter);
     }
 }
 
@@ -156,7 +154,7 @@ impl ConsumerLatencies {
             all_count += count;
             all_total += total;
             // A consumer with few requests is remembered for longer.
-            let remaining = (-(seconds / MEMORY).min(count / crate::tune::t("mr", MEMORY_REQUESTS))).exp();
+            let remaining = (-(seconds / MEMORY).min(count / MEMORY_REQUESTS)).exp();
             memory.count = memory.count * remaining + count;
             memory.total = memory.total * remaining + total;
             if !binds {

@@ -12,7 +12,7 @@ use super::elasticity::DISTURBANCE;
 use super::epoch::Measurement;
 
 /// The part of D that G must reach. Chosen: 1/3 tells an elasticity of 0 from 1 with few requests.
-const BAR: f64 = 1.0 / 3.0;
+pub(super) const BAR: f64 = 1.0 / 3.0;
 
 /// Standard errors that an answer must be away from the bar: to be useful, and to be vain.
 const USEFUL: f64 = 2.0;
@@ -38,7 +38,7 @@ const VERDICT_REQUESTS: f64 = 30.0;
 const ROOM: (f64, f64) = (1.1, 1.2);
 
 /// A promise is kept to this part of the target.
-const PROMISED: f64 = 0.97;
+pub(super) const PROMISED: f64 = 0.97;
 
 /// Seconds for which a verdict is believed at first and at most.
 const BELIEVED: (f64, f64) = (120.0, 600.0);
@@ -209,7 +209,7 @@ impl FutilityGate {
     pub(super) fn goal(&self, goal: f64, target: f64) -> f64 {
         let Some(futile) = &self.futile else { return goal };
         if futile.floor <= PROMISED * target {
-            return goal.max((crate::tune::t("room0", ROOM.0) * futile.floor).min(PROMISED * target));
+            return goal.max((ROOM.0 * futile.floor).min(PROMISED * target));
         }
         let possible = ROOM.1 * futile.floor;
         goal.max(possible)
@@ -255,15 +255,15 @@ impl FutilityGate {
             self.late = None;
             return None;
         }
-        let patience = if window <= least + 0.05 { LATE.1 } else { crate::tune::t("lt", LATE.0) };
+        let patience = if window <= least + 0.05 { LATE.1 } else { LATE.0 };
         let (gain, lost, error) = late.measured_from.gain(&late.recent);
         let useful = lost > 0.2 && gain - USEFUL * error > BAR * lost;
-        let soon = if useful { crate::tune::t("soonu", 2.0) } else { patience };
+        let soon = if useful { 2.0 } else { patience };
         if late.seconds < soon || late.recent.requests() < VERDICT_REQUESTS {
             return None;
         }
         let late = *late;
-        if !useful && gain + VAIN * error > BAR * lost && late.seconds < crate::tune::t("l2", LATE.2) {
+        if !useful && gain + VAIN * error > BAR * lost && late.seconds < LATE.2 {
             return None;
         }
         self.late = None;
@@ -336,7 +336,8 @@ impl FutilityGate {
             }
             let vain = measured_low.requests() >= VERDICT_REQUESTS && gain + VAIN * error < BAR * lost;
             let long = measured_low.requests() >= LOW_MOST.0 || measured_low.load.seconds >= LOW_MOST.1;
-            if let Some(least) = promise.filter(|least| (vain || long) && !trial.is_late && low > least + 0.1) {
+            if let Some(least) = promise.filter(|least| (vain || long) && !trial.is_late && low > least + 0.1)
+            {
                 (trial.low, trial.measured_low) = (least, Measured::default());
                 return TrialStep::Continue(least);
             }

@@ -45,22 +45,16 @@ impl StormBound {
     /// `error` is ln(goal / latency), and `deviation` its standard deviation.
     pub(super) fn observe(&mut self, used: f64, error: f64, deviation: f64, seconds: f64) {
         self.since += seconds;
-        let storm = error < -crate::tune::t("storm", STORM) && -error > 2.0 * deviation;
-        if storm && self.since > crate::tune::t("same", SAME) {
+        let storm = error < -STORM && -error > 2.0 * deviation;
+        if storm && self.since > SAME {
             let cycle = if self.seconds > 0.0 { (self.used / self.seconds).max(1e-6).ln() } else { used };
-            let cut = if self.since < crate::tune::t("soon", SOON) {
-                crate::tune::t("cut0", CUTS.0)
-            } else {
-                crate::tune::t("cut1", CUTS.1)
-            };
+            let cut = if self.since < SOON { CUTS.0 } else { CUTS.1 };
             self.bound = self.bound.min(cycle) - cut;
             (self.since, self.used, self.seconds) = (0.0, 0.0, 0.0);
         } else if storm {
-            self.since = self.since.min(crate::tune::t("same", SAME) / 2.0);
+            self.since = self.since.min(SAME / 2.0);
         } else {
-            self.bound += (crate::tune::t("rise0", RISE.0)
-                + crate::tune::t("rise1", RISE.1) * self.since.min(1e3).powi(3))
-                * seconds;
+            self.bound += (RISE.0 + RISE.1 * self.since.min(1e3).powi(3)) * seconds;
         }
         self.used += used.exp() * seconds;
         self.seconds += seconds;

@@ -9,8 +9,8 @@ use crate::document::model::{LearningOutcome, LinearModel, QueueModel};
 use crate::document::output::OutputBound;
 use crate::law::queueing::station::{AtStorage, IntervalPoint, StationModel};
 use crate::law::self_tuning::config::{LineLearning, RegulationMethod, SelfTuningConfig};
-use crate::law::self_tuning::hyperbola::{Hyperbola, apart};
-use crate::law::self_tuning::line::{FittedModel, RivalErrors, YOUNG};
+use crate::law::self_tuning::linear_model::{FittedModel, RivalErrors, YOUNG};
+use crate::law::self_tuning::queue_curve::{Hyperbola, apart};
 
 /// Number of impossible new models in a row after which the old one is wrong.
 const MOST_REJECTED: u32 = 5;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_units::{ConsumerName, Iops, Latency, Shares, Window};
 
-use crate::cluster::agreement::{AgreedPoint, HostAgreement, HostWish};
+use crate::cluster::operating_point::{AgreedPoint, HostAgreement, HostWish};
 use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput};
 use crate::document::point_decision::{PointAllotment, PointDecision, RegulatorDecision};
