@@ -295,7 +295,8 @@ pub const HOST: KeyTable = table!(
             "the control law; a host without one is uncontrolled"
         )
         .details(
-            "`\"integral\"` keeps contracts, and steers each virtual machine by its own requests; \
+            "`\"auto\"` [learns what it needs](../guide/auto.md); `\"integral\"` keeps contracts, and \
+        steers each virtual machine by its own requests; \
         `\"self-tuning\"` keeps goals, and divides by bands; so does `\"queueing-model\"`, [by \
         a window](../guide/bands.md#the-model-of-a-queue)."
         ),

@@ -323,7 +323,8 @@ pub const POOL: KeyTable = table!(
             "the control law of the pool"
         )
         .details(
-            "`window`: one window for all unprotected exports (PARDA). `pid`: a delay for each of \
+            "`auto`: one window for all unprotected exports, by what [the law \
+        learns](../guide/auto.md). `window`: the same by gains (PARDA). `pid`: a delay for each of \
         them (Bjørgeengen). `integral`: a rate for each of them, which keeps \
         [contracts](../guide/contracts.md#keep-them) (Lee). `self-tuning`: the throughput at \
         which all keep their response times, divided by [bands](../guide/bands.md) (Triage). \

@@ -372,6 +372,7 @@ mod tests {
         ("### `backend`", backend::KEYS),
         ("### `tls` of a backend", upstream::TLS_KEYS),
         ("### `[pool.NAME.knee]`", law::KNEE_KEYS),
+        ("### `[pool.NAME.auto]`", law::AUTO_KEYS),
         ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
         ("### `[pool.NAME.pid]`", law::PID_KEYS),
         ("### `[pool.NAME.integral]`", law::INTEGRAL_KEYS),

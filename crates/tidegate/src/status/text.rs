@@ -1,5 +1,5 @@
-//! Text form of a service's status, for people. The sentence of a decision is the `Display` of `Decision`, as in
-//! the log.
+//! Text form of a service's status, for people. The sentence of a decision is the `Display` of `Decision`, as
+//! in the log.
 
 use std::fmt;
 

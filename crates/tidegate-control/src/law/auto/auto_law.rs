@@ -38,8 +38,8 @@ const LEAST_SLOPE: (f64, f64) = (0.5, 0.15);
 /// A latency above the goal for so many seconds and requests, in the proven range, asks for proof anew.
 const DOUBT: (f64, f64) = (5.0, 100.0);
 
-/// The rate that the smallest window leaves each consumer, in requests per second, as of the PID; and the most
-/// that the smallest window is.
+/// The rate that the smallest window leaves each consumer, in requests per second, as of the PID; and the
+/// most that the smallest window is.
 const FLOOR: f64 = 2.0;
 const LEAST_MOST: f64 = 0.25;
 

@@ -112,7 +112,7 @@ impl Measured {
 /// The storage cannot go below a latency, whatever is throttled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Futility {
-    /// That latency, in seconds.
+    /// The latency, in seconds.
     pub(super) floor: f64,
     /// The smallest window that costs no throughput, as a logarithm.
     pub(super) edge: f64,
@@ -302,8 +302,8 @@ impl FutilityGate {
         self.trial = None;
     }
 
-    /// Takes an epoch of the trial into account. Where protected consumers' reads are judged, `promise` is the
-    /// smallest window: a promise is out of reach only if even that does not keep it.
+    /// Takes an epoch of the trial into account. Where protected consumers' reads are judged, `promise` is
+    /// the smallest window: a promise is out of reach only if even that does not keep it.
     pub(super) fn learn(
         &mut self,
         load: &Measurement,

@@ -3,7 +3,7 @@
 //! A law that believes the present latency climbs until the cache is full, falls, and climbs again. Each time
 //! all consumers wait for a second or two: a storm. What the storage bears shows seconds later only. So each
 //! storm lowers a bound on the window, below what was in use before it. The bound rises again slowly at first
-//! and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008), so that storms become rare and a
+//! and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008). So storms become rare, and a
 //! storage that has become quicker is found out within minutes.
 
 /// A latency above the goal by this, as a logarithm, is a storm.

@@ -23,6 +23,7 @@ pub const TABLES: &[SchemaTable] = &[
     SchemaTable { name: "disk", keys: array::DISK_KEYS },
     SchemaTable { name: "host", keys: host::KEYS },
     SchemaTable { name: "knee", keys: law::KNEE_KEYS },
+    SchemaTable { name: "auto", keys: law::AUTO_KEYS },
     SchemaTable { name: "window", keys: law::WINDOW_KEYS },
     SchemaTable { name: "pid", keys: law::PID_KEYS },
     SchemaTable { name: "integral", keys: law::INTEGRAL_KEYS },
