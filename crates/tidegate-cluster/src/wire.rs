@@ -798,7 +798,7 @@ pub(crate) mod tests {
         let mut bytes = written(&message("a", 1, 1, vec![]));
         bytes[4] = 0;
         assert_eq!(read(&bytes), Err(MessageRejection::OldVersion(0)));
-        bytes[4] = 3;
+        bytes[4] = 4;
         assert_eq!(read(&bytes), Err(MessageRejection::NewVersion(4)));
         bytes[7] = b'b';
         assert_eq!(read(&bytes), Err(MessageRejection::OtherCluster));

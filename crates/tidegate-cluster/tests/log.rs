@@ -118,7 +118,7 @@ fn what_was_damaged_is_of_other_versions_or_no_message() {
         for datagram in [
             &*changed(40, whole[40] ^ 0x10),
             &changed(4, 0),
-            &changed(4, 3),
+            &changed(4, 4),
             b"GET / HTTP/1.1\r\n\r\n",
             &whole[..9],
             &[],
@@ -133,8 +133,8 @@ fn what_was_damaged_is_of_other_versions_or_no_message() {
     assert_eq!((bad_key, old_version, new_version, malformed), (5, 5, 5, 15), "{:?}", rejected());
     for why in [
         "it was not made with our key, or damaged on its way",
-        "it has the old version 0 of the format, and this is version 2: upgrade its sender",
-        "it has version 3 of the format, and this host knows only version 2: upgrade this host",
+        "it has the old version 0 of the format, and this is version 3: upgrade its sender",
+        "it has version 4 of the format, and this host knows only version 3: upgrade this host",
         "it is malformed: ",
     ] {
         let what = format!("a message from {from} does not count: {why}");

@@ -54,7 +54,12 @@ fn three_hosts_hear_each_other_whatever_their_names() {
     assert_eq!((together.hosts, together.stale), (3, 0));
     assert_eq!(a.status().rejected.total(), 0, "{}", shown(&a));
     drop(c);
-    wait_for("c has left", || a.heard(&vg0).len() == 1 && b.heard(&vg0).len() == 1);
+    // On a starved machine the farewell may be late, and its silence says the same.
+    let is_gone = |cluster: &ClusterHandle| {
+        let silent = Latency::from(INTERVAL.saturating_mul(3));
+        cluster.heard(&vg0).iter().all(|peer| peer.host != host("ç") || peer.age > silent)
+    };
+    wait_for("c has left", || is_gone(&a) && is_gone(&b));
 }
 
 #[test]

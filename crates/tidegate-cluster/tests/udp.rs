@@ -308,7 +308,7 @@ fn old_newer_foreign_and_malformed_datagrams_are_told_apart() {
         datagram
     };
     for datagram in
-        [changed(4, 0), changed(4, 3), changed(7, b'T'), changed(0, b'X'), changed(40, valid[40] ^ 1)]
+        [changed(4, 0), changed(4, 4), changed(7, b'T'), changed(0, b'X'), changed(40, valid[40] ^ 1)]
     {
         recorder.send_to(&datagram, b_at).unwrap();
     }

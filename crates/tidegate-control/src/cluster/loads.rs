@@ -95,3 +95,63 @@ fn agreed(mut windows: Vec<Window>) -> Option<Window> {
     let (lower, upper) = (windows[(windows.len() - 1) / 2].get(), windows[windows.len() / 2].get());
     Some(Window::new((lower * upper).sqrt()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(mean_ms: u64, shares: f64, window: f64) -> HostReport {
+        let mean = Latency::from_millis(mean_ms);
+        HostReport {
+            interval: Latency::from_millis(250),
+            signal: SignalRequests::Everything,
+            completed: 100,
+            total_latency: mean.scale(100.0),
+            outstanding: true,
+            oldest: None,
+            window: None,
+            active_shares: shares,
+            reserved: Iops::ZERO,
+            set_point: None,
+            point: None,
+            load: Some(LoadReport {
+                iops: Iops::new(400.0),
+                writes: Iops::ZERO,
+                outstanding: MeanOutstanding::new(4.0),
+                writing: MeanOutstanding::new(0.0),
+                waiting: true,
+                recent: MeanOutstanding::new(2_000.0),
+                recent_mean: mean,
+                worst: mean,
+                total_window: Some(Window::new(window)),
+            }),
+        }
+    }
+
+    fn of(reports: &[HostReport]) -> ClusterLoad {
+        together(&reports.iter().collect::<Vec<_>>(), SignalRequests::Everything).unwrap()
+    }
+
+    #[test]
+    fn sums_are_of_all_hosts_and_the_window_is_the_median() {
+        let load = of(&[report(10, 100.0, 8.0), report(10, 200.0, 9.0), report(10, 300.0, 1.0)]);
+        assert!((load.outstanding.get() - 12.0).abs() < 1e-9 && (load.active_shares - 600.0).abs() < 1e-9);
+        assert_eq!(load.total_window, Some(Window::new(8.0)));
+        assert!((load.worst - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_host_that_reports_a_hundred_times_its_latency_moves_nothing() {
+        let mut reports: Vec<_> = (0..7).map(|_| report(10, 100.0, 8.0)).collect();
+        let honest = of(&reports);
+        reports.push(report(1_000, 100.0, 8.0));
+        let load = of(&reports);
+        assert_eq!((load.mean, load.worst), (honest.mean, honest.worst));
+    }
+
+    #[test]
+    fn a_host_that_is_honestly_slower_is_the_worst() {
+        let load = of(&[report(10, 100.0, 8.0), report(10, 100.0, 8.0), report(18, 100.0, 8.0)]);
+        assert!(load.worst > 1.3, "{}", load.worst);
+    }
+}

@@ -52,7 +52,7 @@ impl Measurement {
     pub(super) fn of_host(consumers: &[ConsumerObservation], seconds: f64) -> Self {
         let mut measured = Self { seconds, ..Self::default() };
         for consumer in throttled(consumers) {
-            measured.eligible += (consumer.reads.count + consumer.writes.count) as f64;
+            measured.eligible += consumer.reads.count as f64 + consumer.writes.count as f64;
             measured.writes += consumer.writes.count as f64;
             measured.busy += busy(consumer);
             measured.writing += consumer.writes.total_latency.as_secs_f64();

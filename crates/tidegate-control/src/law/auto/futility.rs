@@ -335,7 +335,8 @@ impl FutilityGate {
                 return self.useful(low);
             }
             let vain = measured_low.requests() >= VERDICT_REQUESTS && gain + VAIN * error < BAR * lost;
-            let long = measured_low.requests() >= LOW_MOST.0 || measured_low.load.seconds >= LOW_MOST.1;
+            let seconds = measured_low.load.seconds.max(trial.seconds);
+            let long = measured_low.requests() >= LOW_MOST.0 || seconds >= LOW_MOST.1;
             if let Some(least) = promise.filter(|least| (vain || long) && !trial.is_late && low > least + 0.1)
             {
                 (trial.low, trial.measured_low) = (least, Measured::default());
@@ -391,5 +392,78 @@ impl FutilityGate {
         self.proven = self.proven.min(low);
         self.trial = None;
         TrialStep::Useful(low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: f64 = 0.012;
+
+    /// So many requests outstanding for a second, with this latency.
+    fn load(outstanding: f64, latency: f64) -> Measurement {
+        let count = outstanding / latency;
+        Measurement {
+            seconds: 1.0,
+            count,
+            total: outstanding,
+            eligible: count,
+            busy: outstanding,
+            waited: 1.0,
+            ..Measurement::default()
+        }
+    }
+
+    /// Tries half of a window of 64 on storage of this latency.
+    fn tried(latency: impl Fn(f64) -> f64, promise: Option<f64>) -> (FutilityGate, TrialStep) {
+        let mut gate = FutilityGate::default();
+        let mut from = Measured::default();
+        from.add(&load(64.0, latency(64.0)), latency(64.0));
+        gate.pass(1.0, 64.0 / latency(64.0));
+        let mut window = gate.begin(64.0f64.ln(), 32.0f64.ln(), from);
+        loop {
+            let at = latency(window.exp());
+            match gate.learn(&load(window.exp(), at), at, TARGET, promise) {
+                TrialStep::Continue(next) => window = next,
+                step => return (gate, step),
+            }
+        }
+    }
+
+    #[test]
+    fn half_the_window_of_a_saturated_server_is_useful() {
+        let (gate, step) = tried(|outstanding| outstanding / 1_000.0, None);
+        assert_eq!(step, TrialStep::Useful(32.0f64.ln()));
+        assert!(gate.is_proven(32.0f64.ln()) && !gate.is_proven(16.0f64.ln()) && gate.futility().is_none());
+    }
+
+    #[test]
+    fn half_the_window_of_idle_servers_is_vain_and_the_window_goes_back() {
+        let (gate, step) = tried(|_| 0.02, None);
+        assert!(matches!(step, TrialStep::Futile(window) if window >= 64.0f64.ln() - 1e-9), "{step:?}");
+        let floor = gate.futility().unwrap().floor;
+        assert!((floor - 0.02).abs() < 1e-6);
+        assert!(gate.goal(0.01, TARGET) > 0.02, "the goal is what the storage can do");
+    }
+
+    #[test]
+    fn a_promise_is_given_up_only_if_the_smallest_window_does_not_keep_it() {
+        let least = 0.25f64.ln();
+        let flat_to_one = |outstanding: f64| if outstanding > 1.0 { 0.02 } else { 0.005 };
+        let (gate, step) = tried(flat_to_one, Some(least));
+        assert_eq!(step, TrialStep::Useful(least));
+        assert!(gate.futility().is_none());
+        let (_, step) = tried(|_| 0.02, Some(least));
+        assert!(matches!(step, TrialStep::Futile(_)), "{step:?}");
+    }
+
+    #[test]
+    fn a_verdict_is_forgotten_in_two_minutes() {
+        let (mut gate, _) = tried(|_| 0.02, None);
+        gate.pass(119.0, 3_200.0);
+        assert!(gate.futility().is_some());
+        gate.pass(2.0, 3_200.0);
+        assert!(gate.futility().is_none() && !gate.is_proven(64.0f64.ln()));
     }
 }

@@ -70,3 +70,47 @@ impl StormBound {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calm(bound: &mut StormBound, window: f64, seconds: u32) {
+        for _ in 0..seconds {
+            bound.observe(window.ln(), 0.1, 0.05, 1.0);
+        }
+    }
+
+    #[test]
+    fn a_storm_bounds_the_window_below_the_mean_of_its_cycle() {
+        let mut bound = StormBound::default();
+        calm(&mut bound, 8.0, 10);
+        assert!(bound.bound().is_infinite());
+        bound.observe(8.0f64.ln(), -1.0, 0.05, 1.0);
+        assert!(bound.bound().exp() < 8.0 && bound.bound().exp() > 6.0, "{}", bound.bound().exp());
+    }
+
+    #[test]
+    fn a_storm_of_several_decisions_counts_once() {
+        let mut bound = StormBound::default();
+        calm(&mut bound, 8.0, 10);
+        bound.observe(8.0f64.ln(), -1.0, 0.05, 1.0);
+        let once = bound.bound();
+        for _ in 0..5 {
+            bound.observe(2.0f64.ln(), -1.0, 0.05, 0.5);
+        }
+        assert!((bound.bound() - once).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_bound_rises_slowly_at_first_and_is_where_it_was_after_two_minutes() {
+        let mut bound = StormBound::default();
+        calm(&mut bound, 8.0, 10);
+        bound.observe(8.0f64.ln(), -1.0, 0.05, 1.0);
+        let after = bound.bound();
+        calm(&mut bound, 6.0, 20);
+        assert!(bound.bound() - after < 0.05, "{}", bound.bound() - after);
+        calm(&mut bound, 6.0, 100);
+        assert!(bound.bound() > 8.0f64.ln(), "{}", bound.bound().exp());
+    }
+}
