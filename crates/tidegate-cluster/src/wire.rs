@@ -47,7 +47,7 @@ const OLDEST_VERSION: u16 = 1;
 /// From this one on reports may have an operating point.
 const WITH_POINTS: u16 = 2;
 
-/// From this one on reports may have a load.
+/// The first version whose reports may have a load.
 const WITH_LOADS: u16 = 3;
 
 const MAGIC: [u8; 4] = *b"TGHR";

@@ -133,7 +133,7 @@
 //! | 99.9 % of reads at depth 1 | 300 µs | 300 µs |
 //! | 4 KiB, 70 % reads, depth 32 | not published | 73 203 and 69 958 per second |
 //!
-//! What does not fit: 99.9 % of writes at depth 1 take up to 800 µs, and in the model 52: its buffer is never
+//! A misfit: 99.9 % of writes at depth 1 take up to 800 µs, and in the model 52: its buffer is never
 //! full at that rate, and it knows no other pause. Sequential 4 KiB at depth 1 take 36 µs; the model does not
 //! read ahead.
 //!
@@ -168,7 +168,7 @@
 //!
 //! `tests/flash.rs` asserts them to 5 %, AnandTech's at depth 8 and Myce's to 10 %.
 //!
-//! What does not fit: AnandTech's depth of 8 is faster for each read than its depth of 1, which no queue is.
+//! A misfit: AnandTech's depth of 8 is faster for each read than its depth of 1, which no queue is.
 //!
 //! # `ebs-gp2`, `ebs-gp3`
 //!

@@ -32,7 +32,7 @@
 //! # The figures
 //!
 //! An interval of one second is judged for each consumer: its mean latency at the storage against the target.
-//! Where there are protected consumers, only those that read are judged. The interval is up to 5 s long where
+//! If there are protected consumers, only those that read are judged. The interval is up to 5 s long where
 //! the slowest consumer completes fewer than 10 requests in a second. The first 3 s are not judged, nor are
 //! 3 s (or 300 requests of the slowest judged consumer) after a change. Where the target is drawn as
 //! unattainable, the first minute is not judged.

@@ -5,7 +5,8 @@
 //! the present one again. With the latency's gain G = ln(L/L') and the throttled requests' D = ln(n/n'),
 //! useful is G > D/3: less than two thirds of the throughput lost for each part of latency won.
 //!
-//! Where throttling is futile, the goal becomes what the storage can do, and the window stays above its knee.
+//! If throttling is futile, the goal becomes the latency that the storage can keep. The window then stays
+//! above its knee.
 //! The verdict is believed for two minutes, then twice as long each time, up to ten minutes.
 
 use super::elasticity::DISTURBANCE;
@@ -195,7 +196,7 @@ impl FutilityGate {
         }
     }
 
-    /// The storage, or its load, is another one. What was believed of it ends.
+    /// Forgets all proofs and verdicts, because the storage or its load is another one.
     pub(super) fn storage_changed(&mut self) {
         *self = Self::default();
     }

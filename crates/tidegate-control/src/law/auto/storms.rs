@@ -1,7 +1,7 @@
 //! The slow bound of the law `auto`, beside a cache that takes writes at once and drains them later.
 //!
 //! A law that believes the present latency climbs until the cache is full, falls, and climbs again. Each time
-//! all consumers wait for a second or two: a storm. What the storage bears shows seconds later only. So each
+//! all consumers wait for a second or two: a storm. The sustainable window shows only seconds later. So each
 //! storm lowers a bound on the window, below what was in use before it. The bound rises again slowly at first
 //! and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008). So storms become rare, and a
 //! storage that has become quicker is found out within minutes.
