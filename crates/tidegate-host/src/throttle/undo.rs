@@ -62,8 +62,12 @@ pub fn undo() -> io::Result<RemovedThrottles> {
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
 pub fn undo_orphaned() -> io::Result<RemovedThrottles> {
-    let is_claimed = CgroupTree::find(&SystemRoot::default()).is_ok_and(|tree| tree.is_claimed());
-    if is_claimed { undo_delay() } else { undo() }
+    if are_cgroups_claimed() { undo_delay() } else { undo() }
+}
+
+/// Returns true if a living agent has claimed the cgroups of this machine.
+pub(super) fn are_cgroups_claimed() -> bool {
+    CgroupTree::find(&SystemRoot::default()).is_ok_and(|tree| tree.is_claimed())
 }
 
 /// Removes what delays packets in this network namespace.

@@ -302,11 +302,11 @@ struct RemoveArgs {
     names: Vec<ObjectName>,
 }
 
-/// The time in which uploads that were begun are called off, if their nodes answer.
-const CALLING_OFF: Duration = Duration::from_secs(5);
+/// The time in which uploads that were begun are called off: that of one answer, and a little more.
+const CALLING_OFF: Duration = Duration::from_secs(16);
 
 /// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is
-/// left behind, nor of an upload where its server answers in a few seconds, and what was reserved is free
+/// left behind, nor of an upload where its server answers within 15 s, and what was reserved is free
 /// again after its lease.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -320,7 +320,9 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandFailure> {
         };
         // A second signal ends that, too.
         tokio::select! {
-            _ = store::ended(CALLING_OFF) => {}
+            is_clean = store::ended(CALLING_OFF) => if !is_clean {
+                tracing::warn!("an upload could not be called off: parts of it may be left at its node");
+            },
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

@@ -173,11 +173,11 @@ impl Agent {
     }
 
     fn guardian(&self) -> String {
-        let children = format!("/proc/{0}/task/{0}/children", self.process.id());
-        until("a guardian", || {
-            let children = fs::read_to_string(&children).ok()?;
-            children.split_whitespace().next().map(str::to_owned)
-        })
+        until("a guardian", || self.children()?.split_whitespace().next().map(str::to_owned))
+    }
+
+    fn children(&self) -> Option<String> {
+        fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process.id())).ok()
     }
 
     /// How many descriptors it may have from now on.
@@ -190,9 +190,17 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        let guardians = self.children().unwrap_or_default();
         // Already ended, in some tests.
         let _ = self.process.kill();
         let _ = self.process.wait();
+        // A guardian that outlived the test would undo the limits of the next one.
+        for guardian in guardians.split_whitespace() {
+            let command = format!("/proc/{guardian}/cmdline");
+            until("the end of the guardian", || {
+                fs::read(&command).unwrap_or_default().is_empty().then_some(())
+            });
+        }
     }
 }
 

@@ -45,14 +45,15 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds what it needs; nothing is changed yet. As long as this lives, no other can be made on this
-    /// machine.
+    /// Claims the cgroups of this machine: as long as this lives, no other can be made. Undoes limits that
+    /// an agent left which died.
     ///
     /// # Errors
-    /// When this machine has no cgroups that can limit, or another agent has them.
+    /// When this machine has no cgroups that can limit, another agent has them, or a limit cannot be undone.
     pub fn new(root: SystemRoot) -> io::Result<Self> {
         let tree = CgroupTree::find(&root)?;
         tree.claim()?;
+        undo(&root)?;
         Ok(Self::of(root, tree))
     }
 
