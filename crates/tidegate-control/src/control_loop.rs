@@ -112,6 +112,7 @@ impl ControlLoop {
         let mean =
             if heard.count > 0 { self.mean(consumers, signal, &heard, interval) } else { Latency::ZERO };
         let total = u128::from(mean.as_nanos()) * u128::from(heard.count);
+        let load = self.law.load_report(consumers, interval);
         let demand = throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
         let window = self.law.shared_window().map(|shared| shared.now);
         let active = window.map_or(1.0, |window| active_share(window, demand.clone()));
@@ -128,11 +129,14 @@ impl ControlLoop {
             outstanding: heard.outstanding,
             oldest: heard.oldest,
             window,
-            active_shares: active * demand.map(|(shares, _)| shares.as_f64()).sum::<f64>(),
+            active_shares: self
+                .law
+                .active_shares()
+                .unwrap_or_else(|| active * demand.map(|(shares, _)| shares.as_f64()).sum::<f64>()),
             reserved: reserved_rate(throttled(consumers)),
             set_point: self.set_point.published(),
             point: None,
-            load: self.law.load_report(consumers, interval),
+            load,
         }
     }
 

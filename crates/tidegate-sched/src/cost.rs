@@ -84,10 +84,9 @@ impl CostModel {
 }
 
 impl Default for CostModel {
-    /// 64 KiB per I/O: a customary stripe unit, so that up to there a request keeps one disk busy for about
-    /// one positioning, and beyond it keeps several. An assumption; measure and set it where it matters.
+    /// [`Bytes::PER_IO`]; measure and set it where it matters.
     fn default() -> Self {
-        Self::new(Bytes::from_kib(64))
+        Self::new(Bytes::PER_IO)
     }
 }
 

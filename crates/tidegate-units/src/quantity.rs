@@ -17,6 +17,10 @@ impl Bytes {
     /// Nothing.
     pub const ZERO: Self = Self(0);
 
+    /// Bytes that cost as much as one I/O: 64 KiB, a customary stripe unit. Up to there a request keeps one
+    /// disk busy for about one positioning, and beyond it several. An assumption.
+    pub const PER_IO: Self = Self::from_kib(64);
+
     /// From whole bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {

@@ -26,7 +26,8 @@ pub struct HostReport {
     pub oldest: Option<Latency>,
     /// The host's window, for people to see.
     pub window: Option<Window>,
-    /// The sum of its shares, those of idle consumers scaled (eq. 4), for people to see.
+    /// The sum of its shares, those of idle consumers scaled (eq. 4). Under the law `auto` the host's part of
+    /// the window is in proportion to it; under other laws it is for people to see.
     pub active_shares: f64,
     /// Σr of its active consumers with reservations, in requests per second.
     pub reserved: Iops,

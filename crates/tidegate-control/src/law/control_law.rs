@@ -41,8 +41,13 @@ pub(crate) trait ControlLaw {
     }
 
     /// Returns what other hosts' laws need of this host's load, if they need it. `interval` is the time that
-    /// the measurements are of.
-    fn load_report(&self, _: &[ConsumerObservation], _interval: Duration) -> Option<LoadReport> {
+    /// the measurements are of. Called once per observation, before the step.
+    fn load_report(&mut self, _: &[ConsumerObservation], _interval: Duration) -> Option<LoadReport> {
+        None
+    }
+
+    /// Returns the active shares by the law's own memory, if it divides a window among hosts by them.
+    fn active_shares(&self) -> Option<f64> {
         None
     }
 

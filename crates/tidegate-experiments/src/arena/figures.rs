@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_sim::SeriesSample;
 use tidegate_sim::scenario::{ScenarioSpan, Workload};
+use tidegate_units::Bytes;
 
 use super::scenario::ArenaScenario;
 use crate::{ConsumerSeries, RunResult};
@@ -22,7 +23,7 @@ const WAITING: f64 = 2.0;
 const BACK: f64 = 0.9;
 
 /// Bytes of a request that costs as much as one I/O, as the scheduler counts.
-const BYTES_PER_COST: f64 = 65_536.0;
+const BYTES_PER_COST: f64 = Bytes::PER_IO.get() as f64;
 
 /// The service of one run, over the judged intervals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use super::consumers::{ConsumerLatencies, WorstConsumer};
 use super::elasticity::Elasticity;
 use super::epoch::Measurement;
 use super::futility::{BAR, FutilityGate, Measured, PROMISED, TrialStep};
+use super::host_part::HostPart;
 use super::storms::StormBound;
 use crate::document::auto_decision::AutoDecision;
 use crate::document::load_report::LoadReport;
@@ -17,7 +18,6 @@ use crate::document::observation::ConsumerObservation;
 use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::signal_samples::throttled;
 use crate::law::control_law::ControlInterval;
-use crate::law::window::window_law::active_share;
 
 /// The half-life with which the window goes to open while no eligible consumer loads the storage. What was
 /// learnt survives a pause of seconds.
@@ -57,6 +57,7 @@ pub(crate) struct AutoLaw {
     /// The part of it that is this host's, and the number of hosts.
     part: f64,
     hosts: f64,
+    own_part: HostPart,
     /// The law has decided, or taken over what other hosts decided.
     decided: bool,
     /// The part of the way to open that the window has gone while the signal is silent.
@@ -120,6 +121,7 @@ impl AutoLaw {
             least: config.least.get().ln(),
             part: 1.0,
             hosts: 1.0,
+            own_part: HostPart::default(),
             decided: false,
             relaxed: 0.0,
             silent: 0.0,
@@ -162,7 +164,12 @@ impl AutoLaw {
     }
 
     /// The report of this host's load for the laws of other hosts.
-    pub(crate) fn load_report(&self, consumers: &[ConsumerObservation], interval: Duration) -> LoadReport {
+    pub(crate) fn load_report(
+        &mut self,
+        consumers: &[ConsumerObservation],
+        interval: Duration,
+    ) -> LoadReport {
+        self.own_part.observe(self.window(), consumers, interval);
         let seconds = interval.as_secs_f64().max(1e-9);
         let load = Measurement::of_host(consumers, seconds);
         let (recent, total) = self.consumers.recent();
@@ -179,6 +186,11 @@ impl AutoLaw {
             worst: Latency::from_secs_f64(mean * worst.mean * worst.margin),
             total_window: self.decided.then(|| Window::new(self.window.exp())),
         }
+    }
+
+    /// The active shares of this host, which its part of the window is in proportion to.
+    pub(crate) fn active_shares(&self) -> f64 {
+        self.own_part.active_shares()
     }
 
     /// Takes over what all hosts decided, and this host's part of it.
@@ -199,12 +211,9 @@ impl AutoLaw {
         } else if !self.decided {
             self.window = self.bounded(f64::INFINITY);
         }
-        let own = self.window();
-        let demand = throttled(interval.consumers).map(|each| (each.shares, each.mean_outstanding));
-        let shares: f64 = demand.clone().map(|(shares, _)| shares.as_f64()).sum();
-        let active = active_share(own, demand) * shares;
-        self.part = if load.active_shares > 0.0 && active > 0.0 {
-            (active / load.active_shares).clamp(1e-6, 1.0)
+        let own = self.own_part.active_shares();
+        self.part = if load.active_shares > 0.0 && own > 0.0 {
+            (own / load.active_shares).clamp(1e-6, 1.0)
         } else {
             1.0 / self.hosts
         };

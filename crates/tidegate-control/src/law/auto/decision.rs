@@ -33,8 +33,12 @@ impl ControlLaw for AutoLaw {
         }
     }
 
-    fn load_report(&self, consumers: &[ConsumerObservation], interval: Duration) -> Option<LoadReport> {
+    fn load_report(&mut self, consumers: &[ConsumerObservation], interval: Duration) -> Option<LoadReport> {
         Some(AutoLaw::load_report(self, consumers, interval))
+    }
+
+    fn active_shares(&self) -> Option<f64> {
+        Some(AutoLaw::active_shares(self))
     }
 
     fn shared_window(&self) -> Option<SharedWindow> {

@@ -17,4 +17,5 @@ pub(crate) mod decision;
 pub(crate) mod elasticity;
 pub(crate) mod epoch;
 pub(crate) mod futility;
+mod host_part;
 pub(crate) mod storms;
