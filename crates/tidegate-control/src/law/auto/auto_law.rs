@@ -43,6 +43,9 @@ const DOUBT: (f64, f64) = (5.0, 100.0);
 const FLOOR: f64 = 2.0;
 const LEAST_MOST: f64 = 0.25;
 
+/// The most by which the logarithm of a host's window is apart from what all hosts agreed on.
+const APART: f64 = 0.1;
+
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
 
@@ -50,8 +53,10 @@ const FULL: f64 = 0.6;
 #[derive(Debug, Clone)]
 pub(crate) struct AutoLaw {
     config: AutoConfig,
-    /// The logarithm of the window of all hosts together.
+    /// The logarithm of the window of all hosts together, by this host's decisions.
     window: f64,
+    /// The same by the median of all hosts' decisions, which is in force. `None` while the host is alone.
+    agreed: Option<f64>,
     /// The logarithm of the smallest window, by the latency now.
     least: f64,
     /// The part of it that is this host's, and the number of hosts.
@@ -118,6 +123,7 @@ impl AutoLaw {
         Ok(Self {
             config,
             window: config.greatest.get().ln(),
+            agreed: None,
             least: config.least.get().ln(),
             part: 1.0,
             hosts: 1.0,
@@ -157,7 +163,10 @@ impl AutoLaw {
 
     /// The window in force.
     pub(crate) fn window(&self) -> Window {
-        let own = (self.window + self.part.ln())
+        // A host acts on its own decision at once, but does not leave the others for long.
+        let agreed = self.agreed.filter(|_| !self.gate.is_trying());
+        let agreed = agreed.map_or(self.window, |all| self.window.clamp(all - APART, all + APART));
+        let own = (agreed + self.part.ln())
             .clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
         let open = self.config.greatest.get().ln();
         Window::new((own + (open - own) * self.relaxed).exp())
@@ -196,7 +205,7 @@ impl AutoLaw {
     /// Takes over what all hosts decided, and this host's part of it.
     fn agree(&mut self, interval: &ControlInterval<'_>) {
         let Some(load) = interval.load.filter(|_| interval.hosts > 1) else {
-            (self.part, self.hosts) = (1.0, 1.0);
+            (self.part, self.hosts, self.agreed) = (1.0, 1.0, None);
             return;
         };
         self.hosts = f64::from(interval.hosts);
@@ -207,6 +216,7 @@ impl AutoLaw {
                 self.level = Measured::default();
             }
             self.window = total;
+            self.agreed = Some(total);
             self.decided = true;
         } else if !self.decided {
             self.window = self.bounded(f64::INFINITY);
@@ -224,6 +234,7 @@ impl AutoLaw {
         let below = self.window() < floor;
         if below {
             self.window = self.bounded(floor.get().ln() - self.part.ln());
+            self.agreed = self.agreed.map(|_| self.window);
         }
         below
     }
