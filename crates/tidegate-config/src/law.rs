@@ -430,7 +430,6 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::IdleHalfLife => &[&["idle_half_life"]],
         LoopConfigError::PastWeight(_) => &[&["past_weight"]],
         LoopConfigError::PercentileOfReads => &[&["statistic"]],
-        LoopConfigError::AutoTakesMeans => &[&["normalise"], &["statistic"]],
         LoopConfigError::RequestsAreNotScaled => &[&["window", "shares_of"], &["normalise"]],
         LoopConfigError::AutomaticNeedsWindow => &[&["set_point"], &["law"]],
         LoopConfigError::ContractsHaveTheirSignal => &[&["law"]],

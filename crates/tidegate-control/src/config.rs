@@ -154,9 +154,6 @@ impl LoopConfig {
             return Err(LoopConfigError::PercentileOfReads);
         }
         self.law.validate()?;
-        if self.law.kind() == LawKind::Auto && (self.normalise || self.statistic != SignalStatistic::Mean) {
-            return Err(LoopConfigError::AutoTakesMeans);
-        }
         match self.law.rules() {
             LoopRules::Common { scales } if !scales && self.normalise => {
                 return Err(LoopConfigError::RequestsAreNotScaled);
@@ -225,9 +222,6 @@ pub enum LoopConfigError {
     /// Latencies of single requests are not counted for another signal.
     #[error("the signal can be a percentile only where the signal is all reads")]
     PercentileOfReads,
-    /// The law `auto` compares the means of requests as they are.
-    #[error("the law `auto` takes requests as they are, by their mean: without `normalise` and a percentile")]
-    AutoTakesMeans,
     /// Shares are of requests as they are, and the signal is of requests scaled to one size.
     #[error("shares of requests count them as they are: without `normalise`")]
     RequestsAreNotScaled,

@@ -211,6 +211,8 @@ impl ControlLoop {
             signal,
             input,
             estimate: fed,
+            pooled: (statistic != SignalStatistic::Mean || (self.config.normalise && !signal.is_promise()))
+                .then(|| statistic.weight()),
             set_point,
             set_point_ratio: self.config.set_point_ratio,
             elapsed,

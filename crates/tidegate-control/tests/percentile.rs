@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    ConsumerObservation, ControlLoop, Decision, LawAction, LawConfig, LoopConfig, LoopConfigError,
-    MeanOutstanding, Observation, OperationTotals, PidConfig, SignalChoice, SignalPercentile, SignalState,
-    SignalStatistic, Smoothing,
+    AutoConfig, ConsumerObservation, ControlLoop, Decision, LawAction, LawConfig, LoopConfig,
+    LoopConfigError, MeanOutstanding, Observation, OperationTotals, PidConfig, SignalChoice,
+    SignalPercentile, SignalState, SignalStatistic, Smoothing,
 };
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
 
@@ -100,4 +100,52 @@ fn each_has_a_name_of_its_own_that_says_how_many() {
         let percent = statistic.percent().map_or("mean".to_owned(), |percent| format!("p{percent}"));
         assert_eq!(name, percent);
     }
+}
+
+/// The latency of 95 % of the reads over the last half of a minute, by the law `auto` beside a writer with 64
+/// requests. A window of `w` lets a read take 2 + w/2 ms in the mean; 95 % take three times that.
+fn last_under_auto(target: Latency) -> f64 {
+    let config = LoopConfig { target, ..config(SignalStatistic::P95) };
+    let law = LawConfig::Auto(AutoConfig::default());
+    let mut control = ControlLoop::new(LoopConfig { law, ..config }).unwrap();
+    let (mut window, mut sum) = (64.0_f64, 0.0);
+    for tick in 1..=600 {
+        let used = window.min(64.0);
+        let mean_ms = 2.0 + used / 2.0;
+        let of = |count: u64| OperationTotals {
+            count,
+            total_latency: Latency::from_secs_f64(mean_ms / 1e3 * count as f64),
+            in_flight: 1,
+            ..OperationTotals::default()
+        };
+        let name = |name| ConsumerName::new(name).unwrap();
+        let reader = ConsumerObservation {
+            reads: of(20),
+            ..ConsumerObservation::idle(name("reader"), Shares::DEFAULT, true)
+        };
+        let writer = ConsumerObservation {
+            writes: of((used / mean_ms * 100.0).round() as u64),
+            mean_outstanding: MeanOutstanding::new(used),
+            queued: 64 - used as u32,
+            ..ConsumerObservation::idle(name("writer"), Shares::DEFAULT, false)
+        };
+        let at = Instant::from_nanos(100_000_000 * tick);
+        let observation = Observation::new(ResourceName::new("vg0").unwrap(), at, vec![reader, writer]);
+        let latency = Latency::from_secs_f64(3.0 * mean_ms / 1e3);
+        let percentile = Some(SignalPercentile { statistic: SignalStatistic::P95, count: 20, latency });
+        let (commands, _) = control.step(at, &Observation { percentile, ..observation });
+        window = commands.window.map_or(64.0, tidegate_units::Window::get);
+        if tick > 300 {
+            sum += 3.0 * mean_ms;
+        }
+    }
+    sum / 300.0
+}
+
+#[test]
+fn the_law_auto_keeps_a_percentile_and_not_the_mean() {
+    let latency = last_under_auto(ms(30));
+    assert!((20.0..30.0).contains(&latency), "{latency} ms");
+    let latency = last_under_auto(ms(60));
+    assert!((40.0..60.0).contains(&latency), "{latency} ms");
 }

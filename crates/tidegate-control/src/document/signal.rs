@@ -73,6 +73,15 @@ impl SignalStatistic {
         ("p99", Self::P99),
     ];
 
+    /// Returns the number of requests whose mean scatters as much as this statistic of one request more, as a
+    /// part of one: 1 for the mean. For exponentially distributed latencies, the variance of a quantile q of n
+    /// requests is q / ((1 − q) · n) squared means, and the quantile itself is ln(1 / (1 − q)) means.
+    pub(crate) fn weight(self) -> f64 {
+        let Some(percent) = self.percent() else { return 1.0 };
+        let beyond = 1.0 - f64::from(percent) / 100.0;
+        beyond / (1.0 - beyond) * beyond.ln().powi(2)
+    }
+
     /// Returns the percentage of requests that the percentile covers; `None` for the mean.
     #[must_use]
     pub const fn percent(self) -> Option<u32> {

@@ -95,6 +95,9 @@ pub(crate) struct ControlInterval<'a> {
     pub(crate) input: SignalState,
     /// The latency to compare with the set point. `None` when nothing is known of this interval.
     pub(crate) estimate: Option<Latency>,
+    /// Set if the estimate is of all requests of the signal together, and not by the mean of each consumer's
+    /// as they are: the [weight](crate::document::signal::SignalStatistic::weight) of a request.
+    pub(crate) pooled: Option<f64>,
     /// The latency to steer to.
     pub(crate) set_point: Latency,
     /// Set point over target.

@@ -166,8 +166,8 @@ impl AutoLaw {
         // A host acts on its own decision at once, but does not leave the others for long.
         let agreed = self.agreed.filter(|_| !self.gate.is_trying());
         let agreed = agreed.map_or(self.window, |all| self.window.clamp(all - APART, all + APART));
-        let own = (agreed + self.part.ln())
-            .clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
+        let own =
+            (agreed + self.part.ln()).clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
         let open = self.config.greatest.get().ln();
         Window::new((own + (open - own) * self.relaxed).exp())
     }
@@ -251,8 +251,19 @@ impl AutoLaw {
         let binds =
             load.waited > 0.0 && !self.gate.is_trying() && load.outstanding() >= FULL * self.window.exp();
         let target_latency = Latency::from_secs_f64(target);
-        (load.count, load.total) =
-            self.consumers.observe(interval.consumers, interval.signal, target_latency, seconds, binds);
+        (load.count, load.total) = match interval.pooled.filter(|_| interval.load.is_none()) {
+            Some(weight) => {
+                let count = match (interval.input, interval.estimate) {
+                    (SignalState::Samples { count }, Some(_)) => count as f64 * weight,
+                    _ => 0.0,
+                };
+                let latency = interval.estimate.unwrap_or_default().as_secs_f64();
+                self.consumers.observe_pooled(count, latency * count, target_latency, seconds, binds)
+            }
+            None => {
+                self.consumers.observe(interval.consumers, interval.signal, target_latency, seconds, binds)
+            }
+        };
         if let Some((cluster, SignalState::Samples { count })) =
             interval.load.map(|load| (load, interval.input))
         {

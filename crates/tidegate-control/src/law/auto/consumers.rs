@@ -48,7 +48,8 @@ const STRETCH_REQUESTS: f64 = 4.0;
 
 #[derive(Debug, Clone)]
 struct ConsumerMemory {
-    name: ConsumerName,
+    /// `None`: all consumers together.
+    name: Option<ConsumerName>,
     count: f64,
     total: f64,
     /// The present stretch.
@@ -65,7 +66,7 @@ struct ConsumerMemory {
 }
 
 impl ConsumerMemory {
-    fn new(name: ConsumerName) -> Self {
+    fn new(name: Option<ConsumerName>) -> Self {
         Self {
             name,
             count: 0.0,
@@ -83,6 +84,24 @@ impl ConsumerMemory {
     /// The distance that the consumer's mean needs from the target, as a logarithm.
     fn margin(&self) -> f64 {
         (self.ease * DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, MARGIN.1)
+    }
+
+    /// Takes note of an interval in which so many requests took so long in all.
+    fn observe(&mut self, count: f64, total: f64, target: Latency, seconds: f64, binds: bool) {
+        // A consumer with few requests is remembered for longer.
+        let remaining = (-(seconds / MEMORY).min(count / MEMORY_REQUESTS)).exp();
+        self.count = self.count * remaining + count;
+        self.total = self.total * remaining + total;
+        if !binds {
+            (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
+            return;
+        }
+        self.stretch += seconds;
+        self.stretch_count += count;
+        self.stretch_total += total;
+        if self.stretch >= STRETCH && self.stretch_count >= STRETCH_REQUESTS {
+            self.end_stretch(target.as_secs_f64());
+        }
     }
 
     /// Takes a stretch's mean into account.
@@ -153,35 +172,38 @@ impl ConsumerLatencies {
             }
             all_count += count;
             all_total += total;
-            // A consumer with few requests is remembered for longer.
-            let remaining = (-(seconds / MEMORY).min(count / MEMORY_REQUESTS)).exp();
-            memory.count = memory.count * remaining + count;
-            memory.total = memory.total * remaining + total;
-            if !binds {
-                (memory.stretch, memory.stretch_count, memory.stretch_total) = (0.0, 0.0, 0.0);
-                continue;
-            }
-            memory.stretch += seconds;
-            memory.stretch_count += count;
-            memory.stretch_total += total;
-            if memory.stretch < STRETCH || memory.stretch_count < STRETCH_REQUESTS {
-                continue;
-            }
-            memory.end_stretch(target.as_secs_f64());
+            memory.observe(count, total, target, seconds, binds);
         }
         self.consumers.truncate(place);
         (all_count, all_total)
     }
 
+    /// The same where the signal is known of all consumers together only: they count as one.
+    pub(super) fn observe_pooled(
+        &mut self,
+        count: f64,
+        total: f64,
+        target: Latency,
+        seconds: f64,
+        binds: bool,
+    ) -> (f64, f64) {
+        self.consumers.truncate(1);
+        if self.consumers.is_empty() {
+            self.consumers.push(ConsumerMemory::new(None));
+        }
+        self.consumers[0].observe(count, total, target, seconds, binds);
+        (count, total)
+    }
+
     /// Puts the memory of this consumer at a place.
     fn seat(&mut self, place: usize, name: &ConsumerName) {
-        if self.consumers.get(place).is_some_and(|memory| memory.name == *name) {
+        if self.consumers.get(place).is_some_and(|memory| memory.name.as_ref() == Some(name)) {
             return;
         }
-        match self.consumers.iter().skip(place).position(|memory| memory.name == *name) {
+        match self.consumers.iter().skip(place).position(|memory| memory.name.as_ref() == Some(name)) {
             Some(further) => self.consumers.swap(place, place + further),
             None => {
-                self.consumers.push(ConsumerMemory::new(name.clone()));
+                self.consumers.push(ConsumerMemory::new(Some(name.clone())));
                 let last = self.consumers.len() - 1;
                 self.consumers.swap(place, last);
             }
