@@ -79,7 +79,7 @@ pub enum LawReader {
 #[must_use]
 pub const fn default_law(reader: LawReader) -> LawKind {
     match reader {
-        LawReader::Gateway | LawReader::Scenario => LawKind::Window,
+        LawReader::Gateway | LawReader::Scenario => LawKind::Auto,
         LawReader::Agent => LawKind::Pid,
     }
 }
@@ -260,10 +260,18 @@ fn loop_config(
     }
 }
 
-/// Looks for `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of.
+/// Looks for `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of. The
+/// law `auto` finds its set point in any case.
 fn automatic(pool: &Section<'_>, config: &mut LoopConfig, report: &mut FindingList<'_>) -> Automatic {
     let knee = knee(pool, report);
     match pool.value("set_point").and_then(|value| Some((value.span(), value.get_ref().as_str()?))) {
+        Some((span, "auto")) if config.law.kind() == LawKind::Auto => {
+            let why = "the law `auto` finds its set point below the target by itself; to look for the knee, \
+                       write `law = \"window\"`";
+            report.warning(&span, "`set_point = \"auto\"` has no effect", why);
+            no_effect(pool, &["knee"], "only the law `window` looks for the knee", report);
+            Automatic::Yes
+        }
         Some((_, "auto")) => {
             config.set_point_ratio = 1.0;
             config.knee = Some(knee);
@@ -397,6 +405,44 @@ fn band(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<Band> {
     });
     let ratios = ratios.collect::<Option<_>>()?;
     Some(Band { up_to: up_to?.value, ratios }).filter(|_| section.has("ratios"))
+}
+
+/// Reports a written law that is known to swing, or to throttle for nothing: one that decides faster than the
+/// storage answers, or steers to less than the storage's latency without load, where that is known.
+pub fn warn_of_harm(
+    pool: &Section<'_>,
+    law: &LoopConfig,
+    unloaded: Option<Latency>,
+    report: &mut FindingList<'_>,
+) {
+    let kind = law.law.kind();
+    let finds_its_own = matches!(kind, LawKind::Auto | LawKind::Integral) || law.knee.is_some();
+    if !pool.has("law") || finds_its_own || law.target == Latency::ZERO {
+        return;
+    }
+    let place = |key| pool.key_span(key).or_else(|| pool.key_span("target"));
+    let least = law.target.scale(2.0);
+    if matches!(kind, LawKind::Window | LawKind::Pid)
+        && Latency::from(law.interval) < least
+        && let Some(place) = place("interval")
+    {
+        let message = format!(
+            "`law = \"{kind}\"` decides each {}, and storage that may take {} answers later: the law will swing",
+            Latency::from(law.interval),
+            law.target
+        );
+        report.warning(&place, message, format!("write `interval = \"{least}\"`, or `law = \"auto\"`"));
+    }
+    if let Some(unloaded) = unloaded.filter(|unloaded| *unloaded > law.set_point())
+        && let Some(place) = place("set_point")
+    {
+        let message = format!(
+            "the set point of {} is below the latency of the storage without load, {unloaded}: `law = \
+             \"{kind}\"` would throttle for nothing",
+            law.set_point()
+        );
+        report.warning(&place, message, "write a greater `target`, or `law = \"auto\"`");
+    }
 }
 
 /// Reports a workload that is named in `bands` and does not exist. `what`: what there would have to be.

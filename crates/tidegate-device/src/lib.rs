@@ -52,6 +52,7 @@ mod read_ahead;
 mod seek;
 mod storage_node;
 mod tiers;
+mod unloaded;
 mod volume;
 
 pub use array::ArrayConfig;

@@ -124,7 +124,7 @@ def print_goals(goals, seeds):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--laws", default="window,pid", help="which, separated by commas (default: %(default)s)")
+    parser.add_argument("--laws", default="auto,window,pid", help="which, separated by commas (default: %(default)s)")
     parser.add_argument("--repeats", type=int, help="per law, of seed 1 (default: 3; 2 with --short)")
     parser.add_argument("--seeds", type=int, help="per law, from 1 (default: 10; 3 with --short)")
     parser.add_argument("--short", action="store_true", help="fewer of both")

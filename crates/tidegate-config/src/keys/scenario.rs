@@ -291,7 +291,7 @@ pub const HOST: KeyTable = table!(
         Key::new(
             "law",
             Words(&["auto", "window", "pid", "integral", "self-tuning", "queueing-model", "none"]),
-            "`\"window\"` with a `target`, otherwise `\"none\"`",
+            "`\"auto\"` with a `target`, otherwise `\"none\"`",
             "the control law; a host without one is uncontrolled"
         )
         .details(

@@ -319,7 +319,7 @@ pub const POOL: KeyTable = table!(
         Key::new(
             "law",
             Words(&["auto", "window", "pid", "integral", "self-tuning", "queueing-model", "none"]),
-            "`\"window\"` with a `target`, otherwise `\"none\"`",
+            "`\"auto\"` with a `target`, otherwise `\"none\"`",
             "the control law of the pool"
         )
         .details(

@@ -99,6 +99,13 @@ pub(super) fn read(
             &mut context.report,
         );
     }
+    if let Some(law) = &law {
+        let unloaded = match &backend {
+            Some(BackendConfig::Emulated { device, .. }) => device.unloaded_latency().ok(),
+            _ => None,
+        };
+        law::warn_of_harm(section, law, unloaded, &mut context.report);
+    }
     contracts::check(section, law.as_ref(), &exports, &mut context.report);
     if let Some(backend) = &backend {
         fit(section, backend, &exports, &mut context.report);

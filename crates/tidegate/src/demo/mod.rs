@@ -54,17 +54,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "15ms")]
     target: Latency,
 
-    // The window is the default because it costs the backups less for the same promise: in the lab (ten
-    // seeds, all other defaults; bench/runs/2026-11-21-lab-demo.json) it keeps the target in 99 to 100 % of
-    // the judged seconds at a mean of 12.3 ms, and the backups keep 69 to 75 %. The PID keeps it in 97 to 100
-    // % at 12.3 ms, and the backups keep 65 to 71 %.
     /// The law that protects the database
-    #[arg(long, value_enum, default_value_t = DemoLaw::Window)]
+    #[arg(long, value_enum, default_value_t = DemoLaw::Auto)]
     law: DemoLaw,
 
-    /// Set point of the law, as a share of the target
-    #[arg(long, value_name = "RATIO", default_value_t = 0.8)]
-    set_point: f64,
+    /// Set point of the law, as a share of the target [default: 0.8; of the law auto 0.98]
+    #[arg(long, value_name = "RATIO")]
+    set_point: Option<f64>,
 
     /// About how long the whole takes: 10 s alone, then as many whole bursts as fit, three fifths of them
     /// regulated

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use serde::Serialize;
 use thiserror::Error;
-use tidegate_units::Latency;
+use tidegate_control::{AutoConfig, LawConfig, LoopConfig, PidConfig, WindowConfig};
+use tidegate_units::{Latency, ResourceName};
 
 /// Clients that write backups.
 pub(crate) const WRITERS: usize = 12;
@@ -28,15 +29,34 @@ pub(crate) const INTERVAL: Latency = Latency::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DemoLaw {
+    /// Window that follows from what the law learns of the array
+    Auto,
     /// Window: the number of backups' requests outstanding at the array (PARDA)
     Window,
     /// Delay of each request of a backup before it is sent on (Bjørgeengen)
     Pid,
 }
 
+impl DemoLaw {
+    /// The law with its defaults.
+    pub(super) fn config(self) -> LawConfig {
+        match self {
+            Self::Auto => LawConfig::Auto(AutoConfig::default()),
+            Self::Window => LawConfig::Window(WindowConfig::default()),
+            Self::Pid => LawConfig::Pid(PidConfig::default()),
+        }
+    }
+
+    fn set_point_ratio(self) -> f64 {
+        let name = ResourceName::new("sata").expect("a short and plain name");
+        LoopConfig::new(name, Latency::ZERO, self.config()).set_point_ratio
+    }
+}
+
 impl fmt::Display for DemoLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Auto => "auto",
             Self::Window => "window",
             Self::Pid => "pid",
         })
@@ -113,7 +133,8 @@ pub(crate) enum PlanError {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DemoRequest {
     pub(crate) target: Latency,
-    pub(crate) set_point_ratio: f64,
+    /// `None`: the law's default.
+    pub(crate) set_point_ratio: Option<f64>,
     pub(crate) law: DemoLaw,
     pub(crate) seed: u64,
     pub(crate) burst: Latency,
@@ -129,8 +150,9 @@ impl DemoPlan {
         if wanted.target == Latency::ZERO {
             return Err(PlanError::NoTarget);
         }
-        if !(wanted.set_point_ratio > 0.0 && wanted.set_point_ratio <= 1.0) {
-            return Err(PlanError::SetPoint(wanted.set_point_ratio));
+        let set_point_ratio = wanted.set_point_ratio.unwrap_or_else(|| wanted.law.set_point_ratio());
+        if !(set_point_ratio > 0.0 && set_point_ratio <= 1.0) {
+            return Err(PlanError::SetPoint(set_point_ratio));
         }
         let day = Latency::from_millis(u64::from(LONGEST) * 1_000);
         if wanted.duration > day {
@@ -148,7 +170,7 @@ impl DemoPlan {
         let phase = |name, bursts| PhasePlan { name, seconds: bursts * cycle, bursts };
         Ok(Self {
             target: wanted.target,
-            set_point_ratio: wanted.set_point_ratio,
+            set_point_ratio,
             law: wanted.law,
             seed: wanted.seed,
             burst,
@@ -207,7 +229,7 @@ pub(super) mod tests {
     pub(in crate::demo) fn wanted() -> DemoRequest {
         DemoRequest {
             target: Latency::from_millis(15),
-            set_point_ratio: 0.8,
+            set_point_ratio: Some(0.8),
             law: DemoLaw::Window,
             seed: 1,
             burst: Latency::from_millis(30_000),
@@ -261,7 +283,7 @@ pub(super) mod tests {
         assert!(refused(|w| w.pause = Latency::from_millis(1_500)).starts_with("--pause"));
         assert!(refused(|w| w.duration = Latency::MAX).starts_with("--duration"));
         for ratio in [0.0, -1.0, 1.01, f64::NAN, f64::INFINITY] {
-            let wanted = DemoRequest { set_point_ratio: ratio, ..wanted() };
+            let wanted = DemoRequest { set_point_ratio: Some(ratio), ..wanted() };
             assert!(matches!(DemoPlan::new(&wanted), Err(PlanError::SetPoint(_))), "{ratio}");
         }
     }

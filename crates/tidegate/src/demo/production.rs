@@ -47,8 +47,8 @@ mod tests {
     /// The configuration in the report is valid, and means the same as the demonstration's own.
     #[test]
     fn the_service_takes_it_and_regulates_alike() {
-        for law in [DemoLaw::Window, DemoLaw::Pid] {
-            let plan = DemoPlan::new(&DemoRequest { law, set_point_ratio: 0.7, ..wanted() }).unwrap();
+        for law in [DemoLaw::Auto, DemoLaw::Window, DemoLaw::Pid] {
+            let plan = DemoPlan::new(&DemoRequest { law, set_point_ratio: Some(0.7), ..wanted() }).unwrap();
             let config = ServeConfig::parse("demo.toml", &configuration(&plan), Path::new("/")).unwrap();
             let ran = setup::gateway(&plan, plan.phases[2].name, Path::new("/tmp/socket"));
             let (ran, written) = (&ran.pools[0], &config.gateway.pools[0]);

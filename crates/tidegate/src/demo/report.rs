@@ -126,7 +126,7 @@ fn time_plots(out: &mut String, timeline: &DemoTimeline) -> Result<(), PlotError
         plots::throughput(timeline)?,
     );
     let (sub, plot) = match timeline.plan.law {
-        DemoLaw::Window => (
+        DemoLaw::Auto | DemoLaw::Window => (
             "The window: how many requests all backups together may have outstanding at the array. A \
                 fraction is a \
              share of the time; at 12, one for each backup, nothing is held.",

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_control::{LawConfig as LoopLaw, LoopConfig, PidConfig, WindowConfig};
+use tidegate_control::LoopConfig;
 use tidegate_device::Preset;
 use tidegate_gateway::{
     BackendConfig, DataStore, ExportConfig, ExportStore, GatewayConfig, ListenEndpoint, PoolConfig,
@@ -14,7 +14,7 @@ use tidegate_load::{
 use tidegate_nbd::ExportName;
 use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName};
 
-use super::plan::{DemoLaw, DemoPlan, INTERVAL, PhaseName, PhasePlan, WRITERS};
+use super::plan::{DemoPlan, INTERVAL, PhaseName, PhasePlan, WRITERS};
 
 /// The database: the paper's 256 KiB/s in reads of 4 KiB (Bjørgeengen).
 const READS_PER_SECOND: f64 = 64.0;
@@ -65,14 +65,10 @@ pub(super) fn gateway(plan: &DemoPlan, phase: PhaseName, socket: &Path) -> Gatew
 }
 
 fn law(plan: &DemoPlan, resource: ResourceName) -> LoopConfig {
-    let law = match plan.law {
-        DemoLaw::Window => LoopLaw::Window(WindowConfig::default()),
-        DemoLaw::Pid => LoopLaw::Pid(PidConfig::default()),
-    };
     LoopConfig {
         set_point_ratio: plan.set_point_ratio,
         interval: INTERVAL.to_duration(),
-        ..LoopConfig::new(resource, plan.target, law)
+        ..LoopConfig::new(resource, plan.target, plan.law.config())
     }
 }
 

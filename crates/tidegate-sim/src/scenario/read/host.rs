@@ -47,6 +47,11 @@ pub(super) fn read(
     for (name, table, array, names) in given {
         let first = names.first().cloned();
         if let Some(host) = first.and_then(|first| host(&table, &first, array, &laws, context)) {
+            if let Some(law) = &host.law {
+                let array = scenario.arrays.iter().find(|array| array.name == host.array);
+                let unloaded = array.and_then(|array| array.device.unloaded_latency().ok());
+                law::warn_of_harm(&table, law, unloaded, &mut context.report);
+            }
             for copy in &names {
                 context.places.hosts.insert(copy.to_string(), name.span.clone());
                 scenario.hosts.push(ScenarioHost { name: copy.clone(), ..host.clone() });
