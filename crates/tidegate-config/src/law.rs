@@ -260,8 +260,8 @@ fn loop_config(
     }
 }
 
-/// Looks for `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of. The
-/// law `auto` finds its set point in any case.
+/// Looks for `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of.
+/// The law `auto` finds its set point in any case.
 fn automatic(pool: &Section<'_>, config: &mut LoopConfig, report: &mut FindingList<'_>) -> Automatic {
     let knee = knee(pool, report);
     match pool.value("set_point").and_then(|value| Some((value.span(), value.get_ref().as_str()?))) {
@@ -427,7 +427,7 @@ pub fn warn_of_harm(
         && let Some(place) = place("interval")
     {
         let message = format!(
-            "`law = \"{kind}\"` decides each {}, and storage that may take {} answers later: the law will swing",
+            "`law = \"{kind}\"` decides each {}, and storage that may take {} answers later: it will swing",
             Latency::from(law.interval),
             law.target
         );

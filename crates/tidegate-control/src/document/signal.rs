@@ -73,8 +73,8 @@ impl SignalStatistic {
         ("p99", Self::P99),
     ];
 
-    /// Returns the number of requests whose mean scatters as much as this statistic of one request more, as a
-    /// part of one: 1 for the mean. For exponentially distributed latencies, the variance of a quantile q of n
+    /// Returns the part of a request that counts: the mean of so many scatters, relatively, as this statistic
+    /// of one. 1 for the mean. For exponentially distributed latencies, the variance of a quantile q of n
     /// requests is q / ((1 − q) · n) squared means, and the quantile itself is ln(1 / (1 − q)) means.
     pub(crate) fn weight(self) -> f64 {
         let Some(percent) = self.percent() else { return 1.0 };
