@@ -49,7 +49,7 @@ fn a_file_is_served_measured_and_drained() {
     until("a decision", || {
         service
             .metric("tidegate_pool_set_point_seconds{pool=\"p\"}")
-            .filter(|set_point| (*set_point - 0.012).abs() < 1e-9)
+            .filter(|set_point| (*set_point - 0.0147).abs() < 1e-9)
     });
 
     let socket = service.path("nbd.sock");

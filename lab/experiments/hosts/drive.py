@@ -25,7 +25,7 @@ def run(carrier, options, directory):
     phases = SHORT[carrier] if options.short else PHASES
     seconds = 15 if options.short else 30
     status, printed, complaint = driver.run(
-        "hosts/guest.sh", "--carrier", carrier, "--phases", phases, "--seconds", seconds, *options.hosts,
+        "hosts/guest.sh", "--carrier", carrier, "--phases", phases, "--seconds", seconds, "--law", options.law, *options.hosts,
         out=out, binary=options.binary, limit=options.limit)
     print(f"{carrier}\n{printed}", flush=True)
     try:
@@ -38,6 +38,7 @@ def run(carrier, options, directory):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--law", default="window", help="window or auto (default: %(default)s)")
     parser.add_argument("--carriers", default="udp,file,nats", help="which, separated by commas (default: %(default)s)")
     parser.add_argument("--short", action="store_true", help="fewer phases with each, and shorter ones")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
@@ -56,8 +57,8 @@ def main():
         runs = list(machines.map(lambda carrier: run(carrier, options, directory), carriers))
     met = all(result is not None and result["met"] for result in runs)
     if options.out:
-        driver.leave(options.out, "lab-hosts" + ("-short" if options.short else ""), {
-            "experiment": "lab hosts", "date": driver.today(), "short": options.short, **description,
+        driver.leave(options.out, "lab-hosts" + ("-auto" if options.law == "auto" else "") + ("-short" if options.short else ""), {
+            "experiment": "lab hosts", "law": options.law, "date": driver.today(), "short": options.short, **description,
             "met": met, "carriers": dict(zip(carriers, runs)),
         })
     return 0 if met else 1

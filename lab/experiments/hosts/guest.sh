@@ -3,7 +3,7 @@
 # each in a network namespace of its own, are upstream to it; fio clients are the VMs.
 #
 # usage: guest.sh [--carrier udp|file|nats] [--phases LIST] [--seconds S] [--preset NAME] [--target MS] [--interval MS]
-#                 [--gain K]
+#                 [--gain K] [--law window|auto]
 #
 #   uncontrolled   the same chain, law off
 #   shares         hosts with shares 1:1:2:2
@@ -16,15 +16,15 @@
 # with every decision. Exit status 1 when something is missed.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-carrier=udp phases=uncontrolled,shares,kill,policy,cut,end-to-end seconds=20 preset=dnes-309170w target=150 interval=250 gain=0.4
+carrier=udp phases=uncontrolled,shares,kill,policy,cut,end-to-end seconds=20 preset=dnes-309170w target=150 interval=250 gain=0.4 law=window
 while [ $# -gt 0 ]; do
   case $1 in
-    --carrier | --phases | --seconds | --preset | --target | --interval | --gain) declare "${1#--}=$2" && shift 2 ;;
+    --carrier | --phases | --seconds | --preset | --target | --interval | --gain | --law) declare "${1#--}=$2" && shift 2 ;;
     *) echo "guest.sh: no such option: $1" >&2 && exit 2 ;;
   esac
 done
 jq -n --arg carrier "$carrier" --arg preset "$preset" --argjson target "$target" --argjson interval "$interval" \
-  --argjson gain "$gain" '{$carrier, $preset, target_ms: $target, interval_ms: $interval, gain_per_100_shares: $gain}' \
+  --argjson gain "$gain" --arg law "$law" '{$law, $carrier, $preset, target_ms: $target, interval_ms: $interval, gain_per_100_shares: $gain}' \
   >/out/settings.json
 target=${target}ms interval=${interval}ms
 # shellcheck source=lab/experiments/shared/chain.sh

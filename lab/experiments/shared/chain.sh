@@ -121,6 +121,12 @@ regulation() {
     echo 'law = "none"'
     return
   fi
+  if [ "${law:-window}" = auto ]; then
+    echo "law = \"auto\"
+target = \"$target\"
+interval = \"$interval\""
+    return
+  fi
   echo "law = \"window\"
 target = \"$target\"
 set_point = 1.0

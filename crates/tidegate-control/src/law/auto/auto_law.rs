@@ -205,7 +205,14 @@ impl AutoLaw {
     /// Takes over what all hosts decided, and this host's part of it.
     fn agree(&mut self, interval: &ControlInterval<'_>) {
         let Some(load) = interval.load.filter(|_| interval.hosts > 1) else {
-            (self.part, self.hosts, self.agreed) = (1.0, 1.0, None);
+            // A host that hears no other one any more keeps its part, or it would take that of all others.
+            let own = self.window().get().max(f64::MIN_POSITIVE).ln();
+            (self.part, self.hosts) = (1.0, 1.0);
+            if self.agreed.take().is_some() {
+                self.window = self.bounded(own);
+                self.level = Measured::default();
+                self.gate.abandon();
+            }
             return;
         };
         self.hosts = f64::from(interval.hosts);
