@@ -18,6 +18,7 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    identify     `tidegate identify --relay` under the writers, and at the first target the bursts again with its gains
    p95-target-MS, window-target-MS  the same with the percentile of reads as what is steered, for the last of the targets, and with the
                 window law, for the middle one
+   auto-target-MS, auto-p95-target-MS  the same by the law `auto`, for each target, and by the percentile for the last
    unregulated-mixed, rate-mixed-target-MS  the same as unregulated and target-MS with the throttle `rate`, while the writers' initiators
                 read by the same sessions, too: 64 KiB at random places, one after the other each
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
@@ -109,11 +110,12 @@ def capabilities(*drop_ins):
 
 # What else than a throttle a phase is named after: its lines of the configuration, its law if it is not the PID, and the
 # drop-in that these take.
-SIGNALS = {"p95": ('statistic = "p95"', None, "histograms"), "window": ("", WINDOW, None)}
+SIGNALS = {"p95": ('statistic = "p95"', None, "histograms"), "window": ("", WINDOW, None), "auto": ("", {"law": '"auto"'}, None),
+           "auto-p95": ('statistic = "p95"', {"law": '"auto"'}, "histograms")}
 
 
 def signal_of(name):
-    return SIGNALS.get(name.partition("-")[0], ("", None, None))
+    return SIGNALS.get(name.partition("-target-")[0], ("", None, None))
 
 
 # Whether somebody is held.
@@ -522,12 +524,14 @@ def main():
         phase("pairs")
         measured["pairs"] = pairs(lab, options)
 
-    regulated = [f"target-{target:g}" for target in targets]
+    regulated = [f"target-{target:g}" for target in targets] + [f"auto-target-{targets[0]:g}"]
     if not options.short:
         regulated.append(f"edt-{regulated[0]}")
         regulated.append(f"rate-{regulated[0]}")
         regulated.append(f"p95-target-{targets[-1]:g}")
         regulated.append(f"window-target-{targets[len(targets) // 2]:g}")
+        regulated += [f"auto-target-{target:g}" for target in targets[1:]]
+        regulated.append(f"auto-p95-target-{targets[-1]:g}")
     mixed = f"rate-mixed-{regulated[0]}"
     if wanted(mixed):
         phase("unregulated-mixed")
@@ -537,7 +541,7 @@ def main():
         target = float(name.split("-")[-1])
         phase(name)
         with Agent(lab, name, target, options.more):
-            measured[name] = bursts(lab, options, mixed="mixed" in name, each_read=name.startswith("p95-"))
+            measured[name] = bursts(lab, options, mixed="mixed" in name, each_read="p95-" in name)
         measured[name]["after"] = kernel(lab)
 
     if wanted("identify"):

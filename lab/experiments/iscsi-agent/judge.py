@@ -63,6 +63,10 @@ def holds(kernel, throttle):
     return kernel["filters"] and not kernel["tables"] and not kernel["has_device"] and QUEUES[throttle] <= set(kernel["qdiscs"])
 
 
+# Signals by which single reads are judged.
+OF_READS = ("p95", "auto-p95")
+
+
 def judge(measured):
     verdict, rows = Verdict(), []
     alone, unregulated = measured["alone"]["mean_ms"], measured["unregulated"]
@@ -75,20 +79,20 @@ def judge(measured):
         throttle = throttle_of(name)
         target = phase["target_ms"] if name == "identified" else float(name.split("-")[-1])
         gains = measured["identify"]["gains"] if name == "identified" else None
-        signal = name.partition("-")[0] if name.startswith(("p95-", "window-")) else None
+        signal = name.partition("-target-")[0] if name.startswith(("p95-", "window-", "auto-")) else None
         what = (f"{signal or throttle}, {target:g} ms" + (", with the gains that were found" if gains else "")
                 + (", writers who read, too" if mixed else ""))
         free = measured["unregulated-mixed"] if mixed else unregulated
         seconds = settled(phase)
         # Where the percentile of reads is what is steered, 95 % of them are to be within the target, not of the seconds' means.
-        kept = part_within(settled({**phase, "seconds": phase["each"]}) if signal == "p95" else seconds, target)
+        kept = part_within(settled({**phase, "seconds": phase["each"]}) if signal in OF_READS else seconds, target)
         writing = phase["written_bytes_per_s"] / free["written_bytes_per_s"]
         rows.append({"throttle": throttle, "signal": signal, "target_ms": target, "gains": gains,
                      "mean_ms": statistics.mean(seconds), "kept": kept, "peak_ms": first(phase), "writers_kept": writing, "writers_bytes_per_s": phase["written_bytes_per_s"]})
         # Of the window law nothing is promised within a burst of a few tens of seconds: it is to relieve the reader, what it keeps is said.
         relieved = statistics.mean(seconds) < statistics.mean(settled(free))
         verdict.check(what, relieved if signal == "window" else kept >= KEPT,
-                      f"{100 * kept:.0f} % of {'the reads in ' if signal == 'p95' else ''}{len(seconds)} s, "
+                      f"{100 * kept:.0f} % of {'the reads in ' if signal in OF_READS else ''}{len(seconds)} s, "
                       f"mean {statistics.mean(seconds):.1f} ms, peak after the beginning {first(phase):.1f} ms; writers {100 * writing:.0f} %")
         if mixed:
             reads, before = (statistics.mean(run["writers_reads_ms"]) for run in (phase, free))
