@@ -26,7 +26,7 @@ done
 jq -n --arg carrier "$carrier" --arg preset "$preset" --argjson target "$target" --argjson interval "$interval" \
   --argjson gain "$gain" --arg law "$law" '{$law, $carrier, $preset, target_ms: $target, interval_ms: $interval, gain_per_100_shares: $gain}' \
   >/out/settings.json
-target=${target}ms interval=${interval}ms
+target=${target}ms interval=${interval}ms regulates_by=$law
 # shellcheck source=lab/experiments/shared/chain.sh
 source "$here/../shared/chain.sh"
 pin fio ip curl grep jq awk base64 nats-server

@@ -39,7 +39,7 @@ def transactions(path, seconds):
 def run(law, volume, options, directory):
     out = os.path.join(directory, law)
     status, _, complaint = driver.run(
-        "postgres/guest.sh", volume, "--hosts", options.hosts, "--law", law, "--ramp", options.ramp, "--seconds", options.seconds, *options.postgres,
+        "postgres/guest.sh", volume, "--hosts", options.hosts, "--law", law, "--regulates_by", options.law, "--ramp", options.ramp, "--seconds", options.seconds, *options.postgres,
         out=out, binary=options.binary, limit=options.limit)
     if status != 0:
         print(f"law {law}: lab/run ended with {status}\n{complaint}", file=sys.stderr)
@@ -51,6 +51,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, choices=(1, 2), default=1,
                         help="one gateway for both, or as in the paper a host for each (default: %(default)s)")
+    parser.add_argument("--law", choices=("window", "auto"), default="window", help="which (default: %(default)s)")
     parser.add_argument("--short", action="store_true", help="a third of the time")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
@@ -84,8 +85,8 @@ def main():
     print(f"with shares 1:4 the favoured one gets {ratio:.2f} times the transactions in {latency_ratio:.2f} of the time: "
           f"{'met' if met else 'MISSED'}")
     if options.out:
-        driver.leave(options.out, f"lab-postgres-{options.hosts}" + ("-short" if options.short else ""), {
-            "experiment": "lab postgres", "date": driver.today(), "short": options.short, **description,
+        driver.leave(options.out, f"lab-postgres-{options.hosts}" + ("-auto" if options.law == "auto" else "") + ("-short" if options.short else ""), {
+            "experiment": "lab postgres", "regulates_by": options.law, "date": driver.today(), "short": options.short, **description,
             "hosts": options.hosts, "shares": {"minor": 100, "favoured": 400}, "options": options.postgres, "law": runs,
             "favoured_to_minor": {"transactions": ratio, "latency": latency_ratio}, "met": met,
         })

@@ -5,7 +5,7 @@
 # small part of its data only, so that most transactions wait for the array. The favoured one has four times the shares
 # of the other. Run by the driver `postgres`, which makes the volume and compares.
 #
-# usage: guest.sh VOLUME [--hosts 1|2] [--law on|off] [--preset NAME] [--target TIME] [--interval TIME] [--gain K]
+# usage: guest.sh VOLUME [--hosts 1|2] [--law on|off] [--regulates_by window|auto] [--preset NAME] [--target TIME] [--interval TIME] [--gain K]
 #                    [--clients N] [--ramp SECONDS] [--seconds SECONDS]
 #
 #   --hosts 1   one gateway serves both volumes from the array
@@ -17,10 +17,10 @@ set -euo pipefail
 volume=$1
 shift
 here=$(dirname "$(realpath "$0")")
-hosts=1 law=on preset=dnes-309170w carrier=udp target=60ms interval=250ms gain=0.15 clients=16 ramp=20 seconds=60
+hosts=1 law=on regulates_by=window preset=dnes-309170w carrier=udp target=60ms interval=250ms gain=0.15 clients=16 ramp=20 seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
-    --hosts | --law | --preset | --target | --interval | --gain | --clients | --ramp | --seconds)
+    --hosts | --law | --regulates_by | --preset | --target | --interval | --gain | --clients | --ramp | --seconds)
       declare "${1#--}=$2" && shift 2
       ;;
     *) echo "guest.sh: no such option: $1" >&2 && exit 2 ;;

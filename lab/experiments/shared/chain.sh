@@ -121,7 +121,7 @@ regulation() {
     echo 'law = "none"'
     return
   fi
-  if [ "${law:-window}" = auto ]; then
+  if [ "${regulates_by:-window}" = auto ]; then
     echo "law = \"auto\"
 target = \"$target\"
 interval = \"$interval\""

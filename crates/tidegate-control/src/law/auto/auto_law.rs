@@ -1,5 +1,6 @@
 //! The law `auto`.
 
+use std::f64::consts::LN_2;
 use std::time::Duration;
 
 use tidegate_units::{Iops, Latency, Window};
@@ -46,6 +47,10 @@ const LEAST_MOST: f64 = 0.25;
 /// The most by which the logarithm of a host's window is apart from what all hosts agreed on.
 const APART: f64 = 0.1;
 
+/// Seconds for which hosts that are no longer heard are taken to load the storage all the same. So long, a
+/// host neither doubles nor halves its window.
+const UNHEARD: f64 = 600.0;
+
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
 
@@ -57,6 +62,8 @@ pub(crate) struct AutoLaw {
     window: f64,
     /// The same by the median of all hosts' decisions, which is in force. `None` while the host is alone.
     agreed: Option<f64>,
+    /// The window when the host lost the others, and the seconds for which it still reckons with them.
+    unheard: Option<(f64, f64)>,
     /// The logarithm of the smallest window, by the latency now.
     least: f64,
     /// The part of it that is this host's, and the number of hosts.
@@ -124,6 +131,7 @@ impl AutoLaw {
             config,
             window: config.greatest.get().ln(),
             agreed: None,
+            unheard: None,
             least: config.least.get().ln(),
             part: 1.0,
             hosts: 1.0,
@@ -212,10 +220,13 @@ impl AutoLaw {
                 self.window = self.bounded(own);
                 self.level = Measured::default();
                 self.gate.abandon();
+                self.unheard = Some((self.window, UNHEARD));
             }
+            let left = |(window, seconds)| Some((window, seconds - interval.elapsed.as_secs_f64()));
+            self.unheard = self.unheard.and_then(left).filter(|(_, seconds)| *seconds > 0.0);
             return;
         };
-        self.hosts = f64::from(interval.hosts);
+        (self.hosts, self.unheard) = (f64::from(interval.hosts), None);
         if let Some(total) = load.total_window {
             let total = self.bounded(total.get().max(f64::MIN_POSITIVE).ln());
             if (total - self.window).abs() > 0.3 {
@@ -416,12 +427,19 @@ impl AutoLaw {
         if decided.is_late {
             asked = asked.min(self.storms.bound().max(self.least));
         }
+        if let Some((window, _)) = self.unheard {
+            // Alone, hosts that steer by the same latency would drift apart.
+            asked = asked.clamp(window - LN_2, window + LN_2);
+        }
         let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
         let used = self.level_outstanding(&decided.epoch);
         if asked < self.window && asked < used && !self.gate.is_proven(asked) {
             let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > BAR;
             if decided.is_late {
                 self.gate.cut_late(self.window.max(used), self.level);
+            } else if self.unheard.is_some() {
+                // Alone it proves nothing: the others' requests keep the latency up.
+                self.gate.extend(asked);
             } else if follows && asked >= self.gate.reach() {
                 self.gate.extend(asked);
             } else {
@@ -494,7 +512,7 @@ impl AutoLaw {
             return self.window;
         }
         let step = error / (slope + self.model.slope_deviation()).max(LEAST_SLOPE.1);
-        self.window + (step * if sure { UP.0 } else { UP.1 }).min(2.0f64.ln())
+        self.window + (step * if sure { UP.0 } else { UP.1 }).min(LN_2)
     }
 
     /// Begins an experiment with a lower window, once it is sure that the latency is above the goal.
