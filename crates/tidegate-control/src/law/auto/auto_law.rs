@@ -51,6 +51,9 @@ const APART: f64 = 0.1;
 /// host neither doubles nor halves its window.
 const UNHEARD: f64 = 600.0;
 
+/// After a step of the logarithm of the window beyond the first, so many seconds say nothing about the margin.
+const STEP: (f64, f64) = (0.6, 2.0);
+
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
 
@@ -88,6 +91,8 @@ pub(crate) struct AutoLaw {
     gate: Box<FutilityGate>,
     /// The load of the last seconds.
     recent: Measurement,
+    /// Seconds since the last large step of the window.
+    steady: f64,
     /// Seconds and requests for which the latency has been above the goal.
     above: (f64, f64),
     view: Option<AutoDecision>,
@@ -148,6 +153,7 @@ impl AutoLaw {
             storms: StormBound::default(),
             gate: Box::default(),
             recent: Measurement::default(),
+            steady: 0.0,
             above: (0.0, 0.0),
             view: None,
         })
@@ -266,8 +272,11 @@ impl AutoLaw {
         let target = interval.set_point.as_secs_f64() / interval.set_point_ratio;
         self.agree(interval);
         let mut load = Measurement::of(interval);
-        let binds =
-            load.waited > 0.0 && !self.gate.is_trying() && load.outstanding() >= FULL * self.window.exp();
+        self.steady += seconds;
+        let binds = self.steady > STEP.1
+            && load.waited > 0.0
+            && !self.gate.is_trying()
+            && load.outstanding() >= FULL * self.window.exp();
         let target_latency = Latency::from_secs_f64(target);
         (load.count, load.total) = match interval.pooled.filter(|_| interval.load.is_none()) {
             Some(weight) => {
@@ -399,6 +408,14 @@ impl AutoLaw {
         }
         if let Some(back) = self.gate.learn_late(&epoch, latency, self.window, self.least) {
             self.set(back, latency);
+            return;
+        }
+        let is_in_vain = self.window <= self.least + 0.1
+            && self.unheard.is_none()
+            && !decided.is_late
+            && self.level.latency_of() > decided.goal;
+        if is_in_vain && let Some(larger) = self.gate.review(self.window, self.level, epoch.seconds) {
+            self.set(larger, latency);
             return;
         }
         self.regulate(&decided);
@@ -569,6 +586,9 @@ impl AutoLaw {
 
     fn set(&mut self, window: f64, latency: f64) {
         let window = self.bounded(window);
+        if (window - self.window).abs() > STEP.0 {
+            self.steady = 0.0;
+        }
         if (window - self.window).abs() > 0.1 {
             self.blind = latency.min(10.0);
             self.level = Measured::default();

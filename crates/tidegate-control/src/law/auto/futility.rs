@@ -38,6 +38,10 @@ const VERDICT_REQUESTS: f64 = 30.0;
 /// The goal over the latency that the storage cannot go below: where the target can be kept, and where not.
 const ROOM: (f64, f64) = (1.1, 1.2);
 
+/// Seconds after which a smallest window that does not suffice is compared with a larger one, at first. Then
+/// twice as many each time.
+const REVIEW: f64 = 15.0;
+
 /// A promise is kept to this part of the target.
 pub(super) const PROMISED: f64 = 0.97;
 
@@ -155,6 +159,11 @@ pub(super) struct FutilityGate {
     believed: f64,
     /// The greatest throughput seen, in requests per second.
     most_iops: f64,
+    /// The largest window that a trial began from, as a logarithm.
+    origin: f64,
+    /// Seconds until a smallest window that does not suffice is compared with that one, and after that.
+    until_review: f64,
+    between_reviews: f64,
 }
 
 impl Default for FutilityGate {
@@ -166,6 +175,9 @@ impl Default for FutilityGate {
             futile: None,
             believed: BELIEVED.0,
             most_iops: 0.0,
+            origin: f64::NEG_INFINITY,
+            until_review: REVIEW,
+            between_reviews: REVIEW,
         }
     }
 }
@@ -286,6 +298,7 @@ impl FutilityGate {
 
     /// Begins to try a lower window. Returns the window to put into force.
     pub(super) fn begin(&mut self, from: f64, low: f64, measured: Measured) -> f64 {
+        self.origin = self.origin.max(from);
         self.trial = Some(Trial {
             from,
             low,
@@ -296,6 +309,27 @@ impl FutilityGate {
             seconds: 0.0,
         });
         low
+    }
+
+    /// Compares the smallest window, under which the latency stays above the goal all the same, with the one
+    /// that the descent began from. Returns that, or `None` if it is too early to do so again.
+    pub(super) fn review(&mut self, low: f64, measured: Measured, seconds: f64) -> Option<f64> {
+        self.until_review -= seconds;
+        if self.until_review > 0.0 || self.origin <= low || measured.requests() < LOW_MOST.0 / 2.0 {
+            return None;
+        }
+        self.between_reviews = (2.0 * self.between_reviews).min(BELIEVED.1);
+        self.until_review = self.between_reviews;
+        self.trial = Some(Trial {
+            from: self.origin,
+            low,
+            measured_from: measured,
+            measured_low: measured,
+            again: Some(Measured::default()),
+            is_late: false,
+            seconds: 0.0,
+        });
+        Some(self.origin)
     }
 
     /// Gives up the trial under way.
@@ -375,8 +409,14 @@ impl FutilityGate {
         let mut both = again;
         both.load.add(&measured_low.load);
         both.total += measured_low.total;
-        let floor =
-            if gain > USEFUL * error { again.latency_at_zero(&measured_low) } else { both.latency_of() };
+        let floor = if promise.is_some_and(|least| low <= least + 0.1) {
+            // Nothing is below the smallest window.
+            measured_low.latency_of()
+        } else if gain > USEFUL * error {
+            again.latency_at_zero(&measured_low)
+        } else {
+            both.latency_of()
+        };
         if promise.is_some() && floor <= PROMISED * target {
             // The promise can be kept, and what it costs is for the administrator to say.
             return self.useful(low);
