@@ -376,7 +376,11 @@ impl AutoLaw {
     fn decide(&mut self, interval: &ControlInterval<'_>, target: f64, oldest: f64) {
         let epoch = std::mem::take(&mut self.epoch);
         let own = self.consumers.worst();
-        let worst = interval.load.map_or(own, |load| WorstConsumer { mean: load.worst / own.margin, ..own });
+        // What other hosts report counts up to a bound. What this host measures itself needs none.
+        let worst = match interval.load.filter(|_| interval.hosts > 1) {
+            Some(load) => WorstConsumer { mean: load.worst / own.margin, ..own },
+            None => own,
+        };
         let latency = (epoch.mean() * worst.mean).max(oldest);
         let margin = interval.set_point_ratio / worst.margin;
         self.decided = true;
