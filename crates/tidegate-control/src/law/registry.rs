@@ -86,6 +86,7 @@ macro_rules! laws {
 
         /// A law with its state. It dereferences to [`ControlLaw`].
         #[derive(Debug, Clone)]
+        #[allow(clippy::large_enum_variant, reason = "there is one for each resource")]
         pub(crate) enum RunningLaw {
             $($law($state),)*
         }

@@ -20,8 +20,9 @@ const HEARD: f64 = 20.0;
 /// The most that the worst consumer counts for, as a multiple of the pooled mean.
 const MOST: f64 = 4.0;
 
-/// The weight of a new squared deviation in the scatter.
+/// The weight of a new squared deviation in the scatter, and the stretches that the first scatter stands for.
 const SCATTER_WEIGHT: f64 = 0.05;
+const FIRST_STRETCHES: f64 = 4.0;
 
 /// The scatter before anything is known, as a standard deviation of logarithms.
 const FIRST_SCATTER: f64 = 0.11;
@@ -59,6 +60,8 @@ struct ConsumerMemory {
     /// The slow mean of logarithms of the stretches' means, and their mean squared deviation.
     slow: Option<f64>,
     scatter: f64,
+    /// Number of squared deviations in it.
+    stretches: f64,
     /// The part of the margin that the stretches above the target ask for.
     excess: f64,
     /// The part of the margin by scatter that is kept: less while no stretch is above the target.
@@ -76,6 +79,7 @@ impl ConsumerMemory {
             stretch_total: 0.0,
             slow: None,
             scatter: FIRST_SCATTER * FIRST_SCATTER,
+            stretches: FIRST_STRETCHES,
             excess: 0.0,
             ease: 1.0,
         }
@@ -121,7 +125,9 @@ impl ConsumerMemory {
         };
         let deviation = mean.ln() - *slow;
         *slow += 0.2 * deviation;
-        self.scatter += SCATTER_WEIGHT * (deviation * deviation - self.scatter);
+        self.stretches += 1.0;
+        let weight = SCATTER_WEIGHT.max(1.0 / self.stretches);
+        self.scatter += weight * (deviation * deviation - self.scatter);
     }
 }
 
