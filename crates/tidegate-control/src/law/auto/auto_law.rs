@@ -54,6 +54,9 @@ const UNHEARD: f64 = 600.0;
 /// After a step of the logarithm of the window beyond the first, so many seconds say nothing about the margin.
 const STEP: (f64, f64) = (0.6, 2.0);
 
+/// The part of seconds that may be above the target.
+const ALLOWED: f64 = 0.02;
+
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
 
@@ -439,8 +442,14 @@ impl AutoLaw {
     /// Puts the window into force that the error asks for, as far as it is proven useful.
     fn regulate(&mut self, decided: &EpochDecision) {
         let vain = self.model.slope() + self.model.slope_deviation() < BAR;
-        let mut asked = if decided.error < 0.0 && decided.latency < PROMISED * decided.target && vain {
-            // The promise is kept, and a greater margin would cost more than it gives.
+        let promised = PROMISED * decided.target;
+        let vain = vain && decided.latency < promised;
+        let unneeded = !decided.epoch.is_backlogged()
+            && self.level.latency_of() < promised
+            && self.consumers.above() < ALLOWED;
+        let mut asked = if decided.error < 0.0 && (vain || unneeded) {
+            // The promise is kept, and a greater margin would cost more than it gives, or is not needed: nobody
+            // waits for the window, and hardly a second has been above the target.
             self.window
         } else {
             self.asked(decided)
@@ -538,8 +547,10 @@ impl AutoLaw {
 
     /// Begins an experiment with a lower window, once it is sure that the latency is above the goal.
     fn try_lower(&mut self, asked: f64, used: f64, decided: &EpochDecision) {
+        // One epoch says little of whether a descent is needed at all.
         let requests = self.level.requests().max(1.0);
-        if -decided.error < (2.0 / requests.sqrt()).max(0.02) {
+        let error = (decided.goal / self.level.latency_of().max(1e-9)).ln();
+        if -error < (2.0 / requests.sqrt()).max(0.02) {
             return;
         }
         let part = if asked < used - 1.2 { 4.0f64 } else { 2.0 };

@@ -39,6 +39,9 @@ const EXCESS: (f64, f64) = (0.12, 0.12 * 0.015 / 0.985);
 /// above, and its least.
 const EASE: (f64, f64, f64) = (0.005, 0.5, 0.3);
 
+/// The weight of a new stretch in the part of stretches above the target.
+const ABOVE_WEIGHT: f64 = 0.05;
+
 /// Bounds of the margin of a consumer, as a logarithm, and of the excess in it.
 const MARGIN: (f64, f64) = (0.03, 0.4);
 const MOST_EXCESS: f64 = 0.2;
@@ -53,6 +56,10 @@ struct ConsumerMemory {
     name: Option<ConsumerName>,
     count: f64,
     total: f64,
+    /// The part of the last stretches that were above the target.
+    above: f64,
+    /// The window is at work, in the present stretch.
+    bound: bool,
     /// The present stretch.
     stretch: f64,
     stretch_count: f64,
@@ -74,6 +81,8 @@ impl ConsumerMemory {
             name,
             count: 0.0,
             total: 0.0,
+            above: 0.0,
+            bound: false,
             stretch: 0.0,
             stretch_count: 0.0,
             stretch_total: 0.0,
@@ -96,22 +105,26 @@ impl ConsumerMemory {
         let remaining = (-(seconds / MEMORY).min(count / MEMORY_REQUESTS)).exp();
         self.count = self.count * remaining + count;
         self.total = self.total * remaining + total;
-        if !binds {
+        if binds != self.bound {
             (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
-            return;
+            self.bound = binds;
         }
         self.stretch += seconds;
         self.stretch_count += count;
         self.stretch_total += total;
         if self.stretch >= STRETCH && self.stretch_count >= STRETCH_REQUESTS {
-            self.end_stretch(target.as_secs_f64());
+            let mean = (self.stretch_total / self.stretch_count).max(1e-9);
+            (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
+            let target = target.as_secs_f64();
+            self.above += ABOVE_WEIGHT * (f64::from(u8::from(mean > target)) - self.above);
+            if binds {
+                self.learn_margin(mean, target);
+            }
         }
     }
 
-    /// Takes a stretch's mean into account.
-    fn end_stretch(&mut self, target: f64) {
-        let mean = (self.stretch_total / self.stretch_count).max(1e-9);
-        (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
+    /// Takes a stretch's mean into account, under a window that was at work.
+    fn learn_margin(&mut self, mean: f64, target: f64) {
         let change = if mean > target { EXCESS.0 } else { -EXCESS.1 };
         self.excess = (self.excess + change).clamp(0.0, MOST_EXCESS);
         self.ease = if mean > target {
@@ -244,6 +257,11 @@ impl ConsumerLatencies {
             }
         }
         worst
+    }
+
+    /// The greatest part of the last stretches in which a consumer was above its target.
+    pub(super) fn above(&self) -> f64 {
+        self.consumers.iter().map(|memory| memory.above).fold(0.0, f64::max)
     }
 
     /// Forgets the slow means: the storage, or what it is asked, has changed.
