@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tidegate_control::{
-    ConsumerObservation, ControlLoop, IntegralConfig, LawConfig, LoopConfig, MeanOutstanding, Observation,
-    OperationTotals, PidConfig, SelfTuningConfig, WindowConfig,
+    AutoConfig, ConsumerObservation, ControlLoop, IntegralConfig, LawConfig, LoopConfig, MeanOutstanding,
+    Observation, OperationTotals, PidConfig, SelfTuningConfig, WindowConfig,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
@@ -35,6 +35,7 @@ fn observation(consumers: u32) -> Observation {
 fn step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("step");
     let laws = [
+        ("auto", LawConfig::Auto(AutoConfig::default())),
         ("window", LawConfig::Window(WindowConfig::default())),
         ("pid", LawConfig::Pid(PidConfig::default())),
         ("integral", LawConfig::Integral(IntegralConfig::default())),
