@@ -515,7 +515,7 @@ impl<'a> Simulation<'a> {
         self.work.events += 1;
         let port = &mut self.ports[request.port as usize];
         let kind = kind_of(request.io.kind);
-        port.account.dispatched(Some(kind));
+        let released = port.account.dispatched(Some(kind), released, instant(self.now));
         let kind = kind as usize;
         let newest = port.at_array[kind].1;
         let key = self.submit(request, stage, released.as_nanos(), newest);
