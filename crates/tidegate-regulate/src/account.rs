@@ -13,6 +13,10 @@ use crate::request::{CompletedRequest, OperationKind};
 use crate::samples::LatencySamples;
 use crate::terms::ConsumerTerms;
 
+/// The reservation of a contract over its rate. A consumer that asks for its rate or more, and was late once,
+/// would otherwise stay late for ever.
+const CATCHES_UP: f64 = 1.05;
+
 /// A consumer's requests in a queue and at the resource, and their measurements since the last observation.
 ///
 /// Its owner keeps it beside its own state of the consumer, and passes it to the queue that made it.
@@ -31,8 +35,8 @@ pub struct ConsumerAccount<S> {
     /// Needed once per interval, and boxed for the same reason.
     pub(crate) terms: Box<ConsumerTerms>,
     pub(crate) delay: Latency,
-    /// The reservation in force in the scheduler.
-    pub(crate) reserved: Option<Iops>,
+    /// The reservation in force in the scheduler, and its burst.
+    pub(crate) reserved: Option<(Iops, u32)>,
     observed: MeanSince,
     /// Requests and bytes that completed in the last interval in which any did.
     sizes: (u64, Bytes),
@@ -106,8 +110,8 @@ impl<S: LatencySamples> ConsumerAccount<S> {
     /// Returns the rate that goes before all shares, in I/Os of average size: its reservation, or what its
     /// contract comes to if that is more.
     #[must_use]
-    pub const fn reserved(&self) -> Option<Iops> {
-        self.reserved
+    pub fn reserved(&self) -> Option<Iops> {
+        self.reserved.map(|(rate, _)| rate)
     }
 
     /// Returns its state under a law that commands rates, or that keeps its contract; `None` otherwise.
@@ -194,17 +198,23 @@ impl<S: LatencySamples> ConsumerAccount<S> {
         self.delay = Latency::ZERO;
     }
 
-    /// Returns the reservation on its terms under a law with this use of contracts, in I/Os of average size.
-    pub(crate) fn wanted_reservation(&self, contracts: ContractUse) -> Option<Iops> {
+    /// Returns the reservation on its terms under a law with this use of contracts, in I/Os of average size,
+    /// and its burst: after a pause a contract's bucket is full.
+    pub(crate) fn wanted_reservation(&self, contracts: ContractUse) -> Option<(Iops, u32)> {
         let terms = &self.terms;
         // No law throttles a protected consumer: it goes before all reservations.
         let promised = contracts.reserved(terms.contract).filter(|_| !terms.protected);
         let (requests, bytes) = self.sizes;
-        let promised = promised.map(|rate| CostModel::default().in_ios(rate, requests, bytes));
-        match (terms.reservation, promised) {
+        let promised = promised.map(|rate| {
+            let rate = Iops::new(CATCHES_UP * rate.per_second());
+            CostModel::default().in_ios(rate, requests, bytes)
+        });
+        let burst = if promised.is_some() { terms.bucket } else { 1 };
+        let greater = match (terms.reservation, promised) {
             (Some(reservation), Some(promised)) if promised > reservation => Some(promised),
             (reservation, promised) => reservation.or(promised),
-        }
+        };
+        greater.map(|rate| (rate, burst))
     }
 
     /// Returns the measurements since the last observation. `oldest` are the times when the oldest read and
@@ -222,13 +232,12 @@ impl<S: LatencySamples> ConsumerAccount<S> {
         if requests > 0 {
             self.sizes = (requests, Bytes::new(reads.bytes.get() + writes.bytes.get()));
         }
-        let reservation = self.wanted_reservation(contracts);
         let (requests, bytes) = self.sizes;
         let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
         let mean = self.observed.mean(self.outstanding.integral(now), now);
         let terms = &self.terms;
         let mut observation = ConsumerObservation {
-            reservation: reservation.map(in_requests),
+            reservation: self.wanted_reservation(contracts).map(|(rate, _)| in_requests(rate)),
             goal: contracts.goal(terms.goal, terms.contract),
             reads,
             writes,

@@ -351,7 +351,10 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         let wanted = account.wanted_reservation(contracts);
         if account.reserved != wanted {
             account.reserved = wanted;
-            self.scheduler.set_reservation(account.flow, wanted, now).expect(OURS);
+            self.scheduler.set_reservation(account.flow, wanted.map(|(rate, _)| rate), now).expect(OURS);
+            if let Some((_, burst)) = wanted {
+                self.scheduler.set_reservation_burst(account.flow, burst).expect(OURS);
+            }
         }
     }
 

@@ -26,6 +26,8 @@ pub struct RateAccount<S> {
     bucket: Option<LeakyBucket>,
     /// The bucket that comes into force with the next rate.
     next_bucket: LeakyBucket,
+    /// Late requests since the last observation.
+    late: u64,
     /// Time from release to dispatch, of the requests that completed since the last observation.
     scheduler_wait: Latency,
     /// Times from release to completion, of the same requests.
@@ -100,6 +102,7 @@ impl<S: LatencySamples> RateAccount<S> {
             virtual_bucket: None,
             bucket: (throttled && !terms.protected).then_some(next_bucket),
             next_bucket,
+            late: 0,
             scheduler_wait: Latency::ZERO,
             interval: S::default(),
             total: S::default(),
@@ -217,8 +220,10 @@ impl<S: LatencySamples> RateAccount<S> {
         self.interval.record(latency);
         self.total.record(latency);
         if let Some(ContractRecord { contract: Some(contract), requests, late, .. }) = &mut self.contract {
+            let is_late = u64::from(latency > contract.response_time());
             *requests += 1;
-            *late += u64::from(latency > contract.response_time());
+            *late += is_late;
+            self.late += is_late;
         }
     }
 
@@ -234,6 +239,7 @@ impl<S: LatencySamples> RateAccount<S> {
     /// Adds the law's inputs from the time since the last observation.
     pub(crate) fn observe(&mut self, observation: &mut ConsumerObservation, bucket: BucketStatus) {
         observation.contract = self.contract.and_then(|record| record.contract);
+        observation.late = std::mem::take(&mut self.late);
         observation.scheduler_wait = std::mem::take(&mut self.scheduler_wait);
         observation.release_to_completion = self.interval.take_quantile(PERCENTILE);
         observation.oldest_released = bucket.waited.map(Latency::from);

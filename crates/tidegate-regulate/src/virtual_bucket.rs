@@ -1,18 +1,21 @@
 //! The times at which a leaky bucket would have released requests that nothing held back.
 
 use tidegate_sched::TokenBucket;
-use tidegate_units::{Instant, Iops};
+use tidegate_units::{Instant, Iops, Latency};
 
 /// A leaky bucket that holds nothing back. It tells from when on a request counts as waiting under a promise
 /// of so many requests per second.
 ///
 /// A request's virtual release is the later of its arrival and the time at which a token is there for it. A
-/// request that is dispatched before its virtual release is surplus: it takes no token, and the next one gets
-/// it. A consumer that was served more than its rate has therefore used up nothing of its promise, and gained
-/// no later releases either. In every stretch of time t at most σ + r·t requests have a release in the past.
+/// request that is dispatched earlier than that by more than 1/r is surplus: it takes no token, and the next
+/// one gets it. A consumer that was served more than its rate has therefore used up nothing of its promise,
+/// and gains no later releases either. Within 1/r the token is taken: a reservation of the same rate would
+/// otherwise fall behind the bucket by a request for each one that it serves a moment too early.
 #[derive(Debug, Clone)]
 pub(crate) struct VirtualBucket {
     tokens: TokenBucket,
+    /// 1/r.
+    interval: Latency,
     /// The last virtual release at which a token was taken. Time does not go back behind it.
     last: Instant,
 }
@@ -20,12 +23,14 @@ pub(crate) struct VirtualBucket {
 impl VirtualBucket {
     /// A full bucket.
     pub(crate) fn new(rate: Iops, size: u32, now: Instant) -> Self {
-        Self { tokens: TokenBucket::new(rate.into(), size.into(), now), last: now }
+        let tokens = TokenBucket::new(rate.into(), size.into(), now);
+        Self { tokens, interval: interval(rate), last: now }
     }
 
     /// Changes rate and size. The tokens stay, up to the new size.
     pub(crate) fn set(&mut self, rate: Iops, size: u32, now: Instant) {
         self.last = self.last.max(now);
+        self.interval = interval(rate);
         self.tokens.set(rate.into(), size.into(), self.last);
     }
 
@@ -34,12 +39,16 @@ impl VirtualBucket {
     pub(crate) fn dispatched(&mut self, arrived: Instant, now: Instant) -> Instant {
         // A rate close to nothing brings no token in any time that counts.
         let ready = self.tokens.ready_at(1, self.last.max(arrived)).unwrap_or(Instant::MAX);
-        if ready <= now {
+        if ready <= now + self.interval {
             self.tokens.take(1, ready);
             self.last = ready;
         }
         ready
     }
+}
+
+fn interval(rate: Iops) -> Latency {
+    Latency::from_secs_f64(1.0 / rate.per_second())
 }
 
 #[cfg(test)]
@@ -81,10 +90,7 @@ mod tests {
         }
         let later: Vec<Instant> = (1_100..1_300).step_by(25).map(at).collect();
         for arrived in later {
-            assert_eq!(
-                bucket.dispatched(arrived, arrived + tidegate_units::Latency::from_millis(500)),
-                arrived
-            );
+            assert_eq!(bucket.dispatched(arrived, arrived + Latency::from_millis(500)), arrived);
         }
     }
 
@@ -154,7 +160,7 @@ mod tests {
                 let (arrived, now) = (Instant::from_nanos(arrived), Instant::from_nanos(now));
                 let release = bucket.dispatched(arrived, now);
                 prop_assert!(release >= arrived);
-                if release <= now {
+                if release <= now + interval(Iops::new(rate)) {
                     counted.push(release);
                 }
             }

@@ -216,7 +216,7 @@ fn whoever_returns_from_a_pause_has_the_law_stepped_at_once() {
     assert!(!step(&mut stage, &mut [&mut promised, &mut other], at(4_101)));
 }
 
-/// The check of the configuration says the same: only the integral law keeps contracts.
+/// The check of the configuration says the same.
 #[test]
 fn a_contract_has_no_effect_where_no_law_keeps_it() {
     let goals = || {

@@ -592,7 +592,7 @@ impl<'a> Simulation<'a> {
             let kind = kind_of(request.kind);
             unlink(&mut self.requests, port, kind as usize, &request);
             if port.account.rates().is_some() {
-                port.series = (port.series.0 + 1, port.series.1 + (self.now - request.released));
+                port.series = (port.series.0 + 1, port.series.1 + self.now.saturating_sub(request.released));
             }
             let done = CompletedRequest {
                 kind: Some(kind),

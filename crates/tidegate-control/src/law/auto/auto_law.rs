@@ -100,6 +100,8 @@ struct EpochDecision {
     is_late: bool,
     /// The reads of protected consumers are judged.
     is_promise: bool,
+    /// Contracts are late. What they were not promised is surplus, and takes no proof to be taken back.
+    contracts_late: bool,
 }
 
 /// Outcome of a step.
@@ -166,8 +168,8 @@ impl AutoLaw {
         // A host acts on its own decision at once, but does not leave the others for long.
         let agreed = self.agreed.filter(|_| !self.gate.is_trying());
         let agreed = agreed.map_or(self.window, |all| self.window.clamp(all - APART, all + APART));
-        let own = (agreed + self.part.ln())
-            .clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
+        let own =
+            (agreed + self.part.ln()).clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
         let open = self.config.greatest.get().ln();
         Window::new((own + (open - own) * self.relaxed).exp())
     }
@@ -190,6 +192,7 @@ impl AutoLaw {
             outstanding: MeanOutstanding::new(load.outstanding()),
             writing: MeanOutstanding::new(load.writing / seconds),
             waiting: load.waited > 0.0,
+            late: self.consumers.contracts_late(),
             recent: MeanOutstanding::new(recent),
             recent_mean: Latency::from_secs_f64(mean),
             worst: Latency::from_secs_f64(mean * worst.mean * worst.margin),
@@ -344,8 +347,10 @@ impl AutoLaw {
         self.decided = true;
         self.least = self.smallest(interval, epoch.mean());
         self.gate.pass(epoch.seconds, epoch.iops());
+        let contracts_late = interval.load.map_or_else(|| self.consumers.contracts_late(), |load| load.late);
         self.notice_change(&epoch, latency);
-        let goal = self.gate.goal(target * margin, target);
+        let wanted = target * margin;
+        let goal = if contracts_late { wanted } else { self.gate.goal(wanted, target) };
         self.level.add(&epoch, latency);
         self.model.learn(epoch.outstanding(), latency, epoch.count.max(1.0));
         let decided = EpochDecision {
@@ -357,9 +362,13 @@ impl AutoLaw {
             deviation: epoch.count.max(1.0).sqrt().recip(),
             is_late: self.has_cached_writes(),
             is_promise: interval.signal != SignalRequests::Everything,
+            contracts_late,
         };
         self.count_above(&decided);
         self.show(&decided);
+        if contracts_late {
+            self.gate.abandon();
+        }
         if self.gate.is_trying() {
             self.go_on_trying(&decided);
             return;
@@ -388,7 +397,7 @@ impl AutoLaw {
 
     /// Puts the window into force that the error asks for, as far as it is proven useful.
     fn regulate(&mut self, decided: &EpochDecision) {
-        let vain = self.model.slope() + self.model.slope_deviation() < BAR;
+        let vain = !decided.contracts_late && self.model.slope() + self.model.slope_deviation() < BAR;
         let mut asked = if decided.error < 0.0 && decided.latency < PROMISED * decided.target && vain {
             // The promise is kept, and a greater margin would cost more than it gives.
             self.window
@@ -398,9 +407,13 @@ impl AutoLaw {
         if decided.is_late {
             asked = asked.min(self.storms.bound().max(self.least));
         }
-        let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
+        if !decided.contracts_late {
+            asked = asked.max(self.gate.edge().min(self.window));
+        }
+        let asked = self.bounded(asked);
         let used = self.level_outstanding(&decided.epoch);
-        if asked < self.window && asked < used && !self.gate.is_proven(asked) {
+        let proven = decided.contracts_late || self.gate.is_proven(asked);
+        if asked < self.window && asked < used && !proven {
             let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > BAR;
             if decided.is_late {
                 self.gate.cut_late(self.window.max(used), self.level);
