@@ -94,6 +94,7 @@ const HAS_LOAD: u8 = 128;
 /// Flags of a load.
 const WAITING: u8 = 1;
 const HAS_TOTAL: u8 = 2;
+const LATE: u8 = 4;
 
 const HAS_WISH: u8 = 1;
 const HAS_SAY: u8 = 2;
@@ -286,7 +287,9 @@ fn load(report: &HostReport) -> Option<&LoadReport> {
 
 fn write_load(load: &LoadReport, out: &mut Vec<u8>) {
     let flag = |there: bool, flag: u8| if there { flag } else { 0 };
-    out.push(flag(load.waiting, WAITING) | flag(load.total_window.is_some(), HAS_TOTAL));
+    out.push(
+        flag(load.waiting, WAITING) | flag(load.total_window.is_some(), HAS_TOTAL) | flag(load.late, LATE),
+    );
     write_rate(load.iops, out);
     write_rate(load.writes, out);
     for requests in [load.outstanding, load.writing, load.recent] {
@@ -302,7 +305,7 @@ fn write_load(load: &LoadReport, out: &mut Vec<u8>) {
 
 fn read_load(input: &mut Input<'_>) -> Result<LoadReport, MessageRejection> {
     let flags = input.u8()?;
-    if flags & !(WAITING | HAS_TOTAL) != 0 {
+    if flags & !(WAITING | HAS_TOTAL | LATE) != 0 {
         return Err(MessageRejection::Malformed("unknown flags of a load"));
     }
     let iops = input.rate("the rate of a load")?;
@@ -318,6 +321,7 @@ fn read_load(input: &mut Input<'_>) -> Result<LoadReport, MessageRejection> {
         outstanding,
         writing,
         waiting: flags & WAITING != 0,
+        late: flags & LATE != 0,
         recent,
         recent_mean,
         worst,
@@ -870,16 +874,17 @@ pub(crate) mod tests {
     fn any_load() -> impl Strategy<Value = LoadReport> {
         let requests = || any::<f64>().prop_map(MeanOutstanding::new);
         let latency = || any::<u64>().prop_map(Latency::from_nanos);
-        let sums = (requests(), requests(), requests(), any::<bool>());
+        let sums = (requests(), requests(), requests(), any::<[bool; 2]>());
         let rest = (latency(), latency(), prop::option::of(any::<f64>()));
         (any::<[f64; 2]>(), sums, rest).prop_map(|([iops, writes], sums, (recent_mean, worst, total))| {
-            let (outstanding, writing, recent, waiting) = sums;
+            let (outstanding, writing, recent, [waiting, late]) = sums;
             LoadReport {
                 iops: Iops::new(iops),
                 writes: Iops::new(writes),
                 outstanding,
                 writing,
                 waiting,
+                late,
                 recent,
                 recent_mean,
                 worst,

@@ -112,6 +112,10 @@ impl ControlLoop {
         let mean =
             if heard.count > 0 { self.mean(consumers, signal, &heard, interval) } else { Latency::ZERO };
         let total = u128::from(mean.as_nanos()) * u128::from(heard.count);
+        let total = match self.law.signal_total(consumers, signal, self.config.target) {
+            Some(seconds) => Latency::from_secs_f64(seconds),
+            None => Latency::from_nanos(u64::try_from(total).unwrap_or(u64::MAX)),
+        };
         let load = self.law.load_report(consumers, interval);
         let demand = throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
         let window = self.law.shared_window().map(|shared| shared.now);
@@ -125,7 +129,7 @@ impl ControlLoop {
                 SignalRequests::Everything
             },
             completed: heard.count,
-            total_latency: Latency::from_nanos(u64::try_from(total).unwrap_or(u64::MAX)),
+            total_latency: total,
             outstanding: heard.outstanding,
             oldest: heard.oldest,
             window,

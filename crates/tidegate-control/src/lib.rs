@@ -92,7 +92,7 @@ pub use law::bands::{Band, BandClaim, Bands, BandsError, allot, operating_point}
 pub use law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError, IntegralVariant};
 pub use law::integral::gain::{ClosedLoopPole, ControllerGain, GainError, ProcessGain, gain_for};
 pub use law::integral::integral_law::{IntegralLaw, IntegralStep, RateBounds, RateUse};
-pub use law::parameters::{FirstRate, KeyValue, LawParameters, LoopRules};
+pub use law::parameters::{ContractUse, FirstRate, KeyValue, LawParameters, LoopRules};
 pub use law::pid::config::{PidConfig, PidConfigError, PidVariant};
 pub use law::pid::controller::{Pid, PidStep};
 pub use law::queueing::config::QueueLearning;

@@ -91,6 +91,7 @@ prop_compose! {
             contract,
             goal: goal.map(Latency::from_nanos),
             short_of_tokens: Latency::from_nanos(short),
+            late: u64::from(queued) * u64::from(contract.is_some()),
             scheduler_wait: Latency::from_nanos(scheduler_wait),
             release_to_completion: release_to_completion.map(Latency::from_nanos),
             oldest_released: oldest_released.map(Latency::from_nanos),
@@ -260,7 +261,8 @@ prop_compose! {
         let [outstanding, writing, recent] = requests.map(MeanOutstanding::new);
         let [recent_mean, worst] = [recent_mean, worst].map(Latency::from_nanos);
         let total_window = total_window.map(Window::new);
-        LoadReport { iops, writes, outstanding, writing, waiting, recent, recent_mean, worst, total_window }
+        let late = waiting && recent > MeanOutstanding::new(1.0);
+        LoadReport { iops, writes, outstanding, writing, waiting, late, recent, recent_mean, worst, total_window }
     }
 }
 

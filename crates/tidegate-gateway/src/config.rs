@@ -354,14 +354,14 @@ pub struct ExportConfig {
     pub reservation: Option<Iops>,
     /// A static limit that no law lifts.
     pub limit: Option<ConsumerLimit>,
-    /// The contract promised to the export, if the pool's law commands rates. It has no effect under another
-    /// law.
+    /// The contract promised to the export. It has an effect only under a law that keeps contracts
+    /// ([`ContractUse`](tidegate_control::ContractUse)).
     pub contract: Option<Contract>,
-    /// The response time that it is to have, if the pool's law is the self-tuning one. `None`: the pool's
-    /// target.
+    /// The response time that it is to have, if the pool's law keeps goals. `None`: the pool's target, or what
+    /// the law takes from the contract.
     pub goal: Option<Latency>,
-    /// σ: the number of requests that may be released at once after a pause, if the pool's law commands
-    /// rates.
+    /// σ: the number of requests that may be released at once after a pause, or count at once, where the
+    /// contract is kept.
     pub bucket: u32,
 }
 

@@ -179,7 +179,7 @@ impl PoolStage {
         let StageConsumer { account, reads, writes, flushes, trims, errors, .. } = consumer;
         let terms = account.terms();
         let service = self.queue.status(account, now).and_then(|status| status.reserved);
-        let reserved = terms.reservation.zip(service).map(|(rate, service)| ReservedSnapshot {
+        let reserved = account.reserved().zip(service).map(|(rate, service)| ReservedSnapshot {
             rate,
             backlogged: service.backlogged,
             served_ios: service.served_ios(),
@@ -217,9 +217,15 @@ impl PoolStage {
         }
     }
 
-    /// A pulled request goes to the backend.
-    pub(crate) fn dispatched(consumer: &mut StageConsumer, operation: &CheckedOperation) {
-        consumer.account.dispatched(kind_of(operation));
+    /// A pulled request goes to the backend. Returns the time from which on it counts.
+    #[must_use = "a contract counts from this time"]
+    pub(crate) fn dispatched(
+        consumer: &mut StageConsumer,
+        operation: &CheckedOperation,
+        released: Instant,
+        now: Instant,
+    ) -> Instant {
+        consumer.account.dispatched(kind_of(operation), released, now)
     }
 
     /// Gives the slots of a consumer's requests at the backend to others: its volume is silent.

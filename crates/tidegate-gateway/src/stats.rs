@@ -197,9 +197,9 @@ pub struct ConsumerSnapshot {
     pub errors: u64,
     /// The storage has lost written data: no flush succeeds until the export is removed and added again.
     pub poisoned: bool,
-    /// The service it got under its reservation, if it has one.
+    /// The service it got under its reservation, if it has one, or a contract that reserves its rate.
     pub reserved: Option<ReservedSnapshot>,
-    /// Its state under a law that commands rates; `None` under other laws, and without one.
+    /// Its state under a law that commands rates, or that keeps its contract; `None` otherwise.
     pub tenant: Option<TenantSnapshot>,
     /// The connections to its upstream export, where it has one.
     pub upstream: Option<UpstreamSnapshot>,
@@ -219,13 +219,14 @@ pub struct ReservedSnapshot {
     pub missed: Duration,
 }
 
-/// A consumer in a pool whose law commands rates.
+/// A consumer in a pool whose law commands rates, or keeps the consumer's contract.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TenantSnapshot {
     /// The requests released per second; `None`: all of them at once.
     pub rate: Option<Iops>,
-    /// The time from a request's release to its completion at the backend, which contracts are about. Counts
-    /// since there is such a law.
+    /// The time from a request's release to its completion at the backend, which contracts are about. Where no
+    /// bucket releases requests, it is the time at which the contract's would have. Counts since there is such
+    /// a law.
     pub released: FineHistogram,
     /// The contract and its fulfilment; `None` if there never was one.
     pub contract: Option<ContractSnapshot>,

@@ -3,15 +3,19 @@
 
 use std::hint::black_box;
 
-use tidegate_control::{ConsumerObservation, MeanOutstanding, OperationTotals};
+use tidegate_control::{ConsumerObservation, ContractUse, MeanOutstanding, OperationTotals};
 use tidegate_sched::{CostModel, FlowId, FlowStatus};
-use tidegate_units::{Bytes, Instant, Latency};
+use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 use crate::integral::{MeanSince, OutstandingIntegral};
 use crate::rate_account::RateAccount;
 use crate::request::{CompletedRequest, OperationKind};
 use crate::samples::LatencySamples;
 use crate::terms::ConsumerTerms;
+
+/// The reservation of a contract over its rate. A consumer that asks for its rate or more, and was late once,
+/// would otherwise stay late for ever.
+const CATCHES_UP: f64 = 1.05;
 
 /// A consumer's requests in a queue and at the resource, and their measurements since the last observation.
 ///
@@ -23,7 +27,7 @@ pub struct ConsumerAccount<S> {
     pub(crate) in_flight: u32,
     /// Requests at the resource whose slots in the window other consumers have.
     pub(crate) lent: u32,
-    /// The state for laws that command rates. It is boxed to save room in the cache under other laws.
+    /// The state for laws that command rates or keep contracts. It is boxed to save room in the cache under other laws.
     pub(crate) rates: Option<Box<RateAccount<S>>>,
     /// All requests of the consumer, queued or at the resource.
     pub(crate) outstanding: OutstandingIntegral,
@@ -31,6 +35,8 @@ pub struct ConsumerAccount<S> {
     /// Needed once per interval, and boxed for the same reason.
     pub(crate) terms: Box<ConsumerTerms>,
     pub(crate) delay: Latency,
+    /// The reservation in force in the scheduler, and its burst.
+    pub(crate) reserved: Option<(Iops, u32)>,
     observed: MeanSince,
     /// Requests and bytes that completed in the last interval in which any did.
     sizes: (u64, Bytes),
@@ -53,6 +59,7 @@ impl<S: LatencySamples> ConsumerAccount<S> {
             interval: [OperationTotals::default(); 2],
             terms: Box::new(terms),
             delay: Latency::ZERO,
+            reserved: None,
             observed: MeanSince::beginning_at(now),
             sizes: (0, Bytes::ZERO),
         }
@@ -100,7 +107,14 @@ impl<S: LatencySamples> ConsumerAccount<S> {
         &self.outstanding
     }
 
-    /// Returns its state under a law that commands rates; `None` under other laws, and without one.
+    /// Returns the rate that goes before all shares, in I/Os of average size: its reservation, or what its
+    /// contract comes to if that is more.
+    #[must_use]
+    pub fn reserved(&self) -> Option<Iops> {
+        self.reserved.map(|(rate, _)| rate)
+    }
+
+    /// Returns its state under a law that commands rates, or that keeps its contract; `None` otherwise.
     #[must_use]
     pub fn rates(&self) -> Option<&RateAccount<S>> {
         self.rates.as_deref()
@@ -111,14 +125,18 @@ impl<S: LatencySamples> ConsumerAccount<S> {
         self.rates.as_deref_mut()
     }
 
-    /// Records that a pulled request goes to the resource.
+    /// Records that a pulled request goes to the resource. `released` is the time that the queue gave with
+    /// it. Returns the time from which on the request counts, for [`CompletedRequest::released`]. It is
+    /// another one where a contract is kept without a bucket.
     #[inline]
-    pub fn dispatched(&mut self, kind: Option<OperationKind>) {
+    #[must_use = "a contract counts from this time"]
+    pub fn dispatched(&mut self, kind: Option<OperationKind>, released: Instant, now: Instant) -> Instant {
         self.queued -= 1;
         self.in_flight += 1;
         if let Some(kind) = kind {
             self.interval[kind as usize].in_flight += 1;
         }
+        self.rates.as_mut().map_or(released, |rates| rates.counts_from(released, now))
     }
 
     /// Counts a request that is about to go to the resource outside the window, as if it had come from the
@@ -180,12 +198,32 @@ impl<S: LatencySamples> ConsumerAccount<S> {
         self.delay = Latency::ZERO;
     }
 
+    /// Returns the reservation on its terms under a law with this use of contracts, in I/Os of average size,
+    /// and its burst: after a pause a contract's bucket is full.
+    pub(crate) fn wanted_reservation(&self, contracts: ContractUse) -> Option<(Iops, u32)> {
+        let terms = &self.terms;
+        // No law throttles a protected consumer: it goes before all reservations.
+        let promised = contracts.reserved(terms.contract).filter(|_| !terms.protected);
+        let (requests, bytes) = self.sizes;
+        let promised = promised.map(|rate| {
+            let rate = Iops::new(CATCHES_UP * rate.per_second());
+            CostModel::default().in_ios(rate, requests, bytes)
+        });
+        let burst = if promised.is_some() { terms.bucket } else { 1 };
+        let greater = match (terms.reservation, promised) {
+            (Some(reservation), Some(promised)) if promised > reservation => Some(promised),
+            (reservation, promised) => reservation.or(promised),
+        };
+        greater.map(|rate| (rate, burst))
+    }
+
     /// Returns the measurements since the last observation. `oldest` are the times when the oldest read and
     /// the oldest write at the resource were dispatched.
     pub(crate) fn observe(
         &mut self,
         oldest: [Option<Instant>; 2],
         status: Option<FlowStatus>,
+        contracts: ContractUse,
         now: Instant,
     ) -> ConsumerObservation {
         let [reads, writes] = &mut self.interval;
@@ -199,7 +237,8 @@ impl<S: LatencySamples> ConsumerAccount<S> {
         let mean = self.observed.mean(self.outstanding.integral(now), now);
         let terms = &self.terms;
         let mut observation = ConsumerObservation {
-            reservation: terms.reservation.map(in_requests),
+            reservation: self.wanted_reservation(contracts).map(|(rate, _)| in_requests(rate)),
+            goal: contracts.goal(terms.goal, terms.contract),
             reads,
             writes,
             mean_outstanding: MeanOutstanding::new(mean.unwrap_or(self.outstanding.value() as f64)),

@@ -28,6 +28,7 @@ mod resource;
 mod samples;
 mod sent;
 mod terms;
+mod virtual_bucket;
 
 pub use account::ConsumerAccount;
 pub use delay::MemberDemand;

@@ -5,14 +5,14 @@ use std::iter::Peekable;
 use std::vec;
 
 use tidegate_control::{
-    ConsumerCommand, ConsumerObservation, ControlLoop, Decision, HostReport, LoopConfig, LoopConfigError,
-    Observation,
+    ConsumerCommand, ConsumerObservation, ContractUse, ControlLoop, Decision, HostReport, LoopConfig,
+    LoopConfigError, Observation,
 };
 use tidegate_sched::{BucketRelease, FlowStatus, PullAnswer, Sfq, SfqConfig, StorageExtent};
 use tidegate_units::{Instant, Iops, Latency, Window};
 
 use crate::account::ConsumerAccount;
-use crate::rate_account::{AccountStart, RateAccount};
+use crate::rate_account::{AccountRules, AccountStart, RateAccount};
 use crate::request::CompletedRequest;
 use crate::samples::LatencySamples;
 use crate::terms::ConsumerTerms;
@@ -79,7 +79,9 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         let rates = self.rate_account(&terms, Some(now), now);
         let bucket = rates.as_ref().and_then(|rates| rates.bucket());
         let flow = self.scheduler.add_flow(&terms.flow_config(bucket), now);
-        ConsumerAccount::new(terms, flow, rates, now)
+        let mut account = ConsumerAccount::new(terms, flow, rates, now);
+        self.reserve(&mut account, now);
+        account
     }
 
     /// Adds a consumer of another queue that is no more, as after a failure. Its requests are gone. Its mean
@@ -90,6 +92,8 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         account.rates = self.rate_account(&account.terms, Some(Instant::ZERO), now);
         let bucket = account.rates.as_ref().and_then(|rates| rates.bucket());
         account.flow = self.scheduler.add_flow(&account.terms.flow_config(bucket), now);
+        account.reserved = None;
+        self.reserve(account, now);
     }
 
     /// Removes a consumer. Returns the requests that it had queued.
@@ -106,7 +110,6 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     ) {
         let flow = account.flow;
         self.scheduler.set_weight(flow, terms.shares).expect(OURS);
-        self.scheduler.set_reservation(flow, terms.reservation, now).expect(OURS);
         self.scheduler.set_limit(flow, terms.limit, now).expect(OURS);
         self.scheduler.set_exempt(flow, terms.protected, now).expect(OURS);
         if terms.protected {
@@ -114,6 +117,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
             self.set_rate(account, None, now);
         }
         *account.terms = terms;
+        self.reserve(account, now);
     }
 
     /// Takes a new depth, release and law. The caller then [settles](Self::settle) every consumer.
@@ -145,16 +149,20 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     /// Gives a consumer the state that the law, as it is now, needs. Releases it from throttles that no law
     /// commands any more.
     pub fn settle<S: LatencySamples>(&mut self, account: &mut ConsumerAccount<S>, now: Instant) {
-        let Some(control) = &self.control else {
+        self.reserve(account, now);
+        let rules = self.account_rules();
+        if self.control.is_none() {
             self.set_delay(account, Latency::ZERO, now);
+        }
+        let goes_on = |rates: &RateAccount<S>| rates.goes_on_under(rules.contracts);
+        let wants = rules.want_account(&account.terms, account.rates.as_deref());
+        if !wants || !account.rates.as_deref().is_none_or(goes_on) {
             self.drop_rates(account, now);
-            return;
-        };
-        match (&mut account.rates, control.config().law.first_rate()) {
-            (None, None) => {}
-            (Some(_), None) => self.drop_rates(account, now),
-            (Some(rates), Some(first)) => rates.reconfigure(&account.terms, self.release, first, now),
-            (None, Some(_)) => {
+        }
+        match (&mut account.rates, wants) {
+            (_, false) => {}
+            (Some(rates), true) => rates.reconfigure(&account.terms, self.release, rules.contracts, now),
+            (None, true) => {
                 let idle_since = (account.outstanding.value() == 0).then_some(now);
                 account.rates = self.rate_account(&account.terms, idle_since, now);
                 let bucket = account.rates.as_ref().and_then(|rates| rates.bucket());
@@ -163,8 +171,8 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         }
     }
 
-    /// Queues a request that arrives now. Returns true if its consumer has a contract and is back from a
-    /// pause: the loop is then to be stepped at once, and not up to an interval later.
+    /// Queues a request that arrives now. Returns true if its consumer has a contract that is kept by rates
+    /// and is back from a pause: the loop is then to be stepped at once, and not up to an interval later.
     #[inline]
     #[must_use = "a loop that is not stepped leaves the consumer late"]
     pub fn enqueue<S: LatencySamples>(
@@ -281,7 +289,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         now: Instant,
     ) -> ConsumerObservation {
         let status = account.rates.is_some().then(|| self.scheduler.status(account.flow, now)).flatten();
-        account.observe(oldest, status, now)
+        account.observe(oldest, status, self.account_rules().contracts, now)
     }
 
     /// Returns this host's report of an observation, for the hosts that share the resource. `None` without a
@@ -323,9 +331,34 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         let command = commands.0.next_if(|command| command.name == account.terms.name);
         self.set_rate(account, command.as_ref().and_then(|command| command.rate), now);
         self.set_delay(account, command.and_then(|command| command.delay).unwrap_or_default(), now);
+        // What a contract's rate costs follows the size of the requests.
+        self.reserve(account, now);
     }
 
-    /// Makes a consumer's state for a law that commands rates.
+    /// Returns the rules of the law as it is now.
+    fn account_rules(&self) -> AccountRules {
+        self.law().map_or(AccountRules { first: None, contracts: ContractUse::None }, |config| AccountRules {
+            first: config.law.first_rate(),
+            contracts: config.law.contract_use(),
+        })
+    }
+
+    /// Puts the reservation into force that a consumer's terms come to under the law. A law that does not act
+    /// reserves nothing.
+    fn reserve<S: LatencySamples>(&mut self, account: &mut ConsumerAccount<S>, now: Instant) {
+        let acts = self.law().is_some_and(|config| !config.dry_run);
+        let contracts = if acts { self.account_rules().contracts } else { ContractUse::None };
+        let wanted = account.wanted_reservation(contracts);
+        if account.reserved != wanted {
+            account.reserved = wanted;
+            self.scheduler.set_reservation(account.flow, wanted.map(|(rate, _)| rate), now).expect(OURS);
+            if let Some((_, burst)) = wanted {
+                self.scheduler.set_reservation_burst(account.flow, burst).expect(OURS);
+            }
+        }
+    }
+
+    /// Makes a consumer's state for a law that commands rates or keeps its contract.
     fn rate_account<S: LatencySamples>(
         &self,
         terms: &ConsumerTerms,
@@ -333,12 +366,15 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         now: Instant,
     ) -> Option<Box<RateAccount<S>>> {
         let config = self.law()?;
-        let first = config.law.first_rate()?;
-        let start = AccountStart { first, throttled: self.starts_throttled && !config.dry_run, idle_since };
+        let rules = self.account_rules();
+        if !rules.want_account::<S>(terms, None) {
+            return None;
+        }
+        let start = AccountStart { rules, throttled: self.starts_throttled && !config.dry_run, idle_since };
         Some(Box::new(RateAccount::new(terms, self.release, start, now)))
     }
 
-    /// Releases a consumer, and drops its state for laws that command rates.
+    /// Releases a consumer, and drops its state for laws that command rates or keep contracts.
     fn drop_rates<S: LatencySamples>(&mut self, account: &mut ConsumerAccount<S>, now: Instant) {
         self.set_rate(account, None, now);
         account.rates = None;

@@ -1,28 +1,33 @@
-//! A consumer's state under a law that commands rates: its bucket, the times of its requests from their
-//! release on, and the fulfilment of its contract.
+//! A consumer's state under a law that commands rates or keeps contracts: its bucket, the times of its
+//! requests from their release on, and the fulfilment of its contract.
 
 use std::time::Duration;
 
-use tidegate_control::{ConsumerObservation, Contract, FirstRate};
+use tidegate_control::{ConsumerObservation, Contract, ContractUse, FirstRate};
 use tidegate_sched::{BucketRelease, BucketStatus, LeakyBucket};
 use tidegate_units::{Instant, Iops, Latency};
 
 use crate::request::CompletedRequest;
 use crate::samples::LatencySamples;
 use crate::terms::ConsumerTerms;
+use crate::virtual_bucket::VirtualBucket;
 
 /// The fraction of an interval's requests that do not exceed the law's percentile (Lee, table 1: RT⁹⁵).
 const PERCENTILE: f64 = 0.95;
 
-/// A consumer's state under a law that commands rates.
+/// A consumer's state under a law that commands rates or keeps contracts.
 #[derive(Debug)]
 pub struct RateAccount<S> {
+    contracts: ContractUse,
     contract: Option<ContractRecord>,
-    goal: Option<Latency>,
+    /// Tells from when on requests count, where no bucket releases them.
+    virtual_bucket: Option<VirtualBucket>,
     /// The bucket in force; `None`: everything is released at once.
     bucket: Option<LeakyBucket>,
     /// The bucket that comes into force with the next rate.
     next_bucket: LeakyBucket,
+    /// Late requests since the last observation.
+    late: u64,
     /// Time from release to dispatch, of the requests that completed since the last observation.
     scheduler_wait: Latency,
     /// Times from release to completion, of the same requests.
@@ -51,11 +56,28 @@ pub struct ContractRecord {
 /// The account's beginning: in force at once or not, idle or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AccountStart {
-    pub(crate) first: FirstRate,
+    pub(crate) rules: AccountRules,
     /// False if no rate is in force before the law's first step.
     pub(crate) throttled: bool,
     /// The time since which nothing has been outstanding; `None`: something is.
     pub(crate) idle_since: Option<Instant>,
+}
+
+/// The rules of a law for accounts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AccountRules {
+    /// `None`: the law commands no rates.
+    pub(crate) first: Option<FirstRate>,
+    pub(crate) contracts: ContractUse,
+}
+
+impl AccountRules {
+    /// Returns true if a consumer on these terms needs an account. One with the counts of a contract keeps it
+    /// while nothing is promised.
+    pub(crate) fn want_account<S>(self, terms: &ConsumerTerms, account: Option<&RateAccount<S>>) -> bool {
+        let counts = account.is_some_and(|account| account.contract.is_some());
+        self.first.is_some() || self.contracts.keeps() && (terms.contract.is_some() || counts)
+    }
 }
 
 impl<S: LatencySamples> RateAccount<S> {
@@ -67,25 +89,27 @@ impl<S: LatencySamples> RateAccount<S> {
         start: AccountStart,
         now: Instant,
     ) -> Self {
-        let (rate, throttled) = match start.first {
-            FirstRate::AtLeast(floor) => {
+        let (rate, throttled) = match start.rules.first {
+            Some(FirstRate::AtLeast(floor)) => {
                 (terms.contract.map_or(floor, |contract| contract.iops()), start.throttled)
             }
-            FirstRate::Released => (Iops::ZERO, false),
+            Some(FirstRate::Released) | None => (Iops::ZERO, false),
         };
-        let next_bucket = release.bucket(rate, bucket_size(terms, start.first));
+        let next_bucket = release.bucket(rate, bucket_size(terms, start.rules.contracts));
         let mut account = Self {
+            contracts: start.rules.contracts,
             contract: None,
-            goal: None,
+            virtual_bucket: None,
             bucket: (throttled && !terms.protected).then_some(next_bucket),
             next_bucket,
+            late: 0,
             scheduler_wait: Latency::ZERO,
             interval: S::default(),
             total: S::default(),
             short: Duration::ZERO,
             idle_since: start.idle_since,
         };
-        account.reconfigure(terms, release, start.first, now);
+        account.reconfigure(terms, release, start.rules.contracts, now);
         account
     }
 
@@ -94,15 +118,22 @@ impl<S: LatencySamples> RateAccount<S> {
         &mut self,
         terms: &ConsumerTerms,
         release: BucketRelease,
-        first: FirstRate,
+        contracts: ContractUse,
         now: Instant,
     ) {
-        self.next_bucket = release.bucket(self.next_bucket.rate, bucket_size(terms, first));
-        self.goal = terms.goal;
-        let (contract, outstanding) = (first.promised(terms.contract), self.idle_since.is_none());
+        self.contracts = contracts;
+        self.next_bucket = release.bucket(self.next_bucket.rate, bucket_size(terms, contracts));
+        let (contract, outstanding) = (contracts.promised(terms.contract), self.idle_since.is_none());
+        let counted = contract.filter(|_| contracts == ContractUse::Floor);
+        match (&mut self.virtual_bucket, counted) {
+            (Some(bucket), Some(contract)) => bucket.set(contract.iops(), terms.bucket, now),
+            (bucket, counted) => {
+                *bucket = counted.map(|contract| VirtualBucket::new(contract.iops(), terms.bucket, now));
+            }
+        }
         match &mut self.contract {
             // A law that keeps no contracts does not go on with the counts of another.
-            record if first == FirstRate::Released => *record = None,
+            record if !contracts.keeps() => *record = None,
             Some(record) => record.change(contract, outstanding, now),
             record @ None => {
                 *record = contract.map(|_| ContractRecord {
@@ -114,6 +145,12 @@ impl<S: LatencySamples> RateAccount<S> {
                 });
             }
         }
+    }
+
+    /// Returns true if its counts go on under a law with this use of contracts. Another measure of response
+    /// times begins anew.
+    pub(crate) fn goes_on_under(&self, contracts: ContractUse) -> bool {
+        (self.contracts == ContractUse::Floor) == (contracts == ContractUse::Floor)
     }
 
     /// Returns the bucket in force; `None` if everything is released at once.
@@ -149,15 +186,21 @@ impl<S: LatencySamples> RateAccount<S> {
         }
     }
 
-    /// Records the arrival of a request. Returns true if the consumer has a contract and comes back from a
-    /// pause of at least this length.
+    /// Records the arrival of a request. Returns true if others are to give the consumer its rate back: it
+    /// comes back from a pause of at least this length, and its contract is kept by rates.
     pub(crate) fn arrived(&mut self, now: Instant, pause: Duration) -> bool {
         let Some(since) = self.idle_since.take() else { return false };
         let Some(record @ ContractRecord { contract: Some(_), .. }) = &mut self.contract else {
             return false;
         };
         record.active_since = Some(now);
-        now.saturating_since(since) >= pause
+        self.contracts == ContractUse::Rate && now.saturating_since(since) >= pause
+    }
+
+    /// Returns the time from which on a request counts that is dispatched now, given the time from which on it
+    /// could have been.
+    pub(crate) fn counts_from(&mut self, released: Instant, now: Instant) -> Instant {
+        self.virtual_bucket.as_mut().map_or(released, |bucket| bucket.dispatched(released, now))
     }
 
     /// Records that nothing is outstanding any more.
@@ -177,8 +220,10 @@ impl<S: LatencySamples> RateAccount<S> {
         self.interval.record(latency);
         self.total.record(latency);
         if let Some(ContractRecord { contract: Some(contract), requests, late, .. }) = &mut self.contract {
+            let is_late = u64::from(latency > contract.response_time());
             *requests += 1;
-            *late += u64::from(latency > contract.response_time());
+            *late += is_late;
+            self.late += is_late;
         }
     }
 
@@ -194,7 +239,7 @@ impl<S: LatencySamples> RateAccount<S> {
     /// Adds the law's inputs from the time since the last observation.
     pub(crate) fn observe(&mut self, observation: &mut ConsumerObservation, bucket: BucketStatus) {
         observation.contract = self.contract.and_then(|record| record.contract);
-        observation.goal = self.goal;
+        observation.late = std::mem::take(&mut self.late);
         observation.scheduler_wait = std::mem::take(&mut self.scheduler_wait);
         observation.release_to_completion = self.interval.take_quantile(PERCENTILE);
         observation.oldest_released = bucket.waited.map(Latency::from);
@@ -240,9 +285,6 @@ impl ContractRecord {
 }
 
 /// Returns σ. A contract says it; without contracts it is the usual one.
-const fn bucket_size(terms: &ConsumerTerms, first: FirstRate) -> u32 {
-    match first {
-        FirstRate::AtLeast(_) => terms.bucket,
-        FirstRate::Released => BucketRelease::USUAL_SIZE,
-    }
+const fn bucket_size(terms: &ConsumerTerms, contracts: ContractUse) -> u32 {
+    if contracts.keeps() { terms.bucket } else { BucketRelease::USUAL_SIZE }
 }

@@ -78,8 +78,19 @@ impl CostModel {
     /// I/O. Never too little, because the cost of the mean size is at most the mean cost.
     #[must_use]
     pub fn in_requests(self, rate: Iops, requests: u64, bytes: Bytes) -> Iops {
+        Iops::new(rate.per_second() / self.mean_cost(requests, bytes).as_ios())
+    }
+
+    /// The reverse of [`in_requests`](Self::in_requests): a rate of a consumer's requests, in I/Os of average
+    /// size.
+    #[must_use]
+    pub fn in_ios(self, rate: Iops, requests: u64, bytes: Bytes) -> Iops {
+        Iops::new(rate.per_second() * self.mean_cost(requests, bytes).as_ios())
+    }
+
+    fn mean_cost(self, requests: u64, bytes: Bytes) -> RequestCost {
         let mean = bytes.get().checked_div(requests).unwrap_or(0);
-        Iops::new(rate.per_second() / self.cost(u32::try_from(mean).unwrap_or(u32::MAX)).as_ios())
+        self.cost(u32::try_from(mean).unwrap_or(u32::MAX))
     }
 }
 
@@ -117,6 +128,8 @@ mod tests {
         assert!((requests(0, 0) - 160.0).abs() < 1e-9);
         assert!((requests(10, 40) - 160.0).abs() < 1e-9);
         assert!((requests(10, 10_240) - 10.0).abs() < 1e-9);
+        let ios = model.in_ios(Iops::new(10.0), 10, Bytes::from_kib(10_240));
+        assert!((ios.per_second() - 160.0).abs() < 1e-9);
     }
 
     proptest! {

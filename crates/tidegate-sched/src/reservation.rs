@@ -30,6 +30,8 @@ const OWED_PART: u32 = 7;
 pub(crate) struct FlowReservation {
     /// 1/r, the time between two I/Os, in 2⁻¹⁶ ns.
     interval: u64,
+    /// The number of I/Os that are due at once after a pause.
+    burst: u32,
     /// R of the request at the head, in 2⁻¹⁶ ns of [`ReservedFlows`]' time.
     tag: u128,
     /// Since when the flow has had an eligible request.
@@ -53,6 +55,7 @@ impl FlowReservation {
         let interval = interval(rate)?;
         Some(Self {
             interval,
+            burst: 1,
             tag: 0,
             since: None,
             backlogged: Duration::ZERO,
@@ -105,7 +108,14 @@ impl FlowReservation {
     }
 
     fn not_before(&mut self, time: u64) {
-        self.tag = self.tag.max(u128::from(time) << TAG_BITS);
+        let saved = u128::from(self.interval) * u128::from(self.burst - 1);
+        let saved = saved.min(u128::from(LATEST_NANOS) << TAG_BITS);
+        self.tag = self.tag.max((u128::from(time) << TAG_BITS).saturating_sub(saved));
+    }
+
+    /// Sets the number of I/Os that are due at once after a pause. Zero counts as one.
+    pub(crate) fn set_burst(&mut self, burst: u32) {
+        self.burst = burst.max(1);
     }
 
     fn steps(&self, cost: RequestCost) -> u128 {
@@ -175,6 +185,17 @@ impl ReservedFlows {
         (!self.must_share()).then_some(slot)
     }
 
+    /// Returns true if a flow is due, whether the shares are owed a request or not.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.heads.first().is_some_and(|(_, tag)| tag <= self.time(now))
+    }
+
+    /// Returns the time at which the next flow is due, if one has an eligible request.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let (_, tag) = self.heads.first()?;
+        Some(Instant::from_nanos(tag.saturating_add(self.slip).saturating_sub(LATEST_NANOS)))
+    }
+
     /// The flow has an eligible request, and had none before: R = max(R of the one before + c/r, now). While
     /// it has some, R = R of the one before + c/r, late or not. mClock goes back to the arrival for every
     /// request; then who keeps few requests waiting loses what a full window made it wait for, and
@@ -234,8 +255,9 @@ impl ReservedFlows {
         self.owed >= RequestCost::ONE.raw().cast_signed() << OWED_PART
     }
 
+    /// The time that tags are compared with. It begins at the longest burst, so that no tag is below zero.
     fn time(&self, now: Instant) -> u64 {
-        now.as_nanos().saturating_sub(self.slip)
+        now.as_nanos().saturating_add(LATEST_NANOS).saturating_sub(self.slip)
     }
 
     fn slip_behind(&mut self, earliest: u64, now: Instant) {

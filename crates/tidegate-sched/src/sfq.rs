@@ -133,7 +133,8 @@ pub enum PullAnswer<T> {
 /// A request that goes by reservation advances the flow's start tag by c/φ like any other, and does not make
 /// v its own. A flow thus gets the larger of its reservation and its share, and the rest goes by shares. The
 /// reservation goes through the same window as everything else; it changes the order, never how much is
-/// outstanding.
+/// outstanding. Of a fractional window w it uses ⌈w⌉ places at any time, and others wait longer for it: the
+/// pauses that make up the fraction are theirs.
 ///
 /// Departures from mClock, each a bound. Start tags replace real-time P tags: they need no adjustment when a
 /// flow comes back from idleness. A waiting request is not due later for having arrived late. What a
@@ -144,7 +145,7 @@ pub enum PullAnswer<T> {
 /// A reservation is kept where the storage, at the window in force, completes more than 129/128 of the sum of
 /// all of them. Where it does not, they fall behind together: of what is dispatched by reservation each flow
 /// gets its part r/Σr, and one request follows by shares for 128 such. An idle flow saves nothing up: when it
-/// comes back one request is due at once.
+/// comes back one request is due at once, or as many as its [burst](Sfq::set_reservation_burst).
 ///
 /// # Buckets
 ///
@@ -311,6 +312,18 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
+    /// Sets the number of I/Os of a flow's reservation that are due at once after a pause, while it has one.
+    /// The default is one.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_reservation_burst(&mut self, id: FlowId, burst: u32) -> Result<(), UnknownFlow> {
+        if let Some(reservation) = self.flow_mut(id)?.reservation_mut() {
+            reservation.set_burst(burst);
+        }
+        Ok(())
+    }
+
     /// Sets, changes or lifts a flow's leaky bucket. Tokens and what is released outlive a change. Requests
     /// that are queued when a flow gets its first bucket are in front of it; when it loses it, they count
     /// from their arrival.
@@ -431,7 +444,14 @@ impl<T> Sfq<T> {
             match self.gate.admit(now) {
                 GateAnswer::Open if spaced <= now => return self.dispatch(lane, now),
                 GateAnswer::Open => wake = spaced,
-                GateAnswer::NotBefore(open) => wake = open.max(spaced),
+                // A fraction of a window is a pause. It is the others that wait for its end.
+                GateAnswer::NotBefore(_) if spaced <= now && self.reservations.is_due(now) => {
+                    return self.dispatch(lane, now);
+                }
+                GateAnswer::NotBefore(open) => {
+                    let due = self.reservations.next_due().unwrap_or(Instant::MAX);
+                    wake = open.min(due).max(spaced);
+                }
                 GateAnswer::Shut => {}
             }
         } else {

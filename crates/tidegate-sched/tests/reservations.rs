@@ -529,3 +529,52 @@ fn tells_what_was_served_while_backlogged() {
     assert!(after.backlogged < service.backlogged + Duration::from_millis(50), "{after:?}");
     assert_eq!(bench.scheduler.status(bench.clients[1].id, at(bench.now)).unwrap().reserved, None);
 }
+
+fn enqueue(scheduler: &mut Sfq<u32>, flow: FlowId, request: u32, now: u64) {
+    let extent = StorageExtent { offset: 0, bytes: 4 * KIB };
+    scheduler.enqueue(flow, at(now), request, extent).unwrap();
+}
+
+fn pulled(scheduler: &mut Sfq<u32>, now: u64) -> Option<u32> {
+    match scheduler.pull(at(now)) {
+        PullAnswer::Request { request, .. } => Some(request),
+        PullAnswer::Nothing | PullAnswer::NotBefore(_) => None,
+    }
+}
+
+#[test]
+fn the_pauses_of_a_fractional_window_are_those_of_consumers_without_a_reservation() {
+    const MS: u64 = 1_000_000;
+    for (reservation, next) in [(0.0, None), (40.0, Some(1))] {
+        let mut scheduler = scheduler::<u32>(0.5);
+        let rest = scheduler.add_flow(&flow(100, 0.0), at(0));
+        let reserved = scheduler.add_flow(&flow(100, reservation), at(0));
+        enqueue(&mut scheduler, rest, 0, 0);
+        assert_eq!(pulled(&mut scheduler, 0), Some(0));
+        enqueue(&mut scheduler, rest, 9, 0);
+        scheduler.complete(rest, at(10 * MS)).unwrap();
+        enqueue(&mut scheduler, reserved, 1, 12 * MS);
+        assert_eq!(pulled(&mut scheduler, 12 * MS), next, "10 ms at the storage, then a pause of 10 ms");
+        if next.is_some() {
+            enqueue(&mut scheduler, reserved, 2, 12 * MS);
+            assert_eq!(pulled(&mut scheduler, 12 * MS), None, "never more than the window, rounded up");
+            scheduler.complete(reserved, at(14 * MS)).unwrap();
+            assert_eq!(scheduler.pull(at(14 * MS)), PullAnswer::NotBefore(at(24 * MS)), "the others' pause");
+        }
+    }
+}
+
+#[test]
+fn a_burst_is_due_at_once_after_a_pause() {
+    for (burst, first) in [(1, [0, 9, 9]), (3, [0, 1, 2])] {
+        let mut scheduler = scheduler::<u32>(64.0);
+        let reserved = scheduler.add_flow(&flow(1, 40.0), at(0));
+        scheduler.set_reservation_burst(reserved, burst).unwrap();
+        let rest = scheduler.add_flow(&flow(100_000, 0.0), at(0));
+        for request in 0..3 {
+            enqueue(&mut scheduler, reserved, request, SECOND);
+            enqueue(&mut scheduler, rest, 9, SECOND);
+        }
+        assert_eq!([0; 3].map(|_| pulled(&mut scheduler, SECOND).unwrap()), first);
+    }
+}

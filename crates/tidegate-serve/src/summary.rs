@@ -234,6 +234,12 @@ impl fmt::Display for ConfigSummary {
     }
 }
 
+impl Pool {
+    fn has_contracts(&self) -> bool {
+        self.exports.iter().any(|export| export.contract.is_some() || !export.requirements.is_empty())
+    }
+}
+
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pool {}: {}, depth {}", self.name, self.backend, self.depth)?;
@@ -255,7 +261,9 @@ impl fmt::Display for Pool {
                             0 => "everyone's response time",
                             _ => "protected reads",
                         };
-                        write!(f, "keeps {whose} under {} (set point {})", law.target, law.set_point)?;
+                        let keeps = law.kind == LawKind::Auto && self.has_contracts();
+                        f.write_str(if keeps { "keeps contracts, and " } else { "keeps " })?;
+                        write!(f, "{whose} under {} (set point {})", law.target, law.set_point)?;
                     }
                 }
                 write!(f, ", decides every {}", law.interval)?;
@@ -443,6 +451,20 @@ mod tests {
             every 1.00s";
         assert!(summary.to_string().contains(said), "{summary}");
         assert_eq!(serde_json::to_value(summary).unwrap()["pools"][4]["law"]["kind"], "queueing_model");
+    }
+
+    #[test]
+    fn the_law_auto_says_that_it_keeps_contracts_where_there_are_some() {
+        let text = TEXT.replacen("law = 'integral'", "law = 'auto'", 1);
+        let said = |text: &str| {
+            ConfigSummary::new(&ServeConfig::parse("t", text, Path::new("/")).unwrap()).to_string()
+        };
+        let keeps = "law auto: keeps contracts, and everyone's response time under 50.0ms";
+        assert!(said(&text).contains(keeps), "{}", said(&text));
+        let without =
+            text.replacen("contract = {", "limit = {", 1).replacen("response_time = '35ms', ", "", 1);
+        let without = without.replacen("expected = '29ms'", "soft = true", 1);
+        assert!(said(&without).contains("law auto: keeps everyone's response time"), "{}", said(&without));
     }
 
     #[test]

@@ -135,6 +135,35 @@ fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
     assert!(said(&window).contains("`goal` has no effect"), "{}", said(&window));
 }
 
+/// A contract under the law `auto` has an effect beside a reservation, a goal and other hosts.
+#[test]
+fn the_law_auto_keeps_contracts_on_one_host_and_across_hosts() {
+    let text = shown(include_str!("../../../docs/guide/contracts.md"), "serve.toml");
+    let auto = text.replacen("\"integral\"", "\"auto\"", 1);
+    let more = auto.replacen("shares = 200", "shares = 200\nreservation = '9 IO/s'\ngoal = '20ms'", 1);
+    let hosts = "[cluster]\nname = 'san'\nhost = 'a'\ncarrier = { kind = 'file', path = '/var/lib/tidegate/hosts' \
+        }\n[pool.disk]\ncluster = true";
+    let together = more.replacen("[pool.disk]", hosts, 1);
+    for text in [&auto, &more, &together] {
+        assert_eq!(said(text), "\n", "{text}");
+        assert!(!parse(text).unwrap().contracts.is_empty(), "they are judged: {text}");
+    }
+    let integral = text.replacen("[pool.disk]", hosts, 1);
+    assert!(said(&integral).contains("hosts cannot keep contracts together"), "{}", said(&integral));
+    let release = auto.replacen("target =", "release = { ahead = 1 }\ntarget =", 1);
+    assert!(said(&release).contains("`release` has no effect"), "{}", said(&release));
+    let limit = auto.replacen("shares = 200", "limit = { iops = '39 IO/s' }", 1);
+    assert!(said(&limit).contains("the limit lets no more than 39 IO/s through"), "{}", said(&limit));
+    let protected = auto.replacen("shares = 200", "protected = true", 1);
+    assert!(said(&protected).contains("its contract holds it to nothing"), "{}", said(&protected));
+    let window = text.replacen("\"integral\"", "\"window\"", 1);
+    assert!(
+        said(&window).contains("only `law = \"auto\"` and `\"integral\"` keep contracts"),
+        "{}",
+        said(&window)
+    );
+}
+
 #[test]
 fn the_agents_example_is_valid_without_a_warning() {
     let config = AgentConfig::parse("agent.toml", include_str!("../../../docs/examples/agent.toml")).unwrap();

@@ -295,8 +295,8 @@ pub const HOST: KeyTable = table!(
             "the control law; a host without one is uncontrolled"
         )
         .details(
-            "`\"auto\"` [learns what it needs](../guide/auto.md); `\"integral\"` keeps contracts, and \
-        steers each virtual machine by its own requests; \
+            "`\"auto\"` [learns what it needs](../guide/auto.md), and keeps contracts and goals; \
+        `\"integral\"` keeps contracts, and steers each virtual machine by its own requests; \
         `\"self-tuning\"` keeps goals, and divides by bands; so does `\"queueing-model\"`, [by \
         a window](../guide/bands.md#the-model-of-a-queue)."
         ),
@@ -471,13 +471,13 @@ pub const VM: KeyTable = table!(
             "contract",
             Table("scenario.contract"),
             "none",
-            "the promise to it, if its host's law is `\"integral\"`"
+            "the promise to it, if its host's law is `\"auto\"` or `\"integral\"`"
         ),
         Key::new(
             "goal",
             Time,
             "its host's target",
-            "the response time that it is to have, where its host's law is `\"self-tuning\"` or \
+            "the response time that it is to have, where its host's law is `\"auto\"`, `\"self-tuning\"` or \
         `\"queueing-model\"`"
         ),
         Key::new("goal_changes", TableList("scenario.goal-change"), "none", "other goals from some times on"),

@@ -324,7 +324,7 @@ pub const POOL: KeyTable = table!(
         )
         .details(
             "`auto`: one window for all unprotected exports, by what [the law \
-        learns](../guide/auto.md). `window`: the same by gains (PARDA). `pid`: a delay for each of \
+        learns](../guide/auto.md); it keeps [contracts](../guide/contracts.md#by-the-law-auto) and goals. `window`: the same by gains (PARDA). `pid`: a delay for each of \
         them (Bjørgeengen). `integral`: a rate for each of them, which keeps \
         [contracts](../guide/contracts.md#keep-them) (Lee). `self-tuning`: the throughput at \
         which all keep their response times, divided by [bands](../guide/bands.md) (Triage). \
@@ -420,7 +420,7 @@ pub const POOL: KeyTable = table!(
             "admitted",
             Path,
             "none",
-            "with `law = \"integral\"`: what `tidegate admit --json` printed of this storage"
+            "with `law = \"auto\"` and `\"integral\"`: what `tidegate admit --json` printed of this storage"
         )
         .details(
             "[Contracts](../guide/contracts.md#when-contracts-change) are delayed against it \
@@ -657,15 +657,15 @@ pub const EXPORT: KeyTable = table!(
             "contract",
             Either(&[Table("contract"), TableList("contract")]),
             "none",
-            "the promise to the export, in a pool with `law = \"integral\"`"
+            "the promise to the export, in a pool with `law = \"auto\"` or `\"integral\"`"
         )
-        .applies_to("integral"),
+        .applies_to("auto, integral"),
         Key::new(
             "goal",
             Time,
             "the pool's target",
-            "the response time that it is to have, in a pool with `law = \"self-tuning\"` or \
-        `\"queueing-model\"`, which steers to this times `set_point`"
+            "the response time that it is to have, in a pool with `law = \"auto\"`, `\"self-tuning\"` or \
+        `\"queueing-model\"`; the last two steer to this times `set_point`"
         ),
         Key::new("read_only", Flag, "`false`", "refuses every change"),
         Key::new(

@@ -15,8 +15,12 @@ use crate::document::signal::SignalRequests;
 /// at all. Placement makes honest hosts differ by up to 1.8.
 const BELIEVED: (f64, f64) = (2.0, 4.0);
 
-/// The most that the worst consumer of other hosts counts for, as a multiple of the mean.
-const MOST_WORST: f64 = 2.0;
+/// The weight from which on a host is believed that its contracts are late.
+const BELIEVED_LATE: f64 = 0.5;
+
+/// The most that the worst consumer of other hosts counts for, as a multiple of the mean: usually, and where a
+/// contract's requests are late, whose margin is greater.
+const MOST_WORST: (f64, f64) = (2.0, 3.0);
 
 /// Returns the loads of all hosts together; `None` if no host reports one. `live` are the hosts heard in
 /// time, this one included.
@@ -48,15 +52,18 @@ pub(super) fn together(live: &[&HostReport], signal: SignalRequests) -> Option<C
         if pooled <= 0.0 {
             return worst;
         }
-        let over = (load.worst.as_nanos() as f64 / pooled).min(MOST_WORST) - 1.0;
+        let most = if load.late { MOST_WORST.1 } else { MOST_WORST.0 };
+        let over = (load.worst.as_nanos() as f64 / pooled).min(most) - 1.0;
         worst.max(1.0 + over * belief)
     });
+    let late = heard.iter().zip(&beliefs).any(|((_, load), belief)| load.late && *belief >= BELIEVED_LATE);
     Some(ClusterLoad {
         iops: Iops::new(sum(&|load| load.iops.per_second())),
         writes: Iops::new(sum(&|load| load.writes.per_second())),
         outstanding: MeanOutstanding::new(sum(&|load| load.outstanding.get())),
         writing: MeanOutstanding::new(sum(&|load| load.writing.get())),
         waiting: if active_shares > 0.0 { waiting / active_shares } else { 0.0 },
+        late,
         mean: (count > 0.0).then(|| Latency::from_nanos((total / count).round() as u64)),
         worst,
         total_window: agreed(loads.iter().filter_map(|(_, load)| load.total_window).collect()),
@@ -120,6 +127,7 @@ mod tests {
                 outstanding: MeanOutstanding::new(4.0),
                 writing: MeanOutstanding::new(0.0),
                 waiting: true,
+                late: false,
                 recent: MeanOutstanding::new(2_000.0),
                 recent_mean: mean,
                 worst: mean,

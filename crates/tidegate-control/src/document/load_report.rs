@@ -19,6 +19,9 @@ pub struct LoadReport {
     pub writing: MeanOutstanding,
     /// True if requests of theirs wait for the window.
     pub waiting: bool,
+    /// True if more of a contract's requests are late than may be.
+    #[serde(default)]
+    pub late: bool,
     /// Number of requests of the signal that the host remembers: of some seconds.
     pub recent: MeanOutstanding,
     /// Their mean latency.
@@ -43,6 +46,9 @@ pub struct ClusterLoad {
     pub writing: MeanOutstanding,
     /// The part of the active shares on hosts where requests wait for the window.
     pub waiting: f64,
+    /// True if a contract's requests are late on a host that is believed.
+    #[serde(default)]
+    pub late: bool,
     /// The mean latency of the signal in the last interval, by the hosts that are believed.
     pub mean: Option<Latency>,
     /// The worst consumer's latency over the mean of all, by the hosts that are believed; at least 1.

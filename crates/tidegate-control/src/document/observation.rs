@@ -48,15 +48,16 @@ pub struct ConsumerObservation {
     pub name: ConsumerName,
     /// Its share, relative to the others.
     pub shares: Shares,
-    /// The rate that goes before all shares, in requests of the consumer's size. `None`: none. It means
-    /// nothing for a protected consumer, which is never throttled, nor under the integral law, which has
-    /// contracts.
+    /// The rate that goes before all shares, in requests of the consumer's size: its reservation, and under the
+    /// law `auto` the rate of its contract if that is more. `None`: none. It means nothing for a protected
+    /// consumer, which is never throttled, nor under the integral law, which keeps contracts by rates.
     pub reservation: Option<Iops>,
-    /// Its contract, for the integral law. `None`: no contract, it lives on surplus. The contract of a
+    /// Its contract, under laws that keep contracts. `None`: no contract, it lives on surplus. The contract of a
     /// protected consumer means that the others leave it that rate; it is never throttled.
     pub contract: Option<Contract>,
-    /// The response time that it is to have, of the self-tuning law, which steers to that times the set point
-    /// ratio. `None`: the target of the resource.
+    /// The response time that it is to have, under laws that keep goals. The self-tuning law steers to that
+    /// times the set point ratio. The law `auto` scales the consumer's latencies by the target over its goal.
+    /// `None`: the target of the resource.
     pub goal: Option<Latency>,
     /// Its reads are the signal and it is never throttled.
     pub protected: bool,
@@ -72,8 +73,12 @@ pub struct ConsumerObservation {
     /// For how long of the time since the previous report its leaky bucket kept a request waiting for want of
     /// a token. Zero where there is none.
     pub short_of_tokens: Latency,
+    /// Requests that completed since the previous report and took longer than its contract promises.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late: u64,
     /// Total wait of the requests that completed since the previous report, between their release by the
-    /// bucket and their dispatch. A promise covers the fair queue, but not the bucket. Zero without a bucket.
+    /// bucket and their dispatch. A promise covers the fair queue, but not the bucket. Zero without a bucket
+    /// and without a contract.
     pub scheduler_wait: Latency,
     /// 95th percentile of the time from release by the bucket to completion, for requests that completed
     /// since the previous report. `None` if none completed, or if the sensor does not measure it.
@@ -100,11 +105,16 @@ impl ConsumerObservation {
             mean_outstanding: MeanOutstanding::default(),
             queued: 0,
             short_of_tokens: Latency::ZERO,
+            late: 0,
             scheduler_wait: Latency::ZERO,
             release_to_completion: None,
             oldest_released: None,
         }
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The requests of one kind at the resource: from dispatch to completion, without what the throttle itself

@@ -46,6 +46,12 @@ pub(crate) trait ControlLaw {
         None
     }
 
+    /// Returns the sum of the latencies of the signal's requests as other hosts are to hear it, if the law
+    /// scales them.
+    fn signal_total(&self, _: &[ConsumerObservation], _: SignalRequests, _target: Latency) -> Option<f64> {
+        None
+    }
+
     /// Returns the active shares by the law's own memory, if it divides a window among hosts by them.
     fn active_shares(&self) -> Option<f64> {
         None

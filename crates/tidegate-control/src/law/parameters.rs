@@ -32,6 +32,11 @@ pub trait LawParameters {
         0.8
     }
 
+    /// Returns the use that the law makes of contracts.
+    fn contract_use(&self) -> ContractUse {
+        ContractUse::None
+    }
+
     /// Returns the first rate of a consumer. `None` if the law does not command rates.
     fn first_rate(&self) -> Option<FirstRate> {
         None
@@ -94,14 +99,42 @@ pub enum FirstRate {
     Released,
 }
 
-impl FirstRate {
-    /// Returns the promise in force, given the configured contract. A consumer that begins released is
-    /// promised nothing, whatever its contract.
+/// The use that a law makes of a consumer's contract. Gateway and simulator ask it alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContractUse {
+    /// Contracts have no effect.
+    None,
+    /// The law commands at least the contract's rate (Lee). A bucket releases requests at the commanded rate,
+    /// and response times count from the release.
+    Rate,
+    /// The contract's rate is a reservation, and its expected response time is the goal. Response times count
+    /// from the time at which a bucket of the contract's rate would have released the request. That bucket
+    /// holds nothing back: what exceeds the rate is served by shares.
+    Floor,
+}
+
+impl ContractUse {
+    /// Returns true if the law keeps contracts.
+    #[must_use]
+    pub const fn keeps(self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Returns the contract in force, given the configured one.
     #[must_use]
     pub const fn promised(self, contract: Option<Contract>) -> Option<Contract> {
-        match self {
-            Self::AtLeast(_) => contract,
-            Self::Released => None,
-        }
+        if self.keeps() { contract } else { None }
+    }
+
+    /// Returns the rate that a contract reserves for its consumer, in requests per second.
+    #[must_use]
+    pub fn reserved(self, contract: Option<Contract>) -> Option<Iops> {
+        contract.filter(|_| self == Self::Floor).map(|contract| contract.iops())
+    }
+
+    /// Returns a consumer's goal, given the configured goal and contract.
+    #[must_use]
+    pub fn goal(self, goal: Option<Latency>, contract: Option<Contract>) -> Option<Latency> {
+        goal.or(contract.filter(|_| self == Self::Floor).map(|contract| contract.expected()))
     }
 }

@@ -70,7 +70,7 @@ fn serve(
     loop {
         match stage.pull(now) {
             PullAnswer::Request { released, .. } => {
-                PoolStage::dispatched(consumer, &READ);
+                let released = PoolStage::dispatched(consumer, &READ, released, now);
                 stage.completed(consumer, &request(released, now), now + took, true);
                 releases.push(released);
             }
@@ -216,7 +216,7 @@ fn whoever_returns_from_a_pause_has_the_law_stepped_at_once() {
     assert!(!step(&mut stage, &mut [&mut promised, &mut other], at(4_101)));
 }
 
-/// The check of the configuration says the same: only the integral law keeps contracts.
+/// The check of the configuration says the same.
 #[test]
 fn a_contract_has_no_effect_where_no_law_keeps_it() {
     let goals = || {
@@ -310,7 +310,7 @@ fn slots_of_a_silent_volume_go_to_others_and_come_back_once() {
     };
     stage.enqueue(&mut silent, 0, EXTENT, at(0));
     assert_eq!(pulled(&mut stage), Some(0));
-    PoolStage::dispatched(&mut silent, &READ);
+    let _ = PoolStage::dispatched(&mut silent, &READ, at(0), at(1));
     for key in 1..=3 {
         stage.enqueue(&mut other, key, EXTENT, at(1));
     }
@@ -318,10 +318,10 @@ fn slots_of_a_silent_volume_go_to_others_and_come_back_once() {
 
     stage.lend_slots(&mut silent, at(1));
     assert_eq!(pulled(&mut stage), Some(1));
-    PoolStage::dispatched(&mut other, &READ);
+    let _ = PoolStage::dispatched(&mut other, &READ, at(1), at(1));
     // A request that looks whether the volume answers takes no slot either.
     PoolStage::borrow_slot(&mut silent, at(1));
-    PoolStage::dispatched(&mut silent, &READ);
+    let _ = PoolStage::dispatched(&mut silent, &READ, at(1), at(1));
     assert_eq!((silent.account.lent(), silent.in_flight()), (2, 2));
 
     for _ in 0..2 {
@@ -339,7 +339,7 @@ fn a_volume_that_hung_is_no_sample_of_load() {
     let mut consumer = stage.add(&export("hung", None), at(0));
     stage.enqueue(&mut consumer, 0, EXTENT, at(0));
     let _ = stage.pull(at(0));
-    PoolStage::dispatched(&mut consumer, &READ);
+    let _ = PoolStage::dispatched(&mut consumer, &READ, at(0), at(0));
     let oldest = [Some(at(0)), None];
     assert_eq!(stage.observe(&mut consumer, oldest, at(1_000)).reads.in_flight, 1);
     consumer.set_hung(true, at(5_000));
@@ -350,7 +350,7 @@ fn a_volume_that_hung_is_no_sample_of_load() {
     assert_eq!(stage.observe(&mut consumer, [None; 2], at(60_001)).reads.count, 0);
     stage.enqueue(&mut consumer, 1, EXTENT, at(60_001));
     let _ = stage.pull(at(60_001));
-    PoolStage::dispatched(&mut consumer, &READ);
+    let _ = PoolStage::dispatched(&mut consumer, &READ, at(60_001), at(60_001));
     stage.completed(&mut consumer, &request(at(60_001), at(60_001)), at(60_002), true);
     assert_eq!(stage.observe(&mut consumer, [None; 2], at(60_003)).reads.count, 1);
 }

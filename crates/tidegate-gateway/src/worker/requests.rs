@@ -35,8 +35,7 @@ impl PoolWorker {
         if !export.consumer.has_room() {
             self.memory.wake_waiting(export.account);
         }
-        PoolStage::dispatched(&mut export.consumer, &request.operation);
-        request.released = released;
+        request.released = PoolStage::dispatched(&mut export.consumer, &request.operation, released, now);
         request.dispatched = Some(now);
         export.zeroing.dispatched(&request.operation, &mut request.slice, now);
         let WorkerExport { volume, path, .. } = export;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
-use tidegate_control::{Contract, IntegralConfig, LawConfig, Observation};
+use tidegate_control::{AutoConfig, Contract, IntegralConfig, LawConfig, LawKind, Observation};
 use tidegate_sched::Discipline;
 use tidegate_units::{ConsumerName, Iops, ResourceName};
 
@@ -149,7 +149,8 @@ proptest! {
                         let arrived = model.queued[consumer].remove(&request);
                         prop_assert!(arrived.is_some(), "request {} was not queued", request);
                         prop_assert!(arrived.unwrap() <= released && released <= now);
-                        accounts[consumer].dispatched(Some(OperationKind::Read));
+                        let counts = accounts[consumer].dispatched(Some(OperationKind::Read), released, now);
+                        prop_assert_eq!(counts, released, "a bucket has released it");
                         model.in_flight[consumer].push_back((released, now));
                     }
                 }
@@ -179,7 +180,7 @@ proptest! {
                 }
                 Action::Borrow(consumer) => {
                     accounts[consumer].borrow_slot(now);
-                    accounts[consumer].dispatched(Some(OperationKind::Read));
+                    let _ = accounts[consumer].dispatched(Some(OperationKind::Read), now, now);
                     model.in_flight[consumer].push_back((now, now));
                 }
                 Action::Step => {
@@ -300,7 +301,7 @@ fn a_queue_that_starts_unthrottled_releases_everything_until_its_first_command()
     for request in 0..20 {
         let _ = queue.enqueue(&mut accounts[0], request, EXTENT, at(0));
         assert!(matches!(queue.pull(at(0)), PullAnswer::Request { .. }));
-        accounts[0].dispatched(Some(OperationKind::Read));
+        let _ = accounts[0].dispatched(Some(OperationKind::Read), at(0), at(0));
     }
     step(&mut queue, &mut accounts, at(1_000));
     assert!(accounts[0].rates().unwrap().bucket().is_some());
@@ -330,11 +331,117 @@ fn a_consumer_of_a_failed_queue_keeps_its_mean_and_loses_its_requests() {
         let _ = old.enqueue(&mut account, request, EXTENT, at(0));
     }
     assert!(matches!(old.pull(at(0)), PullAnswer::Request { .. }));
-    account.dispatched(Some(OperationKind::Read));
+    let _ = account.dispatched(Some(OperationKind::Read), at(0), at(0));
     let mut new = queue::<u32>(Some(integral_law()), 100.0);
     new.add_again(&mut account, at(100));
     assert!(account.is_idle());
     assert_eq!(account.outstanding().integral(at(300)), 2 * 100_000_000);
     let _ = new.enqueue(&mut account, 2, EXTENT, at(300));
     assert!(matches!(new.pull(at(300)), PullAnswer::Request { request: 2, .. }));
+}
+
+fn auto_law() -> LoopConfig {
+    let law = LawConfig::Auto(AutoConfig::default());
+    LoopConfig::new(ResourceName::new("pool").unwrap(), Latency::from_millis(50), law)
+}
+
+#[test]
+fn the_law_auto_takes_a_contract_as_reservation_and_goal_and_holds_nothing_back() {
+    let mut queue = queue::<u32>(Some(auto_law()), 100.0);
+    let goal = Some(Latency::from_millis(20));
+    let promised = ConsumerTerms { contract: contract(40.0, 35), ..terms("promised") };
+    let reserved = ConsumerTerms { reservation: Some(Iops::new(90.0)), goal, ..promised.clone() };
+    let protected = ConsumerTerms { protected: true, ..promised.clone() };
+    let mut accounts: Vec<Account> =
+        [promised, reserved, protected, terms("rest")].map(|terms| queue.add(terms, at(0))).into();
+    let mut dispatched = Vec::new();
+    for request in 0..20 {
+        let _ = queue.enqueue(&mut accounts[0], request, EXTENT, at(0));
+        let PullAnswer::Request { released, .. } = queue.pull(at(0)) else { panic!("nothing holds it") };
+        let counts = accounts[0].dispatched(Some(OperationKind::Read), released, at(0));
+        let expected = [0, 0, 25].get(request as usize).copied().unwrap_or(50);
+        assert_eq!(counts, at(expected), "σ at once, one ahead, the rest is surplus");
+        dispatched.push(counts);
+    }
+    for counts in dispatched {
+        queue.completed(&mut accounts[0], &completed(counts, at(0)), at(50));
+    }
+    let observation = step(&mut queue, &mut accounts, at(1_000));
+    let seen: Vec<_> = observation
+        .consumers
+        .iter()
+        .map(|each| (each.reservation.map(Iops::per_second), each.goal.map(Latency::as_nanos)))
+        .collect();
+    let ms = |millis| Some(Latency::from_millis(millis).as_nanos());
+    assert_eq!(seen, [(Some(42.0), ms(35)), (Some(90.0), ms(20)), (None, ms(35)), (None, None)]);
+    let record = accounts[0].rates().unwrap().contract().unwrap();
+    assert_eq!(
+        (record.requests(), record.late()),
+        (20, 2),
+        "50 ms for σ requests, at most 25 ms for the others"
+    );
+    assert!(accounts.iter().all(|account| account.rates().is_none_or(|rates| rates.bucket().is_none())));
+    assert!(accounts[3].rates().is_none());
+}
+
+#[test]
+fn requests_that_are_larger_than_an_io_reserve_as_many_ios_as_they_cost() {
+    let mut queue = queue::<u32>(Some(auto_law()), 100.0);
+    let promised = ConsumerTerms { contract: contract(40.0, 35), ..terms("promised") };
+    let mut accounts: [Account; 1] = [queue.add(promised, at(0))];
+    let _ = queue.enqueue(&mut accounts[0], 0, EXTENT, at(0));
+    let _ = queue.pull(at(0));
+    let released = accounts[0].dispatched(Some(OperationKind::Read), at(0), at(0));
+    let large = CompletedRequest { bytes: 4 * 65_536, ..completed(released, at(0)) };
+    queue.completed(&mut accounts[0], &large, at(5));
+    let observation = step(&mut queue, &mut accounts, at(1_000));
+    assert_eq!(observation.consumers[0].reservation, Some(Iops::new(42.0)), "in its own requests");
+    assert_eq!(accounts[0].reserved(), Some(Iops::new(168.0)), "in I/Os of average size");
+}
+
+#[test]
+fn a_contract_follows_the_law() {
+    let mut queue = queue::<u32>(Some(auto_law()), 100.0);
+    let promised = ConsumerTerms { contract: contract(40.0, 35), ..terms("promised") };
+    let mut account: Account = queue.add(promised.clone(), at(0));
+    let window = LawConfig::of_kind(LawKind::Window);
+    let window = LoopConfig::new(ResourceName::new("pool").unwrap(), Latency::from_millis(50), window);
+    let idle = LoopConfig { dry_run: true, ..auto_law() };
+    let (rate, reserved) = (Some(Iops::new(40.0)), Some(Iops::new(42.0)));
+    for (law, reserved, bucket, counts) in [
+        (Some(auto_law()), reserved, None, true),
+        (Some(integral_law()), None, rate, true),
+        (Some(auto_law()), reserved, None, true),
+        (Some(window), None, None, false),
+        (Some(idle), None, None, true),
+        (None, None, None, false),
+    ] {
+        queue.reconfigure(Window::new(100.0), BucketRelease::default(), law.as_ref(), at(1)).unwrap();
+        queue.reconfigure_consumer(&mut account, promised.clone(), at(1));
+        queue.settle(&mut account, at(1));
+        assert_eq!(account.reserved(), reserved, "{law:?}");
+        let in_force = account.rates().and_then(RateAccount::bucket).map(|bucket| bucket.rate);
+        assert_eq!((in_force, account.rates().is_some()), (bucket, counts), "{law:?}");
+    }
+}
+
+#[test]
+fn counts_stay_while_nothing_is_promised() {
+    for law in [auto_law(), integral_law()] {
+        let mut queue = queue::<u32>(Some(law), 100.0);
+        let promised = ConsumerTerms { contract: contract(40.0, 35), ..terms("promised") };
+        let mut account: Account = queue.add(promised.clone(), at(0));
+        for (request, terms) in [(0, promised.clone()), (1, terms("promised")), (2, promised)] {
+            let now = at(1_000 * u64::from(request));
+            queue.reconfigure_consumer(&mut account, terms, now);
+            queue.settle(&mut account, now);
+            let _ = queue.enqueue(&mut account, request, EXTENT, now);
+            let PullAnswer::Request { released, .. } = queue.pull(now) else { panic!("it may go") };
+            let counts = account.dispatched(Some(OperationKind::Read), released, now);
+            let done = now + Latency::from_millis(40);
+            queue.completed(&mut account, &completed(counts, now), done);
+        }
+        let record = account.rates().unwrap().contract().unwrap();
+        assert_eq!((record.requests(), record.late()), (2, 2));
+    }
 }

@@ -2,7 +2,7 @@
 
 use tidegate_config::law::BY_WINDOW;
 use tidegate_config::{FindingList, Section};
-use tidegate_control::{LawConfig, LawKind, LoopConfig};
+use tidegate_control::{ContractUse, LawConfig, LawKind, LoopConfig};
 use tidegate_gateway::{BackendConfig, ExportConfig, PoolConfig};
 use tidegate_service::config::read_bounded;
 
@@ -20,8 +20,16 @@ pub(super) fn check(
     match law.map(|law| law.law) {
         Some(LawConfig::Integral(_)) => {
             alone(pool, report);
-            exports.iter().for_each(|export| kept(export, report));
+            for export in exports {
+                let help = "promise the rate: `contract = { iops = …, response_time = … }`";
+                unreserved(export, LawKind::Integral, help, report);
+                kept(export, report);
+            }
             goals_without_effect(exports, report);
+        }
+        Some(LawConfig::Auto(_)) => {
+            exports.iter().for_each(|export| kept(export, report));
+            release_without_effect(pool, HELD_TO_RATES, report);
         }
         Some(LawConfig::SelfTuning(_)) => {
             let kind = law.map_or(LawKind::SelfTuning, |law| law.law.kind());
@@ -56,8 +64,8 @@ pub(super) fn promised(
         Some((name.clone(), *shares, export.contracts.clone()?))
     });
     let promises: Vec<_> = promises.collect();
-    let keeps = pool.law.as_ref().is_some_and(|law| matches!(law.law, LawConfig::Integral(_)));
-    if !keeps || promises.is_empty() {
+    let contracts = pool.law.as_ref().map_or(ContractUse::None, |law| law.law.contract_use());
+    if !contracts.keeps() || promises.is_empty() {
         if let Some(place) = section.key_span("admitted") {
             report.warning(&place, "`admitted` has no effect", "the pool keeps no contracts");
         }
@@ -146,7 +154,7 @@ fn is_unclear(pool: &Section<'_>) -> bool {
     }
 }
 
-/// A contract is with one host.
+/// Under the integral law a contract is with one host.
 fn alone(pool: &Section<'_>, report: &mut FindingList<'_>) {
     if pool.value("cluster").is_some_and(|cluster| cluster.get_ref().as_bool() == Some(true)) {
         let place = pool.key_span("cluster").unwrap_or_else(|| pool.span().clone());
@@ -154,7 +162,8 @@ fn alone(pool: &Section<'_>, report: &mut FindingList<'_>) {
             &place,
             "hosts cannot keep contracts together: each steers by the response times of its own exports \
                 alone",
-            "remove `cluster`, or take another law; serve exports with contracts from one host",
+            "take `law = \"auto\"`, which keeps them; or remove `cluster`, and serve exports with contracts from \
+                one host",
         );
     }
 }
@@ -162,12 +171,6 @@ fn alone(pool: &Section<'_>, report: &mut FindingList<'_>) {
 /// Checks that an export's promise can be kept, as far as its own keys tell.
 fn kept(export: &NamedExport, report: &mut FindingList<'_>) {
     let ExportConfig { name, limit, protected, .. } = &export.config;
-    unreserved(
-        export,
-        LawKind::Integral,
-        "promise the rate: `contract = { iops = …, response_time = … }`",
-        report,
-    );
     let Some((contracts, place)) = export.contracts.as_ref().zip(export.places.contract.as_ref()) else {
         return;
     };
@@ -192,6 +195,10 @@ fn kept(export: &NamedExport, report: &mut FindingList<'_>) {
     }
 }
 
+/// The laws that `release` is about.
+const HELD_TO_RATES: &str = "only `law = \"integral\"` and `\"self-tuning\"`, and `\"queueing-model\"` with \
+    `bands`, hold exports to rates";
+
 /// Laws that command rates do not know reservations.
 fn unreserved(export: &NamedExport, law: LawKind, help: &str, report: &mut FindingList<'_>) {
     if let Some(place) = &export.places.reservation {
@@ -206,7 +213,11 @@ fn unreserved(export: &NamedExport, law: LawKind, help: &str, report: &mut Findi
 
 fn contract_without_effect(export: &NamedExport, report: &mut FindingList<'_>) {
     if let Some(place) = &export.places.contract {
-        report.warning(place, "`contract` has no effect", "only `law = \"integral\"` keeps contracts");
+        report.warning(
+            place,
+            "`contract` has no effect",
+            "only `law = \"auto\"` and `\"integral\"` keep contracts",
+        );
     }
 }
 
@@ -221,15 +232,13 @@ fn goals_without_effect(exports: &[NamedExport], report: &mut FindingList<'_>) {
         report.warning(
             place,
             "`goal` has no effect",
-            "only `law = \"self-tuning\"` and `\"queueing-model\"` keep goals",
+            "only `law = \"auto\"`, `\"self-tuning\"` and `\"queueing-model\"` keep goals",
         );
     }
 }
 
 fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut FindingList<'_>) {
-    let why = "only `law = \"integral\"` and `\"self-tuning\"`, and `\"queueing-model\"` with `bands`, hold \
-        exports to rates";
-    release_without_effect(pool, why, report);
+    release_without_effect(pool, HELD_TO_RATES, report);
     exports.iter().for_each(|export| contract_without_effect(export, report));
     goals_without_effect(exports, report);
 }

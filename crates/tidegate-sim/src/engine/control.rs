@@ -69,10 +69,8 @@ impl Simulation<'_> {
                 });
                 let mut consumer = stage.queue.observe(&mut port.account, oldest, now);
                 let changes = &self.scenario.vms[port.vm as usize].goal_changes;
-                if port.account.rates().is_some()
-                    && let Some(change) =
-                        changes.iter().filter(|change| change.at <= now).max_by_key(|change| change.at)
-                {
+                let due = changes.iter().filter(|change| change.at <= now);
+                if let Some(change) = due.max_by_key(|change| change.at) {
                     consumer.goal = Some(change.goal);
                 }
                 consumer

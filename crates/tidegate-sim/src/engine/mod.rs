@@ -515,7 +515,7 @@ impl<'a> Simulation<'a> {
         self.work.events += 1;
         let port = &mut self.ports[request.port as usize];
         let kind = kind_of(request.io.kind);
-        port.account.dispatched(Some(kind));
+        let released = port.account.dispatched(Some(kind), released, instant(self.now));
         let kind = kind as usize;
         let newest = port.at_array[kind].1;
         let key = self.submit(request, stage, released.as_nanos(), newest);
@@ -592,7 +592,7 @@ impl<'a> Simulation<'a> {
             let kind = kind_of(request.kind);
             unlink(&mut self.requests, port, kind as usize, &request);
             if port.account.rates().is_some() {
-                port.series = (port.series.0 + 1, port.series.1 + (self.now - request.released));
+                port.series = (port.series.0 + 1, port.series.1 + self.now.saturating_sub(request.released));
             }
             let done = CompletedRequest {
                 kind: Some(kind),

@@ -115,6 +115,8 @@ struct EpochDecision {
     is_late: bool,
     /// The reads of protected consumers are judged.
     is_promise: bool,
+    /// Contracts are late. What they were not promised is surplus, and takes no proof to be taken back.
+    contracts_late: bool,
 }
 
 /// Outcome of a step.
@@ -207,6 +209,7 @@ impl AutoLaw {
             outstanding: MeanOutstanding::new(load.outstanding()),
             writing: MeanOutstanding::new(load.writing / seconds),
             waiting: load.waited > 0.0,
+            late: self.consumers.contracts_late(),
             recent: MeanOutstanding::new(recent),
             recent_mean: Latency::from_secs_f64(mean),
             worst: Latency::from_secs_f64(mean * worst.mean * worst.margin),
@@ -389,8 +392,10 @@ impl AutoLaw {
         self.decided = true;
         self.least = self.smallest(interval, epoch.mean());
         self.gate.pass(epoch.seconds, epoch.iops());
+        let contracts_late = interval.load.map_or_else(|| self.consumers.contracts_late(), |load| load.late);
         self.notice_change(&epoch, latency);
-        let goal = self.gate.goal(target * margin, target);
+        let wanted = target * margin;
+        let goal = if contracts_late { wanted } else { self.gate.goal(wanted, target) };
         self.level.add(&epoch, latency);
         self.model.learn(epoch.outstanding(), latency, epoch.count.max(1.0));
         let decided = EpochDecision {
@@ -402,9 +407,13 @@ impl AutoLaw {
             deviation: epoch.count.max(1.0).sqrt().recip(),
             is_late: self.has_cached_writes(),
             is_promise: interval.signal != SignalRequests::Everything,
+            contracts_late,
         };
         self.count_above(&decided);
         self.show(&decided);
+        if contracts_late {
+            self.gate.abandon();
+        }
         if self.gate.is_trying() {
             self.go_on_trying(&decided);
             return;
@@ -420,6 +429,7 @@ impl AutoLaw {
         let is_in_vain = self.window <= self.least + 0.1
             && self.unheard.is_none()
             && !decided.is_late
+            && !decided.contracts_late
             && self.level.latency_of() > decided.goal;
         if is_in_vain && let Some(larger) = self.gate.review(self.window, self.level, epoch.seconds) {
             self.set(larger, latency);
@@ -441,13 +451,12 @@ impl AutoLaw {
 
     /// Puts the window into force that the error asks for, as far as it is proven useful.
     fn regulate(&mut self, decided: &EpochDecision) {
-        let vain = self.model.slope() + self.model.slope_deviation() < BAR;
         let promised = PROMISED * decided.target;
-        let vain = vain && decided.latency < promised;
+        let vain = self.model.slope() + self.model.slope_deviation() < BAR && decided.latency < promised;
         let unneeded = !decided.epoch.is_backlogged()
             && self.level.latency_of() < promised
             && self.consumers.above() < ALLOWED;
-        let mut asked = if decided.error < 0.0 && (vain || unneeded) {
+        let mut asked = if decided.error < 0.0 && !decided.contracts_late && (vain || unneeded) {
             // The promise is kept, and a greater margin would cost more than it gives, or is not needed: nobody
             // waits for the window, and hardly a second has been above the target.
             self.window
@@ -461,9 +470,13 @@ impl AutoLaw {
             // Alone, hosts that steer by the same latency would drift apart.
             asked = asked.clamp(window - LN_2, window + LN_2);
         }
-        let asked = self.bounded(asked.max(self.gate.edge().min(self.window)));
+        if !decided.contracts_late {
+            asked = asked.max(self.gate.edge().min(self.window));
+        }
+        let asked = self.bounded(asked);
         let used = self.level_outstanding(&decided.epoch);
-        if asked < self.window && asked < used && !self.gate.is_proven(asked) {
+        let proven = decided.contracts_late || self.gate.is_proven(asked);
+        if asked < self.window && asked < used && !proven {
             let follows = self.model.slope() - 1.5 * self.model.slope_deviation() > BAR;
             if decided.is_late {
                 self.gate.cut_late(self.window.max(used), self.level);

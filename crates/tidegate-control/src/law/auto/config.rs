@@ -4,7 +4,7 @@ use thiserror::Error;
 use tidegate_units::Window;
 
 use crate::document::output::LawKind;
-use crate::law::parameters::{KeyValue, LawParameters, LoopRules};
+use crate::law::parameters::{ContractUse, KeyValue, LawParameters, LoopRules};
 
 /// The bounds of the law `auto`. It has no gains: it learns what it needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,6 +52,10 @@ impl LawParameters for AutoConfig {
 
     fn rules(&self) -> LoopRules {
         LoopRules::Common { scales: true }
+    }
+
+    fn contract_use(&self) -> ContractUse {
+        ContractUse::Floor
     }
 
     /// The margin is measured; this only bounds it.

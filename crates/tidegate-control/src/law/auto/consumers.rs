@@ -46,6 +46,16 @@ const ABOVE_WEIGHT: f64 = 0.05;
 const MARGIN: (f64, f64) = (0.03, 0.4);
 const MOST_EXCESS: f64 = 0.2;
 
+/// The part of a contract's requests that may be late, less than the 5 % that RT⁹⁵ stands for (Lee, table 1);
+/// and the rise of its margin in a second in which all are late.
+const LATE: (f64, f64) = (0.03, 1.0);
+
+/// The margin for late requests from which on a contract counts as late.
+const IS_LATE: f64 = 0.05;
+
+/// The most that late requests add to a margin, as a logarithm: half of the goal is left.
+const MOST_LATENESS: f64 = 0.7;
+
 /// The least length of the stretches whose means scatter, in seconds, and the least number of requests.
 const STRETCH: f64 = 1.0;
 const STRETCH_REQUESTS: f64 = 4.0;
@@ -71,6 +81,8 @@ struct ConsumerMemory {
     stretches: f64,
     /// The part of the margin that the stretches above the target ask for.
     excess: f64,
+    /// The part of the margin that late requests ask for.
+    lateness: f64,
     /// The part of the margin by scatter that is kept: less while no stretch is above the target.
     ease: f64,
 }
@@ -90,13 +102,24 @@ impl ConsumerMemory {
             scatter: FIRST_SCATTER * FIRST_SCATTER,
             stretches: FIRST_STRETCHES,
             excess: 0.0,
+            lateness: 0.0,
             ease: 1.0,
         }
     }
 
     /// The distance that the consumer's mean needs from the target, as a logarithm.
     fn margin(&self) -> f64 {
-        (self.ease * DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, MARGIN.1)
+        (self.ease * DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, MARGIN.1) + self.lateness
+    }
+
+    /// Takes the late ones of a contract's requests into account. Their part is what was promised, and no mean
+    /// tells it.
+    fn hear_late(&mut self, late: u64, count: f64, seconds: f64) {
+        if count > 0.0 {
+            let part = (late as f64 / count).min(1.0);
+            let change = LATE.1 * seconds.min(1.0) * (part - LATE.0);
+            self.lateness = (self.lateness + change).clamp(0.0, MOST_LATENESS);
+        }
     }
 
     /// Takes note of an interval in which so many requests took so long in all.
@@ -186,8 +209,11 @@ impl ConsumerLatencies {
                 count += operations.count as f64;
                 total += operations.total_latency.as_secs_f64();
             }
-            if let Some(goal) = consumer.goal.filter(|goal| *goal > Latency::ZERO) {
-                total *= target.as_secs_f64() / goal.as_secs_f64();
+            total = (total + consumer.scheduler_wait.as_secs_f64()) * scale(consumer, target);
+            if consumer.contract.is_some() {
+                memory.hear_late(consumer.late, count, seconds);
+            } else {
+                memory.lateness = 0.0;
             }
             all_count += count;
             all_total += total;
@@ -212,6 +238,26 @@ impl ConsumerLatencies {
         }
         self.consumers[0].observe(count, total, target, seconds, binds);
         (count, total)
+    }
+
+    /// The latencies of the signal's requests together, as [`observe`](Self::observe) counts them.
+    pub(super) fn total(consumers: &[ConsumerObservation], signal: SignalRequests, target: Latency) -> f64 {
+        let heard = consumers
+            .iter()
+            .filter(|consumer| consumer.protected || signal != SignalRequests::ProtectedReads);
+        let latency = |consumer: &ConsumerObservation| {
+            let writes = (signal == SignalRequests::Everything).then_some(&consumer.writes);
+            let all = std::iter::once(&consumer.reads).chain(writes);
+            let at_resource: f64 = all.map(|operations| operations.total_latency.as_secs_f64()).sum();
+            (at_resource + consumer.scheduler_wait.as_secs_f64()) * scale(consumer, target)
+        };
+        heard.map(latency).sum()
+    }
+
+    /// Returns true if more of a contract's requests are late than may be. For the moment only counts if it
+    /// lasts.
+    pub(super) fn contracts_late(&self) -> bool {
+        self.consumers.iter().any(|memory| memory.lateness > IS_LATE)
     }
 
     /// Puts the memory of this consumer at a place.
@@ -269,5 +315,77 @@ impl ConsumerLatencies {
         for memory in &mut self.consumers {
             memory.slow = None;
         }
+    }
+}
+
+/// The factor that makes a consumer's latencies comparable with the target of the resource.
+fn scale(consumer: &ConsumerObservation, target: Latency) -> f64 {
+    let goal = consumer.goal.filter(|goal| *goal > Latency::ZERO);
+    goal.map_or(1.0, |goal| target.as_secs_f64() / goal.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_units::{Bytes, Iops, Shares};
+
+    use super::*;
+    use crate::document::contract::Contract;
+    use crate::document::observation::OperationTotals;
+
+    const TARGET: Latency = Latency::from_millis(50);
+
+    /// Forty requests in a second with a mean of 10 ms at the storage, and 5 ms before it.
+    fn consumer(contract: bool, late: u64) -> ConsumerObservation {
+        let name = ConsumerName::new(if contract { "kept" } else { "rest" }).unwrap();
+        let contract = contract.then(|| {
+            let times = [40, 25].map(Latency::from_millis);
+            Contract::new(Iops::new(40.0), times[0], times[1]).unwrap()
+        });
+        let reads = OperationTotals {
+            count: 40,
+            bytes: Bytes::new(40 * 4_096),
+            total_latency: Latency::from_millis(400),
+            ..OperationTotals::default()
+        };
+        ConsumerObservation {
+            goal: contract.map(|contract| contract.expected()),
+            scheduler_wait: Latency::from_millis(if contract.is_some() { 200 } else { 0 }),
+            contract,
+            late,
+            reads,
+            ..ConsumerObservation::idle(name, Shares::DEFAULT, false)
+        }
+    }
+
+    fn observe(latencies: &mut ConsumerLatencies, late: u64, seconds: u32) {
+        let both = [consumer(true, late), consumer(false, 0)];
+        for _ in 0..seconds {
+            latencies.observe(&both, SignalRequests::Everything, TARGET, 1.0, false);
+        }
+    }
+
+    #[test]
+    fn latencies_are_scaled_to_goals_and_contracts_count_from_their_virtual_release() {
+        let both = [consumer(true, 0), consumer(false, 0)];
+        let total = ConsumerLatencies::total(&both, SignalRequests::Everything, TARGET);
+        assert!((total - (0.6 * 2.0 + 0.4)).abs() < 1e-9, "{total}");
+        let heard =
+            ConsumerLatencies::default().observe(&both, SignalRequests::Everything, TARGET, 1.0, false);
+        assert!((heard.0 - 80.0).abs() < 1e-9 && (heard.1 - total).abs() < 1e-9, "as other hosts hear it");
+    }
+
+    #[test]
+    fn late_requests_widen_the_margin_until_few_enough_are_late() {
+        let mut latencies = ConsumerLatencies::default();
+        observe(&mut latencies, 1, 100);
+        assert!(!latencies.contracts_late(), "2.5 % may be late");
+        let margin = latencies.worst().margin;
+        observe(&mut latencies, 8, 3);
+        assert!(latencies.contracts_late());
+        assert!(latencies.worst().margin > 1.3 * margin, "a fifth is late");
+        observe(&mut latencies, 40, 1_000);
+        assert!(latencies.worst().margin < 2.1 * margin, "half of the goal is left");
+        observe(&mut latencies, 0, 30);
+        assert!(!latencies.contracts_late() && latencies.worst().margin < 1.1 * margin);
     }
 }

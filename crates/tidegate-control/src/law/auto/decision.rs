@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use tidegate_units::Latency;
+
 use crate::document::load_report::LoadReport;
 use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput, OutputBound};
+use crate::document::signal::SignalRequests;
 use crate::law::auto::auto_law::{AutoLaw, AutoStep};
+use crate::law::auto::consumers::ConsumerLatencies;
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SharedWindow};
 
 impl ControlLaw for AutoLaw {
@@ -35,6 +39,15 @@ impl ControlLaw for AutoLaw {
 
     fn load_report(&mut self, consumers: &[ConsumerObservation], interval: Duration) -> Option<LoadReport> {
         Some(AutoLaw::load_report(self, consumers, interval))
+    }
+
+    fn signal_total(
+        &self,
+        consumers: &[ConsumerObservation],
+        signal: SignalRequests,
+        target: Latency,
+    ) -> Option<f64> {
+        Some(ConsumerLatencies::total(consumers, signal, target))
     }
 
     fn active_shares(&self) -> Option<f64> {

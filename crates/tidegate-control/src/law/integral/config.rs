@@ -5,7 +5,7 @@ use tidegate_units::Iops;
 
 use crate::document::output::LawKind;
 use crate::law::integral::gain::ControllerGain;
-use crate::law::parameters::{FirstRate, KeyValue, LawParameters, LoopRules};
+use crate::law::parameters::{ContractUse, FirstRate, KeyValue, LawParameters, LoopRules};
 
 /// The parameters of the integral law.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -126,6 +126,10 @@ impl LawParameters for IntegralConfig {
 
     fn rules(&self) -> LoopRules {
         LoopRules::Contracts
+    }
+
+    fn contract_use(&self) -> ContractUse {
+        ContractUse::Rate
     }
 
     fn first_rate(&self) -> Option<FirstRate> {
