@@ -135,7 +135,7 @@ pub const RESOURCE: KeyTable = table!(
         Key::new(
             "set_point",
             Number((Included(0.0), Included(1.0))),
-            "0.8; 0.98 of the law `auto`",
+            "0.8",
             "the part of the target that is steered to"
         ),
         Key::new(

@@ -304,10 +304,10 @@ pub const HOST: KeyTable = table!(
         Key::new(
             "set_point",
             Either(&[Number((Excluded(0.0), Included(1.0))), Words(&["auto"])]),
-            "`0.8`; `0.98` of the law `auto`, which measures its margin",
+            "`0.8`",
             "the law steers to this part of the target; `1.0` where `target` is PARDA's 𝓛"
         )
-        .details("`\"auto\"`: it finds the knee, with the target as its ceiling."),
+        .details("The default of the law `auto` is `0.98`. `\"auto\"`: it finds the knee, with the target as its ceiling."),
         Key::new(
             "interval",
             Time,

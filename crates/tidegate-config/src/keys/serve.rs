@@ -345,13 +345,13 @@ pub const POOL: KeyTable = table!(
         Key::new(
             "set_point",
             Either(&[Number((Excluded(0.0), Included(1.0))), Words(&["auto"])]),
-            "`0.8`; `0.98` of the law `auto`, which measures its margin",
+            "`0.8`",
             "the law steers to this part of the target: a regulator that holds its set point is \
         above it half of the time"
         )
         .details(
-            "`\"auto\"`: to the least response time at which the array gives nearly all it can, \
-        found by itself, with the target as its ceiling. Of the law `window` only, and only \
+            "The default of the law `auto` is `0.98`: it measures its margin. `\"auto\"`: to the least \
+        response time at which the array gives nearly all it can, found by itself, with the target as its ceiling. Of the law `window` only, and only \
         without protected exports: see `knee`."
         ),
         Key::new("interval", Time, "`\"250ms\"`", "the time between two decisions of the law")

@@ -211,6 +211,7 @@ impl Sketch {
 
     /// Chooses length and target by unregulated runs, and completes the scenario.
     fn finish(mut self, seed: u64, kind: ScenarioKind) -> Result<ArenaScenario, ScenarioError> {
+        self.fit_disks()?;
         let judged = self.judged();
         let free = self.free_runs(seed, &judged)?;
         let unloaded = self.unloaded(seed, &judged, &free.state)?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_device::DeviceConfig;
-use tidegate_sim::Scenario;
+use tidegate_device::{Device, DeviceConfig};
 use tidegate_sim::scenario::{
     DiskPlace, OperationArrivals, OperationStep, ScenarioArray, ScenarioHost, ThinkTiming, VirtualDisk,
     VirtualMachine, Workload,
 };
+use tidegate_sim::{Scenario, ScenarioError};
 use tidegate_units::{Bytes, ConsumerName, HostName, ResourceName, Shares};
 
 use super::random::RandomDraw;
@@ -87,6 +87,28 @@ impl Sketch {
             _ if self.scenario.hosts.len() > 1 => Bytes::from_gib(4),
             _ => Bytes::from_gib(8),
         }
+    }
+
+    /// Shrinks the virtual disks alike if there are too many of them for the storage.
+    ///
+    /// # Errors
+    /// When the model has no such storage.
+    pub(super) fn fit_disks(&mut self) -> Result<(), ScenarioError> {
+        let array = &self.scenario.arrays[0];
+        let device = Device::new(&array.device, 0).map_err(|reason| ScenarioError::Device {
+            array: array.name.clone(),
+            reason: reason.to_string(),
+        })?;
+        let part = device.capacity().get() / self.scenario.vms.len().max(1) as u64;
+        let most = Bytes::new(part / 65_536 * 65_536);
+        for vm in &mut self.scenario.vms {
+            for disk in &mut vm.disks {
+                if let DiskPlace::InOrder { size } = &mut disk.place {
+                    *size = (*size).min(most);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The number of requests that the storage works on at once, about.
