@@ -59,6 +59,14 @@ fn every_drawn_scenario_can_be_simulated_and_judged() {
 }
 
 #[test]
+fn more_consumers_than_a_disk_has_room_for_get_smaller_disks() {
+    for seed in [1_000_322, 1_000_577] {
+        let arena = ArenaScenario::draw(seed).unwrap();
+        assert!(arena.scenario.vms.len() > 10, "{}", arena.id);
+    }
+}
+
+#[test]
 fn no_run_has_more_than_two_million_requests() {
     /// Counts requests, and stops where there are too many.
     #[derive(Default)]
