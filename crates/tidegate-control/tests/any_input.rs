@@ -262,7 +262,18 @@ prop_compose! {
         let [recent_mean, worst] = [recent_mean, worst].map(Latency::from_nanos);
         let total_window = total_window.map(Window::new);
         let late = waiting && recent > MeanOutstanding::new(1.0);
-        LoadReport { iops, writes, outstanding, writing, waiting, late, recent, recent_mean, worst, total_window }
+        LoadReport {
+            iops,
+            writes,
+            outstanding,
+            writing,
+            waiting,
+            late,
+            recent,
+            recent_mean,
+            worst,
+            total_window,
+        }
     }
 }
 

@@ -357,8 +357,8 @@ pub struct ExportConfig {
     /// The contract promised to the export. It has an effect only under a law that keeps contracts
     /// ([`ContractUse`](tidegate_control::ContractUse)).
     pub contract: Option<Contract>,
-    /// The response time that it is to have, if the pool's law keeps goals. `None`: the pool's target, or what
-    /// the law takes from the contract.
+    /// The response time that it is to have, if the pool's law keeps goals. `None`: the pool's target, or
+    /// what the law takes from the contract.
     pub goal: Option<Latency>,
     /// σ: the number of requests that may be released at once after a pause, or count at once, where the
     /// contract is kept.

@@ -224,9 +224,9 @@ pub struct ReservedSnapshot {
 pub struct TenantSnapshot {
     /// The requests released per second; `None`: all of them at once.
     pub rate: Option<Iops>,
-    /// The time from a request's release to its completion at the backend, which contracts are about. Where no
-    /// bucket releases requests, it is the time at which the contract's would have. Counts since there is such
-    /// a law.
+    /// The time from a request's release to its completion at the backend, which contracts are about.
+    /// Where no bucket releases requests, it is the time at which the contract's would have. Counts since
+    /// there is such a law.
     pub released: FineHistogram,
     /// The contract and its fulfilment; `None` if there never was one.
     pub contract: Option<ContractSnapshot>,

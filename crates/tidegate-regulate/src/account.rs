@@ -27,7 +27,8 @@ pub struct ConsumerAccount<S> {
     pub(crate) in_flight: u32,
     /// Requests at the resource whose slots in the window other consumers have.
     pub(crate) lent: u32,
-    /// The state for laws that command rates or keep contracts. It is boxed to save room in the cache under other laws.
+    /// The state for laws that command rates or keep contracts. It is boxed to save room in the cache
+    /// under other laws.
     pub(crate) rates: Option<Box<RateAccount<S>>>,
     /// All requests of the consumer, queued or at the resource.
     pub(crate) outstanding: OutstandingIntegral,

@@ -197,8 +197,8 @@ impl<S: LatencySamples> RateAccount<S> {
         self.contracts == ContractUse::Rate && now.saturating_since(since) >= pause
     }
 
-    /// Returns the time from which on a request counts that is dispatched now, given the time from which on it
-    /// could have been.
+    /// Returns the time from which on a request counts that is dispatched now, given the time from which
+    /// on it could have been.
     pub(crate) fn counts_from(&mut self, released: Instant, now: Instant) -> Instant {
         self.virtual_bucket.as_mut().map_or(released, |bucket| bucket.dispatched(released, now))
     }

@@ -18,8 +18,8 @@ pub struct CompletedRequest {
     pub kind: Option<OperationKind>,
     /// The bytes that it counts for.
     pub bytes: u32,
-    /// The time from which on it counts, as [`ConsumerAccount::dispatched`](crate::ConsumerAccount::dispatched)
-    /// returned it.
+    /// The time from which on it counts, as
+    /// [`ConsumerAccount::dispatched`](crate::ConsumerAccount::dispatched) returned it.
     pub released: Instant,
     /// The time when it was dispatched.
     pub dispatched: Instant,

@@ -19,8 +19,8 @@ pub struct ConsumerTerms {
     pub limit: Option<ConsumerLimit>,
     /// The contract promised to it. It has an effect only under a law that keeps contracts.
     pub contract: Option<Contract>,
-    /// The response time that it is to have under laws that keep goals. `None`: the target of the resource, or
-    /// what the law takes from its contract.
+    /// The response time that it is to have under laws that keep goals. `None`: the target of the
+    /// resource, or what the law takes from its contract.
     pub goal: Option<Latency>,
     /// σ: the number of requests that may be released at once after a pause, where its contract is kept.
     pub bucket: u32,

@@ -1,9 +1,9 @@
-//! The times at which a leaky bucket would have released requests that nothing held back.
+//! The times at which a leaky bucket would have released requests that no bucket delays.
 
 use tidegate_sched::TokenBucket;
 use tidegate_units::{Instant, Iops, Latency};
 
-/// A leaky bucket that holds nothing back. It tells from when on a request counts as waiting under a promise
+/// A leaky bucket that delays nothing. It tells from when on a request counts as waiting under a promise
 /// of so many requests per second.
 ///
 /// A request's virtual release is the later of its arrival and the time at which a token is there for it. A
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(bucket.dispatched(at(0), at(1_000)), at(125));
     }
 
-    /// The bucket of the scheduler, for a consumer whose requests nothing else holds back.
+    /// The bucket of the scheduler, for a consumer whose requests nothing else delays.
     fn releases_of_the_real_bucket(rate: f64, size: u32, arrivals: &[Instant]) -> Vec<Instant> {
         let release = BucketRelease { tick: std::time::Duration::ZERO, ahead: None };
         let bucket: LeakyBucket = release.bucket(Iops::new(rate), size);
@@ -125,8 +125,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of a storage that serves nothing early, the releases are those of the bucket that holds requests
-        /// back.
+        /// Releases are those of a bucket that delays requests, if the storage serves nothing early.
         #[test]
         fn virtual_releases_are_those_of_the_real_bucket(
             rate in 1.0f64..2_000.0,

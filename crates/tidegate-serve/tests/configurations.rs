@@ -139,10 +139,11 @@ fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
 #[test]
 fn the_law_auto_keeps_contracts_on_one_host_and_across_hosts() {
     let text = shown(include_str!("../../../docs/guide/contracts.md"), "serve.toml");
+    assert_eq!(said(shown(include_str!("../../../docs/guide/contracts.md"), "auto.toml")), "\n");
     let auto = text.replacen("\"integral\"", "\"auto\"", 1);
     let more = auto.replacen("shares = 200", "shares = 200\nreservation = '9 IO/s'\ngoal = '20ms'", 1);
-    let hosts = "[cluster]\nname = 'san'\nhost = 'a'\ncarrier = { kind = 'file', path = '/var/lib/tidegate/hosts' \
-        }\n[pool.disk]\ncluster = true";
+    let hosts = "[cluster]\nname = 'san'\nhost = 'a'\ncarrier = { kind = 'file', path = \
+        '/var/lib/tidegate/hosts' }\n[pool.disk]\ncluster = true";
     let together = more.replacen("[pool.disk]", hosts, 1);
     for text in [&auto, &more, &together] {
         assert_eq!(said(text), "\n", "{text}");

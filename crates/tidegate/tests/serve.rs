@@ -206,7 +206,19 @@ fn contracts_are_kept_counted_and_changed_by_a_reload() {
     // What another law does not know, it lets go of.
     service.configure(&CONTRACTS.replace("'integral'", "'window'"));
     until("the other law", || metric("rate_requests_per_second", "w2").is_none().then_some(()));
+    // Another law keeps them in another way, and counts anew: by the window, and by what goes before shares.
+    service.configure(&CONTRACTS.replace("'integral'", "'auto'"));
+    until("the law auto", || metric("reservation_ios_per_second", "w1").filter(|rate| *rate > 31.0));
+    until("contracts under the law auto", || {
+        metric("contract_requests_total", "w2").filter(|requests| *requests > 20.0)
+    });
+    assert_eq!(metric("contract_requests_per_second", "w1"), Some(30.0));
+    assert_eq!(metric("rate_requests_per_second", "w1"), None);
+    let late = metric("contract_late_requests_total", "w2").unwrap();
+    assert!(late <= metric("contract_requests_total", "w2").unwrap());
     service.configure(CONTRACTS);
+    until("the rates are back", || metric("rate_requests_per_second", "w2"));
+    assert_eq!(metric("reservation_ios_per_second", "w1"), None);
     until("the law and its contracts", || {
         metric("contract_requests_total", "w2").filter(|requests| *requests > 5.0)
     });

@@ -324,7 +324,8 @@ pub const POOL: KeyTable = table!(
         )
         .details(
             "`auto`: one window for all unprotected exports, by what [the law \
-        learns](../guide/auto.md); it keeps [contracts](../guide/contracts.md#by-the-law-auto) and goals. `window`: the same by gains (PARDA). `pid`: a delay for each of \
+        learns](../guide/auto.md); it keeps [contracts](../guide/contracts.md#by-the-law-auto) and \
+        goals. `window`: the same by gains (PARDA). `pid`: a delay for each of \
         them (Bjørgeengen). `integral`: a rate for each of them, which keeps \
         [contracts](../guide/contracts.md#keep-them) (Lee). `self-tuning`: the throughput at \
         which all keep their response times, divided by [bands](../guide/bands.md) (Triage). \

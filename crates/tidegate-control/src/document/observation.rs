@@ -48,12 +48,13 @@ pub struct ConsumerObservation {
     pub name: ConsumerName,
     /// Its share, relative to the others.
     pub shares: Shares,
-    /// The rate that goes before all shares, in requests of the consumer's size: its reservation, and under the
-    /// law `auto` the rate of its contract if that is more. `None`: none. It means nothing for a protected
-    /// consumer, which is never throttled, nor under the integral law, which keeps contracts by rates.
+    /// The rate that goes before all shares, in requests of the consumer's size: its reservation, and
+    /// under the law `auto` the rate of its contract if that is more. `None`: none. It means nothing for a
+    /// protected consumer, which is never throttled, nor under the integral law, which keeps contracts by
+    /// rates.
     pub reservation: Option<Iops>,
-    /// Its contract, under laws that keep contracts. `None`: no contract, it lives on surplus. The contract of a
-    /// protected consumer means that the others leave it that rate; it is never throttled.
+    /// Its contract, under laws that keep contracts. `None`: no contract, it lives on surplus. The
+    /// contract of a protected consumer means that the others leave it that rate; it is never throttled.
     pub contract: Option<Contract>,
     /// The response time that it is to have, under laws that keep goals. The self-tuning law steers to that
     /// times the set point ratio. The law `auto` scales the consumer's latencies by the target over its goal.

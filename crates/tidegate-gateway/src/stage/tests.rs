@@ -354,3 +354,21 @@ fn a_volume_that_hung_is_no_sample_of_load() {
     stage.completed(&mut consumer, &request(at(60_001), at(60_001)), at(60_002), true);
     assert_eq!(stage.observe(&mut consumer, [None; 2], at(60_003)).reads.count, 1);
 }
+
+#[test]
+fn the_law_auto_counts_a_contract_and_holds_nothing_back() {
+    let law = ControlLaw::of_kind(tidegate_control::LawKind::Auto);
+    let law = LoopConfig::new(ResourceName::new("p").unwrap(), Latency::from_millis(35), law);
+    let mut stage = stage(law);
+    let mut consumer = stage.add(&export("w1", contract(40.0, 35)), at(0));
+    for key in 0..6 {
+        stage.enqueue(&mut consumer, key, EXTENT, at(0));
+    }
+    let (releases, answer) = serve(&mut stage, &mut consumer, at(0), Duration::from_millis(50));
+    assert_eq!((releases.len(), answer), (6, PullAnswer::Nothing));
+    let snapshot = stage.snapshot(&consumer, 1, false, at(50));
+    let tenant = snapshot.tenant.unwrap();
+    let kept = tenant.contract.unwrap();
+    assert_eq!((kept.requests, kept.late, tenant.rate), (6, 2, None), "two from 0 ms on, one from 25 ms on");
+    assert_eq!(snapshot.reserved.unwrap().rate, Iops::new(42.0));
+}

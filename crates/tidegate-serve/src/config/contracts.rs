@@ -162,8 +162,8 @@ fn alone(pool: &Section<'_>, report: &mut FindingList<'_>) {
             &place,
             "hosts cannot keep contracts together: each steers by the response times of its own exports \
                 alone",
-            "take `law = \"auto\"`, which keeps them; or remove `cluster`, and serve exports with contracts from \
-                one host",
+            "take `law = \"auto\"`, which keeps them; or remove `cluster`, and serve exports with contracts \
+                from one host",
         );
     }
 }

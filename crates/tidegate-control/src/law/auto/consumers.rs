@@ -112,8 +112,8 @@ impl ConsumerMemory {
         (self.ease * DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, MARGIN.1) + self.lateness
     }
 
-    /// Takes the late ones of a contract's requests into account. Their part is what was promised, and no mean
-    /// tells it.
+    /// Takes the late ones of a contract's requests into account. Their part is what was promised, and no
+    /// mean tells it.
     fn hear_late(&mut self, late: u64, count: f64, seconds: f64) {
         if count > 0.0 {
             let part = (late as f64 / count).min(1.0);
@@ -254,8 +254,7 @@ impl ConsumerLatencies {
         heard.map(latency).sum()
     }
 
-    /// Returns true if more of a contract's requests are late than may be. For the moment only counts if it
-    /// lasts.
+    /// Returns true if more of a contract's requests have been late, for some time, than may be.
     pub(super) fn contracts_late(&self) -> bool {
         self.consumers.iter().any(|memory| memory.lateness > IS_LATE)
     }
