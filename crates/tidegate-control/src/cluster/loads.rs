@@ -166,7 +166,7 @@ mod tests {
         reports[2].load.as_mut().unwrap().late = true;
         assert!((of(&reports).worst - 5.0).abs() < 1e-9 && of(&reports).late);
         let load = reports[2].load.as_mut().unwrap();
-        load.recent_mean = Latency::from_secs(1);
+        load.recent_mean = Latency::from_millis(1_000);
         assert!(!of(&reports).late, "its latencies are not believed either");
     }
 
