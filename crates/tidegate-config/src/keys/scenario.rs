@@ -307,7 +307,10 @@ pub const HOST: KeyTable = table!(
             "`0.8`",
             "the law steers to this part of the target; `1.0` where `target` is PARDA's 𝓛"
         )
-        .details("The default of the law `auto` is `0.98`. `\"auto\"`: it finds the knee, with the target as its ceiling."),
+        .details(
+            "The default of the law `auto` is `0.98`. `\"auto\"`: it finds the knee, with the target \
+        as its ceiling."
+        ),
         Key::new(
             "interval",
             Time,

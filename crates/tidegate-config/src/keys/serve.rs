@@ -351,8 +351,8 @@ pub const POOL: KeyTable = table!(
         above it half of the time"
         )
         .details(
-            "The default of the law `auto` is `0.98`: it measures its margin. `\"auto\"`: to the least \
-        response time at which the array gives nearly all it can, found by itself, with the target as its ceiling. Of the law `window` only, and only \
+            "The default of the law `auto` is `0.98`: it measures its margin. `\"auto\"`: to the \
+        least response time at which the array gives nearly all it can, found by itself, with the target as its ceiling. Of the law `window` only, and only \
         without protected exports: see `knee`."
         ),
         Key::new("interval", Time, "`\"250ms\"`", "the time between two decisions of the law")
@@ -665,9 +665,10 @@ pub const EXPORT: KeyTable = table!(
             "goal",
             Time,
             "the pool's target",
-            "the response time that it is to have, in a pool with `law = \"auto\"`, `\"self-tuning\"` or \
-        `\"queueing-model\"`; the last two steer to this times `set_point`"
-        ),
+            "the response time that it is to have, under the laws `auto`, `self-tuning` and \
+        `queueing-model`"
+        )
+        .details("The last two steer to this times `set_point`."),
         Key::new("read_only", Flag, "`false`", "refuses every change"),
         Key::new(
             "shared_volume",

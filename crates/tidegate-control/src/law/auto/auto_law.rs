@@ -51,7 +51,8 @@ const APART: f64 = 0.1;
 /// host neither doubles nor halves its window.
 const UNHEARD: f64 = 600.0;
 
-/// After a step of the logarithm of the window beyond the first, so many seconds say nothing about the margin.
+/// After a step of the logarithm of the window beyond the first, so many seconds say nothing about the
+/// margin.
 const STEP: (f64, f64) = (0.6, 2.0);
 
 /// The part of seconds that may be above the target.
@@ -457,8 +458,8 @@ impl AutoLaw {
             && self.level.latency_of() < promised
             && self.consumers.above() < ALLOWED;
         let mut asked = if decided.error < 0.0 && !decided.contracts_late && (vain || unneeded) {
-            // The promise is kept, and a greater margin would cost more than it gives, or is not needed: nobody
-            // waits for the window, and hardly a second has been above the target.
+            // The promise is kept, and a greater margin would cost more than it gives, or is not needed: no
+            // request waits for the window, and hardly a second has been above the target.
             self.window
         } else {
             self.asked(decided)
