@@ -352,8 +352,9 @@ pub const POOL: KeyTable = table!(
         )
         .details(
             "The default of the law `auto` is `0.98`: it measures its margin. `\"auto\"`: to the \
-        least response time at which the array gives nearly all it can, found by itself, with the target as its ceiling. Of the law `window` only, and only \
-        without protected exports: see `knee`."
+        least response time at which the array gives nearly all it can, found by itself, with the \
+        target as its ceiling. Of the law `window` only, and only without protected exports: see \
+        `knee`."
         ),
         Key::new("interval", Time, "`\"250ms\"`", "the time between two decisions of the law")
             .bounds("`\"10ms\"` to `\"1min\"`")
