@@ -126,7 +126,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--laws", default="auto,window,pid", help="which, separated by commas (default: %(default)s)")
     parser.add_argument("--repeats", type=int, help="per law, of seed 1 (default: 3; 2 with --short)")
-    parser.add_argument("--seeds", type=int, help="per law, from 1 (default: 10; 3 with --short)")
+    parser.add_argument("--seeds", type=int, help="per law (default: 10; 3 with --short)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
     parser.add_argument("--short", action="store_true", help="fewer of both")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--json", action="store_true", help="print the document instead of the tables")
@@ -136,7 +137,7 @@ def arguments():
     parser.add_argument("demo", nargs="*", help="after --: more options for `tidegate demo`")
     options = parser.parse_args()
     options.repeats = options.repeats or (2 if options.short else 3)
-    options.seeds = range(1, 1 + (options.seeds or (3 if options.short else 10)))
+    options.seeds = range(options.first, options.first + (options.seeds or (3 if options.short else 10)))
     return options
 
 
@@ -160,7 +161,7 @@ def main():
     met = all(goal["met"] for goal in goals)
     document = {
         "experiment": "lab demo", "date": driver.today(), "short": options.short, **description,
-        "tolerance": TOLERANCE, "repeats_agree": agree, "goals_met": met, "comparison": rows, "goals": goals,
+        "first_seed": options.first, "tolerance": TOLERANCE, "repeats_agree": agree, "goals_met": met, "comparison": rows, "goals": goals,
         "runs": {law: [results[law, seed][0] for seed in options.seeds] for law in laws},
     }
     if options.json:
