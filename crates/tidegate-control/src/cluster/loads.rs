@@ -44,11 +44,14 @@ pub(super) fn together(live: &[&HostReport], signal: SignalRequests) -> Option<C
         recent_total += belief * load.recent.get() * load.recent_mean.as_nanos() as f64;
     }
     let pooled = if recent > 0.0 { recent_total / recent } else { 0.0 };
+    let among = 2.0 * (heard.len() as f64).ln();
     let worst = heard.iter().zip(&beliefs).fold(1.0, |worst: f64, ((_, load), belief)| {
-        if pooled <= 0.0 {
+        if pooled <= 0.0 || load.recent.get() <= 0.0 {
             return worst;
         }
-        let over = (load.worst.as_nanos() as f64 / pooled).min(MOST_WORST) - 1.0;
+        // Of many means the largest is large by chance, by this part of it.
+        let chance = (among / load.recent.get()).sqrt().min(1.0);
+        let over = (load.worst.as_nanos() as f64 / pooled * (1.0 - chance)).min(MOST_WORST) - 1.0;
         worst.max(1.0 + over * belief)
     });
     Some(ClusterLoad {
@@ -153,5 +156,19 @@ mod tests {
     fn a_host_that_is_honestly_slower_is_the_worst() {
         let load = of(&[report(10, 100.0, 8.0), report(10, 100.0, 8.0), report(18, 100.0, 8.0)]);
         assert!(load.worst > 1.3, "{}", load.worst);
+    }
+
+    #[test]
+    fn the_slowest_of_a_thousand_equal_hosts_is_slow_by_chance() {
+        let of_equals = |count: usize| {
+            let mut reports: Vec<_> = (0..count).map(|_| report(10, 100.0, 8.0)).collect();
+            if let Some(load) = reports[0].load.as_mut() {
+                // 3.6 standard deviations of a mean of 2,000 requests.
+                load.worst = Latency::from_millis(10).scale(1.08);
+            }
+            of(&reports).worst
+        };
+        assert!(of_equals(1_000) < 1.001, "{}", of_equals(1_000));
+        assert!(of_equals(2) > 1.04, "{}", of_equals(2));
     }
 }
