@@ -8,7 +8,7 @@ use thiserror::Error;
 use tidegate_units::HostName;
 
 use crate::key::{ClusterKey, Secret};
-use crate::limits::MOST_HOSTS;
+use crate::limits::{MOST_LISTED, MOST_SLOTS};
 use crate::name::ClusterName;
 use crate::peer_address::PeerAddress;
 use crate::signature::PolicyWriters;
@@ -17,8 +17,6 @@ use crate::tls::TlsSettings;
 
 /// The shortest and the longest interval.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
-/// A list of peers has at most so many: beyond, use multicast, or better NATS.
-const MOST_LISTED: usize = 256;
 
 /// Configuration of a host in a cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -150,7 +148,7 @@ pub struct FileConfig {
 
 impl FileConfig {
     fn check(&self) -> Result<(), JoinError> {
-        if !(1..=MOST_HOSTS).contains(&usize::from(self.slots)) {
+        if !(1..=MOST_SLOTS).contains(&usize::from(self.slots)) {
             return Err(JoinError::Slots(self.slots));
         }
         Ok(())
@@ -251,7 +249,7 @@ pub enum JoinError {
     #[error("{0} is not a multicast address: use one such as 239.84.68.1 or ff02::5444")]
     NotMulticast(IpAddr),
     /// The number of slots is out of its range.
-    #[error("a shared file has 1 to {MOST_HOSTS} slots, not {0}")]
+    #[error("a shared file has 1 to {MOST_SLOTS} slots, not {0}")]
     Slots(u16),
     /// No server was given.
     #[error("NATS needs the address of a server, such as nats://10.0.0.5:4222")]

@@ -141,7 +141,7 @@ fn datagram(input: &[u8]) {
         Ok(datagram) => {
             assert!(authentic.len() <= LONGEST);
             assert_eq!(seal(&[1; 16]).open(&authentic), Err(MessageRejection::BadKey));
-            let closed = seal(KEY).close(&datagram);
+            let closed = seal(KEY).begin(&datagram.message, datagram.nonce).close(&datagram.echoes);
             let again = seal(KEY).open(&closed).expect("a datagram of our own");
             assert_eq!((again.nonce, &again.echoes), (datagram.nonce, &datagram.echoes));
             assert_eq!(written(&again.message), written(&datagram.message));

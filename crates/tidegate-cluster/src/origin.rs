@@ -10,7 +10,7 @@
 //!
 //! An address says as much as the network keeps its hosts from using each other's.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const BEGINNING_INTERVALS: u32 = 10;
 #[derive(Debug)]
 pub(crate) enum NameOrigins {
     /// Each of these is one host.
-    Listed(Vec<PeerAddress>),
+    Listed(ListedPeers),
     /// The address that used a name first has it.
     Group,
     /// The carrier shows no origin, and new names are limited in time.
@@ -48,12 +48,7 @@ impl NameOrigins {
     pub(crate) fn of(carrier: &Carrier) -> Self {
         match carrier {
             Carrier::Udp(udp) => match &udp.reach {
-                CarrierReach::Peers(peers) => Self::Listed(
-                    peers
-                        .iter()
-                        .map(|peer| PeerAddress { address: plain(peer.address), ..peer.clone() })
-                        .collect(),
-                ),
+                CarrierReach::Peers(peers) => Self::Listed(ListedPeers::new(peers)),
                 CarrierReach::Multicast { .. } => Self::Group,
             },
             Carrier::Nats(_) => Self::Server(NewHosts::default()),
@@ -64,7 +59,7 @@ impl NameOrigins {
     /// Returns whether messages from an address are looked at.
     pub(crate) fn knows(&self, from: SocketAddr) -> bool {
         match self {
-            Self::Listed(peers) => peers.iter().any(|peer| peer.address == from),
+            Self::Listed(peers) => peers.at.contains_key(&from),
             Self::Group | Self::Server(_) | Self::Slots => true,
         }
     }
@@ -72,11 +67,29 @@ impl NameOrigins {
     /// Returns whether the configuration leaves a name to an address.
     pub(crate) fn allows(&self, host: &HostName, from: SocketAddr) -> bool {
         let Self::Listed(peers) = self else { return true };
-        let here = peers.iter().find(|peer| peer.address == from);
-        match here.and_then(|peer| peer.host.as_ref()) {
+        match peers.at.get(&from).and_then(Option::as_ref) {
             Some(configured) => configured == host,
-            None => !peers.iter().any(|peer| peer.host.as_ref() == Some(host)),
+            None => !peers.named.contains(host),
         }
+    }
+}
+
+/// The hosts of a list, found by their address: every datagram asks.
+#[derive(Debug)]
+pub(crate) struct ListedPeers {
+    /// The name configured for each address, if there is one.
+    at: HashMap<SocketAddr, Option<HostName>>,
+    named: HashSet<HostName>,
+}
+
+impl ListedPeers {
+    /// Of two entries with one address the first counts.
+    pub(crate) fn new(peers: &[PeerAddress]) -> Self {
+        let mut at = HashMap::new();
+        for peer in peers {
+            at.entry(plain(peer.address)).or_insert_with(|| peer.host.clone());
+        }
+        Self { at, named: peers.iter().filter_map(|peer| peer.host.clone()).collect() }
     }
 }
 
@@ -140,8 +153,9 @@ mod tests {
 
     #[test]
     fn a_configured_name_belongs_to_its_address_alone() {
-        let origins =
-            NameOrigins::Listed(["a@10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec());
+        let origins = NameOrigins::Listed(ListedPeers::new(
+            &["a@10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()),
+        ));
         let (one, two, three) =
             ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap(), "10.0.0.3:1".parse().unwrap());
         let [a, b] = ["a", "b"].map(|name| HostName::new(name).unwrap());

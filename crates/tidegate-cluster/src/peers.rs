@@ -10,10 +10,10 @@
 //! A name is bound to the address that its messages come from, if the carrier shows that: see
 //! [`origin`](crate::origin).
 //!
-//! Bounds: 512 hosts (when they are all there, the one silent for longest makes room if it is stale), 64
+//! Bounds: 2048 hosts (when they are all there, the one silent for longest makes room if it is stale), 64
 //! resources of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(crate) struct PeerTable {
     interval: Duration,
     origins: NameOrigins,
     hosts: BTreeMap<HostName, Peer>,
+    /// The host that was last heard from each address of a list. Only a list fills it, which bounds it.
+    last_at: HashMap<SocketAddr, HostName>,
     /// The time when another host was last heard under our own name.
     impostor: Option<Instant>,
 }
@@ -82,7 +84,15 @@ impl PeerTable {
         interval: Duration,
         origins: NameOrigins,
     ) -> Self {
-        Self { own, incarnation, interval, origins, hosts: BTreeMap::new(), impostor: None }
+        Self {
+            own,
+            incarnation,
+            interval,
+            origins,
+            hosts: BTreeMap::new(),
+            last_at: HashMap::new(),
+            impostor: None,
+        }
     }
 
     /// Returns whether messages from an address are looked at.
@@ -147,6 +157,9 @@ impl PeerTable {
         if message.leaving {
             self.hosts.remove(&sender.host);
             return Ok(true);
+        }
+        if let (NameOrigins::Listed(_), Some(from)) = (&self.origins, from) {
+            self.last_at.insert(from, sender.host.clone());
         }
         let incarnation = sender.incarnation;
         let peer = self.hosts.entry(message.sender.host).or_insert_with(|| Peer::new(incarnation));
@@ -225,13 +238,16 @@ impl PeerTable {
                 return Err(MessageRejection::OtherName);
             }
         }
-        let others = self.hosts.iter().filter(|(host, peer)| **host != sender.host && speaks(peer));
         match &self.origins {
+            // At most one host of an address speaks, and that is the last one heard from there.
             NameOrigins::Listed(_) => {
-                let mut others = others.filter(|(_, peer)| peer.from == Some(from));
-                others.next().map_or(Ok(()), |_| Err(MessageRejection::OtherName))
+                let last = self.last_at.get(&from).filter(|host| **host != sender.host);
+                let last = last.and_then(|host| self.hosts.get(host));
+                let taken = last.is_some_and(|peer| peer.from == Some(from) && speaks(peer));
+                if taken { Err(MessageRejection::OtherName) } else { Ok(()) }
             }
             NameOrigins::Group => {
+                let others = self.hosts.iter().filter(|(host, peer)| **host != sender.host && speaks(peer));
                 let same = |peer: &Peer| peer.from.is_some_and(|other| other.ip() == from.ip());
                 let names = others.filter(|(_, peer)| same(peer)).count();
                 if names < MOST_PER_ADDRESS { Ok(()) } else { Err(MessageRejection::TooManyNames) }
@@ -447,7 +463,8 @@ mod tests {
     }
 
     fn listed() -> PeerTable {
-        among(NameOrigins::Listed(["10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec()))
+        let list = ["10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap());
+        among(NameOrigins::Listed(crate::origin::ListedPeers::new(&list)))
     }
 
     #[test]

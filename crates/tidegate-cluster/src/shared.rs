@@ -93,8 +93,14 @@ impl SharedState {
     }
 
     /// Between two messages there is at least so much time: what is published meanwhile goes together.
-    pub(crate) fn gap(&self) -> Duration {
+    fn gap(&self) -> Duration {
         (self.interval / 20).min(Duration::from_millis(100))
+    }
+
+    /// The time from one message to the next: news after the gap, a sign of life after more than an interval.
+    /// After exactly one, it would go out just before the next report in every second interval.
+    pub(crate) fn pause(&self) -> Duration {
+        if self.has_news() { self.gap() } else { self.interval * 5 / 4 }
     }
 
     // ── for the owner ──
@@ -173,7 +179,7 @@ impl SharedState {
         while (&self.woken).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
     }
 
-    pub(crate) fn has_news(&self) -> bool {
+    fn has_news(&self) -> bool {
         lock(&self.outbox).reports.values().any(|draft| !draft.sent)
     }
 

@@ -382,7 +382,7 @@ fn what_contradicts_itself_is_refused() {
         refused(config("a", udp(at("[::]:1"), &[at("127.0.0.1:0")]))),
         "127.0.0.1:0: the port must not be 0"
     );
-    assert!(refused(config("a", udp(at("[::]:1"), &[]))).contains("1 to 256 addresses"));
+    assert!(refused(config("a", udp(at("[::]:1"), &[]))).contains("1 to 1024 addresses"));
     let mut short = config("a", udp(at("127.0.0.1:1"), &[at("127.0.0.1:2")]));
     short.interval = Duration::from_millis(1);
     assert!(matches!(ClusterHandle::join(short), Err(JoinError::Interval(_))));

@@ -7,7 +7,7 @@
 //!
 //! A block has 4096 bytes, its checksum is of all before it. A slot that was never used is all zeros.
 
-use crate::limits::MOST_HOSTS;
+use crate::limits::MOST_SLOTS;
 use crate::name::ClusterName;
 use crate::rejection::MessageRejection;
 use crate::wire::{Input, Message};
@@ -66,7 +66,7 @@ fn parse_header(cluster: &ClusterName, block: &[u8]) -> Result<FileHeader, Messa
         )));
     }
     let slots = u16::from_le_bytes(input.take()?);
-    if !is_sealed(block) || !(1..=MOST_HOSTS).contains(&usize::from(slots)) {
+    if !is_sealed(block) || !(1..=MOST_SLOTS).contains(&usize::from(slots)) {
         return Ok(FileHeader::Wrong("its header is damaged".to_owned()));
     }
     let name = input.text()?;

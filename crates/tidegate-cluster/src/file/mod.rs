@@ -122,7 +122,7 @@ impl SharedFile {
     }
 
     fn wait_to_write(&self, now: Instant) -> Duration {
-        let pause = if self.shared.has_news() { self.shared.gap() } else { self.shared.interval };
+        let pause = self.shared.pause();
         due(now, self.written, pause)
     }
 

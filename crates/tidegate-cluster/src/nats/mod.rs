@@ -194,9 +194,7 @@ impl NatsCarrier {
         let ours = subject::of_host(&self.shared.cluster, &self.shared.host);
         let mut said: Option<Timer> = None;
         loop {
-            // News after the gap, a sign of life after an interval.
-            let pause = if self.shared.has_news() { self.shared.gap() } else { self.shared.interval };
-            let next = said.map_or_else(Timer::now, |said| said + pause);
+            let next = said.map_or_else(Timer::now, |said| said + self.shared.pause());
             if self.shared.stopped() {
                 let _ = timeout(GOODBYE, self.say(client, &ours, true)).await;
                 return String::new();

@@ -44,19 +44,18 @@ impl DatagramSeal {
         &self.cluster
     }
 
-    pub(crate) fn close(&self, datagram: &Datagram) -> Vec<u8> {
+    /// Begins datagrams that differ in their echoes only.
+    pub(crate) fn begin(&self, message: &Message, nonce: u64) -> DatagramStart {
         let mut bytes = Vec::with_capacity(LONGEST);
-        datagram.message.write(&self.cluster, &mut bytes);
-        bytes.extend(datagram.nonce.to_le_bytes());
-        let echoes = &datagram.echoes[..datagram.echoes.len().min(MOST_ECHOES)];
-        bytes.push(echoes.len() as u8);
-        for echo in echoes {
-            bytes.extend(echo.to_le_bytes());
-        }
-        self.authenticated(bytes)
+        message.write(&self.cluster, &mut bytes);
+        bytes.extend(nonce.to_le_bytes());
+        let mut signing = hmac::Context::with_key(&self.key);
+        signing.update(&bytes);
+        DatagramStart { bytes, signing }
     }
 
     /// Appends the tag that belongs to these bytes.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn authenticated(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         let tag = hmac::sign(&self.key, &bytes);
         bytes.extend(tag.as_ref());
@@ -89,6 +88,28 @@ impl DatagramSeal {
     }
 }
 
+/// The part of a datagram that is the same for all receivers. It is signed once, not once for each.
+pub(crate) struct DatagramStart {
+    bytes: Vec<u8>,
+    signing: hmac::Context,
+}
+
+impl DatagramStart {
+    /// Returns the datagram with at most [`MOST_ECHOES`] of these echoes.
+    pub(crate) fn close(&self, echoes: &[u64]) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        let echoes = &echoes[..echoes.len().min(MOST_ECHOES)];
+        bytes.push(echoes.len() as u8);
+        for echo in echoes {
+            bytes.extend(echo.to_le_bytes());
+        }
+        let mut signing = self.signing.clone();
+        signing.update(&bytes[self.bytes.len()..]);
+        bytes.extend(signing.sign().as_ref());
+        bytes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -100,13 +121,17 @@ mod tests {
         DatagramSeal::new(cluster(), &ClusterKey::new(key).unwrap())
     }
 
+    fn closed(seal: &DatagramSeal, datagram: &Datagram) -> Vec<u8> {
+        seal.begin(&datagram.message, datagram.nonce).close(&datagram.echoes)
+    }
+
     fn datagram() -> Datagram {
         Datagram { message: message("a", 1, 1, vec![]), nonce: 7, echoes: vec![1, 2, 3] }
     }
 
     #[test]
     fn only_who_has_the_key_can_make_a_datagram() {
-        let bytes = seal(b"the key of the cluster").close(&datagram());
+        let bytes = closed(&seal(b"the key of the cluster"), &datagram());
         assert_eq!(seal(b"the key of the cluster").open(&bytes), Ok(datagram()));
         assert_eq!(seal(b"another key of another").open(&bytes), Err(MessageRejection::BadKey));
         let stranger =
@@ -116,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_old_version_is_named_even_though_its_tag_cannot_be_judged() {
-        let mut bytes = seal(&[1; 16]).close(&datagram());
+        let mut bytes = closed(&seal(&[1; 16]), &datagram());
         bytes[4..6].copy_from_slice(&0_u16.to_le_bytes());
         assert_eq!(seal(&[1; 16]).open(&bytes), Err(MessageRejection::OldVersion(0)));
     }
@@ -131,7 +156,7 @@ mod tests {
         ) {
             let seal = seal(b"the key of the cluster");
             let sent = Datagram { message: message("a", 1, 1, reports), nonce: 7, echoes };
-            let mut bytes = seal.close(&sent);
+            let mut bytes = closed(&seal, &sent);
             prop_assume!(bytes.len() <= LONGEST);
             let got = seal.open(&bytes);
             prop_assume!(!matches!(got, Err(MessageRejection::Malformed("two reports on one resource"))));
@@ -147,7 +172,7 @@ mod tests {
         fn any_bytes_are_borne_and_never_accepted(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
             let seal = seal(b"the key of the cluster");
             prop_assert!(seal.open(&bytes).is_err());
-            let mut started = seal.close(&datagram())[..11].to_vec();
+            let mut started = closed(&seal, &datagram())[..11].to_vec();
             started.extend(&bytes);
             prop_assert!(seal.open(&started).is_err());
             // What is signed is still not trusted to be well made.

@@ -2,8 +2,9 @@
 //! handshake.
 //!
 //! Every datagram carries a **nonce**, a number that its sender has just drawn, and **echoes** the latest
-//! nonces that its sender heard from others. A datagram that echoes a nonce of ours was made after we drew
-//! it. A nonce cannot be echoed before it is drawn, and a datagram cannot be made without the key. So
+//! nonces that its sender heard from others: to a listed peer those from its address, to a group as many as
+//! have room. A datagram that echoes a nonce of ours was made after we drew it. A nonce cannot be echoed before
+//! it is drawn, and a datagram cannot be made without the key. So
 //!
 //! - a sender counts while it has echoed a nonce that we drew at most [`LEASE_INTERVALS`] intervals ago, and
 //! - of one incarnation only growing sequence numbers count, which are remembered for as long as any nonce
@@ -19,31 +20,33 @@
 //! echo. Half of the places are kept for hosts that count already.
 //!
 //! Timestamps were the alternative. They need clocks that agree, and fail just when a clock does not; a boot
-//! counter in a file fails when the file is lost. The price paid here is eight bytes per host in each
-//! datagram.
+//! counter in a file fails when the file is lost. The price paid here is eight bytes in each datagram to a
+//! listed peer, and eight bytes per host in a datagram to a group.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use tidegate_units::{HostName, Instant};
 
+use crate::limits::MOST_LISTED;
 use crate::name::Incarnation;
+use crate::origin::plain;
 use crate::rejection::MessageRejection;
 
-/// A nonce is good for so many of our intervals. Every host echoes us once in an interval as long as it hears
-/// at most [`MOST_ECHOES`] others; so several datagrams in a row may be lost.
+/// A nonce is good for so many of our intervals. A host of a list echoes us once in an interval. A host of a
+/// group does as long as it hears at most [`MOST_ECHOES`] others. So several datagrams in a row may be lost.
 const LEASE_INTERVALS: u32 = 10;
 
 /// A datagram echoes at most so many nonces.
 pub(crate) const MOST_ECHOES: usize = 64;
 
-/// At most so many incarnations are remembered: twice as many as there may be hosts.
-const MOST_SOURCES: usize = 1024;
+/// Incarnations that are remembered, at most: twice as many as a list of peers has hosts.
+const MOST_SOURCES: usize = 2 * MOST_LISTED;
 
 /// At most so many of one address: some restarts of as many hosts as a multicast group has of one address.
-const MOST_PER_ADDRESS: usize = 16;
+pub(super) const MOST_PER_ADDRESS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct DatagramFreshness {
@@ -123,22 +126,19 @@ impl DatagramFreshness {
         }
         source.sequence = sequence;
         source.nonce = nonce;
+        // Its echo goes where the datagram came from: an old one, sent again from elsewhere, changes nothing.
+        source.from = from;
         source.heard = now;
         source.proved = source.proved.max(proved);
         if source.counts(now, lease) { Ok(()) } else { Err(MessageRejection::Unproved) }
     }
 
-    /// Returns the nonce and the echoes for the datagram that goes out now: a nonce of ours, and at most
-    /// `most` echoes.
+    /// Returns the nonce of ours for the datagrams that go out now.
     ///
     /// # Errors
     /// When the system has no randomness to give.
-    pub(crate) fn stamp(
-        &mut self,
-        now: Instant,
-        most: usize,
-    ) -> Result<(u64, Vec<u64>), ring::error::Unspecified> {
-        let nonce = match self.drawn.back() {
+    pub(crate) fn nonce(&mut self, now: Instant) -> Result<u64, ring::error::Unspecified> {
+        Ok(match self.drawn.back() {
             Some(&(nonce, drawn)) if now.saturating_since(drawn) < self.interval / 2 => nonce,
             _ => {
                 let mut bytes = [0; 8];
@@ -147,8 +147,33 @@ impl DatagramFreshness {
                 self.drawn.push_back((nonce, now));
                 nonce
             }
-        };
-        Ok((nonce, self.echoes(now, most.min(MOST_ECHOES))))
+        })
+    }
+
+    /// Returns the echoes that are due to each address: of as many incarnations as may come from there, those
+    /// that count first.
+    pub(crate) fn echoes_by_address(&mut self, now: Instant) -> HashMap<SocketAddr, Vec<u64>> {
+        let lease = self.lease();
+        let mut due: Vec<_> = self
+            .sources
+            .values()
+            .filter(|source| self.is_due(source, now))
+            .map(|source| (!source.counts(now, lease), source.echoed, source.from, source.nonce))
+            .collect();
+        due.sort();
+        let mut echoes = HashMap::<_, Vec<u64>>::with_capacity(due.len());
+        for (.., from, nonce) in due {
+            let here = echoes.entry(plain(from)).or_default();
+            if here.len() < MOST_PER_ADDRESS {
+                here.push(nonce);
+            }
+        }
+        for source in self.sources.values_mut() {
+            if echoes.get(&plain(source.from)).is_some_and(|nonces| nonces.contains(&source.nonce)) {
+                source.echoed = Some(now);
+            }
+        }
+        echoes
     }
 
     /// Returns the number of echoes that are due.
@@ -161,7 +186,9 @@ impl DatagramFreshness {
         source.echoed.is_none_or(|echoed| now.saturating_since(echoed) >= self.interval * 3 / 4)
     }
 
-    fn echoes(&mut self, now: Instant, most: usize) -> Vec<u64> {
+    /// Returns at most `most` echoes for a datagram to all.
+    pub(crate) fn echoes(&mut self, now: Instant, most: usize) -> Vec<u64> {
+        let most = most.min(MOST_ECHOES);
         let lease = self.lease();
         let mut due: Vec<_> = self
             .sources
@@ -253,7 +280,8 @@ mod tests {
 
         fn send(&mut self, now: Instant) -> Sent {
             self.sequence += 1;
-            let (nonce, echoes) = self.freshness.stamp(now, MOST_ECHOES).unwrap();
+            let nonce = self.freshness.nonce(now).unwrap();
+            let echoes = self.freshness.echoes(now, MOST_ECHOES);
             (self.sequence, nonce, echoes)
         }
 
@@ -378,6 +406,53 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// What a host sends to one peer of its list.
+    fn send_to(node: &mut Node, now: Instant, peer: SocketAddr) -> Sent {
+        node.sequence += 1;
+        let nonce = node.freshness.nonce(now).unwrap();
+        (node.sequence, nonce, node.freshness.echoes_by_address(now).remove(&peer).unwrap_or_default())
+    }
+
+    #[test]
+    fn a_thousand_listed_hosts_count_from_the_second_interval_on() {
+        let mut a = Node::new("a", 1);
+        let mut peers: Vec<_> = (0..1_000).map(|n| Node::new(&format!("h{n}"), n + 2)).collect();
+        for round in 0..15 {
+            let now = at(2 * round);
+            a.sequence += 1;
+            let nonce = a.freshness.nonce(now).unwrap();
+            let mut echoes = a.freshness.echoes_by_address(now);
+            for peer in &mut peers {
+                let sent = (a.sequence, nonce, echoes.remove(&of(&peer.name)).unwrap_or_default());
+                assert!(sent.2.len() <= 1, "each peer gets its own echo only");
+                let heard = peer.hear(now, &a, &sent);
+                let answer = send_to(peer, now, of(&a.name));
+                let taken = a.hear(now, peer, &answer);
+                assert!(
+                    round == 0 || (heard.is_ok() && taken.is_ok()),
+                    "round {round}: {heard:?}, {taken:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_datagram_sent_again_from_elsewhere_takes_no_echo_away() {
+        let (mut a, mut b) = (Node::new("a", 1), Node::new("b", 2));
+        let elsewhere = SocketAddr::new([10, 9, 9, 9].into(), 7710);
+        for second in 0..40 {
+            let now = at(2 * second);
+            let from_a = send_to(&mut a, now, of(&b.name));
+            let stamp = DatagramStamp { sequence: from_a.0, nonce: from_a.1, echoes: &from_a.2 };
+            let taken = b.freshness.check(now, of(&a.name), &a.name, a.incarnation, &stamp);
+            let again = b.freshness.check(now, elsewhere, &a.name, a.incarnation, &stamp);
+            assert_eq!(again, Err(MessageRejection::Replayed));
+            let from_b = send_to(&mut b, now, of(&a.name));
+            let heard = a.hear(now, &b, &from_b);
+            assert!(second == 0 || (taken.is_ok() && heard.is_ok()), "at {second}: {taken:?}, {heard:?}");
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod datagram;
 mod freshness;
 mod socket;
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_units::Instant;
 
-use self::datagram::{Datagram, DatagramSeal, LONGEST, OVERHEAD};
-use self::freshness::{DatagramFreshness, DatagramStamp, MOST_ECHOES};
+use self::datagram::{Datagram, DatagramSeal, DatagramStart, LONGEST, OVERHEAD};
+use self::freshness::{DatagramFreshness, DatagramStamp, MOST_PER_ADDRESS};
 use self::socket::DatagramSocket;
-use crate::config::UdpConfig;
+use crate::config::{CarrierReach, UdpConfig};
+use crate::origin::plain;
 use crate::rejection::MessageRejection;
 use crate::shared::SharedState;
 use crate::wire::{Message, NumberedReport, length as length_of};
@@ -26,8 +28,31 @@ const REOPEN: Duration = Duration::from_secs(1);
 /// So many datagrams are taken before the thread continues: a flood cannot keep it from sending.
 const MOST_PER_TURN: usize = 256;
 
-/// Places for echoes that reports may not take.
+/// Places for echoes to a group that reports may not take.
 const KEPT_ECHOES: usize = 24;
+
+/// A datagram for all receivers, but for its echoes.
+struct Draft {
+    start: DatagramStart,
+    echoes: Echoes,
+}
+
+/// Echoes of what was heard from receivers.
+enum Echoes {
+    /// To each peer of a list its own.
+    Each(HashMap<SocketAddr, Vec<u64>>),
+    /// To a group those of all.
+    All(Vec<u64>),
+}
+
+impl Draft {
+    fn to(&self, target: &SocketAddr) -> Vec<u8> {
+        self.start.close(match &self.echoes {
+            Echoes::Each(each) => each.get(&plain(*target)).map_or(&[], Vec::as_slice),
+            Echoes::All(all) => all,
+        })
+    }
+}
 
 pub(crate) struct UdpCarrier {
     shared: Arc<SharedState>,
@@ -76,7 +101,7 @@ impl UdpCarrier {
     /// Returns the time until the next datagram is due: news after the gap, a sign of life after an interval.
     fn wait_to_send(&self, now: Instant) -> Duration {
         let Some(sent) = self.sent else { return Duration::ZERO };
-        let pause = if self.shared.has_news() { self.shared.gap() } else { self.shared.interval };
+        let pause = self.shared.pause();
         pause.saturating_sub(now.saturating_since(sent))
     }
 
@@ -151,12 +176,12 @@ impl UdpCarrier {
     fn send(&mut self, now: Instant, mut reports: Vec<NumberedReport>, leaving: bool) {
         self.sent = Some(now);
         loop {
-            let (bytes, rest) = match self.make(now, reports, leaving) {
+            let (draft, rest) = match self.make(now, reports, leaving) {
                 Ok(made) => made,
                 Err(reason) => return self.shared.set_line(false, Some(reason)),
             };
             reports = rest;
-            self.send_to_all(&bytes);
+            self.send_to_all(&draft);
             if reports.is_empty() {
                 return;
             }
@@ -169,7 +194,7 @@ impl UdpCarrier {
         now: Instant,
         mut reports: Vec<NumberedReport>,
         leaving: bool,
-    ) -> Result<(Vec<u8>, Vec<NumberedReport>), String> {
+    ) -> Result<(Draft, Vec<NumberedReport>), String> {
         self.sequence += 1;
         let mut message = self.shared.message(self.sequence, vec![], leaving);
         let length = |message: &Message| {
@@ -177,7 +202,10 @@ impl UdpCarrier {
             message.write(self.seal.cluster(), &mut bytes);
             bytes.len() + OVERHEAD
         };
-        let kept = 8 * self.freshness.due(now).min(KEPT_ECHOES);
+        let kept = 8 * match self.config.reach {
+            CarrierReach::Peers(_) => MOST_PER_ADDRESS,
+            CarrierReach::Multicast { .. } => self.freshness.due(now).min(KEPT_ECHOES),
+        };
         let mut left = LONGEST - length(&message) - kept;
         let mut taken = 0;
         for report in &reports {
@@ -191,18 +219,20 @@ impl UdpCarrier {
         let rest = reports.split_off(taken);
         message.reports = reports;
         let room = (LONGEST - length(&message)) / 8;
-        let (nonce, echoes) = self
-            .freshness
-            .stamp(now, room.min(MOST_ECHOES))
-            .map_err(|_| "the system gives no random numbers".to_owned())?;
-        Ok((self.seal.close(&Datagram { message, nonce, echoes }), rest))
+        let no_numbers = |_| "the system gives no random numbers".to_owned();
+        let nonce = self.freshness.nonce(now).map_err(no_numbers)?;
+        let echoes = match self.config.reach {
+            CarrierReach::Peers(_) => Echoes::Each(self.freshness.echoes_by_address(now)),
+            CarrierReach::Multicast { .. } => Echoes::All(self.freshness.echoes(now, room)),
+        };
+        Ok((Draft { start: self.seal.begin(&message, nonce), echoes }, rest))
     }
 
-    fn send_to_all(&mut self, bytes: &[u8]) {
+    fn send_to_all(&mut self, draft: &Draft) {
         let Some(socket) = &self.socket else { return };
         let mut failed: Option<(io::Error, usize)> = None;
         for target in &socket.targets {
-            if let Err(error) = socket.socket.send_to(bytes, target) {
+            if let Err(error) = socket.socket.send_to(&draft.to(target), target) {
                 let count = failed.map_or(0, |(_, count)| count);
                 failed = Some((error, count + 1));
             }

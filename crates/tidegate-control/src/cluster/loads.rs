@@ -18,6 +18,9 @@ const BELIEVED: (f64, f64) = (2.0, 4.0);
 /// The weight from which on a host is believed that its contracts are late.
 const BELIEVED_LATE: f64 = 0.5;
 
+/// Hosts among which the largest mean by chance is still within the margin that each host keeps.
+const FEW_HOSTS: f64 = 8.0;
+
 /// The most that the worst consumer of other hosts counts for, as a multiple of the mean; and the same where
 /// contracts are late. A goal far below the target makes such a consumer's scaled latencies that large.
 const MOST_WORST: (f64, f64) = (2.0, 8.0);
@@ -48,12 +51,15 @@ pub(super) fn together(live: &[&HostReport], signal: SignalRequests) -> Option<C
         recent_total += belief * load.recent.get() * load.recent_mean.as_nanos() as f64;
     }
     let pooled = if recent > 0.0 { recent_total / recent } else { 0.0 };
+    let among = 2.0 * (heard.len() as f64 / FEW_HOSTS).max(1.0).ln();
     let worst = heard.iter().zip(&beliefs).fold(1.0, |worst: f64, ((_, load), belief)| {
-        if pooled <= 0.0 {
+        if pooled <= 0.0 || load.recent.get() <= 0.0 {
             return worst;
         }
         let most = if load.late { MOST_WORST.1 } else { MOST_WORST.0 };
-        let over = (load.worst.as_nanos() as f64 / pooled).min(most) - 1.0;
+        // Of many means the largest is large by chance, by this part of it; of few, the margin covers that.
+        let chance = (among / load.recent.get()).sqrt().min(1.0);
+        let over = (load.worst.as_nanos() as f64 / pooled * (1.0 - chance)).min(most) - 1.0;
         worst.max(1.0 + over * belief)
     });
     let late = heard.iter().zip(&beliefs).any(|((_, load), belief)| load.late && *belief >= BELIEVED_LATE);
@@ -174,5 +180,19 @@ mod tests {
     fn a_host_that_is_honestly_slower_is_the_worst() {
         let load = of(&[report(10, 100.0, 8.0), report(10, 100.0, 8.0), report(18, 100.0, 8.0)]);
         assert!(load.worst > 1.3, "{}", load.worst);
+    }
+
+    #[test]
+    fn the_slowest_of_a_thousand_equal_hosts_is_slow_by_chance() {
+        let of_equals = |count: usize| {
+            let mut reports: Vec<_> = (0..count).map(|_| report(10, 100.0, 8.0)).collect();
+            if let Some(load) = reports[0].load.as_mut() {
+                // 3.6 standard deviations of a mean of 2,000 requests.
+                load.worst = Latency::from_millis(10).scale(1.08);
+            }
+            of(&reports).worst
+        };
+        assert!(of_equals(1_000) < 1.01, "{}", of_equals(1_000));
+        assert!(of_equals(2) > 1.07, "{}", of_equals(2));
     }
 }
