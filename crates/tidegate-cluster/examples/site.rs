@@ -370,6 +370,7 @@ fn report(interval: Duration, mean: Latency) -> HostReport {
             recent: MeanOutstanding::new(5_000.0),
             recent_mean: mean,
             worst: mean.scale(1.2),
+            late: false,
             total_window: Some(Window::new(10_000.0)),
         }),
     }
