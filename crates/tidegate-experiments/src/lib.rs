@@ -25,7 +25,6 @@ mod subject;
 mod tests;
 mod texts;
 mod tolerance;
-pub mod tournament;
 mod triage;
 mod trial;
 

@@ -313,6 +313,28 @@ fn the_arena_prints_one_document_and_keeps_its_oracle() {
     assert!(document["summary"]["harm"]["worst"].is_number());
     assert!(fs::read_to_string(folder.path().join("a.html")).unwrap().contains("slow-1000002"));
     assert_eq!(run(&arguments).stdout, output.stdout, "the cached oracle gives the same bytes");
+    let written = |name: &str, target: &str| {
+        let text = format!(
+            "name = \"{name}\"\nduration = \"20s\"\n[array.volume]\nrate = \"64 IO/s\"\n[host.h]\n{target}\n\
+             [workload.w]\noutstanding = 8\n[vm.a]\nworkload = \"w\"\ngoal = \"100ms\"\n"
+        );
+        let path = folder.path().join(format!("{name}.toml"));
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let file = written("eight", "target = \"60ms\"");
+    let output = run(&[&file, "--seed", "1000002", "--count", "2", "--json"]);
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["scenarios"][1]["id"], "eight-1000003");
+    assert_eq!(document["scenarios"][1]["file"], file);
+    assert!(document["classes"]["eight"].is_object());
+    let output = run(&[&written("none", "")]);
+    assert_eq!((status(&output), text(&output.stdout)), (2, ""));
+    assert!(text(&output.stderr).contains("none.toml") && text(&output.stderr).contains("`target`"));
+    let output = run(&[&file, &file]);
+    assert_eq!(status(&output), 2);
+    assert!(text(&output.stderr).contains("`eight`"), "{}", text(&output.stderr));
     for wrong in [&["--seed", "-1"][..], &["--count", "0"], &["--law", "windows"], &["--count", "many"]] {
         let output = run(wrong);
         assert_eq!((status(&output), text(&output.stdout)), (2, ""), "{wrong:?}");

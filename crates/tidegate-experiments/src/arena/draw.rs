@@ -13,6 +13,7 @@ use super::kind::ScenarioKind;
 use super::scenario::{ArenaScenario, StorageStretch};
 use super::sketch::{HostOutage, Sketch};
 use super::storage::with_credits_for;
+use super::written::judged;
 
 /// The requests of a run, unless its length is at a bound.
 const REQUESTS: f64 = 250_000.0;
@@ -30,7 +31,7 @@ const SHORTEST_FAST: f64 = 10.0;
 const SLOW: f64 = 180.0;
 
 /// Seconds at the beginning that are not judged.
-const HEAD: f64 = 3.0;
+pub(super) const HEAD: f64 = 3.0;
 
 /// The same where the target cannot be reached: laws may take the first minute to find that out.
 const UNATTAINABLE_HEAD: f64 = 60.0;
@@ -71,6 +72,7 @@ impl Sketch {
         const MOSTLY_READS: (f64, f64) = (0.5, 1.0);
         const MOSTLY_WRITES: (f64, f64) = (0.0, 0.8);
         match kind {
+            ScenarioKind::Written => unreachable!("no seed draws it"),
             ScenarioKind::Servers => {
                 self.servers((1, 128), (50.0, 200_000.0));
                 self.one_host();
@@ -212,7 +214,7 @@ impl Sketch {
     /// Chooses length and target by unregulated runs, and completes the scenario.
     fn finish(mut self, seed: u64, kind: ScenarioKind) -> Result<ArenaScenario, ScenarioError> {
         self.fit_disks()?;
-        let judged = self.judged();
+        let judged = judged(&self.scenario);
         let free = self.free_runs(seed, &judged)?;
         let unloaded = self.unloaded(seed, &judged, &free.state)?;
         let seconds = length(kind, free.greatest);
@@ -244,16 +246,6 @@ impl Sketch {
         let least = if kind == ScenarioKind::Slow { (0.2 / unloaded).clamp(1.5, 18.0) } else { 1.5 };
         let most = (0.9 * loaded / unloaded).min(20.0).max(least * 1.05);
         unloaded * self.draw.scaled(least, most)
-    }
-
-    /// The protected consumers that read; all if none is protected.
-    fn judged(&self) -> Vec<String> {
-        let protected = self.scenario.vms.iter().any(|vm| vm.protected);
-        let reads = |vm: &&tidegate_sim::scenario::VirtualMachine| {
-            vm.workloads.iter().flat_map(|workload| &workload.steps).any(|step| step.reads > 0.0)
-        };
-        let judged = self.scenario.vms.iter().filter(|vm| !protected || vm.protected && reads(vm));
-        judged.map(|vm| vm.name.to_string()).collect()
     }
 
     fn trial(&self, device: &DeviceConfig) -> Scenario {

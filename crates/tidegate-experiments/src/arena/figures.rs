@@ -127,8 +127,8 @@ fn mean_of_each(
 
 /// Returns true if an interval is above the target, and `None` if there is nothing to judge. An interval in
 /// which requests were outstanding and none completed is above a target that is shorter than itself.
-fn is_above(arena: &ArenaScenario, sample: &SeriesSample) -> Option<bool> {
-    let target = arena.target.as_millis_f64();
+fn is_above(arena: &ArenaScenario, track: &ConsumerSeries, end: f64, sample: &SeriesSample) -> Option<bool> {
+    let target = arena.target_of(track.consumer.as_str(), end).as_millis_f64();
     match sample.device_latency_ms {
         Some(ms) => Some(ms > target),
         None => (sample.outstanding > 0.9 && target < arena.interval() * 1e3).then_some(true),
@@ -139,7 +139,8 @@ fn is_above(arena: &ArenaScenario, sample: &SeriesSample) -> Option<bool> {
 fn above(arena: &ArenaScenario, judged: &[&ConsumerSeries], counts: &dyn Fn(f64) -> bool) -> Option<f64> {
     let own = |track: &&ConsumerSeries| {
         let samples = track.samples.iter().filter(|(end, _)| counts(*end));
-        let known: Vec<bool> = samples.filter_map(|(_, sample)| is_above(arena, sample)).collect();
+        let known: Vec<bool> =
+            samples.filter_map(|(end, sample)| is_above(arena, track, *end, sample)).collect();
         let above = known.iter().filter(|above| **above).count();
         (!known.is_empty()).then(|| above as f64 / known.len() as f64)
     };
@@ -220,7 +221,6 @@ fn settling_time(
     eligible: &[&ConsumerSeries],
     best: &[(f64, f64)],
 ) -> Option<f64> {
-    let target = arena.target.as_millis_f64();
     let ends: Vec<f64> = judged.first()?.samples.iter().map(|(end, _)| *end).collect();
     let bounds = arena.changes.iter().copied().skip(1).chain([arena.seconds()]);
     let mut times: Vec<f64> = Vec::new();
@@ -228,10 +228,13 @@ fn settling_time(
         let best = best.iter().rfind(|(from, _)| *from <= change + 1e-9).map_or(0.0, |(_, best)| *best);
         let good = |place: usize| {
             let at = |track: &&&ConsumerSeries| track.samples.get(place).copied();
-            let latency =
-                judged.iter().filter_map(|track| at(&track)?.1.device_latency_ms).fold(0.0, f64::max);
+            let is_low = judged.iter().all(|track| {
+                let Some((end, sample)) = at(&track) else { return true };
+                let target = arena.target_of(track.consumer.as_str(), end).as_millis_f64();
+                sample.device_latency_ms.is_none_or(|ms| ms <= target)
+            });
             let iops: f64 = eligible.iter().filter_map(|track| Some(at(&track)?.1.iops)).sum();
-            (latency <= target, iops >= BACK * best)
+            (is_low, iops >= BACK * best)
         };
         let settled = ends.iter().enumerate().position(|(place, end)| {
             let near: Vec<_> = (place..place + 3).map(good).collect();

@@ -37,10 +37,12 @@ pub enum ScenarioKind {
     Tiers,
     /// A link in front of an array, which is the bottleneck or not.
     Link,
+    /// Not drawn: a scenario that was written ([`ArenaScenario::written`](super::ArenaScenario::written)).
+    Written,
 }
 
 impl ScenarioKind {
-    /// Every kind, in the order in which seeds go through them.
+    /// Every kind that is drawn, in the order in which seeds go through them.
     pub const ALL: [Self; 17] = [
         Self::Servers,
         Self::Bursts,
@@ -88,6 +90,7 @@ impl ScenarioKind {
             Self::CloudVolume => "cloud-volume",
             Self::Tiers => "tiers",
             Self::Link => "link",
+            Self::Written => "written",
         }
     }
 

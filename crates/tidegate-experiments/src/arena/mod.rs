@@ -52,6 +52,7 @@ mod sketch;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod written;
 
 pub use figures::RunFigures;
 pub use kind::ScenarioKind;
@@ -60,6 +61,7 @@ pub use report::{
     ArenaDocument, ArenaSummary, FIGURES, FigureSpread, ScenarioFigures, SummaryFigure, class_of,
 };
 pub use scenario::ArenaScenario;
+pub use written::NotJudged;
 
 use tidegate_control::LawKind;
 

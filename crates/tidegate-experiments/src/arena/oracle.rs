@@ -11,7 +11,7 @@ use tidegate_sim::{Scenario, ScenarioError, simulate};
 use tidegate_units::{HostName, Iops, Window};
 
 use super::figures::RunFigures;
-use super::scenario::ArenaScenario;
+use super::scenario::{ArenaScenario, without_contracts};
 use crate::SeriesRecorder;
 
 /// The fraction of intervals that may be above the target.
@@ -281,6 +281,7 @@ fn run(arena: &ArenaScenario, setting: StaticSetting) -> Result<RunFigures, Scen
 
 fn with_setting(arena: &ArenaScenario, setting: StaticSetting) -> Scenario {
     let mut scenario = arena.scenario.clone();
+    without_contracts(&mut scenario);
     if let Some(window) = setting.window {
         let shares = |host: &HostName| -> f64 {
             let own = arena.eligible().filter(|vm| vm.host == *host && !arena.is_down(host));

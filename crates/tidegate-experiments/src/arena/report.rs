@@ -13,8 +13,11 @@ use super::scenario::ArenaScenario;
 pub struct ScenarioFigures {
     /// `kind-seed`.
     pub id: String,
-    /// Its kind.
-    pub kind: &'static str,
+    /// Its kind, or the name of a written scenario.
+    pub kind: String,
+    /// The file of a written scenario.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// True if the target can be kept: by the protected consumers alone, or by static settings.
     pub attainable: bool,
     /// Fraction of judged seconds above the target, of the worst judged consumer.
@@ -62,7 +65,8 @@ impl ScenarioFigures {
         let parts = run.each.iter().zip(&best.each).filter(|(_, best)| **best >= NEGLIGIBLE);
         Self {
             id: arena.id.clone(),
-            kind: arena.kind.name(),
+            kind: arena.class().to_owned(),
+            file: None,
             attainable: oracle.attainable,
             seconds_above_target: run.above,
             throughput_vs_oracle: worse(over(run.iops, best.iops), over(run.cost, best.cost)),

@@ -21,7 +21,8 @@ pub struct ArenaScenario {
     pub seed: u64,
     /// The scenario, without laws.
     pub scenario: Scenario,
-    /// The latency promised, as a mean over a judged interval. A percentile would stand here.
+    /// The latency promised to consumers without a goal, as a mean over a judged interval. A percentile would
+    /// stand here.
     pub target: Latency,
     /// The unloaded latency of the slowest judged consumer, in the slowest stretch.
     pub unloaded: Latency,
@@ -59,6 +60,17 @@ impl ArenaScenario {
         self.scenario.series_interval.as_secs_f64()
     }
 
+    /// Returns what its figures are put together by: the kind, or the name of a written scenario.
+    pub(super) fn class(&self) -> &str {
+        if self.kind == ScenarioKind::Written { &self.scenario.name } else { self.kind.name() }
+    }
+
+    /// The latency promised to a consumer in an interval that ends at this second.
+    pub(super) fn target_of(&self, consumer: &str, end: f64) -> Latency {
+        let vm = self.scenario.vms.iter().find(|vm| vm.name.as_str() == consumer);
+        vm.and_then(|vm| goal_at(vm, end - self.interval())).unwrap_or(self.target)
+    }
+
     /// The consumers that a law may throttle, in the order of the scenario.
     pub(super) fn eligible(&self) -> impl Iterator<Item = &VirtualMachine> {
         self.scenario.vms.iter().filter(|vm| !vm.protected)
@@ -79,6 +91,9 @@ impl ArenaScenario {
                 kind => LawConfig::of_kind(kind),
             };
             host.law = Some(LoopConfig::new(host.array.clone(), self.target, law));
+        }
+        if !matches!(kind, LawKind::Auto | LawKind::Integral) {
+            without_contracts(&mut scenario);
         }
         scenario
     }
@@ -114,6 +129,10 @@ impl ArenaScenario {
         part.scenario.arrays[0].changes.clear();
         part.scenario.arrays[0].device = stretch.device.clone();
         part.scenario.network.partitions.clear();
+        for vm in &mut part.scenario.vms {
+            vm.goal = goal_at(vm, stretch.from);
+            vm.goal_changes.clear();
+        }
         for host in &mut part.scenario.hosts {
             let is_down = stretch.down.contains(&host.name);
             host.down = if is_down { vec![ScenarioSpan::ALWAYS] } else { Vec::new() };
@@ -132,4 +151,17 @@ impl ArenaScenario {
     pub(super) fn is_down(&self, host: &HostName) -> bool {
         self.stretches.iter().all(|stretch| stretch.down.contains(host))
     }
+}
+
+/// Removes contracts: most laws do not know them, and their buckets would hold requests back all the same.
+pub(super) fn without_contracts(scenario: &mut Scenario) {
+    for vm in &mut scenario.vms {
+        vm.contract = None;
+    }
+}
+
+/// The consumer's goal at a time in seconds, if it has one.
+fn goal_at(vm: &VirtualMachine, second: f64) -> Option<Latency> {
+    let changed = vm.goal_changes.iter().rfind(|change| change.at.as_secs_f64() <= second + 1e-9);
+    changed.map(|change| change.goal).or(vm.goal)
 }

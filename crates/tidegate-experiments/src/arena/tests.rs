@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{SeriesSample, SilentRecorder, simulate};
+use tidegate_device::DeviceConfig;
+use tidegate_sim::{Scenario, SeriesSample, SilentRecorder, simulate};
 use tidegate_units::Latency;
 
 use super::*;
@@ -280,4 +281,58 @@ fn laws_are_found_by_name() {
     assert_eq!(law_named("none"), Ok(None));
     assert!(LawKind::ALL.iter().all(|kind| law_named(kind.name()) == Ok(Some(*kind))));
     assert!(law_named("windows").unwrap_err().to_string().contains("`windows`; there are none, "));
+}
+
+fn written(hosts: &str) -> Result<ArenaScenario, NotJudged> {
+    let text = format!(
+        r#"
+name = "written"
+duration = "90s"
+warmup = "5s"
+[array.a]
+rate = "100 IO/s"
+changes = [{{ at = "30s", rate = "400 IO/s" }}]
+{hosts}
+[workload.w]
+outstanding = 8
+[vm.a]
+host = "one"
+workload = "w"
+goal = "80ms"
+goal_changes = [{{ at = "60s", goal = "20ms" }}]
+[vm.b]
+host = "one"
+workload = "w"
+"#
+    );
+    ArenaScenario::written(Scenario::parse("written", &text).unwrap(), 7)
+}
+
+#[test]
+fn a_written_scenario_is_judged_by_its_target_its_goals_and_its_changes() {
+    let arena = written("[host.one]\ntarget = \"50ms\"\nlaw = \"pid\"").unwrap();
+    assert_eq!(arena.id, "written-7");
+    assert!(arena.scenario.hosts[0].law.is_none(), "laws of the file are left out");
+    assert_eq!((arena.head_s, arena.changes.as_slice()), (5.0, &[30.0, 60.0][..]));
+    let goals: Vec<f64> = [10.0, 60.0, 61.0].map(|end| arena.target_of("a", end).as_millis_f64()).to_vec();
+    assert_eq!(goals, [80.0, 80.0, 20.0], "the goal of the interval that ends then");
+    assert!((arena.target_of("b", 61.0).as_millis_f64() - 50.0).abs() < 1e-9);
+    let parts = arena.each_stretch();
+    let rates: Vec<f64> = parts
+        .iter()
+        .map(|part| match &part.scenario.arrays[0].device {
+            DeviceConfig::Exponential(servers) => servers.rate.per_second(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(rates, [100.0, 400.0, 400.0]);
+    assert!((parts[2].target_of("a", 5.0).as_millis_f64() - 20.0).abs() < 1e-9);
+    assert!(parts.iter().all(|part| part.scenario.duration == Duration::from_secs(30)));
+}
+
+#[test]
+fn a_scenario_without_one_target_is_refused() {
+    assert!(matches!(written("[host.one]"), Err(NotJudged::NoTarget(_))));
+    let two = "[host.one]\ntarget = \"50ms\"\n[host.two]\ntarget = \"60ms\"";
+    assert!(matches!(written(two), Err(NotJudged::Targets(_))));
 }

@@ -1,4 +1,4 @@
-//! The cache of oracles: a file for each seed, in the user's cache directory.
+//! The cache of oracles: a file for each scenario and seed, in the user's cache directory.
 
 use std::env;
 use std::fs;
@@ -6,10 +6,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tidegate_experiments::arena::{ArenaOracle, ArenaScenario, ENGINE};
+use tidegate_experiments::arena::{ArenaOracle, ArenaScenario, ENGINE, ScenarioKind};
 use tidegate_sim::ScenarioError;
 
-/// Oracles in `tidegate/arena/ENGINE/SEED.json` below the user's cache directory.
+/// Oracles in `tidegate/arena/ENGINE` below the user's cache directory.
 pub(super) struct OracleCache {
     /// `None`: this user has no cache directory, and nothing is kept.
     folder: Option<PathBuf>,
@@ -42,7 +42,7 @@ impl OracleCache {
     /// # Errors
     /// When the scenario cannot be simulated.
     pub(super) fn oracle(&self, arena: &ArenaScenario) -> Result<ArenaOracle, ScenarioError> {
-        let path = self.folder.as_ref().map(|folder| folder.join(format!("{}.json", arena.seed)));
+        let path = self.folder.as_ref().map(|folder| folder.join(file_of(arena)));
         if let Some(known) = path.as_deref().and_then(|path| read(path, arena.fingerprint())) {
             return Ok(known);
         }
@@ -53,6 +53,14 @@ impl OracleCache {
             let _ = write(path, &text);
         }
         Ok(parse(&text, found.scenario).unwrap_or(found.oracle))
+    }
+}
+
+/// The name of a scenario's file. The name of a written scenario is not fit for one.
+fn file_of(arena: &ArenaScenario) -> String {
+    match arena.kind {
+        ScenarioKind::Written => format!("written-{:016x}.json", arena.fingerprint()),
+        _ => format!("{}.json", arena.seed),
     }
 }
 
@@ -78,8 +86,6 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_experiments::arena::ScenarioKind;
-
     use super::*;
 
     #[test]

@@ -4,16 +4,33 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use tidegate_experiments::arena::NotJudged;
 use tidegate_sim::ScenarioError;
+
+use crate::failure::CommandFailure;
 
 /// Reasons why the arena has no result.
 #[derive(Debug, Error)]
 pub(crate) enum ArenaError {
+    /// A file holds no scenario.
+    #[error(transparent)]
+    Load(Box<CommandFailure>),
+    /// The arena cannot judge a scenario that was written.
+    #[error("cannot judge {}: {source}", path.display())]
+    NotJudged {
+        /// The scenario's file.
+        path: PathBuf,
+        /// The reason.
+        source: NotJudged,
+    },
+    /// Scenarios of two files have the same name.
+    #[error("two scenarios have the name `{0}`: give each another `name`")]
+    SameName(String),
     /// A scenario could not be simulated.
-    #[error("cannot simulate the scenario of seed {seed}: {source}")]
+    #[error("cannot simulate the scenario of {name}: {source}")]
     Simulate {
-        /// Its seed.
-        seed: u64,
+        /// Its seed, and its name if it was written.
+        name: String,
         /// The cause.
         source: ScenarioError,
     },

@@ -1,6 +1,6 @@
 //! `tidegate arena`: a law on random storage, beside doing nothing and beside the best static setting.
 //!
-//! `tidegate_experiments::arena` draws the scenarios and measures. Here they are run, oracles are kept
+//! `tidegate_experiments::arena` draws the scenarios, or takes those of files, and measures. Here they are run, oracles are kept
 //! (`cache`), and results are shown: `text` on a terminal, `page` as a report.
 
 mod cache;
@@ -8,6 +8,7 @@ pub(crate) mod error;
 mod page;
 mod text;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -16,16 +17,19 @@ use tidegate_control::LawKind;
 use tidegate_experiments::arena::{
     ArenaDocument, ArenaScenario, NO_LAW, ScenarioFigures, UnknownLaw, law_named,
 };
+use tidegate_sim::Scenario;
 
 use self::cache::OracleCache;
 use self::error::ArenaError;
 use crate::parallel::ParallelRunner;
+use crate::sim;
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate arena --law window
   tidegate arena --seed 1000000 --count 200 --law auto --json
-  tidegate arena --law queueing-model --report arena.html --keep-worst 10";
+  tidegate arena --law queueing-model --report arena.html --keep-worst 10
+  tidegate arena scenarios/papers/*.toml --seed 211 --count 10 --law pid";
 
 /// The most scenarios of one run.
 const MOST_SCENARIOS: u64 = 10_000;
@@ -36,18 +40,23 @@ const GREATEST_SEED: u64 = 1 << 52;
 /// Judge a law on random storage, beside doing nothing and beside the best static setting
 ///
 /// Each seed draws one scenario: storage, load, target and changes. The kinds of scenarios come evenly, and a
-/// seed alone replays its scenario. The same seeds always give the same output. The search for the best
+/// seed alone replays its scenario. Scenarios of files are judged likewise, each under each of the seeds. The
+/// same seeds always give the same output. The search for the best
 /// static setting takes some seconds for each seed the first time. Its result is kept in `tidegate/arena`
 /// below $XDG_CACHE_HOME or ~/.cache.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    /// Judge these scenarios instead of random ones, with the target of their hosts; their laws are left out
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
         value_parser = clap::value_parser!(u64).range(0..=GREATEST_SEED))]
     seed: u64,
 
-    /// The number of scenarios
+    /// The number of random scenarios, or of the seeds under which each file is run
     #[arg(long, value_name = "M", default_value_t = 20,
         value_parser = clap::value_parser!(u64).range(1..=MOST_SCENARIOS))]
     count: u64,
@@ -93,12 +102,10 @@ const USUAL_WORST: u64 = 5;
 /// When a scenario cannot be simulated, or the result cannot be written.
 pub(crate) fn run(args: &Args) -> Result<(), ArenaError> {
     let cache = OracleCache::of_user();
-    let seeds: Vec<u64> = (args.seed..args.seed + args.count).collect();
-    let figures = ParallelRunner::new(io::stderr().is_terminal()).each(
-        &seeds,
-        |seed| format!("seed {seed}"),
-        |seed| judge(*seed, args.law, &cache),
-    )?;
+    let matches = matches(args)?;
+    let figures =
+        ParallelRunner::new(io::stderr().is_terminal())
+            .each(&matches, ArenaMatch::name, |one| one.judge(args.law, &cache))?;
     let document = ArenaDocument::new(args.seed, args.law.name(), figures);
     let worst = args.keep_worst.unwrap_or(USUAL_WORST) as usize;
     if let Some(path) = &args.report {
@@ -121,12 +128,55 @@ pub(crate) fn run(args: &Args) -> Result<(), ArenaError> {
     }
 }
 
-fn judge(seed: u64, law: LawChoice, cache: &OracleCache) -> Result<ScenarioFigures, ArenaError> {
-    let failed = |source| ArenaError::Simulate { seed, source };
-    let arena = ArenaScenario::draw(seed).map_err(failed)?;
-    let oracle = cache.oracle(&arena).map_err(failed)?;
-    let run = arena.run(law.0, &oracle).map_err(failed)?;
-    Ok(ScenarioFigures::of(&arena, &oracle, &run))
+/// One scenario to judge.
+struct ArenaMatch {
+    seed: u64,
+    /// The scenario's file, and what it holds; `None`: the seed draws it.
+    file: Option<(PathBuf, Scenario)>,
+}
+
+/// Reads the files, if any, and returns each scenario under each seed.
+fn matches(args: &Args) -> Result<Vec<ArenaMatch>, ArenaError> {
+    let seeds = || args.seed..args.seed + args.count;
+    if args.files.is_empty() {
+        return Ok(seeds().map(|seed| ArenaMatch { seed, file: None }).collect());
+    }
+    let mut matches = Vec::new();
+    let mut names = BTreeSet::new();
+    for path in &args.files {
+        let scenario = sim::load(path).map_err(|error| ArenaError::Load(Box::new(error)))?;
+        if !names.insert(scenario.name.clone()) {
+            return Err(ArenaError::SameName(scenario.name));
+        }
+        // What cannot be judged is said before anything runs.
+        ArenaScenario::written(scenario.clone(), args.seed)
+            .map_err(|source| ArenaError::NotJudged { path: path.clone(), source })?;
+        matches.extend(seeds().map(|seed| ArenaMatch { seed, file: Some((path.clone(), scenario.clone())) }));
+    }
+    Ok(matches)
+}
+
+impl ArenaMatch {
+    fn name(&self) -> String {
+        match &self.file {
+            Some((_, scenario)) => format!("{}, seed {}", scenario.name, self.seed),
+            None => format!("seed {}", self.seed),
+        }
+    }
+
+    fn judge(&self, law: LawChoice, cache: &OracleCache) -> Result<ScenarioFigures, ArenaError> {
+        let failed = |source| ArenaError::Simulate { name: self.name(), source };
+        let arena = match &self.file {
+            Some((path, scenario)) => ArenaScenario::written(scenario.clone(), self.seed)
+                .map_err(|source| ArenaError::NotJudged { path: path.clone(), source })?,
+            None => ArenaScenario::draw(self.seed).map_err(failed)?,
+        };
+        let oracle = cache.oracle(&arena).map_err(failed)?;
+        let run = arena.run(law.0, &oracle).map_err(failed)?;
+        let figures = ScenarioFigures::of(&arena, &oracle, &run);
+        let file = self.file.as_ref().map(|(path, _)| path.display().to_string());
+        Ok(ScenarioFigures { file, ..figures })
+    }
 }
 
 fn write(mut out: impl Write, text: &str) -> Result<(), ArenaError> {

@@ -79,7 +79,7 @@ pub(super) fn table(document: &ArenaDocument, worst: usize) -> String {
 
 /// The law and the seeds.
 pub(super) fn heading(document: &ArenaDocument) -> String {
-    let last = document.seed + document.count.saturating_sub(1);
+    let last = document.scenarios.iter().filter_map(seed_of).max().unwrap_or(document.seed);
     format!("{}: {} scenarios, seeds {} to {last}", document.law, document.count, document.seed)
 }
 
@@ -108,10 +108,15 @@ pub(super) fn summary_of(one: &ScenarioFigures) -> String {
     )
 }
 
+fn seed_of(one: &ScenarioFigures) -> Option<u64> {
+    one.id.rsplit('-').next()?.parse().ok()
+}
+
 /// The command that replays a scenario alone.
 pub(super) fn replay(document: &ArenaDocument, one: &ScenarioFigures) -> String {
-    let seed = one.id.rsplit('-').next().unwrap_or_default();
-    format!("tidegate arena --seed {seed} --count 1 --law {}", document.law)
+    let seed = seed_of(one).unwrap_or(document.seed);
+    let file = one.file.as_ref().map(|file| format!("{file} ")).unwrap_or_default();
+    format!("tidegate arena {file}--seed {seed} --count 1 --law {}", document.law)
 }
 
 #[cfg(test)]
@@ -121,7 +126,8 @@ mod tests {
     fn one(seed: u64, above: f64, settling_s: Option<f64>) -> ScenarioFigures {
         ScenarioFigures {
             id: format!("write-back-{seed}"),
-            kind: "write-back",
+            kind: "write-back".to_owned(),
+            file: None,
             attainable: true,
             seconds_above_target: above,
             throughput_vs_oracle: Some(0.98),

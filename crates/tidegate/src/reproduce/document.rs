@@ -5,14 +5,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use tidegate_experiments::tournament::{TournamentReport, tournament_texts};
 use tidegate_experiments::{
     ExperimentReport, ExperimentTexts, ExperimentVerdict, QuantityReport, ReproductionReport,
     experiment_texts, paper_texts,
 };
 
 use super::text::{figure, spread};
-use super::tournament::{COLUMNS, cells};
 
 /// The committed run of each paper, in the order of [`paper_texts`].
 const RUNS: [&str; 5] = [
@@ -22,9 +20,6 @@ const RUNS: [&str; 5] = [
     "bench/runs/2026-11-23-nikolow.json",
     "bench/runs/2026-11-23-triage.json",
 ];
-
-/// The committed run of the tournament.
-const TOURNAMENT: &str = "bench/runs/2026-11-23-tournament.json";
 
 /// The folder of the pages.
 const PAGES: &str = "docs/reproduction";
@@ -147,35 +142,6 @@ fn results(page: &mut String, quantities: &[QuantityReport]) {
     }
 }
 
-fn tournament_page(report: &TournamentReport) -> String {
-    let mut page = format!("{}\n\nThe scenarios:\n\n", tournament_texts().head.trim());
-    for scenario in &report.scenarios {
-        let _ = writeln!(page, "- `{}`: {}", scenario.id, tournament_texts().titles[&scenario.id]);
-    }
-    let laws: Vec<_> = report.scenarios[0].laws.iter().map(|law| law.name.as_str()).collect();
-    // The names of the laws head the columns, and one figure is left to the run.
-    let shown = |(at, heading): &(usize, &&str)| *at > 0 && **heading != "overshoot";
-    for (column, heading) in COLUMNS.iter().enumerate().filter(shown) {
-        let rule = "|---".repeat(laws.len() + 1);
-        let _ = write!(page, "\n## {heading}\n\n| scenario | {} |\n{rule}|\n", laws.join(" | "));
-        for scenario in &report.scenarios {
-            let row = scenario.laws.iter().map(|law| cells(law, report.seeds.len())[column].clone());
-            let row: Vec<_> = row.collect();
-            if row.iter().any(|cell| cell != "–") {
-                let _ = writeln!(page, "| `{}` | {} |", scenario.id, row.join(" | "));
-            }
-        }
-    }
-    for scenario in &report.scenarios {
-        for law in &scenario.laws {
-            if let Some(reason) = &law.reason {
-                let _ = write!(page, "\n`{}` on `{}`: {reason}.\n", law.name, scenario.id);
-            }
-        }
-    }
-    page
-}
-
 fn summary_page(reports: &[(&str, ReproductionReport)]) -> String {
     let mut page = HEAD.to_owned();
     for (paper, report) in reports {
@@ -219,10 +185,7 @@ fn the_pages_say_what_the_committed_runs_found() {
     let papers = paper_texts().iter().zip(RUNS);
     let reports: Vec<_> =
         papers.clone().map(|((paper, _), run)| (*paper, committed::<ReproductionReport>(run))).collect();
-    let mut pages = vec![
-        ("README".to_owned(), summary_page(&reports)),
-        ("tournament".to_owned(), tournament_page(&committed(TOURNAMENT))),
-    ];
+    let mut pages = vec![("README".to_owned(), summary_page(&reports))];
     for (((paper, texts), run), (_, report)) in papers.zip(&reports) {
         assert!(report.experiments.iter().all(|one| one.id.starts_with(paper)), "{run} is of {paper}");
         pages.push(((*paper).to_owned(), paper_page(&texts.head, run, report)));

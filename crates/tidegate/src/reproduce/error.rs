@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use tidegate_experiments::{SubjectError, UnknownExperiment};
-use tidegate_sim::ScenarioError;
 
 use crate::page::plot::PlotError;
 
@@ -22,19 +21,6 @@ pub(crate) enum ReproduceError {
         what: String,
         /// The cause.
         source: SubjectError,
-    },
-    /// The tournament is no experiment of a paper.
-    #[error(
-        "`tournament` stands alone, with --short and --json only: nothing is judged in it, plotted or kept"
-    )]
-    TournamentAlone,
-    /// A scenario of the tournament could not be simulated.
-    #[error("cannot simulate `{what}`: {source}")]
-    Tournament {
-        /// Its name.
-        what: &'static str,
-        /// The cause.
-        source: ScenarioError,
     },
     /// It ran, and differs otherwise than is known.
     #[error("{} of {all} experiments differ from the paper otherwise than is known: \

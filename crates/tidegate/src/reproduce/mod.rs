@@ -10,7 +10,6 @@ pub(crate) mod error;
 mod execute;
 mod page;
 mod text;
-mod tournament;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -31,20 +30,17 @@ Examples:
   tidegate reproduce --list
   tidegate reproduce parda --report parda.html
   tidegate reproduce bjorgeengen --short
-  tidegate reproduce parda.fig8 eq3 --json
-  tidegate reproduce tournament --short";
+  tidegate reproduce parda.fig8 eq3 --json";
 
 /// Repeat the papers' experiments in the simulator and judge whether they agree
 ///
 /// Each experiment has quantities with the paper's figure or claim beside ours, and a tolerance with its
 /// reason, which was written down before anything ran. What is known to differ is shown with its reason. Exit
-/// status 0 says that everything else agrees, 1 that something differs that was not known to. `tournament` is
-/// another thing: every law on every scenario, in one table, which judges nothing.
+/// status 0 says that everything else agrees, 1 that something differs that was not known to.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Which: parda.fig8 or fig8, or all of a paper: parda [default: everything of the papers]; or
-    /// tournament, alone
+    /// Which: parda.fig8 or fig8, or all of a paper: parda [default: everything]
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
 
@@ -75,12 +71,6 @@ pub(crate) struct Args {
 /// # Errors
 /// When it could not be run or shown, and when it ran and differs from the paper otherwise than is known.
 pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
-    if args.experiments.iter().any(|name| name == tournament::NAME) {
-        if args.experiments.len() > 1 || args.list || args.report.is_some() || args.out.is_some() {
-            return Err(ReproduceError::TournamentAlone);
-        }
-        return print(&tournament::run(args.short, args.json)?);
-    }
     let experiments = select(catalogue(), &args.experiments)?;
     if args.list {
         let list = if args.json { text::list_json(&experiments) } else { text::list(&experiments) };
