@@ -48,6 +48,10 @@ pub struct RunFigures {
     /// Seconds from a change until latency and throughput are back: the median of the changes, at most the
     /// time to the next one. `None` without a change.
     pub settling: Option<f64>,
+    /// The mean change of throughput from one interval to the next, over the mean throughput. `None` if a
+    /// load comes and goes. Oracles do not have it.
+    #[serde(skip)]
+    pub oscillation: Option<f64>,
 }
 
 /// The parts of a run that are judged, and the parts after changes.
@@ -92,6 +96,7 @@ impl RunFigures {
             outstanding: outstanding(&eligible),
             share_error: share_error(arena, &eligible, &is_judged),
             settling: settling_time(arena, &judged, &eligible, best),
+            oscillation: oscillation(arena, &eligible, &is_judged),
             each,
         }
     }
@@ -175,17 +180,41 @@ fn is_backlogged(sample: &SeriesSample) -> bool {
     felt > BACKLOGGED * at && sample.outstanding - sample.iops * at / 1e3 >= WAITING
 }
 
+/// Returns true if no load comes and goes.
+fn is_steady(arena: &ArenaScenario) -> bool {
+    let steady = |workload: &Workload| workload.cycle.is_none() && workload.during == [ScenarioSpan::ALWAYS];
+    arena.scenario.vms.iter().all(|vm| vm.workloads.iter().all(steady))
+}
+
+fn oscillation(
+    arena: &ArenaScenario,
+    eligible: &[&ConsumerSeries],
+    counts: &dyn Fn(f64) -> bool,
+) -> Option<f64> {
+    let first = eligible.first().filter(|_| is_steady(arena))?;
+    let all = |place: usize| {
+        let samples = eligible.iter().filter_map(|track| track.samples.get(place));
+        samples.map(|(_, sample)| sample.iops).sum::<f64>()
+    };
+    let ends: Vec<f64> = first.samples.iter().map(|(end, _)| *end).collect();
+    let (mut changes, mut total) = (0.0, 0.0);
+    for place in 1..ends.len() {
+        if counts(ends[place - 1]) && counts(ends[place]) {
+            let (before, now) = (all(place - 1), all(place));
+            changes += (now - before).abs();
+            total += now;
+        }
+    }
+    (total > 0.0).then(|| changes / total)
+}
+
 fn share_error(
     arena: &ArenaScenario,
     eligible: &[&ConsumerSeries],
     counts: &dyn Fn(f64) -> bool,
 ) -> Option<f64> {
-    let steady = |workload: &Workload| workload.cycle.is_none() && workload.during == [ScenarioSpan::ALWAYS];
     let down = |track: &ConsumerSeries| arena.is_down(&track.host);
-    if eligible.len() < 2
-        || !arena.scenario.vms.iter().all(|vm| vm.workloads.iter().all(steady))
-        || eligible.iter().any(|track| down(track))
-    {
+    if eligible.len() < 2 || !is_steady(arena) || eligible.iter().any(|track| down(track)) {
         return None;
     }
     let shares: Vec<f64> = arena.eligible().map(|vm| vm.shares.as_f64()).collect();

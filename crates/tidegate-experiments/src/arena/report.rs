@@ -35,6 +35,9 @@ pub struct ScenarioFigures {
     pub settling_s: Option<f64>,
     /// The part of throughput that went to other consumers than the shares say.
     pub share_error: Option<f64>,
+    /// The mean change of throughput from one second to the next, over the mean throughput, chance included.
+    /// `None` if a load comes and goes.
+    pub oscillation: Option<f64>,
     /// Throughput taken where latency improved by less than a tenth.
     pub harm: f64,
 }
@@ -75,6 +78,7 @@ impl ScenarioFigures {
             least_served: parts.map(|(own, best)| own / best).reduce(f64::min),
             settling_s: run.settling.filter(|_| oracle.attainable),
             share_error: run.share_error,
+            oscillation: run.oscillation,
             harm: if is_improved { 0.0 } else { (1.0 - throughput.unwrap_or(1.0)).max(0.0) },
         }
     }
@@ -172,7 +176,7 @@ pub struct SummaryFigure {
 }
 
 /// The figures of the summary.
-pub const FIGURES: [SummaryFigure; 8] = [
+pub const FIGURES: [SummaryFigure; 9] = [
     little("seconds_above_target", |one| Some(one.seconds_above_target)),
     much("throughput_vs_oracle", |one| one.throughput_vs_oracle),
     much("throughput_vs_unregulated", |one| one.throughput_vs_unregulated),
@@ -180,6 +184,7 @@ pub const FIGURES: [SummaryFigure; 8] = [
     much("least_served", |one| one.least_served),
     little("settling_s", |one| one.settling_s),
     little("share_error", |one| one.share_error),
+    little("oscillation", |one| one.oscillation),
     little("harm", |one| Some(one.harm)),
 ];
 

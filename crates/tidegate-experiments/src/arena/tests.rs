@@ -210,6 +210,20 @@ fn shares_of_equal_throughputs_are_wrong_by_their_difference() {
     assert!(close(RunFigures::of(&arena, &run, &[]).share_error.unwrap(), error));
 }
 
+#[test]
+fn a_throughput_that_swings_oscillates() {
+    let arena = two_consumers();
+    let mut run = run_of(&arena, |_, _| Some(5.0));
+    assert_eq!(RunFigures::of(&arena, &run, &[]).oscillation, Some(0.0));
+    for track in &mut run.tracks {
+        for (end, sample) in &mut track.samples {
+            sample.iops = if *end as u32 % 2 == 0 { 300.0 } else { 100.0 };
+        }
+    }
+    let swings = RunFigures::of(&arena, &run, &[]).oscillation.unwrap();
+    assert!((0.9..1.1).contains(&swings), "changes of 200 around 200: {swings}");
+}
+
 fn run_with(above: f64, each: &[f64], cost: f64, latency: f64) -> RunFigures {
     RunFigures { above, iops: each.iter().sum(), cost, each: each.to_vec(), latency, ..RunFigures::default() }
 }

@@ -85,6 +85,7 @@ fn figures(one: &ScenarioFigures) -> [Option<f64>; COLUMNS.len()] {
         one.latency_vs_unregulated,
         one.settling_s,
         one.share_error,
+        one.oscillation,
         Some(one.harm),
     ]
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use tidegate_experiments::arena::{ArenaDocument, ArenaSummary, FIGURES, ScenarioFigures, class_of};
 
 /// The columns of the table: a figure, and its heading.
-pub(super) const COLUMNS: [(&str, &str); 8] = [
+pub(super) const COLUMNS: [(&str, &str); 9] = [
     ("seconds_above_target", "above target"),
     ("throughput_vs_oracle", "thr : oracle"),
     ("least_served", "least served"),
@@ -13,6 +13,7 @@ pub(super) const COLUMNS: [(&str, &str); 8] = [
     ("latency_vs_unregulated", "lat : none"),
     ("settling_s", "settling s"),
     ("share_error", "share error"),
+    ("oscillation", "oscillation"),
     ("harm", "harm"),
 ];
 
@@ -136,6 +137,7 @@ mod tests {
             least_served: Some(0.9),
             settling_s,
             share_error: None,
+            oscillation: Some(0.1),
             harm: 0.0,
         }
     }
