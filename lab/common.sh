@@ -4,7 +4,19 @@
 lab=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(dirname "$lab")
 cache=$repository/.lab
-kernel=$cache/kernel
+# Another series than the default measures differently, and is asked for: lab/run --kernel.
+series=6.1
+
+# Sets where the kernel of a series is.
+choose_series() {
+  series=$1
+  case $series in
+    6.1) kernel=$cache/kernel ;;
+    6.12) kernel=$cache/kernel-$series ;;
+    *) die "there is no kernel $series for the lab; there are 6.1 and 6.12" ;;
+  esac
+}
+choose_series "$series"
 
 die() {
   echo "${0##*/}: $*" >&2

@@ -6,10 +6,11 @@ x86 boot protocol, Documentation/x86/boot.rst of the kernel.
 """
 import lzma
 import struct
+import subprocess
 import sys
 
 SETUP_SECTS, MAGIC, PAYLOAD_OFFSET, PAYLOAD_LENGTH = 0x1F1, 0x202, 0x248, 0x24C
-XZ = b"\xfd7zXZ\x00"
+XZ, ZSTANDARD = b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 
 
 def main(source, target):
@@ -20,11 +21,15 @@ def main(source, target):
     start = (image[SETUP_SECTS] + 1) * 512 + struct.unpack_from("<I", image, PAYLOAD_OFFSET)[0]
     length = struct.unpack_from("<I", image, PAYLOAD_LENGTH)[0]
     payload = image[start:start + length]
-    if not payload.startswith(XZ):
-        sys.exit(f"{source}: its payload is not xz")
-    # A decompressor object, because four bytes of size follow the xz stream.
+    # Four bytes of size follow the stream.
+    if payload.startswith(XZ):
+        kernel = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(payload)
+    elif payload.startswith(ZSTANDARD):
+        kernel = subprocess.run(["zstd", "-dc"], input=payload[:-4], stdout=subprocess.PIPE, check=True).stdout
+    else:
+        sys.exit(f"{source}: its payload is neither xz nor zstd")
     with open(target, "wb") as file:
-        file.write(lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(payload))
+        file.write(kernel)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,15 @@ def described():
     }
 
 
-def run(script, *arguments, out, binary=None, memory=None, limit=3600):
+def run(script, *arguments, out, binary=None, memory=None, kernel=None, limit=3600):
     """Runs a script of `experiments/` in a machine of its own: exit status, what it printed, what went wrong."""
     command = [os.path.join(LAB, "run"), "--out", out, "--limit", str(limit)]
     if binary:
         command += ["--binary", binary]
     if memory:
         command += ["--memory", memory]
+    if kernel:
+        command += ["--kernel", kernel]
     command += [os.path.join(LAB, "experiments", script), *map(str, arguments)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return ended.returncode, ended.stdout, ended.stderr
