@@ -697,6 +697,15 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
     }
 
     #[test]
+    fn cgroups_by_auto_have_goals_and_the_bounds_of_the_pid() {
+        let config = parse(&format!("{DISK}law = 'auto'\ngoals = {{ db = '10ms' }}")).unwrap();
+        let [disk] = &config.cgroups[..] else { panic!("{:?}", config.cgroups) };
+        assert_eq!((disk.law.signal, disk.goals.len()), (SignalChoice::Reads, 1));
+        assert_eq!((disk.floor, disk.longest), (PidConfig::default().floor, GREATEST_OF_RATE));
+        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    }
+
+    #[test]
     fn what_goals_and_bands_of_cgroups_cannot_be_is_said() {
         let tuned = format!("{DISK}law = 'self-tuning'\n");
         for (text, said) in [

@@ -61,9 +61,15 @@ impl RegulatedConsumer {
 
     /// Puts a rate into force: the command's, or the one that its delay comes to.
     pub(crate) fn obey(&mut self, command: &ConsumerCommand, floor: Iops) {
-        let delay = command.delay.unwrap_or_default();
-        let rate = command.rate.or_else(|| self.pace.rate(delay, floor));
-        self.rate = rate.map(|rate| if rate < floor { floor } else { rate });
+        match command.rate {
+            Some(rate) => self.rate = Some(if rate < floor { floor } else { rate }),
+            None => self.wait(command.delay.unwrap_or_default(), floor),
+        }
+    }
+
+    /// Puts the rate into force that a delay comes to.
+    pub(crate) fn wait(&mut self, delay: Latency, floor: Iops) {
+        self.rate = self.pace.rate(delay, floor);
     }
 
     /// Stops throttling it by a rate.

@@ -39,6 +39,8 @@ pub enum ThrottleKind {
     Rates {
         /// The least rate of each.
         floor: Iops,
+        /// The longest delay that a window comes to, before it becomes rates.
+        longest: Latency,
     },
 }
 
@@ -200,13 +202,15 @@ impl RegulatedResource {
         let since = std::mem::take(&mut self.since_decision);
         let observation = Observation { percentile, ..self.observation(now, since) };
         let (commands, decision) = self.control.step(now, &observation);
+        self.follow_demand(since, &observation);
         match self.throttle {
             ThrottleKind::Delay { longest } | ThrottleKind::WriteDelay { longest } => {
-                self.follow_demand(since, &observation);
-                // As long as nothing completes it stays as it is.
-                self.delay = self.demand.delay(&commands, longest).unwrap_or(self.delay);
+                self.delay = self.delay_of(&commands, longest);
             }
-            ThrottleKind::Rates { floor } => self.obey(&commands, floor),
+            ThrottleKind::Rates { floor, longest } => {
+                self.delay = self.delay_of(&commands, longest);
+                self.obey(&commands, floor);
+            }
         }
         self.decision = Some(decision.clone());
         decision
@@ -319,10 +323,19 @@ impl RegulatedResource {
         self.demand.observe(since, MeanOutstanding::new(outstanding), delayed);
     }
 
-    /// Puts a rate into force for each consumer that is named, and releases the others. Commands are in the
-    /// order of the observation.
+    /// Returns the delay that the commands come to. As long as nothing completes it stays as it is.
+    fn delay_of(&self, commands: &Commands, longest: Latency) -> Latency {
+        self.demand.delay(commands, longest).unwrap_or(self.delay)
+    }
+
+    /// Puts a rate into force for each consumer that is named, and releases the others. A window is of all
+    /// consumers, by the delay that it comes to. Commands are in the order of the observation.
     fn obey(&mut self, commands: &Commands, floor: Iops) {
-        self.delay = commands.consumers.iter().filter_map(|command| command.delay).max().unwrap_or_default();
+        if commands.window.is_some() {
+            let delay = self.delay;
+            self.consumers.iter_mut().for_each(|consumer| consumer.wait(delay, floor));
+            return;
+        }
         let mut commands = commands.consumers.iter().peekable();
         for consumer in &mut self.consumers {
             match commands.next_if(|command| command.name == consumer.name) {
@@ -337,9 +350,8 @@ impl ThrottleKind {
     /// Returns the number of completed requests that a delay of all consumers delays.
     const fn delayed(self, reads: &OperationTotals, writes: &OperationTotals) -> u64 {
         match self {
-            Self::Delay { .. } => reads.count.saturating_add(writes.count),
+            Self::Delay { .. } | Self::Rates { .. } => reads.count.saturating_add(writes.count),
             Self::WriteDelay { .. } => writes.count,
-            Self::Rates { .. } => 0,
         }
     }
 

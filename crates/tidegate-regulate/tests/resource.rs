@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_control::{LawConfig, LoopConfig, OperationTotals, PidConfig, WindowConfig};
+use tidegate_control::{LawConfig, LawKind, LoopConfig, OperationTotals, PidConfig, WindowConfig};
 use tidegate_regulate::{DeviceLoad, InFlight, RegulatedResource, SentLoad, StorageLoad, ThrottleKind};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
 
@@ -19,14 +19,18 @@ fn config(law: LawConfig) -> LoopConfig {
 }
 
 fn laws() -> impl Strategy<Value = LawConfig> {
-    prop_oneof![Just(LawConfig::Pid(PidConfig::default())), Just(LawConfig::Window(WindowConfig::default()))]
+    prop_oneof![
+        Just(LawConfig::Pid(PidConfig::default())),
+        Just(LawConfig::Window(WindowConfig::default())),
+        Just(LawConfig::of_kind(LawKind::Auto)),
+    ]
 }
 
 fn throttles() -> impl Strategy<Value = ThrottleKind> {
     prop_oneof![
         Just(ThrottleKind::Delay { longest: LONGEST }),
         Just(ThrottleKind::WriteDelay { longest: LONGEST }),
-        Just(ThrottleKind::Rates { floor: FLOOR }),
+        Just(ThrottleKind::Rates { floor: FLOOR, longest: LONGEST }),
     ]
 }
 

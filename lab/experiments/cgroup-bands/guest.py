@@ -13,7 +13,8 @@ Both read 4 KiB at random places past the page cache. Somebody else has limited 
    alone        w1 alone, four outstanding
    unregulated  w2 beside it, 32 outstanding
    static       the same, and both have limits that never change, by the bands, of more and more: what the kernel's throttle makes of them
-   pid          the same, and the agent holds w2, and nobody else
+   pid          the same, and the agent throttles w2, and no other, by the law pid
+   auto         the same by the law auto
    bands        both, and the agent holds both by bands: then w1 is stopped for a while, and goes on
    ended        the agent is told to end while it holds: what is left when it has
    killed       the agent is killed while it holds: what is left two seconds later
@@ -33,10 +34,11 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+import disk
 import iscsi
+from disk import DEVICE, Agent, join, number
 from iscsi import CGROUPS, read, run, until, write
 
-DEVICE = "loop0"
 SERVICE_MS = 2
 MIB = 64
 # Of somebody else's, in w2's io.max.
@@ -49,51 +51,38 @@ PAUSE_S = 15
 # Limits of both together that never change: from less than half of what the device does to what is asked of a law.
 STATIC = range(200, 401, 25)
 MARK = "user.tidegate"
-# The service's, with what docs/guide/agent.md adds for limits.
-CAPABILITIES = "-all,+net_admin,+dac_read_search,+dac_override"
-PHASES = ("check", "alone", "unregulated", "static", "pid", "bands", "ended", "killed", "changed")
+PHASES = ("check", "alone", "unregulated", "static", "pid", "auto", "bands", "ended", "killed", "changed")
 RESOURCE = """\
 throttle = "cgroup"
 [resource.disk]
 device = "{device}"
 target = "{target}ms"
-set_point = 0.8
 cgroups = [{cgroups}]
 {law}
 """
 
 PID = """\
 law = "pid"
+set_point = 0.8
 interval = "100ms"
 pid = { proportional_gain = 2.0, integral_time = "200ms", greatest = "1s" }
 """
 
+AUTO = """\
+law = "auto"
+"""
+
 BY_BANDS = """\
 law = "self-tuning"
+set_point = 0.8
 interval = "1s"
 bands = [{bands}]
 """
 
 
 def set_up():
-    run(["modprobe", "-a", "loop"])
-    run(["modprobe", "null_blk", "nr_devices=0"])
-    if not os.path.ismount(CGROUPS):
-        run(["mount", "-t", "cgroup2", "cgroup2", CGROUPS])
-    if not os.path.ismount(iscsi.CONFIGFS):
-        run(["mount", "-t", "configfs", "configfs", iscsi.CONFIGFS])
-    run(["pin", "fio", "losetup", "python3", "setpriv"])
-    iscsi._null_block("null0", MIB, SERVICE_MS)
-    run(["losetup", "--direct-io=on", f"/dev/{DEVICE}", "/dev/null0"])
-    write(f"/sys/block/{DEVICE}/queue/scheduler", "none")
-    write(f"{CGROUPS}/cgroup.subtree_control", "+io")
-    for name in DEPTHS:
-        os.mkdir(f"{CGROUPS}/{name}")
+    disk.set_up(DEPTHS, MIB, SERVICE_MS)
     write(f"{CGROUPS}/w2/io.max", f"{number()} {OTHERS}")
-
-
-def number():
-    return read(f"/sys/block/{DEVICE}/dev")
 
 
 def limits():
@@ -106,12 +95,9 @@ class Load:
     """fio in a cgroup."""
 
     def __init__(self, name):
-        def join():
-            write(f"{CGROUPS}/{name}/cgroup.procs", os.getpid())
-
         command = ["fio", "--thread", "--ioengine=libaio", "--direct=1", "--randrepeat=1", "--norandommap", "--rw=randread", "--bs=4k",
                    f"--name={name}", f"--filename=/dev/{DEVICE}", f"--iodepth={DEPTHS[name]}", "--time_based", "--runtime=1000000"]
-        self.process = subprocess.Popen(command, preexec_fn=join, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, preexec_fn=join(name), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def __enter__(self):
         until(lambda: counters()["outstanding"] > 0, "fio")
@@ -132,23 +118,8 @@ def resource(cgroups, law=PID):
     return RESOURCE.format(device=DEVICE, target=TARGET_MS, cgroups=cgroups, law=law)
 
 
-class Agent:
-    def __init__(self, name, cgroups, law=PID):
-        path = f"/tmp/{name}.toml"
-        write(path, resource(", ".join(f'"{one}"' for one in cgroups), law))
-        self.path, self.log = path, open(f"/out/{name}.log", "w")
-        self.process = subprocess.Popen([
-            "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs",
-            *(option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", CAPABILITIES)),
-            "tidegate", "agent", "-c", path, "--log", "debug"], stderr=self.log)
-        until(lambda: "ready" in read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
-        if self.process.poll() is not None:
-            raise iscsi.Failed(f"the agent ended: {read(f'/out/{name}.log')}")
-
-    def end(self, with_signal=signal.SIGTERM):
-        self.process.send_signal(with_signal)
-        self.process.wait(10)
-        self.log.close()
+def agent_of(name, cgroups, law=PID):
+    return Agent(name, resource(", ".join(f'"{one}"' for one in cgroups), law))
 
 
 def counters():
@@ -216,14 +187,15 @@ def measure(options):
             measured["static"] = [{"together": together, "seconds": static(together)} for together in STATIC]
             write(f"{CGROUPS}/w1/io.max", f"{number()} riops=max")
             write(f"{CGROUPS}/w2/io.max", f"{number()} riops=max {OTHERS}")
-        if "pid" in phases:
-            agent = Agent("pid", ["w2"])
-            rows = seconds(options.seconds)
-            measured["pid"] = {"seconds": rows, "during": limits()}
-            agent.end()
-            measured["pid"]["after"] = limits()
+        for name, law in (("pid", PID), ("auto", AUTO)):
+            if name in phases:
+                agent = agent_of(name, ["w2"], law)
+                rows = seconds(options.seconds)
+                measured[name] = {"seconds": rows, "during": limits()}
+                agent.end()
+                measured[name]["after"] = limits()
         if "bands" in phases:
-            agent = Agent("bands", ["w1", "w2"], by_bands())
+            agent = agent_of("bands", ["w1", "w2"], by_bands())
             both, during = seconds(options.seconds), limits()
             first.pause()
             paused = seconds(PAUSE_S)
@@ -233,14 +205,14 @@ def measure(options):
             measured["by_bands"] = {"both": both, "during": during, "paused": paused, "again": again, "after": limits()}
         for name, with_signal, wait in (("ended", signal.SIGTERM, 0), ("killed", signal.SIGKILL, 2)):
             if name in phases:
-                agent = Agent(name, ["w2"])
+                agent = agent_of(name, ["w2"])
                 until(holds, "a limit")
                 during = limits()
                 agent.end(with_signal)
                 time.sleep(wait)
                 measured[name] = {"during": during, "after": limits()}
         if "changed" in phases:
-            agent = Agent("changed", ["w2"])
+            agent = agent_of("changed", ["w2"])
             until(holds, "a limit")
             write(f"{CGROUPS}/w2/io.max", f"{number()} rbps=max riops=90 wiops=max wbps=max")
             # The agent looks each second.

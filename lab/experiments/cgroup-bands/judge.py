@@ -119,20 +119,22 @@ def judge(measured):
         found = machine["resources"][0]
         verdict.check("check: both are seen, and can be held", found["here"] and found["consumers"] == ["w1", "w2"]
                       and not found["unaccounted"], found)
-    if "pid" in measured:
-        free, run = measured["unregulated"][1:], measured["pid"]
+    for law in ("pid", "auto"):
+        if law not in measured:
+            continue
+        free, run = measured["unregulated"][1:], measured[law]
         settled = run["seconds"][SETTLED_AFTER_S:]
         kept = part_within([row["mean_ms"] for row in settled], target)
         verdict.check("w2 disturbs", mean(free, "mean_ms") > DISTURBED * target, f"{mean(free, 'mean_ms'):.1f} ms")
-        verdict.check(f"reads within {target} ms", kept >= KEPT,
+        verdict.check(f"{law}: reads within {target} ms", kept >= KEPT,
                       f"{100 * kept:.0f} % of {len(settled)} s, mean {mean(settled, 'mean_ms'):.1f} ms")
-        verdict.check("w1 gets more than beside an unlimited w2", mean(settled, "w1") > mean(free, "w1"),
+        verdict.check(f"{law}: w1 gets more than beside an unlimited w2", mean(settled, "w1") > mean(free, "w1"),
                       f"{mean(settled, 'w1'):.0f} a second, {mean(free, 'w1'):.0f} before")
         during = numbers(run["during"]["w2"]["limit"])
-        verdict.check("w2 is limited, somebody else's limit of it stays, and w1 is not touched",
+        verdict.check(f"{law}: w2 is limited, somebody else's limit of it stays, and w1 is not touched",
                       "riops" in during and keeps(others, during) and run["during"]["w1"] == before["w1"], run["during"])
-        verdict.check("afterwards all is as it was", run["after"] == before, run["after"])
-        summary["pid"] = {"mean_ms": mean(settled, "mean_ms"), "kept": kept, "w1": mean(settled, "w1"), "w2": mean(settled, "w2"),
+        verdict.check(f"{law}: afterwards all is as it was", run["after"] == before, run["after"])
+        summary[law] = {"mean_ms": mean(settled, "mean_ms"), "kept": kept, "w1": mean(settled, "w1"), "w2": mean(settled, "w2"),
                           "free_mean_ms": mean(free, "mean_ms"), "free_w1": mean(free, "w1"), "free_w2": mean(free, "w2")}
     if "by_bands" in measured:
         summary["bands"] = judge_bands(verdict, measured, before, target)

@@ -295,7 +295,7 @@ class Lab:
         # With 4 MiB for LVM's own, and extents of 4 MiB.
         mib = -(-len(self.numbers) * volume_mib // devices) + 8 + 4 * len(self.numbers)
         for number in range(devices):
-            _null_block(f"null{number}", mib, service_ms)
+            null_block(f"null{number}", mib, service_ms)
             # A null_blk that is busy makes its submitter wait in the kernel, and LIO submits from one thread: other
             # volumes would wait for it too. Loop queues, and asks one at a time.
             run(["losetup", "--direct-io=on", f"/dev/loop{number}", f"/dev/null{number}"])
@@ -438,7 +438,7 @@ class Lab:
         run(["lvm", "lvremove", "-y", f"{GROUP}/lv{number}"])
 
 
-def _null_block(name, mib, service_ms):
+def null_block(name, mib, service_ms):
     path = f"{CONFIGFS}/nullb/{name}"
     os.mkdir(path)
     for key, value in (("irqmode", 2), ("completion_nsec", round(service_ms * 1e6)), ("submit_queues", 1),

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tidegate_config::{FindingList, PlacedValue, Section, law};
-use tidegate_control::{LawConfig, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic};
+use tidegate_control::{
+    LawConfig, LawKind, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic,
+};
 use tidegate_host::cgroup::CgroupPattern;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 
@@ -24,7 +26,9 @@ pub struct CgroupConfig {
     pub cgroups: Vec<CgroupPattern>,
     /// The rate that each of them may always do.
     pub floor: Iops,
-    /// The response time that some of them are to have, of the self-tuning law.
+    /// The longest delay that a window comes to, before it becomes rates.
+    pub longest: Latency,
+    /// The response time that some of them are to have, of the laws that keep goals.
     pub goals: Vec<(CgroupPattern, Latency)>,
 }
 
@@ -36,7 +40,7 @@ impl CgroupConfig {
 }
 
 /// Reads one; `None` if something is wrong, which is then reported. `pid` and `interval` are what the PID has
-/// by default.
+/// by default. Its bounds are also those of a law that has none of its own.
 pub(in super::super) fn read(
     name: &PlacedValue<&str>,
     section: &Section<'_>,
@@ -69,27 +73,31 @@ pub(in super::super) fn read(
         }
     };
     let goals = goals(section, report);
-    let mut by_reads = LoopConfig::new(resource?, Latency::ZERO, LawConfig::Pid(pid));
-    by_reads.interval = interval;
-    by_reads.signal = SignalChoice::Reads;
-    let self_tuning = LawConfig::SelfTuning(SelfTuningConfig::default());
-    let by_goals = LoopConfig::new(by_reads.resource.clone(), Latency::ZERO, self_tuning);
-    let law = law::read_one_of(section, &[by_reads, by_goals], report)?;
+    let resource = resource?;
+    let by = |law| LoopConfig::new(resource.clone(), Latency::ZERO, law);
+    let by_reads = |law| LoopConfig { signal: SignalChoice::Reads, ..by(law) };
+    let laws = [
+        LoopConfig { interval, ..by_reads(LawConfig::Pid(pid)) },
+        by_reads(LawConfig::of_kind(LawKind::Auto)),
+        by(LawConfig::SelfTuning(SelfTuningConfig::default())),
+    ];
+    let law = law::read_one_of(section, &laws, report)?;
     if law.statistic != SignalStatistic::Mean {
         let place = section.value("statistic").map_or_else(|| section.span().clone(), toml::Spanned::span);
         report.error(&place, "`statistic` can only be `mean` with the throttle `cgroup`");
         return None;
     }
-    let floor = law.law.floor()?;
+    let floor = law.law.floor().unwrap_or(pid.floor);
+    let longest = law.law.longest_delay().unwrap_or(pid.greatest);
     let cgroups: Vec<_> = cgroups?.into_iter().map(|given| given.value).collect();
     let meant = |name: &ConsumerName| cgroups.iter().any(|pattern| pattern.matches(name.as_str()));
     law::check_bands(section, &law, "a cgroup that `cgroups` means", meant, report);
-    if !matches!(law.law, LawConfig::SelfTuning(_))
+    if matches!(law.law, LawConfig::Pid(_))
         && let Some(span) = section.key_span("goals")
     {
         report.warning(&span, "`goals` has no effect", "the law is `pid`, which keeps one target for all");
     }
-    Some(CgroupConfig { law, device: device?.value.to_owned(), cgroups, floor, goals: goals? })
+    Some(CgroupConfig { law, device: device?.value.to_owned(), cgroups, floor, longest, goals: goals? })
 }
 
 /// The table `goals`: response times, by the cgroups that they are of.

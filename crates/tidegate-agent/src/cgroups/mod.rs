@@ -155,7 +155,7 @@ impl CgroupResource {
 }
 
 const fn throttle(config: &CgroupConfig) -> ThrottleKind {
-    ThrottleKind::Rates { floor: config.floor }
+    ThrottleKind::Rates { floor: config.floor, longest: config.longest }
 }
 
 fn sent(done: IoCounters) -> SentLoad {
