@@ -83,7 +83,7 @@ pub(crate) struct ListedPeers {
 }
 
 impl ListedPeers {
-    /// Of two entries with one address the first counts.
+    /// The addresses of these peers. Of two entries with one address the first counts.
     pub(crate) fn new(peers: &[PeerAddress]) -> Self {
         let mut at = HashMap::new();
         for peer in peers {

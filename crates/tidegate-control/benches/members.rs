@@ -1,14 +1,15 @@
 //! Members of a cluster in virtual time, with real control loops and folds, on one modelled array: the time
 //! until all agree after a change, with lost reports and with a partition, and the cost of a fold.
 //!
-//! `cargo bench -p tidegate-control --bench members -- --members 10000 --json FILE`; without a number 1 000, and
-//! with 1 % and 10 % of the reports lost. `--loss` and `--intervals` say otherwise. As a test it runs for a
-//! moment, so that it does not rot.
+//! `cargo bench -p tidegate-control --bench members -- --members 10000 --json FILE`; without a number 1 000,
+//! and with 1 % and 10 % of the reports lost. `--loss` and `--intervals` say otherwise. As a test it runs for
+//! a moment, so that it does not rot.
 //!
-//! The array is a queue with a capacity: latency is the larger of 2 ms and requests outstanding over capacity.
-//! Each member has one consumer that always wants eight requests outstanding, and an array that is up to 15 %
-//! slower or faster for it, and measures with chance. Members take their steps in four groups, a quarter of an
-//! interval apart. A member knows of each other one the last report that was not lost, with its age.
+//! The array is a queue with a capacity: latency is the larger of 2 ms and requests outstanding over
+//! capacity. Each member has one consumer that always wants eight requests outstanding, and an array that is
+//! up to 15 % slower or faster for it, and measures with chance. Members take their steps in four groups, a
+//! quarter of an interval apart. A member knows of each other one the last report that was not lost, with its
+//! age.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench measures and prints")]
 #![allow(clippy::disallowed_methods, reason = "a bench measures time and writes its result")]
@@ -237,9 +238,9 @@ impl Cluster {
         }
     }
 
-    /// The part of members whose decision is close to the median of those that they hear; the largest distance
-    /// from it and the standard deviation, as logarithms; the median of all, per member. `None` while not all
-    /// have decided.
+    /// The part of members whose decision is close to the median of those that they hear; the largest
+    /// distance from it and the standard deviation, as logarithms; the median of all, per member. `None`
+    /// while not all have decided.
     fn spread(&self, parted: bool) -> Option<[f64; 4]> {
         let totals: Vec<f64> =
             self.members.iter().map(|member| member.total.map(f64::ln)).collect::<Option<_>>()?;
@@ -281,7 +282,8 @@ fn age(quarters: usize) -> Latency {
     Latency::from(INTERVAL / GROUPS as u32 * quarters as u32)
 }
 
-/// Replaces the reports that a receiver lost by the last ones that it did not lose, and returns their senders.
+/// Replaces the reports that a receiver lost by the last ones that it did not lose, and returns their
+/// senders.
 fn lose(
     view: &mut Board,
     receiver: usize,

@@ -206,7 +206,6 @@ impl From<ArenaError> for CommandFailure {
         match error {
             ArenaError::Output(error) => Self::Output(error),
             ArenaError::Write { path, source } => Self::WriteReport { path, source },
-            ArenaError::Load(error) => *error,
             ArenaError::NotJudged { .. } | ArenaError::SameName(_) => Self::Usage(error.to_string()),
             other @ ArenaError::Simulate { .. } => Self::Arena(other),
         }

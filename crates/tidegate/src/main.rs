@@ -84,7 +84,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args).map_err(CommandFailure::from),
-        Command::Arena(args) => arena::run(args).map_err(CommandFailure::from),
+        Command::Arena(args) => arena::run(args),
         Command::Policy(args) => policy::run(args),
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Every datagram carries a **nonce**, a number that its sender has just drawn, and **echoes** the latest
 //! nonces that its sender heard from others: to a listed peer those from its address, to a group as many as
-//! have room. A datagram that echoes a nonce of ours was made after we drew it. A nonce cannot be echoed before
-//! it is drawn, and a datagram cannot be made without the key. So
+//! have room. A datagram that echoes a nonce of ours was made after we drew it. A nonce cannot be echoed
+//! before it is drawn, and a datagram cannot be made without the key. So
 //!
 //! - a sender counts while it has echoed a nonce that we drew at most [`LEASE_INTERVALS`] intervals ago, and
 //! - of one incarnation only growing sequence numbers count, which are remembered for as long as any nonce
@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    /// What a host sends to one peer of its list.
+    /// Sends to one peer of the list, as a host does.
     fn send_to(node: &mut Node, now: Instant, peer: SocketAddr) -> Sent {
         node.sequence += 1;
         let nonce = node.freshness.nonce(now).unwrap();

@@ -10,10 +10,9 @@ use tidegate_sim::{Scenario, ScenarioError, SilentRecorder, simulate};
 use tidegate_units::{Instant, Latency};
 
 use super::kind::ScenarioKind;
-use super::scenario::{ArenaScenario, StorageStretch};
+use super::scenario::{ArenaScenario, HEAD, StorageStretch, judged};
 use super::sketch::{HostOutage, Sketch};
 use super::storage::with_credits_for;
-use super::written::judged;
 
 /// The requests of a run, unless its length is at a bound.
 const REQUESTS: f64 = 250_000.0;
@@ -29,9 +28,6 @@ const SHORTEST_FAST: f64 = 10.0;
 
 /// Length of runs with slow storage, in seconds.
 const SLOW: f64 = 180.0;
-
-/// Seconds at the beginning that are not judged.
-pub(super) const HEAD: f64 = 3.0;
 
 /// The same where the target cannot be reached: laws may take the first minute to find that out.
 const UNATTAINABLE_HEAD: f64 = 60.0;

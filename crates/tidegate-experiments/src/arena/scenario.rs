@@ -10,6 +10,9 @@ use tidegate_units::{HostName, Latency, Window};
 
 use super::kind::ScenarioKind;
 
+/// Seconds at the beginning that are not judged.
+pub(super) const HEAD: f64 = 3.0;
+
 /// A scenario of the arena.
 #[derive(Debug, Clone)]
 pub struct ArenaScenario {
@@ -151,6 +154,16 @@ impl ArenaScenario {
     pub(super) fn is_down(&self, host: &HostName) -> bool {
         self.stretches.iter().all(|stretch| stretch.down.contains(host))
     }
+}
+
+/// The protected consumers that read; all if none is protected.
+pub(super) fn judged(scenario: &Scenario) -> Vec<String> {
+    let protected = scenario.vms.iter().any(|vm| vm.protected);
+    let reads = |vm: &&VirtualMachine| {
+        vm.workloads.iter().flat_map(|workload| &workload.steps).any(|step| step.reads > 0.0)
+    };
+    let judged = scenario.vms.iter().filter(|vm| !protected || vm.protected && reads(vm));
+    judged.map(|vm| vm.name.to_string()).collect()
 }
 
 /// Removes contracts: most laws do not know them, and their buckets would hold requests back all the same.

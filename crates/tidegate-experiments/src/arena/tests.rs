@@ -217,7 +217,7 @@ fn a_throughput_that_swings_oscillates() {
     assert_eq!(RunFigures::of(&arena, &run, &[]).oscillation, Some(0.0));
     for track in &mut run.tracks {
         for (end, sample) in &mut track.samples {
-            sample.iops = if *end as u32 % 2 == 0 { 300.0 } else { 100.0 };
+            sample.iops = if (*end as u32).is_multiple_of(2) { 300.0 } else { 100.0 };
         }
     }
     let swings = RunFigures::of(&arena, &run, &[]).oscillation.unwrap();

@@ -3,12 +3,11 @@
 use thiserror::Error;
 use tidegate_device::DeviceConfig;
 use tidegate_sim::Scenario;
-use tidegate_sim::scenario::{ChangedArray, ScenarioSpan, VirtualMachine};
+use tidegate_sim::scenario::{ChangedArray, ScenarioSpan};
 use tidegate_units::{HostName, Instant, Latency};
 
-use super::draw::HEAD;
 use super::kind::ScenarioKind;
-use super::scenario::{ArenaScenario, StorageStretch};
+use super::scenario::{ArenaScenario, HEAD, StorageStretch, judged};
 
 /// Reasons why a written scenario cannot be judged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -68,16 +67,6 @@ impl ArenaScenario {
             scenario,
         })
     }
-}
-
-/// The protected consumers that read; all if none is protected.
-pub(super) fn judged(scenario: &Scenario) -> Vec<String> {
-    let protected = scenario.vms.iter().any(|vm| vm.protected);
-    let reads = |vm: &&VirtualMachine| {
-        vm.workloads.iter().flat_map(|workload| &workload.steps).any(|step| step.reads > 0.0)
-    };
-    let judged = scenario.vms.iter().filter(|vm| !protected || vm.protected && reads(vm));
-    judged.map(|vm| vm.name.to_string()).collect()
 }
 
 fn stretches(scenario: &Scenario) -> Vec<StorageStretch> {

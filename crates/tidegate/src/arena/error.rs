@@ -7,14 +7,9 @@ use thiserror::Error;
 use tidegate_experiments::arena::NotJudged;
 use tidegate_sim::ScenarioError;
 
-use crate::failure::CommandFailure;
-
 /// Reasons why the arena has no result.
 #[derive(Debug, Error)]
 pub(crate) enum ArenaError {
-    /// A file holds no scenario.
-    #[error(transparent)]
-    Load(Box<CommandFailure>),
     /// The arena cannot judge a scenario that was written.
     #[error("cannot judge {}: {source}", path.display())]
     NotJudged {

@@ -1,7 +1,7 @@
 //! `tidegate arena`: a law on random storage, beside doing nothing and beside the best static setting.
 //!
-//! `tidegate_experiments::arena` draws the scenarios, or takes those of files, and measures. Here they are run, oracles are kept
-//! (`cache`), and results are shown: `text` on a terminal, `page` as a report.
+//! `tidegate_experiments::arena` draws the scenarios, or takes those of files, and measures. Here they are
+//! run, oracles are kept (`cache`), and results are shown: `text` on a terminal, `page` as a report.
 
 mod cache;
 pub(crate) mod error;
@@ -21,6 +21,7 @@ use tidegate_sim::Scenario;
 
 use self::cache::OracleCache;
 use self::error::ArenaError;
+use crate::failure::CommandFailure;
 use crate::parallel::ParallelRunner;
 use crate::sim;
 
@@ -99,8 +100,8 @@ const USUAL_WORST: u64 = 5;
 /// Runs the scenarios, and shows the result.
 ///
 /// # Errors
-/// When a scenario cannot be simulated, or the result cannot be written.
-pub(crate) fn run(args: &Args) -> Result<(), ArenaError> {
+/// When a file holds no scenario, one cannot be simulated, or the result cannot be written.
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let cache = OracleCache::of_user();
     let matches = matches(args)?;
     let figures =
@@ -119,11 +120,11 @@ pub(crate) fn run(args: &Args) -> Result<(), ArenaError> {
         }
         let json =
             serde_json::to_string_pretty(&document).map_err(|error| ArenaError::Output(error.into()))?;
-        return write(io::stdout().lock(), &format!("{json}\n"));
+        return Ok(write(io::stdout().lock(), &format!("{json}\n"))?);
     }
     write(io::stdout().lock(), &text::table(&document, worst))?;
     match &args.report {
-        Some(path) => write(io::stdout().lock(), &format!("Report: {}\n", path.display())),
+        Some(path) => Ok(write(io::stdout().lock(), &format!("Report: {}\n", path.display()))?),
         None => Ok(()),
     }
 }
@@ -136,7 +137,7 @@ struct ArenaMatch {
 }
 
 /// Reads the files, if any, and returns each scenario under each seed.
-fn matches(args: &Args) -> Result<Vec<ArenaMatch>, ArenaError> {
+fn matches(args: &Args) -> Result<Vec<ArenaMatch>, CommandFailure> {
     let seeds = || args.seed..args.seed + args.count;
     if args.files.is_empty() {
         return Ok(seeds().map(|seed| ArenaMatch { seed, file: None }).collect());
@@ -144,9 +145,9 @@ fn matches(args: &Args) -> Result<Vec<ArenaMatch>, ArenaError> {
     let mut matches = Vec::new();
     let mut names = BTreeSet::new();
     for path in &args.files {
-        let scenario = sim::load(path).map_err(|error| ArenaError::Load(Box::new(error)))?;
+        let scenario = sim::load(path)?;
         if !names.insert(scenario.name.clone()) {
-            return Err(ArenaError::SameName(scenario.name));
+            return Err(ArenaError::SameName(scenario.name).into());
         }
         // What cannot be judged is said before anything runs.
         ArenaScenario::written(scenario.clone(), args.seed)
