@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hosts that share an array, in the lab, with each of the three carriers: see guest.sh, which says what each phase is.
 
-Every carrier has a virtual machine of its own. Exit status 1 when a run fails or something promised is missed.
+Every carrier has a virtual machine of its own, and so have contracts, which the law auto keeps whatever --law says. Exit status 1 when a run fails or something promised is missed.
 """
 
 import argparse
@@ -18,14 +18,16 @@ import driver
 PHASES = "uncontrolled,shares,kill,policy,cut,end-to-end"
 # The carriers differ in how reports travel, not in what is done with them.
 SHORT = {"udp": "uncontrolled,shares,kill,end-to-end", "file": "shares", "nats": "shares,policy,cut"}
+CONTRACTS = ["--carrier", "udp", "--phases", "contracts", "--law", "auto", "--preset", "sata-stripe", "--target", 50]
 
 
 def run(carrier, options, directory):
     out = os.path.join(directory, carrier)
-    phases = SHORT[carrier] if options.short else PHASES
+    phases = SHORT.get(carrier) if options.short else PHASES
     seconds = 15 if options.short else 30
+    what = CONTRACTS if carrier == "contracts" else ["--carrier", carrier, "--phases", phases, "--law", options.law]
     status, printed, complaint = driver.run(
-        "hosts/guest.sh", "--carrier", carrier, "--phases", phases, "--seconds", seconds, "--law", options.law, *options.hosts,
+        "hosts/guest.sh", *what, "--seconds", seconds, *options.hosts,
         out=out, binary=options.binary, limit=options.limit)
     print(f"{carrier}\n{printed}", flush=True)
     try:
@@ -39,19 +41,21 @@ def run(carrier, options, directory):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--law", default="window", help="window or auto (default: %(default)s)")
-    parser.add_argument("--carriers", default="udp,file,nats", help="which, separated by commas (default: %(default)s)")
+    parser.add_argument("--carriers", help="which, separated by commas (default: udp,file,nats and, unless --short, contracts)")
     parser.add_argument("--short", action="store_true", help="fewer phases with each, and shorter ones")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
     parser.add_argument("hosts", nargs="*", help="after --: more options for guest.sh")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.carriers = (options.carriers or ",".join([*SHORT, *([] if options.short else ["contracts"])])).split(",")
+    return options
 
 
 def main():
     options = arguments()
-    carriers = options.carriers.split(",")
+    carriers = options.carriers
     description = driver.described()
     with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
         runs = list(machines.map(lambda carrier: run(carrier, options, directory), carriers))

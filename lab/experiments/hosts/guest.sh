@@ -11,6 +11,8 @@
 #   policy         (NATS) shares become 2:2:1:1 by compare-and-set of the policy, while all run; and its removal
 #   cut            the statistics network is cut (of NATS: the server stops), and healed; a file has no such network
 #   end-to-end     two hosts, VMs 2:1 on one and 1:1 on the other: hosts 3:2
+#   contracts      (law auto, preset sata-stripe) four hosts, each with a contract that is used to the full beside an export that takes
+#                  what it gets; then one host dies
 #
 # Leaves /out/verdict.json (judge.py), and what it is made of: phases, fio's logs of every second, the gateways' logs
 # with every decision. Exit status 1 when something is missed.
@@ -32,8 +34,8 @@ source "$here/../shared/chain.sh"
 pin fio ip curl grep jq awk base64 nats-server
 
 declare -A vms=()
-vm() { # HOST EXPORT: keeps 32 requests outstanding until it is told to stop
-  fio --ioengine=nbd --uri="nbd+unix:///$2?socket=/tmp/$1.sock" --name="$2" --rw=randread --bs=4k --iodepth=32 \
+vm() { # HOST EXPORT [OPTION…]: keeps 32 requests outstanding, or what fio's options say, until it is told to stop
+  fio --ioengine=nbd --uri="nbd+unix:///$2?socket=/tmp/$1.sock" --name="$2" --rw=randread --bs=4k --iodepth=32 "${@:3}" \
     --randseed=1 --time_based --runtime=1d --write_iops_log="/tmp/$2.$SECONDS" --log_avg_msec=1000 --log_unix_epoch=1 \
     --per_job_logs=0 --output="/out/$2.fio" 2>>"/out/$2.fio.log" &
   vms[$2]=$!
@@ -63,7 +65,7 @@ measure() {
 }
 wanted() { [[ ,$phases, == *,$1,* ]]; }
 
-start_array {h1,h2,h3,h4,h1b,h2b}=8MiB
+start_array {h1,h2,h3,h4,h1b,h2b,c1,c2,c3,c4}=8MiB
 for number in 1 2 3 4; do
   add_host "$number"
 done
@@ -128,6 +130,21 @@ if wanted end-to-end; then
   for vm in h1 h1b; do vm h1 "$vm"; done
   for vm in h2 h2b; do vm h2 "$vm"; done
   measure end-to-end 10 "$seconds"
+  everything_stops
+fi
+if wanted contracts; then
+  for number in 1 2 3 4; do
+    terms[c$number]='contract = { iops = "100 IO/s", response_time = "60ms", expected = "40ms" }'
+    start_host "$number" on "h$number=100" "c$number=100"
+    vm "h$number" "h$number"
+    vm "h$number" "c$number" --rate_iops=100
+  done
+  measure contracts 20 "$seconds"
+  kill_host h4
+  measure contracts-killed 0 "$seconds"
+  for name in h4 c4; do
+    wait "${vms[$name]}" || true
+  done
   everything_stops
 fi
 for log in /tmp/*_iops.log; do

@@ -15,6 +15,7 @@ import sys
 
 SHARES = {"h1": 100, "h2": 100, "h3": 200, "h4": 200}
 CHANGED = {"h1": 200, "h2": 200, "h3": 100, "h4": 100}
+CONTRACTS = {"c1": 100, "c2": 100, "c3": 100, "c4": 100}
 END_TO_END = {"h1": 200, "h1b": 100, "h2": 100, "h2b": 100}
 # Equation 2 of PARDA: how far one step goes (the default of the configuration).
 GAMMA = 0.8
@@ -28,6 +29,9 @@ THROUGHPUT_KEPT = 0.97
 ABSORBED_WITHIN_S = 10
 # Alone, a host steers by what it measures itself: shares drift apart slowly, but nobody starves or runs away.
 CUT_BETWEEN = (0.5, 2.0)
+# Of the requests of a contract, beside a host that dies.
+LATE = 0.05
+CONTRACT_KEPT = 0.95
 
 
 def lines(path):
@@ -67,6 +71,18 @@ class Run:
             return found
         begin, end = totals("from"), totals("to")
         return 1000 * (end["sum"] - begin["sum"]) / (end["count"] - begin["count"])
+
+    def late(self, name, export):
+        """Which part of the requests under a contract was late in a phase."""
+        def counts(moment):
+            found = {"late_": 0.0, "": 0.0}
+            for path in glob.glob(os.path.join(self.directory, "metrics", f"{name}.{moment}.*")):
+                for line in lines(path):
+                    if match := re.match(rf'tidegate_contract_(late_)?requests_total\{{.*consumer="{export}".*\}} (\S+)', line):
+                        found[match[1] or ""] += float(match[2])
+            return found
+        begin, end = counts("from"), counts("to")
+        return (end["late_"] - begin["late_"]) / (end[""] - begin[""])
 
     def shares_in_force(self, moment):
         found = {}
@@ -116,7 +132,7 @@ def judge(run):
     uncontrolled = sum(run.measured("uncontrolled", SHARES).values()) if "uncontrolled" in run.phases else None
     facts = {"phases": {}}
     for name in run.phases:
-        vms = END_TO_END if name == "end-to-end" else SHARES
+        vms = END_TO_END if name == "end-to-end" else {**SHARES, **CONTRACTS} if name.startswith("contracts") else SHARES
         facts["phases"][name] = {"iops": run.measured(name, vms), "latency_ms": run.latency_ms(name)}
 
     def latency(name):
@@ -173,6 +189,14 @@ def judge(run):
     if "healed" in run.phases:
         verdict.shares("healed", run.measured("healed", SHARES), SHARES)
         latency("healed")
+
+    for name, contracts in (("contracts", CONTRACTS), ("contracts-killed", {one: rate for one, rate in CONTRACTS.items() if one != "c4"})):
+        if name in run.phases:
+            rates = run.measured(name, contracts)
+            facts["phases"][name]["late"] = {export: run.late(name, export) for export in contracts}
+            for export, iops in contracts.items():
+                verdict.within(f"{name}: late requests of {export}", facts["phases"][name]["late"][export], most=LATE)
+                verdict.within(f"{name}: {export}, part of the promised rate", rates[export] / iops, CONTRACT_KEPT)
 
     if "end-to-end" in run.phases:
         rates = run.measured("end-to-end", END_TO_END)

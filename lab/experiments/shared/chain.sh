@@ -11,6 +11,8 @@
 # also be said in full, in array_model.
 
 declare -A gateways=()
+# Of exports, what is said of them beside their shares.
+declare -A terms=()
 nats='' array=''
 
 namespace() { # NAME
@@ -164,7 +166,7 @@ depth = 256'
     [ "$law" = off ] || echo 'cluster = true'
     regulation "$law"
     for volume in "$@"; do
-      echo "export.${volume%=*} = { upstream = \"${volume%=*}\", shares = ${volume#*=} }"
+      echo "export.${volume%=*} = { upstream = \"${volume%=*}\", shares = ${volume#*=}${terms[${volume%=*}]:+, ${terms[${volume%=*}]}} }"
     done
   } >"/out/$name.toml"
   serve_as "$name" ip netns exec "$name"
@@ -223,6 +225,6 @@ snapshot() {
   mkdir -p /out/metrics
   for host in "${!gateways[@]}"; do
     ip netns exec "$host" curl -s http://127.0.0.1:9809/metrics \
-      | grep -E '^tidegate_(backend_time_seconds_(sum|count)|pool_window_requests|shares)' >"/out/metrics/$1.$host" || true
+      | grep -E '^tidegate_(backend_time_seconds_(sum|count)|pool_window_requests|shares|contract_(late_)?requests_total)' >"/out/metrics/$1.$host" || true
   done
 }
