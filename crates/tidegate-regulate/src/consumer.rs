@@ -63,12 +63,12 @@ impl RegulatedConsumer {
     pub(crate) fn obey(&mut self, command: &ConsumerCommand, floor: Iops) {
         match command.rate {
             Some(rate) => self.rate = Some(if rate < floor { floor } else { rate }),
-            None => self.wait(command.delay.unwrap_or_default(), floor),
+            None => self.delay_by(command.delay.unwrap_or_default(), floor),
         }
     }
 
     /// Puts the rate into force that a delay comes to.
-    pub(crate) fn wait(&mut self, delay: Latency, floor: Iops) {
+    pub(crate) fn delay_by(&mut self, delay: Latency, floor: Iops) {
         self.rate = self.pace.rate(delay, floor);
     }
 

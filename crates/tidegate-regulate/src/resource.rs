@@ -333,7 +333,7 @@ impl RegulatedResource {
     fn obey(&mut self, commands: &Commands, floor: Iops) {
         if commands.window.is_some() {
             let delay = self.delay;
-            self.consumers.iter_mut().for_each(|consumer| consumer.wait(delay, floor));
+            self.consumers.iter_mut().for_each(|consumer| consumer.delay_by(delay, floor));
             return;
         }
         let mut commands = commands.consumers.iter().peekable();

@@ -129,8 +129,8 @@ pub const RESOURCE: KeyTable = table!(
         [by a model](../guide/agent.md#other-laws)"
         )
         .details(
-            "With `throttle = \"cgroup\"` it is `pid` or `self-tuning`, which [divides by \
-        bands](../guide/cgroups.md#bands) and needs that throttle."
+            "With `throttle = \"cgroup\"` it is `pid`, `auto` or `self-tuning`. The last one \
+        [divides by bands](../guide/cgroups.md#bands) and needs that throttle."
         ),
         Key::new(
             "set_point",
