@@ -19,7 +19,6 @@ import driver
 from judging import KEPT
 
 CASES = ("protect", "weights")
-WEIGHTS = {"w1": 400, "w2": 200, "w3": 100}
 SHARES_WITHIN = 0.1
 BY_AUTO = ("auto", "serve")
 
@@ -36,12 +35,6 @@ def arguments():
     return parser.parse_args()
 
 
-def share_error(each):
-    """The greatest deviation of a consumer from its part by weight."""
-    did, weights = sum(each.values()) or 1, sum(WEIGHTS.values())
-    return max(abs(each[name] / did / (weight / weights) - 1) for name, weight in WEIGHTS.items())
-
-
 def summary(runs):
     """Of the runs of one method in one case: means over the seeds."""
     first = runs[0]
@@ -53,8 +46,8 @@ def summary(runs):
         row |= {"above": statistics.mean(run["above"] for run in runs), "reader_ms": statistics.mean(means), "reader_worst_ms": max(means),
                 "writers_iops": statistics.mean(sum(rate for name, rate in run["each"].items() if name != "reader") for run in runs)}
     else:
-        row |= {"share_error": max(share_error(run["each"]) for run in runs), "paused_iops": statistics.mean(run["paused_iops"] for run in runs),
-                "latency_ms": {name: statistics.mean(run["latency_ms"][name] for run in runs) for name in WEIGHTS}}
+        row |= {"share_error": max(run["share_error"] for run in runs), "paused_iops": statistics.mean(run["paused_iops"] for run in runs),
+                "latency_ms": {name: statistics.mean(run["latency_ms"][name] for run in runs) for name in first["latency_ms"]}}
     row["met"] = first["method"] not in BY_AUTO or (row["above"] <= 1 - KEPT if "above" in row else row["share_error"] <= SHARES_WITHIN)
     return row
 

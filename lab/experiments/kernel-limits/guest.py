@@ -27,6 +27,8 @@ Leaves /out/measured.json: of each run the means of seconds, and the processor t
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
 import signal
@@ -60,7 +62,7 @@ MODEL = f"ctrl=user model=linear rbps=1000000000 rseqiops={CAPACITY:.0f} rrandio
 QOS_MS, QOS_LEAST = (20, 10, 5), (50, 10)
 # Debian's for a disk with one queue. Without a scheduler, requests beyond the disk's 32 wait where no counter has them.
 SCHEDULER = "mq-deadline"
-# What is searched for parameters is searched with this seed, and reported with others.
+# Of each run of a search for parameters. Its seed is not among those that are reported.
 SEARCH_S = 15
 METHODS = {"protect": ("none", "io.max", "io.cost", "bfq", "pid", "auto", "serve"),
            "weights": ("none", "io.max", "io.cost", "bfq", "bands", "serve")}
@@ -104,7 +106,7 @@ class Load:
         else:
             command += ["--ioengine=libaio", f"--filename=/dev/{DEVICE}"]
         self.process = subprocess.Popen(command, preexec_fn=None if over_nbd else join(name),
-                                        stdout=subprocess.DEVNULL, stderr=open(f"/out/{options.run}-{name}.txt", "w"))
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
@@ -131,81 +133,115 @@ def weights(case):
     return {"reader": READER_WEIGHT, **dict.fromkeys(WRITERS, WRITER_WEIGHT)} if case == "protect" else {"reader": 100, **WEIGHTS}
 
 
-def regulate(method, parameter, case):
-    """Puts a method into force; what ends it is returned."""
-    ends = []
-    if method == "io.max":
-        of = dict.fromkeys(WRITERS, parameter) if case == "protect" else \
-            {name: CAPACITY * weight / sum(WEIGHTS.values()) for name, weight in WEIGHTS.items()}
-        key = "wiops" if case == "protect" else "riops"
-        for name, rate in of.items():
-            write(f"{CGROUPS}/{name}/io.max", f"{number()} {key}={rate:.0f}")
-        ends.append(lambda: [write(f"{CGROUPS}/{name}/io.max", f"{number()} {key}=max") for name in of])
-    elif method == "io.cost":
-        latency, least = parameter
-        for name, weight in weights(case).items():
-            write(f"{CGROUPS}/{name}/io.weight", f"default {weight}")
-        write(f"{CGROUPS}/io.cost.model", f"{number()} {MODEL}")
-        write(f"{CGROUPS}/io.cost.qos", f"{number()} enable=1 ctrl=user rpct=95.00 rlat={latency * 1000} wpct=95.00 wlat={latency * 1000} "
-                                        f"min={least}.00 max=150.00")
-        ends.append(lambda: write(f"{CGROUPS}/io.cost.qos", f"{number()} enable=0"))
-    elif method == "bfq":
-        write(f"/sys/block/{DEVICE}/queue/scheduler", "bfq")
-        write(f"/sys/block/{DEVICE}/queue/iosched/low_latency", int(parameter))
-        for name, weight in weights(case).items():
-            write(f"{CGROUPS}/{name}/io.bfq.weight", weight)
-        ends.append(lambda: write(f"/sys/block/{DEVICE}/queue/scheduler", SCHEDULER))
-    elif method in ("pid", "auto", "bands"):
-        more = ""
-        if method == "bands":
-            ratios = ", ".join(f"{name} = {weight / sum(WEIGHTS.values()):.4f}" for name, weight in WEIGHTS.items())
-            more = f'bands = [{{ up_to = "{10 * CAPACITY:.0f} IO/s", ratios = {{ {ratios} }} }}]'
-        law = "self-tuning" if method == "bands" else method
-        agent = Agent(f"agent-{method}", AGENT.format(device=DEVICE, target=parameter, law=law, more=more), "info")
-        ends.append(agent.end)
-    elif method == "serve":
-        text = SERVE.format(target=parameter)
-        shares = {name: "" for name in WRITERS} if case == "protect" else {name: f"shares = {w}\n" for name, w in WEIGHTS.items()}
-        if case == "protect":
-            shares["reader"] = "protected = true\n"
-        text += "".join(f'[pool.disk.export.{name}]\npath = "/dev/mapper/{name}"\n{terms}' for name, terms in shares.items())
-        write("/tmp/serve.toml", text)
-        log = open("/out/serve.log", "w")
-        gateway = subprocess.Popen(["tidegate", "serve", "-c", "/tmp/serve.toml"], stderr=log)
-        until(lambda: " ready" in read("/out/serve.log") or gateway.poll() is not None, "the gateway")
-        if gateway.poll() is not None:
-            raise iscsi.Failed(f"the gateway ended: {read('/out/serve.log')}")
+def parts():
+    """Of each consumer its part by weight."""
+    return {name: weight / sum(WEIGHTS.values()) for name, weight in WEIGHTS.items()}
 
-        def end():
-            gateway.send_signal(signal.SIGTERM)
-            gateway.wait(30)
-        ends.append(end)
-    return ends
+
+@contextlib.contextmanager
+def io_max(rate, case):
+    key, rates = ("wiops", dict.fromkeys(WRITERS, rate)) if case == "protect" else \
+        ("riops", {name: CAPACITY * part for name, part in parts().items()})
+
+    def limit(rate_of):
+        for name in rates:
+            write(f"{CGROUPS}/{name}/io.max", f"{number()} {key}={rate_of(name)}")
+
+    limit(lambda name: f"{rates[name]:.0f}")
+    yield
+    limit(lambda _: "max")
+
+
+@contextlib.contextmanager
+def io_cost(parameter, case):
+    latency, least = parameter
+    for name, weight in weights(case).items():
+        write(f"{CGROUPS}/{name}/io.weight", f"default {weight}")
+    write(f"{CGROUPS}/io.cost.model", f"{number()} {MODEL}")
+    write(f"{CGROUPS}/io.cost.qos", f"{number()} enable=1 ctrl=user rpct=95.00 rlat={latency * 1000} wpct=95.00 wlat={latency * 1000} "
+                                    f"min={least}.00 max=150.00")
+    yield
+    write(f"{CGROUPS}/io.cost.qos", f"{number()} enable=0")
+
+
+@contextlib.contextmanager
+def bfq(low_latency, case):
+    queue = f"/sys/block/{DEVICE}/queue"
+    write(f"{queue}/scheduler", "bfq")
+    write(f"{queue}/iosched/low_latency", int(low_latency))
+    for name, weight in weights(case).items():
+        write(f"{CGROUPS}/{name}/io.bfq.weight", weight)
+    yield
+    write(f"{queue}/scheduler", SCHEDULER)
+
+
+@contextlib.contextmanager
+def agent(law, target, more=""):
+    running = Agent(f"agent-{law}", AGENT.format(device=DEVICE, target=target, law=law, more=more), "info")
+    yield
+    running.end()
+
+
+def agent_by_bands(target):
+    ratios = ", ".join(f"{name} = {part:.4f}" for name, part in parts().items())
+    return agent("self-tuning", target, f'bands = [{{ up_to = "{10 * CAPACITY:.0f} IO/s", ratios = {{ {ratios} }} }}]')
+
+
+@contextlib.contextmanager
+def gateway(target, case):
+    terms = {"reader": "protected = true\n", **dict.fromkeys(WRITERS, "")} if case == "protect" else \
+        {name: f"shares = {weight}\n" for name, weight in WEIGHTS.items()}
+    write("/tmp/serve.toml", SERVE.format(target=target) + "".join(
+        f'[pool.disk.export.{name}]\npath = "/dev/mapper/{name}"\n{own}' for name, own in terms.items()))
+    with open("/out/serve.log", "w") as log:
+        running = subprocess.Popen(["tidegate", "serve", "-c", "/tmp/serve.toml"], stderr=log)
+        until(lambda: " ready" in read("/out/serve.log") or running.poll() is not None, "the gateway")
+        if running.poll() is not None:
+            raise iscsi.Failed(f"the gateway ended: {read('/out/serve.log')}")
+        yield
+        running.send_signal(signal.SIGTERM)
+        running.wait(30)
+
+
+REGULATORS = {
+    "none": lambda _, case: contextlib.nullcontext(),
+    "io.max": io_max,
+    "io.cost": io_cost,
+    "bfq": bfq,
+    "pid": lambda target, case: agent("pid", target),
+    "auto": lambda target, case: agent("auto", target),
+    "bands": lambda target, case: agent_by_bands(target),
+    "serve": gateway,
+}
+
+
+def beside_a_pause(load):
+    """Requests per second of the disk while a load is stopped."""
+    load.process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    first = completed()
+    time.sleep(PAUSE_S)
+    load.process.send_signal(signal.SIGCONT)
+    return (completed() - first) / PAUSE_S
+
+
+RUNS = itertools.count(1)
 
 
 def run_one(method, parameter, case, seed, seconds):
-    run_one.count = getattr(run_one, "count", 0) + 1
-    options = argparse.Namespace(run=f"{run_one.count:03}-{method}", case=case, seed=seed)
-    ends = regulate(method, parameter, case)
+    options = argparse.Namespace(run=f"{next(RUNS):03}-{method}", case=case, seed=seed)
     names = (("reader",) if case == "protect" else ()) + WRITERS
-    begun = time.monotonic()
-    loads = {name: Load(name, method, options) for name in names}
-    time.sleep(SETTLE_S)
-    before = processor_s(), completed()
-    time.sleep(seconds)
-    after = processor_s(), completed()
-    paused = None
-    if case == "weights":
-        loads["w1"].process.send_signal(signal.SIGSTOP)
-        time.sleep(2)
-        first = completed()
-        time.sleep(PAUSE_S)
-        paused = (completed() - first) / PAUSE_S
-        loads["w1"].process.send_signal(signal.SIGCONT)
-    for load in loads.values():
-        load.end()
-    for end in ends:
-        end()
+    begun, paused = time.monotonic(), None
+    with REGULATORS[method](parameter, case):
+        loads = {name: Load(name, method, options) for name in names}
+        time.sleep(SETTLE_S)
+        before = processor_s(), completed()
+        time.sleep(seconds)
+        after = processor_s(), completed()
+        if case == "weights":
+            paused = beside_a_pause(loads["w1"])
+        for load in loads.values():
+            load.end()
 
     def within(rows):
         return [value for at, value in rows if SETTLE_S < at <= SETTLE_S + seconds]
@@ -217,7 +253,9 @@ def run_one(method, parameter, case, seed, seconds):
         means = [value / 1e6 for value in within(loads["reader"].rows("lat"))]
         found |= {"reader_ms": means, "above": sum(mean > TARGET_MS for mean in means) / max(1, len(means)) if means else 1.0}
     else:
-        found |= {"latency_ms": {name: statistics.mean(within(load.rows("lat")) or [0]) / 1e6 for name, load in loads.items()}, "paused_iops": paused}
+        did = sum(found["each"].values()) or 1
+        found |= {"share_error": max(abs(found["each"][name] / did / part - 1) for name, part in parts().items()),
+                  "latency_ms": {name: statistics.mean(within(load.rows("lat")) or [0]) / 1e6 for name, load in loads.items()}, "paused_iops": paused}
     print(f"{case} {method} {parameter}: {found['iops']:.0f} IO/s, above {found.get('above')}, "
           f"{ {name: round(value, 1) for name, value in found['each'].items()} } after {time.monotonic() - begun:.0f} s", flush=True)
     return found
@@ -248,12 +286,7 @@ def search(method, case, seed):
     tried = [run_one(method, choice, case, seed, SEARCH_S) for choice in choices]
     if case == "protect":
         return best_of(tried)["parameter"], tried
-    wanted = {name: weight / sum(WEIGHTS.values()) for name, weight in WEIGHTS.items()}
-
-    def share_error(found):
-        all_of_them = sum(found["each"].values()) or 1
-        return max(abs(found["each"][name] / all_of_them / wanted[name] - 1) for name in WEIGHTS)
-    return min(tried, key=share_error)["parameter"], tried
+    return min(tried, key=lambda found: found["share_error"])["parameter"], tried
 
 
 def main():
