@@ -30,6 +30,9 @@ const WRITER: f64 = 0.05;
 /// window. Without it the oracle would starve writers for the sake of quick readers.
 const LEFT_TO_EACH: f64 = 0.5;
 
+/// The part of its throughput that a setting which limits rates counts for.
+const RATE_HANDICAP: f64 = 0.98;
+
 /// A static setting. All parts are divided by shares.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct StaticSetting {
@@ -85,10 +88,13 @@ impl StretchFront {
             .expect("the unregulated setting is always there")
     }
 
-    /// The throughput in requests and in cost, each over the unregulated one.
+    /// The throughput in requests and in cost, each over the unregulated one. A rate must be worth more than
+    /// chance: unlike a window, it does not divide the storage by shares.
     fn worth(&self, one: &SettingResult) -> f64 {
         let free = &self.settings[0].figures;
-        one.figures.iops / free.iops.max(1e-9) + one.figures.cost / free.cost.max(1e-9)
+        let limits_rates = one.setting.rate.or(one.setting.writers).is_some();
+        let handicap = if limits_rates { RATE_HANDICAP } else { 1.0 };
+        handicap * (one.figures.iops / free.iops.max(1e-9) + one.figures.cost / free.cost.max(1e-9))
     }
 }
 
