@@ -59,7 +59,9 @@ pub(super) fn together(live: &[&HostReport], signal: SignalRequests) -> Option<C
         let most = if load.late { MOST_WORST.1 } else { MOST_WORST.0 };
         // Of many means the largest is large by chance, by this part of it; of few, the margin covers that.
         let chance = (among / load.recent.get()).sqrt().min(1.0);
-        let over = (load.worst.as_nanos() as f64 / pooled * (1.0 - chance)).min(most) - 1.0;
+        let mean = load.recent_mean.as_nanos().max(1) as f64;
+        let within = (load.worst.as_nanos() as f64 / mean * (1.0 - chance)).min(most);
+        let over = (mean / pooled).min(MOST_WORST.0) * within - 1.0;
         worst.max(1.0 + over * belief)
     });
     let late = heard.iter().zip(&beliefs).any(|((_, load), belief)| load.late && *belief >= BELIEVED_LATE);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tidegate_units::{Iops, Latency, Window};
 
+use super::agreement::{Agreement, Heard};
 use super::config::{AutoConfig, AutoConfigError};
-use super::consumers::{ConsumerLatencies, WorstConsumer};
+use super::consumers::{ALLOWED, ConsumerLatencies, WorstConsumer};
 use super::elasticity::Elasticity;
 use super::epoch::Measurement;
 use super::futility::{BAR, FutilityGate, Measured, PROMISED, TrialStep};
@@ -44,19 +45,16 @@ const DOUBT: (f64, f64) = (5.0, 100.0);
 const FLOOR: f64 = 2.0;
 const LEAST_MOST: f64 = 0.25;
 
-/// The most by which the logarithm of a host's window is apart from what all hosts agreed on.
-const APART: f64 = 0.1;
-
 /// Seconds for which hosts that are no longer heard are taken to load the storage all the same. So long, a
-/// host neither doubles nor halves its window.
-const UNHEARD: f64 = 600.0;
+/// host neither doubles nor halves its window; and the seconds in which it may double it.
+const UNHEARD: (f64, f64) = (600.0, 60.0);
+
+/// Intervals until other hosts' reports tell of what is in force now.
+const REPORTED: f64 = 2.0;
 
 /// After a step of the logarithm of the window beyond the first, so many seconds say nothing about the
 /// margin.
 const STEP: (f64, f64) = (0.6, 2.0);
-
-/// The part of seconds that may be above the target.
-const ALLOWED: f64 = 0.02;
 
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
@@ -67,8 +65,10 @@ pub(crate) struct AutoLaw {
     config: AutoConfig,
     /// The logarithm of the window of all hosts together, by this host's decisions.
     window: f64,
-    /// The same by the median of all hosts' decisions, which is in force. `None` while the host is alone.
-    agreed: Option<f64>,
+    agreement: Agreement,
+    /// The latency of the last decision, and the length of the last interval, in seconds.
+    latency: f64,
+    interval: f64,
     /// The window when the host lost the others, and the seconds for which it still reckons with them.
     unheard: Option<(f64, f64)>,
     /// The logarithm of the smallest window, by the latency now.
@@ -141,7 +141,9 @@ impl AutoLaw {
         Ok(Self {
             config,
             window: config.greatest.get().ln(),
-            agreed: None,
+            agreement: Agreement::default(),
+            latency: 0.0,
+            interval: 0.0,
             unheard: None,
             least: config.least.get().ln(),
             part: 1.0,
@@ -183,11 +185,8 @@ impl AutoLaw {
 
     /// The window in force.
     pub(crate) fn window(&self) -> Window {
-        // A host acts on its own decision at once, but does not leave the others for long.
-        let agreed = self.agreed.filter(|_| !self.gate.is_trying());
-        let agreed = agreed.map_or(self.window, |all| self.window.clamp(all - APART, all + APART));
-        let own =
-            (agreed + self.part.ln()).clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
+        let own = (self.agreement.in_force(self.window) + self.part.ln())
+            .clamp(self.least - self.hosts.ln(), self.config.greatest.get().ln());
         let open = self.config.greatest.get().ln();
         Window::new((own + (open - own) * self.relaxed).exp())
     }
@@ -223,41 +222,64 @@ impl AutoLaw {
         self.own_part.active_shares()
     }
 
-    /// Takes over what all hosts decided, and this host's part of it.
+    /// Goes along with what all hosts decided, and takes this host's part of it.
     fn agree(&mut self, interval: &ControlInterval<'_>) {
+        let seconds = interval.elapsed.as_secs_f64();
+        self.interval = seconds;
         let Some(load) = interval.load.filter(|_| interval.hosts > 1) else {
             // A host that hears no other one any more keeps its part, or it would take that of all others.
             let own = self.window().get().max(f64::MIN_POSITIVE).ln();
             (self.part, self.hosts) = (1.0, 1.0);
-            if self.agreed.take().is_some() {
+            if self.agreement.lose() {
                 self.window = self.bounded(own);
                 self.level = Measured::default();
                 self.gate.abandon();
-                self.unheard = Some((self.window, UNHEARD));
+                self.unheard = Some((self.window, 0.0));
             }
-            let left = |(window, seconds)| Some((window, seconds - interval.elapsed.as_secs_f64()));
-            self.unheard = self.unheard.and_then(left).filter(|(_, seconds)| *seconds > 0.0);
+            let longer = |(window, unheard)| Some((window, unheard + seconds));
+            self.unheard = self.unheard.and_then(longer).filter(|(_, unheard)| *unheard < UNHEARD.0);
             return;
         };
+        let joins = self.agreement.is_alone();
         (self.hosts, self.unheard) = (f64::from(interval.hosts), None);
-        if let Some(total) = load.total_window {
-            let total = self.bounded(total.get().max(f64::MIN_POSITIVE).ln());
-            if (total - self.window).abs() > 0.3 {
+        let part = self.own_part.of_all(load.active_shares, self.hosts);
+        self.part = if joins { part } else { part.min(HostPart::grown(self.part, seconds)) };
+        let Some(total) = load.total_window else {
+            if !self.decided {
+                self.window = self.bounded(f64::INFINITY);
+            }
+            return;
+        };
+        let all = self.bounded(total.get().max(f64::MIN_POSITIVE).ln());
+        if !self.decided {
+            (self.window, self.decided) = (all, true);
+        } else if joins {
+            // What it decided alone was its own part.
+            self.window = self.bounded(self.window - self.part.ln());
+        }
+        match self.agreement.hear(all, self.window, interval.elapsed) {
+            Heard::Agreed(_) if self.gate.is_trying() => {}
+            Heard::Agreed(window) => self.window = window,
+            Heard::Widened(_) if self.gate.is_trying() => self.await_effect(),
+            Heard::Widened(window) => {
+                self.window = window;
+                self.await_effect();
+            }
+            Heard::Waiting => self.await_effect(),
+            Heard::Overruled(window) => {
+                self.window = window;
                 self.gate.abandon();
                 self.level = Measured::default();
+                self.await_effect();
             }
-            self.window = total;
-            self.agreed = Some(total);
-            self.decided = true;
-        } else if !self.decided {
-            self.window = self.bounded(f64::INFINITY);
         }
-        let own = self.own_part.active_shares();
-        self.part = if load.active_shares > 0.0 && own > 0.0 {
-            (own / load.active_shares).clamp(1e-6, 1.0)
-        } else {
-            1.0 / self.hosts
-        };
+    }
+
+    /// Leaves out what is measured until the window in force shows in all hosts' reports.
+    fn await_effect(&mut self) {
+        let reports = if self.agreement.is_alone() { 0.0 } else { REPORTED * self.interval };
+        self.blind = self.latency.min(10.0) + reports;
+        self.epoch = Measurement::default();
     }
 
     /// Widens the window to `floor`, as far as the greatest allows, and says whether that changed it.
@@ -265,7 +287,7 @@ impl AutoLaw {
         let below = self.window() < floor;
         if below {
             self.window = self.bounded(floor.get().ln() - self.part.ln());
-            self.agreed = self.agreed.map(|_| self.window);
+            self.agreement.raise_to(self.window);
         }
         below
     }
@@ -391,12 +413,14 @@ impl AutoLaw {
         let latency = (epoch.mean() * worst.mean).max(oldest);
         let margin = interval.set_point_ratio / worst.margin;
         self.decided = true;
+        self.latency = latency;
         self.least = self.smallest(interval, epoch.mean());
         self.gate.pass(epoch.seconds, epoch.iops());
         let contracts_late = interval.load.map_or_else(|| self.consumers.contracts_late(), |load| load.late);
         self.notice_change(&epoch, latency);
         let wanted = target * margin;
-        let goal = if contracts_late { wanted } else { self.gate.goal(wanted, target) };
+        let goal =
+            if contracts_late { wanted } else { self.gate.goal(wanted, target, self.consumers.above()) };
         self.level.add(&epoch, latency);
         self.model.learn(epoch.outstanding(), latency, epoch.count.max(1.0));
         let decided = EpochDecision {
@@ -421,10 +445,16 @@ impl AutoLaw {
         }
         if decided.is_late {
             let used = self.level_outstanding(&epoch);
-            self.storms.observe(used, decided.error, decided.deviation, epoch.seconds);
+            self.storms.observe(
+                used,
+                decided.error,
+                decided.deviation,
+                epoch.seconds,
+                self.consumers.above(),
+            );
         }
-        if let Some(back) = self.gate.learn_late(&epoch, latency, self.window, self.least) {
-            self.set(back, latency);
+        if let Some(back) = self.gate.learn_late(&epoch, latency, target, self.window, self.least) {
+            self.set(back);
             return;
         }
         let is_in_vain = self.window <= self.least + 0.1
@@ -433,7 +463,7 @@ impl AutoLaw {
             && !decided.contracts_late
             && self.level.latency_of() > decided.goal;
         if is_in_vain && let Some(larger) = self.gate.review(self.window, self.level, epoch.seconds) {
-            self.set(larger, latency);
+            self.set(larger);
             return;
         }
         self.regulate(&decided);
@@ -444,7 +474,7 @@ impl AutoLaw {
         let promise = decided.is_promise.then_some(self.least);
         match self.gate.learn(&decided.epoch, decided.latency, decided.target, promise) {
             TrialStep::Continue(window) | TrialStep::Futile(window) | TrialStep::Useful(window) => {
-                self.set(window, decided.latency);
+                self.set(window);
             }
             TrialStep::Changed => self.level = Measured::default(),
         }
@@ -467,12 +497,13 @@ impl AutoLaw {
         if decided.is_late {
             asked = asked.min(self.storms.bound().max(self.least));
         }
-        if let Some((window, _)) = self.unheard {
+        if let Some((window, unheard)) = self.unheard {
             // Alone, hosts that steer by the same latency would drift apart.
-            asked = asked.clamp(window - LN_2, window + LN_2);
+            asked = asked.clamp(window - LN_2, window + LN_2 * (unheard / UNHEARD.1).min(1.0));
         }
         if !decided.contracts_late {
-            asked = asked.max(self.gate.edge().min(self.window));
+            let edge = self.gate.edge(decided.target, self.consumers.above());
+            asked = asked.max(edge.min(self.window));
         }
         let asked = self.bounded(asked);
         let used = self.level_outstanding(&decided.epoch);
@@ -491,7 +522,7 @@ impl AutoLaw {
                 return;
             }
         }
-        self.set(asked, decided.latency);
+        self.set(asked);
         let patience = if decided.is_late { 3.0 * DOUBT.0 } else { DOUBT.0 };
         if self.above.0 > patience && self.above.1 > DOUBT.1 {
             self.gate.doubt(self.window);
@@ -573,7 +604,7 @@ impl AutoLaw {
             return;
         }
         let low = self.gate.begin(self.window.max(used), low, self.level);
-        self.set(low, decided.latency);
+        self.set(low);
     }
 
     fn count_above(&mut self, decided: &EpochDecision) {
@@ -601,11 +632,15 @@ impl AutoLaw {
         }
         let Some(futility) = self.gate.futility() else { return };
         let floor = futility.floor;
+        let usual = futility.at_edge.max(1.2 * floor);
         let at_edge = self.window <= futility.edge + 0.05;
         let quicker = self.level.requests() >= 200.0 && self.level.latency_of() < 0.8 * floor;
         let slower = at_edge
             && self.level.requests() >= 30.0
-            && self.level.latency_of() > 1.25 * 1.2 * floor * (1.0 + 2.0 / self.level.requests().sqrt());
+            && self.level.latency_of() > 1.25 * usual * (1.0 + 2.0 / self.level.requests().sqrt());
+        if self.level.requests() >= 200.0 {
+            self.gate.lower_floor(self.level.latency_of());
+        }
         if quicker || slower {
             self.gate.storage_changed();
             self.model = Elasticity::default();
@@ -613,13 +648,14 @@ impl AutoLaw {
         }
     }
 
-    fn set(&mut self, window: f64, latency: f64) {
+    fn set(&mut self, window: f64) {
         let window = self.bounded(window);
         if (window - self.window).abs() > STEP.0 {
             self.steady = 0.0;
         }
         if (window - self.window).abs() > 0.1 {
-            self.blind = latency.min(10.0);
+            self.agreement.propose();
+            self.await_effect();
             self.level = Measured::default();
         }
         self.window = window;

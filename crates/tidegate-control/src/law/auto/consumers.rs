@@ -39,6 +39,9 @@ const EXCESS: (f64, f64) = (0.12, 0.12 * 0.015 / 0.985);
 /// above, and its least.
 const EASE: (f64, f64, f64) = (0.005, 0.5, 0.3);
 
+/// The part of seconds that may be above the target.
+pub(super) const ALLOWED: f64 = 0.02;
+
 /// The weight of a new stretch in the part of stretches above the target.
 const ABOVE_WEIGHT: f64 = 0.05;
 
@@ -176,7 +179,7 @@ pub(super) struct ConsumerLatencies {
 /// The consumer that is nearest to its target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WorstConsumer {
-    /// Its mean over the pooled mean, at least 1 less the margin of others.
+    /// Its mean over the pooled mean, at least 1: the largest of several means is not below their mean.
     pub(super) mean: f64,
     /// The factor that it has to stay below the target.
     pub(super) margin: f64,
@@ -291,7 +294,7 @@ impl ConsumerLatencies {
         for memory in self.consumers.iter().filter(|memory| memory.count > 0.0) {
             let mean = if memory.count >= HEARD && pooled > 0.0 {
                 let chance = (among / memory.count).sqrt();
-                (memory.total / memory.count / pooled * (1.0 - chance)).min(MOST)
+                (memory.total / memory.count / pooled * (1.0 - chance)).clamp(1.0, MOST)
             } else {
                 1.0
             };

@@ -9,6 +9,7 @@
 //! above its knee.
 //! The verdict is believed for two minutes, then twice as long each time, up to ten minutes.
 
+use super::consumers::ALLOWED;
 use super::elasticity::DISTURBANCE;
 use super::epoch::Measurement;
 
@@ -38,9 +39,15 @@ const VERDICT_REQUESTS: f64 = 30.0;
 /// The goal over the latency that the storage cannot go below: where the target can be kept, and where not.
 const ROOM: (f64, f64) = (1.1, 1.2);
 
+/// The part of seconds above the target from which on the goal has no room above what the storage can keep.
+const MANY_ABOVE: f64 = 0.1;
+
 /// Seconds after which a smallest window that does not suffice is compared with a larger one, at first. Then
 /// twice as many each time.
 const REVIEW: f64 = 15.0;
+
+/// Beside a cache, a cut is worth its cost if it brings the latency below this part of the target.
+const SAFELY: f64 = 0.85;
 
 /// A promise is kept to this part of the target.
 pub(super) const PROMISED: f64 = 0.97;
@@ -103,6 +110,11 @@ impl Measured {
         (gain, lost, (requests + 2.0 * DISTURBANCE * DISTURBANCE).sqrt())
     }
 
+    /// Returns true if the latency is below a goal under a lower window, and not under this one.
+    fn reaches(&self, low: &Self, goal: f64) -> bool {
+        low.latency_of() < goal && goal < self.latency_of()
+    }
+
     /// The latency at which the line through both meets zero outstanding.
     fn latency_at_zero(&self, low: &Self) -> f64 {
         let (more, less) = (self.outstanding(), low.outstanding());
@@ -121,6 +133,8 @@ pub(super) struct Futility {
     pub(super) floor: f64,
     /// The smallest window that costs no throughput, as a logarithm.
     pub(super) edge: f64,
+    /// The latency that was measured there, in seconds.
+    pub(super) at_edge: f64,
     /// Seconds for which it is still believed.
     left: f64,
 }
@@ -218,19 +232,30 @@ impl FutilityGate {
         self.proven = self.proven.max(window);
     }
 
-    /// The goal in seconds, given the goal by the margin and the target.
-    pub(super) fn goal(&self, goal: f64, target: f64) -> f64 {
+    /// The goal in seconds, given the goal by the margin, the target, and the part of seconds above it.
+    pub(super) fn goal(&self, goal: f64, target: f64, above: f64) -> f64 {
         let Some(futile) = &self.futile else { return goal };
         if futile.floor <= PROMISED * target {
-            return goal.max((ROOM.0 * futile.floor).min(PROMISED * target));
+            // A target that can be kept, but is not, leaves no room.
+            let room = 1.0 + (ROOM.0 - 1.0) * (1.0 - above / MANY_ABOVE).clamp(0.0, 1.0);
+            return goal.max((room * futile.floor).min(PROMISED * target));
         }
         let possible = ROOM.1 * futile.floor;
         goal.max(possible)
     }
 
-    /// The smallest window that may be asked for, as a logarithm.
-    pub(super) fn edge(&self) -> f64 {
-        self.futile.map_or(f64::NEG_INFINITY, |futile| futile.edge)
+    /// The smallest window that may be asked for, as a logarithm. A target that can be kept, but is not, knows
+    /// none.
+    pub(super) fn edge(&self, target: f64, above: f64) -> f64 {
+        let binds = |futile: &Futility| above < ALLOWED || futile.floor > PROMISED * target;
+        self.futile.filter(binds).map_or(f64::NEG_INFINITY, |futile| futile.edge)
+    }
+
+    /// Takes note of a latency that the storage has kept.
+    pub(super) fn lower_floor(&mut self, latency: f64) {
+        if let Some(futile) = &mut self.futile {
+            futile.floor = futile.floor.min(latency);
+        }
     }
 
     /// Takes note of a window that is proven, since the latency still follows it.
@@ -257,6 +282,7 @@ impl FutilityGate {
         &mut self,
         load: &Measurement,
         latency: f64,
+        target: f64,
         window: f64,
         least: f64,
     ) -> Option<f64> {
@@ -270,7 +296,8 @@ impl FutilityGate {
         }
         let patience = if window <= least + 0.05 { LATE.1 } else { LATE.0 };
         let (gain, lost, error) = late.measured_from.gain(&late.recent);
-        let useful = lost > 0.2 && gain - USEFUL * error > BAR * lost;
+        let reaches = late.measured_from.reaches(&late.recent, SAFELY * target) && gain > USEFUL * error;
+        let useful = lost > 0.2 && (reaches || gain - USEFUL * error > BAR * lost);
         let soon = if useful { 2.0 } else { patience };
         if late.seconds < soon || late.recent.requests() < VERDICT_REQUESTS {
             return None;
@@ -280,7 +307,7 @@ impl FutilityGate {
             return None;
         }
         self.late = None;
-        if lost < 0.2 || gain + VAIN * error > BAR * lost {
+        if lost < 0.2 || reaches || gain + VAIN * error > BAR * lost {
             self.extend(window);
             return None;
         }
@@ -364,8 +391,7 @@ impl FutilityGate {
                 return TrialStep::Changed;
             }
             let reaches = trial.measured_from.latency_at_zero(&measured_low) < 0.9 * target
-                || (measured_low.latency_of() < PROMISED * target
-                    && PROMISED * target < trial.measured_from.latency_of());
+                || trial.measured_from.reaches(&measured_low, PROMISED * target);
             if gain - USEFUL * error > BAR * lost || (gain > USEFUL * error && reaches) {
                 return self.useful(low);
             }
@@ -393,7 +419,8 @@ impl FutilityGate {
         let (gain, lost, error) = again.gain(&measured_low);
         if is_late && seconds < LATE.0 {
             let enough = seconds >= 2.0 && again.requests() >= VERDICT_REQUESTS;
-            if enough && gain - USEFUL * error > BAR * lost {
+            let reaches = again.reaches(&measured_low, SAFELY * target) && gain > USEFUL * error;
+            if enough && (reaches || gain - USEFUL * error > BAR * lost) {
                 return self.useful(low);
             }
             return TrialStep::Continue(from);
@@ -417,13 +444,17 @@ impl FutilityGate {
         } else {
             both.latency_of()
         };
-        if promise.is_some() && floor <= PROMISED * target {
+        let needed = gain > USEFUL * error || again.latency_of() > PROMISED * target;
+        if promise.is_some() && floor <= PROMISED * target && needed {
             // The promise can be kept, and what it costs is for the administrator to say.
             return self.useful(low);
         }
         let used = again.outstanding();
-        let knee = (self.most_iops * floor).clamp(used, 4.0 * used);
-        self.futile = Some(Futility { floor, edge: knee.ln(), left: self.believed });
+        // Where the target can be kept, a larger window might miss it.
+        let most = if floor <= PROMISED * target { used } else { 4.0 * used };
+        let knee = (self.most_iops * floor).clamp(used, most);
+        let at_edge = again.latency_of();
+        self.futile = Some(Futility { floor, edge: knee.ln(), at_edge, left: self.believed });
         self.believed = (2.0 * self.believed).min(BELIEVED.1);
         self.trial = None;
         TrialStep::Futile(from.max(knee.ln()))
@@ -485,7 +516,7 @@ mod tests {
         assert!(matches!(step, TrialStep::Futile(window) if window >= 64.0f64.ln() - 1e-9), "{step:?}");
         let floor = gate.futility().unwrap().floor;
         assert!((floor - 0.02).abs() < 1e-6);
-        assert!(gate.goal(0.01, TARGET) > 0.02, "the goal is what the storage can do");
+        assert!(gate.goal(0.01, TARGET, 0.0) > 0.02, "the goal is what the storage can do");
     }
 
     #[test]

@@ -13,6 +13,10 @@ use crate::law::window::window_law::active_share;
 /// scatters; the greatest of some seconds does not fall by chance.
 const ACTIVITY: f64 = 2.0;
 
+/// Seconds in which a host's part of the window grows by e at most. Hosts that are lost drop out one by one:
+/// the last one heard must not take the parts of all.
+const GROWS: f64 = 2.0;
+
 /// The active shares of this host's consumers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HostPart {
@@ -30,6 +34,20 @@ impl HostPart {
         let shares: f64 = demand.clone().map(|(shares, _)| shares.as_f64()).sum();
         let active = active_share(window, demand) * shares;
         self.active = active.max(self.active * (-seconds / ACTIVITY).exp()).min(shares);
+    }
+
+    /// This host's part of the window of all hosts, given the active shares of all.
+    pub(super) fn of_all(&self, active_shares: f64, hosts: f64) -> f64 {
+        if active_shares > 0.0 && self.active > 0.0 {
+            (self.active / active_shares).clamp(1e-6, 1.0)
+        } else {
+            1.0 / hosts
+        }
+    }
+
+    /// The most that a part may be after so many seconds.
+    pub(super) fn grown(part: f64, seconds: f64) -> f64 {
+        part * (seconds / GROWS).exp()
     }
 
     /// The number that a host's part of the window is in proportion to. It counts requests, of whatever size:

@@ -3,6 +3,8 @@
 //! | file | content |
 //! |---|---|
 //! | `auto_law` | the law: one window of all hosts together, decided once per epoch |
+//! | `agreement` | how hosts come to one window |
+//! | `host_part` | the part of that window that is one host's |
 //! | `epoch` | measurements, gathered until they say enough |
 //! | `consumers` | the worst consumer, and the scatter that sets the margin below the target |
 //! | `elasticity` | the model: by how much latency follows the window |
@@ -10,6 +12,7 @@
 //! | `futility` | experiments that prove a smaller window useful before it stays |
 //! | `decision` | the law in the loop |
 
+mod agreement;
 pub(crate) mod auto_law;
 pub(crate) mod config;
 pub(crate) mod consumers;
