@@ -141,11 +141,11 @@ pub fn read(
     let law = law?;
     let tables = kinds().map(LawKind::table).collect::<BTreeSet<_>>();
     no_effect_of_others(pool, tables, law.kind(), report);
-    if laws.rates && !law.kind().has_operating_point() {
+    if laws.rates && !law.kind().has_bands() {
         no_effect(pool, &["bands"], &format!("the law is `{}`", law.kind()), report);
     }
     let mut config = LoopConfig::new(name.clone(), Latency::ZERO, law);
-    config.bands = bands.ok()?.filter(|_| law.kind().has_operating_point());
+    config.bands = bands.ok()?.filter(|_| law.kind().has_bands());
     config.normalise = pool.flag("normalise", report);
     let automatic = automatic(pool, &mut config, report);
     loop_config(pool, config, automatic, report)
@@ -196,6 +196,7 @@ pub fn read_one_of(
     // Whichever laws there are to choose from: a table without a reader must not be passed over.
     let tables = LawKind::ALL.into_iter().map(LawKind::table).filter(|table| section.knows(table));
     no_effect_of_others(section, tables.collect(), law.kind(), report);
+    // The window of `auto` becomes a rate for each consumer, which bands would have to share with it.
     if !law.kind().has_operating_point() && section.knows("bands") {
         no_effect(section, &["bands"], &format!("the law is `{}`", law.kind()), report);
     }

@@ -8,7 +8,7 @@ use tidegate_units::{Latency, ResourceName};
 use crate::document::output::LawKind;
 use crate::document::signal::SignalStatistic;
 use crate::law::bands::Bands;
-use crate::law::parameters::LoopRules;
+use crate::law::parameters::{FirstRate, LoopRules};
 use crate::law::registry::{LawConfig, LawConfigError};
 use crate::set_point::knee::{KneeConfig, KneeConfigError};
 
@@ -121,6 +121,13 @@ impl LoopConfig {
         }
     }
 
+    /// Returns the first rate of a consumer. `None` if no rates are commanded. A law with a window commands
+    /// them where bands divide what the window gives.
+    #[must_use]
+    pub fn first_rate(&self) -> Option<FirstRate> {
+        self.law.first_rate().or_else(|| self.bands.is_some().then_some(FirstRate::Released))
+    }
+
     /// Returns the set point, or its ceiling if the set point is chosen automatically.
     #[must_use]
     pub fn set_point(&self) -> Latency {
@@ -162,7 +169,7 @@ impl LoopConfig {
             LoopRules::Contracts => self.validate_for_contracts()?,
             LoopRules::Goals { of_reads } => self.validate_for_goals(of_reads)?,
         }
-        if self.bands.is_some() && !self.law.kind().has_operating_point() {
+        if self.bands.is_some() && !self.law.kind().has_bands() {
             return Err(LoopConfigError::BandsNeedSelfTuning);
         }
         if let Some(knee) = &self.knee {
@@ -247,8 +254,8 @@ pub enum LoopConfigError {
     GoalsAreTakenAsTheyAre,
     /// Bands divide an operating point, which no other law has.
     #[error(
-        "bands divide the throughput that the laws `self-tuning` and `queueing-model` find: no other law has \
-            them"
+        "bands divide the throughput that the laws `auto`, `self-tuning` and `queueing-model` find: no other \
+            law has them"
     )]
     BandsNeedSelfTuning,
     /// A parameter of the automatic choice.

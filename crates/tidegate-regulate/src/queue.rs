@@ -338,7 +338,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     /// Returns the rules of the law as it is now.
     fn account_rules(&self) -> AccountRules {
         self.law().map_or(AccountRules { first: None, contracts: ContractUse::None }, |config| AccountRules {
-            first: config.law.first_rate(),
+            first: config.first_rate(),
             contracts: config.law.contract_use(),
         })
     }

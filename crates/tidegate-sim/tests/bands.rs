@@ -226,3 +226,22 @@ fn a_host_that_joins_late_has_its_part_of_the_bands() {
         divided_by_bands(&run(&text, seed), &format!("seed {seed}"));
     }
 }
+
+/// The same by the law that needs no tuning: the window finds out how much there is, and rates divide it.
+#[test]
+fn auto_divides_what_its_window_gives_by_bands() {
+    let auto = SCENARIO
+        .replace("law = \"self-tuning\"", "law = \"auto\"")
+        .replace("set_point = 1.0\ninterval = \"1s\"\n", "");
+    for seed in 1_000_000..1_000_005 {
+        let outcome = run(&auto, seed);
+        let (business, mining) = (iops(&outcome, "business"), iops(&outcome, "mining"));
+        let due = due_to_business(business + mining);
+        assert!(
+            (business / due - 1.0).abs() < 0.08,
+            "seed {seed}: {business} beside {mining}, {due} are due"
+        );
+        assert!((600.0..=1_000.0).contains(&(business + mining)), "seed {seed}: {business} beside {mining}");
+        assert!(latency(&outcome) < 2.5, "seed {seed}: {}", latency(&outcome));
+    }
+}

@@ -347,10 +347,10 @@ pub const HOST: KeyTable = table!(
             "bands",
             TableList("bands"),
             "none: all by shares",
-            "with `law = \"self-tuning\"` and `\"queueing-model\"`: the part of the throughput of \
-        each virtual machine"
+            "with `law = \"auto\"`, `\"self-tuning\"` and `\"queueing-model\"`: the part of the \
+        throughput of each virtual machine"
         )
-        .applies_to("self-tuning, queueing-model"),
+        .applies_to("auto, self-tuning, queueing-model"),
         Key::new(
             "scheduler",
             Words(&["sfq", "yfq"]),

@@ -410,13 +410,13 @@ pub const POOL: KeyTable = table!(
             "none: all by shares",
             "division of the throughput among exports, as it grows"
         )
-        .applies_to("self-tuning, queueing-model"),
+        .applies_to("auto, self-tuning, queueing-model"),
         Key::new(
             "release",
             Table("release"),
             "defaults",
-            "with `law = \"integral\"` and `\"self-tuning\"`, and with `\"queueing-model\"` where \
-        there are bands: how requests are released"
+            "with `law = \"integral\"` and `\"self-tuning\"`, and with others where there are bands: how \
+        requests are released"
         ),
         Key::new(
             "admitted",

@@ -107,7 +107,7 @@ impl Decision {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}: ", self.resource, if self.dry_run { " (dry run)" } else { "" })?;
-        if let Some(point) = &self.point {
+        if let Some(point) = self.point.as_ref().filter(|_| self.auto.is_none()) {
             return self.write_point(f, point);
         }
         if let LawOutput::Rate(sum) = self.bounded {
@@ -119,6 +119,10 @@ impl fmt::Display for Decision {
         }
         f.write_str(": ")?;
         self.write_action(f)?;
+        let point = self.point.as_ref().filter(|point| point.is_limit());
+        if let Some((point, position)) = point.and_then(|point| Some((point, point.position?))) {
+            write!(f, "; {} divided by bands, {position}", point.operating_point)?;
+        }
         self.write_reservations(f)
     }
 }

@@ -60,6 +60,12 @@ impl LawKind {
         matches!(self, Self::Integral) || self.has_operating_point()
     }
 
+    /// Returns true if bands can divide the throughput under the law.
+    #[must_use]
+    pub const fn has_bands(self) -> bool {
+        matches!(self, Self::Auto) || self.has_operating_point()
+    }
+
     /// Returns true if the law decides an operating point, which follows from goals and is divided by bands.
     #[must_use]
     pub const fn has_operating_point(self) -> bool {

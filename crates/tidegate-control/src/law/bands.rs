@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
-use tidegate_units::{ConsumerName, Iops};
+use tidegate_units::{ConsumerName, Iops, Shares};
 
 use crate::document::band_position::BandPosition;
+use crate::document::observation::ConsumerObservation;
 
 /// So far from 1 the ratios of a band may be in sum: three thirds may be written as 0.333. They are then
 /// scaled to 1.
@@ -214,6 +215,53 @@ fn by_name(band: usize, ratios: Vec<(ConsumerName, f64)>) -> Result<BTreeMap<Con
     named.retain(|_, ratio| *ratio > 0.0);
     named.values_mut().for_each(|ratio| *ratio /= sum);
     Ok(named)
+}
+
+/// Returns the parts of an operating point for each of the claims, in their order: the entitlement, and the
+/// part with what others leave of theirs. `used` are the same claims, up to what each uses. Without them
+/// nothing is lent.
+pub(crate) fn divide<'a>(
+    bands: Option<&'a Bands>,
+    operating_point: Iops,
+    entitlements: &[BandClaim<'a>],
+    used: Option<Vec<BandClaim<'a>>>,
+) -> Vec<(Iops, Iops)> {
+    let entitled = allot(bands, operating_point, entitlements);
+    let lent = used.map_or_else(
+        || entitled.clone(),
+        |mut claims| {
+            // An absent consumer does not use its part.
+            let there: BTreeSet<&ConsumerName> = claims.iter().filter_map(|claim| claim.name).collect();
+            let absent = bands.into_iter().flat_map(Bands::workloads).filter(|name| !there.contains(name));
+            let absent: Vec<BandClaim<'a>> = absent
+                .map(|name| BandClaim {
+                    name: Some(name),
+                    shares: Shares::DEFAULT.as_f64(),
+                    most: Some(Iops::ZERO),
+                })
+                .collect();
+            claims.extend(absent);
+            allot(bands, operating_point, &claims)
+        },
+    );
+    entitled.into_iter().zip(lent).collect()
+}
+
+/// The part of its rate below which a consumer's use leaves the rest to the others. Some of the requests
+/// released in an interval complete in the next.
+const USED: f64 = 0.7;
+
+impl<'a> BandClaim<'a> {
+    /// A consumer's claim to its whole part.
+    pub(crate) fn entitlement(consumer: &'a ConsumerObservation) -> Self {
+        Self { name: Some(&consumer.name), shares: consumer.shares.as_f64(), most: None }
+    }
+
+    /// The same, up to what it uses, if nothing of ours holds it back.
+    pub(crate) fn used(consumer: &'a ConsumerObservation, completed: Iops, is_held: bool) -> Self {
+        let most = Iops::new(completed.per_second() / USED);
+        Self { most: (!is_held).then_some(most), ..Self::entitlement(consumer) }
+    }
 }
 
 /// Returns the part of an operating point for each of the claims, in their order. The sum is the operating

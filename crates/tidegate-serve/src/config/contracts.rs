@@ -29,7 +29,9 @@ pub(super) fn check(
         }
         Some(LawConfig::Auto(_)) => {
             exports.iter().for_each(|export| kept(export, report));
-            release_without_effect(pool, HELD_TO_RATES, report);
+            if !pool.has("bands") {
+                release_without_effect(pool, HELD_TO_RATES, report);
+            }
         }
         Some(LawConfig::SelfTuning(_)) => {
             let kind = law.map_or(LawKind::SelfTuning, |law| law.law.kind());
@@ -196,8 +198,8 @@ fn kept(export: &NamedExport, report: &mut FindingList<'_>) {
 }
 
 /// The laws that `release` is about.
-const HELD_TO_RATES: &str = "only `law = \"integral\"` and `\"self-tuning\"`, and `\"queueing-model\"` with \
-    `bands`, hold exports to rates";
+const HELD_TO_RATES: &str = "only `law = \"integral\"` and `\"self-tuning\"`, and with `bands` `\"auto\"` \
+    and `\"queueing-model\"`, hold exports to rates";
 
 /// Laws that command rates do not know reservations.
 fn unreserved(export: &NamedExport, law: LawKind, help: &str, report: &mut FindingList<'_>) {

@@ -54,14 +54,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "15ms")]
     target: Latency,
 
-    // The window is the default because its gains fit this array: in the lab it keeps the target in 99.7 % of
-    // the judged seconds (bench/runs/2026-11-21-lab-demo.json), the PID in 99 % and the law auto in 94.8 %
-    // (bench/runs/2026-11-25-lab-demo-auto.json), which has a minute to learn the margin.
     /// The law that protects the database
-    #[arg(long, value_enum, default_value_t = DemoLaw::Window)]
+    #[arg(long, value_enum, default_value_t = DemoLaw::Auto)]
     law: DemoLaw,
 
-    /// Set point of the law, as a share of the target [default: 0.8; of the law auto 0.98]
+    /// Set point of the law, as a share of the target [default: 0.98; of the laws window and pid 0.8]
     #[arg(long, value_name = "RATIO")]
     set_point: Option<f64>,
 

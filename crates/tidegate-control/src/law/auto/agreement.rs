@@ -1,4 +1,4 @@
-//! How hosts come to one window: each decides by itself, and the median of all decisions is in force.
+//! The agreement of hosts on one window: each decides by itself, and the median of all is in force.
 //!
 //! All hosts see the same sums, but not at the same time. If each decided from where the others already are,
 //! one error would be corrected once by every host. So each proposes its own window, and decides again once
@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-/// The most by which the logarithm of a host's window is apart from what all hosts agreed on.
-const APART: f64 = 0.1;
+/// A proposal beyond what hosts agreed on by this, as a logarithm, widens the window.
+const WIDER: f64 = 0.1;
 
 /// The distance within which hosts agree on the logarithm of a window.
 const TOGETHER: f64 = 0.3;
@@ -18,11 +18,11 @@ const PATIENCE: f64 = 2.0;
 /// Seconds in which a distance that counts as agreement falls to 1/e.
 const DRIFT: f64 = 5.0;
 
-/// The part of the way to the median that a host goes in an interval without a proposal. Reports tell what was
-/// in force an interval ago: two hosts that went all the way would change places for ever.
+/// The part of the way to the median that a host goes in an interval without a proposal. Reports tell what
+/// was in force an interval ago: two hosts that went all the way would change places for ever.
 const HALF_WAY: f64 = 0.5;
 
-/// What a host proposed, and what all of them agreed on. Windows are logarithms.
+/// A host's proposal, and the window that all agreed on. Windows are logarithms.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Agreement {
     /// The median of all hosts' windows. `None` while the host is alone.
@@ -31,7 +31,7 @@ pub(super) struct Agreement {
     proposed: Option<f64>,
 }
 
-/// What a host does with the median that it heard.
+/// The answer of a host to the median that it heard.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Heard {
     /// Most hosts agree with this one, which is to go on from this window.
@@ -65,7 +65,7 @@ impl Agreement {
         let seconds = interval.as_secs_f64();
         let before = self.agreed.replace(all);
         if (all - own).abs() <= TOGETHER {
-            let widens = before.is_some_and(|before| own > before + APART);
+            let widens = before.is_some_and(|before| own > before + WIDER);
             let nearer = own + (all - own) * (1.0 - (-seconds / DRIFT).exp());
             let is_new = self.proposed.take().is_some();
             return if is_new && widens { Heard::Widened(nearer) } else { Heard::Agreed(nearer) };
@@ -74,16 +74,13 @@ impl Agreement {
         if self.proposed.is_some() { Heard::Waiting } else { Heard::Overruled(own + HALF_WAY * (all - own)) }
     }
 
-    /// The window in force on this host, of all hosts together. What it proposes to take is in force at once,
-    /// what it proposes to give once the others agree.
+    /// The window in force on this host, of all hosts together: what they agreed on, so that their parts are
+    /// of the same. What this host proposes to take is in force at once.
     pub(super) fn in_force(&self, own: f64) -> f64 {
-        self.agreed.map_or(own, |all| {
-            let least = if self.proposed.is_some() { f64::NEG_INFINITY } else { all - APART };
-            own.clamp(least, all + APART)
-        })
+        self.agreed.map_or(own, |all| if self.proposed.is_some() { own.min(all) } else { all })
     }
 
-    /// The bounds of [`in_force`](Self::in_force) move with a floor that all hosts keep.
+    /// Raises what is in force to a floor that this host keeps until it hears the others again.
     pub(super) fn raise_to(&mut self, floor: f64) {
         self.agreed = self.agreed.map(|_| floor);
     }
@@ -120,12 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn a_proposal_to_take_is_in_force_at_once_and_one_to_give_waits() {
+    fn what_a_host_proposes_to_take_is_in_force_at_once_and_all_else_by_most_hosts() {
         let mut agreement = Agreement::default();
         agreement.hear(2.0, 2.0, INTERVAL);
+        assert!((agreement.in_force(1.9) - 2.0).abs() < 1e-9, "small decisions are in force when most agree");
         agreement.propose();
         assert!((agreement.in_force(1.0) - 1.0).abs() < 1e-9);
-        assert!((agreement.in_force(3.0) - 2.1).abs() < 1e-9);
+        assert!((agreement.in_force(3.0) - 2.0).abs() < 1e-9);
     }
 
     #[test]

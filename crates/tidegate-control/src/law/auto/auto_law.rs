@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_units::{Iops, Latency, Window};
 
 use super::agreement::{Agreement, Heard};
+use super::band_rates::{self, BandRates};
 use super::config::{AutoConfig, AutoConfigError};
 use super::consumers::{ALLOWED, ConsumerLatencies, WorstConsumer};
 use super::elasticity::Elasticity;
@@ -17,6 +18,7 @@ use crate::document::auto_decision::AutoDecision;
 use crate::document::load_report::LoadReport;
 use crate::document::mean_outstanding::MeanOutstanding;
 use crate::document::observation::ConsumerObservation;
+use crate::document::point_decision::PointDecision;
 use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::signal_samples::throttled;
 use crate::law::control_law::ControlInterval;
@@ -77,6 +79,7 @@ pub(crate) struct AutoLaw {
     part: f64,
     hosts: f64,
     own_part: HostPart,
+    bands: BandRates,
     /// The law has decided, or taken over what other hosts decided.
     decided: bool,
     /// The part of the way to open that the window has gone while the signal is silent.
@@ -149,6 +152,7 @@ impl AutoLaw {
             part: 1.0,
             hosts: 1.0,
             own_part: HostPart::default(),
+            bands: BandRates::default(),
             decided: false,
             relaxed: 0.0,
             silent: 0.0,
@@ -220,6 +224,12 @@ impl AutoLaw {
     /// The active shares of this host, which its part of the window is in proportion to.
     pub(crate) fn active_shares(&self) -> f64 {
         self.own_part.active_shares()
+    }
+
+    /// Divides what the window gives by bands. `None` where there are none.
+    pub(crate) fn divide(&mut self, interval: &ControlInterval<'_>) -> Option<PointDecision> {
+        let window = self.window();
+        self.bands.divide(interval, window, window >= self.config.greatest)
     }
 
     /// Goes along with what all hosts decided, and takes this host's part of it.
@@ -301,6 +311,9 @@ impl AutoLaw {
         let target = interval.set_point.as_secs_f64() / interval.set_point_ratio;
         self.agree(interval);
         let mut load = Measurement::of(interval);
+        if interval.bands.is_some() && throttled(interval.consumers).any(band_rates::is_held) {
+            load.waited = seconds;
+        }
         self.steady += seconds;
         let binds = self.steady > STEP.1
             && load.waited > 0.0

@@ -212,7 +212,7 @@ impl ConsumerLatencies {
                 count += operations.count as f64;
                 total += operations.total_latency.as_secs_f64();
             }
-            total = (total + consumer.scheduler_wait.as_secs_f64()) * scale(consumer, target);
+            total = (total + wait(consumer)) * scale(consumer, target);
             if consumer.contract.is_some() {
                 memory.hear_late(consumer.late, count, seconds);
             } else {
@@ -252,7 +252,7 @@ impl ConsumerLatencies {
             let writes = (signal == SignalRequests::Everything).then_some(&consumer.writes);
             let all = std::iter::once(&consumer.reads).chain(writes);
             let at_resource: f64 = all.map(|operations| operations.total_latency.as_secs_f64()).sum();
-            (at_resource + consumer.scheduler_wait.as_secs_f64()) * scale(consumer, target)
+            (at_resource + wait(consumer)) * scale(consumer, target)
         };
         heard.map(latency).sum()
     }
@@ -318,6 +318,12 @@ impl ConsumerLatencies {
             memory.slow = None;
         }
     }
+}
+
+/// The seconds that a contract's requests waited after their virtual release, which count as if they were at
+/// the resource.
+fn wait(consumer: &ConsumerObservation) -> f64 {
+    if consumer.contract.is_some() { consumer.scheduler_wait.as_secs_f64() } else { 0.0 }
 }
 
 /// The factor that makes a consumer's latencies comparable with the target of the resource.

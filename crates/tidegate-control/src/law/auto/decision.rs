@@ -24,15 +24,19 @@ impl ControlLaw for AutoLaw {
         LawStep {
             raw,
             bound: raised.then_some(OutputBound::Reservation),
+            point: self.divide(interval),
             auto: self.view().copied(),
             ..LawStep::to(action, LawOutput::Window(self.window()))
         }
     }
 
-    fn throttle(&self, _: &LawStep, _: usize, consumer: &ConsumerObservation) -> ConsumerThrottle {
+    fn throttle(&self, step: &LawStep, place: usize, consumer: &ConsumerObservation) -> ConsumerThrottle {
+        let point = step.point.as_ref().filter(|point| point.is_limit());
+        let allotment = point.and_then(|point| point.allotments.get(place));
         ConsumerThrottle {
             window: Some(self.window()),
-            is_held: consumer.queued > 0,
+            rate: allotment.map(|allotment| allotment.rate),
+            is_held: consumer.queued > 0 || allotment.is_some_and(|allotment| allotment.held),
             ..ConsumerThrottle::default()
         }
     }

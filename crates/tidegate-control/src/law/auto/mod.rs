@@ -5,6 +5,7 @@
 //! | `auto_law` | the law: one window of all hosts together, decided once per epoch |
 //! | `agreement` | how hosts come to one window |
 //! | `host_part` | the part of that window that is one host's |
+//! | `band_rates` | the division of what the window gives by bands |
 //! | `epoch` | measurements, gathered until they say enough |
 //! | `consumers` | the worst consumer, and the scatter that sets the margin below the target |
 //! | `elasticity` | the model: by how much latency follows the window |
@@ -14,6 +15,7 @@
 
 mod agreement;
 pub(crate) mod auto_law;
+mod band_rates;
 pub(crate) mod config;
 pub(crate) mod consumers;
 pub(crate) mod decision;

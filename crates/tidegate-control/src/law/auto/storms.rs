@@ -2,9 +2,9 @@
 //!
 //! A law that believes the present latency climbs until the cache is full, falls, and climbs again. Each time
 //! all consumers wait for a second or two: a storm. The sustainable window shows only seconds later. So each
-//! storm lowers a bound on the window to the mean of what was in use since the one before. The bound rises again
-//! slowly at first and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008). So storms become
-//! rare, and a storage that has become quicker is found out within minutes.
+//! storm lowers a bound on the window to the mean of what was in use since the one before. The bound rises
+//! again slowly at first and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008). So storms
+//! become rare, and a storage that has become quicker is found out within minutes.
 
 use super::consumers::ALLOWED;
 
@@ -42,8 +42,8 @@ impl Default for StormBound {
 
 impl StormBound {
     /// Takes a decision's measurement into account. `used` is the logarithm of the requests at the storage,
-    /// `error` is ln(goal / latency), `deviation` its standard deviation, and `above` the part of seconds above
-    /// the target: storms that hardly lift one are allowed.
+    /// `error` is ln(goal / latency), and `deviation` its standard deviation. `above` is the part of seconds
+    /// above the target: storms that hardly lift one are allowed.
     pub(super) fn observe(&mut self, used: f64, error: f64, deviation: f64, seconds: f64, above: f64) {
         self.since += seconds;
         let storm = error < -STORM && -error > 2.0 * deviation;

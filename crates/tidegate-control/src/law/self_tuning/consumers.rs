@@ -1,10 +1,10 @@
 //! The self-tuning law in the loop: a regulator for each consumer, the lowest operating point of all, and its
 //! division by bands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_units::{ConsumerName, Iops, Latency, Shares, Window};
+use tidegate_units::{ConsumerName, Iops, Latency, Window};
 
 use crate::cluster::operating_point::{AgreedPoint, HostAgreement, HostWish};
 use crate::document::observation::ConsumerObservation;
@@ -15,16 +15,12 @@ use crate::document::point_report::{
 };
 use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::signal_samples::{SignalSamples, throttled};
-use crate::law::bands::{BandClaim, Bands, allot, operating_point};
+use crate::law::bands::{self, BandClaim, Bands, operating_point};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
 use crate::law::queueing::station::AtStorage;
 use crate::law::self_tuning::config::{RegulationMethod, SelfTuningConfig, SelfTuningConfigError};
 use crate::law::self_tuning::regulator::{IntervalMeasurement, SelfTuning};
 use crate::law::window::config::WindowConfig;
-
-/// Part of its rate below which a consumer's use leaves the rest to the others. Some of the requests released
-/// in an interval complete in the next.
-const USED: f64 = 0.7;
 
 /// The regulators of all consumers of a resource. Consumers that are no longer observed are forgotten.
 #[derive(Debug, Clone)]
@@ -401,7 +397,7 @@ impl ConsumerRegulators {
     /// takes.
     fn least(&self, those: &Those<'_>, interval: Duration) -> Iops {
         let enough = Iops::new(f64::from(self.config.least_requests) / interval.as_secs_f64());
-        let own: Vec<BandClaim<'_>> = throttled(those.consumers).map(entitlement).collect();
+        let own: Vec<BandClaim<'_>> = throttled(those.consumers).map(BandClaim::entitlement).collect();
         let all: Vec<BandClaim<'_>> =
             own.iter().copied().chain(elsewhere(those.peers, Use::Entitled)).collect();
         let needed = (0..own.len())
@@ -458,27 +454,15 @@ impl ConsumerRegulators {
         let Those { peers, bands, .. } = *those;
         let throttled: Vec<&ClientReport<'_>> =
             reports.iter().filter(|report| !report.consumer.protected).collect();
-        let entitlements = throttled.iter().map(|report| entitlement(report.consumer));
-        let entitlements: Vec<BandClaim<'_>> = entitlements.chain(elsewhere(peers, Use::Entitled)).collect();
-        let entitled = allot(bands, point, &entitlements);
-        let lent = if self.config.variant().lend_unused && !elapsed.is_zero() {
-            let used =
-                throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
-            let mut claims: Vec<BandClaim<'_>> = used.collect();
-            // An absent consumer does not use its part.
-            let there: BTreeSet<&ConsumerName> = claims.iter().filter_map(|claim| claim.name).collect();
-            let absent = bands.into_iter().flat_map(Bands::workloads).filter(|name| !there.contains(name));
-            let absent = absent.map(|name| BandClaim {
-                name: Some(name),
-                shares: Shares::DEFAULT.as_f64(),
-                most: Some(Iops::ZERO),
-            });
-            claims.extend(absent);
-            allot(bands, point, &claims)
-        } else {
-            entitled.clone()
-        };
-        entitled.into_iter().zip(lent).take(throttled.len()).collect()
+        let own = throttled.iter().map(|report| BandClaim::entitlement(report.consumer));
+        let entitlements: Vec<BandClaim<'_>> = own.chain(elsewhere(peers, Use::Entitled)).collect();
+        let used = (self.config.variant().lend_unused && !elapsed.is_zero()).then(|| {
+            let own = throttled.iter().map(|report| claim(report, elapsed));
+            own.chain(elsewhere(peers, Use::Used)).collect()
+        });
+        let mut parts = bands::divide(bands, point, &entitlements, used);
+        parts.truncate(throttled.len());
+        parts
     }
 
     /// Returns the allotments of this host's throttled consumers from now on. A consumer that begins to use
@@ -615,14 +599,9 @@ fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = BandClaim<'
     })
 }
 
-fn entitlement(consumer: &ConsumerObservation) -> BandClaim<'_> {
-    BandClaim { name: Some(&consumer.name), shares: consumer.shares.as_f64(), most: None }
-}
-
-/// The same, up to what it uses.
+/// The part of it in use.
 fn claim<'a>(report: &ClientReport<'a>, elapsed: Duration) -> BandClaim<'a> {
-    let most = Iops::new(report.completed(elapsed).per_second() / USED);
-    BandClaim { most: (!report.held).then_some(most), ..entitlement(report.consumer) }
+    BandClaim::used(report.consumer, report.completed(elapsed), report.held)
 }
 
 /// Report of a host's claims to other hosts.
