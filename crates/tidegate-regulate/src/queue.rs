@@ -311,7 +311,13 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     /// [carried out](Self::carry_out). `None` without a law.
     pub fn decide(&mut self, observation: &Observation) -> Option<(PendingCommands, Decision)> {
         let now = observation.at;
-        let (commands, decision) = self.control.as_mut()?.step(now, observation);
+        let (commands, mut decision) = self.control.as_mut()?.step(now, observation);
+        let is_free = |command: &ConsumerCommand| command.rate.is_none() && command.delay.is_none();
+        let by_depth = commands.window.is_some_and(|window| window >= self.depth);
+        if by_depth && commands.consumers.iter().all(is_free) {
+            // What waits, waits for the depth of the queue, and not for the law.
+            decision.held = 0;
+        }
         self.commanded = commands.window;
         self.scheduler.set_window(Some(self.window()), now);
         self.scheduler.set_spacing(commands.spacing.unwrap_or_default());

@@ -35,16 +35,19 @@ const AT_ONCE: f64 = 500.0;
 /// The number of messages that may come per second in the long run. Chosen: some 25 MB a day for each cause.
 const PER_SECOND: f64 = 2.0;
 
+/// The levels, from few messages to many.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 /// Begins to log. `level` is a level or a filter as `tracing` understands it; without it `TIDEGATE_LOG`
 /// decides.
 pub(crate) fn start(level: Option<&str>) -> Result<(), CommandFailure> {
     let from_environment = env::var("TIDEGATE_LOG").ok();
-    let level = level.or(from_environment.as_deref()).unwrap_or(DEFAULT);
-    let filter = EnvFilter::try_new(level).map_err(|error| {
-        CommandFailure::Usage(format!(
-            "`{level}` is no log level ({error}); use error, warn, info, debug or trace"
-        ))
-    })?;
+    let (place, level) = match (level, &from_environment) {
+        (Some(level), _) => ("--log", level),
+        (None, Some(level)) => ("TIDEGATE_LOG", level.as_str()),
+        (None, None) => ("--log", DEFAULT),
+    };
+    let filter = filter(level).map_err(|why| CommandFailure::Usage(format!("{place}: {why}")))?;
     // journald adds the time by itself.
     let has_time = env::var_os("JOURNAL_STREAM").is_none();
     let missing = move |count| {
@@ -65,6 +68,21 @@ pub(crate) fn start(level: Option<&str>) -> Result<(), CommandFailure> {
         log::flush(FLUSH);
     }));
     Ok(())
+}
+
+/// Returns the filter that a text means: levels, for all or for a `target=`. A word that is no level is a
+/// mistake: `tracing` would take it for a target, and print nothing.
+fn filter(text: &str) -> Result<EnvFilter, String> {
+    for directive in text.split(',').map(str::trim) {
+        let level = directive.rsplit('=').next().unwrap_or(directive);
+        if LEVELS.iter().any(|known| level.eq_ignore_ascii_case(known)) {
+            continue;
+        }
+        let near = tidegate_config::nearest(level, &LEVELS);
+        let near = near.map(|near| format!(" (the nearest is `{near}`)")).unwrap_or_default();
+        return Err(format!("`{level}` is no log level{near}; use error, warn, info, debug or trace"));
+    }
+    EnvFilter::try_new(text).map_err(|error| format!("`{text}` is no filter of log messages: {error}"))
 }
 
 /// Says the last word, if there is one, and waits for what was logged before.

@@ -341,3 +341,27 @@ fn the_arena_prints_one_document_and_keeps_its_oracle() {
         assert!(text(&output.stderr).contains(wrong[1]), "{}", text(&output.stderr));
     }
 }
+
+#[test]
+fn a_log_level_that_does_not_exist_is_an_error_and_not_silence() {
+    let folder = folder_with(GOOD);
+    let serve = |level: Option<&str>, environment: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["serve", "-c", "absent.toml"]).current_dir(folder.path());
+        command.args(level.into_iter().flat_map(|level| ["--log", level]));
+        let output = command.env("TIDEGATE_LOG", environment).output().unwrap();
+        (status(&output), text(&output.stderr).to_owned())
+    };
+    let (code, said) = serve(Some("inof"), "info");
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("--log: `inof` is no log level (the nearest is `info`)"), "{said}");
+    let (code, said) = serve(Some("tidegate_gateway=verbose"), "info");
+    assert!(code == 2 && said.contains("`verbose` is no log level; use error, warn"), "{code} {said}");
+    let (code, said) = serve(None, "warning");
+    assert!(code == 2 && said.contains("TIDEGATE_LOG: `warning` is no log level"), "{code} {said}");
+    // A level that exists, in whatever case, leads on to what is wrong then.
+    for level in ["info", "WARN", "tidegate_gateway=debug,warn"] {
+        let (_, said) = serve(Some(level), "info");
+        assert!(said.contains("absent.toml") && !said.contains("log level"), "{said}");
+    }
+}

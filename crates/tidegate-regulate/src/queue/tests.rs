@@ -445,3 +445,39 @@ fn counts_stay_while_nothing_is_promised() {
         assert_eq!((record.requests(), record.late()), (2, 2));
     }
 }
+
+/// Sixteen requests for a queue of eight: half of them wait, and not for a law that leaves the window open.
+#[test]
+fn who_waits_for_the_depth_of_the_queue_is_not_throttled() {
+    let held = |target: u64| {
+        let law = LawConfig::Auto(AutoConfig::default());
+        let law = LoopConfig::new(ResourceName::new("pool").unwrap(), Latency::from_millis(target), law);
+        let mut queue = queue::<u32>(Some(law), 8.0);
+        let mut account: Account = queue.add(terms("busy"), at(0));
+        let (mut most, mut at_resource) = (0, VecDeque::new());
+        for millis in 1..20_000 {
+            let now = at(millis);
+            // A server that takes a millisecond for each request.
+            if let Some(dispatched) = at_resource.pop_front() {
+                queue.completed(&mut account, &completed(dispatched, dispatched), now);
+            }
+            while account.queued() + account.in_flight() < 16 {
+                let _ = queue.enqueue(&mut account, 0, EXTENT, now);
+            }
+            while let PullAnswer::Request { released, .. } = queue.pull(now) {
+                let _ = account.dispatched(Some(OperationKind::Read), released, now);
+                at_resource.push_back(now);
+            }
+            if millis % 250 == 0 {
+                let consumers = vec![queue.observe(&mut account, [None; 2], now)];
+                let observation = Observation::new(ResourceName::new("pool").unwrap(), now, consumers);
+                let (mut commands, decision) = queue.decide(&observation).unwrap();
+                queue.carry_out(&mut commands, &mut account, now);
+                most = most.max(decision.held);
+            }
+        }
+        most
+    };
+    assert_eq!(held(100), 0, "eight requests take eight milliseconds");
+    assert_eq!(held(4), 1);
+}

@@ -244,8 +244,8 @@ impl FutilityGate {
         goal.max(possible)
     }
 
-    /// The smallest window that may be asked for, as a logarithm. There is none for a target that can be kept,
-    /// but is not.
+    /// The smallest window that may be asked for, as a logarithm. A target that can be kept and is not knows
+    /// none.
     pub(super) fn edge(&self, target: f64, above: f64) -> f64 {
         let binds = |futile: &Futility| above < ALLOWED || futile.floor > PROMISED * target;
         self.futile.filter(binds).map_or(f64::NEG_INFINITY, |futile| futile.edge)
