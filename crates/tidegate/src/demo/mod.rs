@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = DemoLaw::Auto)]
     law: DemoLaw,
 
-    /// Set point of the law, as a share of the target [default: 0.98; of the laws window and pid 0.8]
+    /// Set point of the law, as a share of the target [default: 0.9; of the laws window and pid 0.8]
     #[arg(long, value_name = "RATIO")]
     set_point: Option<f64>,
 
