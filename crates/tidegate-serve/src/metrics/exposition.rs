@@ -7,7 +7,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::ReservationShortage;
+use tidegate_control::{LawOutput, ReservationShortage};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
@@ -322,10 +322,9 @@ fn upstream_samples<'a>(
 /// A delay throttles each consumer that has one. A window throttles those whose requests wait for it. A rate
 /// throttles those that it has kept waiting since the decision before.
 pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
-    let windowed = pool
-        .decision
-        .as_ref()
-        .is_some_and(|decision| decision.window().is_some() && decision.held > 0 && !decision.dry_run);
+    let windowed = pool.decision.as_ref().is_some_and(|decision| {
+        matches!(decision.bounded, LawOutput::Window(_)) && decision.held > 0 && !decision.dry_run
+    });
     let rated = pool.decision.as_ref().is_some_and(|decision| {
         let allotments = decision.point.iter().flat_map(|point| &point.allotments);
         let rates = decision.rates.iter().map(|rate| (rate.held, &rate.name));

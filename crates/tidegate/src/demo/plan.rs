@@ -48,8 +48,8 @@ impl DemoLaw {
     }
 
     /// The set point of the demo, as a part of the target. The law auto allows 2 % of seconds above the
-    /// target, and learns the array in the first burst. With this it keeps 95 % of three minutes on nearly all
-    /// seeds.
+    /// target, and learns the array in the first burst. With this it keeps 95 % of three minutes on nearly
+    /// all seeds.
     fn set_point_ratio(self) -> f64 {
         match self {
             Self::Auto => 0.9,
