@@ -74,8 +74,8 @@ impl Agreement {
         if self.proposed.is_some() { Heard::Waiting } else { Heard::Overruled(own + HALF_WAY * (all - own)) }
     }
 
-    /// The window in force on this host, of all hosts together: what they agreed on, so that their parts are
-    /// of the same. What this host proposes to take is in force at once.
+    /// The window of all hosts together that this host takes its part of. It is the one that they agreed on,
+    /// or this host's proposal if that is smaller.
     pub(super) fn in_force(&self, own: f64) -> f64 {
         self.agreed.map_or(own, |all| if self.proposed.is_some() { own.min(all) } else { all })
     }

@@ -80,6 +80,7 @@ impl BandRates {
                 (point < PointDecision::UNBOUNDED.per_second()).then_some(point)
             }
         };
+        let limits = self.point.is_some();
         let operating_point = self.point.map_or(PointDecision::UNBOUNDED, Iops::new);
         let entitlements: Vec<BandClaim<'_>> = consumers().map(BandClaim::entitlement).collect();
         let used = (seconds > 0.0).then(|| {
@@ -93,7 +94,8 @@ impl BandRates {
             name: consumer.name.clone(),
             entitled,
             rate: entitled.max(lent).max(FLOOR),
-            held: is_held(consumer),
+            // Without a limit, requests wait for the depth of the queue.
+            held: limits && is_held(consumer),
         });
         Some(PointDecision {
             operating_point,
