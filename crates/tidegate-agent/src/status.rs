@@ -33,6 +33,7 @@ fn done(resource: &metrics::ResourceStatus) -> ConsumerTotal {
     let of = |done: &tidegate_control::OperationTotals| ConsumerTotal {
         count: done.count,
         sum: done.total_latency,
+        client: (0, Latency::ZERO),
     };
     of(&resource.reads).and(of(&resource.writes))
 }

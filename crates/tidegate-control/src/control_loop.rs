@@ -11,6 +11,7 @@ use crate::document::host_report::{ClusterSignal, HostReport};
 use crate::document::observation::{ConsumerObservation, Observation, OperationTotals};
 use crate::document::reserved::ReservationDecision;
 use crate::document::signal::{SignalRequests, SignalState, SignalStatistic};
+use crate::document::waiting::WaitingConsumers;
 use crate::estimate::ewma::Ewma;
 use crate::estimate::normalise::SizeModel;
 use crate::estimate::reservation::{HostSurroundings, ReservationRecord, reserved_rate};
@@ -257,6 +258,7 @@ impl ControlLoop {
             auto: step.auto,
             held,
             throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
+            waiting: WaitingConsumers::default(),
             dry_run: self.config.dry_run,
         };
         let commands = if self.config.dry_run { released(commands) } else { commands };

@@ -78,6 +78,7 @@ pub use document::rate_decision::{GaveWay, RateDecision};
 pub use document::reserved::{ReservationDecision, ReservationShortage};
 pub use document::set_point_choice::{SetPointChoice, SetPointReason, StepDirection};
 pub use document::signal::{SignalPercentile, SignalRequests, SignalState, SignalStatistic};
+pub use document::waiting::{WaitReason, WaitingConsumers};
 pub use estimate::ewma::Ewma;
 pub use estimate::normalise::SizeModel;
 pub use estimate::reservation::{ReservationConditions, ReservationFeasibility, feasible, window_for};

@@ -202,6 +202,7 @@ impl PoolStage {
             removed,
             sessions,
             queued: account.queued() as usize,
+            waits_for: self.queue.wait_reason(account, now),
             in_flight: account.in_flight() as usize,
             delay: account.delay(),
             reads: reads.clone(),
@@ -320,8 +321,9 @@ impl PoolStage {
             timer.next = (timer.next + interval).max(now + interval / 2);
         }
         let mut consumers: Vec<(usize, &mut StageConsumer)> = consumers.collect();
-        let observed = consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now));
-        let mut observation = Observation::new(self.resource.clone(), now, observed.collect());
+        let observed =
+            consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now)).collect();
+        let mut observation = Observation::new(self.resource.clone(), now, observed);
         let report = self.peers.as_ref().and_then(|peers| {
             let report = self.queue.report(&observation)?;
             observation.cluster = Some(combine(peers.host(), &report, &peers.heard(), interval));
@@ -343,7 +345,7 @@ impl PoolStage {
 
     /// Returns a consumer's measurements since the last observation.
     fn observe(
-        &self,
+        &mut self,
         consumer: &mut StageConsumer,
         oldest: [Option<Instant>; 2],
         now: Instant,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_control::{Contract, Decision};
+use tidegate_control::{Contract, Decision, WaitReason};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 use crate::histogram::{FineHistogram, TimeHistogram};
@@ -179,6 +179,8 @@ pub struct ConsumerSnapshot {
     pub sessions: usize,
     /// Requests waiting in the gateway.
     pub queued: usize,
+    /// The reason for which they wait for their turn. `None`: none waits for it.
+    pub waits_for: Option<WaitReason>,
     /// Requests at the backend.
     pub in_flight: usize,
     /// The delay of each of its requests, as the law commands it.

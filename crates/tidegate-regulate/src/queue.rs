@@ -6,7 +6,7 @@ use std::vec;
 
 use tidegate_control::{
     ConsumerCommand, ConsumerObservation, ContractUse, ControlLoop, Decision, HostReport, LoopConfig,
-    LoopConfigError, Observation,
+    LoopConfigError, Observation, WaitReason, WaitingConsumers,
 };
 use tidegate_sched::{BucketRelease, FlowStatus, PullAnswer, Sfq, SfqConfig, StorageExtent};
 use tidegate_units::{Instant, Iops, Latency, Window};
@@ -49,6 +49,8 @@ pub struct RegulatedQueue<T> {
     depth: Window,
     /// The window that the law commands; `None` without a law, or when the law commands none.
     commanded: Option<Window>,
+    /// The consumers observed since the last decision that wait for something else than the law.
+    waiting: WaitingConsumers,
     release: BucketRelease,
     starts_throttled: bool,
 }
@@ -69,6 +71,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
             control: control.map(Box::new),
             depth: config.depth,
             commanded: None,
+            waiting: WaitingConsumers::default(),
             release: config.release,
             starts_throttled: config.starts_throttled,
         })
@@ -262,6 +265,34 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         self.scheduler.status(account.flow, now)
     }
 
+    /// Returns the reason for which requests of a consumer wait; `None` if none waits.
+    #[must_use]
+    pub fn wait_reason<S: LatencySamples>(
+        &self,
+        account: &ConsumerAccount<S>,
+        now: Instant,
+    ) -> Option<WaitReason> {
+        if account.queued == 0 {
+            return None;
+        }
+        let status = self.scheduler.status(account.flow, now)?;
+        let has_rate = account.rates.as_deref().is_some_and(|rates| rates.bucket().is_some());
+        let in_bucket = has_rate && status.bucket.is_some_and(|bucket| bucket.released == 0);
+        let is_throttled = account.delay > Latency::ZERO || in_bucket || self.window() < self.depth;
+        Some(if status.is_limited {
+            WaitReason::Limit
+        } else if account.terms.protected {
+            // It waits for the slots of its turn, and for no window.
+            return None;
+        } else if is_throttled {
+            WaitReason::Law
+        } else if self.scheduler.outstanding() > status.outstanding {
+            WaitReason::Share
+        } else {
+            WaitReason::Depth
+        })
+    }
+
     /// Returns the window in force.
     #[must_use]
     pub fn window(&self) -> Window {
@@ -283,11 +314,14 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     /// Returns a consumer's measurements since the last observation. `oldest` are the times when its oldest
     /// read and its oldest write at the resource were dispatched.
     pub fn observe<S: LatencySamples>(
-        &self,
+        &mut self,
         account: &mut ConsumerAccount<S>,
         oldest: [Option<Instant>; 2],
         now: Instant,
     ) -> ConsumerObservation {
+        if let Some(reason) = self.wait_reason(account, now) {
+            self.waiting.add(reason);
+        }
         let status = account.rates.is_some().then(|| self.scheduler.status(account.flow, now)).flatten();
         account.observe(oldest, status, self.account_rules().contracts, now)
     }
@@ -313,11 +347,18 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         let now = observation.at;
         let (commands, mut decision) = self.control.as_mut()?.step(now, observation);
         let is_free = |command: &ConsumerCommand| command.rate.is_none() && command.delay.is_none();
-        let by_depth = commands.window.is_some_and(|window| window >= self.depth);
-        if by_depth && commands.consumers.iter().all(is_free) {
-            // What waits, waits for the depth of the queue, and not for the law.
-            decision.held = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        if commands.window.is_some() && commands.consumers.iter().all(is_free) {
+            let by_depth = commands.window.is_some_and(|window| window >= self.depth);
+            // What waits for the depth of the queue, or at its limit, does not wait for the law.
+            decision.held = if by_depth { 0 } else { decision.held.saturating_sub(waiting.limit) };
         }
+        // Those that waited for the depth now wait for the law, if its window is smaller.
+        decision.waiting = if decision.held > 0 {
+            WaitingConsumers { limit: waiting.limit, ..Default::default() }
+        } else {
+            waiting
+        };
         self.commanded = commands.window;
         self.scheduler.set_window(Some(self.window()), now);
         self.scheduler.set_spacing(commands.spacing.unwrap_or_default());

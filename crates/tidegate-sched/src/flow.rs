@@ -84,6 +84,8 @@ pub struct FlowStatus {
     pub queued_bytes: Bytes,
     /// For how long the oldest of them has been queued.
     pub oldest: Option<Duration>,
+    /// True if its limit delays the oldest of them.
+    pub is_limited: bool,
     /// Requests dispatched and not complete.
     pub outstanding: u32,
     /// Service under its reservation, if it has one.
@@ -286,6 +288,12 @@ impl<T> Flow<T> {
             }
         };
         Some(released.max(limited))
+    }
+
+    /// Returns true if its limit delays the request at the head now.
+    pub(crate) fn is_limited(&self, now: Instant) -> bool {
+        let limited = |terms: &FlowTerms| terms.limiter.is_some() && terms.limited_until > now;
+        !self.queue.is_empty() && self.terms.as_deref().is_some_and(limited)
     }
 
     /// Brings the bucket up to date, before a request goes or the delay changes.

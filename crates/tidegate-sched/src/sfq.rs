@@ -546,6 +546,8 @@ impl<T> Sfq<T> {
             queued: flow.queue.len(),
             queued_bytes: Bytes::new(flow.queued_bytes),
             oldest: flow.queue.front().map(|head| self.clock.peek(now).saturating_since(head.arrived)),
+            is_limited: flow.is_limited(self.clock.peek(now))
+                || self.lanes.is_ready(LaneName::Surplus, id.slot),
             outstanding: flow.outstanding.iter().sum(),
             reserved: flow
                 .terms

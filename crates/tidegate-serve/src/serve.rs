@@ -187,7 +187,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         policies: PolicySource::default(),
         access,
         journal,
-        recent: status::PoolCounters::default(),
+        records: status::PoolRecords::new(),
         reloads: ReloadCounts::default(),
         http_refused: metrics.as_ref().map(MetricsServer::refusals),
         contracts,
@@ -281,7 +281,7 @@ struct RunningService {
     access: QuestionAccess,
     journal: RecentDecisions,
     /// Totals of the consumers some seconds ago.
-    recent: status::PoolCounters,
+    records: status::PoolRecords,
     reloads: ReloadCounts,
     /// HTTP connections that were refused.
     http_refused: Option<Arc<HttpRefusals>>,
@@ -311,7 +311,7 @@ impl RunningService {
                 Ok(Event::Status(asked)) => {
                     let snapshot = self.look()?;
                     let config = in_force(&self.config, &self.policies, &self.contracts);
-                    asked.answer(status::of_gateway(&config, &snapshot, &self.recent));
+                    asked.answer(status::of_gateway(&config, &snapshot, &self.records));
                 }
                 Ok(Event::ModelOf(ModelOf { pool, answer })) => {
                     // The client has gone away: nothing waits any more.
@@ -344,7 +344,10 @@ impl RunningService {
         for pool in &snapshot.pools {
             self.journal.follow(&pool.name, pool.decisions, &pool.recent_decisions);
         }
-        status::note(&mut self.recent, &snapshot);
+        if status::is_due(&self.records, &snapshot) {
+            let config = in_force(&self.config, &self.policies, &self.contracts);
+            status::note(&mut self.records, &config, &snapshot);
+        }
         Ok(snapshot)
     }
 

@@ -1,62 +1,138 @@
 //! A gateway's status.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use tidegate_gateway::{ConsumerSnapshot, GatewayConfig, GatewaySnapshot, PoolConfig, PoolSnapshot};
-use tidegate_service::status::{
-    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, RecentCounters, ResourceStatus,
-    ServiceKind, ServiceStatus, decided, law, seconds,
+use tidegate_control::SignalState;
+use tidegate_gateway::{
+    ConsumerSnapshot, GatewayConfig, GatewaySnapshot, OpSnapshot, PoolConfig, PoolSnapshot,
 };
-use tidegate_units::{ConsumerName, Latency, ResourceName};
+use tidegate_service::status::{
+    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, PromiseCounters, PromiseReading,
+    PromiseRecord, RecentCounters, ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
+};
+use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use crate::metrics::is_held;
 
-/// The counters of each pool's consumers.
-pub(crate) type PoolCounters = BTreeMap<ResourceName, RecentCounters<ConsumerName>>;
+/// The records of each pool's consumers.
+pub(crate) type PoolRecords = BTreeMap<ResourceName, PoolRecord>;
 
-/// Takes note of what consumers did, as often as that is of use.
-pub(crate) fn note(pools: &mut PoolCounters, snapshot: &GatewaySnapshot) {
+/// The recent load of a pool's consumers, and their promises.
+#[derive(Debug, Default)]
+pub(crate) struct PoolRecord {
+    recent: RecentCounters<ConsumerName>,
+    promises: BTreeMap<ConsumerName, PromiseRecord>,
+    /// The time of the last look at promises.
+    judged: Option<Instant>,
+}
+
+/// Promises are judged this often.
+const JUDGED: Duration = Duration::from_secs(1);
+
+/// Returns true if it is time to [`note`] what consumers did.
+pub(crate) fn is_due(pools: &PoolRecords, snapshot: &GatewaySnapshot) -> bool {
+    let judged = |pool: &PoolSnapshot| pools.get(&pool.name)?.judged;
+    let is_due =
+        |pool: &PoolSnapshot| judged(pool).is_none_or(|judged| pool.at.saturating_since(judged) >= JUDGED);
+    snapshot.pools.iter().any(is_due)
+}
+
+/// Takes note of what consumers did, under the configuration in force.
+pub(crate) fn note(pools: &mut PoolRecords, config: &GatewayConfig, snapshot: &GatewaySnapshot) {
     pools.retain(|name, _| snapshot.pools.iter().any(|pool| pool.name == *name));
     for pool in &snapshot.pools {
-        let recent = pools.entry(pool.name.clone()).or_default();
-        if recent.is_due(pool.at) {
+        let record = pools.entry(pool.name.clone()).or_default();
+        record.judged = Some(pool.at);
+        if record.recent.is_due(pool.at) {
             let totals = pool.consumers.iter().map(|consumer| (consumer.name.clone(), total(consumer)));
-            recent.note(pool.at, totals.collect());
+            record.recent.note(pool.at, totals.collect());
+        }
+        let config = config.pools.iter().find(|config| config.name == pool.name);
+        record.promises.retain(|name, _| pool.consumers.iter().any(|consumer| consumer.name == *name));
+        for consumer in &pool.consumers {
+            match reading(config, pool, consumer) {
+                Some(reading) => {
+                    let promise = record.promises.entry(consumer.name.clone()).or_default();
+                    promise.note(pool.at, reading);
+                }
+                None => drop(record.promises.remove(&consumer.name)),
+            }
         }
     }
+}
+
+/// Returns the counters of a consumer's promise. `None`: it was promised nothing.
+///
+/// A contract promises the time from a request's release to its completion. Otherwise a goal, or the pool's
+/// target, is about the time at the storage: of the protected consumers' reads where there are any, and of all
+/// requests where there are none.
+fn reading(
+    config: Option<&PoolConfig>,
+    pool: &PoolSnapshot,
+    consumer: &ConsumerSnapshot,
+) -> Option<PromiseReading> {
+    let contract = consumer.tenant.as_ref().and_then(|tenant| tenant.contract);
+    if let Some(record) = contract
+        && let Some(terms) = record.contract
+    {
+        let counters = PromiseCounters::Contract { requests: record.requests, late: record.late };
+        return Some(PromiseReading { promised: terms.response_time(), counters });
+    }
+    let config = config?;
+    let law = config.law.as_ref()?;
+    let goal = config.exports.iter().find(|export| export.name == consumer.name)?.goal;
+    let has_protected = pool.consumers.iter().any(|consumer| consumer.protected);
+    let target = (consumer.protected || !has_protected).then_some(law.target);
+    // Other laws judge goals only where the pool's signal is of everything.
+    let is_judged = consumer.protected || !has_protected || law.law.kind().has_operating_point();
+    let promised = goal.filter(|_| is_judged).or(target)?;
+    let total = if consumer.protected { reads(consumer) } else { total(consumer) };
+    let oldest = pool.decision.as_ref().and_then(|decision| match decision.input {
+        SignalState::Overload { oldest } if consumer.in_flight > 0 => Some(oldest),
+        _ => None,
+    });
+    let counters = PromiseCounters::Latencies { count: total.count, sum: total.sum, oldest };
+    Some(PromiseReading { promised, counters })
+}
+
+fn reads(consumer: &ConsumerSnapshot) -> ConsumerTotal {
+    let times = &consumer.reads.backend;
+    ConsumerTotal { count: times.count(), sum: times.sum(), ..ConsumerTotal::default() }
 }
 
 /// Returns the requests of a consumer and their time. Where a law releases requests, it is the time since
 /// their release, which the law judges; otherwise it is the time at the storage.
 fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
-    if let Some(tenant) = &consumer.tenant {
-        return ConsumerTotal { count: tenant.released.count(), sum: tenant.released.sum() };
+    let of = |operations: &OpSnapshot| ConsumerTotal {
+        count: operations.backend.count(),
+        sum: operations.backend.sum(),
+        client: (operations.total.count(), operations.total.sum()),
+    };
+    let all = of(&consumer.reads).and(of(&consumer.writes));
+    match &consumer.tenant {
+        Some(tenant) => ConsumerTotal { count: tenant.released.count(), sum: tenant.released.sum(), ..all },
+        None => all,
     }
-    let of =
-        |times: &tidegate_gateway::TimeHistogram| ConsumerTotal { count: times.count(), sum: times.sum() };
-    of(&consumer.reads.backend).and(of(&consumer.writes.backend))
 }
 
 /// Returns a gateway's status, with the configuration that is in force.
 pub(crate) fn of_gateway(
     config: &GatewayConfig,
     snapshot: &GatewaySnapshot,
-    recent: &PoolCounters,
+    records: &PoolRecords,
 ) -> ServiceStatus {
     let pools = snapshot.pools.iter().map(|pool| {
         let config = config.pools.iter().find(|config| config.name == pool.name);
-        of_pool(config, pool, recent.get(&pool.name))
+        of_pool(config, pool, records.get(&pool.name))
     });
     ServiceStatus::new(ServiceKind::Serve, true, pools.collect())
 }
 
-fn of_pool(
-    config: Option<&PoolConfig>,
-    pool: &PoolSnapshot,
-    recent: Option<&RecentCounters<ConsumerName>>,
-) -> ResourceStatus {
+fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&PoolRecord>) -> ResourceStatus {
     let by_law = ByLaw::of_each(pool.decision.as_ref());
-    let did = |consumer: &ConsumerSnapshot| recent?.since(pool.at, &consumer.name, total(consumer));
+    let did = |consumer: &ConsumerSnapshot| record?.recent.since(pool.at, &consumer.name, total(consumer));
+    let promise = |consumer: &ConsumerSnapshot| record?.promises.get(&consumer.name)?.status();
     let one = |consumer: &ConsumerSnapshot| {
         let export = config.and_then(|pool| pool.exports.iter().find(|export| export.name == consumer.name));
         let promised = consumer.tenant.as_ref().and_then(|tenant| tenant.contract?.contract);
@@ -66,6 +142,8 @@ fn of_pool(
             outstanding: Some((consumer.queued + consumer.in_flight) as u64),
             delay_seconds: seconds(Some(consumer.delay).filter(|delay| *delay > Latency::ZERO)),
             held: Some(is_held(pool, consumer)),
+            waits_for: consumer.waits_for,
+            promise: promise(consumer),
             poisoned: consumer.poisoned,
             goal_seconds: seconds(goal),
             ..by_law
@@ -93,5 +171,7 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
     let seconds = all.first()?.seconds;
     let iops: f64 = all.iter().map(|did| did.iops).sum();
     let busy: f64 = all.iter().filter_map(|did| Some(did.iops * did.response_time_seconds?)).sum();
-    Some(LoadFigures { seconds, iops, response_time_seconds: (iops > 0.0).then(|| busy / iops) })
+    let waited: f64 = all.iter().filter_map(|did| Some(did.iops * did.client_seconds?)).sum();
+    let mean = |sum: f64| (iops > 0.0).then(|| sum / iops);
+    Some(LoadFigures { seconds, iops, response_time_seconds: mean(busy), client_seconds: mean(waited) })
 }

@@ -11,7 +11,7 @@ use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Reje
 use tidegate_control::{
     BandPosition, Contract, ControlLoop, Decision, LawConfig, LawKind, LoopConfig, Observation,
     OperationTotals, PointDecision, ReservationDecision, ReservationShortage, SetPointChoice, SetPointReason,
-    SignalState, WindowConfig, combine,
+    SignalState, WaitReason, WindowConfig, combine,
 };
 use tidegate_gateway::{
     ConsumerSnapshot, ContractSnapshot, FineHistogram, GatewaySnapshot, OpSnapshot, PoolSnapshot,
@@ -81,6 +81,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         removed: false,
         sessions: 1,
         queued,
+        waits_for: (queued > 0 && !protected).then_some(WaitReason::Law),
         in_flight: 1,
         delay: Latency::ZERO,
         reads: operation(&[3, 5, 40_000]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_control::{Decision, SignalState};
+use tidegate_control::{Decision, LawOutput, SignalState};
 use tidegate_units::{Instant, ResourceName};
 
 use crate::metrics::InputCounts;
@@ -26,6 +26,8 @@ struct Pool {
 #[derive(Debug, Clone, Copy)]
 struct Told {
     phase: Phase,
+    /// The output of the law.
+    output: f64,
     at: Instant,
 }
 
@@ -45,9 +47,17 @@ struct Phase {
 /// often, and then what is true by then.
 const BETWEEN_NEWS: Duration = Duration::from_secs(5);
 
+/// A window, rate or delay that changed by this factor since the last line is news: a consumer that is
+/// throttled a little and one that nearly stands still are not in the same state. Chosen so that a storage
+/// that changes as usual, by a factor of two, adds no lines.
+const CHANGED: f64 = 4.0;
+
 /// While consumers are throttled, or the law sees nothing complete, the log repeats it this often: a reader
 /// of the last half hour finds the reason.
 const REMINDER: Duration = Duration::from_secs(10 * 60);
+
+/// The least output that is told from nothing: a millisecond of delay.
+const LEAST_OUTPUT: f64 = 1e-3;
 
 impl Phase {
     fn of(decision: &Decision, is_carried_out: bool) -> Self {
@@ -69,7 +79,7 @@ impl Pool {
         let but = if phase.failed { "; but the throttle fails, and none is" } else { "" };
         if self.is_news(decision, is_carried_out) {
             tracing::info!("{decision}{but}");
-            self.told = Some(Told { phase, at: decision.at });
+            self.told = Some(Told { phase, output: output(decision), at: decision.at });
         } else {
             tracing::debug!("{decision}{but}");
         }
@@ -81,8 +91,20 @@ impl Pool {
         let quiet = phase == Phase { dry_run: decision.dry_run, ..Phase::default() };
         let Some(told) = self.told else { return !quiet };
         let since = decision.at.saturating_since(told.at);
-        if told.phase == phase { !quiet && since >= REMINDER } else { since >= BETWEEN_NEWS }
+        let ratio = output(decision) / told.output;
+        let is_other = phase.holding && !(1.0 / CHANGED..=CHANGED).contains(&ratio);
+        if told.phase == phase && !is_other { !quiet && since >= REMINDER } else { since >= BETWEEN_NEWS }
     }
+}
+
+/// The output of a law as a number that is more than nothing.
+fn output(decision: &Decision) -> f64 {
+    let output = match (decision.window(), decision.bounded) {
+        (Some(window), _) | (None, LawOutput::Window(window)) => window.get(),
+        (None, LawOutput::Delay(delay)) => delay.as_secs_f64(),
+        (None, LawOutput::Rate(rate)) => rate.per_second(),
+    };
+    output.max(LEAST_OUTPUT)
 }
 
 impl RecentDecisions {
@@ -116,7 +138,7 @@ fn new_decisions(total: u64, recent: &[Decision], seen: u64) -> &[Decision] {
 #[cfg(test)]
 mod tests {
     use tidegate_control::{ControlLoop, LawConfig, LoopConfig, Observation, WindowConfig};
-    use tidegate_units::Latency;
+    use tidegate_units::{Latency, Window};
 
     use super::*;
 
@@ -131,6 +153,23 @@ mod tests {
             control.step(at, &Observation::new(name.clone(), at, Vec::new())).1
         });
         decisions.skip(usize::try_from(total - remembered).unwrap()).collect()
+    }
+
+    fn told(decision: &Decision) -> Told {
+        Told { phase: Phase::of(decision, true), output: output(decision), at: decision.at }
+    }
+
+    #[test]
+    fn a_window_that_closes_while_a_consumer_is_throttled_is_news() {
+        let mut decision = recent(1, 1).remove(0);
+        decision.held = 1;
+        decision.bounded = LawOutput::Window(Window::new(60.0));
+        let pool = Pool { told: Some(told(&decision)), ..Pool::default() };
+        decision.at = decision.at + Duration::from_secs(5);
+        decision.bounded = LawOutput::Window(Window::new(16.0));
+        assert!(!pool.is_news(&decision, true), "by less than a factor of four");
+        decision.bounded = LawOutput::Window(Window::new(0.89));
+        assert!(pool.is_news(&decision, true));
     }
 
     #[test]
@@ -155,7 +194,7 @@ mod tests {
         assert!(!pool.is_news(&decision, true), "to hold nothing is no news");
         decision.held = 1;
         assert!(pool.is_news(&decision, true));
-        pool.told = Some(Told { phase: Phase::of(&decision, true), at: decision.at });
+        pool.told = Some(told(&decision));
         assert!(!pool.is_news(&decision, true), "said already");
         decision.held = 0;
         decision.at = decision.at + Duration::from_millis(4_999);
@@ -168,7 +207,7 @@ mod tests {
     fn who_is_held_for_hours_is_told_again() {
         let mut decision = recent(1, 1).remove(0);
         decision.held = 1;
-        let told = Told { phase: Phase::of(&decision, true), at: decision.at };
+        let told = told(&decision);
         let pool = Pool { told: Some(told), ..Pool::default() };
         let begin = decision.at;
         decision.at = begin + Duration::from_secs(599);
@@ -176,8 +215,7 @@ mod tests {
         decision.at = begin + Duration::from_secs(600);
         assert!(pool.is_news(&decision, true));
         decision.held = 0;
-        let pool =
-            Pool { told: Some(Told { phase: Phase::of(&decision, true), at: begin }), ..Pool::default() };
+        let pool = Pool { told: Some(Told { at: begin, ..told(&decision) }), ..Pool::default() };
         assert!(!pool.is_news(&decision, true), "that nothing is throttled is logged once");
     }
 
@@ -185,7 +223,7 @@ mod tests {
     fn that_the_throttle_fails_while_somebody_is_to_be_held_is_news() {
         let mut decision = recent(1, 1).remove(0);
         decision.held = 1;
-        let told = Told { phase: Phase::of(&decision, true), at: decision.at };
+        let told = told(&decision);
         let pool = Pool { told: Some(told), ..Pool::default() };
         decision.at = decision.at + Duration::from_secs(5);
         assert!(!pool.is_news(&decision, true), "said already");

@@ -134,6 +134,58 @@ fn it_is_said_in_which_band_a_pool_operates_and_what_each_export_gets() {
     assert!(error.contains("is `tidegate serve` or `tidegate agent` running"), "{error}");
 }
 
+/// A fast volume with a small depth, and a target that it keeps.
+const DEPTH: &str = "
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:0'
+[pool.fast]
+backend = { kind = 'emulated', exponential = { rate = '2kIO/s', servers = 4, capacity = '4GiB' } }
+depth = 4
+target = '1s'
+export.one = { size = '1GiB' }
+export.two = { size = '1GiB' }
+export.three = { size = '1GiB', limit = { iops = '50 IO/s' } }
+";
+
+/// The state of each export, once this holds for some moment.
+fn states(service: &Service, what: &str, holds: impl Fn(&str, &str) -> bool) {
+    until(what, || {
+        let pool = document(service)["resources"][0].clone();
+        let state = |name: &str| {
+            let one = pool["consumers"].as_array()?.iter().find(|one| one["name"] == name)?;
+            assert_eq!(one["held"], false, "the law throttles nothing: {pool}");
+            Some(one["waits_for"].as_str().unwrap_or("nothing").to_owned())
+        };
+        (holds(&state("one")?, &state("three")?)).then_some(())
+    });
+}
+
+/// A client of the pool's whole depth was said to be throttled, at a thousandth of the target.
+#[test]
+fn a_client_that_fills_the_depth_or_is_at_its_limit_is_not_said_to_be_throttled() {
+    let service = Service::start("serve", DEPTH);
+    let one = Client::start(&service, "one");
+    states(&service, "the depth", |one, _| one == "depth");
+    let text = until("the depth in words", || {
+        Some(said(&service, &[])).filter(|text| text.contains("at the pool's depth"))
+    });
+    assert!(text.contains("pool fast: throttles nothing"), "{text}");
+    assert!(text.contains("kept 1min"), "a promise that is kept: {text}");
+    let two = Client::start(&service, "two");
+    states(&service, "a share", |one, _| one == "share");
+    drop((one, two));
+    let _three = Client::start(&service, "three");
+    states(&service, "the limit", |_, three| three == "limit");
+    let waits = |reason| {
+        service.metric(&format!("tidegate_waiting{{pool=\"fast\",consumer=\"three\",reason=\"{reason}\"}}"))
+    };
+    until("the metric", || waits("limit").filter(|waits| *waits > 0.0));
+    assert_eq!(service.metric("tidegate_held{pool=\"fast\",consumer=\"three\"}"), Some(0.0));
+    let (_, log) = service.terminate();
+    assert!(log.contains("throttled") || !log.contains("all throttled"), "{log}");
+    assert!(!log.contains("1 of 3 throttled"), "{log}");
+}
+
 #[test]
 fn a_dry_run_is_said_to_hold_nobody() {
     let service =

@@ -13,6 +13,7 @@ use crate::document::rate_decision::{GaveWay, RateDecision, most_affected};
 use crate::document::reserved::{ReservationDecision, ReservationShortage};
 use crate::document::set_point_choice::SetPointChoice;
 use crate::document::signal::{SignalRequests, SignalState, SignalStatistic};
+use crate::document::waiting::WaitingConsumers;
 
 /// Compensation below this explains nothing, and is not told.
 const COMPENSATION_TO_TELL: f64 = 0.05;
@@ -85,6 +86,9 @@ pub struct Decision {
     pub held: u32,
     /// Number of eligible consumers.
     pub throttled: u32,
+    /// Consumers that wait for something else than the law, where the throttle knows for what.
+    #[serde(default, skip_serializing_if = "WaitingConsumers::is_empty")]
+    pub waiting: WaitingConsumers,
     /// Decided, not carried out: the commands let everything go.
     pub dry_run: bool,
 }
@@ -177,7 +181,8 @@ impl Decision {
             return f.write_str("no consumer to throttle");
         }
         if self.held == 0 {
-            return f.write_str("nothing throttled");
+            f.write_str("nothing throttled")?;
+            return if self.waiting.is_empty() { Ok(()) } else { write!(f, " ({})", self.waiting) };
         }
         let others = match self.signal {
             SignalRequests::ProtectedReads => "the others",
@@ -195,7 +200,7 @@ impl Decision {
             LawOutput::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
             LawOutput::Rate(rate) => write!(f, "{others} {verb} to {rate} in all")?,
         }
-        write!(f, " ({} of {} throttled)", self.held, self.throttled)?;
+        write!(f, " ({})", self.counts("throttled"))?;
         match (self.bounded, self.bound) {
             (LawOutput::Window(_), Some(OutputBound::Least)) => f.write_str(", the least that is allowed"),
             (LawOutput::Delay(_), Some(OutputBound::Greatest)) => {
@@ -214,6 +219,12 @@ impl Decision {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns a clause about the throttled consumers, and about those that wait for something else.
+    fn counts(&self, throttled: &str) -> String {
+        let others = if self.waiting.is_empty() { String::new() } else { format!(", {}", self.waiting) };
+        format!("{} of {} {throttled}{others}", self.held, self.throttled)
     }
 
     /// Writes the needs of reservations if they decided, or are missed.
@@ -242,7 +253,7 @@ impl Decision {
             return f.write_str("no consumer to throttle");
         }
         let held = if self.dry_run { "would be throttled" } else { "throttled" };
-        write!(f, "{point} ({} of {} {held})", self.held, self.throttled)
+        write!(f, "{point} ({})", self.counts(held))
     }
 
     /// The rates of a few, the most affected ones, and how many there are beside them.
@@ -254,7 +265,7 @@ impl Decision {
             return f.write_str("no consumer to throttle");
         }
         let held = if self.dry_run { "would be throttled" } else { "throttled" };
-        write!(f, "{sum} in all ({} of {} {held})", self.held, self.throttled)?;
+        write!(f, "{sum} in all ({})", self.counts(held))?;
         let (named, rest) = most_affected(&self.rates);
         for (index, rate) in named.into_iter().enumerate() {
             write!(f, "{} {rate}", if index == 0 { ":" } else { ";" })?;

@@ -18,3 +18,4 @@ pub(crate) mod reserved;
 pub(crate) mod set_point_choice;
 pub(crate) mod signal;
 mod version;
+pub(crate) mod waiting;

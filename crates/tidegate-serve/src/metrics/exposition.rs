@@ -7,7 +7,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::{LawOutput, ReservationShortage};
+use tidegate_control::{ReservationShortage, WaitReason};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
@@ -243,6 +243,13 @@ fn consumer_samples<'a>(
         ServeMetric::Hung => flag(consumer.hung),
         ServeMetric::Delay => seconds(consumer.delay),
         ServeMetric::Held => flag(is_held(pool, consumer)),
+        ServeMetric::Waiting => {
+            for reason in WaitReason::ALL {
+                let waits = flag(consumer.waits_for == Some(reason));
+                samples.add(&[labels[0], labels[1], reason.name()], waits);
+            }
+            return;
+        }
         ServeMetric::Shares => SampleValue::Number(consumer.shares.as_f64()),
         ServeMetric::Protected => flag(consumer.protected),
         ServeMetric::Reserved
@@ -319,12 +326,10 @@ fn upstream_samples<'a>(
     samples.add(&labels, SampleValue::Count(count));
 }
 
-/// A delay throttles each consumer that has one. A window throttles those whose requests wait for it. A rate
-/// throttles those that it has kept waiting since the decision before.
+/// A delay throttles each consumer that has one. A window or a rate throttles those whose requests wait for
+/// it, and a rate those that it has kept waiting since the decision before.
 pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
-    let windowed = pool.decision.as_ref().is_some_and(|decision| {
-        matches!(decision.bounded, LawOutput::Window(_)) && decision.held > 0 && !decision.dry_run
-    });
+    let waits = consumer.waits_for == Some(WaitReason::Law);
     let rated = pool.decision.as_ref().is_some_and(|decision| {
         let allotments = decision.point.iter().flat_map(|point| &point.allotments);
         let rates = decision.rates.iter().map(|rate| (rate.held, &rate.name));
@@ -333,7 +338,7 @@ pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool 
                 .chain(allotments.map(|allotment| (allotment.held, &allotment.name)))
                 .any(|(held, name)| held && *name == consumer.name)
     });
-    !consumer.protected && (rated || consumer.delay > Latency::ZERO || (windowed && consumer.queued > 0))
+    !consumer.protected && (rated || consumer.delay > Latency::ZERO || waits)
 }
 
 impl Collector for MetricsExposition {

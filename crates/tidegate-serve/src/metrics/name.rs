@@ -97,6 +97,8 @@ pub enum ServeMetric {
     Delay,
     /// Throttled now.
     Held,
+    /// Reason for which requests wait.
+    Waiting,
     /// Its weight.
     Shares,
     /// Never throttled.
@@ -145,10 +147,11 @@ const NONE: &[&str] = &[];
 const POOL: &[&str] = &["pool"];
 const CONSUMER: &[&str] = &["pool", "consumer"];
 const OPERATION: &[&str] = &["pool", "consumer", "op"];
+const WAITING: &[&str] = &["pool", "consumer", "reason"];
 
 impl ServeMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 66] = [
+    pub const ALL: [Self; 67] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -197,6 +200,7 @@ impl ServeMetric {
         Self::Hung,
         Self::Delay,
         Self::Held,
+        Self::Waiting,
         Self::Shares,
         Self::Protected,
         Self::UpstreamConnections,
@@ -468,6 +472,13 @@ impl ServeMetric {
                 Gauge,
                 CONSUMER,
                 "1 while a law delays the consumer or its requests wait for the window",
+            ),
+            Self::Waiting => (
+                "tidegate_waiting",
+                None,
+                Gauge,
+                WAITING,
+                "1 for the reason for which the consumer's requests wait: law, limit, share or depth",
             ),
             Self::Shares => {
                 ("tidegate_shares", None, Gauge, CONSUMER, "Weight against the pool's other consumers")

@@ -5,13 +5,15 @@
 
 mod api;
 mod laws;
+mod promise;
 mod recent;
 
 use serde::{Deserialize, Serialize};
-use tidegate_control::{BandPosition, LawKind};
+use tidegate_control::{BandPosition, LawKind, WaitReason};
 
 pub use api::{StatusRequest, routes};
 pub use laws::{ByLaw, decided, law, seconds};
+pub use promise::{JudgedBy, KEPT, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
 pub use recent::{ConsumerTotal, RecentCounters};
 
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
@@ -170,6 +172,10 @@ pub struct LoadFigures {
     /// The mean time of a request at the storage, and where a law releases requests, since its release.
     /// `null`: none completed.
     pub response_time_seconds: Option<f64>,
+    /// The mean time of a request as its client waits for it, less the network: with the wait in Tidegate.
+    /// `null`: none completed, or the service does not see requests.
+    #[serde(default)]
+    pub client_seconds: Option<f64>,
 }
 
 /// One consumer.
@@ -201,6 +207,13 @@ pub struct ConsumerStatus {
     pub delay_seconds: Option<f64>,
     /// True if it is throttled now; never on a dry run. `null`: not known of each consumer by itself.
     pub held: Option<bool>,
+    /// The reason for which its requests wait: `law`, `limit`, `share` or `depth`. `null`: none waits, or not
+    /// known.
+    #[serde(default)]
+    pub waits_for: Option<WaitReason>,
+    /// Its promise, and how much of it was kept. `null`: it was promised nothing.
+    #[serde(default)]
+    pub promise: Option<PromiseStatus>,
     /// The storage has lost written data, and none of its flushes succeeds. A gateway says it, and an older
     /// one did not.
     #[serde(default)]

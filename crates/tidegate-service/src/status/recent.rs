@@ -21,13 +21,18 @@ pub struct ConsumerTotal {
     pub count: u64,
     /// The time that they took, added up.
     pub sum: Latency,
+    /// Requests whose time is known as clients see it, and that time, added up.
+    pub client: (u64, Latency),
 }
 
 impl ConsumerTotal {
     /// Both together.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
-        Self { count: self.count.saturating_add(other.count), sum: self.sum.saturating_add(other.sum) }
+        let client =
+            (self.client.0.saturating_add(other.client.0), self.client.1.saturating_add(other.client.1));
+        let (count, sum) = (self.count.saturating_add(other.count), self.sum.saturating_add(other.sum));
+        Self { count, sum, client }
     }
 }
 
@@ -70,10 +75,13 @@ impl<K: Ord> RecentCounters<K> {
         let then = mark.totals.get(who).filter(|then| then.count <= total.count && elapsed >= LEAST)?;
         let count = total.count - then.count;
         let seconds = total.sum.saturating_sub(then.sum).as_secs_f64();
+        let (answered, waited) =
+            (total.client.0.saturating_sub(then.client.0), total.client.1.saturating_sub(then.client.1));
         Some(LoadFigures {
             seconds: elapsed.as_secs_f64(),
             iops: count as f64 / elapsed.as_secs_f64(),
             response_time_seconds: (count > 0).then(|| seconds / count as f64),
+            client_seconds: (answered > 0).then(|| waited.as_secs_f64() / answered as f64),
         })
     }
 }
@@ -87,7 +95,11 @@ mod tests {
     }
 
     fn total(count: u64, millis: u64) -> ConsumerTotal {
-        ConsumerTotal { count, sum: Latency::from_millis(millis) }
+        ConsumerTotal {
+            count,
+            sum: Latency::from_millis(millis),
+            client: (count, Latency::from_millis(3 * millis)),
+        }
     }
 
     #[test]
@@ -100,7 +112,15 @@ mod tests {
         }
         assert!(!recent.is_due(at(5_999)) && recent.is_due(at(6_000)));
         let did = recent.since(at(5_000), &"a", total(700, 7_000)).unwrap();
-        assert_eq!(did, LoadFigures { seconds: 3.0, iops: 200.0, response_time_seconds: Some(0.01) });
+        assert_eq!(
+            did,
+            LoadFigures {
+                seconds: 3.0,
+                iops: 200.0,
+                response_time_seconds: Some(0.01),
+                client_seconds: Some(0.03)
+            }
+        );
         assert_eq!(recent.since(at(5_000), &"came since", total(9, 9)), None);
     }
 
@@ -110,7 +130,9 @@ mod tests {
         recent.note(at(0), BTreeMap::from([("a", total(7, 70))]));
         assert_eq!(recent.since(at(199), &"a", total(7, 70)), None, "too soon");
         let did = recent.since(at(1_000), &"a", total(7, 70)).unwrap();
-        assert_eq!(did, LoadFigures { seconds: 1.0, iops: 0.0, response_time_seconds: None });
+        let nothing =
+            LoadFigures { seconds: 1.0, iops: 0.0, response_time_seconds: None, client_seconds: None };
+        assert_eq!(did, nothing);
     }
 
     #[test]

@@ -58,16 +58,16 @@ impl Simulation<'_> {
 
     fn observe(&mut self, stage: u32) -> Observation {
         let now = instant(self.now);
-        let stage = &self.stages[stage as usize];
-        let consumers = stage
-            .ports
+        let stage = &mut self.stages[stage as usize];
+        let (queue, ports) = (&mut stage.queue, &stage.ports);
+        let consumers = ports
             .iter()
             .map(|&port| {
                 let port = &mut self.ports[port as usize];
                 let oldest = port.at_array.map(|(oldest, _)| {
                     (oldest != NONE).then(|| instant(self.requests[oldest as usize].dispatched))
                 });
-                let mut consumer = stage.queue.observe(&mut port.account, oldest, now);
+                let mut consumer = queue.observe(&mut port.account, oldest, now);
                 let changes = &self.scenario.vms[port.vm as usize].goal_changes;
                 let due = changes.iter().filter(|change| change.at <= now);
                 if let Some(change) = due.max_by_key(|change| change.at) {
