@@ -227,21 +227,55 @@ fn a_host_that_joins_late_has_its_part_of_the_bands() {
     }
 }
 
-/// The same by the law that needs no tuning: the window finds out how much there is, and rates divide it.
+fn by_auto(text: &str) -> String {
+    text.replace("law = \"self-tuning\"", "law = \"auto\"")
+        .replace("set_point = 1.0\ninterval = \"1s\"\n", "")
+}
+
+/// Checks that what the window gives is divided by bands, and that the target is kept.
+fn divided_by_auto(outcome: &SimulationOutcome, seed: u64) {
+    let (business, mining) = (iops(outcome, "business"), iops(outcome, "mining"));
+    let due = due_to_business(business + mining);
+    assert!((business / due - 1.0).abs() < 0.08, "seed {seed}: {business} beside {mining}, {due} are due");
+    assert!((600.0..=1_000.0).contains(&(business + mining)), "seed {seed}: {business} beside {mining}");
+    assert!(latency(outcome) < 2.5, "seed {seed}: {}", latency(outcome));
+}
+
+/// The law that needs no tuning: the window finds out how much there is, and rates divide it.
 #[test]
 fn auto_divides_what_its_window_gives_by_bands() {
-    let auto = SCENARIO
-        .replace("law = \"self-tuning\"", "law = \"auto\"")
-        .replace("set_point = 1.0\ninterval = \"1s\"\n", "");
     for seed in 1_000_000..1_000_005 {
-        let outcome = run(&auto, seed);
-        let (business, mining) = (iops(&outcome, "business"), iops(&outcome, "mining"));
-        let due = due_to_business(business + mining);
-        assert!(
-            (business / due - 1.0).abs() < 0.08,
-            "seed {seed}: {business} beside {mining}, {due} are due"
-        );
-        assert!((600.0..=1_000.0).contains(&(business + mining)), "seed {seed}: {business} beside {mining}");
-        assert!(latency(&outcome) < 2.5, "seed {seed}: {}", latency(&outcome));
+        divided_by_auto(&run(&by_auto(SCENARIO), seed), seed);
+    }
+}
+
+#[test]
+fn hosts_by_auto_divide_by_bands_what_their_window_gives() {
+    for seed in 1_000_000..1_000_005 {
+        divided_by_auto(&run(&by_auto(&on_hosts_of_their_own("")), seed), seed);
+    }
+}
+
+#[test]
+fn by_auto_a_host_that_dies_leaves_everything_to_the_other() {
+    let text = on_hosts_of_their_own("").replace("[host.one]\n", "[host.one]\ndown = \"60s..120s\"\n");
+    for seed in 1_000_000..1_000_003 {
+        let outcome = run(&by_auto(&text), seed);
+        let mining = iops(&outcome, "mining");
+        assert!((600.0..=1_000.0).contains(&mining), "seed {seed}: {mining}");
+    }
+}
+
+#[test]
+fn by_auto_a_host_that_lies_leaves_the_others_most_of_what_they_did() {
+    let hosts = "[host.liar]\nreported_factor = 1e6\nLAW\n[vm.little]\nhost = \"liar\"\nworkload = \"busy\"\n\
+                 [host.third]\nLAW\n[vm.third]\nhost = \"third\"\nworkload = \"busy\"\n";
+    for seed in 1_000_000..1_000_003 {
+        let honest =
+            run(&by_auto(&on_hosts_of_their_own(&hosts.replace("reported_factor = 1e6\n", ""))), seed);
+        let misled = run(&by_auto(&on_hosts_of_their_own(hosts)), seed);
+        let together = |outcome| iops(outcome, "business") + iops(outcome, "mining");
+        let (free, held) = (together(&honest), together(&misled));
+        assert!(held > 0.8 * free, "seed {seed}: {held} instead of {free}");
     }
 }

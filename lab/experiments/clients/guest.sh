@@ -2,11 +2,11 @@
 # In the guest: eight fio clients behind four gateways share one emulated array by throughput bands, each with a latency goal. The array
 # changes twice under them: its data move from disk to cache, and then its capacity doubles.
 #
-# usage: guest.sh [--law fixed|adaptive|queueing] [--carrier udp|file|nats] [--seconds S] [--seed N]
+# usage: guest.sh [--law fixed|adaptive|queueing|auto] [--carrier udp|file|nats] [--seconds S] [--seed N]
 #
 # The law is the self-tuning one's regulator with a gain that was chosen for this array in the simulator (K_I = 3 IO/s per ms, twice a
 # second), or with a model that it learns, without having been told anything (once a second, all defaults); or the model of a queue, by its
-# window (once a second, all defaults).
+# window (once a second, all defaults); or the law auto, which rates divide the window of (all defaults).
 #
 #   disk      from the first request on: one server, 200 requests per second
 #   cache     after S seconds: one server, 320
@@ -37,6 +37,7 @@ self_tuning = { gain = 3.0 }' ;;
 interval = "1s"' ;;
   queueing) regulation='law = "queueing-model"
 interval = "1s"' ;;
+  auto) regulation='law = "auto"' ;;
   *) echo "guest.sh: no such law: $law" >&2 && exit 2 ;;
 esac
 rates=(200 320 640) servers=(1 1 2) ends=(200 400 800)

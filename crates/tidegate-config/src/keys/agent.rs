@@ -171,10 +171,10 @@ pub const RESOURCE: KeyTable = table!(
             "none",
             "division of the device's throughput among cgroups, as for a pool"
         )
-        .applies_to("self-tuning")
+        .applies_to("auto, self-tuning")
         .details("It names cgroups by their whole paths, and only such as `cgroups` means."),
         Key::new("goals", NamedValues, "none", "targets of cgroups that differ from `target`")
-            .applies_to("self-tuning")
+            .applies_to("auto, self-tuning")
             .details("Its keys are as in `cgroups`; the shortest counts of those that mean a cgroup."),
         Key::new("self_tuning", Table("self_tuning"), "none", "as for a pool").applies_to("self-tuning"),
         Key::new("pid", Table("pid"), "none", "as for a pool").applies_to("pid").details(

@@ -15,6 +15,7 @@
 
 pub(crate) mod auto;
 pub(crate) mod bands;
+pub(crate) mod claims;
 pub(crate) mod control_law;
 pub(crate) mod integral;
 pub(crate) mod parameters;

@@ -2,7 +2,7 @@
 
 use tidegate_config::law::{self, AvailableLaws, LawReader};
 use tidegate_config::{FindingList, PlacedValue, Section, release};
-use tidegate_control::{LawConfig, LawKind, LoopConfig, SharesOf, WindowConfig};
+use tidegate_control::{LawConfig, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_sched::Discipline;
@@ -82,14 +82,6 @@ pub(super) fn read(
             &place,
             "a promise to protected exports cannot be chosen automatically",
             "protect no export of this pool, or say `set_point = 0.8`",
-        );
-    }
-    if shared && law.as_ref().is_some_and(|law| law.law.kind() == LawKind::Auto && law.bands.is_some()) {
-        let place = section.key_span("bands").unwrap_or_else(|| section.span().clone());
-        context.report.error_with_help(
-            &place,
-            "`law = \"auto\"` divides by bands on one host, and this pool is in a cluster",
-            "say `law = \"self-tuning\"` or `\"queueing-model\"`, whose hosts agree on what there is",
         );
     }
     let release = release::read(section, &mut context.report);

@@ -14,7 +14,7 @@ pub(super) struct StepMemory {
 
 /// Returns true if a host tells the others its decision, rather than its measurements.
 fn tells_decisions(law: Option<&LoopConfig>) -> bool {
-    law.is_some_and(|law| law.law.kind().has_operating_point())
+    law.is_some_and(|law| law.bands.is_some() || law.law.kind().has_operating_point())
 }
 
 impl Simulation<'_> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_units::{Iops, Latency, Window};
 
 use super::agreement::{Agreement, Heard};
-use super::band_rates::{self, BandRates};
+use super::band_rates::{self, BandRates, DividedWindow};
 use super::config::{AutoConfig, AutoConfigError};
 use super::consumers::{ALLOWED, ConsumerLatencies, WorstConsumer};
 use super::elasticity::Elasticity;
@@ -19,6 +19,7 @@ use crate::document::load_report::LoadReport;
 use crate::document::mean_outstanding::MeanOutstanding;
 use crate::document::observation::ConsumerObservation;
 use crate::document::point_decision::PointDecision;
+use crate::document::point_report::PointReport;
 use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::signal_samples::throttled;
 use crate::law::control_law::ControlInterval;
@@ -57,6 +58,9 @@ const REPORTED: f64 = 2.0;
 /// After a step of the logarithm of the window beyond the first, so many seconds say nothing about the
 /// margin.
 const STEP: (f64, f64) = (0.6, 2.0);
+
+/// A window of all hosts from this part of the greatest on throttles nothing.
+const OPEN: f64 = 0.999;
 
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
@@ -195,6 +199,11 @@ impl AutoLaw {
         Window::new((own + (open - own) * self.relaxed).exp())
     }
 
+    /// The report of what bands give, for the laws of other hosts.
+    pub(crate) fn band_report(&self) -> Option<&PointReport> {
+        self.bands.told()
+    }
+
     /// The report of this host's load for the laws of other hosts.
     pub(crate) fn load_report(
         &mut self,
@@ -228,8 +237,10 @@ impl AutoLaw {
 
     /// Divides what the window gives by bands. `None` where there are none.
     pub(crate) fn divide(&mut self, interval: &ControlInterval<'_>) -> Option<PointDecision> {
-        let window = self.window();
-        self.bands.divide(interval, window, window >= self.config.greatest)
+        let own = self.window();
+        let all = own.get() / self.part;
+        let is_open = all >= OPEN * self.config.greatest.get();
+        self.bands.divide(interval, DividedWindow { own, all, is_open })
     }
 
     /// Goes along with what all hosts decided, and takes this host's part of it.
@@ -252,7 +263,8 @@ impl AutoLaw {
         };
         let joins = self.agreement.is_alone();
         (self.hosts, self.unheard) = (f64::from(interval.hosts), None);
-        let part = self.own_part.of_all(load.active_shares, self.hosts);
+        let by_shares = self.own_part.of_all(load.active_shares, self.hosts);
+        let part = self.bands.part().unwrap_or(by_shares);
         self.part = if joins { part } else { part.min(HostPart::grown(self.part, seconds)) };
         let Some(total) = load.total_window else {
             if !self.decided {

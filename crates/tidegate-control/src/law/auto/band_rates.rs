@@ -3,13 +3,18 @@
 //! The window finds out how much there is, and rates carry out the division. If their sum were above what the
 //! window gives, the window would divide by shares; if it were far below, nothing would be known of what more
 //! there is. So the operating point follows the throughput until the window is nearly full.
+//!
+//! Hosts that share the resource tell each other their throughput, their outstanding requests, the claims of
+//! their consumers and their operating points. Each host goes on from the median of these points.
 
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::observation::ConsumerObservation;
 use crate::document::point_decision::{PointAllotment, PointDecision};
+use crate::document::point_report::{PeerPoint, PointReport, PointWish};
 use crate::estimate::signal_samples::throttled;
 use crate::law::bands::{self, BandClaim};
+use crate::law::claims::{self, ClaimPart, HostClaims};
 use crate::law::control_law::ControlInterval;
 
 /// The part of the window that the released requests are to fill.
@@ -26,15 +31,32 @@ const MOST: f64 = 1.5;
 /// The rate that each consumer keeps whatever the bands say, in requests per second, as of the PID.
 const FLOOR: Iops = Iops::new(2.0);
 
-/// The operating point, and the load that it follows.
-#[derive(Debug, Clone, Copy, Default)]
+/// The least part of the window that is one host's.
+const LEAST_PART: f64 = 1e-6;
+
+/// The operating point, and the load of all hosts that it follows.
+#[derive(Debug, Clone, Default)]
 pub(super) struct BandRates {
-    /// Requests per second. `None`: nothing is limited.
+    /// Requests per second of all hosts. `None`: nothing is limited.
     point: Option<f64>,
     /// Completed requests, their latencies in all, and seconds, each with that memory.
     done: f64,
     busy: f64,
     seconds: f64,
+    /// The part of the operating point that is this host's, where there are others.
+    part: Option<f64>,
+    told: Option<PointReport>,
+}
+
+/// The windows that bands divide the throughput of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DividedWindow {
+    /// This host's part.
+    pub(super) own: Window,
+    /// The window of all hosts.
+    pub(super) all: f64,
+    /// The window throttles nothing.
+    pub(super) is_open: bool,
 }
 
 /// Requests of a consumer wait for its rate or for the window.
@@ -46,57 +68,79 @@ fn completed(consumer: &ConsumerObservation) -> f64 {
     consumer.reads.count as f64 + consumer.writes.count as f64
 }
 
+fn latencies(consumer: &ConsumerObservation) -> f64 {
+    consumer.reads.total_latency.as_secs_f64() + consumer.writes.total_latency.as_secs_f64()
+}
+
+/// Consumers of other hosts would use more than they have.
+fn wait_elsewhere(peers: &[PeerPoint]) -> bool {
+    claims::elsewhere(peers, ClaimPart::Used).any(|claim| claim.most.is_none())
+}
+
 impl BandRates {
-    /// Divides the throughput under this host's window. `None` where there are no bands.
+    /// Divides the throughput under the window of all hosts. `None` where there are no bands.
     pub(super) fn divide(
         &mut self,
         interval: &ControlInterval<'_>,
-        window: Window,
-        is_open: bool,
+        window: DividedWindow,
     ) -> Option<PointDecision> {
         let bands = interval.bands?;
+        let peers = interval.peers;
         let seconds = interval.elapsed.as_secs_f64();
         let consumers = || throttled(interval.consumers);
-        let latency = |consumer: &ConsumerObservation| {
-            consumer.reads.total_latency.as_secs_f64() + consumer.writes.total_latency.as_secs_f64()
-        };
-        let remaining = (-seconds / MEMORY).exp();
-        self.done = self.done * remaining + consumers().map(completed).sum::<f64>();
-        self.busy = self.busy * remaining + consumers().map(latency).sum::<f64>();
-        self.seconds = self.seconds * remaining + seconds;
+        let (done, busy) = (consumers().map(completed).sum::<f64>(), consumers().map(latencies).sum::<f64>());
+        self.remember((done, busy), peers, seconds);
         let applied = self.done / self.seconds.max(f64::MIN_POSITIVE);
-        let fill = self.busy / self.seconds.max(f64::MIN_POSITIVE) / window.get().max(f64::MIN_POSITIVE);
-        let holds = consumers().any(is_held);
-        self.point = match self.point {
-            _ if is_open => None,
-            // Nothing is known yet of less than what is done.
-            None => (holds && applied > 0.0).then_some(applied),
-            Some(point) if holds => {
-                let change = GAIN * seconds.min(1.0) * (FULL / fill.max(1e-3)).ln().clamp(-1.0, 1.0);
-                Some((point * change.exp()).clamp(applied / MOST, applied * MOST))
-            }
-            Some(point) => {
-                let point = point / interval.remaining.max(1e-3);
-                (point < PointDecision::UNBOUNDED.per_second()).then_some(point)
-            }
+        self.point = if window.is_open {
+            None
+        } else {
+            let waits = consumers().any(is_held) || wait_elsewhere(peers);
+            self.follow(interval, applied, window.all, waits)
         };
-        let limits = self.point.is_some();
         let operating_point = self.point.map_or(PointDecision::UNBOUNDED, Iops::new);
-        let entitlements: Vec<BandClaim<'_>> = consumers().map(BandClaim::entitlement).collect();
-        let used = (seconds > 0.0).then(|| {
-            let used = |consumer| {
-                BandClaim::used(consumer, Iops::new(completed(consumer) / seconds), is_held(consumer))
-            };
-            consumers().map(used).collect()
-        });
-        let parts = bands::divide(Some(bands), operating_point, &entitlements, used);
-        let allotments = consumers().zip(parts).map(|(consumer, (entitled, lent))| PointAllotment {
-            name: consumer.name.clone(),
-            entitled,
-            rate: entitled.max(lent).max(FLOOR),
-            // Without a limit, requests wait for the depth of the queue.
-            held: limits && is_held(consumer),
-        });
+        let own = || consumers().map(BandClaim::entitlement);
+        let entitlements: Vec<BandClaim<'_>> =
+            own().chain(claims::elsewhere(peers, ClaimPart::Entitled)).collect();
+        let used =
+            |consumer| BandClaim::used(consumer, Iops::new(completed(consumer) / seconds), is_held(consumer));
+        let lends = (seconds > 0.0)
+            .then(|| consumers().map(used).chain(claims::elsewhere(peers, ClaimPart::Used)).collect());
+        let parts = bands::divide(Some(bands), operating_point, &entitlements, lends);
+        let limits = self.point.is_some();
+        let allotments: Vec<PointAllotment> = consumers()
+            .zip(parts)
+            .map(|(consumer, (entitled, lent))| PointAllotment {
+                name: consumer.name.clone(),
+                entitled,
+                rate: entitled.max(lent).max(FLOOR),
+                // Without a limit, requests wait for the depth of the queue.
+                held: limits && is_held(consumer),
+            })
+            .collect();
+        let rates: f64 = allotments.iter().map(|allotment| allotment.rate.per_second()).sum();
+        self.part = self
+            .point
+            .filter(|_| !peers.is_empty())
+            .map(|point| (rates / point.max(f64::MIN_POSITIVE)).clamp(LEAST_PART, 1.0));
+        if seconds > 0.0 {
+            let most = |consumer| (consumer, used(consumer).most);
+            let HostClaims { claims, rest, content } = HostClaims::of(consumers().map(most), Some(bands));
+            self.told = Some(PointReport {
+                done: Iops::new(done / seconds),
+                outstanding: Some(busy / seconds),
+                wish: self.point.map(|point| PointWish {
+                    operating_point: Iops::new(point),
+                    goal: interval.set_point,
+                    turn: None,
+                }),
+                has_say: false,
+                enough: false,
+                active: done > 0.0,
+                claims,
+                rest,
+                content,
+            });
+        }
         Some(PointDecision {
             operating_point,
             applied: Iops::new(applied),
@@ -105,8 +149,54 @@ impl BandRates {
             host: None,
             doubted: false,
             regulators: Vec::new(),
-            allotments: allotments.collect(),
-            window: Some(window),
+            allotments,
+            window: Some(window.own),
         })
+    }
+
+    /// The part of the window that is this host's by the bands. `None`: by active shares.
+    pub(super) fn part(&self) -> Option<f64> {
+        self.part
+    }
+
+    /// The report for other hosts, as of the last division.
+    pub(super) fn told(&self) -> Option<&PointReport> {
+        self.told.as_ref()
+    }
+
+    fn remember(&mut self, (done, busy): (f64, f64), peers: &[PeerPoint], seconds: f64) {
+        let remaining = (-seconds / MEMORY).exp();
+        let elsewhere = |of: fn(&PointReport) -> f64| peers.iter().map(|peer| of(&peer.point)).sum::<f64>();
+        let done = done + seconds * elsewhere(|point| point.done.per_second());
+        let busy = busy + seconds * elsewhere(|point| point.outstanding.unwrap_or(0.0));
+        self.done = self.done * remaining + done;
+        self.busy = self.busy * remaining + busy;
+        self.seconds = self.seconds * remaining + seconds;
+    }
+
+    /// Returns the next operating point. `applied` is the throughput, `window` that of all hosts.
+    fn follow(&self, interval: &ControlInterval<'_>, applied: f64, window: f64, waits: bool) -> Option<f64> {
+        let Some(point) = self.agreed(interval.peers) else {
+            // Nothing is known yet of less than what is done.
+            return (waits && applied > 0.0).then_some(applied);
+        };
+        if waits {
+            let fill = self.busy / self.seconds.max(f64::MIN_POSITIVE) / window.max(f64::MIN_POSITIVE);
+            let seconds = interval.elapsed.as_secs_f64().min(1.0);
+            let change = GAIN * seconds * (FULL / fill.max(1e-3)).ln().clamp(-1.0, 1.0);
+            return Some((point * change.exp()).clamp(applied / MOST, applied * MOST));
+        }
+        let point = point / interval.remaining.max(1e-3);
+        (point < PointDecision::UNBOUNDED.per_second()).then_some(point)
+    }
+
+    /// The median of all hosts' operating points, if this host has one.
+    fn agreed(&self, peers: &[PeerPoint]) -> Option<f64> {
+        let own = self.point?;
+        let wishes = peers.iter().filter_map(|peer| peer.point.wish);
+        let mut points: Vec<f64> =
+            wishes.map(|wish| wish.operating_point.per_second()).chain([own]).collect();
+        points.sort_by(f64::total_cmp);
+        Some((points[(points.len() - 1) / 2] * points[points.len() / 2]).sqrt())
     }
 }

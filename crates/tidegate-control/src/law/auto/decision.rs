@@ -7,6 +7,7 @@ use tidegate_units::Latency;
 use crate::document::load_report::LoadReport;
 use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput, OutputBound};
+use crate::document::point_report::PointReport;
 use crate::document::signal::SignalRequests;
 use crate::law::auto::auto_law::{AutoLaw, AutoStep};
 use crate::law::auto::consumers::ConsumerLatencies;
@@ -56,6 +57,10 @@ impl ControlLaw for AutoLaw {
 
     fn active_shares(&self) -> Option<f64> {
         Some(AutoLaw::active_shares(self))
+    }
+
+    fn point_report(&self) -> Option<&PointReport> {
+        self.band_report()
     }
 
     fn shared_window(&self) -> Option<SharedWindow> {

@@ -10,12 +10,11 @@ use crate::cluster::operating_point::{AgreedPoint, HostAgreement, HostWish};
 use crate::document::observation::ConsumerObservation;
 use crate::document::output::{LawAction, LawOutput};
 use crate::document::point_decision::{PointAllotment, PointDecision, RegulatorDecision};
-use crate::document::point_report::{
-    MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
-};
+use crate::document::point_report::{PeerPoint, PointReport, PointTurn, PointWish};
 use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::signal_samples::{SignalSamples, throttled};
 use crate::law::bands::{self, BandClaim, Bands, operating_point};
+use crate::law::claims::{self, ClaimPart, HostClaims};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
 use crate::law::queueing::station::AtStorage;
 use crate::law::self_tuning::config::{RegulationMethod, SelfTuningConfig, SelfTuningConfigError};
@@ -252,7 +251,9 @@ impl ConsumerRegulators {
             Window::new((part * turn.takes.as_secs_f64()).max(WindowConfig::default().least.get()))
         });
         if !stretch.elapsed.is_zero() {
-            let Told { claims, rest, content } = claims(&reports, bands, stretch.elapsed);
+            let eligible = reports.iter().filter(|report| !report.consumer.protected);
+            let used = eligible.map(|report| (report.consumer, claim(report, stretch.elapsed).most));
+            let HostClaims { claims, rest, content } = HostClaims::of(used, bands);
             let (outstanding, has_say) = (windowed.then_some(own_held), say.own);
             let wish = own;
             self.told =
@@ -399,7 +400,7 @@ impl ConsumerRegulators {
         let enough = Iops::new(f64::from(self.config.least_requests) / interval.as_secs_f64());
         let own: Vec<BandClaim<'_>> = throttled(those.consumers).map(BandClaim::entitlement).collect();
         let all: Vec<BandClaim<'_>> =
-            own.iter().copied().chain(elsewhere(those.peers, Use::Entitled)).collect();
+            own.iter().copied().chain(claims::elsewhere(those.peers, ClaimPart::Entitled)).collect();
         let needed = (0..own.len())
             .map(|whose| operating_point(those.bands, enough, &all, whose))
             .min_by(|left, right| left.per_second().total_cmp(&right.per_second()));
@@ -455,10 +456,11 @@ impl ConsumerRegulators {
         let throttled: Vec<&ClientReport<'_>> =
             reports.iter().filter(|report| !report.consumer.protected).collect();
         let own = throttled.iter().map(|report| BandClaim::entitlement(report.consumer));
-        let entitlements: Vec<BandClaim<'_>> = own.chain(elsewhere(peers, Use::Entitled)).collect();
+        let entitlements: Vec<BandClaim<'_>> =
+            own.chain(claims::elsewhere(peers, ClaimPart::Entitled)).collect();
         let used = (self.config.variant().lend_unused && !elapsed.is_zero()).then(|| {
             let own = throttled.iter().map(|report| claim(report, elapsed));
-            own.chain(elsewhere(peers, Use::Used)).collect()
+            own.chain(claims::elsewhere(peers, ClaimPart::Used)).collect()
         });
         let mut parts = bands::divide(bands, point, &entitlements, used);
         parts.truncate(throttled.len());
@@ -571,66 +573,9 @@ fn at_storage(
     (own, AtStorage { outstanding, mean })
 }
 
-/// Choice of a figure in a peer's claims.
-#[derive(Clone, Copy, PartialEq)]
-enum Use {
-    /// Its entitlement.
-    Entitled,
-    /// The part of it in use.
-    Used,
-}
-
-/// The claims of other hosts' consumers.
-fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = BandClaim<'_>> {
-    let most = move |most: Option<Iops>| most.filter(|_| what == Use::Used);
-    peers.iter().flat_map(move |PeerPoint { point, .. }| {
-        let named = point.claims.iter().map(move |claim| BandClaim {
-            name: Some(&claim.name),
-            shares: claim.shares.as_f64(),
-            most: most(claim.most),
-        });
-        // A consumer without any shares would have no part, and does not count.
-        let rest = [point.rest, point.content].into_iter().flatten().filter(|rest| rest.shares > 0.0);
-        named.chain(rest.map(move |rest| BandClaim {
-            name: None,
-            shares: rest.shares,
-            most: most(rest.most),
-        }))
-    })
-}
-
 /// The part of it in use.
 fn claim<'a>(report: &ClientReport<'a>, elapsed: Duration) -> BandClaim<'a> {
     BandClaim::used(report.consumer, report.completed(elapsed), report.held)
-}
-
-/// Report of a host's claims to other hosts.
-struct Told {
-    claims: Vec<PointClaim>,
-    rest: Option<PointRest>,
-    content: Option<PointRest>,
-}
-
-/// By name, the consumers with a part of the bands. The others are two groups: those that use whatever they
-/// get, and those that are content. With the shares of both, the first would get what the second leaves,
-/// which belongs to all, on all hosts.
-fn claims(reports: &[ClientReport<'_>], bands: Option<&Bands>, elapsed: Duration) -> Told {
-    let parts = bands.map(Bands::workloads).unwrap_or_default();
-    let (mut claims, mut hungry, mut content) = (Vec::new(), None::<PointRest>, None::<PointRest>);
-    for report in reports.iter().filter(|report| !report.consumer.protected) {
-        let (consumer, BandClaim { shares, most, .. }) = (report.consumer, claim(report, elapsed));
-        if parts.contains(&consumer.name) && claims.len() < MOST_CLAIMS {
-            claims.push(PointClaim { name: consumer.name.clone(), shares: consumer.shares, most });
-            continue;
-        }
-        let (one, those) =
-            (PointRest { shares, most }, if most.is_some() { &mut content } else { &mut hungry });
-        *those = Some(those.map_or(one, |others| others.and(one)));
-    }
-    match hungry {
-        Some(_) => Told { claims, rest: hungry, content },
-        None => Told { claims, rest: content, content: None },
-    }
 }
 
 /// Consumers whose response times may throttle all others: by the bands (Triage §2), and the protected ones.
