@@ -8,6 +8,7 @@ use tidegate_control::{
     LawOutput, LearningOutcome, LinearModel, MeanOutstanding, Observation, OperationTotals, OutputBound,
     PointAllotment, PointDecision, RateDecision, RegulatorDecision, ReservationDecision, ReservationShortage,
     SetPointChoice, SetPointReason, SignalRequests, SignalState, SignalStatistic, StepDirection,
+    WaitingConsumers,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -159,6 +160,7 @@ fn of_a_point(point: PointDecision) -> Decision {
         bound: None,
         held: 1,
         throttled: 2,
+        waiting: WaitingConsumers::default(),
         point: Some(point),
         ..decision()
     }
@@ -292,6 +294,7 @@ fn decision() -> Decision {
         auto: None,
         held: 12,
         throttled: 12,
+        waiting: WaitingConsumers::default(),
         dry_run: false,
     }
 }

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidegate_cluster::PeerStatus;
 use tidegate_control::SignalState;
 use tidegate_gateway::{
     ConsumerSnapshot, GatewayConfig, GatewaySnapshot, OpSnapshot, PoolConfig, PoolSnapshot,
 };
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, PromiseCounters, PromiseReading,
-    PromiseRecord, RecentCounters, ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
+    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, MemberStatus,
+    PromiseCounters, PromiseReading, PromiseRecord, RecentCounters, ResourceStatus, ServiceKind,
+    ServiceStatus, decided, law, seconds,
 };
-use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
 use crate::metrics::is_held;
 
@@ -104,15 +106,46 @@ fn reads(consumer: &ConsumerSnapshot) -> ConsumerTotal {
 /// Returns the requests of a consumer and their time. Where a law releases requests, it is the time since
 /// their release, which the law judges; otherwise it is the time at the storage.
 fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
-    let of = |operations: &OpSnapshot| ConsumerTotal {
-        count: operations.backend.count(),
-        sum: operations.backend.sum(),
-        client: (operations.total.count(), operations.total.sum()),
+    let of = |operations: &OpSnapshot| {
+        (
+            operations.backend.count(),
+            operations.backend.sum(),
+            operations.total.count(),
+            operations.total.sum(),
+        )
     };
-    let all = of(&consumer.reads).and(of(&consumer.writes));
-    match &consumer.tenant {
-        Some(tenant) => ConsumerTotal { count: tenant.released.count(), sum: tenant.released.sum(), ..all },
-        None => all,
+    let (reads, writes) = (of(&consumer.reads), of(&consumer.writes));
+    let (count, sum) = match &consumer.tenant {
+        Some(tenant) => (tenant.released.count(), tenant.released.sum()),
+        None => (reads.0 + writes.0, reads.1.saturating_add(writes.1)),
+    };
+    ConsumerTotal {
+        count,
+        sum,
+        client: (reads.2 + writes.2, reads.3.saturating_add(writes.3)),
+        read: Bytes::new(consumer.reads.bytes),
+        written: Bytes::new(consumer.writes.bytes),
+    }
+}
+
+/// Returns the exchange with other hosts.
+pub(crate) fn of_cluster(cluster: &tidegate_cluster::ClusterStatus) -> ClusterStatus {
+    let member = |peer: &PeerStatus| MemberStatus {
+        name: peer.host.to_string(),
+        report_age_seconds: seconds(peer.report_age),
+        heard_age_seconds: peer.age.as_secs_f64(),
+        stale: peer.stale,
+        pools: peer.resources.iter().map(ToString::to_string).collect(),
+    };
+    ClusterStatus {
+        name: cluster.cluster.to_string(),
+        host: cluster.host.to_string(),
+        carrier: cluster.carrier.label().to_owned(),
+        up: cluster.up,
+        reason: cluster.reason.clone(),
+        slot: cluster.slot,
+        members: cluster.peers.iter().map(member).collect(),
+        duplicates: cluster.duplicates.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -145,6 +178,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
             waits_for: consumer.waits_for,
             promise: promise(consumer),
             poisoned: consumer.poisoned,
+            removed: consumer.removed,
             goal_seconds: seconds(goal),
             ..by_law
                 .get(&consumer.name)
@@ -173,5 +207,12 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
     let busy: f64 = all.iter().filter_map(|did| Some(did.iops * did.response_time_seconds?)).sum();
     let waited: f64 = all.iter().filter_map(|did| Some(did.iops * did.client_seconds?)).sum();
     let mean = |sum: f64| (iops > 0.0).then(|| sum / iops);
-    Some(LoadFigures { seconds, iops, response_time_seconds: mean(busy), client_seconds: mean(waited) })
+    Some(LoadFigures {
+        seconds,
+        iops,
+        response_time_seconds: mean(busy),
+        client_seconds: mean(waited),
+        read_bytes_per_second: all.iter().map(|did| did.read_bytes_per_second).sum(),
+        written_bytes_per_second: all.iter().map(|did| did.written_bytes_per_second).sum(),
+    })
 }

@@ -245,7 +245,7 @@ fn agents_exposition() -> AgentExposition {
             reads,
             writes: OperationTotals::default(),
             members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]
-                .map(|name| ConsumerName::new(name).unwrap())
+                .map(|name| (ConsumerName::new(name).unwrap(), Default::default()))
                 .into(),
         }],
         decisions: BTreeMap::from([(name.clone(), counts)]),
@@ -278,6 +278,7 @@ fn cluster() -> ClusterStatus {
     let peer = |name: &str, stale| PeerStatus {
         host: HostName::new(name).unwrap(),
         age: Latency::from_millis(7),
+        report_age: Some(Latency::from_millis(7)),
         stale,
         resources: Vec::new(),
     };
@@ -287,6 +288,7 @@ fn cluster() -> ClusterStatus {
         carrier: CarrierKind::Udp,
         up: true,
         reason: None,
+        slot: None,
         peers: vec![peer("host-2", false), peer("host-3", true)],
         duplicates: Vec::new(),
         sent: 9,

@@ -207,8 +207,8 @@ mod tests {
     fn who_is_held_for_hours_is_told_again() {
         let mut decision = recent(1, 1).remove(0);
         decision.held = 1;
-        let told = told(&decision);
-        let pool = Pool { told: Some(told), ..Pool::default() };
+        let before = told(&decision);
+        let pool = Pool { told: Some(before), ..Pool::default() };
         let begin = decision.at;
         decision.at = begin + Duration::from_secs(599);
         assert!(!pool.is_news(&decision, true), "too soon");

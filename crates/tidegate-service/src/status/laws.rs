@@ -127,6 +127,7 @@ impl ByLaw {
             waits_for: None,
             promise: None,
             poisoned: false,
+            removed: false,
         }
     }
 }

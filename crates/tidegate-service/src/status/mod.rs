@@ -4,6 +4,7 @@
 //! the log; what consumers do are the counters of the metrics, at two moments (`recent`).
 
 mod api;
+mod cluster;
 mod laws;
 mod promise;
 mod recent;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_control::{BandPosition, LawKind, WaitReason};
 
 pub use api::{StatusRequest, routes};
+pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
 pub use promise::{JudgedBy, KEPT, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
 pub use recent::{ConsumerTotal, RecentCounters};
@@ -31,6 +33,9 @@ pub struct ServiceStatus {
     pub program: String,
     /// True if the machine's counters can be read. A gateway counts by itself.
     pub sees: bool,
+    /// The exchange with other hosts. `null`: none is configured; an agent has none.
+    #[serde(default)]
+    pub cluster: Option<ClusterStatus>,
     /// Pools of a gateway, resources of an agent, in the order of the configuration.
     pub resources: Vec<ResourceStatus>,
 }
@@ -43,7 +48,7 @@ impl ServiceStatus {
     #[must_use]
     pub fn new(service: ServiceKind, sees: bool, resources: Vec<ResourceStatus>) -> Self {
         let program = env!("CARGO_PKG_VERSION").to_owned();
-        Self { version: Self::VERSION, service, program, sees, resources }
+        Self { version: Self::VERSION, service, program, sees, cluster: None, resources }
     }
 }
 
@@ -163,7 +168,7 @@ pub enum OperatingPoint {
 }
 
 /// The load in the last seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadFigures {
     /// In how many seconds.
     pub seconds: f64,
@@ -176,6 +181,12 @@ pub struct LoadFigures {
     /// `null`: none completed, or the service does not see requests.
     #[serde(default)]
     pub client_seconds: Option<f64>,
+    /// Bytes read per second. Older services did not say it, nor the next one.
+    #[serde(default)]
+    pub read_bytes_per_second: f64,
+    /// Bytes written per second, zeroed ones included.
+    #[serde(default)]
+    pub written_bytes_per_second: f64,
 }
 
 /// One consumer.
@@ -218,4 +229,7 @@ pub struct ConsumerStatus {
     /// one did not.
     #[serde(default)]
     pub poisoned: bool,
+    /// True if a reload removed it, and sessions still use it. An agent's consumers never are.
+    #[serde(default)]
+    pub removed: bool,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_units::{Instant, Latency};
+use tidegate_units::{Bytes, Instant, Latency};
 
 use super::LoadFigures;
 
@@ -23,17 +23,10 @@ pub struct ConsumerTotal {
     pub sum: Latency,
     /// Requests whose time is known as clients see it, and that time, added up.
     pub client: (u64, Latency),
-}
-
-impl ConsumerTotal {
-    /// Both together.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        let client =
-            (self.client.0.saturating_add(other.client.0), self.client.1.saturating_add(other.client.1));
-        let (count, sum) = (self.count.saturating_add(other.count), self.sum.saturating_add(other.sum));
-        Self { count, sum, client }
-    }
+    /// The bytes that were read.
+    pub read: Bytes,
+    /// The bytes that were written.
+    pub written: Bytes,
 }
 
 #[derive(Debug, Clone)]
@@ -77,11 +70,15 @@ impl<K: Ord> RecentCounters<K> {
         let seconds = total.sum.saturating_sub(then.sum).as_secs_f64();
         let (answered, waited) =
             (total.client.0.saturating_sub(then.client.0), total.client.1.saturating_sub(then.client.1));
+        let per_second =
+            |now: Bytes, then: Bytes| now.get().saturating_sub(then.get()) as f64 / elapsed.as_secs_f64();
         Some(LoadFigures {
             seconds: elapsed.as_secs_f64(),
             iops: count as f64 / elapsed.as_secs_f64(),
             response_time_seconds: (count > 0).then(|| seconds / count as f64),
             client_seconds: (answered > 0).then(|| waited.as_secs_f64() / answered as f64),
+            read_bytes_per_second: per_second(total.read, then.read),
+            written_bytes_per_second: per_second(total.written, then.written),
         })
     }
 }
@@ -99,6 +96,8 @@ mod tests {
             count,
             sum: Latency::from_millis(millis),
             client: (count, Latency::from_millis(3 * millis)),
+            read: Bytes::new(4_096 * count),
+            written: Bytes::new(512 * count),
         }
     }
 
@@ -112,15 +111,15 @@ mod tests {
         }
         assert!(!recent.is_due(at(5_999)) && recent.is_due(at(6_000)));
         let did = recent.since(at(5_000), &"a", total(700, 7_000)).unwrap();
-        assert_eq!(
-            did,
-            LoadFigures {
-                seconds: 3.0,
-                iops: 200.0,
-                response_time_seconds: Some(0.01),
-                client_seconds: Some(0.03)
-            }
-        );
+        let expected = LoadFigures {
+            seconds: 3.0,
+            iops: 200.0,
+            response_time_seconds: Some(0.01),
+            client_seconds: Some(0.03),
+            read_bytes_per_second: 819_200.0,
+            written_bytes_per_second: 102_400.0,
+        };
+        assert_eq!(did, expected);
         assert_eq!(recent.since(at(5_000), &"came since", total(9, 9)), None);
     }
 
@@ -130,9 +129,7 @@ mod tests {
         recent.note(at(0), BTreeMap::from([("a", total(7, 70))]));
         assert_eq!(recent.since(at(199), &"a", total(7, 70)), None, "too soon");
         let did = recent.since(at(1_000), &"a", total(7, 70)).unwrap();
-        let nothing =
-            LoadFigures { seconds: 1.0, iops: 0.0, response_time_seconds: None, client_seconds: None };
-        assert_eq!(did, nothing);
+        assert_eq!(did, LoadFigures { seconds: 1.0, ..LoadFigures::default() });
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::fmt;
 
 use tidegate_control::{BandPosition, WaitReason};
 use tidegate_service::status::{
-    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, LoadFigures, OperatingPoint, PromiseStatus,
-    ResourceStatus, ServiceKind, ServiceStatus,
+    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, OperatingPoint, ResourceStatus, ServiceKind,
+    ServiceStatus,
 };
-use tidegate_units::{Iops, Latency, Window};
+use tidegate_units::{ByteRate, Iops, Latency, Window};
 
+use super::cluster_text::ClusterText;
 use crate::columns::{heading, write_rows};
 
 /// Without a decision for so many intervals…
@@ -30,6 +31,9 @@ impl fmt::Display for StatusText<'_> {
         let Self { status, address } = self;
         let service = status.service.name();
         writeln!(f, "tidegate {service} {} at http://{address}\n", status.program)?;
+        if let Some(cluster) = &status.cluster {
+            write!(f, "{}", ClusterText(cluster))?;
+        }
         if status.resources.is_empty() {
             return writeln!(f, "it regulates nothing");
         }
@@ -124,12 +128,14 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     }
     match &resource.recent {
         None => writeln!(f, "all together: {UNKNOWN}")?,
-        Some(LoadFigures { seconds, iops, response_time_seconds, client_seconds }) => {
-            let storage = response_time_seconds.map_or_else(|| UNKNOWN.to_owned(), time);
+        Some(did) => {
+            let storage = did.response_time_seconds.map_or_else(|| UNKNOWN.to_owned(), time);
             let clients =
-                client_seconds.map_or_else(String::new, |each| format!(", for clients {}", time(each)));
-            let all = Iops::new(*iops);
-            writeln!(f, "all together: {all} in the last {seconds:.1} s, at the storage {storage}{clients}")?;
+                did.client_seconds.map_or_else(String::new, |each| format!(", client {}", time(each)));
+            let (all, seconds) = (Iops::new(did.iops), did.seconds);
+            let (read, written) = (bytes(did.read_bytes_per_second), bytes(did.written_bytes_per_second));
+            writeln!(f, "all together: {all} in the last {seconds:.1} s, {read} read, {written} written")?;
+            writeln!(f, "mean latency: storage {storage}{clients}")?;
         }
     }
     let consumers = &resource.consumers;
@@ -162,18 +168,28 @@ struct StatusColumn {
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }
 
-const COLUMNS: [StatusColumn; 13] = [
+const COLUMNS: [StatusColumn; 14] = [
     StatusColumn { name: "consumer", always: true, cell: |one, _| one.name.clone() },
     StatusColumn { name: "promise", always: false, cell: promise_cell },
     StatusColumn { name: "storage", always: true, cell: |one, _| takes(one) },
     StatusColumn { name: "client", always: false, cell: |one, _| client(one) },
-    StatusColumn { name: "kept 1min", always: false, cell: |one, _| kept(one, |promise| promise.minute) },
-    StatusColumn { name: "1h", always: false, cell: |one, _| kept(one, |promise| promise.hour) },
-    StatusColumn { name: "1d", always: false, cell: |one, _| kept(one, |promise| promise.day) },
+    StatusColumn { name: "kept 1m/1h/1d", always: false, cell: |one, _| kept(one) },
     StatusColumn {
         name: "IO/s",
         always: true,
         cell: |one, _| one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| rate(did.iops)),
+    },
+    StatusColumn {
+        name: "read",
+        always: true,
+        cell: |one, _| one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| bytes(did.read_bytes_per_second)),
+    },
+    StatusColumn {
+        name: "written",
+        always: true,
+        cell: |one, _| {
+            one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| bytes(did.written_bytes_per_second))
+        },
     },
     StatusColumn {
         name: "entitled",
@@ -184,6 +200,7 @@ const COLUMNS: [StatusColumn; 13] = [
     StatusColumn { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
     StatusColumn { name: "state", always: true, cell: |one, _| state(one).to_owned() },
     StatusColumn { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
+    StatusColumn { name: "export", always: false, cell: |one, _| export(one).to_owned() },
 ];
 
 fn none() -> String {
@@ -199,11 +216,14 @@ fn promise_cell(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
     if broken { format!("{latency} BROKEN") } else { latency }
 }
 
-fn kept(one: &ConsumerStatus, span: fn(PromiseStatus) -> Option<f64>) -> String {
+/// The parts of the last minute, hour and day in which the promise was kept.
+fn kept(one: &ConsumerStatus) -> String {
     let Some(promise) = one.promise else { return none() };
     // 99.96 % is not all.
-    span(promise)
-        .map_or_else(|| UNKNOWN.to_owned(), |part| format!("{:.1}%", (part * 1_000.0).floor() / 10.0))
+    let percent = |part: f64| format!("{:.0}", (part * 100.0).floor());
+    let [minute, hour, day] =
+        [promise.minute, promise.hour, promise.day].map(|part| part.map_or_else(|| "?".to_owned(), percent));
+    format!("{minute}/{hour}/{day} %")
 }
 
 fn client(one: &ConsumerStatus) -> String {
@@ -237,6 +257,14 @@ const fn flushes(one: &ConsumerStatus) -> &'static str {
     if one.poisoned { "FAIL: written data is lost, see the log" } else { NONE }
 }
 
+const fn export(one: &ConsumerStatus) -> &'static str {
+    if one.removed { "REMOVED, still in use" } else { NONE }
+}
+
+fn bytes(per_second: f64) -> String {
+    ByteRate::new(per_second).to_string()
+}
+
 fn time(seconds: f64) -> String {
     Latency::from_secs_f64(seconds).to_string()
 }
@@ -249,7 +277,7 @@ fn rate(per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_control::LawKind;
-    use tidegate_service::status::JudgedBy;
+    use tidegate_service::status::{JudgedBy, LoadFigures, PromiseStatus};
 
     use super::*;
 
@@ -266,6 +294,8 @@ mod tests {
                 iops: 348.0,
                 response_time_seconds: Some(0.0121),
                 client_seconds: Some(0.014),
+                read_bytes_per_second: 1_048_576.0,
+                written_bytes_per_second: 0.0,
             }),
             outstanding: Some(16),
             entitled_iops: Some(350.0),
@@ -281,6 +311,7 @@ mod tests {
                 day: None,
             }),
             poisoned: false,
+            removed: false,
         }
     }
 
@@ -317,6 +348,8 @@ mod tests {
                 iops: 498.0,
                 response_time_seconds: Some(0.012),
                 client_seconds: None,
+                read_bytes_per_second: 2_097_152.0,
+                written_bytes_per_second: 0.0,
             }),
             consumers: vec![
                 consumer("business"),
@@ -350,6 +383,7 @@ mod tests {
             service: ServiceKind::Serve,
             program: "0.1.0".to_owned(),
             sees: true,
+            cluster: None,
             resources: vec![array()],
         };
         assert_eq!(
@@ -359,10 +393,11 @@ mod tests {
              law self-tuning, target 20.0ms, decides every 1.00s\n\
              decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms \
              (2 of 2 throttled)\n\
-             all together: 498 IO/s in the last 3.0 s, at the storage 12.0ms\n\
-             consumer  promise  storage  client  kept 1min     1h       1d  IO/s  entitled  rate      state\n\
-             business   15.0ms   12.1ms  14.0ms     100.0%  99.9%  unknown   348       350   350  throttled\n\
-             mining     20.0ms   12.1ms  14.0ms     100.0%  99.9%  unknown   348       150   350  throttled\n\n"
+             all together: 498 IO/s in the last 3.0 s, 2.0 MiB/s read, 0 B/s written\n\
+             mean latency: storage 12.0ms\n\
+             consumer  promise  storage  client  kept 1m/1h/1d  IO/s       read  written  entitled  rate      state\n\
+             business   15.0ms   12.1ms  14.0ms     100/99/? %   348  1.0 MiB/s    0 B/s       350   350  throttled\n\
+             mining     20.0ms   12.1ms  14.0ms     100/99/? %   348  1.0 MiB/s    0 B/s       150   350  throttled\n\n"
         );
     }
 
@@ -467,9 +502,15 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_export_in_use_stands_out() {
+        let one = ConsumerStatus { removed: true, ..consumer("a") };
+        assert_eq!(export(&one), "REMOVED, still in use");
+        assert_eq!(export(&consumer("a")), NONE);
+    }
+
+    #[test]
     fn who_is_silent_is_not_said_to_be_quick() {
-        let silent =
-            LoadFigures { seconds: 3.0, iops: 0.0, response_time_seconds: None, client_seconds: None };
+        let silent = LoadFigures { seconds: 3.0, ..LoadFigures::default() };
         let one = ConsumerStatus { measured_seconds: None, recent: Some(silent), ..consumer("a") };
         assert_eq!(takes(&one), "unknown", "sixteen are outstanding");
         assert_eq!(takes(&ConsumerStatus { oldest_seconds: Some(3.2), ..one.clone() }), "none in 3.20s");
