@@ -3,6 +3,7 @@
 use std::f64::consts::LN_2;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
 use super::agreement::{Agreement, Heard};
@@ -62,7 +63,7 @@ const STEP: (f64, f64) = (0.6, 2.0);
 const FULL: f64 = 0.6;
 
 /// The law `auto`: one window for all eligible consumers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct AutoLaw {
     config: AutoConfig,
     /// The logarithm of the window of all hosts together, by this host's decisions.

@@ -4,6 +4,7 @@
 //! window gives, the window would divide by shares; if it were far below, nothing would be known of what more
 //! there is. So the operating point follows the throughput until the window is nearly full.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::observation::ConsumerObservation;
@@ -27,7 +28,7 @@ const MOST: f64 = 1.5;
 const FLOOR: Iops = Iops::new(2.0);
 
 /// The operating point, and the load that it follows.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct BandRates {
     /// Requests per second. `None`: nothing is limited.
     point: Option<f64>,
