@@ -458,3 +458,6 @@ fn nothing_of(resource: ResourceName) -> DecisionBody {
         lag: 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,7 @@ pub(crate) struct LoadedResource {
     clients: Vec<Client>,
     sensor: Sensor,
     random: Pcg64,
+    decided: Instant,
 }
 
 struct Client {
@@ -63,6 +64,7 @@ impl LoadedResource {
             clients: (0..clients).map(client).collect(),
             sensor,
             random: Pcg64::seed_from_u64(u64::from(number)),
+            decided: Instant::ZERO,
         }
     }
 
@@ -74,7 +76,7 @@ impl LoadedResource {
         let observed = self.clients.iter_mut().map(|client| client.observe(now, &latency, random));
         let mut observed: Vec<_> = observed.collect();
         if self.sensor == Sensor::Agent {
-            by_device(&mut observed, self.control.config().interval);
+            by_device(&mut observed, now.saturating_since(self.decided));
         }
         self.decide(Observation::new(name, now, observed), now)
     }
@@ -87,6 +89,7 @@ impl LoadedResource {
     }
 
     fn decide(&mut self, observation: Observation, now: Instant) -> Decided {
+        self.decided = now;
         let (commands, decision) = self.control.step(now, &observation);
         Decided { observation, commands, decision }
     }
@@ -95,6 +98,10 @@ impl LoadedResource {
 impl Client {
     fn observe(&mut self, now: Instant, latency: &LogNormal<f64>, random: &mut Pcg64) -> ConsumerObservation {
         let now = now.as_nanos();
+        if self.observed == 0 {
+            // The first interval is as long as any.
+            self.observed = now - 100_000_000;
+        }
         let mut totals = [OperationTotals::default(); 2];
         let mut outstanding_nanos = 0_u128;
         for slot in &mut self.slots {
@@ -136,7 +143,7 @@ impl Client {
 }
 
 /// Replaces what an agent does not know: latencies of single consumers, and requests in flight.
-fn by_device(consumers: &mut [ConsumerObservation], interval: Duration) {
+fn by_device(consumers: &mut [ConsumerObservation], elapsed: Duration) {
     let kinds: [fn(&mut ConsumerObservation) -> &mut OperationTotals; 2] =
         [|consumer| &mut consumer.reads, |consumer| &mut consumer.writes];
     for kind in kinds {
@@ -154,6 +161,6 @@ fn by_device(consumers: &mut [ConsumerObservation], interval: Duration) {
     }
     for consumer in consumers {
         let total = consumer.reads.total_latency.as_secs_f64() + consumer.writes.total_latency.as_secs_f64();
-        consumer.mean_outstanding = MeanOutstanding::new(total / interval.as_secs_f64());
+        consumer.mean_outstanding = MeanOutstanding::new(total / elapsed.as_secs_f64());
     }
 }
