@@ -462,3 +462,142 @@ fn syncing_thread() -> io::Result<SyncSender<File>> {
     thread::Builder::new().name("journal-sync".to_owned()).spawn(sync)?;
     Ok(sender)
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::{AutoConfig, Commands, ControlLoop, LoopConfig};
+    use tidegate_units::{Latency, ResourceName};
+
+    use super::*;
+    use crate::block::ResourceOpening;
+    use crate::queue::QueueBounds;
+    use crate::reader::{EntryFilter, JournalReader};
+    use crate::record::{DecisionBody, EntryContent};
+
+    struct Written {
+        writer: SegmentWriter,
+        queue: Arc<SharedQueue>,
+        folder: tempfile::TempDir,
+    }
+
+    fn begin(limit: u64) -> Written {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Arc::new(SharedQueue::new(QueueBounds { entries: 100, bytes: 1 << 20 }, 0));
+        let plan = WriterPlan {
+            folder: folder.path().to_owned(),
+            limit,
+            segment_bytes: 1_000,
+            sync_interval: Duration::ZERO,
+            build: "test".to_owned(),
+        };
+        let writer = SegmentWriter::begin(plan, Instant::ZERO, Arc::clone(&queue), Arc::default()).unwrap();
+        Written { writer, queue, folder }
+    }
+
+    fn opening(epoch: u64) -> Message {
+        let resource = ResourceName::new("r").unwrap();
+        let law = AutoConfig::default().into();
+        let config = LoopConfig::new(resource.clone(), Latency::from_millis(5), law);
+        let state = rmp_serde::to_vec_named(&ControlLoop::new(config).unwrap()).unwrap();
+        let opening = ResourceOpening { resource, at: Instant::ZERO, interval: 1_000, state };
+        Message::Opening { id: 0, epoch, opening: Box::new(opening) }
+    }
+
+    fn decision(epoch: u64, at: u64) -> Message {
+        let resource = ResourceName::new("r").unwrap();
+        let body = DecisionBody {
+            observation: Observation::new(resource, Instant::ZERO, Vec::new()),
+            reading: None,
+            commands: Commands::default(),
+            held: 0,
+            lag: 0,
+        };
+        Message::Decision { id: 0, epoch, at: Instant::from_nanos(at), body: Arc::new(body) }
+    }
+
+    impl Written {
+        fn turn(&mut self, messages: Vec<Message>) {
+            self.writer.attempt_again();
+            self.writer.take(messages);
+            self.writer.write_blocks();
+            self.writer.begin_next();
+            self.writer.close_previous();
+            self.writer.tell();
+        }
+
+        fn entries(&self) -> Vec<EntryContent> {
+            let reader = JournalReader::open(self.folder.path()).unwrap();
+            let entries = reader.entries(EntryFilter::default()).unwrap();
+            entries.map(|entry| entry.unwrap().content).collect()
+        }
+    }
+
+    #[test]
+    fn a_full_disk_drops_entries_with_a_gap_and_ends_with_the_next_attempt() {
+        let mut written = begin(1 << 20);
+        written.turn(vec![opening(0), decision(0, 1)]);
+        written.writer.open[0].file =
+            OpenOptions::new().write(true).open("/dev/full").expect("every Linux has one");
+        written.turn(vec![decision(0, 2), decision(0, 3)]);
+        let retention = *written.writer.retention();
+        assert_eq!((retention.written, retention.dropped, retention.is_failing), (2, 2, true));
+        let epoch = written.queue.epoch();
+        assert_eq!(epoch, 1, "loops are asked for checkpoints");
+        written.turn(vec![opening(epoch), decision(epoch, 4)]);
+        assert_eq!(written.writer.retention().dropped, 4, "it is not tried with every entry");
+
+        written.writer.failure.as_mut().unwrap().again = MachineInstant::now();
+        written.turn(Vec::new());
+        let epoch = written.queue.epoch();
+        written.turn(vec![decision(epoch, 5), opening(epoch), decision(epoch, 6)]);
+        assert!(!written.writer.retention().is_failing);
+        let entries = written.entries();
+        let gaps = entries.iter().filter_map(|entry| match entry {
+            EntryContent::Gap(gap) => Some((gap.entries, gap.cause)),
+            _ => None,
+        });
+        assert_eq!(gaps.collect::<Vec<_>>(), [(4, GapCause::Write), (1, GapCause::Late)]);
+        let times = entries.iter().filter_map(|entry| match entry {
+            EntryContent::Decision(decision) => Some(decision.at.as_nanos()),
+            _ => None,
+        });
+        assert_eq!(times.collect::<Vec<_>>(), [1, 6]);
+    }
+
+    #[test]
+    fn decisions_of_resources_that_move_later_stay_in_their_segment() {
+        let mut written = begin(1 << 20);
+        written.turn(vec![opening(0), decision(0, 1)]);
+        let mut epoch = written.queue.epoch();
+        for at in 2.. {
+            if epoch == 1 {
+                break;
+            }
+            written.turn(vec![decision(0, at)]);
+            epoch = written.queue.epoch();
+        }
+        // Another resource has moved, this one not yet.
+        let Message::Opening { opening: other, .. } = opening(1) else { unreachable!() };
+        written.turn(vec![Message::Opening { id: 1, epoch: 1, opening: other }]);
+        assert_eq!(written.writer.open.len(), 2);
+        written.turn(vec![decision(0, 1_000)]);
+        written.turn(vec![opening(1), decision(1, 1_001)]);
+        assert_eq!(written.writer.open.len(), 1, "all have moved");
+        assert_eq!(written.writer.retention().dropped, 0);
+        let count =
+            written.entries().iter().filter(|entry| matches!(entry, EntryContent::Decision(_))).count();
+        assert_eq!(written.writer.retention().written, count as u64 + 3);
+    }
+
+    #[test]
+    fn a_limit_without_room_is_an_error_of_the_disk() {
+        let mut written = begin(400);
+        written.turn(vec![opening(0)]);
+        assert!(written.writer.retention().is_failing);
+        let bytes: u64 = fs::read_dir(written.folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum();
+        assert!(bytes <= 400);
+    }
+}
