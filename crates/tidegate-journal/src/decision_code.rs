@@ -31,7 +31,7 @@ mod form {
     pub(super) const CLUSTER_HOSTS: u64 = 128;
 }
 
-/// What both sides know of a resource after its last decision.
+/// Knowledge of both sides about a resource after its last decision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ResourceMemory {
     consumers: Vec<ConsumerMemory>,
@@ -39,7 +39,7 @@ pub(crate) struct ResourceMemory {
     hosts: ClusterHosts,
 }
 
-/// What both sides know of a consumer.
+/// Knowledge of both sides about a consumer.
 #[derive(Debug, Clone)]
 struct ConsumerMemory {
     terms: RecordedTerms,

@@ -128,31 +128,4 @@ mod corpus {
     fn every_kept_input_keeps_the_invariants() {
         replay("decision-journal", super::decision_journal);
     }
-
-    #[test]
-    fn writes_corpus() {
-        let Ok(from) = std::env::var("CORPUS_FROM") else { return };
-        let to = std::env::var("CORPUS_TO").unwrap();
-        let bytes = std::fs::read(from).unwrap();
-        std::fs::write(format!("{to}/segment"), &bytes).unwrap();
-        let header = super::SegmentHeader::parse(std::path::Path::new("x"), &bytes).unwrap();
-        let mut rest = &bytes[header.length..];
-        let (mut raw, mut packed) = (Vec::new(), Vec::new());
-        while !rest.is_empty() {
-            let length = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-            let block = &rest[8..8 + length];
-            raw.extend_from_slice(&(length as u16).to_le_bytes());
-            raw.extend_from_slice(block);
-            let mut parts = crate::number::Bytes(block);
-            let (plain, z) = (parts.length().unwrap(), parts.length().unwrap());
-            let plain = zstd::bulk::decompress(parts.take(z).unwrap(), plain).unwrap();
-            let noise = parts.0;
-            let piece = [&[noise.len().min(255) as u8][..], &plain, &noise[..noise.len().min(255)]].concat();
-            packed.extend_from_slice(&(piece.len() as u16).to_le_bytes());
-            packed.extend_from_slice(&piece);
-            rest = &rest[8 + length..];
-        }
-        std::fs::write(format!("{to}/blocks"), &raw).unwrap();
-        std::fs::write(format!("{to}/plain-blocks"), &packed).unwrap();
-    }
 }

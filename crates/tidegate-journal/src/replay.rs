@@ -53,7 +53,7 @@ pub struct ReplayedDecision {
     pub time: WallTime,
     /// The decision as it was recorded.
     pub recorded: DecisionRecord,
-    /// What the loop decides in the replay. `None`: no checkpoint before it can be read.
+    /// Commands and decision of the replay. `None`: no checkpoint before it can be read.
     pub recomputed: Option<(Commands, Decision)>,
 }
 

@@ -114,10 +114,7 @@ mod tests {
         let shown = |seconds: u64| WallTime::from_nanos(seconds * NANOS_PER_SECOND).to_string();
         assert_eq!(WallTime::MIN.to_string(), "1970-01-01T00:00:00.000Z");
         assert_eq!(shown(951_782_400), "2000-02-29T00:00:00.000Z");
-        assert_eq!(
-            shown(1_796_083_199),
-            "2026-11-30T23:59:59.000Z".replace("11-30T23:59:59", "11-30T23:59:59")
-        );
+        assert_eq!(shown(1_796_083_199), "2026-11-30T23:59:59.000Z");
         assert_eq!(WallTime::from_nanos(1_234_567_890).to_string(), "1970-01-01T00:00:01.234Z");
     }
 
