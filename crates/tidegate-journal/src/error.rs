@@ -39,8 +39,8 @@ pub enum JournalError {
     },
     /// A newer version wrote the file.
     #[error(
-        "{}: byte {offset}: written in {part} version {found}, this build reads up to {known}; read it with a \
-         newer build",
+        "{}: byte {offset}: written in {part} version {found}, this build reads up to {known}; read it with \
+         a newer build",
         path.display()
     )]
     NewerVersion {
@@ -74,7 +74,10 @@ pub enum JournalError {
         known: u32,
     },
     /// The file ends within its header or within a block, as after a crash of its writer.
-    #[error("{}: byte {offset}: the file ends within a block; its last {dropped} bytes are lost", path.display())]
+    #[error(
+        "{}: byte {offset}: the file ends within a block; its last {dropped} bytes are lost",
+        path.display()
+    )]
     Truncated {
         /// Path of the file.
         path: PathBuf,
@@ -97,7 +100,10 @@ pub enum JournalError {
         dropped: u64,
     },
     /// The checksum matches, and the content makes no sense.
-    #[error("{}: byte {offset}: {reason}; the remaining {dropped} bytes of the file are lost", path.display())]
+    #[error(
+        "{}: byte {offset}: {reason}; the remaining {dropped} bytes of the file are lost",
+        path.display()
+    )]
     Malformed {
         /// Path of the file.
         path: PathBuf,

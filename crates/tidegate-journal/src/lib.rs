@@ -2,8 +2,9 @@
 //!
 //! # Writing
 //!
-//! [`JournalWriter::start`] begins a segment and a thread. Each loop has a [`ResourceJournal`], and hands over
-//! each decision after its step. That never waits for the disk: what finds no room is dropped and counted.
+//! [`JournalWriter::start`] begins a segment and a thread. Each loop has a [`ResourceJournal`], and hands
+//! over each decision after its step. That never waits for the disk: what finds no room is dropped and
+//! counted.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

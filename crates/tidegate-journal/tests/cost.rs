@@ -135,8 +135,8 @@ fn figures() {
         let all = run(auto, sensor, 50, 950, 8, 60);
         let day = (all.bytes - all.beginning) as f64 / 60.0 * 86_400.0;
         println!(
-            "{sensor:?}: 1000 resources of 8 consumers at 100 ms, 50 active: {:.2} GiB a day; callers {:.2} % of a \
-             core, writer {:.2} %",
+            "{sensor:?}: 1000 resources of 8 consumers at 100 ms, 50 active: {:.2} GiB a day; callers \
+             {:.2} % of a core, writer {:.2} %",
             day / f64::from(1 << 30),
             100.0 * all.caller,
             100.0 * all.writer,

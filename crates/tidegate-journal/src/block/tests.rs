@@ -105,7 +105,9 @@ prop_compose! {
     fn cluster()(
         [hosts, stale, adjusted] in any::<[u32; 3]>(),
         signal in prop_oneof![
-            Just(SignalRequests::ProtectedReads), Just(SignalRequests::Reads), Just(SignalRequests::Everything)
+            Just(SignalRequests::ProtectedReads),
+            Just(SignalRequests::Reads),
+            Just(SignalRequests::Everything),
         ],
         completed in number(),
         [mean, oldest, set_point] in [maybe(latency()), maybe(latency()), maybe(latency())],
@@ -274,7 +276,8 @@ proptest! {
                 }
                 Step::EndOfBlock => {
                     let block = writer.finish().unwrap();
-                    found.extend(reader.read(&block[FRAME..]).unwrap().iter().map(|entry| text(&entry.content)));
+                    let entries = reader.read(&block[FRAME..]).unwrap();
+                    found.extend(entries.iter().map(|entry| text(&entry.content)));
                     // Times of several resources are mixed within a block.
                     expected.sort();
                     found.sort();
