@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[cfg(any(
     feature = "agent",
     feature = "cluster",
+    feature = "journal",
     feature = "nbd",
     feature = "sim",
     feature = "transfer"

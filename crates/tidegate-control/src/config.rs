@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Latency, ResourceName};
 
@@ -13,7 +14,7 @@ use crate::law::registry::{LawConfig, LawConfigError};
 use crate::set_point::knee::{KneeConfig, KneeConfigError};
 
 /// Configuration of the regulation of one resource.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopConfig {
     /// The resource.
     pub resource: ResourceName,
@@ -56,7 +57,7 @@ pub struct LoopConfig {
 }
 
 /// Choice of the requests whose response times are the signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum SignalChoice {
     /// The reads of protected consumers; all reads and writes if none is protected.
     #[default]
@@ -67,7 +68,7 @@ pub enum SignalChoice {
 }
 
 /// Smoothing of the signal before the law sees it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Smoothing {
     /// By elapsed time: a sample's weight falls to 1/e within this time. Independent of the control interval.
     /// Zero: not at all.

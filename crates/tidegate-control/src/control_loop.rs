@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 use crate::config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};
@@ -40,7 +41,10 @@ const FULL: f64 = 0.7;
 /// outstanding, the command decays towards release. The integral law decides so for each consumer by its own
 /// requests and its promise; its rates decay to that promise. Under the self-tuning law, idle consumers do
 /// not constrain the operating point, which decays towards release while all throttled consumers are idle.
-#[derive(Debug, Clone)]
+///
+/// Serialised by a format that writes names of fields, and numbers exactly, it is a checkpoint: a loop that
+/// is read from it decides as this one does, bit for bit. JSON is no such format: it has no infinities.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ControlLoop {
     config: LoopConfig,
     law: RunningLaw,

@@ -518,4 +518,54 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn a_loop_restored_from_its_checkpoint_decides_as_the_original(
+        first in config(),
+        operations in prop::collection::vec(operation(), 1..40),
+        restore_at in any::<prop::sample::Index>(),
+    ) {
+        let restore_at = restore_at.index(operations.len());
+        let mut control = ControlLoop::new(first).unwrap();
+        let mut restored: Option<ControlLoop> = None;
+        let mut now = Instant::ZERO;
+        for (place, operation) in operations.into_iter().enumerate() {
+            if place == restore_at {
+                restored = Some(rmp_serde::from_slice(&checkpoint(&control)).unwrap());
+            }
+            let mut both: Vec<_> = std::iter::once(&mut control).chain(&mut restored).collect();
+            match operation {
+                Operation::JumpBack(nanos) => now = now - Duration::from_nanos(nanos),
+                Operation::Reconfigure(config) => {
+                    for control in both {
+                        control.reconfigure((*config).clone()).unwrap();
+                    }
+                }
+                Operation::Step { forward, consumers, peers } => {
+                    now = now + Latency::from_nanos(forward);
+                    let resource = both[0].config().resource.clone();
+                    let observation = Observation::new(resource, now, consumers);
+                    let decided = both.iter_mut().map(|control| {
+                        let mut observation = observation.clone();
+                        if let Some(peers) = &peers {
+                            let own = control.report(&observation);
+                            let name = HostName::new("own").unwrap();
+                            observation.cluster =
+                                Some(combine(&name, &own, peers, control.config().interval));
+                        }
+                        let (commands, decision) = control.step(now, &observation);
+                        // Bit for bit: two zeros of different signs are equal, and two NaN are not.
+                        (rmp_serde::to_vec(&commands).unwrap(), rmp_serde::to_vec(&decision).unwrap())
+                    });
+                    let decided: Vec<_> = decided.collect();
+                    prop_assert!(decided.iter().all(|each| *each == decided[0]));
+                }
+            }
+        }
+        prop_assert_eq!(checkpoint(&control), checkpoint(&restored.unwrap()));
+    }
+}
+
+fn checkpoint(control: &ControlLoop) -> Vec<u8> {
+    rmp_serde::to_vec_named(control).unwrap()
 }

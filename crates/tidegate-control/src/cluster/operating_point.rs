@@ -28,6 +28,7 @@
 //! With the model of a queue it is numbers of requests at the storage that are compared and doubted, not
 //! throughputs: of one server the throughput is the same for every goal.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
 /// Greatest factor by which a single host may take the operating point below what the others support,
@@ -66,7 +67,7 @@ pub(crate) struct AgreedPoint {
 }
 
 /// The agreement of the hosts' wishes, with its memory.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct HostAgreement {
     /// Amount that all did before the lowest wish was doubted. `None`: there was no other host.
     supported: Option<f64>,

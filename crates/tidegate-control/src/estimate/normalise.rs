@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
 
 /// Request size that response times are scaled to, as in PARDA.
@@ -23,7 +24,7 @@ const LEAST_VARIATION: f64 = 0.05;
 /// Fed with response times as they are, waiting included: under load waiting swells the fixed part, and the
 /// correction becomes milder. It never becomes wrong in sign: with a negative fitted slope, without enough
 /// variation of sizes, or without samples there is no correction.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SizeModel {
     // Weighted sums; x in units of the reference size, y in seconds, so that both are near 1 and the
     // determinant keeps its digits.

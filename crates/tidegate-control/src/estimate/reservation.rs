@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::observation::ConsumerObservation;
@@ -115,7 +116,7 @@ pub(crate) struct HostSurroundings {
 }
 
 /// Follows what consumers with reservations get.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct ReservationRecord {
     latency: Ewma,
     /// Requests that were reserved for those that waited, and requests that those completed; both fade.

@@ -9,6 +9,10 @@
 //! excited, without end. Bounded as a whole, it shrinks in the excited direction, and the estimate falls
 //! asleep. And a regulator that keeps its set point excites hardly anything.
 
+use serde::{Deserialize, Serialize};
+
+use crate::estimate::fixed_array::fixed;
+
 /// This part of the uncertainty at the beginning comes back with every measurement: all of it in a quarter of
 /// an hour of seconds.
 const RETURNS: f64 = 0.001;
@@ -23,12 +27,41 @@ const ROUNDING: f64 = 1e-12;
 ///
 /// Every measurement counts the same, by its error relative to the size of its regressor: one of an overload,
 /// a hundred times as great as the others, would otherwise be remembered a hundred times as well.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(into = "RlsRecord", try_from = "RlsRecord")]
 pub(crate) struct Rls<const N: usize> {
     estimate: [f64; N],
     covariance: [[f64; N]; N],
     /// The variances at the beginning.
     initial: [f64; N],
+}
+
+/// A regression as it stands in a checkpoint.
+#[derive(Serialize, Deserialize)]
+struct RlsRecord {
+    estimate: Vec<f64>,
+    covariance: Vec<Vec<f64>>,
+    initial: Vec<f64>,
+}
+
+impl<const N: usize> From<Rls<N>> for RlsRecord {
+    fn from(rls: Rls<N>) -> Self {
+        Self {
+            estimate: rls.estimate.to_vec(),
+            covariance: rls.covariance.iter().map(|row| row.to_vec()).collect(),
+            initial: rls.initial.to_vec(),
+        }
+    }
+}
+
+impl<const N: usize> TryFrom<RlsRecord> for Rls<N> {
+    type Error = String;
+
+    fn try_from(record: RlsRecord) -> Result<Self, String> {
+        let rows = record.covariance.into_iter().map(fixed).collect::<Result<Vec<_>, _>>()?;
+        let (estimate, initial) = (fixed(record.estimate)?, fixed(record.initial)?);
+        Ok(Self { estimate, covariance: fixed(rows)?, initial })
+    }
 }
 
 impl<const N: usize> Rls<N> {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Iops, Shares};
 
@@ -26,12 +27,12 @@ pub struct Band {
 }
 
 /// Bands that were checked: they grow, and each is shared out completely.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bands {
     bands: Vec<Checked>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Checked {
     from: f64,
     up_to: f64,

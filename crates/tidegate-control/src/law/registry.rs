@@ -5,6 +5,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::document::output::LawKind;
@@ -25,7 +26,7 @@ use crate::law::window::window_law::WindowLaw;
 macro_rules! laws {
     ($($(#[$doc:meta])* $law:ident($parameters:ident, $error:ident, $state:ident),)*) => {
         /// A control law with its parameters. It dereferences to [`LawParameters`].
-        #[derive(Debug, Clone, Copy, PartialEq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
         pub enum LawConfig {
             $($(#[$doc])* $law($parameters),)*
         }
@@ -85,7 +86,7 @@ macro_rules! laws {
         }
 
         /// A law with its state. It dereferences to [`ControlLaw`].
-        #[derive(Debug, Clone)]
+        #[derive(Debug, Clone, Serialize, Deserialize)]
         #[allow(clippy::large_enum_variant, reason = "there is one for each resource")]
         pub(crate) enum RunningLaw {
             $($law($state),)*

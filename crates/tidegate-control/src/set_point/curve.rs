@@ -6,6 +6,8 @@
 //! keep it busy stays. By Little's law the number is throughput times response time, on all hosts together,
 //! and gives the response time back.
 
+use serde::{Deserialize, Serialize};
+
 /// Bins are this factor apart.
 const RATIO: f64 = 1.15;
 
@@ -23,13 +25,14 @@ const KNOWN_SECONDS: f64 = 2.5;
 const GREATEST_SECONDS: f64 = 120.0;
 
 /// The curve. Its memory is bounded: [`BINS`] sums.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ThroughputCurve {
+    #[serde(with = "crate::estimate::fixed_array")]
     bins: [Bin; BINS],
 }
 
 /// Sums over measurements, the older the lighter.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 struct Bin {
     seconds: f64,
     completed: f64,
@@ -46,7 +49,7 @@ impl Bin {
 }
 
 /// A measurement: requests per second, and how many were outstanding on average. Both above zero and finite.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct CurvePoint {
     pub(super) outstanding: f64,
     pub(super) per_second: f64,
@@ -60,7 +63,7 @@ impl CurvePoint {
 }
 
 /// The bend of the curve.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct CurveBend {
     /// The least that gives the wanted fraction of the most.
     pub(super) knee: CurvePoint,

@@ -29,6 +29,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{HostName, Iops, Latency};
 
@@ -118,7 +119,7 @@ const SAME: f64 = 1e-3;
 const BELIEVED: f64 = 0.25;
 
 /// Configuration of the automatic choice of the set point.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct KneeConfig {
     /// The part of the array's most that the set point must give, within [0.5, 1). Default 0.95.
     pub fraction: f64,
@@ -190,7 +191,7 @@ pub(crate) struct KneeSample {
 }
 
 /// Finds the set point. Fed once per control interval; pure.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KneeFinder {
     config: KneeConfig,
     /// Seconds, as everything here.
@@ -219,7 +220,7 @@ pub(crate) struct KneeFinder {
 }
 
 /// Measurements since the set point changed.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 struct KneeStretch {
     unsettled: f64,
     seconds: f64,

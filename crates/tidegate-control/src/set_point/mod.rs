@@ -5,6 +5,7 @@ pub(crate) mod knee;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
 use crate::document::host_report::ClusterSignal;
@@ -13,7 +14,7 @@ use crate::document::signal::{SignalRequests, SignalState};
 use crate::set_point::knee::{KneeConfig, KneeFinder, KneeSample};
 
 /// The set point of the law, with its source.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SetPoint {
     /// The configured one; of an automatic one the ceiling.
     configured: Latency,
@@ -21,7 +22,7 @@ pub(crate) struct SetPoint {
     automatic: Option<Box<Automatic>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Automatic {
     config: KneeConfig,
     finder: KneeFinder,

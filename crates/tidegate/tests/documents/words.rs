@@ -26,6 +26,7 @@ const DONE: &[&str] = &[
     "docs/reference/configuration.md",
     "docs/reference/host-messages.md",
     "docs/reference/http.md",
+    "docs/reference/journal.md",
     "docs/reference/metrics.md",
     "docs/reference/scenarios.md",
 ];

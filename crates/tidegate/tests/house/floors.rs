@@ -19,6 +19,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-regulate", 2),
     ("tidegate-admission", 3),
     ("tidegate-http", 3),
+    ("tidegate-journal", 3),
     ("tidegate-tls", 3),
     ("tidegate-gateway", 4),
     ("tidegate-load", 4),

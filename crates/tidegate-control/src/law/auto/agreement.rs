@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A proposal beyond what hosts agreed on by this, as a logarithm, widens the window.
 const WIDER: f64 = 0.1;
 
@@ -23,7 +25,7 @@ const DRIFT: f64 = 5.0;
 const HALF_WAY: f64 = 0.5;
 
 /// A host's proposal, and the window that all agreed on. Windows are logarithms.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Agreement {
     /// The median of all hosts' windows. `None` while the host is alone.
     agreed: Option<f64>,

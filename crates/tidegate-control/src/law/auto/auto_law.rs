@@ -3,6 +3,7 @@
 use std::f64::consts::LN_2;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
 use super::agreement::{Agreement, Heard};
@@ -66,7 +67,7 @@ const OPEN: f64 = 0.999;
 const FULL: f64 = 0.6;
 
 /// The law `auto`: one window for all eligible consumers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct AutoLaw {
     config: AutoConfig,
     /// The logarithm of the window of all hosts together, by this host's decisions.

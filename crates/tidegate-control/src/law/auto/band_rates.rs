@@ -7,6 +7,7 @@
 //! Hosts that share the resource tell each other their throughput, their outstanding requests, the claims of
 //! their consumers and their operating points. Each host goes on from the median of these points.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::observation::ConsumerObservation;
@@ -35,7 +36,7 @@ const FLOOR: Iops = Iops::new(2.0);
 const LEAST_PART: f64 = 1e-6;
 
 /// The operating point, and the load of all hosts that it follows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct BandRates {
     /// Requests per second of all hosts. `None`: nothing is limited.
     point: Option<f64>,

@@ -1,5 +1,6 @@
 //! The parameters of the law `auto`.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::Window;
 
@@ -7,7 +8,7 @@ use crate::document::output::LawKind;
 use crate::law::parameters::{ContractUse, KeyValue, LawParameters, LoopRules};
 
 /// The bounds of the law `auto`. It has no gains: it learns what it needs.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AutoConfig {
     /// The smallest window. Default 0.02: on storage that answers within 0.1 ms these are 200 requests per
     /// second. On slower storage each consumer keeps two per second, up to a window of 0.25.

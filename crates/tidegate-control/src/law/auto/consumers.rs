@@ -3,6 +3,7 @@
 //! The promise is made to each consumer, and a pooled mean hides the slow one. So the law steers by the worst
 //! consumer's mean, less what chance makes of it.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, Latency};
 
 use crate::document::observation::ConsumerObservation;
@@ -63,7 +64,7 @@ const MOST_LATENESS: f64 = 0.7;
 const STRETCH: f64 = 1.0;
 const STRETCH_REQUESTS: f64 = 4.0;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct ConsumerMemory {
     /// `None`: all consumers together.
     name: Option<ConsumerName>,
@@ -171,7 +172,7 @@ impl ConsumerMemory {
 }
 
 /// The latencies of each consumer of the signal.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct ConsumerLatencies {
     consumers: Vec<ConsumerMemory>,
 }

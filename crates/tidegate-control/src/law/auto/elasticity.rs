@@ -1,5 +1,7 @@
 //! The model of the law `auto`: by how much the latency follows the requests outstanding.
 
+use serde::{Deserialize, Serialize};
+
 /// Standard deviation of a measured latency beside its counting error, as a logarithm: storage is never quite
 /// the same.
 pub(super) const DISTURBANCE: f64 = 0.02;
@@ -17,7 +19,7 @@ const OTHER_STORAGE: (f64, f64) = (0.4, 3.0);
 
 /// A line through ln(latency) over ln(outstanding), by weighted least squares with a prior slope and
 /// forgetting.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Elasticity {
     weight: f64,
     x: f64,

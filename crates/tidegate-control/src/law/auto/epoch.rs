@@ -1,5 +1,7 @@
 //! Measurements of the law `auto`, gathered until they say enough.
 
+use serde::{Deserialize, Serialize};
+
 use crate::document::observation::ConsumerObservation;
 use crate::estimate::signal_samples::throttled;
 use crate::law::control_law::ControlInterval;
@@ -16,7 +18,7 @@ const PATIENCE: f64 = 1.0;
 const DEADLINE: f64 = 10.0;
 
 /// The load over a stretch of time. Times are in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measurement {
     /// Its length.
     pub(super) seconds: f64,

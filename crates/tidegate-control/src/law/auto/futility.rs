@@ -9,6 +9,8 @@
 //! above its knee.
 //! The verdict is believed for two minutes, then twice as long each time, up to ten minutes.
 
+use serde::{Deserialize, Serialize};
+
 use super::consumers::ALLOWED;
 use super::elasticity::DISTURBANCE;
 use super::epoch::Measurement;
@@ -56,7 +58,7 @@ pub(super) const PROMISED: f64 = 0.97;
 const BELIEVED: (f64, f64) = (120.0, 600.0);
 
 /// A trial of a lower window.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Trial {
     /// The window at its beginning, and the lower one, as logarithms.
     from: f64,
@@ -72,7 +74,7 @@ struct Trial {
 }
 
 /// Latency and outstanding requests under one window.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Measured {
     load: Measurement,
     /// The sum of the signal's latencies, by the worst consumer.
@@ -127,7 +129,7 @@ impl Measured {
 }
 
 /// The storage cannot go below a latency, whatever is throttled.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Futility {
     /// The latency, in seconds.
     pub(super) floor: f64,
@@ -140,7 +142,7 @@ pub(super) struct Futility {
 }
 
 /// A cut whose effect comes late, as beside a cache that takes writes at once. It is proved afterwards.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct LateCut {
     from: f64,
     measured_from: Measured,
@@ -163,7 +165,7 @@ pub(super) enum TrialStep {
 }
 
 /// The proofs, and the trial under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct FutilityGate {
     /// The smallest window proven useful, as a logarithm.
     proven: f64,

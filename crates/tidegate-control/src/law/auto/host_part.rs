@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::Window;
 
 use crate::document::mean_outstanding::MeanOutstanding;
@@ -18,7 +19,7 @@ const ACTIVITY: f64 = 2.0;
 const GROWS: f64 = 2.0;
 
 /// The active shares of this host's consumers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct HostPart {
     active: f64,
 }

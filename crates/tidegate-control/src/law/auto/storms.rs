@@ -6,6 +6,8 @@
 //! again slowly at first and then ever faster, as the window of TCP CUBIC does (Ha, Rhee, Xu 2008). So storms
 //! become rare, and a storage that has become quicker is found out within minutes.
 
+use serde::{Deserialize, Serialize};
+
 use super::consumers::ALLOWED;
 
 /// A latency above the goal by this, as a logarithm, is a storm.
@@ -22,7 +24,7 @@ const RISE: (f64, f64, f64) = (0.001, 2e-8, 0.01);
 const SELDOM: f64 = 0.01;
 
 /// The bound that storms leave behind.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct StormBound {
     /// The sum of requests at the storage times seconds since the last storm began, and those seconds.
     used: f64,

@@ -1,5 +1,6 @@
 //! The parameters of the integral law.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::Iops;
 
@@ -8,7 +9,7 @@ use crate::law::integral::gain::ControllerGain;
 use crate::law::parameters::{ContractUse, FirstRate, KeyValue, LawParameters, LoopRules};
 
 /// The parameters of the integral law.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct IntegralConfig {
     /// K of eq. 2, per control period. Default: the paper's, which is right for its disk and slow for
     /// anything quicker; [`gain_for`](crate::gain_for) has it for a process gain that was measured.
@@ -27,7 +28,7 @@ pub struct IntegralConfig {
 
 /// The statistic that makes the response time RT_i(k) of a control period. Lee calls it "the current response
 /// time" (§3.1) and says no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ContractStatistic {
     /// Response time that 95 % of the period's requests do not exceed. The reference, RT^E, is such a
     /// percentile (§2). Only with a percentile are a few per cent of the requests late, as the paper has it.
@@ -51,7 +52,7 @@ impl Default for IntegralConfig {
 }
 
 /// Additions of the law to the paper. Each can be left out by itself, to measure its worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntegralVariant {
     /// A rate is raised only while it constrains the consumer: some requests waited for their release, and at
     /// least 70 % of the rate was used. Otherwise an hour of low demand at short response times winds it up

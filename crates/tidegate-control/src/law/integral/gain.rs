@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A loop counts as settled when this part of the error is left: the usual 5 %.
@@ -19,7 +20,7 @@ pub struct ProcessGain(f64);
 
 /// K: by how many requests per second the rate grows in a control period for every millisecond that the
 /// response time is below its reference. Positive and finite.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct ControllerGain(f64);
 
 /// p: what is left of an error after a control period, within (−1, 1). Negative: it changes sign every time.

@@ -5,6 +5,7 @@
 //! [`ContractStatistic`](crate::ContractStatistic) of the requests that completed in it, each from its
 //! release by the leaky bucket to its completion. Its reference is RT^E (§4.3), not rt_i as in equation 1.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency};
 
 use crate::document::output::OutputBound;
@@ -58,7 +59,7 @@ pub struct IntegralStep {
 }
 
 /// The rate ρ_i of one consumer, which is all the state that the law has.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct IntegralLaw {
     rate: Iops,
 }

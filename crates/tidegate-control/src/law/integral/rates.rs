@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, Iops, Latency};
 
 use crate::document::observation::ConsumerObservation;
@@ -22,7 +23,7 @@ const EVIDENCE: f64 = 0.25;
 const GIVEN_OUT: f64 = 0.95;
 
 /// The rates of all eligible consumers. Consumers that are no longer observed are forgotten.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ConsumerRates {
     config: IntegralConfig,
     consumers: BTreeMap<ConsumerName, Consumer>,
@@ -32,7 +33,7 @@ pub(crate) struct ConsumerRates {
 }
 
 /// Memory of one consumer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Consumer {
     law: IntegralLaw,
     /// Time since its last outstanding request. A new consumer comes from a pause without a beginning.
@@ -113,7 +114,7 @@ struct Claims {
 }
 
 /// Throughput that the storage sustains. See [`GaveWay::sustained`].
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Sustained(Option<f64>);
 
 impl Sustained {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
@@ -17,7 +18,7 @@ use crate::law::parameters::{KeyValue, LawParameters};
 /// below that. The default gains are as quick at the knee, where the loop spends its life, as they can be
 /// while a disturbance at gain −1, with an interval of dead time, still shrinks to 0.83 per interval of 250
 /// ms (0.60 without).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PidConfig {
     /// K_p > 0. Default 0.5.
     pub proportional_gain: f64,
@@ -52,7 +53,7 @@ impl Default for PidConfig {
 }
 
 /// Readings of "single-sided". In both the integral and the output are clamped to [0, greatest].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PidVariant {
     /// The error is signed, and below the set point the delay winds down.
     Clamped,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
 use crate::document::output::OutputBound;
@@ -24,7 +25,7 @@ pub struct PidStep {
 }
 
 /// The single-sided PID. State: the integral, the previous error, the delay.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pid {
     config: PidConfig,
     /// In seconds, within [0, greatest]: this is the anti-windup.

@@ -1,7 +1,9 @@
 //! The parameters of the model of a queue.
 
+use serde::{Deserialize, Serialize};
+
 /// Learning of the model of a queue.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QueueLearning {
     /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
     /// 0.7.

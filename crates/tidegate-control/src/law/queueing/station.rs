@@ -26,6 +26,7 @@
 //! - **Goals, bands and hosts** are those of the self-tuning law: n is told as the throughput that it has at
 //!   the goal, n/goal, the lowest of all wins, bands divide it, and each host has the window of its part.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
 use crate::document::model::{LearningOutcome, QueueModel};
@@ -66,7 +67,7 @@ const GROWTH: f64 = 2.0;
 const NOBODY: f64 = 0.01;
 
 /// Requests of eligible consumers at the storage in an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct AtStorage {
     /// Mean number of their requests at the storage.
     pub outstanding: f64,
@@ -75,7 +76,7 @@ pub struct AtStorage {
 }
 
 /// Measurements of an interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IntervalPoint {
     /// The mean response time of the requests that count, in milliseconds, positive.
     pub(crate) ms: f64,
@@ -86,7 +87,7 @@ pub(crate) struct IntervalPoint {
 }
 
 /// A model, in units in which the measurement that it began with is (1, 1): `w = level + slope·(n − 1)`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct StationModel {
     rls: Rls<2>,
     ms: f64,

@@ -1,5 +1,6 @@
 //! The parameters of the self-tuning law.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::Iops;
 
@@ -10,7 +11,7 @@ use crate::law::parameters::{FirstRate, KeyValue, LawParameters, LoopRules};
 use crate::law::queueing::config::QueueLearning;
 
 /// The parameters of the regulator, and of what it takes to carry out an operating point.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SelfTuningConfig {
     /// Method that finds the operating point.
     pub regulation: RegulationMethod,
@@ -29,7 +30,7 @@ pub struct SelfTuningConfig {
 }
 
 /// Methods that find the operating point.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum RegulationMethod {
     /// From a model that is learnt while it runs (eqs. 5 to 7).
     Adaptive(LineLearning),
@@ -40,7 +41,7 @@ pub enum RegulationMethod {
 }
 
 /// Learning of the model.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LineLearning {
     /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
     /// 0.7, of which the paper has no value: a memory of about three intervals, within which its system
@@ -54,7 +55,7 @@ pub struct LineLearning {
 }
 
 /// Additions of the regulator to the paper. Each can be left out by itself, to measure its worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelfTuningVariant {
     /// The model is fed the load that was done, not the load that was allowed. Otherwise, with little demand,
     /// an unused operating point seems to be the reason for short response times, and one beyond the capacity

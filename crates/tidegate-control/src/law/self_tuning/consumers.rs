@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, Iops, Latency, Window};
 
 use crate::cluster::operating_point::{AgreedPoint, HostAgreement, HostWish};
@@ -22,7 +23,7 @@ use crate::law::self_tuning::regulator::{IntervalMeasurement, SelfTuning};
 use crate::law::window::config::WindowConfig;
 
 /// The regulators of all consumers of a resource. Consumers that are no longer observed are forgotten.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ConsumerRegulators {
     config: SelfTuningConfig,
     /// The operating point in force. At the beginning nothing is throttled.
@@ -38,7 +39,7 @@ pub(crate) struct ConsumerRegulators {
 }
 
 /// Memory of one consumer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Known {
     regulator: SelfTuning,
     /// Part of its wish that remains after its silence: 1 while it is active.

@@ -1,6 +1,8 @@
 //! The line of the self-tuning regulator: the model of Triage's equation 5, and how it is learnt. It also
 //! judges if the line or the curve of a queue has predicted better.
 
+use serde::{Deserialize, Serialize};
+
 use crate::document::model::LinearModel;
 use crate::estimate::rls::Rls;
 use crate::law::self_tuning::config::LineLearning;
@@ -29,7 +31,7 @@ const RIGHT: f64 = 1e-4;
 const BELIEVED: f64 = 0.1;
 
 /// The mean squares of what predictions were wrong by, as a part of the greater.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct RivalErrors {
     line: f64,
     curve: f64,
@@ -60,7 +62,7 @@ impl RivalErrors {
 }
 
 /// A model in units in which the measurement and the operating point that it began with are 1.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct FittedModel {
     pub(super) rls: Rls<3>,
     pub(super) ms: f64,

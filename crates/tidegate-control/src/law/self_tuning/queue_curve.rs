@@ -12,6 +12,8 @@
 //! [`queueing`](crate::law::queueing::station), since by Little's law `n = u·w`, in terms of the throughput
 //! that a rate commands.
 
+use serde::{Deserialize, Serialize};
+
 use crate::document::model::{LearningOutcome, QueueModel};
 use crate::estimate::rls::Rls;
 
@@ -68,7 +70,7 @@ const STEEPEST: f64 = 1e12;
 const LEAST_PART: f64 = 1e-3;
 
 /// `(w₀/w) = level − slope·(u/u₀ − 1)`, in units in which the measurement that it began with is 1.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Hyperbola {
     rls: Rls<2>,
     ms: f64,

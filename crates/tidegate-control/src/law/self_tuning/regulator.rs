@@ -3,6 +3,7 @@
 //! operating point that one consumer's response time asks for. The fixed integral controller of equation 2 is
 //! here too, for comparison.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency};
 
 use crate::document::model::{LearningOutcome, LinearModel, QueueModel};
@@ -34,7 +35,7 @@ const SAFE: f64 = 0.9;
 const LEAST_MS: f64 = 1e-6;
 
 /// Measurements of an interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct IntervalMeasurement {
     /// Number of requests that completed.
     pub requests: u64,
@@ -71,7 +72,7 @@ pub struct SelfTuningStep {
 ///
 /// Call [`step`](Self::step) once per control interval. It takes u(k−1), the operating point that was in
 /// force in the interval, as an argument: of several regulators all use the lowest.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SelfTuning {
     fitted: Option<FittedModel>,
     /// The curve of a queue, and which of the two predicts better.
@@ -89,7 +90,7 @@ pub struct SelfTuning {
     wish: Option<Iops>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Gathered {
     requests: u64,
     nanos: u128,

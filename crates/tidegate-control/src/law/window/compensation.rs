@@ -11,6 +11,7 @@
 //! nothing by them, because something else slows it down, would take ever more: therefore the factor is
 //! bounded.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
 /// The weight of the past, per interval: about ten of them. Databases write in bursts of several intervals,
@@ -22,7 +23,7 @@ const PAST: f64 = 0.9;
 const GREATEST: f64 = 2.0;
 
 /// By what one host's β is multiplied. State: what this host and all hosts completed of late.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct ShareCompensation {
     own: Completed,
     all: Completed,
@@ -31,7 +32,7 @@ pub(crate) struct ShareCompensation {
 /// Requests, and the sum of their response times. Summed apart, so that the mean is over requests: a mean
 /// over intervals would give the few requests of a slow interval the weight of the many of a quick one, and
 /// Little's law is not about that.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 struct Completed {
     count: f64,
     nanos: f64,

@@ -1,5 +1,6 @@
 //! The parameters of the window law.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::Window;
 
@@ -7,7 +8,7 @@ use crate::document::output::LawKind;
 use crate::law::parameters::{KeyValue, LawParameters, LoopRules};
 
 /// The parameters of the window law.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WindowConfig {
     /// γ of eq. 2, within (0, 1]: how far one step goes. Default 0.8 (PARDA §5).
     pub gamma: f64,
@@ -33,7 +34,7 @@ pub struct WindowConfig {
 }
 
 /// Quantities that β can be proportional to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum BetaScale {
     /// One host alone: β = K × the active *part* of its shares, at most K. It does not matter whether shares
     /// are written as 1:2 or as 1000:2000.
@@ -46,7 +47,7 @@ pub enum BetaScale {
 }
 
 /// Quantities that shares can divide among hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum SharesOf {
     /// The resource's queue (PARDA §2). A host whose requests are cheap for the array, or well placed, gets
     /// more of them done with the same part of the queue, and the array as a whole does the most that it can.

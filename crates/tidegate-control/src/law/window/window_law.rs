@@ -1,5 +1,6 @@
 //! The window law of PARDA (Gulati, Ahmad, Waldspurger, FAST 2009), equations 2 to 4.
 
+use serde::{Deserialize, Serialize};
 use tidegate_units::{Latency, Shares, Window};
 
 use crate::document::mean_outstanding::MeanOutstanding;
@@ -18,7 +19,7 @@ pub struct WindowStep {
 }
 
 /// The window law. State: the window.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WindowLaw {
     config: WindowConfig,
     window: f64,

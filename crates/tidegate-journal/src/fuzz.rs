@@ -1,0 +1,131 @@
+//! Fuzz targets: each takes bytes as a disk might deliver them, and checks what must hold for all of them.
+
+use std::path::Path;
+
+use tidegate_units::Instant;
+
+use crate::error::JournalError;
+use crate::number::push_length;
+use crate::reader::SegmentReader;
+use crate::record::EntryContent;
+use crate::segment::{FRAME, ParsedBytes, SegmentHeader, seal};
+use crate::time::{ClockAnchor, WallTime};
+
+/// The most blocks of one input.
+const MOST_BLOCKS: usize = 64;
+
+/// A segment of a decision journal: the bytes as they are, and as blocks of a segment that a writer sealed,
+/// once with their content and once with what they are compressed from.
+///
+/// A block of the input has its length before it, in two bytes. The first byte of what it is compressed from
+/// is the length of its bit stream, which stands at the end.
+pub fn decision_journal(input: &[u8]) {
+    check(input);
+    check_sealed(input, <[u8]>::to_vec);
+    check_sealed(input, compressed);
+}
+
+/// Compresses the plain part of a block.
+fn compressed(content: &[u8]) -> Vec<u8> {
+    let Some((&noise, content)) = content.split_first() else { return Vec::new() };
+    let (plain, noise) = content.split_at(content.len().saturating_sub(usize::from(noise)));
+    let packed = zstd::bulk::compress(plain, 1).expect("memory is compressed");
+    let mut block = Vec::new();
+    push_length(&mut block, plain.len());
+    push_length(&mut block, packed.len());
+    [block, packed, noise.to_vec()].concat()
+}
+
+fn check_sealed(input: &[u8], content_of: fn(&[u8]) -> Vec<u8>) {
+    let ParsedBytes { bytes: mut sealed, seed } = header().encoded();
+    let mut counts = vec![check(&sealed)];
+    let (mut rest, mut last, mut blocks) = (input, 0, 0);
+    while let [low, high, content @ ..] = rest
+        && blocks < MOST_BLOCKS
+    {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(content.len());
+        let (content, after) = content.split_at(length);
+        let mut block = [&[0; FRAME][..], &content_of(content)].concat();
+        seal(seed, &mut block);
+        sealed.extend_from_slice(&block);
+        (rest, last, blocks) = (after, block.len(), blocks + 1);
+    }
+    counts.push(check(&sealed));
+    assert!(counts.is_sorted(), "blocks take entries away: {counts:?}");
+    // A torn end changes nothing of what is before it.
+    if last > 0 {
+        let before = check(&sealed[..sealed.len() - last]);
+        for cut in [1, last / 2, last - 1] {
+            let torn = check(&sealed[..sealed.len() - cut]);
+            assert_eq!(torn, before, "entries before a torn end");
+        }
+    }
+}
+
+fn header() -> SegmentHeader {
+    SegmentHeader {
+        observation: tidegate_control::Observation::VERSION,
+        build: String::new(),
+        sequence: 1,
+        began: ClockAnchor { at: Instant::ZERO, wall: WallTime::MIN },
+    }
+}
+
+/// Reads a segment to its end or to the first error. Returns the number of its entries.
+fn check(bytes: &[u8]) -> usize {
+    let mut entries = 0;
+    match read(bytes, &mut entries) {
+        Ok(()) => {}
+        Err(error) => {
+            let size = bytes.len() as u64;
+            match &error {
+                JournalError::Truncated { offset, dropped, .. }
+                | JournalError::Checksum { offset, dropped, .. }
+                | JournalError::Malformed { offset, dropped, .. } => assert_is_rest(*offset, *dropped, size),
+                JournalError::NotAJournal { offset, .. }
+                | JournalError::NewerVersion { offset, .. }
+                | JournalError::OlderVersion { offset, .. } => assert!(*offset <= size),
+                error => panic!("{error}"),
+            }
+            assert!(error.to_string().starts_with("segment: byte "), "{error}");
+        }
+    }
+    entries
+}
+
+fn assert_is_rest(offset: u64, dropped: u64, size: u64) {
+    // A header that is damaged is dropped as far as it was read.
+    assert!(
+        offset + dropped <= size && (offset == 0 || offset + dropped == size),
+        "{offset} {dropped} {size}"
+    );
+}
+
+fn read(bytes: &[u8], entries: &mut usize) -> Result<(), JournalError> {
+    let mut reader = SegmentReader::new(Path::new("segment"), bytes)?;
+    while let Some(block) = reader.next_block()? {
+        *entries += block.len();
+        for entry in block {
+            if let EntryContent::Decision(decision) = &entry.content {
+                // Numbers out of their range come back within it.
+                let observation = decision.observation();
+                assert!(observation.consumers.iter().all(|each| each.mean_outstanding.get() >= 0.0));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod corpus {
+    use super::replay::replay;
+
+    #[test]
+    fn every_kept_input_keeps_the_invariants() {
+        replay("decision-journal", super::decision_journal);
+    }
+}
