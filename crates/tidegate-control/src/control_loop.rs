@@ -15,7 +15,7 @@ use crate::estimate::ewma::Ewma;
 use crate::estimate::normalise::SizeModel;
 use crate::estimate::reservation::{HostSurroundings, ReservationRecord, reserved_rate};
 use crate::estimate::signal_samples::{SignalSamples, operations, throttled};
-use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep};
+use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep, PooledSignal};
 use crate::law::registry::RunningLaw;
 use crate::law::window::compensation::ShareCompensation;
 use crate::law::window::window_law::active_share;
@@ -208,8 +208,12 @@ impl ControlLoop {
             signal,
             input,
             estimate: fed,
-            pooled: (by_percentile || (self.config.normalise && !signal.is_promise()))
-                .then(|| statistic.weight()),
+            pooled: (by_percentile || (self.config.normalise && !signal.is_promise())).then(|| {
+                PooledSignal {
+                    weight: statistic.weight(),
+                    percentile: by_percentile.then(|| percentile.and_then(|counted| counted.stretch)),
+                }
+            }),
             set_point,
             set_point_ratio: self.config.set_point_ratio,
             elapsed,
