@@ -721,7 +721,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
                 format!("{tuned}bands = [{{ up_to = '9 IO/s', ratios = {{ web = 1 }} }}]"),
                 "names web, which there is not",
             ),
-            (format!("{tuned}statistic = 'p95'"), "a percentile only where"),
+            (format!("{tuned}statistic = 'p95'"), "a percentile, `normalise`"),
             (
                 "[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(),
                 "choose the throttle `cgroup`",

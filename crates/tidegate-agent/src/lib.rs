@@ -18,7 +18,6 @@ mod identify;
 mod kernel_limits;
 pub mod metrics;
 mod pattern;
-mod percentile;
 mod regulator;
 mod resource;
 mod sensor;

@@ -8,7 +8,7 @@ use tidegate_control::{Decision, LoopConfigError, WriterDetector, WritersConfigE
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::latency::LatencyBuckets;
 use tidegate_host::throttle::{ThrottleMethod, ThrottleRequest, WriteLimit};
-use tidegate_regulate::{InFlight, RegulatedResource, ThrottleKind, WritePace};
+use tidegate_regulate::{InFlight, RecentPercentile, RegulatedResource, ThrottleKind, WritePace};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
 use super::addresses::ConsumerAddresses;
@@ -16,7 +16,6 @@ use super::cgroups::CgroupSetUpError;
 use super::config::ResourceConfig;
 use super::kernel_limits::write_limit;
 use super::pattern::ConsumerPattern;
-use super::percentile::ReadPercentile;
 use super::watch::{MachineSample, MachineWatch};
 use crate::metrics::ResourceStatus;
 
@@ -34,7 +33,7 @@ pub(super) struct SessionResource {
     /// True if members came or went at the last step.
     members_changed: bool,
     /// The percentile that the law steers by, if it steers by one.
-    percentile: Option<ReadPercentile>,
+    percentile: Option<RecentPercentile<LatencyBuckets>>,
     method: ThrottleMethod,
     /// The writes of the devices that may be limited.
     paces: BTreeMap<DeviceNumber, WritePace>,
@@ -56,7 +55,7 @@ impl SessionResource {
         Ok(Self {
             regulated: RegulatedResource::new(config.law.clone(), throttle(&config, method))?,
             writers: config.writers.map(WriterDetector::new).transpose()?,
-            percentile: ReadPercentile::new(config.law.statistic),
+            percentile: RecentPercentile::new(config.law.statistic),
             config,
             devices: Vec::new(),
             stale: true,
@@ -74,8 +73,8 @@ impl SessionResource {
             (Some(writers), Some(new)) => writers.reconfigure(new)?,
             (writers, new) => *writers = new.map(WriterDetector::new).transpose()?,
         }
-        if self.percentile.as_ref().map(ReadPercentile::statistic) != Some(config.law.statistic) {
-            self.percentile = ReadPercentile::new(config.law.statistic);
+        if self.percentile.as_ref().map(RecentPercentile::statistic) != Some(config.law.statistic) {
+            self.percentile = RecentPercentile::new(config.law.statistic);
         }
         self.config = config;
         self.stale = true;
@@ -107,7 +106,7 @@ impl SessionResource {
     /// Takes the latencies of its reads that completed.
     pub(super) fn count(&mut self, reads: &LatencyBuckets) {
         if let Some(percentile) = &mut self.percentile {
-            percentile.count(reads);
+            percentile.current().merge(reads);
         }
     }
 

@@ -192,9 +192,7 @@ pub fn read_one_of(
         }
     };
     let mut defaults = laws.get(chosen)?.clone();
-    if let Some(statistic) = section.choice("statistic", &SignalStatistic::NAMED, report) {
-        defaults.statistic = statistic.value;
-    }
+    defaults.statistic = statistic(section, report).unwrap_or(defaults.statistic);
     let law = parameters(section, defaults.law, report)?;
     // Whichever laws there are to choose from: a table without a reader must not be passed over.
     let tables = LawKind::ALL.into_iter().map(LawKind::table).filter(|table| section.knows(table));
@@ -207,6 +205,11 @@ pub fn read_one_of(
         defaults.bands = bands(section, report).ok()?;
     }
     loop_config(section, LoopConfig { law, ..defaults }, Automatic::No, report)
+}
+
+/// Reads the statistic of the signal; `None` if it is not written, or wrong (which is then reported).
+pub fn statistic(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<SignalStatistic> {
+    section.choice("statistic", &SignalStatistic::NAMED, report).map(|given| given.value)
 }
 
 /// The choice to set the set point automatically.
@@ -493,10 +496,11 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::Interval => &[&["interval"]],
         LoopConfigError::IdleHalfLife => &[&["idle_half_life"]],
         LoopConfigError::PastWeight(_) => &[&["past_weight"]],
-        LoopConfigError::PercentileOfReads => &[&["statistic"]],
+        LoopConfigError::PercentilesAreNotScaled => &[&["normalise"]],
         LoopConfigError::RequestsAreNotScaled => &[&["window", "shares_of"], &["normalise"]],
         LoopConfigError::AutomaticNeedsWindow => &[&["set_point"], &["law"]],
         LoopConfigError::ContractsHaveTheirSignal => &[&["law"]],
+        LoopConfigError::ContractsHaveTheirStatistic => &[&["statistic"]],
         LoopConfigError::ContractsAreNotScaled => &[&["normalise"]],
         LoopConfigError::ContractsAreNotSmoothed => &[&["smoothing"], &["past_weight"]],
         LoopConfigError::GoalsAreTakenAsTheyAre => {

@@ -7,7 +7,7 @@ use thiserror::Error;
 use tidegate_units::{Latency, ResourceName};
 
 use crate::document::output::LawKind;
-use crate::document::signal::SignalStatistic;
+use crate::document::signal::{SignalRequests, SignalStatistic};
 use crate::law::bands::Bands;
 use crate::law::parameters::{FirstRate, LoopRules};
 use crate::law::registry::{LawConfig, LawConfigError};
@@ -29,7 +29,8 @@ pub struct LoopConfig {
     pub set_point_ratio: f64,
     /// Signal that the law steers by.
     pub signal: SignalChoice,
-    /// Statistic of the signal that the law compares with the set point. Default: the mean.
+    /// Statistic of the signal that the law compares with the set point. Default: the mean. A percentile
+    /// comes with the observation, from a sensor that counts each request; other hosts are not told of it.
     pub statistic: SignalStatistic,
     /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law
     /// only, and without effect while there are protected consumers: their target is a promise. Default off.
@@ -65,6 +66,18 @@ pub enum SignalChoice {
     /// All reads (Bjørgeengen §2.3.2). For resources that throttle writers, which are detected by their
     /// writes: readers are known by their reading, and none has to be named.
     Reads,
+}
+
+impl SignalChoice {
+    /// Returns the requests that are the signal, where some consumers are protected or none is.
+    #[must_use]
+    pub const fn requests(self, is_any_protected: bool) -> SignalRequests {
+        match self {
+            Self::Reads => SignalRequests::Reads,
+            Self::ProtectedOrEverything if is_any_protected => SignalRequests::ProtectedReads,
+            Self::ProtectedOrEverything => SignalRequests::Everything,
+        }
+    }
 }
 
 /// Smoothing of the signal before the law sees it.
@@ -158,8 +171,8 @@ impl LoopConfig {
         {
             return Err(LoopConfigError::PastWeight(past_weight));
         }
-        if self.statistic != SignalStatistic::Mean && self.signal != SignalChoice::Reads {
-            return Err(LoopConfigError::PercentileOfReads);
+        if self.statistic != SignalStatistic::Mean && self.normalise {
+            return Err(LoopConfigError::PercentilesAreNotScaled);
         }
         self.law.validate()?;
         match self.law.rules() {
@@ -199,6 +212,9 @@ impl LoopConfig {
         if self.signal != SignalChoice::default() {
             return Err(LoopConfigError::ContractsHaveTheirSignal);
         }
+        if self.statistic != SignalStatistic::Mean {
+            return Err(LoopConfigError::ContractsHaveTheirStatistic);
+        }
         if self.normalise {
             return Err(LoopConfigError::ContractsAreNotScaled);
         }
@@ -227,9 +243,9 @@ pub enum LoopConfigError {
     /// The weight of the past is out of range: with 1 nothing new would ever count.
     #[error("the weight of the past must be at least 0 and below 1, it is {0}")]
     PastWeight(f64),
-    /// Latencies of single requests are not counted for another signal.
-    #[error("the signal can be a percentile only where the signal is all reads")]
-    PercentileOfReads,
+    /// Sizes are known of sums of requests only, and not of the request at a percentile.
+    #[error("a percentile is of response times as they are: without `normalise`")]
+    PercentilesAreNotScaled,
     /// Shares are of requests as they are, and the signal is of requests scaled to one size.
     #[error("shares of requests count them as they are: without `normalise`")]
     RequestsAreNotScaled,
@@ -239,6 +255,9 @@ pub enum LoopConfigError {
     /// Another signal was chosen for a law that takes each consumer's own requests.
     #[error("the integral law steers by each consumer's own requests: nothing else can be its signal")]
     ContractsHaveTheirSignal,
+    /// A percentile of all requests was chosen for a law that takes each consumer's own.
+    #[error("the integral law has a statistic of its own: write `statistic` into the table `integral`")]
+    ContractsHaveTheirStatistic,
     /// A contract is about requests as they are.
     #[error("contracts are about response times as they are: without `normalise`")]
     ContractsAreNotScaled,

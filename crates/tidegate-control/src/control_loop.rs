@@ -17,7 +17,7 @@ use crate::estimate::ewma::Ewma;
 use crate::estimate::normalise::SizeModel;
 use crate::estimate::reservation::{HostSurroundings, ReservationRecord, reserved_rate};
 use crate::estimate::signal_samples::{SignalSamples, operations, throttled};
-use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep};
+use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep, PooledSignal};
 use crate::law::registry::RunningLaw;
 use crate::law::window::compensation::ShareCompensation;
 use crate::law::window::window_law::active_share;
@@ -160,16 +160,11 @@ impl ControlLoop {
 
     /// Returns the signal that this host itself measures.
     fn own_signal(&self, consumers: &[ConsumerObservation]) -> SignalRequests {
-        match self.config.signal {
-            SignalChoice::Reads => SignalRequests::Reads,
-            SignalChoice::ProtectedOrEverything if !self.law.scope().is_common() => {
-                SignalRequests::Everything
-            }
-            SignalChoice::ProtectedOrEverything if consumers.iter().any(|consumer| consumer.protected) => {
-                SignalRequests::ProtectedReads
-            }
-            SignalChoice::ProtectedOrEverything => SignalRequests::Everything,
+        let choice = self.config.signal;
+        if choice == SignalChoice::ProtectedOrEverything && !self.law.scope().is_common() {
+            return SignalRequests::Everything;
         }
+        choice.requests(consumers.iter().any(|consumer| consumer.protected))
     }
 
     /// Decides once. It may be called early, and an interval that is shorter counts less: when a consumer
@@ -190,11 +185,9 @@ impl ControlLoop {
             }
         };
         let statistic = self.config.statistic;
-        let heard = if statistic == SignalStatistic::Mean {
-            heard
-        } else {
-            heard.by(observation.percentile.as_ref().filter(|counted| counted.statistic == statistic))
-        };
+        let by_percentile = statistic != SignalStatistic::Mean;
+        let percentile = observation.percentile.as_ref().filter(|counted| counted.statistic == statistic);
+        let heard = if by_percentile { heard.by(percentile) } else { heard };
         let (set_point, choice) = self.set_point.in_force(signal, cluster);
         let input = if elapsed.is_zero() { SignalState::NoTime } else { heard.input(set_point) };
 
@@ -220,8 +213,12 @@ impl ControlLoop {
             signal,
             input,
             estimate: fed,
-            pooled: (statistic != SignalStatistic::Mean || (self.config.normalise && !signal.is_promise()))
-                .then(|| statistic.weight()),
+            pooled: (by_percentile || (self.config.normalise && !signal.is_promise())).then(|| {
+                PooledSignal {
+                    weight: statistic.weight(),
+                    percentile: by_percentile.then(|| percentile.and_then(|counted| counted.stretch)),
+                }
+            }),
             set_point,
             set_point_ratio: self.config.set_point_ratio,
             elapsed,

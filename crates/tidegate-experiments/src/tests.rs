@@ -83,6 +83,7 @@ const SAMPLE: SeriesSample = SeriesSample {
     bytes_per_s: 1e6,
     ops_per_s: 100.0,
     outstanding: 20.0,
+    device_percentile_ms: None,
 };
 
 #[test]

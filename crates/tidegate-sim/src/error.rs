@@ -60,6 +60,12 @@ pub enum ScenarioError {
         /// The reason.
         reason: LoopConfigError,
     },
+    /// Hosts tell each other means only.
+    #[error(
+        "host `{0}`: other laws on its array report means only: a percentile as `statistic` needs \
+            `signal = \"local\"`"
+    )]
+    PercentileAcrossHosts(HostName),
     /// A host could never issue anything.
     #[error("host `{0}`: the depth must be 1 to {1}")]
     Depth(HostName, u32),

@@ -106,13 +106,17 @@ pub struct ConsumerOutcome {
     pub latency_ms: Option<LatencySummary>,
     /// Mean response time of the arrays for it.
     pub device_latency_ms: Option<f64>,
+    /// Percentile of the arrays' response times for it, exact to one per cent; of a protected virtual
+    /// machine, only reads count. `None` if its host's statistic is the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_percentile_ms: Option<f64>,
     /// The window under which it runs. It is its host's, shared with the host's other virtual machines, or
     /// its own where each has a law. `None` for a protected virtual machine, which no window limits.
     pub window: Option<WindowOutcome>,
     /// Mean number of its outstanding requests, its host's queue included.
     pub outstanding: f64,
     /// Fraction of the time series' intervals in which its mean response time at the array was above its
-    /// host's target. Intervals in which it completed nothing do not count. Of a protected virtual machine,
+    /// host's target, or the percentile that is its host's statistic. Intervals in which it completed nothing do not count. Of a protected virtual machine,
     /// only reads count. `None` without a law, and when it did nothing.
     pub above_target_fraction: Option<f64>,
     /// Account of its contract. `None` without one, and where no law keeps contracts.

@@ -80,6 +80,10 @@ pub struct SeriesSample {
     pub ops_per_s: f64,
     /// Its mean number of requests outstanding, its host's queue included.
     pub outstanding: f64,
+    /// The percentile of its response times at the array over the interval. Of a protected consumer, only
+    /// reads count. `None` if its host's statistic is the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_percentile_ms: Option<f64>,
 }
 
 /// The time series in memory.

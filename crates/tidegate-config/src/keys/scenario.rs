@@ -312,6 +312,17 @@ pub const HOST: KeyTable = table!(
         as its ceiling."
         ),
         Key::new(
+            "statistic",
+            Words(&["mean", "p50", "p90", "p95", "p99"]),
+            "`\"mean\"`",
+            "the [statistic](../guide/simulation.md#percentiles) that is compared with the target, by \
+        the law and in the results"
+        )
+        .details(
+            "Other than `mean` not with the laws that take each virtual machine by itself, and not \
+        with `normalise`. If laws share the array, it takes `signal = \"local\"`."
+        ),
+        Key::new(
             "interval",
             Time,
             "`\"250ms\"`; `\"1s\"` of the integral law, the self-tuning one and the one with the \

@@ -16,6 +16,16 @@ pub enum SignalRequests {
 }
 
 impl SignalRequests {
+    /// Returns true if a request is one of these: a read or a write of a consumer that is protected or not.
+    #[must_use]
+    pub const fn include(self, protected: bool, is_read: bool) -> bool {
+        match self {
+            Self::ProtectedReads => protected && is_read,
+            Self::Reads => is_read,
+            Self::Everything => true,
+        }
+    }
+
     /// Returns true if these response times were promised to a consumer. They are never scaled, and their
     /// target is never chosen automatically.
     pub(crate) fn is_promise(self) -> bool {
@@ -82,6 +92,16 @@ impl SignalStatistic {
         beyond / (1.0 - beyond) * beyond.ln().powi(2)
     }
 
+    /// Returns the number of requests from which on a percentile is not simply the slowest of them. 1 for the
+    /// mean.
+    #[must_use]
+    pub const fn least_requests(self) -> u64 {
+        match self.percent() {
+            Some(percent) => 100 / (100 - percent) as u64,
+            None => 1,
+        }
+    }
+
     /// Returns the percentage of requests that the percentile covers; `None` for the mean.
     #[must_use]
     pub const fn percent(self) -> Option<u32> {
@@ -105,4 +125,9 @@ pub struct SignalPercentile {
     pub count: u64,
     /// Value of the percentile. It covers these requests, and as many earlier ones as it needs.
     pub latency: Latency,
+    /// Value of the percentile over a stretch that ends with these requests. A stretch takes at least a second
+    /// and as many requests as the percentile needs, and shares none with another stretch. `None` where no
+    /// stretch ends. A promise is judged by such stretches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stretch: Option<Latency>,
 }

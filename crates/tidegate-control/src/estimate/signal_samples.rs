@@ -91,7 +91,7 @@ fn signal_consumers(
     consumers: &[ConsumerObservation],
     signal: SignalRequests,
 ) -> impl Iterator<Item = &ConsumerObservation> {
-    consumers.iter().filter(move |consumer| consumer.protected || signal != SignalRequests::ProtectedReads)
+    consumers.iter().filter(move |consumer| signal.include(consumer.protected, true))
 }
 
 /// The operations whose response times are the signal.
@@ -100,7 +100,7 @@ pub(crate) fn operations(
     signal: SignalRequests,
 ) -> impl Iterator<Item = &OperationTotals> {
     signal_consumers(consumers, signal).flat_map(move |consumer| {
-        let writes = (signal == SignalRequests::Everything).then_some(&consumer.writes);
+        let writes = signal.include(consumer.protected, false).then_some(&consumer.writes);
         std::iter::once(&consumer.reads).chain(writes)
     })
 }

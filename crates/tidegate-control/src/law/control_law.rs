@@ -102,8 +102,8 @@ pub(crate) struct ControlInterval<'a> {
     /// The latency to compare with the set point. `None` when nothing is known of this interval.
     pub(crate) estimate: Option<Latency>,
     /// Set if the estimate is of all requests of the signal together, and not by the mean of each consumer's
-    /// as they are: the [weight](crate::document::signal::SignalStatistic::weight) of a request.
-    pub(crate) pooled: Option<f64>,
+    /// as they are.
+    pub(crate) pooled: Option<PooledSignal>,
     /// The latency to steer to.
     pub(crate) set_point: Latency,
     /// Set point over target.
@@ -125,6 +125,18 @@ pub(crate) struct ControlInterval<'a> {
     /// The hosts that were heard, this one included.
     pub(crate) hosts: u32,
 }
+
+/// A signal that is of all its requests together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PooledSignal {
+    /// The [weight](crate::document::signal::SignalStatistic::weight) of a request.
+    pub(crate) weight: f64,
+    /// Set if the estimate is a percentile.
+    pub(crate) percentile: Option<PercentileStretch>,
+}
+
+/// The percentile of a stretch that ended in this interval; `None`: none ended.
+pub(crate) type PercentileStretch = Option<Latency>;
 
 /// The step that a law with a common signal takes in an interval.
 pub(crate) enum CommonStep {

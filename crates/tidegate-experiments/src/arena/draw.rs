@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use tidegate_control::SignalStatistic;
 use tidegate_device::{DeviceConfig, HitChange};
 use tidegate_sim::scenario::{
     ArrayChange, ChangedArray, NetworkPartition, OperationArrivals, ScenarioSpan, ThinkTime, ThinkTiming,
 };
-use tidegate_sim::{Scenario, ScenarioError, SilentRecorder, simulate};
+use tidegate_sim::{ConsumerOutcome, Scenario, ScenarioError, SilentRecorder, simulate};
 use tidegate_units::{Instant, Latency};
 
 use super::kind::ScenarioKind;
@@ -32,11 +33,12 @@ const SLOW: f64 = 180.0;
 /// The same where the target cannot be reached: laws may take the first minute to find that out.
 const UNATTAINABLE_HEAD: f64 = 60.0;
 
-/// Completions of the slowest judged consumer that a judged interval holds on average.
+/// Completions of the slowest judged consumer that a judged interval holds on average, or as many as a
+/// percentile needs.
 const COMPLETIONS: f64 = 10.0;
 
 /// The longest judged interval, in seconds.
-const LONGEST_INTERVAL: f64 = 5.0;
+pub(super) const LONGEST_INTERVAL: f64 = 5.0;
 
 impl ArenaScenario {
     /// Draws the scenario of a seed.
@@ -95,14 +97,17 @@ impl Sketch {
                 self.reader();
                 self.backlogged((1, 4), 0.3, MOSTLY_WRITES);
             }
-            ScenarioKind::Promise => {
+            ScenarioKind::Promise | ScenarioKind::Percentile => {
                 if self.draw.chance(0.5) {
                     self.disks();
                 } else {
                     self.servers((2, 32), (300.0, 6_000.0));
                 }
                 self.one_host();
-                self.reader();
+                let reads = self.reader();
+                if kind == ScenarioKind::Percentile {
+                    self.percentile(reads);
+                }
                 if self.draw.chance(0.5) {
                     self.varying(1, 4);
                 } else {
@@ -215,7 +220,8 @@ impl Sketch {
         let unloaded = self.unloaded(seed, &judged, &free.state)?;
         let seconds = length(kind, free.greatest);
         let target = self.target(kind, unloaded, free.loaded);
-        let interval = (COMPLETIONS / free.slowest).ceil().clamp(1.0, LONGEST_INTERVAL);
+        let completions = COMPLETIONS.max(self.statistic.least_requests() as f64);
+        let interval = (completions / free.slowest).ceil().clamp(1.0, LONGEST_INTERVAL);
         self.scenario.duration = Duration::from_secs_f64(seconds);
         self.scenario.series_interval = Duration::from_secs_f64(interval);
         let stretches = self.stretches(seconds, free.greatest);
@@ -225,6 +231,7 @@ impl Sketch {
             id: format!("{}-{seed}", kind.name()),
             kind,
             seed,
+            statistic: self.statistic,
             target: Latency::from_secs_f64(target),
             unloaded: Latency::from_secs_f64(unloaded),
             judged,
@@ -242,6 +249,14 @@ impl Sketch {
         let least = if kind == ScenarioKind::Slow { (0.2 / unloaded).clamp(1.5, 18.0) } else { 1.5 };
         let most = (0.9 * loaded / unloaded).min(20.0).max(least * 1.05);
         unloaded * self.draw.scaled(least, most)
+    }
+
+    /// The statistic of a consumer's latencies that is promised.
+    fn promised_ms(&self, consumer: &ConsumerOutcome) -> Option<f64> {
+        match self.statistic {
+            SignalStatistic::Mean => consumer.device_latency_ms,
+            _ => consumer.device_percentile_ms,
+        }
     }
 
     fn trial(&self, device: &DeviceConfig) -> Scenario {
@@ -263,7 +278,7 @@ impl Sketch {
             let iops = outcome.consumers.iter().map(|(_, consumer)| consumer.iops).sum::<f64>();
             runs.greatest = runs.greatest.max(iops);
             let of_judged = || judged.iter().filter_map(|name| outcome.consumers.get(name.as_str()));
-            let loaded = of_judged().filter_map(|one| one.device_latency_ms).fold(0.0, f64::max) / 1e3;
+            let loaded = of_judged().filter_map(|one| self.promised_ms(one)).fold(0.0, f64::max) / 1e3;
             if loaded > runs.loaded {
                 let rates = of_judged().map(|one| one.iops).filter(|iops| *iops > 0.0);
                 runs.slowest = rates.fold(f64::INFINITY, f64::min);
@@ -295,7 +310,7 @@ impl Sketch {
             }
             alone.vms = vec![vm];
             let outcome = simulate(&alone, seed, &mut SilentRecorder)?;
-            let latency = outcome.consumers.iter().filter_map(|(_, consumer)| consumer.device_latency_ms);
+            let latency = outcome.consumers.iter().filter_map(|(_, consumer)| self.promised_ms(consumer));
             slowest = slowest.max(latency.sum::<f64>() / 1e3);
         }
         Ok(slowest)

@@ -1,6 +1,7 @@
 //! The figures of one run.
 
 use serde::{Deserialize, Serialize};
+use tidegate_control::SignalStatistic;
 use tidegate_sim::SeriesSample;
 use tidegate_sim::scenario::{ScenarioSpan, Workload};
 use tidegate_units::Bytes;
@@ -38,7 +39,8 @@ pub struct RunFigures {
     pub cost: f64,
     /// Requests per second of each of them.
     pub each: Vec<f64>,
-    /// Mean latency of the worst judged consumer, in seconds.
+    /// Mean latency of the worst judged consumer, in seconds. Where a percentile is promised, the mean of the
+    /// intervals' percentiles, each counted by its requests.
     pub latency: f64,
     /// The greatest number of requests that they had at the storage on average over an interval.
     pub outstanding: f64,
@@ -92,7 +94,7 @@ impl RunFigures {
             above_after_changes: above(arena, &judged, &|end| time.is_after_change(end)),
             iops: each.iter().sum(),
             cost: costs.iter().sum(),
-            latency: judged.iter().filter_map(|track| latency(track, &is_judged)).fold(0.0, f64::max),
+            latency: judged.iter().filter_map(|track| latency(arena, track, &is_judged)).fold(0.0, f64::max),
             outstanding: outstanding(&eligible),
             share_error: share_error(arena, &eligible, &is_judged),
             settling: settling_time(arena, &judged, &eligible, best),
@@ -130,11 +132,19 @@ fn mean_of_each(
     tracks.iter().map(own).collect()
 }
 
+/// The latency of an interval that is compared with the target: the mean, or the percentile promised.
+fn judged_ms(arena: &ArenaScenario, sample: &SeriesSample) -> Option<f64> {
+    match arena.statistic {
+        SignalStatistic::Mean => sample.device_latency_ms,
+        _ => sample.device_percentile_ms,
+    }
+}
+
 /// Returns true if an interval is above the target, and `None` if there is nothing to judge. An interval in
 /// which requests were outstanding and none completed is above a target that is shorter than itself.
 fn is_above(arena: &ArenaScenario, track: &ConsumerSeries, end: f64, sample: &SeriesSample) -> Option<bool> {
     let target = arena.target_of(track.consumer.as_str(), end).as_millis_f64();
-    match sample.device_latency_ms {
+    match judged_ms(arena, sample) {
         Some(ms) => Some(ms > target),
         None => (sample.outstanding > 0.9 && target < arena.interval() * 1e3).then_some(true),
     }
@@ -152,11 +162,11 @@ fn above(arena: &ArenaScenario, judged: &[&ConsumerSeries], counts: &dyn Fn(f64)
     judged.iter().filter_map(own).reduce(f64::max)
 }
 
-/// A consumer's mean latency in seconds, every request counting once.
-fn latency(track: &ConsumerSeries, counts: &dyn Fn(f64) -> bool) -> Option<f64> {
+/// A consumer's mean latency in seconds, every request counting once. Of percentiles, the mean likewise.
+fn latency(arena: &ArenaScenario, track: &ConsumerSeries, counts: &dyn Fn(f64) -> bool) -> Option<f64> {
     let (mut requests, mut total) = (0.0, 0.0);
     for (_, sample) in track.samples.iter().filter(|(end, _)| counts(*end)) {
-        if let Some(ms) = sample.device_latency_ms {
+        if let Some(ms) = judged_ms(arena, sample) {
             requests += sample.iops;
             total += sample.iops * ms / 1e3;
         }
@@ -260,7 +270,7 @@ fn settling_time(
             let is_low = judged.iter().all(|track| {
                 let Some((end, sample)) = at(&track) else { return true };
                 let target = arena.target_of(track.consumer.as_str(), end).as_millis_f64();
-                sample.device_latency_ms.is_none_or(|ms| ms <= target)
+                judged_ms(arena, &sample).is_none_or(|ms| ms <= target)
             });
             let iops: f64 = eligible.iter().filter_map(|track| Some(at(&track)?.1.iops)).sum();
             (is_low, iops >= BACK * best)

@@ -1,4 +1,4 @@
-//! The kinds of scenarios, drawn evenly.
+//! The kinds of scenarios, drawn about evenly.
 
 /// A kind of scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +37,15 @@ pub enum ScenarioKind {
     Tiers,
     /// A link in front of an array, which is the bottleneck or not.
     Link,
+    /// A percentile promised to a protected reader, on disks and parallel servers.
+    Percentile,
     /// Not drawn: a scenario that was written ([`ArenaScenario::written`](super::ArenaScenario::written)).
     Written,
 }
 
 impl ScenarioKind {
-    /// Every kind that is drawn, in the order in which seeds go through them.
-    pub const ALL: [Self; 17] = [
+    /// Every kind that is drawn. Seeds go through all but the last one, which has seeds of its own.
+    pub const ALL: [Self; 18] = [
         Self::Servers,
         Self::Bursts,
         Self::Disks,
@@ -61,12 +63,21 @@ impl ScenarioKind {
         Self::CloudVolume,
         Self::Tiers,
         Self::Link,
+        Self::Percentile,
     ];
+
+    /// Divisor and remainder of the seeds that draw a percentile. 17 and 20 have no common divisor, so that in
+    /// 200 seeds each other kind loses one at most.
+    const PERCENTILE_SEEDS: (u64, u64) = (20, 19);
 
     /// Returns the kind that a seed draws.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        Self::ALL[(seed % Self::ALL.len() as u64) as usize]
+        let (every, remainder) = Self::PERCENTILE_SEEDS;
+        if seed % every == remainder {
+            return Self::Percentile;
+        }
+        Self::ALL[(seed % (Self::ALL.len() as u64 - 1)) as usize]
     }
 
     /// Returns its name in results.
@@ -90,6 +101,7 @@ impl ScenarioKind {
             Self::CloudVolume => "cloud-volume",
             Self::Tiers => "tiers",
             Self::Link => "link",
+            Self::Percentile => "percentile",
             Self::Written => "written",
         }
     }

@@ -148,7 +148,8 @@ impl Sketch {
     }
 
     /// A protected reader that asks for little, and at times its log, which is protected and not judged.
-    pub(super) fn reader(&mut self) {
+    /// Returns its reads per second where they take no time.
+    pub(super) fn reader(&mut self) -> f64 {
         let bytes = self.draw.pick(&[4_096_u32, 8_192, 16_384]);
         let rate = (self.capacity_guess() * self.draw.scaled(0.03, 0.2)).clamp(10.0, 400.0);
         let arrivals = if self.draw.chance(0.6) {
@@ -165,6 +166,7 @@ impl Sketch {
             let log = Workload { arrivals: open(rate / 3.0), ..closed("log", 1, step) };
             self.vm("reader-log", 0, log).protected = true;
         }
+        rate
     }
 
     pub(super) fn mixed(&mut self) {

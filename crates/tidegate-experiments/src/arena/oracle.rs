@@ -298,7 +298,9 @@ fn with_setting(arena: &ArenaScenario, setting: StaticSetting) -> Scenario {
             let own = Window::new((window * shares(&host.name) / all.max(1.0)).max(0.01));
             let law =
                 LawConfig::Window(WindowConfig { least: own, greatest: own, ..WindowConfig::default() });
-            host.law = Some(LoopConfig::new(host.array.clone(), arena.target, law));
+            let statistic = arena.statistic;
+            host.law =
+                Some(LoopConfig { statistic, ..LoopConfig::new(host.array.clone(), arena.target, law) });
         }
     }
     if let Some(rate) = setting.rate {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{LawConfig, LawKind, LoopConfig, WindowConfig};
+use tidegate_control::{LawConfig, LawKind, LoopConfig, LoopRules, SignalStatistic, WindowConfig};
 use tidegate_device::DeviceConfig;
 use tidegate_sim::Scenario;
 use tidegate_sim::scenario::{ScenarioSpan, VirtualMachine};
@@ -24,10 +24,11 @@ pub struct ArenaScenario {
     pub seed: u64,
     /// The scenario, without laws.
     pub scenario: Scenario,
-    /// The latency promised to consumers without a goal, as a mean over a judged interval. A percentile would
-    /// stand here.
+    /// The statistic that is promised, over a judged interval.
+    pub statistic: SignalStatistic,
+    /// The latency promised to consumers without a goal, by that statistic.
     pub target: Latency,
-    /// The unloaded latency of the slowest judged consumer, in the slowest stretch.
+    /// The unloaded latency of the slowest judged consumer, in the slowest stretch, by that statistic.
     pub unloaded: Latency,
     /// The consumers whose latencies are judged: the protected readers, or all.
     pub judged: Vec<String>,
@@ -93,7 +94,12 @@ impl ArenaScenario {
                 LawKind::Window => WindowConfig { greatest, ..WindowConfig::default() }.into(),
                 kind => LawConfig::of_kind(kind),
             };
-            host.law = Some(LoopConfig::new(host.array.clone(), self.target, law));
+            let mut law = LoopConfig::new(host.array.clone(), self.target, law);
+            // Laws that take each consumer by itself know means only.
+            if matches!(law.law.rules(), LoopRules::Common { .. }) {
+                law.statistic = self.statistic;
+            }
+            host.law = Some(law);
         }
         if !matches!(kind, LawKind::Auto | LawKind::Integral) {
             without_contracts(&mut scenario);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_control::SignalStatistic;
 use tidegate_device::{Device, DeviceConfig};
 use tidegate_sim::scenario::{
     DiskPlace, OperationArrivals, OperationStep, ScenarioArray, ScenarioHost, ThinkTiming, VirtualDisk,
@@ -10,12 +11,15 @@ use tidegate_sim::scenario::{
 use tidegate_sim::{Scenario, ScenarioError};
 use tidegate_units::{Bytes, ConsumerName, HostName, ResourceName, Shares};
 
+use super::draw::LONGEST_INTERVAL;
 use super::random::RandomDraw;
 
 /// A scenario under construction. Times are parts of its length, which is not known yet.
 pub(super) struct Sketch {
     pub(super) draw: RandomDraw,
     pub(super) scenario: Scenario,
+    /// The statistic that is promised.
+    pub(super) statistic: SignalStatistic,
     /// The states of the storage, one after the other. The first is that of the array.
     pub(super) states: Vec<DeviceConfig>,
     /// Active parts of workloads: the consumer, the workload, and the part of the run.
@@ -42,6 +46,7 @@ impl Sketch {
         Self {
             draw: RandomDraw::new(seed),
             scenario,
+            statistic: SignalStatistic::Mean,
             states: Vec::new(),
             stages: Vec::new(),
             pause: None,
@@ -72,6 +77,19 @@ impl Sketch {
         vm.workloads.push(workload);
         self.scenario.vms.push(vm);
         self.scenario.vms.last_mut().expect("one was pushed")
+    }
+
+    /// Promises a percentile instead of a mean: one that the longest judged interval has enough reads for, at
+    /// so many reads per second.
+    pub(super) fn percentile(&mut self, reads: f64) {
+        let enough =
+            |statistic: &&SignalStatistic| reads * LONGEST_INTERVAL >= statistic.least_requests() as f64;
+        let among = [SignalStatistic::P90, SignalStatistic::P95, SignalStatistic::P99];
+        let among: Vec<_> = among.iter().filter(enough).copied().collect();
+        self.statistic = self.draw.pick(&among);
+        for host in &mut self.scenario.hosts {
+            host.statistic = self.statistic;
+        }
     }
 
     pub(super) fn shares(&mut self) -> Shares {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_control::SignalStatistic;
 use tidegate_device::DeviceConfig;
 use tidegate_sim::{Scenario, SeriesSample, SilentRecorder, simulate};
 use tidegate_units::Latency;
@@ -18,6 +19,52 @@ fn two_hundred_seeds_have_every_kind_at_least_ten_times() {
         let count = (FIRST..FIRST + 200).filter(|seed| ScenarioKind::of(*seed) == kind).count();
         assert!(count >= 10, "{} is drawn {count} times", kind.name());
     }
+}
+
+#[test]
+fn percentiles_have_seeds_of_their_own_and_all_others_draw_what_they_drew_before() {
+    for seed in FIRST..FIRST + 340 {
+        let kind = ScenarioKind::of(seed);
+        let place = ScenarioKind::ALL.iter().position(|other| *other == kind).unwrap() as u64;
+        assert_eq!(place, if seed % 20 == 19 { 17 } else { seed % 17 }, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_percentile_is_promised_measured_and_told_to_the_laws_that_know_one() {
+    let seeds = (FIRST..FIRST + 200).filter(|seed| ScenarioKind::of(*seed) == ScenarioKind::Percentile);
+    let mut drawn = Vec::new();
+    for arena in seeds.map(|seed| ArenaScenario::draw(seed).unwrap()) {
+        let id = &arena.id;
+        assert!(arena.statistic.percent().is_some_and(|percent| percent >= 90), "{id}");
+        assert!(arena.scenario.hosts.iter().all(|host| host.statistic == arena.statistic), "{id}");
+        let told = |kind| arena.with_law(kind).hosts[0].law.clone().unwrap();
+        for kind in LawKind::ALL {
+            assert!(told(kind).validate().is_ok(), "{id}: {kind}");
+        }
+        assert_eq!(told(LawKind::Auto).statistic, arena.statistic, "{id}");
+        assert_eq!(told(LawKind::Integral).statistic, SignalStatistic::Mean, "{id}");
+        drawn.push(arena.statistic);
+    }
+    assert!(
+        [SignalStatistic::P90, SignalStatistic::P95, SignalStatistic::P99]
+            .iter()
+            .all(|one| drawn.contains(one))
+    );
+}
+
+#[test]
+fn seconds_are_judged_by_the_percentile_that_is_promised() {
+    let mut arena = two_consumers();
+    let mut run = run_of(&arena, |_, _| Some(5.0));
+    for (second, (_, sample)) in run.tracks[1].samples.iter_mut().enumerate() {
+        sample.device_percentile_ms = Some(if second == 6 { 11.0 } else { 9.0 });
+    }
+    assert!(close(RunFigures::of(&arena, &run, &[]).above, 0.0), "by the mean");
+    arena.statistic = SignalStatistic::P95;
+    let figures = RunFigures::of(&arena, &run, &[]);
+    assert!(close(figures.above, 1.0 / 14.0), "{figures:?}");
+    assert!(close(figures.latency, (13.0 * 9.0 + 11.0) / 14.0 / 1e3), "{figures:?}");
 }
 
 /// Draws scenarios on all processors.
@@ -327,6 +374,8 @@ fn a_written_scenario_is_judged_by_its_target_its_goals_and_its_changes() {
     let arena = written("[host.one]\ntarget = \"50ms\"\nlaw = \"pid\"").unwrap();
     assert_eq!(arena.id, "written-7");
     assert!(arena.scenario.hosts[0].law.is_none(), "laws of the file are left out");
+    let by_percentile = written("[host.one]\ntarget = \"50ms\"\nstatistic = \"p95\"").unwrap();
+    assert_eq!([arena.statistic, by_percentile.statistic], [SignalStatistic::Mean, SignalStatistic::P95]);
     assert_eq!((arena.head_s, arena.changes.as_slice()), (5.0, &[30.0, 60.0][..]));
     let goals: Vec<f64> = [10.0, 60.0, 61.0].map(|end| arena.target_of("a", end).as_millis_f64()).to_vec();
     assert_eq!(goals, [80.0, 80.0, 20.0], "the goal of the interval that ends then");
@@ -349,4 +398,7 @@ fn a_scenario_without_one_target_is_refused() {
     assert!(matches!(written("[host.one]"), Err(NotJudged::NoTarget(_))));
     let two = "[host.one]\ntarget = \"50ms\"\n[host.two]\ntarget = \"60ms\"";
     assert!(matches!(written(two), Err(NotJudged::Targets(_))));
+    let local = "target = \"50ms\"\nsignal = \"local\"";
+    let two = format!("[host.one]\n{local}\nstatistic = \"p95\"\n[host.two]\n{local}");
+    assert!(matches!(written(&two), Err(NotJudged::Statistics(_))));
 }

@@ -23,6 +23,9 @@ pub enum NotJudged {
         "host `{0}` has another target than the first: write one target, and `goal` in consumers' tables"
     )]
     Targets(HostName),
+    /// A host has another statistic than the first.
+    #[error("host `{0}` has another statistic than the first: write one `statistic`")]
+    Statistics(HostName),
     /// It has no host.
     #[error("it has no host")]
     NoHost,
@@ -48,6 +51,10 @@ impl ArenaScenario {
             target = Some(own);
         }
         let target = target.ok_or(NotJudged::NoHost)?;
+        let statistic = scenario.hosts[0].statistic;
+        if let Some(host) = scenario.hosts.iter().find(|host| host.statistic != statistic) {
+            return Err(NotJudged::Statistics(host.name.clone()));
+        }
         let unloaded = array.device.unloaded_latency().unwrap_or(Latency::ZERO);
         let stretches = stretches(&scenario);
         for host in &mut scenario.hosts {
@@ -58,6 +65,7 @@ impl ArenaScenario {
             id: format!("{}-{seed}", scenario.name),
             kind: ScenarioKind::Written,
             seed,
+            statistic,
             target,
             unloaded,
             judged: judged(&scenario),

@@ -59,6 +59,7 @@ impl Simulation<'_> {
     fn observe(&mut self, stage: u32) -> Observation {
         let now = instant(self.now);
         let stage = &mut self.stages[stage as usize];
+        let percentile = stage.percentile.as_mut().and_then(|latencies| latencies.end(self.now));
         let (queue, ports) = (&mut stage.queue, &stage.ports);
         let consumers = ports
             .iter()
@@ -76,7 +77,7 @@ impl Simulation<'_> {
                 consumer
             })
             .collect();
-        Observation::new(stage.resource.clone(), now, consumers)
+        Observation { percentile, ..Observation::new(stage.resource.clone(), now, consumers) }
     }
 
     /// Tells the others, where it steers together with them.

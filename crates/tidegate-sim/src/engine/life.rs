@@ -139,6 +139,9 @@ impl Simulation<'_> {
                 self.ports[port as usize].account.skip_mean(instant(self.now));
             }
             state.window.set(Some(state.queue.window().get()), self.now);
+            if let Some(percentile) = &mut state.percentile {
+                percentile.begin_anew(self.now);
+            }
         }
         for stream in 0..self.streams.len() as u32 {
             if self.host_of(self.streams[stream as usize].vm) == host {

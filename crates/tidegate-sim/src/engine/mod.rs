@@ -8,6 +8,7 @@
 
 mod cluster;
 mod control;
+mod latencies;
 mod life;
 mod load;
 mod measure;
@@ -34,6 +35,7 @@ use crate::recorder::Recorder;
 use crate::scenario::{ChangedArray, Scenario, ScenarioHost, VirtualMachine};
 use crate::table::PlaceTable;
 use cluster::SteeringHosts;
+use latencies::{JudgedLatencies, SignalLatencies};
 use load::{VmOperation, WorkloadStream};
 use measure::{PromiseCounts, RequestTally, WindowTime};
 use plan::{EnginePlan, nanos};
@@ -206,6 +208,8 @@ struct HostStage {
     /// The state beside its law, if it has one. In a box of its own, it keeps the data of every request
     /// closer together.
     steering: Option<Box<StageSteering>>,
+    /// The latencies that its law steers by, if it steers by a percentile.
+    percentile: Option<Box<SignalLatencies>>,
     window: WindowTime,
     promises: PromiseCounts,
 }
@@ -248,6 +252,8 @@ struct VmState {
     /// statistics.
     sampled: MeanSince,
     measured: MeanSince,
+    /// The latencies by which it is judged, if a percentile of them counts.
+    judged_latencies: Option<Box<JudgedLatencies>>,
     /// Intervals judged, and those above the target.
     judged: u64,
     above: u64,
@@ -329,6 +335,7 @@ impl<'a> Simulation<'a> {
         for port in &plan.ports {
             simulation.add_port(port);
         }
+        simulation.add_percentiles();
         for stream in plan.streams {
             simulation.add_stream(stream);
         }
@@ -355,6 +362,7 @@ impl<'a> Simulation<'a> {
             ports: Vec::new(),
             wake: u64::MAX,
             steering,
+            percentile: None,
             window: WindowTime::default(),
             promises: PromiseCounts::default(),
         };
@@ -376,6 +384,21 @@ impl<'a> Simulation<'a> {
             at_array: [(NONE, NONE); 2],
             series: (0, 0),
         });
+    }
+
+    /// Prepares the percentiles that laws steer by, and those that virtual machines are judged by.
+    fn add_percentiles(&mut self) {
+        for stage in &mut self.stages {
+            let vms = stage.ports.iter().map(|&port| self.ports[port as usize].vm);
+            let is_any_protected = vms.into_iter().any(|vm| self.scenario.vms[vm as usize].protected);
+            let law = stage.queue.law();
+            stage.percentile = law.and_then(|law| SignalLatencies::new(law, is_any_protected)).map(Box::new);
+        }
+        for vm in 0..self.vms.len() {
+            let host = self.host_of(vm as u32);
+            let statistic = self.scenario.hosts[host as usize].statistic;
+            self.vms[vm].judged_latencies = JudgedLatencies::new(statistic).map(Box::new);
+        }
     }
 
     fn run(&mut self, recorder: &mut dyn Recorder) -> Result<(), ScenarioError> {
@@ -605,6 +628,12 @@ impl<'a> Simulation<'a> {
             let vm = &mut self.vms[port.vm as usize];
             vm.felt.record(felt);
             let judged = !vm.protected || kind == OperationKind::Read;
+            if let Some(signal) = &mut stage.percentile {
+                signal.record(vm.protected, kind == OperationKind::Read, device);
+            }
+            if let Some(latencies) = vm.judged_latencies.as_mut().filter(|_| judged) {
+                latencies.record(device);
+            }
             let done = RequestTally {
                 count: 1,
                 bytes: request.bytes.into(),
@@ -697,6 +726,7 @@ impl VmState {
             before_measure: RequestTally::default(),
             sampled: MeanSince::default(),
             measured: MeanSince::default(),
+            judged_latencies: None,
             judged: 0,
             above: 0,
             dropped: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tidegate_control::{BandsError, LawKind, LoopConfig, LoopConfigError};
+use tidegate_control::{BandsError, LawKind, LoopConfig, LoopConfigError, SignalStatistic};
 use tidegate_device::{Device, DeviceConfig, MAX_IN_FLIGHT};
 use tidegate_units::{Bytes, ConsumerName, Instant, Window};
 
@@ -142,6 +142,7 @@ impl EnginePlan {
             plan.streams(index, vm, &disks)?;
         }
         plan.check_room(scenario)?;
+        plan.check_percentiles(scenario)?;
         plan.group(scenario);
         Ok(plan)
     }
@@ -202,9 +203,10 @@ impl EnginePlan {
                 array,
                 vm: own,
                 depth: Window::new(f64::from(spec.depth)),
-                // Contracts are each host's own.
-                cluster: law.as_ref().is_some_and(|law| law.law.kind() != LawKind::Integral)
-                    && spec.signal == SignalSource::Cluster,
+                // Contracts are each host's own, and reports have no percentiles.
+                cluster: law.as_ref().is_some_and(|law| {
+                    law.law.kind() != LawKind::Integral && law.statistic == SignalStatistic::Mean
+                }) && spec.signal == SignalSource::Cluster,
                 law,
             });
             stages.len() as u32 - 1
@@ -283,6 +285,22 @@ impl EnginePlan {
         if !scenario.network.is_ideal() && views > MOST_VIEWS {
             let kind = "hosts can have views of their own, as delay, loss and partitions need";
             return Err(ScenarioError::TooMany { kind, most: MOST_VIEWS, given: views });
+        }
+        Ok(())
+    }
+
+    /// A law that is to steer by what all hosts measure cannot do so by a percentile.
+    fn check_percentiles(&self, scenario: &Scenario) -> Result<(), ScenarioError> {
+        let mut laws = vec![0; scenario.arrays.len()];
+        for stage in self.stages.iter().filter(|stage| stage.law.is_some()) {
+            laws[stage.array as usize] += 1;
+        }
+        for stage in self.stages.iter().filter(|stage| laws[stage.array as usize] > 1) {
+            let host = &scenario.hosts[stage.host as usize];
+            let by_percentile = stage.law.as_ref().is_some_and(|law| law.statistic != SignalStatistic::Mean);
+            if by_percentile && host.signal == SignalSource::Cluster {
+                return Err(ScenarioError::PercentileAcrossHosts(host.name.clone()));
+            }
         }
         Ok(())
     }

@@ -36,6 +36,9 @@ impl Simulation<'_> {
             vm.tally = RequestTally::default();
             vm.before_measure = vm.interval;
             (vm.judged, vm.above, vm.dropped) = (0, 0, 0);
+            if let Some(latencies) = &mut vm.judged_latencies {
+                latencies.measure();
+            }
             let _ = vm.measured.mean(integral, instant(self.now));
         }
     }
@@ -94,6 +97,7 @@ impl Simulation<'_> {
             bytes_per_s: state.interval.bytes as f64 / seconds,
             ops_per_s: state.interval.ops as f64 / seconds,
             outstanding,
+            device_percentile_ms: state.judged_latencies.as_ref().and_then(|own| own.of_interval_ms()),
         }
     }
 
@@ -113,13 +117,14 @@ impl Simulation<'_> {
         let state = &mut self.vms[vm];
         let interval = std::mem::take(&mut state.interval);
         let before = std::mem::take(&mut state.before_measure);
+        let percentile = state.judged_latencies.as_mut().and_then(|latencies| latencies.end_interval());
         if let Some(target) = target
             && interval.judged > before.judged
         {
             let judged = interval.judged - before.judged;
             let mean = (interval.judged_nanos - before.judged_nanos) / judged;
             state.judged += 1;
-            state.above += u64::from(mean > target.as_nanos());
+            state.above += u64::from(percentile.unwrap_or(mean) > target.as_nanos());
         }
         state.tally.add(&interval);
         state.tally.subtract(&before);
@@ -168,6 +173,7 @@ impl Simulation<'_> {
             ops_per_s: state.tally.ops as f64 / seconds,
             latency_ms: std::mem::take(&mut state.felt).latencies(),
             device_latency_ms: state.tally.device_ms(),
+            device_percentile_ms: state.judged_latencies.as_mut().and_then(|own| own.measured_ms()),
             window: (!state.protected).then_some(window),
             outstanding: state.measured.mean(integral, instant(self.end)).unwrap_or(0.0),
             above_target_fraction: (state.judged > 0).then(|| state.above as f64 / state.judged as f64),

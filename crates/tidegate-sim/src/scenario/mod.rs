@@ -11,7 +11,7 @@ mod workload;
 
 use std::time::Duration;
 
-use tidegate_control::{Contract, LoopConfig};
+use tidegate_control::{Contract, LoopConfig, SignalStatistic};
 use tidegate_device::DeviceConfig;
 use tidegate_sched::{BucketRelease, ConsumerLimit, Discipline, FlowBatch, RequestCost};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
@@ -66,6 +66,12 @@ impl Scenario {
             vms: Vec::new(),
             network: ReportNetwork::default(),
         }
+    }
+
+    /// Returns true if some virtual machines are judged by a percentile.
+    #[must_use]
+    pub fn has_percentiles(&self) -> bool {
+        self.hosts.iter().any(|host| host.statistic != SignalStatistic::Mean)
     }
 }
 
@@ -140,6 +146,9 @@ pub struct ScenarioHost {
     pub array: ResourceName,
     /// Control law; the resource is taken from `array`. `None`: an uncontrolled host.
     pub law: Option<LoopConfig>,
+    /// Statistic by which its virtual machines are judged, under any law and without one. The time series
+    /// states it. The law steers by its own, which is the same unless the law knows means only.
+    pub statistic: SignalStatistic,
     /// Source of the response times by which its law steers.
     pub signal: SignalSource,
     /// Unit that has a control loop of its own.
@@ -177,6 +186,7 @@ impl ScenarioHost {
             name,
             array,
             law: None,
+            statistic: SignalStatistic::default(),
             signal: SignalSource::default(),
             scope: LawScope::default(),
             depth: Self::DEFAULT_DEPTH,

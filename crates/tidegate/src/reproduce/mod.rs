@@ -130,7 +130,7 @@ fn leave(folder: &Path, experiments: &[Experiment], first: &[SeedTrial<'_>]) -> 
 }
 
 fn series(path: &Path, run: &RunResult) -> io::Result<()> {
-    let mut file = SeriesFile::create(path, SeriesFormat::Csv)?;
+    let mut file = SeriesFile::create(path, SeriesFormat::Csv, false)?;
     for track in &run.tracks {
         for &(time_s, sample) in &track.samples {
             file.write(&SeriesRow { time_s, host: &track.host, consumer: &track.consumer, sample })?;

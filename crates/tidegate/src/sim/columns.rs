@@ -3,7 +3,7 @@
 use tidegate_sim::SeriesRow;
 
 /// The columns, in order: when and who ([`NAMES`] of them), then [`numbers`].
-pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
+const COLUMNS: [&str; NAMES + NUMBERS] = [
     "time_s",
     "host",
     "consumer",
@@ -20,15 +20,22 @@ pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
     "bytes_per_s",
     "ops_per_s",
     "outstanding",
+    "device_percentile_ms",
 ];
+
+/// Returns the columns of a series. The last one is only in series that have percentiles, so that all others
+/// are as they were before there were any.
+pub(super) fn columns(has_percentiles: bool) -> &'static [&'static str] {
+    if has_percentiles { &COLUMNS } else { &COLUMNS[..COLUMNS.len() - 1] }
+}
 
 /// Columns that say which row it is: the time, the host and the consumer.
 pub(super) const NAMES: usize = 3;
 
 /// Columns of numbers, which may have no value.
-pub(super) const NUMBERS: usize = 13;
+const NUMBERS: usize = 14;
 
-/// The numbers of a row, in the order of the columns. `None` has no value: an empty field of CSV, a null of
+/// The numbers of a row, in the order of all columns. `None` has no value: an empty field of CSV, a null of
 /// Parquet.
 pub(super) fn numbers(row: &SeriesRow<'_>) -> [Option<f64>; NUMBERS] {
     let sample = row.sample;
@@ -46,5 +53,6 @@ pub(super) fn numbers(row: &SeriesRow<'_>) -> [Option<f64>; NUMBERS] {
         Some(sample.bytes_per_s),
         Some(sample.ops_per_s),
         Some(sample.outstanding),
+        sample.device_percentile_ms,
     ]
 }

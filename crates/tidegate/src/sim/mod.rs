@@ -74,7 +74,8 @@ const LARGEST_TRACE: u64 = 2 * 1024 * 1024 * 1024;
 fn run_scenario(args: &RunArgs) -> Result<(), CommandFailure> {
     let scenario = load(&args.scenario)?;
     let seed = args.seed.unwrap_or(scenario.seed);
-    let series = args.series.as_ref().map(SeriesPath::create).transpose()?;
+    let create = |path: &SeriesPath| path.create(scenario.has_percentiles());
+    let series = args.series.as_ref().map(create).transpose()?;
     let mut listener = Listener { series, failed: None, progress: SimProgress::new(&scenario) };
     let outcome = simulate(&scenario, seed, &mut listener);
     listener.progress.finish();

@@ -15,7 +15,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use tidegate_sim::SeriesRow;
 
-use super::columns::{COLUMNS, NAMES, NUMBERS, numbers};
+use super::columns::{NAMES, numbers};
 
 /// Rows that are kept in memory until they are written together: some ten megabytes.
 const GROUP: usize = 65_536;
@@ -26,26 +26,26 @@ pub(crate) struct ParquetFile {
     times: Vec<f64>,
     hosts: Vec<ByteArray>,
     consumers: Vec<ByteArray>,
-    numbers: [ParquetColumn; NUMBERS],
+    numbers: Vec<ParquetColumn>,
 }
 
 /// Values that may be missing: those that are there, and for each row whether it has one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct ParquetColumn {
     values: Vec<f64>,
     levels: Vec<i16>,
 }
 
 impl ParquetFile {
-    pub(super) fn new(file: File) -> io::Result<Self> {
-        let schema = Arc::new(schema().map_err(failed)?);
+    pub(super) fn new(file: File, columns: &[&str]) -> io::Result<Self> {
+        let schema = Arc::new(schema(columns).map_err(failed)?);
         let properties = Arc::new(WriterProperties::builder().build());
         Ok(Self {
             writer: SerializedFileWriter::new(file, schema, properties).map_err(failed)?,
             times: Vec::new(),
             hosts: Vec::new(),
             consumers: Vec::new(),
-            numbers: Default::default(),
+            numbers: vec![ParquetColumn::default(); columns.len() - NAMES],
         })
     }
 
@@ -97,7 +97,7 @@ fn write_column<T: DataType>(
     column.close()
 }
 
-fn schema() -> Result<Type, ParquetError> {
+fn schema(columns: &[&str]) -> Result<Type, ParquetError> {
     let column = |(position, name): (usize, &&str)| {
         let column = match position {
             0 => Type::primitive_type_builder(name, Physical::DOUBLE).with_repetition(Repetition::REQUIRED),
@@ -108,7 +108,7 @@ fn schema() -> Result<Type, ParquetError> {
         };
         column.build().map(Arc::new)
     };
-    let columns = COLUMNS.iter().enumerate().map(column).collect::<Result<_, _>>()?;
+    let columns = columns.iter().enumerate().map(column).collect::<Result<_, _>>()?;
     Type::group_type_builder("series").with_fields(columns).build()
 }
 
@@ -130,13 +130,14 @@ mod tests {
     use tidegate_sim::SeriesSample;
     use tidegate_units::{ConsumerName, HostName};
 
+    use super::super::columns::columns;
     use super::*;
 
     #[test]
     fn rows_of_several_groups_are_read_as_they_were_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("series.parquet");
-        let mut file = ParquetFile::new(File::create(&path).unwrap()).unwrap();
+        let mut file = ParquetFile::new(File::create(&path).unwrap(), columns(false)).unwrap();
         let (host, consumer) = (HostName::new("h").unwrap(), ConsumerName::new("vm, \"ä\"").unwrap());
         let window = |second: usize| second.is_multiple_of(3).then_some(second as f64 / 7.0);
         for second in 0..GROUP + 10 {
@@ -152,7 +153,7 @@ mod tests {
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         assert_eq!(reader.metadata().num_row_groups(), 2);
         assert_eq!(reader.metadata().file_metadata().num_rows() as usize, GROUP + 10);
-        let outstanding = COLUMNS.iter().position(|column| *column == "outstanding").unwrap();
+        let outstanding = columns(false).iter().position(|column| *column == "outstanding").unwrap();
         for (second, row) in reader.get_row_iter(None).unwrap().enumerate() {
             let row = row.unwrap();
             assert_eq!(row.get_double(0).unwrap().to_bits(), (second as f64).to_bits());

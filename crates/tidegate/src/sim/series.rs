@@ -1,7 +1,5 @@
 //! The time series as a file.
 
-use super::columns::COLUMNS;
-use super::columns::numbers;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tidegate_sim::SeriesRow;
 
+use super::columns::{NAMES, columns, numbers};
 use super::parquet::ParquetFile;
 use crate::failure::CommandFailure;
 
@@ -50,8 +49,8 @@ impl TryFrom<PathBuf> for SeriesPath {
 }
 
 impl SeriesPath {
-    pub(super) fn create(&self) -> Result<SeriesFile, CommandFailure> {
-        SeriesFile::create(&self.path, self.format).map_err(|source| self.unwritable(source))
+    pub(super) fn create(&self, has_percentiles: bool) -> Result<SeriesFile, CommandFailure> {
+        SeriesFile::create(&self.path, self.format, has_percentiles).map_err(|source| self.unwritable(source))
     }
 
     pub(super) fn unwritable(&self, source: io::Error) -> CommandFailure {
@@ -61,26 +60,30 @@ impl SeriesPath {
 
 /// A file that takes rows.
 pub(crate) enum SeriesFile {
-    Csv(BufWriter<File>),
+    Csv { out: BufWriter<File>, columns: &'static [&'static str] },
     Parquet(Box<ParquetFile>),
 }
 
 impl SeriesFile {
-    pub(crate) fn create(path: &Path, format: SeriesFormat) -> io::Result<Self> {
+    /// Creates the file. It has a column for percentiles only if the series has some.
+    pub(crate) fn create(path: &Path, format: SeriesFormat, has_percentiles: bool) -> io::Result<Self> {
+        let columns = columns(has_percentiles);
         let file = File::create(path)?;
         match format {
             SeriesFormat::Csv => {
                 let mut out = BufWriter::new(file);
-                writeln!(out, "{}", COLUMNS.join(","))?;
-                Ok(Self::Csv(out))
+                writeln!(out, "{}", columns.join(","))?;
+                Ok(Self::Csv { out, columns })
             }
-            SeriesFormat::Parquet => ParquetFile::new(file).map(|file| Self::Parquet(Box::new(file))),
+            SeriesFormat::Parquet => {
+                ParquetFile::new(file, columns).map(|file| Self::Parquet(Box::new(file)))
+            }
         }
     }
 
     pub(crate) fn write(&mut self, row: &SeriesRow<'_>) -> io::Result<()> {
         match self {
-            Self::Csv(out) => write_csv(out, row),
+            Self::Csv { out, columns } => write_csv(out, row, columns.len() - NAMES),
             Self::Parquet(file) => file.write(row),
         }
     }
@@ -89,15 +92,15 @@ impl SeriesFile {
     /// at all.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
-            Self::Csv(mut out) => out.flush(),
+            Self::Csv { mut out, .. } => out.flush(),
             Self::Parquet(file) => file.finish(),
         }
     }
 }
 
-fn write_csv(out: &mut impl Write, row: &SeriesRow<'_>) -> io::Result<()> {
+fn write_csv(out: &mut impl Write, row: &SeriesRow<'_>, count: usize) -> io::Result<()> {
     write!(out, "{},{},{}", row.time_s, quoted(row.host.as_str()), quoted(row.consumer.as_str()))?;
-    for value in numbers(row) {
+    for value in numbers(row).into_iter().take(count) {
         match value {
             // The shortest text that reads back as the same number.
             Some(value) => write!(out, ",{value}")?,

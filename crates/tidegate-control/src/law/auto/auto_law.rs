@@ -334,13 +334,22 @@ impl AutoLaw {
             && load.outstanding() >= FULL * self.window.exp();
         let target_latency = Latency::from_secs_f64(target);
         (load.count, load.total) = match interval.pooled.filter(|_| interval.load.is_none()) {
-            Some(weight) => {
+            Some(pooled) => {
                 let count = match (interval.input, interval.estimate) {
-                    (SignalState::Samples { count }, Some(_)) => count as f64 * weight,
+                    (SignalState::Samples { count }, Some(_)) => count as f64 * pooled.weight,
                     _ => 0.0,
                 };
-                let latency = interval.estimate.unwrap_or_default().as_secs_f64();
-                self.consumers.observe_pooled(count, latency * count, target_latency, seconds, binds)
+                let total = interval.estimate.unwrap_or_default().as_secs_f64() * count;
+                match pooled.percentile {
+                    Some(stretch) => self.consumers.observe_percentile(
+                        (count, total),
+                        stretch,
+                        target_latency,
+                        seconds,
+                        binds,
+                    ),
+                    None => self.consumers.observe_pooled(count, total, target_latency, seconds, binds),
+                }
             }
             None => {
                 self.consumers.observe(interval.consumers, interval.signal, target_latency, seconds, binds)

@@ -50,6 +50,10 @@ const ABOVE_WEIGHT: f64 = 0.05;
 const MARGIN: (f64, f64) = (0.03, 0.4);
 const MOST_EXCESS: f64 = 0.2;
 
+/// The greatest margin below a percentile, as a logarithm. With as few requests as it needs, the percentile of
+/// a stretch scatters by 0.3.
+const PERCENTILE_MARGIN: f64 = 0.8;
+
 /// The part of a contract's requests that may be late, less than the 5 % that RT⁹⁵ stands for (Lee, table 1);
 /// and the rise of its margin in a second in which all are late.
 const LATE: (f64, f64) = (0.03, 1.0);
@@ -89,6 +93,8 @@ struct ConsumerMemory {
     lateness: f64,
     /// The part of the margin by scatter that is kept: less while no stretch is above the target.
     ease: f64,
+    /// The most of the margin without lateness.
+    most_margin: f64,
 }
 
 impl ConsumerMemory {
@@ -108,12 +114,14 @@ impl ConsumerMemory {
             excess: 0.0,
             lateness: 0.0,
             ease: 1.0,
+            most_margin: MARGIN.1,
         }
     }
 
     /// The distance that the consumer's mean needs from the target, as a logarithm.
     fn margin(&self) -> f64 {
-        (self.ease * DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, MARGIN.1) + self.lateness
+        (self.ease * DEVIATIONS * self.scatter.sqrt() + self.excess).clamp(MARGIN.0, self.most_margin)
+            + self.lateness
     }
 
     /// Takes the late ones of a contract's requests into account. Their part is what was promised, and no
@@ -126,12 +134,16 @@ impl ConsumerMemory {
         }
     }
 
-    /// Takes note of an interval in which so many requests took so long in all.
-    fn observe(&mut self, count: f64, total: f64, target: Latency, seconds: f64, binds: bool) {
+    fn remember(&mut self, count: f64, total: f64, seconds: f64) {
         // A consumer with few requests is remembered for longer.
         let remaining = (-(seconds / MEMORY).min(count / MEMORY_REQUESTS)).exp();
         self.count = self.count * remaining + count;
         self.total = self.total * remaining + total;
+    }
+
+    /// Takes note of an interval in which so many requests took so long in all.
+    fn observe(&mut self, count: f64, total: f64, target: Latency, seconds: f64, binds: bool) {
+        self.remember(count, total, seconds);
         if binds != self.bound {
             (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
             self.bound = binds;
@@ -142,11 +154,29 @@ impl ConsumerMemory {
         if self.stretch >= STRETCH && self.stretch_count >= STRETCH_REQUESTS {
             let mean = (self.stretch_total / self.stretch_count).max(1e-9);
             (self.stretch, self.stretch_count, self.stretch_total) = (0.0, 0.0, 0.0);
-            let target = target.as_secs_f64();
-            self.above += ABOVE_WEIGHT * (f64::from(u8::from(mean > target)) - self.above);
-            if binds {
-                self.learn_margin(mean, target);
-            }
+            self.end_stretch(mean, target.as_secs_f64(), binds);
+        }
+    }
+
+    /// Takes note of an interval of a percentile. `stretch` is the percentile of a stretch that ended.
+    fn observe_percentile(&mut self, count: f64, stretch: Option<Latency>, target: Latency, binds: bool) {
+        self.most_margin = PERCENTILE_MARGIN;
+        // Under a window that was at work in a part of the stretch only, it says nothing about the margin.
+        self.bound &= binds;
+        self.stretch_count += count;
+        let Some(stretch) = stretch else { return };
+        if self.slow.is_none() && self.stretches <= FIRST_STRETCHES {
+            self.scatter = self.scatter.max(self.stretch_count.max(1.0).recip());
+        }
+        let bound = std::mem::replace(&mut self.bound, true);
+        self.stretch_count = 0.0;
+        self.end_stretch(stretch.as_secs_f64().max(1e-9), target.as_secs_f64(), bound);
+    }
+
+    fn end_stretch(&mut self, latency: f64, target: f64, bound: bool) {
+        self.above += ABOVE_WEIGHT * (f64::from(u8::from(latency > target)) - self.above);
+        if bound {
+            self.learn_margin(latency, target);
         }
     }
 
@@ -236,12 +266,32 @@ impl ConsumerLatencies {
         seconds: f64,
         binds: bool,
     ) -> (f64, f64) {
+        self.pooled().observe(count, total, target, seconds, binds);
+        (count, total)
+    }
+
+    /// The same where the signal is a percentile. `stretch` is the percentile of a stretch that ended.
+    pub(super) fn observe_percentile(
+        &mut self,
+        (count, total): (f64, f64),
+        stretch: Option<Latency>,
+        target: Latency,
+        seconds: f64,
+        binds: bool,
+    ) -> (f64, f64) {
+        let memory = self.pooled();
+        memory.remember(count, total, seconds);
+        memory.observe_percentile(count, stretch, target, binds);
+        (count, total)
+    }
+
+    /// The memory of all consumers together.
+    fn pooled(&mut self) -> &mut ConsumerMemory {
         self.consumers.truncate(1);
         if self.consumers.is_empty() {
             self.consumers.push(ConsumerMemory::new(None));
         }
-        self.consumers[0].observe(count, total, target, seconds, binds);
-        (count, total)
+        &mut self.consumers[0]
     }
 
     /// The latencies of the signal's requests together, as [`observe`](Self::observe) counts them.

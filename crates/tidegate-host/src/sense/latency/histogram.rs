@@ -1,6 +1,7 @@
 //! Response times that were counted in buckets.
 
 use tidegate_ebpf::latency::{BUCKETS, upper_bound};
+use tidegate_regulate::LatencyCollection;
 use tidegate_units::Latency;
 
 /// Numbers of requests by latency: eight buckets per octave from 1 µs to 69 s.
@@ -75,6 +76,20 @@ impl LatencyBuckets {
     /// Adds the requests of another one, such as of another device of the same group.
     pub fn merge(&mut self, other: &Self) {
         self.add((other.nanos, &other.counts));
+    }
+}
+
+impl LatencyCollection for LatencyBuckets {
+    fn count(&self) -> u64 {
+        Self::count(self)
+    }
+
+    fn merge(&mut self, other: &Self) {
+        Self::merge(self, other);
+    }
+
+    fn quantile(&self, fraction: f64) -> Option<Latency> {
+        Self::quantile(self, fraction)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tidegate_config::law::{self, AvailableLaws, LawReader};
 use tidegate_config::{FindingList, PlacedValue, Section, release};
-use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
+use tidegate_control::{BetaScale, LoopConfig, SignalStatistic, WindowConfig};
 use tidegate_sched::{Discipline, FlowBatch, RequestCost};
 use tidegate_units::{Bytes, HostName, Instant, Latency, ResourceName};
 
@@ -133,6 +133,7 @@ fn host(
     let law = law::read(table, &resource, laws, report);
     let mut host = ScenarioHost::new(name.clone(), resource);
     host.law = law;
+    statistic(table, &mut host, report);
     if let Some(depth) = table.whole("depth", 1..=u64::from(GREATEST_DEPTH), report) {
         host.depth = depth.value as u32;
     }
@@ -164,6 +165,20 @@ fn host(
         }
     }
     array.map(|_| host)
+}
+
+/// Reads the statistic by which virtual machines are judged, and by which the law steers.
+fn statistic(table: &Section<'_>, host: &mut ScenarioHost, report: &mut FindingList<'_>) {
+    let Some(statistic) = law::statistic(table, report) else { return };
+    host.statistic = statistic;
+    if let Some(law) = &mut host.law {
+        law.statistic = statistic;
+        if let Err(error) = law.validate() {
+            let place = table.value("statistic").map_or_else(|| table.span().clone(), toml::Spanned::span);
+            report.error(&place, error.to_string());
+            law.statistic = SignalStatistic::Mean;
+        }
+    }
 }
 
 /// Returns the defaults that `beta_scale` selects. Without it, they are the gateway's for a resource that is

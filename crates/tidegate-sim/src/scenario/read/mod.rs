@@ -108,7 +108,9 @@ impl Places {
             ScenarioError::Device { array, .. } | ScenarioError::Overrun { array, .. } => {
                 self.arrays.get(array.as_str())
             }
-            ScenarioError::Law { host, .. } | ScenarioError::Depth(host, _) => self.hosts.get(host.as_str()),
+            ScenarioError::Law { host, .. }
+            | ScenarioError::Depth(host, _)
+            | ScenarioError::PercentileAcrossHosts(host) => self.hosts.get(host.as_str()),
             ScenarioError::DoesNotFit { vm, .. } => self.vms.get(vm.as_ref()?.as_str()),
             ScenarioError::Workload { vm, .. } => self.vms.get(vm.as_str()),
             _ => None,
