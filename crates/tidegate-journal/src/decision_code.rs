@@ -32,11 +32,18 @@ mod form {
 }
 
 /// Knowledge of both sides about a resource after its last decision.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct ResourceMemory {
     consumers: Vec<ConsumerMemory>,
     cells: [Cell; RESOURCE_COLUMNS],
     hosts: ClusterHosts,
+}
+
+impl Default for ResourceMemory {
+    fn default() -> Self {
+        let cells = std::array::from_fn(|_| Cell::default());
+        Self { consumers: Vec::new(), cells, hosts: ClusterHosts::default() }
+    }
 }
 
 /// Knowledge of both sides about a consumer.
@@ -349,7 +356,12 @@ fn code_percentile<C: Coder>(
         *percentile = None;
         return Ok(());
     }
-    let nothing = SignalPercentile { statistic: SignalStatistic::Mean, count: 0, latency: Latency::ZERO };
+    let nothing = SignalPercentile {
+        statistic: SignalStatistic::Mean,
+        count: 0,
+        latency: Latency::ZERO,
+        stretch: None,
+    };
     let known = percentile.get_or_insert(nothing);
     let place = SignalStatistic::NAMED.iter().position(|(_, statistic)| *statistic == known.statistic);
     let mut statistic = place.unwrap_or(0) as u64;
@@ -357,7 +369,8 @@ fn code_percentile<C: Coder>(
     let named = usize::try_from(statistic).ok().and_then(|place| SignalStatistic::NAMED.get(place));
     known.statistic = named.ok_or(DamagedBlock("a statistic is unknown"))?.1;
     once(coder, Once::PercentileCount, &mut known.count, cells)?;
-    once_latency(coder, Once::PercentileLatency, &mut known.latency, cells)
+    once_latency(coder, Once::PercentileLatency, &mut known.latency, cells)?;
+    once_optional_latency(coder, Once::PercentileStretch, &mut known.stretch, cells)
 }
 
 fn code_cluster<C: Coder>(

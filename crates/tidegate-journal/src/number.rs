@@ -61,6 +61,7 @@ pub(crate) enum ResourceColumn {
     PercentileStatistic,
     PercentileCount,
     PercentileLatency,
+    PercentileStretch,
     ClusterHosts,
     ClusterStale,
     ClusterAdjusted,
@@ -146,6 +147,7 @@ impl Column for ResourceColumn {
             self,
             Self::Spacing
                 | Self::PercentileLatency
+                | Self::PercentileStretch
                 | Self::ClusterMean
                 | Self::ClusterOldest
                 | Self::ClusterSetPoint

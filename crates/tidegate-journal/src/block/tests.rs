@@ -132,9 +132,15 @@ prop_compose! {
 }
 
 fn percentile() -> impl Strategy<Value = SignalPercentile> {
-    (0..SignalStatistic::NAMED.len(), number(), latency()).prop_map(|(place, count, latency)| {
-        SignalPercentile { statistic: SignalStatistic::NAMED[place].1, count, latency }
-    })
+    let stretch = prop::option::of(latency());
+    (0..SignalStatistic::NAMED.len(), number(), latency(), stretch).prop_map(
+        |(place, count, latency, stretch)| SignalPercentile {
+            statistic: SignalStatistic::NAMED[place].1,
+            count,
+            latency,
+            stretch,
+        },
+    )
 }
 
 prop_compose! {
