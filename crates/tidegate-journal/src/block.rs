@@ -12,7 +12,6 @@
 //! before, the number of runs, and the runs. A run is `4 · length + kind`: unchanged decisions (0), changed
 //! ones (1), or a checkpoint (2).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -135,8 +134,8 @@ pub(crate) struct BlockWriter {
     compressor: zstd::bulk::Compressor<'static>,
     encoder: Encoder,
     resources: Vec<SegmentResource>,
-    /// Numbers of resources in the segment, by their identity in the process.
-    numbers: HashMap<u32, usize>,
+    /// Numbers of resources in the segment, by their identity in the process. These count from 0.
+    numbers: Vec<Option<usize>>,
     events: Vec<JournalEvent>,
     groups: Vec<u8>,
     /// Resource of the last group, and of the group under way.
@@ -163,7 +162,7 @@ impl BlockWriter {
             compressor,
             encoder: Encoder::default(),
             resources: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: Vec::new(),
             events: Vec::new(),
             groups: Vec::new(),
             last: 0,
@@ -190,7 +189,8 @@ impl BlockWriter {
 
     /// Returns the resources with a checkpoint in this segment.
     pub(crate) fn opened(&self) -> impl Iterator<Item = u32> {
-        self.numbers.keys().copied()
+        // Identities are numbers of 32 bits.
+        (0..).zip(&self.numbers).filter(|(_, number)| number.is_some()).map(|(id, _)| id)
     }
 
     pub(crate) fn event(&mut self, event: JournalEvent) {
@@ -200,8 +200,11 @@ impl BlockWriter {
 
     /// Adds a checkpoint. Decisions on the resource may follow.
     pub(crate) fn opening(&mut self, id: u32, opening: &ResourceOpening) -> Result<(), DamagedBlock> {
-        let next = self.resources.len();
-        let number = *self.numbers.entry(id).or_insert(next);
+        let (place, next) = (id as usize, self.resources.len());
+        if self.numbers.len() <= place {
+            self.numbers.resize(place + 1, None);
+        }
+        let number = *self.numbers[place].get_or_insert(next);
         if number == next {
             self.resources.push(SegmentResource::default());
         }
@@ -225,7 +228,7 @@ impl BlockWriter {
         at: Instant,
         body: &Arc<DecisionBody>,
     ) -> Result<bool, DamagedBlock> {
-        let Some(&number) = self.numbers.get(&id) else { return Ok(false) };
+        let Some(&Some(number)) = self.numbers.get(id as usize) else { return Ok(false) };
         let is_same = self.resources[number].body.as_ref().is_some_and(|last| Arc::ptr_eq(last, body));
         self.run(number, if is_same { UNCHANGED } else { CHANGED });
         let resource = &mut self.resources[number];

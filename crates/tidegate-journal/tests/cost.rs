@@ -56,18 +56,17 @@ fn run(law: LawConfig, sensor: Sensor, active: u32, idle: u32, clients: u32, sec
     let beginning = journal.retention().bytes;
     let (mut caller, mut decisions) = (Duration::ZERO, 0);
     let steps = seconds * 10;
-    let (begin, mut elsewhere) = (process_time(), Duration::ZERO);
+    let clock = cost_of_clock();
+    let begin = [process_time(), thread_time()];
     for step in 1..=steps {
         now = Instant::from_nanos(1_000_000_000_000 + u64::from(step) * 100_000_000)
             + Duration::from_nanos(random.random_range(20_000..80_000));
         for (place, (resource, recorded)) in resources.iter_mut().enumerate() {
-            let worked = thread_time();
             let decided = if place < active as usize { resource.step(now) } else { resource.idle(now) };
-            let handed = thread_time();
-            elsewhere += handed - worked;
             let (commands, decision) = (&decided.commands, &decided.decision);
+            let handing = thread_time();
             recorded.record(&resource.control, &decided.observation, commands, decision, None);
-            caller += thread_time() - handed;
+            caller += (thread_time() - handing).saturating_sub(clock);
             decisions += 1;
         }
         if step % 5 == 0 {
@@ -75,7 +74,7 @@ fn run(law: LawConfig, sensor: Sensor, active: u32, idle: u32, clients: u32, sec
         }
     }
     journal.close();
-    let writer = process_time() - begin - caller - elsewhere;
+    let writer = (process_time() - begin[0]).saturating_sub(thread_time() - begin[1]);
     let retention = journal.retention();
     assert_eq!((retention.dropped, retention.is_failing), (0, false));
     check(folder.path(), decisions);
@@ -88,6 +87,13 @@ fn check(folder: &Path, decisions: u64) {
     let is_decision = |entry| matches!(entry, EntryContent::Decision(_));
     let read = entries.filter(|entry| is_decision(entry.as_ref().unwrap().content.clone())).count();
     assert_eq!(read as u64, decisions);
+}
+
+/// Processor time that reading the clock itself takes: it is about as much as handing over a decision.
+fn cost_of_clock() -> Duration {
+    let begin = thread_time();
+    (0..1_000).for_each(|_| drop(thread_time()));
+    (thread_time() - begin) / 1_001
 }
 
 fn process_time() -> Duration {
@@ -106,7 +112,9 @@ fn an_idle_resource_costs_less_than_a_byte_per_decision() {
 
 #[test]
 fn active_resources_cost_what_the_documents_say() {
-    for (sensor, clients, most) in [(Sensor::Gateway, 1, 32.0), (Sensor::Agent, 8, 90.0)] {
+    for (sensor, clients, most) in
+        [(Sensor::Gateway, 1, 20.0), (Sensor::Gateway, 8, 150.0), (Sensor::Agent, 8, 45.0)]
+    {
         let cost = run(AutoConfig::default().into(), sensor, 10, 0, clients, 20);
         assert!(cost.per_decision() < most, "{sensor:?}, {clients} consumers: {cost:?}");
     }
@@ -131,6 +139,12 @@ fn figures() {
     let idle = run(auto, Sensor::Agent, 0, 1_000, 8, 60);
     println!("idle resources, bytes per decision: {:.3}", idle.per_decision());
     println!("checkpoint of an idle resource with 8 consumers: {} bytes", idle.beginning / 1_000);
+}
+
+#[test]
+#[ignore = "a measurement, for a release build"]
+fn figures_of_a_large_host() {
+    let auto: LawConfig = AutoConfig::default().into();
     for sensor in [Sensor::Gateway, Sensor::Agent] {
         let all = run(auto, sensor, 50, 950, 8, 60);
         let day = (all.bytes - all.beginning) as f64 / 60.0 * 86_400.0;
