@@ -169,7 +169,7 @@ fn the_law_auto_keeps_a_percentile_and_not_the_mean() {
     for target in [30, 60] {
         let mut storage = BusyStorage::under_auto(ms(target));
         let mut sum = 0.0;
-        for tick in 1..=600 {
+        for tick in 1_u64..=600 {
             let p95 = storage.p95();
             storage.pass(tick, tick.is_multiple_of(10).then_some(p95));
             sum += if tick > 300 { p95 } else { 0.0 };
@@ -183,7 +183,7 @@ fn the_law_auto_keeps_a_percentile_and_not_the_mean() {
 fn the_law_auto_leaves_room_for_the_scatter_of_the_seconds_that_are_judged() {
     let mut storage = BusyStorage::under_auto(ms(60));
     let (mut state, mut above) = (1_u64, 0);
-    for tick in 1..=12_000 {
+    for tick in 1_u64..=12_000 {
         let stretch = tick.is_multiple_of(10).then(|| {
             // Twelve uniform numbers less six are normal, about. As of 20 reads, the 19th scatters by 0.3.
             let normal: f64 = (0..12).map(|_| uniform(&mut state)).sum::<f64>() - 6.0;

@@ -116,8 +116,9 @@ pub struct ConsumerOutcome {
     /// Mean number of its outstanding requests, its host's queue included.
     pub outstanding: f64,
     /// Fraction of the time series' intervals in which its mean response time at the array was above its
-    /// host's target, or the percentile that is its host's statistic. Intervals in which it completed nothing do not count. Of a protected virtual machine,
-    /// only reads count. `None` without a law, and when it did nothing.
+    /// host's target, or the percentile that is its host's statistic. Intervals in which it completed nothing
+    /// do not count. Of a protected virtual machine, only reads count. `None` without a law, and when
+    /// it did nothing.
     pub above_target_fraction: Option<f64>,
     /// Account of its contract. `None` without one, and where no law keeps contracts.
     #[serde(skip_serializing_if = "Option::is_none")]

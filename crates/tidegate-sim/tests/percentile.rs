@@ -6,8 +6,8 @@ use tidegate_control::{Decision, SignalRequests, SignalState, SignalStatistic};
 use tidegate_sim::{Recorder, Scenario, SeriesRow, SimulationOutcome, TimeSeries, simulate};
 use tidegate_units::{ConsumerName, HostName};
 
-/// A reader with one request at a time, on a server for each request, so that latencies are exponential with a
-/// mean of 10 ms. `host` has the keys of the host.
+/// A reader with a server for each of its four requests, so that latencies are exponential with a mean of
+/// 10 ms. `host` has the keys of the host.
 fn unloaded(host: &str) -> Scenario {
     let text = format!(
         r#"

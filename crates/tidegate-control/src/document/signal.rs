@@ -125,9 +125,9 @@ pub struct SignalPercentile {
     pub count: u64,
     /// Value of the percentile. It covers these requests, and as many earlier ones as it needs.
     pub latency: Latency,
-    /// Value of the percentile over a stretch that ends with these requests. A stretch takes at least a second
-    /// and as many requests as the percentile needs, and shares none with another stretch. `None` where no
-    /// stretch ends. A promise is judged by such stretches.
+    /// Value of the percentile over a stretch that ends with these requests. A stretch takes at least a
+    /// second and as many requests as the percentile needs, and shares none with another stretch. `None`
+    /// where no stretch ends. A promise is judged by such stretches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretch: Option<Latency>,
 }

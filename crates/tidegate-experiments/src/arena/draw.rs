@@ -12,7 +12,7 @@ use tidegate_units::{Instant, Latency};
 
 use super::kind::ScenarioKind;
 use super::scenario::{ArenaScenario, HEAD, StorageStretch, judged};
-use super::sketch::{HostOutage, Sketch};
+use super::sketch::{HostOutage, LONGEST_INTERVAL, Sketch};
 use super::storage::with_credits_for;
 
 /// The requests of a run, unless its length is at a bound.
@@ -36,9 +36,6 @@ const UNATTAINABLE_HEAD: f64 = 60.0;
 /// Completions of the slowest judged consumer that a judged interval holds on average, or as many as a
 /// percentile needs.
 const COMPLETIONS: f64 = 10.0;
-
-/// The longest judged interval, in seconds.
-pub(super) const LONGEST_INTERVAL: f64 = 5.0;
 
 impl ArenaScenario {
     /// Draws the scenario of a seed.

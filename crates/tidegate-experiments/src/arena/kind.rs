@@ -66,8 +66,8 @@ impl ScenarioKind {
         Self::Percentile,
     ];
 
-    /// Divisor and remainder of the seeds that draw a percentile. 17 and 20 have no common divisor, so that in
-    /// 200 seeds each other kind loses one at most.
+    /// Divisor and remainder of the seeds that draw a percentile. 17 and 20 have no common divisor, so that
+    /// in 200 seeds each other kind loses one at most.
     const PERCENTILE_SEEDS: (u64, u64) = (20, 19);
 
     /// Returns the kind that a seed draws.

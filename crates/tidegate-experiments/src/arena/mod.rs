@@ -37,7 +37,8 @@
 //! that is promised, against the target. If there are protected consumers, only those that read are judged.
 //! The interval is up to 5 s long where the slowest consumer completes fewer than 10 requests in a second, or
 //! fewer than a percentile needs. The first 3 s are not judged, nor are 3 s (or 300 requests of the slowest
-//! judged consumer) after a change. Where the target is drawn as unattainable, the first minute is not judged.
+//! judged consumer) after a change. Where the target is drawn as unattainable, the first minute is not
+//! judged.
 //!
 //! A law's throughput is compared in requests and in cost (64 KiB cost one), and the worse of both counts.
 //! See [`ScenarioFigures`] for each figure, and [`ArenaOracle`] for the static settings.

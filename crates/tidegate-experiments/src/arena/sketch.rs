@@ -11,8 +11,10 @@ use tidegate_sim::scenario::{
 use tidegate_sim::{Scenario, ScenarioError};
 use tidegate_units::{Bytes, ConsumerName, HostName, ResourceName, Shares};
 
-use super::draw::LONGEST_INTERVAL;
 use super::random::RandomDraw;
+
+/// The longest judged interval, in seconds.
+pub(super) const LONGEST_INTERVAL: f64 = 5.0;
 
 /// A scenario under construction. Times are parts of its length, which is not known yet.
 pub(super) struct Sketch {

@@ -50,8 +50,8 @@ const ABOVE_WEIGHT: f64 = 0.05;
 const MARGIN: (f64, f64) = (0.03, 0.4);
 const MOST_EXCESS: f64 = 0.2;
 
-/// The greatest margin below a percentile, as a logarithm. With as few requests as it needs, the percentile of
-/// a stretch scatters by 0.3.
+/// The greatest margin below a percentile, as a logarithm. Chosen: with as few requests as it needs, the
+/// percentile of a stretch of exponential latencies scatters by 0.3.
 const PERCENTILE_MARGIN: f64 = 0.8;
 
 /// The part of a contract's requests that may be late, less than the 5 % that RT⁹⁵ stands for (Lee, table 1);
