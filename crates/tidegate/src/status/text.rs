@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use tidegate_control::BandPosition;
+use tidegate_control::{BandPosition, WaitReason};
 use tidegate_service::status::{
-    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, LoadFigures, OperatingPoint, ResourceStatus,
-    ServiceKind, ServiceStatus,
+    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, OperatingPoint, ResourceStatus, ServiceKind,
+    ServiceStatus,
 };
 use tidegate_units::{ByteRate, Iops, Latency, Window};
 
@@ -129,15 +129,13 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     match &resource.recent {
         None => writeln!(f, "all together: {UNKNOWN}")?,
         Some(did) => {
-            let LoadFigures { seconds, iops, response_time_seconds, .. } = did;
-            let each = response_time_seconds.map_or_else(|| UNKNOWN.to_owned(), time);
+            let storage = did.response_time_seconds.map_or_else(|| UNKNOWN.to_owned(), time);
+            let clients =
+                did.client_seconds.map_or_else(String::new, |each| format!(", client {}", time(each)));
+            let (all, seconds) = (Iops::new(did.iops), did.seconds);
             let (read, written) = (bytes(did.read_bytes_per_second), bytes(did.written_bytes_per_second));
-            writeln!(
-                f,
-                "all together: {} in the last {seconds:.1} s, {read} read, {written} written, response \
-                 time {each}",
-                Iops::new(*iops)
-            )?;
+            writeln!(f, "all together: {all} in the last {seconds:.1} s, {read} read, {written} written")?;
+            writeln!(f, "mean latency: storage {storage}{clients}")?;
         }
     }
     let consumers = &resource.consumers;
@@ -170,10 +168,12 @@ struct StatusColumn {
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }
 
-const COLUMNS: [StatusColumn; 12] = [
+const COLUMNS: [StatusColumn; 14] = [
     StatusColumn { name: "consumer", always: true, cell: |one, _| one.name.clone() },
-    StatusColumn { name: "goal", always: false, cell: goal },
-    StatusColumn { name: "takes", always: true, cell: |one, _| takes(one) },
+    StatusColumn { name: "promise", always: false, cell: promise_cell },
+    StatusColumn { name: "storage", always: true, cell: |one, _| takes(one) },
+    StatusColumn { name: "client", always: false, cell: |one, _| client(one) },
+    StatusColumn { name: "kept 1m/1h/1d", always: false, cell: |one, _| kept(one) },
     StatusColumn {
         name: "IO/s",
         always: true,
@@ -198,7 +198,7 @@ const COLUMNS: [StatusColumn; 12] = [
     },
     StatusColumn { name: "rate", always: false, cell: |one, _| one.rate_iops.map_or_else(none, rate) },
     StatusColumn { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
-    StatusColumn { name: "throttled", always: true, cell: |one, _| held(one).to_owned() },
+    StatusColumn { name: "state", always: true, cell: |one, _| state(one).to_owned() },
     StatusColumn { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
     StatusColumn { name: "export", always: false, cell: |one, _| export(one).to_owned() },
 ];
@@ -207,10 +207,27 @@ fn none() -> String {
     NONE.to_owned()
 }
 
-/// Its own, or the target where the law judges it by itself.
-fn goal(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
+/// Its promise, or its own goal, or the target where the law judges it by itself.
+fn promise_cell(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
     let target = || one.set_point_seconds.and(resource.law.as_ref().map(|law| law.target_seconds));
-    one.goal_seconds.or_else(target).map_or_else(none, time)
+    let promised = one.promise.map(|promise| promise.response_time_seconds);
+    let broken = one.promise.and_then(|promise| promise.is_kept()) == Some(false);
+    let latency = promised.or(one.goal_seconds).or_else(target).map_or_else(none, time);
+    if broken { format!("{latency} BROKEN") } else { latency }
+}
+
+/// The parts of the last minute, hour and day in which the promise was kept.
+fn kept(one: &ConsumerStatus) -> String {
+    let Some(promise) = one.promise else { return none() };
+    // 99.96 % is not all.
+    let percent = |part: f64| format!("{:.0}", (part * 100.0).floor());
+    let [minute, hour, day] =
+        [promise.minute, promise.hour, promise.day].map(|part| part.map_or_else(|| "?".to_owned(), percent));
+    format!("{minute}/{hour}/{day} %")
+}
+
+fn client(one: &ConsumerStatus) -> String {
+    one.recent.and_then(|did| did.client_seconds).map_or_else(none, time)
 }
 
 fn takes(one: &ConsumerStatus) -> String {
@@ -224,12 +241,15 @@ fn takes(one: &ConsumerStatus) -> String {
     }
 }
 
-const fn held(one: &ConsumerStatus) -> &'static str {
-    match (one.protected, one.held) {
-        (true, _) => "never",
-        (false, Some(true)) => "yes",
-        (false, Some(false)) => "no",
-        (false, None) => UNKNOWN,
+const fn state(one: &ConsumerStatus) -> &'static str {
+    match (one.held, one.waits_for) {
+        (Some(true), _) => "throttled",
+        (_, Some(WaitReason::Limit)) => "at its limit",
+        (_, Some(WaitReason::Share)) => "waits for its share",
+        (_, Some(WaitReason::Depth)) => "at the pool's depth",
+        _ if one.protected => "protected",
+        (Some(false), _) => "free",
+        (None, _) => UNKNOWN,
     }
 }
 
@@ -257,6 +277,7 @@ fn rate(per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_control::LawKind;
+    use tidegate_service::status::{JudgedBy, LoadFigures, PromiseStatus};
 
     use super::*;
 
@@ -272,6 +293,7 @@ mod tests {
                 seconds: 3.0,
                 iops: 348.0,
                 response_time_seconds: Some(0.0121),
+                client_seconds: Some(0.014),
                 read_bytes_per_second: 1_572_864.0,
                 written_bytes_per_second: 0.0,
             }),
@@ -280,6 +302,14 @@ mod tests {
             rate_iops: Some(350.0),
             delay_seconds: None,
             held: Some(true),
+            waits_for: Some(WaitReason::Law),
+            promise: Some(PromiseStatus {
+                response_time_seconds: 0.015,
+                judged_by: JudgedBy::Seconds,
+                minute: Some(1.0),
+                hour: Some(0.9996),
+                day: None,
+            }),
             poisoned: false,
             removed: false,
         }
@@ -317,12 +347,20 @@ mod tests {
                 seconds: 3.0,
                 iops: 498.0,
                 response_time_seconds: Some(0.012),
+                client_seconds: None,
                 read_bytes_per_second: 2_621_440.0,
                 written_bytes_per_second: 0.0,
             }),
             consumers: vec![
                 consumer("business"),
-                ConsumerStatus { goal_seconds: None, entitled_iops: Some(150.0), ..consumer("mining") },
+                ConsumerStatus {
+                    goal_seconds: None,
+                    entitled_iops: Some(150.0),
+                    promise: consumer("mining")
+                        .promise
+                        .map(|promise| PromiseStatus { response_time_seconds: 0.02, ..promise }),
+                    ..consumer("mining")
+                },
             ],
             consumers_left_out: 0,
         }
@@ -355,11 +393,11 @@ mod tests {
              law self-tuning, target 20.0ms, decides every 1.00s\n\
              decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms \
              (2 of 2 throttled)\n\
-             all together: 498 IO/s in the last 3.0 s, 2.5 MiB/s read, 0 B/s written, response time \
-             12.0ms\n\
-             consumer    goal   takes  IO/s       read  written  entitled  rate  throttled\n\
-             business  15.0ms  12.1ms   348  1.5 MiB/s    0 B/s       350   350        yes\n\
-             mining    20.0ms  12.1ms   348  1.5 MiB/s    0 B/s       150   350        yes\n\n"
+             all together: 498 IO/s in the last 3.0 s, 2.5 MiB/s read, 0 B/s written\n\
+             mean latency: storage 12.0ms\n\
+             consumer  promise  storage  client  kept 1m/1h/1d  IO/s       read  written  entitled  rate      state\n\
+             business   15.0ms   12.1ms  14.0ms     100/99/? %   348  1.5 MiB/s    0 B/s       350   350  throttled\n\
+             mining     20.0ms   12.1ms  14.0ms     100/99/? %   348  1.5 MiB/s    0 B/s       150   350  throttled\n\n"
         );
     }
 
@@ -478,7 +516,29 @@ mod tests {
         assert_eq!(takes(&ConsumerStatus { oldest_seconds: Some(3.2), ..one.clone() }), "none in 3.20s");
         assert_eq!(takes(&ConsumerStatus { outstanding: Some(0), ..one.clone() }), "idle");
         assert_eq!(takes(&ConsumerStatus { recent: None, outstanding: None, ..one.clone() }), "unknown");
-        assert_eq!(held(&ConsumerStatus { held: None, ..one.clone() }), "unknown");
-        assert_eq!(held(&ConsumerStatus { protected: true, held: Some(false), ..one }), "never");
+    }
+
+    #[test]
+    fn a_consumer_that_waits_for_something_else_is_not_said_to_be_throttled() {
+        let one = ConsumerStatus { held: Some(false), waits_for: None, ..consumer("a") };
+        let waits = |reason| state(&ConsumerStatus { waits_for: Some(reason), ..one.clone() });
+        assert_eq!(waits(WaitReason::Limit), "at its limit");
+        assert_eq!(waits(WaitReason::Share), "waits for its share");
+        assert_eq!(waits(WaitReason::Depth), "at the pool's depth");
+        assert_eq!(state(&one), "free");
+        assert_eq!(state(&ConsumerStatus { protected: true, ..one.clone() }), "protected");
+        assert_eq!(state(&ConsumerStatus { held: Some(true), ..one.clone() }), "throttled");
+        assert_eq!(state(&ConsumerStatus { held: None, ..one }), "unknown");
+    }
+
+    #[test]
+    fn a_broken_promise_stands_out() {
+        let of = |minute| {
+            let promise = consumer("a").promise.map(|promise| PromiseStatus { minute, ..promise });
+            promise_cell(&ConsumerStatus { promise, ..consumer("a") }, &array())
+        };
+        assert_eq!(of(Some(0.95)), "15.0ms");
+        assert_eq!(of(Some(0.94)), "15.0ms BROKEN");
+        assert_eq!(of(None), "15.0ms", "nothing is known of the last minute");
     }
 }
