@@ -10,6 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::{DeviceConfig, ExponentialChange};
+use tidegate_journal::JournalConfig;
 use tidegate_nbd::ExportName;
 use tidegate_sched::{BucketRelease, ConsumerLimit, Discipline};
 use tidegate_tls::{ClientFiles, ServerFiles};
@@ -32,6 +33,9 @@ pub struct GatewayConfig {
     pub pools: Vec<PoolConfig>,
     /// Bounds on clients that have not chosen an export yet.
     pub handshake: HandshakeLimits,
+    /// The journal of all decisions. Default none: they are not kept. It stays as it is until the gateway
+    /// ends.
+    pub journal: Option<JournalConfig>,
 }
 
 impl GatewayConfig {
@@ -39,7 +43,7 @@ impl GatewayConfig {
     #[must_use]
     pub fn new(listen: Vec<ListenEndpoint>, pools: Vec<PoolConfig>) -> Self {
         let listen = listen.into_iter().map(ListenConfig::from).collect();
-        Self { listen, tls: None, pools, handshake: HandshakeLimits::default() }
+        Self { listen, tls: None, pools, handshake: HandshakeLimits::default(), journal: None }
     }
 
     /// Checks what can be checked without touching files or sockets.

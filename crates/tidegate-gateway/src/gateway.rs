@@ -12,6 +12,7 @@ use std::time::{Duration, Instant as WallInstant};
 
 use thiserror::Error;
 use tidegate_device::Device;
+use tidegate_journal::{JournalError, JournalWriter};
 use tidegate_nbd::{ExportDescription, ExportName};
 use tidegate_tls::{ServerFiles, TlsError};
 use tidegate_units::{ConsumerName, ResourceName};
@@ -26,7 +27,7 @@ use crate::config::{
 use crate::directory::{DirectoryEntry, ExportDirectory};
 use crate::endpoint::BoundEndpoint;
 use crate::listener::{EndpointListener, RunningHandshakes};
-use crate::peers::PeerReports;
+use crate::peers::{PeerReports, PoolPartners};
 use crate::stats::{AwaitedSnapshot, GatewaySnapshot, PoolSnapshot};
 use crate::upstream::{self, UpstreamConnection, UpstreamError, UpstreamExport};
 use crate::worker::door::{ExportPin, NewExport, PoolChange, WorkerCommand, WorkerDoor};
@@ -53,6 +54,7 @@ const END_PATIENCE: Duration = Duration::from_millis(250);
 pub struct Gateway {
     config: GatewayConfig,
     clock: GatewayClock,
+    journal: Option<JournalWriter>,
     directory: Arc<ExportDirectory>,
     handshakes: Arc<RunningHandshakes>,
     addresses: Vec<ListenEndpoint>,
@@ -108,6 +110,9 @@ pub enum StartError {
     /// A certificate, its key or an authority cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The decision journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// An endpoint cannot be listened on.
     #[error("cannot listen on {endpoint}: {source}")]
     Listen {
@@ -227,10 +232,14 @@ impl Gateway {
                 .map_err(|source| StartError::Listen { endpoint: listen.endpoint.clone(), source })
         };
         let bound: Vec<BoundEndpoint> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
+        let clock = GatewayClock::start();
+        let journal = config.journal.clone().map(|journal| JournalWriter::start(journal, clock.now()));
+        let journal = journal.transpose()?;
         let mut first_attempts = awaited::first_attempts(&config.pools);
         let (sender, reached) = channel();
         let mut gateway = Self {
-            clock: GatewayClock::start(),
+            clock,
+            journal,
             directory: Arc::default(),
             handshakes: Arc::default(),
             addresses: bound.iter().map(|bound| bound.endpoint().clone()).collect(),
@@ -243,7 +252,7 @@ impl Gateway {
         for pool in &gateway.config.pools {
             gateway.pools.push(PoolHandle::start(
                 pool,
-                peers(&pool.name),
+                PoolPartners { peers: peers(&pool.name), journal: gateway.journal.clone() },
                 gateway.clock,
                 &mut gateway.next_export,
                 &mut first_attempts,
@@ -399,6 +408,12 @@ impl Gateway {
         self.end(deadline)
     }
 
+    /// Returns the decision journal, if there is one.
+    #[must_use]
+    pub const fn journal(&self) -> Option<&JournalWriter> {
+        self.journal.as_ref()
+    }
+
     fn end(&mut self, patience: Duration) -> Result<DrainReport, GatewayError> {
         self.directory.shut_down();
         self.listeners.clear();
@@ -410,6 +425,9 @@ impl Gateway {
         let end = WallInstant::now() + patience + KERNEL_GRACE + END_PATIENCE;
         let ended: Vec<_> = self.pools.iter_mut().map(|pool| (pool.name.clone(), pool.end(end))).collect();
         self.pools.clear();
+        if let Some(journal) = &self.journal {
+            journal.close();
+        }
         let mut report = DrainReport { cut_off: 0, stuck: Vec::new() };
         for (pool, ended) in ended {
             match ended? {
@@ -458,7 +476,7 @@ struct Prepared {
 impl PoolHandle {
     fn start(
         config: &PoolConfig,
-        peers: Option<Arc<dyn PeerReports>>,
+        partners: PoolPartners,
         clock: GatewayClock,
         next_export: &mut u64,
         first_attempts: &mut FirstAttempts,
@@ -514,7 +532,7 @@ impl PoolHandle {
             let (failure, name) = (Arc::clone(&failure), config.name.clone());
             let parts = WorkerParts {
                 config: config.clone(),
-                peers,
+                partners,
                 clock,
                 door: Arc::clone(&door),
                 commands,

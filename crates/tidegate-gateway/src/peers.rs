@@ -1,8 +1,10 @@
 //! The seam to the other hosts that share a pool's resource.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tidegate_control::{HeardReport, HostReport};
+use tidegate_journal::JournalWriter;
 use tidegate_units::HostName;
 
 /// The other hosts that share a pool's resource. The program that composes a gateway with a carrier
@@ -19,4 +21,13 @@ pub trait PeerReports: fmt::Debug + Send + Sync {
 
     /// Returns the last report of each of them.
     fn heard(&self) -> Vec<HeardReport>;
+}
+
+/// The parties that hear of a pool's decisions.
+#[derive(Debug, Default)]
+pub(crate) struct PoolPartners {
+    /// The other hosts that share the resource, if any do.
+    pub(crate) peers: Option<Arc<dyn PeerReports>>,
+    /// The decision journal, if decisions are kept.
+    pub(crate) journal: Option<JournalWriter>,
 }

@@ -2,9 +2,9 @@
 //! and the statistics of its consumers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use tidegate_control::{ConsumerObservation, Decision, LoopConfig, MeanOutstanding, Observation, combine};
+use tidegate_journal::{ResourceJournal, ThrottleReading};
 use tidegate_nbd::CheckedOperation;
 use tidegate_regulate::{
     CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, RegulatedQueue,
@@ -14,7 +14,7 @@ use tidegate_units::{ConsumerName, Instant, ResourceName, Window};
 
 use crate::config::{ExportConfig, PoolConfig};
 use crate::histogram::FineHistogram;
-use crate::peers::PeerReports;
+use crate::peers::PoolPartners;
 use crate::request::ClientRequest;
 use crate::stats::{
     ConsumerSnapshot, ContractSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot, TenantSnapshot,
@@ -45,8 +45,9 @@ pub(crate) struct PoolStage {
     queue: RegulatedQueue<usize>,
     /// The times of the law's steps; `None` without a law.
     timer: Option<StepTimer>,
-    /// The other hosts that share the resource, if any do.
-    peers: Option<Arc<dyn PeerReports>>,
+    partners: PoolPartners,
+    /// The journal of the law's decisions.
+    journal: Option<ResourceJournal>,
     recent: VecDeque<Decision>,
     decisions: u64,
 }
@@ -66,7 +67,7 @@ impl StepTimer {
 }
 
 impl PoolStage {
-    pub(crate) fn new(config: &PoolConfig, peers: Option<Arc<dyn PeerReports>>, now: Instant) -> Self {
+    pub(crate) fn new(config: &PoolConfig, partners: PoolPartners, now: Instant) -> Self {
         let scheduler = SfqConfig { discipline: config.discipline, ..SfqConfig::default() };
         let queue = RegulatedQueue::new(QueueConfig {
             // Finish tags decide alone: to stay with a flow because its requests are close would go past
@@ -84,11 +85,13 @@ impl PoolStage {
             resource: config.name.clone(),
             queue: queue.expect(VALID),
             timer: None,
-            peers,
+            partners,
+            journal: None,
             recent: VecDeque::new(),
             decisions: 0,
         };
         stage.set_timer(now);
+        stage.begin_to_record(now);
         stage
     }
 
@@ -131,6 +134,20 @@ impl PoolStage {
         let depth = Window::new(f64::from(depth));
         self.queue.reconfigure(depth, release, law, now).expect(VALID);
         self.set_timer(now);
+        self.begin_to_record(now);
+    }
+
+    /// Gives the journal the loop as it is: when it is new, or has changed by no decision.
+    fn begin_to_record(&mut self, now: Instant) {
+        let Some(control) = self.queue.control() else {
+            self.journal = None;
+            return;
+        };
+        match (&mut self.journal, &self.partners.journal) {
+            (Some(journal), _) => journal.checkpoint(control),
+            (None, Some(writer)) => self.journal = Some(writer.resource(control, now)),
+            (None, None) => {}
+        }
     }
 
     /// Gives a consumer the state that the law, as it is now, needs.
@@ -324,13 +341,18 @@ impl PoolStage {
         let observed =
             consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now)).collect();
         let mut observation = Observation::new(self.resource.clone(), now, observed);
-        let report = self.peers.as_ref().and_then(|peers| {
+        let report = self.partners.peers.as_ref().and_then(|peers| {
             let report = self.queue.report(&observation)?;
             observation.cluster = Some(combine(peers.host(), &report, &peers.heard(), interval));
             Some(report)
         });
+        // The window that was in force while the observation was made.
+        let reading = ThrottleReading { window: Some(self.queue.window()), consumers: Vec::new() };
         let Some((mut commands, decision)) = self.queue.decide(&observation) else { return };
-        if let (Some(peers), Some(report)) = (&self.peers, report) {
+        if let (Some(journal), Some(control)) = (&mut self.journal, self.queue.control()) {
+            journal.record(control, &observation, commands.commands(), &decision, Some(&reading));
+        }
+        if let (Some(peers), Some(report)) = (&self.partners.peers, report) {
             peers.publish(self.queue.decided(report));
         }
         for (_, consumer) in consumers {

@@ -1,15 +1,13 @@
 //! The regulated queue of one resource: a scheduler, the loop that steers it, and the way of commands.
 
 use std::fmt;
-use std::iter::Peekable;
-use std::vec;
 
 use tidegate_control::{
-    ConsumerCommand, ConsumerObservation, ContractUse, ControlLoop, Decision, HostReport, LoopConfig,
-    LoopConfigError, Observation, WaitReason, WaitingConsumers,
+    Commands, ConsumerCommand, ConsumerObservation, ContractUse, ControlLoop, Decision, HostReport,
+    LoopConfig, LoopConfigError, Observation, WaitReason, WaitingConsumers,
 };
 use tidegate_sched::{BucketRelease, FlowStatus, PullAnswer, Sfq, SfqConfig, StorageExtent};
-use tidegate_units::{Instant, Iops, Latency, Window};
+use tidegate_units::{ConsumerName, Instant, Iops, Latency, Window};
 
 use crate::account::ConsumerAccount;
 use crate::rate_account::{AccountRules, AccountStart, RateAccount};
@@ -57,7 +55,25 @@ pub struct RegulatedQueue<T> {
 
 /// Commands for consumers, to be [carried out](RegulatedQueue::carry_out) in the order of the observation.
 #[derive(Debug)]
-pub struct PendingCommands(Peekable<vec::IntoIter<ConsumerCommand>>);
+pub struct PendingCommands {
+    commands: Commands,
+    next: usize,
+}
+
+impl PendingCommands {
+    /// Returns all commands, as the law gave them.
+    #[must_use]
+    pub const fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    /// Returns the next command if it is for this consumer.
+    fn next_for(&mut self, consumer: &ConsumerName) -> Option<&ConsumerCommand> {
+        let next = self.commands.consumers.get(self.next).filter(|command| command.name == *consumer)?;
+        self.next += 1;
+        Some(next)
+    }
+}
 
 impl<T: fmt::Debug> RegulatedQueue<T> {
     /// An empty queue without consumers.
@@ -311,6 +327,12 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         self.control.as_deref().map(ControlLoop::config)
     }
 
+    /// Returns the loop; `None` without a law.
+    #[must_use]
+    pub fn control(&self) -> Option<&ControlLoop> {
+        self.control.as_deref()
+    }
+
     /// Returns a consumer's measurements since the last observation. `oldest` are the times when its oldest
     /// read and its oldest write at the resource were dispatched.
     pub fn observe<S: LatencySamples>(
@@ -362,7 +384,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         self.commanded = commands.window;
         self.scheduler.set_window(Some(self.window()), now);
         self.scheduler.set_spacing(commands.spacing.unwrap_or_default());
-        Some((PendingCommands(commands.consumers.into_iter().peekable()), decision))
+        Some((PendingCommands { commands, next: 0 }, decision))
     }
 
     /// Puts the command for a consumer into force. Without a command, the consumer is released.
@@ -375,8 +397,8 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         account: &mut ConsumerAccount<S>,
         now: Instant,
     ) {
-        let command = commands.0.next_if(|command| command.name == account.terms.name);
-        self.set_rate(account, command.as_ref().and_then(|command| command.rate), now);
+        let command = commands.next_for(&account.terms.name);
+        self.set_rate(account, command.and_then(|command| command.rate), now);
         self.set_delay(account, command.and_then(|command| command.delay).unwrap_or_default(), now);
         // What a contract's rate costs follows the size of the requests.
         self.reserve(account, now);

@@ -14,6 +14,7 @@ use tidegate_gateway::{
     StartError,
 };
 use tidegate_http::{BearerToken, HttpRefusals, NoRandom, TokenError};
+use tidegate_journal::ActionRecord;
 use tidegate_units::{ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, ModelOf, QuestionAccess};
@@ -440,6 +441,13 @@ impl RunningService {
         self.measure();
     }
 
+    /// Records an action of the service in the decision journal.
+    fn record(&self, text: String) {
+        if let Some(journal) = self.gateway.journal() {
+            journal.action(ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text });
+        }
+    }
+
     /// Refuses a configuration that cannot be read in time.
     fn watch_reading(&mut self) {
         if self.reading.is_some_and(|since| since.elapsed() >= READING_PATIENCE) {
@@ -463,6 +471,7 @@ impl RunningService {
                 lost.iter().for_each(|lost| tracing::warn!("{lost}"));
                 self.log_removed();
                 log_lines(&ConfigSummary::new(&self.config).pools());
+                self.record(format!("reloaded {}", self.path.display()));
                 tracing::info!("reloaded {}", self.path.display());
             }
             Err(why) => {
@@ -500,6 +509,7 @@ impl RunningService {
         let fixed = [
             ("metrics", config.metrics != self.config.metrics),
             ("cluster", config.cluster != self.config.cluster),
+            ("journal", config.gateway.journal != self.config.gateway.journal),
         ];
         let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
         if !changed.is_empty() {

@@ -3,12 +3,14 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
 pub use tidegate_config::ConfigError;
 use tidegate_config::{FindingList, PlacedValue, Section, read_text};
+use tidegate_journal::JournalConfig;
+use tidegate_units::Bytes;
 
 /// Returns the address at which a service with this configuration, a gateway or an agent, serves its metrics
 /// and its status. The rest of the configuration is not checked: an administrator may be in the middle of
@@ -39,6 +41,63 @@ pub fn read_bounded(path: &Path) -> io::Result<String> {
 /// The address at which metrics are served, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsAddress(pub SocketAddr);
+
+/// The decision journal of a service, as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// The folder of the journal.
+    pub folder: PathBuf,
+    /// The most bytes on disk. `None`: the default.
+    pub limit: Option<Bytes>,
+}
+
+impl JournalSettings {
+    /// Reads the table `journal`. Its folder is relative to `folder`, that of the configuration.
+    pub fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Option<Self> {
+        let table = root.table("journal", tidegate_config::keys::serve::JOURNAL.names, report)?;
+        if !table.has("folder") {
+            table.missing("folder", "\"/var/lib/tidegate/journal\"", report);
+        }
+        let limit = table.parsed::<Bytes>("limit", report);
+        if let Some(limit) = limit.as_ref().filter(|limit| limit.value < JournalConfig::LEAST_LIMIT) {
+            report.error(&limit.span, format!("`limit` must be at least {}", JournalConfig::LEAST_LIMIT));
+        }
+        let path = table.text("folder", report)?;
+        if path.value.is_empty() || path.value.contains('\0') {
+            report.error(&path.span, "a path must not be empty or contain a zero byte");
+        }
+        Some(Self { folder: folder.join(path.value), limit: limit.map(|limit| limit.value) })
+    }
+
+    /// Returns what the writer is told.
+    #[must_use]
+    pub fn config(&self) -> JournalConfig {
+        let build = format!("tidegate {}", env!("CARGO_PKG_VERSION"));
+        let config = JournalConfig::new(self.folder.clone(), build);
+        JournalConfig { limit: self.limit.unwrap_or(config.limit), ..config }
+    }
+}
+
+/// Returns the folder of the journal in a service's configuration. The rest of the configuration is not
+/// checked.
+///
+/// # Errors
+/// When the file cannot be read, or the table `journal` is wrong.
+pub fn journal_folder(path: &Path) -> Result<Option<PathBuf>, ConfigError> {
+    let text = read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let name = path.display().to_string();
+    let (mut report, mut of_others) = (FindingList::new(&name, &text), FindingList::new(&name, &text));
+    let settings = tidegate_config::parse(&text, &mut report).and_then(|document| {
+        let root = Section::new(&document, 0..0, String::new(), &["journal"], &mut of_others);
+        JournalSettings::read(&root, path.parent().unwrap_or(Path::new("")), &mut report)
+    });
+    let findings = report.into_findings();
+    if findings.is_empty() {
+        Ok(settings.map(|settings| settings.folder))
+    } else {
+        Err(ConfigError::Invalid(findings))
+    }
+}
 
 /// Reports an address that other machines reach: metrics and status ask for no credentials.
 pub fn warn_of_open_metrics(metrics: &PlacedValue<MetricsAddress>, report: &mut FindingList<'_>) {

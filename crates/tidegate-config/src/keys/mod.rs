@@ -97,6 +97,7 @@ pub const TABLES: &[KeyTable] = &[
     serve::LISTEN,
     serve::TLS,
     serve::ADMIT,
+    serve::JOURNAL,
     serve::CLUSTER,
     serve::CARRIER,
     serve::POLICY,

@@ -35,6 +35,13 @@ pub const SERVE: KeyTable = table!(
         [`/v1/admit`](http.md#contracts) over HTTP"
         ),
         Key::new(
+            "journal",
+            Table("journal"),
+            "none",
+            "keeps every decision with its inputs: `{ folder = \"/var/lib/tidegate/journal\" }`"
+        )
+        .details("See [the decision journal](../guide/watching.md#the-decision-journal)."),
+        Key::new(
             "admit",
             Table("admit"),
             "none",
@@ -790,6 +797,26 @@ pub const CONTRACT: KeyTable = table!(
         Key::new("from", TimeOfDay, "required in a list", "the time of day when the contract begins"),
         Key::new("until", TimeOfDay, "when the next one begins", "the time of day when the contract ends")
             .details("Nothing is promised until the next one begins."),
+    ]
+);
+
+/// Keys of `admit`.
+pub const JOURNAL: KeyTable = table!(
+    "journal",
+    "",
+    [
+        Key::new(
+            "folder",
+            Path,
+            "required",
+            "the folder that the journal is written to; it is made if missing"
+        ),
+        Key::new(
+            "limit",
+            Format("size"),
+            "`\"1GiB\"`",
+            "the most bytes on disk, at least 1 MiB; the oldest go first"
+        ),
     ]
 );
 

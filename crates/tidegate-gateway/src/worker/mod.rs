@@ -34,7 +34,7 @@ use crate::buffer::BufferPool;
 use crate::clock::GatewayClock;
 use crate::config::PoolConfig;
 use crate::memory::{AccountKey, PoolMemory};
-use crate::peers::PeerReports;
+use crate::peers::PoolPartners;
 use crate::request::ClientRequest;
 use crate::ring::{CompletedOperation, CompletionWatch, IoRing, LentMemory, RingToken, WORKER_ENTRIES};
 use crate::session::ClientSession;
@@ -130,7 +130,7 @@ struct WorkerComplaints {
 /// The parts of a worker.
 pub(crate) struct WorkerParts {
     pub(crate) config: PoolConfig,
-    pub(crate) peers: Option<Arc<dyn PeerReports>>,
+    pub(crate) partners: PoolPartners,
     pub(crate) clock: GatewayClock,
     pub(crate) door: Arc<WorkerDoor>,
     pub(crate) commands: Receiver<WorkerCommand>,
@@ -154,7 +154,7 @@ impl PoolWorker {
             )?,
             buffers: BufferPool::new(RECYCLED),
             memory: PoolMemory::new(limits),
-            stage: PoolStage::new(&parts.config, parts.peers, now),
+            stage: PoolStage::new(&parts.config, parts.partners, now),
             config: parts.config,
             clock: parts.clock,
             door: parts.door,

@@ -39,7 +39,7 @@ use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{FindingList, PlacedValue, Section};
 pub use tidegate_service::config::ConfigError;
-use tidegate_service::config::{MetricsAddress, read_bounded, warn_of_open_metrics};
+use tidegate_service::config::{JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics};
 
 const ROOT_KEYS: &[&str] = tidegate_config::keys::serve::SERVE.names;
 
@@ -178,6 +178,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
             "serve metrics on 127.0.0.1, behind a server that ends TLS",
         );
     }
+    let journal = JournalSettings::read(&root, context.folder, &mut context.report);
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
     let ReadPools { configs: pools, members, contracts } = pools(&root, &mut context);
     let cluster = cluster::read(&root, &members, &mut context);
@@ -208,6 +209,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
         gateway: GatewayConfig {
             listen: listen.into_iter().map(|given| given.value).collect(),
             tls: tls.map(|given| given.value),
+            journal: journal.map(|settings| settings.config()),
             ..GatewayConfig::new(Vec::new(), pools)
         },
         metrics: metrics.map(|given| given.value.0),
