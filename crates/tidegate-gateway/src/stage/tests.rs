@@ -37,7 +37,7 @@ fn stage(law: LoopConfig) -> PoolStage {
     let backend = BackendConfig::File { direct: false };
     let mut pool = PoolConfig::new(law.resource.clone(), backend, Vec::new());
     (pool.law, pool.depth, pool.discipline) = (Some(law), 1, Discipline::FinishTags);
-    PoolStage::new(&pool, None, at(0))
+    PoolStage::new(&pool, PoolPartners::default(), at(0))
 }
 
 fn request(released: Instant, dispatched: Instant) -> ClientRequest {

@@ -259,7 +259,8 @@ fn commands_for_unknown_consumers_change_nothing_and_consumers_without_a_command
     let mut queue = queue::<u32>(Some(integral_law()), 2.0);
     let mut known: Account = queue.add(terms("known"), at(0));
     let mut carry_out = |commands: Vec<ConsumerCommand>| {
-        let mut commands = PendingCommands(commands.into_iter().peekable());
+        let mut commands =
+            PendingCommands { commands: Commands { consumers: commands, ..Commands::default() }, next: 0 };
         queue.carry_out(&mut commands, &mut known, at(1));
         in_force(&known)
     };
