@@ -128,4 +128,13 @@ mod corpus {
     fn every_kept_input_keeps_the_invariants() {
         replay("decision-journal", super::decision_journal);
     }
+
+    /// A change of the code must not change what a file of this format means.
+    #[test]
+    fn a_segment_that_was_written_with_the_format_is_still_read() {
+        let segment = include_bytes!("../../../fuzz/corpus/decision-journal/segment");
+        let mut entries = 0;
+        super::read(segment, &mut entries).expect("a whole segment");
+        assert_eq!(entries, 14, "a checkpoint, eleven decisions, two actions");
+    }
 }

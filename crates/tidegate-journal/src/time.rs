@@ -38,6 +38,12 @@ impl WallTime {
         SystemTime::now().into()
     }
 
+    /// Returns the whole milliseconds of this time.
+    #[must_use]
+    pub(crate) const fn whole_millis(self) -> Self {
+        Self(self.0 - self.0 % 1_000_000)
+    }
+
     /// Time passed since `earlier`; zero if that is later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {

@@ -314,7 +314,8 @@ impl SegmentWriter {
             path,
             sequence,
             epoch,
-            began,
+            // As the name of the file says it.
+            began: began.whole_millis(),
             began_at,
             seed: header.seed,
             bytes: header.bytes.len() as u64,
