@@ -10,6 +10,7 @@ use tidegate_tls::{HandshakeError, ServerNameError, TlsError};
 use tidegate_units::Bytes;
 
 use crate::config::LoadConfigError;
+use crate::report::LoadReport;
 
 /// The reasons why a load could not run to its end. The message names the target.
 #[derive(Debug, Error)]
@@ -37,14 +38,22 @@ pub enum LoadError {
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     /// A connection was lost while the load ran.
-    #[error("{target}: lost the connection with {outstanding} requests outstanding: {source}")]
+    #[error(
+        "{target}: {} after {:.1} s, with {outstanding} requests outstanding: {source}",
+        source.what_happened(),
+        after.as_secs_f64()
+    )]
     Lost {
         /// The target's URI.
         target: String,
+        /// The time of the loss, since the load began.
+        after: Duration,
         /// The number of unanswered requests on this connection.
         outstanding: usize,
         /// The way the connection was lost.
         source: ConnectionLoss,
+        /// The results so far.
+        report: Box<LoadReport>,
     },
     /// A thread ended by a defect of this program.
     #[error("{target}: a thread of the load generator panicked")]
@@ -142,4 +151,19 @@ pub enum ConnectionLoss {
         /// The number of bytes received.
         received: u32,
     },
+}
+
+impl ConnectionLoss {
+    /// Returns what happened to the session, in words: the server ended it, or it could not go on.
+    fn what_happened(&self) -> &'static str {
+        match self {
+            Self::Closed | Self::ShuttingDown => "the server ended the session",
+            // So ends a socket that the server closes with requests unread.
+            Self::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                "the server ended the session"
+            }
+            Self::Io(_) => "the connection was lost",
+            Self::Protocol(_) | Self::ShortRead { .. } => "the session was given up",
+        }
+    }
 }

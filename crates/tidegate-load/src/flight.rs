@@ -35,6 +35,15 @@ struct Entry {
     failed: Option<Errno>,
 }
 
+/// The loss of a connection.
+#[derive(Debug)]
+pub(crate) struct LostConnection {
+    pub(crate) reason: ConnectionLoss,
+    /// The number of requests outstanding then.
+    pub(crate) outstanding: usize,
+    pub(crate) at: Instant,
+}
+
 /// Room for one request, and when its last answer came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestSlot {
@@ -65,7 +74,7 @@ pub(crate) struct State {
     /// Requests ever sent: part of the cookie, so that a second answer to a request is recognised as such.
     launched: u64,
     mode: Mode,
-    loss: Option<(ConnectionLoss, usize)>,
+    loss: Option<LostConnection>,
     /// True while the sender waits for a slot or for the last answer. Nothing else needs waking.
     sender_waits: bool,
 }
@@ -128,6 +137,12 @@ impl State {
         self.outstanding -= 1;
         self.free.push_back(RequestSlot { index, freed: Some(now) });
         Ok(Some(Landed { request, result: failed.map_or(Ok(()), Err) }))
+    }
+
+    /// Keeps the first loss: what follows is a consequence.
+    fn note_loss(&mut self, reason: ConnectionLoss) {
+        let outstanding = self.outstanding();
+        self.loss.get_or_insert_with(|| LostConnection { reason, outstanding, at: Instant::now() });
     }
 
     /// Returns true if the end of the connection is no loss.
@@ -273,8 +288,7 @@ impl ConnectionFlight {
         self.change(|state| {
             if matches!(state.mode, Mode::Running | Mode::Stopped) {
                 state.mode = Mode::Lost;
-                let outstanding = state.outstanding();
-                state.loss.get_or_insert((loss, outstanding));
+                state.note_loss(loss);
             }
         });
     }
@@ -284,14 +298,13 @@ impl ConnectionFlight {
         self.change(|state| {
             if matches!(state.mode, Mode::Running | Mode::Stopped) {
                 state.mode = Mode::Stopped;
-                let outstanding = state.outstanding();
-                state.loss.get_or_insert((ConnectionLoss::ShuttingDown, outstanding));
+                state.note_loss(ConnectionLoss::ShuttingDown);
             }
         });
     }
 
-    /// Takes the loss of the connection, with the number of requests then outstanding.
-    pub(crate) fn take_loss(&self) -> Option<(ConnectionLoss, usize)> {
+    /// Takes the loss of the connection.
+    pub(crate) fn take_loss(&self) -> Option<LostConnection> {
         self.lock().loss.take()
     }
 
@@ -382,7 +395,11 @@ mod tests {
         assert!(!flight.sleep_until(Instant::now() + std::time::Duration::from_secs(3600)));
         flight.lose(ConnectionLoss::Closed);
         flight.drain(Instant::now() + std::time::Duration::from_secs(3600));
-        assert!(matches!(flight.take_loss(), Some((ConnectionLoss::Closed, 1))));
+        let loss = flight.take_loss();
+        assert!(
+            matches!(loss, Some(LostConnection { reason: ConnectionLoss::Closed, outstanding: 1, .. })),
+            "{loss:?}"
+        );
     }
 
     #[test]
@@ -391,7 +408,11 @@ mod tests {
         flight.dismiss();
         assert!(flight.claim(None).is_none());
         flight.lose(ConnectionLoss::Closed);
-        assert!(matches!(flight.take_loss(), Some((ConnectionLoss::ShuttingDown, 0))));
+        let loss = flight.take_loss();
+        assert!(
+            matches!(loss, Some(LostConnection { reason: ConnectionLoss::ShuttingDown, outstanding: 0, .. })),
+            "{loss:?}"
+        );
     }
 
     #[test]

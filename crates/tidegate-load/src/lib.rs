@@ -26,7 +26,7 @@ pub use config::{
     BlockOrder, LoadArrivals, LoadConfig, LoadConfigError, LoadPhases, RequestSpacing, WritePayload,
 };
 pub use error::{ConnectError, ConnectionLoss, LoadError, UnsuitableExport};
-pub use report::{LatencyReport, LoadReport, OperationReport, SecondReport};
+pub use report::{CutShort, LatencyReport, LoadReport, OperationReport, SecondReport};
 pub use run::{LoadHandle, RunningLoad};
 pub use stats::{LoadSample, OperationSample};
 pub use target::{LoadTarget, ServerEndpoint, TargetError};

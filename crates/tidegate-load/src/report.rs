@@ -25,8 +25,19 @@ pub struct LoadReport {
     pub unanswered: u64,
     /// The first error that a request was answered with.
     pub first_error: Option<String>,
+    /// The end of the session before that of the load. `null`: the load ran to its end.
+    pub cut_short: Option<CutShort>,
     /// Second by second, by when requests completed; a day at most.
     pub seconds: Vec<SecondReport>,
+}
+
+/// The end of a session before that of its load.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CutShort {
+    /// The time since the beginning, in seconds.
+    pub after_s: f64,
+    /// The reason.
+    pub reason: String,
 }
 
 /// One kind of operation.
@@ -104,6 +115,7 @@ impl LoadReport {
             unsent,
             unanswered,
             first_error: stats.first_error.map(|errno| errno.to_string()),
+            cut_short: None,
             seconds: stats
                 .seconds
                 .iter()

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::config::{LoadArrivals, LoadConfig};
 use crate::connection::LoadConnection;
 use crate::error::{ConnectError, LoadError};
-use crate::flight::ConnectionFlight;
+use crate::flight::{ConnectionFlight, LostConnection};
 use crate::plan::LoadedRegion;
-use crate::report::LoadReport;
+use crate::report::{CutShort, LoadReport};
 use crate::stats::{LoadSample, LoadStats};
 use crate::worker::{LeftoverRequests, SharedConnection, SharedLoad, WRITE_PATIENCE};
 
@@ -137,7 +137,7 @@ impl LoadHandle {
     /// Waits for the end: the configured duration, [`LoadHandle::stop`], or the loss of a connection.
     ///
     /// # Errors
-    /// When a connection was lost.
+    /// When a connection was lost. The error has the results so far.
     pub fn join(mut self) -> Result<LoadReport, LoadError> {
         let panicked = || LoadError::Panicked { target: self.shared.config.target.to_string() };
         let mut total = LeftoverRequests::default();
@@ -152,12 +152,16 @@ impl LoadHandle {
             receiver.join().map_err(|_| panicked())?;
         }
         let target = self.shared.config.target.to_string();
-        if let Some((source, outstanding)) = self.shared.lines.iter().find_map(|line| line.flight.take_loss())
-        {
-            return Err(LoadError::Lost { target, outstanding, source });
-        }
         let elapsed = self.shared.elapsed(ended);
-        Ok(LoadReport::new(target, elapsed, &self.shared.stats(), total.unsent, total.unanswered))
+        let mut report =
+            LoadReport::new(target.clone(), elapsed, &self.shared.stats(), total.unsent, total.unanswered);
+        // Of several lost connections the first: the others may have followed it.
+        let losses = self.shared.lines.iter().filter_map(|line| line.flight.take_loss());
+        let Some(loss) = losses.min_by_key(|loss| loss.at) else { return Ok(report) };
+        let LostConnection { reason: source, outstanding, at } = loss;
+        let after = self.shared.elapsed(at);
+        report.cut_short = Some(CutShort { after_s: after.as_secs_f64(), reason: source.to_string() });
+        Err(LoadError::Lost { target, after, outstanding, source, report: Box::new(report) })
     }
 }
 

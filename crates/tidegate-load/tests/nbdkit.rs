@@ -269,13 +269,20 @@ fn a_server_that_dies_is_a_clear_error() {
     wait_until("all requests are outstanding", || handle.sample().in_flight == 6);
     server.signal(Signal::KILL);
     let error = handle.join().unwrap_err();
-    let LoadError::Lost { target, outstanding: 3, source: ConnectionLoss::Closed | ConnectionLoss::Io(_) } =
-        &error
+    let LoadError::Lost {
+        target,
+        outstanding: 3,
+        source: ConnectionLoss::Closed | ConnectionLoss::Io(_),
+        report,
+        ..
+    } = &error
     else {
         panic!("{error:?}")
     };
     assert_eq!(*target, server.target().to_string());
-    assert!(error.to_string().contains("lost the connection with 3 requests outstanding"), "{error}");
+    assert!(error.to_string().contains(": the server ended the session after "), "{error}");
+    assert!(error.to_string().contains(" s, with 3 requests outstanding: "), "{error}");
+    assert_eq!((report.reads.requests, report.unanswered), (0, 6));
 }
 
 #[test]
@@ -284,7 +291,12 @@ fn a_server_that_shuts_down_is_left() {
         Nbdkit::start(&["--filter=error", "memory", "1M", "error=ESHUTDOWN", "error-pread-rate=100%"]);
     let config = LoadConfig { duration: None, connections: 2, ..server.config() };
     let error = RunningLoad::connect(config).unwrap().start().unwrap().join().unwrap_err();
-    assert!(matches!(error, LoadError::Lost { source: ConnectionLoss::ShuttingDown, .. }), "{error:?}");
+    let LoadError::Lost { source: ConnectionLoss::ShuttingDown, report, .. } = &error else {
+        panic!("{error:?}")
+    };
+    let cut_short = report.cut_short.as_ref().unwrap();
+    assert_eq!(cut_short.reason, "the server is shutting down");
+    assert!(report.reads.errors > 0, "{report:?}");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate_load::{
-    BlockOrder, LoadArrivals, LoadConfig, LoadHandle, LoadPhases, LoadReport, LoadSample, LoadTarget,
-    RequestSpacing, RunningLoad, WritePayload,
+    BlockOrder, LoadArrivals, LoadConfig, LoadError, LoadHandle, LoadPhases, LoadReport, LoadSample,
+    LoadTarget, RequestSpacing, RunningLoad, WritePayload,
 };
 use tidegate_units::{Bytes, Iops, Latency};
 
@@ -32,6 +32,7 @@ Examples:
 /// Reads only, unless told otherwise: writes overwrite what the export holds. Without --rate each connection
 /// keeps --depth requests outstanding (closed loop); with --rate requests come whatever the answers (open
 /// loop), and a response time counts from when its request was due. Ctrl-C ends the load early and reports.
+/// If the server ends the session before, the results so far are printed, and the exit status is 1.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -159,14 +160,28 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     }
     let handle = RunningLoad::connect(args.config())?.start()?;
     watch(&handle, &stop)?;
-    let report = handle.join()?;
-    if args.json {
-        let json = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
-        writeln!(io::stdout(), "{json}")?;
-    } else {
-        write!(io::stdout(), "{report}")?;
+    match handle.join() {
+        Ok(report) => {
+            print(&report, args.json)?;
+            judge(&report)
+        }
+        // What was measured until then was measured all the same.
+        Err(error) => {
+            if let LoadError::Lost { report, .. } = &error {
+                print(report, args.json)?;
+            }
+            Err(error.into())
+        }
     }
-    judge(&report)
+}
+
+fn print(report: &LoadReport, is_json: bool) -> io::Result<()> {
+    if is_json {
+        let json = serde_json::to_string_pretty(report).map_err(io::Error::from)?;
+        writeln!(io::stdout(), "{json}")
+    } else {
+        write!(io::stdout(), "{report}")
+    }
 }
 
 fn judge(report: &LoadReport) -> Result<(), CommandFailure> {
