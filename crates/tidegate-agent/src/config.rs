@@ -19,7 +19,7 @@ use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 use super::cgroups::config::{self as cgroups, CgroupConfig};
 use super::pattern::ConsumerPattern;
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
-use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded};
+use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded, warn_of_open_metrics};
 
 pub(super) const ROOT_KEYS: &[&str] = tidegate_config::keys::agent::AGENT.names;
 
@@ -149,6 +149,9 @@ impl AgentConfig {
         let ports = ports(&root, &mut report);
         without_packets(throttle, &root, &mut report);
         let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
+        if let Some(metrics) = &metrics {
+            warn_of_open_metrics(metrics, &mut report);
+        }
         let histograms = root.flag("histograms", &mut report);
         if histograms
             && metrics.is_none()

@@ -60,6 +60,9 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// The reason that rates and their release have no effect, for messages.
 pub const BY_WINDOW: &str = "`law = \"queueing-model\"` commands rates only where there are `bands`";
 
+/// The least target that storage can keep. Chosen: a read of the fastest NVMe drives takes about as long.
+const LEAST_TARGET: Latency = Latency::from_micros(10);
+
 /// A longer interval would throttle or release long after the reason is gone.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -244,7 +247,10 @@ fn loop_config(
     config.dry_run = pool.flag("dry_run", report);
     target.filter(|_| automatic != Automatic::Unclear)?;
     match config.validate() {
-        Ok(()) => Some(config),
+        Ok(()) => {
+            warn_of_short_target(pool, config.target, report);
+            Some(config)
+        }
         // Said above, with its bounds.
         Err(LoopConfigError::Interval) => None,
         Err(error) => {
@@ -258,6 +264,17 @@ fn loop_config(
             report.error(place.as_ref().unwrap_or(pool.span()), error.to_string());
             None
         }
+    }
+}
+
+/// Reports a target that storage cannot keep, however idle it is: the law would throttle for ever.
+fn warn_of_short_target(pool: &Section<'_>, target: Latency, report: &mut FindingList<'_>) {
+    if target < LEAST_TARGET
+        && let Some(value) = pool.value("target")
+    {
+        let message = format!("no storage keeps a target of {target}: the law throttles as far as it may");
+        let help = format!("the fastest drives take about {LEAST_TARGET}; `15ms` suits disks, `1ms` flash");
+        report.warning(&value.span(), message, help);
     }
 }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 pub use tidegate_config::ConfigError;
-use tidegate_config::{FindingList, Section, read_text};
+use tidegate_config::{FindingList, PlacedValue, Section, read_text};
 
 /// Returns the address at which a service with this configuration, a gateway or an agent, serves its metrics
 /// and its status. The rest of the configuration is not checked: an administrator may be in the middle of
@@ -39,6 +39,18 @@ pub fn read_bounded(path: &Path) -> io::Result<String> {
 /// The address at which metrics are served, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsAddress(pub SocketAddr);
+
+/// Reports an address that other machines reach: metrics and status ask for no credentials.
+pub fn warn_of_open_metrics(metrics: &PlacedValue<MetricsAddress>, report: &mut FindingList<'_>) {
+    let MetricsAddress(address) = metrics.value;
+    if !address.ip().is_loopback() {
+        report.warning(
+            &metrics.span,
+            format!("any host that reaches {address} can read the metrics and the status"),
+            format!("write `127.0.0.1:{}`, or let a firewall admit the hosts that may", address.port()),
+        );
+    }
+}
 
 /// The reason why a text is not such an address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

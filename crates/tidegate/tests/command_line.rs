@@ -193,6 +193,47 @@ fn a_warning_is_said_and_is_no_failure() {
 }
 
 #[test]
+fn check_did_not_warn_of_settings_that_do_nothing_or_show_all() {
+    let gateway = GOOD
+        .replacen('\n', "\nmetrics = '0.0.0.0:9809'\n", 1)
+        .replace("'15ms'", "'1ns'")
+        .replace("protected = true", "protected = true\nshares = 300");
+    let agent = "metrics = '[::]:9809'\n[resource.vg0]\ntarget = '9us'\n".to_owned();
+    let everywhere = "can read the metrics and the status\n";
+    for (configuration, expected) in [
+        (
+            gateway,
+            [
+                "warning: any host that reaches 0.0.0.0:9809 ",
+                everywhere,
+                "warning: no storage keeps a target of 1ns: the law throttles as far as it may\n",
+                "warning: `shares` has no effect\n",
+            ],
+        ),
+        (
+            agent,
+            [
+                "warning: any host that reaches [::]:9809 ",
+                everywhere,
+                "warning: no storage keeps a target of 9.00µs",
+                "9.00µs: the law throttles as far as it may\n",
+            ],
+        ),
+    ] {
+        let folder = folder_with(&configuration);
+        let output = tidegate(&["check", "-c", "t.toml"], folder.path());
+        let said = text(&output.stderr);
+        for part in expected {
+            assert_eq!(said.matches(part).count(), 1, "{part:?}: {said}");
+        }
+    }
+    let folder =
+        folder_with(&GOOD.replacen('\n', "\nmetrics = '[::1]:9809'\n", 1).replace("'15ms'", "'10us'"));
+    let output = tidegate(&["check", "-c", "t.toml"], folder.path());
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""), "no warning without a reason");
+}
+
+#[test]
 fn wrong_usage_and_wrong_configurations_exit_with_2() {
     let folder = folder_with("listen = 5");
     let wrong: [&[&str]; 8] = [

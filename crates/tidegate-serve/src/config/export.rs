@@ -53,6 +53,12 @@ pub(super) fn read(
     export.access = access;
     export.shares = shares.unwrap_or_default();
     export.protected = section.flag("protected", &mut context.report);
+    if export.protected
+        && let Some(span) = section.key_span("shares")
+    {
+        let why = "a protected export goes before all others as it is";
+        context.report.warning(&span, "`shares` has no effect", why);
+    }
     export.limit = limit(section, &mut context.report);
     export.reservation = reservation(section, &export, &mut context.report);
     let contracts = contract::read_daily(section, &mut context.report);

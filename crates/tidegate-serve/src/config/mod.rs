@@ -39,7 +39,7 @@ use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{FindingList, PlacedValue, Section};
 pub use tidegate_service::config::ConfigError;
-use tidegate_service::config::{MetricsAddress, read_bounded};
+use tidegate_service::config::{MetricsAddress, read_bounded, warn_of_open_metrics};
 
 const ROOT_KEYS: &[&str] = tidegate_config::keys::serve::SERVE.names;
 
@@ -163,6 +163,9 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
     let tls = endpoints::tls(&root, &mut context);
     let listen = endpoints::read(&root, root.has("tls"), &mut context);
     let metrics = root.parsed::<MetricsAddress>("metrics", &mut context.report);
+    if let Some(metrics) = &metrics {
+        warn_of_open_metrics(metrics, &mut context.report);
+    }
     let admit_token = admit_token(&root, &mut context);
     if let (Some(metrics), true) = (&metrics, admit_token.is_some())
         && !metrics.value.0.ip().is_loopback()
