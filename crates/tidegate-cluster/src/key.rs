@@ -76,7 +76,18 @@ impl ClusterKey {
     /// # Errors
     /// When the file cannot be read, or what it holds is too short or too long.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
-        let bytes = read_secret(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+        let key = Self::from_checked_file(path)?;
+        warn_if_open(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+        Ok(key)
+    }
+
+    /// Reads a key from a file that [`from_file`](Self::from_file) has read before: without its warning.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or what it holds is too short or too long.
+    pub fn from_checked_file(path: &Path) -> Result<Self, KeyError> {
+        let bytes = read_at_most(path, MOST_READ);
+        let bytes = bytes.map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
         Self::new(bytes.trim_ascii())
     }
 
@@ -108,8 +119,18 @@ impl Secret {
     /// # Errors
     /// When the file cannot be read, is empty or too long, or is not text.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
-        let bytes =
-            read_secret(path).map_err(|source| SecretError::Read { path: path.to_owned(), source })?;
+        let secret = Self::from_checked_file(path)?;
+        warn_if_open(path).map_err(|source| SecretError::Read { path: path.to_owned(), source })?;
+        Ok(secret)
+    }
+
+    /// Reads a secret from a file that [`from_file`](Self::from_file) has read before: without its warning.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is empty or too long, or is not text.
+    pub fn from_checked_file(path: &Path) -> Result<Self, SecretError> {
+        let bytes = read_at_most(path, MOST_READ);
+        let bytes = bytes.map_err(|source| SecretError::Read { path: path.to_owned(), source })?;
         match std::str::from_utf8(bytes.trim_ascii()) {
             Ok(text) if (1..=LONGEST).contains(&text.len()) => Ok(Self::new(text)),
             _ => Err(SecretError::NoSecret(path.to_owned())),
@@ -146,9 +167,13 @@ pub(crate) fn read_credentials(path: &Path) -> Result<String, SecretError> {
     String::from_utf8(bytes).map_err(|_| SecretError::NoCredentials(path.to_owned()))
 }
 
-/// Some more than the longest is read, so that a longer one shows even with a line end.
+/// Bytes of a secret that are read: some more than the longest, so that a longer one shows even with a line
+/// end.
+const MOST_READ: usize = 2 * LONGEST;
+
+/// Reads a secret, and warns when others than its owner and group may read or write the file.
 pub(crate) fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
-    let bytes = read_at_most(path, 2 * LONGEST)?;
+    let bytes = read_at_most(path, MOST_READ)?;
     warn_if_open(path)?;
     Ok(bytes)
 }

@@ -26,6 +26,7 @@ mod file;
 pub mod fuzz;
 mod key;
 mod limits;
+mod members;
 mod name;
 mod nats;
 mod notice;

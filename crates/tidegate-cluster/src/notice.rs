@@ -39,6 +39,32 @@ impl LogNotice {
     }
 }
 
+/// The lines of one kind that may still be written in this minute.
+#[derive(Debug, Default)]
+pub(crate) struct LogBudget {
+    since: Option<Instant>,
+    written: u32,
+    left_out: u64,
+}
+
+impl LogBudget {
+    /// Lines of one kind per minute. Chosen: enough for the restarts of some hosts by hand.
+    const MOST: u32 = 10;
+
+    /// Returns the number of lines left out before this one if it may be written now, otherwise `None`.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now.saturating_since(since) >= PAUSE) {
+            (self.since, self.written) = (Some(now), 0);
+        }
+        if self.written >= Self::MOST {
+            self.left_out += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 impl LogNotices {
     pub(crate) fn say_rejected(
         &mut self,
@@ -95,5 +121,14 @@ mod tests {
         assert_eq!((notice.due(at(1)), notice.due(at(59))), (None, None));
         assert_eq!(notice.due(at(60)), Some(2));
         assert_eq!(notice.due(at(61)), None);
+    }
+
+    #[test]
+    fn some_lines_a_minute_and_the_count_of_the_others() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut budget = LogBudget::default();
+        let written = (0..15).filter(|second| budget.take(at(*second)).is_some()).count();
+        assert_eq!(written, 10);
+        assert_eq!((budget.take(at(60)), budget.take(at(61))), (Some(5), Some(0)));
     }
 }

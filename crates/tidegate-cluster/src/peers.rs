@@ -21,6 +21,7 @@ use tidegate_control::{HeardReport, HostReport};
 use tidegate_units::{HostName, Instant, ResourceName};
 
 use crate::limits::MOST_HOSTS;
+use crate::members::MemberChanges;
 use crate::name::Incarnation;
 use crate::origin::{MOST_PER_ADDRESS, NameOrigins, plain};
 use crate::rejection::MessageRejection;
@@ -45,6 +46,8 @@ pub(crate) struct PeerTable {
     last_at: HashMap<SocketAddr, HostName>,
     /// The time when another host was last heard under our own name.
     impostor: Option<Instant>,
+    /// Hosts that came and went since this was last taken.
+    changes: MemberChanges,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,8 @@ struct Peer {
     from: Option<SocketAddr>,
     /// After so long without a word its name is free.
     patience: Duration,
+    /// True if it was noted as silent, and was not heard since.
+    silent: bool,
     /// The second incarnation under this name.
     rival: Option<Rival>,
     /// The time when two live incarnations were last seen.
@@ -92,6 +97,7 @@ impl PeerTable {
             hosts: BTreeMap::new(),
             last_at: HashMap::new(),
             impostor: None,
+            changes: MemberChanges::default(),
         }
     }
 
@@ -152,17 +158,34 @@ impl PeerTable {
                     peer.duplicate = Some(now);
                 }
             }
-            Some(peer) => peer.hear_another(now, &message)?,
+            Some(peer) => {
+                let was_silent = peer.silent;
+                peer.hear_another(now, &message)?;
+                // It is noted as back below.
+                peer.silent = was_silent;
+                if !was_silent && !message.leaving {
+                    self.changes.restarted.add(sender.host.clone());
+                }
+            }
         }
         if message.leaving {
-            self.hosts.remove(&sender.host);
+            if self.hosts.remove(&sender.host).is_some() {
+                self.changes.left.add(message.sender.host);
+            }
             return Ok(true);
         }
         if let (NameOrigins::Listed(_), Some(from)) = (&self.origins, from) {
             self.last_at.insert(from, sender.host.clone());
         }
         let incarnation = sender.incarnation;
-        let peer = self.hosts.entry(message.sender.host).or_insert_with(|| Peer::new(incarnation));
+        let name = message.sender.host;
+        match self.hosts.get(&name) {
+            None => self.changes.came.add(name.clone()),
+            Some(peer) if peer.silent => self.changes.back.add(name.clone()),
+            Some(_) => {}
+        }
+        let peer = self.hosts.entry(name).or_insert_with(|| Peer::new(incarnation));
+        peer.silent = false;
         peer.sequence = message.sequence;
         peer.heard = now;
         peer.from = from;
@@ -184,6 +207,18 @@ impl PeerTable {
         .collect()
     }
 
+    /// Returns the hosts that came and went since the last call. A host is silent from now on if it was not
+    /// heard for three intervals.
+    pub(crate) fn changes(&mut self, now: Instant) -> MemberChanges {
+        for (host, peer) in &mut self.hosts {
+            if !peer.silent && now.saturating_since(peer.heard) > peer.patience {
+                peer.silent = true;
+                self.changes.silent.add(host.clone());
+            }
+        }
+        std::mem::take(&mut self.changes)
+    }
+
     /// Forgets hosts and reports that are no longer asked for.
     pub(crate) fn forget_old(&mut self, now: Instant) {
         let kept_for = self.interval.saturating_mul(KEPT_INTERVALS);
@@ -197,6 +232,7 @@ impl PeerTable {
         let peers = self.hosts.iter().map(|(host, peer)| PeerStatus {
             host: host.clone(),
             age: now.latency_since(peer.heard),
+            report_age: peer.reports.values().map(|kept| now.latency_since(kept.arrived)).min(),
             stale: now.saturating_since(peer.heard) > peer.patience,
             resources: peer.reports.keys().cloned().collect(),
         });
@@ -280,6 +316,7 @@ impl Peer {
             heard: Instant::ZERO,
             from: None,
             patience: Duration::ZERO,
+            silent: false,
             rival: None,
             duplicate: None,
             reports: BTreeMap::new(),
@@ -409,6 +446,36 @@ mod tests {
         assert_eq!(peers.hear(at(1), farewell, None), Ok(true));
         assert_eq!(completed(&peers, at(1)), []);
         assert_eq!(peers.hear(at(1), message("a", 2, 1, about(1, 20)), None), Ok(true));
+    }
+
+    fn changed(peers: &mut PeerTable, now: u64) -> Vec<String> {
+        let MemberChanges { came, silent, back, restarted, left } = peers.changes(at(now));
+        let kinds =
+            [(came, "came"), (silent, "silent"), (back, "back"), (restarted, "restarted"), (left, "left")];
+        let some = kinds.into_iter().filter(|(hosts, _)| !hosts.is_empty());
+        some.map(|(hosts, kind)| format!("{hosts} {kind}")).collect()
+    }
+
+    #[test]
+    fn each_change_of_a_host_is_told_once() {
+        let mut peers = peers();
+        let hear = |peers: &mut PeerTable, now: u64, incarnation: u128| {
+            peers.hear(at(now), message("a", incarnation, now, vec![]), None).is_ok()
+        };
+        let nothing: [&str; 0] = [];
+        assert!(hear(&mut peers, 1, 1));
+        assert_eq!(changed(&mut peers, 1), ["host a came"]);
+        assert_eq!(changed(&mut peers, 7), nothing, "three intervals are not over");
+        assert_eq!(changed(&mut peers, 8), ["host a silent"]);
+        assert_eq!(changed(&mut peers, 9), nothing);
+        assert!(hear(&mut peers, 20, 2));
+        assert_eq!(changed(&mut peers, 20), ["host a back"]);
+        // Killed and started again at once: it is refused until its former self counts as gone.
+        assert!(!hear(&mut peers, 24, 3) && hear(&mut peers, 27, 3));
+        assert_eq!(changed(&mut peers, 27), ["host a restarted"]);
+        let farewell = Message { leaving: true, ..message("a", 3, 28, vec![]) };
+        peers.hear(at(28), farewell, None).unwrap();
+        assert_eq!(changed(&mut peers, 28), ["host a left"]);
     }
 
     #[test]

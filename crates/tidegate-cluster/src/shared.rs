@@ -15,6 +15,7 @@ use tidegate_control::HostReport;
 use tidegate_units::{HostName, Instant, ResourceName};
 
 use crate::config::{ClusterConfig, JoinError};
+use crate::members::MemberNotices;
 use crate::name::{ClusterName, Incarnation};
 use crate::notice::LogNotices;
 use crate::origin::NameOrigins;
@@ -46,10 +47,12 @@ pub(crate) struct SharedState {
 struct Tally {
     up: bool,
     reason: Option<String>,
+    slot: Option<u16>,
     sent: u64,
     taken: u64,
     rejected: RejectionCounts,
     notices: LogNotices,
+    members: MemberNotices,
 }
 
 impl SharedState {
@@ -75,10 +78,12 @@ impl SharedState {
             tally: Mutex::new(Tally {
                 up: false,
                 reason: Some("starting".to_owned()),
+                slot: None,
                 sent: 0,
                 taken: 0,
                 rejected: RejectionCounts::default(),
                 notices: LogNotices::default(),
+                members: MemberNotices::default(),
             }),
             wake,
             woken,
@@ -135,6 +140,7 @@ impl SharedState {
             carrier: self.kind,
             up: tally.up && hanging.is_none(),
             reason: hanging.or_else(|| tally.reason.clone()),
+            slot: tally.slot,
             peers,
             duplicates,
             sent: tally.sent,
@@ -246,6 +252,22 @@ impl SharedState {
                 tally.notices.say_rejected(now, &self.cluster, rejection, host.as_ref(), from);
             }
         }
+    }
+
+    /// Logs the hosts that came and went, and forgets those that were silent for long.
+    pub(crate) fn review_members(&self, now: Instant) {
+        let changes = {
+            let mut peers = self.peers();
+            let changes = peers.changes(now);
+            peers.forget_old(now);
+            changes
+        };
+        lock(&self.tally).members.say(now, &self.cluster, &changes);
+    }
+
+    /// Takes note of this host's slot in a shared file.
+    pub(crate) fn set_slot(&self, slot: Option<usize>) {
+        lock(&self.tally).slot = slot.and_then(|slot| u16::try_from(slot).ok());
     }
 
     pub(crate) fn count_sent(&self) {

@@ -55,6 +55,8 @@ pub struct ClusterStatus {
     pub up: bool,
     /// The reason why it does not work; or, while it works, the trouble that remains.
     pub reason: Option<String>,
+    /// The slot of this host in a shared file; `None`: none yet, or another carrier.
+    pub slot: Option<u16>,
     /// The hosts that were heard, by name. Hosts that went silent stay for a while.
     pub peers: Vec<PeerStatus>,
     /// Names that two live hosts bear, ours among them if another one uses it.
@@ -77,6 +79,8 @@ pub struct PeerStatus {
     pub host: HostName,
     /// The time since it was last heard.
     pub age: Latency,
+    /// The time since its last report arrived; `None`: it has reported nothing yet.
+    pub report_age: Option<Latency>,
     /// It was silent for more than three intervals.
     pub stale: bool,
     /// The resources that it reports on.

@@ -277,6 +277,7 @@ fn cluster() -> ClusterStatus {
     let peer = |name: &str, stale| PeerStatus {
         host: HostName::new(name).unwrap(),
         age: Latency::from_millis(7),
+        report_age: Some(Latency::from_millis(7)),
         stale,
         resources: Vec::new(),
     };
@@ -286,6 +287,7 @@ fn cluster() -> ClusterStatus {
         carrier: CarrierKind::Udp,
         up: true,
         reason: None,
+        slot: None,
         peers: vec![peer("host-2", false), peer("host-3", true)],
         duplicates: Vec::new(),
         sent: 9,

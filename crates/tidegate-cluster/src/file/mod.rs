@@ -108,7 +108,11 @@ impl SharedFile {
         if self.wait_to_read(now).is_zero() {
             self.read(now)?;
             self.settle(now)?;
-            self.shared.peers().forget_old(now);
+            self.shared.review_members(now);
+            self.shared.set_slot(match self.place {
+                Place::Held { slot } => Some(slot),
+                Place::Nowhere | Place::Claimed { .. } => None,
+            });
         }
         if matches!(self.place, Place::Held { .. }) && self.wait_to_write(now).is_zero() {
             self.write(now, false)?;

@@ -204,7 +204,7 @@ impl NatsCarrier {
                     if let Err(why) = self.say(client, &ours, false).await {
                         return why;
                     }
-                    self.shared.peers().forget_old(self.shared.now());
+                    self.shared.review_members(self.shared.now());
                     said = Some(Timer::now());
                 }
                 ready = woken.readable() => {

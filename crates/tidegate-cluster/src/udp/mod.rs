@@ -86,7 +86,7 @@ impl UdpCarrier {
             if self.wait_to_send(now).is_zero() {
                 let news = self.shared.take_news();
                 self.send(now, news, false);
-                self.shared.peers().forget_old(now);
+                self.shared.review_members(now);
             }
             self.wait();
             self.shared.clear_wake();

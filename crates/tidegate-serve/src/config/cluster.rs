@@ -102,9 +102,10 @@ impl CredentialsPlan {
     fn read(&self) -> Result<NatsCredentials, SecretError> {
         Ok(match self {
             Self::None => NatsCredentials::None,
-            Self::Token(file) => NatsCredentials::Token(Secret::from_file(file)?),
+            Self::Token(file) => NatsCredentials::Token(Secret::from_checked_file(file)?),
             Self::User { user, password_file } => {
-                NatsCredentials::User { user: user.clone(), password: Secret::from_file(password_file)? }
+                let password = Secret::from_checked_file(password_file)?;
+                NatsCredentials::User { user: user.clone(), password }
             }
             Self::File(file) => NatsCredentials::File(file.clone()),
         })
@@ -123,7 +124,8 @@ impl CarrierName {
 }
 
 impl ClusterPlan {
-    /// Returns the configuration that joining takes: reads the key or password.
+    /// Returns the configuration that joining takes: reads the key or password, which were looked at when the
+    /// plan was read.
     ///
     /// # Errors
     /// When that cannot be read, or is none.
@@ -132,7 +134,7 @@ impl ClusterPlan {
             CarrierPlan::Udp { listen, reach, key_file } => Carrier::Udp(UdpConfig {
                 listen: *listen,
                 reach: reach.clone(),
-                key: ClusterKey::from_file(key_file)?,
+                key: ClusterKey::from_checked_file(key_file)?,
             }),
             CarrierPlan::File(file) => Carrier::File(file.clone()),
             CarrierPlan::Nats { servers, credentials, tls, replicas } => Carrier::Nats(NatsConfig {
