@@ -62,7 +62,7 @@ pub use survey::{MachineSurvey, ResourceFinding};
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;
 use self::sensor::NodeSensors;
-use self::status::OfAgent;
+use self::status::{LoadKey, OfAgent};
 use crate::metrics::{AgentExposition, ResourceStatus};
 
 /// The same complaint is made this often.
@@ -201,6 +201,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     };
     agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
     agent.introduce();
+    tracing::info!("ready");
     agent.supervisor.ready();
     agent.regulate(&events);
     agent.end();
@@ -227,8 +228,8 @@ struct Agent {
     histograms: Option<LatencyHistograms>,
     sensors: NodeSensors,
     journal: RecentDecisions,
-    /// Totals of the resources' consumers some seconds ago.
-    recent: RecentCounters<ResourceName>,
+    /// Totals of the resources and their consumers some seconds ago.
+    recent: RecentCounters<LoadKey>,
     complaints: RecurringErrors,
     reloads: ReloadCounts,
     /// HTTP connections that were refused.
@@ -280,7 +281,6 @@ impl Agent {
                 );
             }
         }
-        tracing::info!("ready");
     }
 
     fn regulate(&mut self, events: &Receiver<AgentEvent>) {
@@ -430,8 +430,8 @@ impl Agent {
         match self.try_reload() {
             Ok(()) => {
                 self.reloads.applied += 1;
-                tracing::info!("reloaded {}", self.path.display());
                 self.introduce();
+                tracing::info!("reloaded {}", self.path.display());
             }
             Err(why) => {
                 self.reloads.refused += 1;

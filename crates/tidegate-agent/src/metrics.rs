@@ -1,6 +1,6 @@
 //! The metrics that `tidegate agent` exposes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
 use tidegate_http::HttpRefusals;
-use tidegate_regulate::RegulatedResource;
+use tidegate_regulate::{RegulatedResource, StorageLoad};
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use tidegate_service::log::LogCounts;
@@ -327,8 +327,8 @@ pub struct ResourceStatus {
     pub reads: OperationTotals,
     /// All writes since the start.
     pub writes: OperationTotals,
-    /// The consumers that are eligible now.
-    pub members: BTreeSet<ConsumerName>,
+    /// The consumers that are eligible now, each with its load since it is.
+    pub members: BTreeMap<ConsumerName, StorageLoad>,
 }
 
 impl ResourceStatus {
@@ -348,7 +348,7 @@ impl ResourceStatus {
             decision: regulated.decision().cloned(),
             reads: regulated.totals().reads,
             writes: regulated.totals().writes,
-            members: regulated.consumers().cloned().collect(),
+            members: regulated.consumer_totals().map(|(name, load)| (name.clone(), load.clone())).collect(),
         }
     }
 
@@ -505,7 +505,7 @@ impl AgentExposition {
                 None
             }
             AgentMetric::Member => {
-                for member in &resource.members {
+                for member in resource.members.keys() {
                     samples.add(&[name, member.as_str()], flag(true));
                 }
                 None

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_control::LoopConfig;
+use tidegate_control::{LoopConfig, OperationTotals};
+use tidegate_regulate::StorageLoad;
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, ConsumerTotal, MOST_CONSUMERS, RecentCounters, ResourceStatus, ServiceKind,
-    ServiceStatus, decided, law, seconds,
+    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, RecentCounters, ResourceStatus,
+    ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
@@ -19,22 +20,33 @@ pub(crate) struct OfAgent<'a> {
     pub(crate) laws: Vec<&'a LoopConfig>,
     /// Goals of cgroups.
     pub(crate) goals: BTreeMap<(ResourceName, ConsumerName), Latency>,
-    pub(crate) recent: &'a RecentCounters<ResourceName>,
+    pub(crate) recent: &'a RecentCounters<LoadKey>,
     /// A predicate, true for resources whose members are not throttled, although they are to be.
     pub(crate) fails: &'a dyn Fn(&ResourceName) -> bool,
 }
 
-/// The counters of an agent's resources.
-pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<ResourceName, ConsumerTotal> {
-    resources.iter().map(|resource| (resource.name.clone(), done(resource))).collect()
+/// A load that is counted: that of a resource, or of one of its eligible consumers.
+pub(crate) type LoadKey = (ResourceName, Option<ConsumerName>);
+
+/// The counters of an agent's resources, and of their eligible consumers.
+pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<LoadKey, ConsumerTotal> {
+    let of_each = resources.iter().flat_map(|resource| {
+        let whole = ((resource.name.clone(), None), total(&resource.reads, &resource.writes));
+        let members = resource.members.iter().map(|(name, load)| {
+            ((resource.name.clone(), Some(name.clone())), total(&load.reads, &load.writes))
+        });
+        std::iter::once(whole).chain(members)
+    });
+    of_each.collect()
 }
 
-fn done(resource: &metrics::ResourceStatus) -> ConsumerTotal {
-    let of = |done: &tidegate_control::OperationTotals| ConsumerTotal {
-        count: done.count,
-        sum: done.total_latency,
-    };
-    of(&resource.reads).and(of(&resource.writes))
+fn total(reads: &OperationTotals, writes: &OperationTotals) -> ConsumerTotal {
+    ConsumerTotal {
+        count: reads.count.saturating_add(writes.count),
+        sum: reads.total_latency.saturating_add(writes.total_latency),
+        read: reads.bytes,
+        written: writes.bytes,
+    }
 }
 
 /// Returns an agent's status.
@@ -52,13 +64,20 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         Some(held) => held && !resource.dry_run && !fails,
         None => delay.is_some(),
     };
-    let one = |name: &ConsumerName| {
+    // Of a device that several consumers load, the kernel does not say whose requests took how long.
+    let did = |name: &ConsumerName, load: &StorageLoad| {
+        let key = (resource.name.clone(), Some(name.clone()));
+        let did = agent.recent.since(agent.now, &key, total(&load.reads, &load.writes))?;
+        Some(LoadFigures { response_time_seconds: None, ..did })
+    };
+    let one = |(name, load): (&ConsumerName, &StorageLoad)| {
         let law = by_law.get(name).copied().unwrap_or_default();
         let goal = agent.goals.get(&(resource.name.clone(), name.clone())).copied();
         ConsumerStatus {
             goal_seconds: seconds(goal),
             delay_seconds: seconds(delay),
             held: Some(held(law)),
+            recent: did(name, load),
             ..law.status(name, false)
         }
     };
@@ -71,7 +90,11 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         throttle_fails: fails,
         law,
         decided: resource.decision.as_ref().map(|decision| decided(decision, agent.now)),
-        recent: agent.recent.since(agent.now, &resource.name, done(resource)),
+        recent: agent.recent.since(
+            agent.now,
+            &(resource.name.clone(), None),
+            total(&resource.reads, &resource.writes),
+        ),
         consumers: resource.members.iter().take(MOST_CONSUMERS).map(one).collect(),
         consumers_left_out: resource.members.len().saturating_sub(MOST_CONSUMERS),
     }
@@ -80,11 +103,11 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
 #[cfg(test)]
 mod tests {
     use tidegate_control::{
-        BandPosition, ControlLoop, Decision, LawConfig, LawKind, LawOutput, Observation, OperationTotals,
-        PidConfig, PointDecision, SelfTuningConfig,
+        BandPosition, ControlLoop, Decision, LawConfig, LawKind, LawOutput, Observation, PidConfig,
+        PointDecision, SelfTuningConfig,
     };
     use tidegate_service::status::{DecisionStatus, InputStatus, OperatingPoint};
-    use tidegate_units::{Iops, Window};
+    use tidegate_units::{Bytes, Iops, Window};
 
     use super::*;
 
@@ -101,6 +124,18 @@ mod tests {
         ControlLoop::new(config()).unwrap().step(at, &Observation::new(name(), at, Vec::new())).1
     }
 
+    /// A consumer that has read 6 times 4 KiB, and written 3 times 1 KiB.
+    fn member(at: usize) -> (ConsumerName, StorageLoad) {
+        let done = |count, size| OperationTotals {
+            count,
+            bytes: Bytes::new(count * size),
+            total_latency: Latency::from_millis(count),
+            ..OperationTotals::default()
+        };
+        let load = StorageLoad { reads: done(6, 4_096), writes: done(3, 1_024), outstanding_seconds: 0.0 };
+        (ConsumerName::new(&format!("iqn.{at:05}")).unwrap(), load)
+    }
+
     fn resource(members: usize) -> metrics::ResourceStatus {
         metrics::ResourceStatus {
             name: name(),
@@ -111,14 +146,15 @@ mod tests {
             decision: Some(decision()),
             reads: OperationTotals { count: 9, ..OperationTotals::default() },
             writes: OperationTotals::default(),
-            members: (0..members).map(|at| ConsumerName::new(&format!("iqn.{at:05}")).unwrap()).collect(),
+            members: (0..members).map(member).collect(),
         }
     }
 
     fn said(resource: metrics::ResourceStatus, fails: bool) -> ResourceStatus {
         let config = config();
         let mut recent = RecentCounters::default();
-        recent.note(Instant::ZERO, BTreeMap::from([(name(), ConsumerTotal::default())]));
+        let idle = totals(std::slice::from_ref(&resource)).into_keys();
+        recent.note(Instant::ZERO, idle.map(|key| (key, ConsumerTotal::default())).collect());
         let status = of_agent(&OfAgent {
             now: Instant::from_nanos(3_000_000_000),
             sees: true,
@@ -136,10 +172,15 @@ mod tests {
         let told = said(resource(MOST_CONSUMERS + 7), false);
         assert_eq!((told.consumers.len(), told.consumers_left_out), (MOST_CONSUMERS, 7));
         let one = &told.consumers[0];
-        assert_eq!(
-            (one.held, one.delay_seconds, one.recent, one.outstanding),
-            (Some(true), Some(0.008), None, None)
-        );
+        assert_eq!((one.held, one.delay_seconds, one.outstanding), (Some(true), Some(0.008), None));
+        let expected = LoadFigures {
+            seconds: 3.0,
+            iops: 3.0,
+            response_time_seconds: None,
+            read_bytes_per_second: 8_192.0,
+            written_bytes_per_second: 1_024.0,
+        };
+        assert_eq!(one.recent, Some(expected));
         let decided = told.decided.unwrap();
         assert!((decided.age_seconds - 2.0).abs() < 1e-9);
         assert_eq!((decided.input, decided.measured_seconds), (InputStatus::Idle, None));

@@ -18,6 +18,8 @@ pub(crate) struct RegulatedConsumer {
     pub(crate) goal: Option<Latency>,
     /// Its load since the last decision.
     pub(crate) load: StorageLoad,
+    /// Its load since it is eligible.
+    pub(crate) totals: StorageLoad,
     /// Requests that were sent while none completed, so that their latency is not known yet.
     pub(crate) undated: SentLoad,
     pace: WritePace,
@@ -32,11 +34,18 @@ impl RegulatedConsumer {
             name,
             goal: None,
             load: StorageLoad::default(),
+            totals: StorageLoad::default(),
             undated: SentLoad::default(),
             pace: WritePace::default(),
             mix: DirectionMix::default(),
             rate: None,
         }
+    }
+
+    /// Adds what it completed.
+    pub(crate) fn complete(&mut self, load: &StorageLoad) {
+        self.load.plus(load);
+        self.totals.plus(load);
     }
 
     /// Adds what it sent. Each request took as long as the device's requests took meanwhile on average: of
@@ -45,14 +54,15 @@ impl RegulatedConsumer {
         self.mix.observe(elapsed, &sent.reads, &sent.writes);
         self.undated.plus(sent);
         let mut dated = OperationTotals::default();
-        for (undated, sum, device) in [
-            (&mut self.undated.reads, &mut self.load.reads, &device.reads),
-            (&mut self.undated.writes, &mut self.load.writes, &device.writes),
+        for (undated, sum, total, device) in [
+            (&mut self.undated.reads, &mut self.load.reads, &mut self.totals.reads, &device.reads),
+            (&mut self.undated.writes, &mut self.load.writes, &mut self.totals.writes, &device.writes),
         ] {
             let Some(mean) = mean_latency(device) else { continue };
             let sent = std::mem::take(undated);
             let completed = OperationTotals { total_latency: mean.scale(sent.count as f64), ..sent };
             plus(sum, &completed);
+            plus(total, &completed);
             plus(&mut dated, &completed);
         }
         let waits = self.pace.observe(elapsed, &dated);

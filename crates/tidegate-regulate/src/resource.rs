@@ -138,7 +138,7 @@ impl RegulatedResource {
     /// Takes the completed requests of an eligible consumer, by its place, or of others (`None`).
     pub fn complete(&mut self, place: Option<usize>, load: &StorageLoad) {
         self.totals.plus(load);
-        self.consumer(place).load.plus(load);
+        self.consumer(place).complete(load);
     }
 
     /// Takes the time, in seconds, that requests of a consumer waited for the throttle where sensors count
@@ -238,6 +238,11 @@ impl RegulatedResource {
     #[must_use]
     pub const fn totals(&self) -> &StorageLoad {
         &self.totals
+    }
+
+    /// The load of each eligible consumer since it is eligible, in ascending order.
+    pub fn consumer_totals(&self) -> impl Iterator<Item = (&ConsumerName, &StorageLoad)> {
+        self.consumers.iter().map(|consumer| (&consumer.name, &consumer.totals))
     }
 
     /// Puts a delay into force until the next decision, whatever the loop says.

@@ -28,7 +28,7 @@ use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
 use tidegate_service::signals::{self, ServiceSignal};
-use tidegate_service::status::{StatusRequest, routes};
+use tidegate_service::status::{ServiceStatus, StatusRequest, routes};
 use tidegate_service::supervisor::Supervisor;
 
 /// The interval at which the laws' decisions are read. The gateway remembers 64, which at the shortest
@@ -311,7 +311,9 @@ impl RunningService {
                 Ok(Event::Status(asked)) => {
                     let snapshot = self.look()?;
                     let config = in_force(&self.config, &self.policies, &self.contracts);
-                    asked.answer(status::of_gateway(&config, &snapshot, &self.recent));
+                    let cluster = self.cluster.as_ref().map(|cluster| status::of_cluster(&cluster.status()));
+                    let status = status::of_gateway(&config, &snapshot, &self.recent);
+                    asked.answer(ServiceStatus { cluster, ..status });
                 }
                 Ok(Event::ModelOf(ModelOf { pool, answer })) => {
                     // The client has gone away: nothing waits any more.

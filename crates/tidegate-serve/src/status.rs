@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_cluster::PeerStatus;
 use tidegate_gateway::{ConsumerSnapshot, GatewayConfig, GatewaySnapshot, PoolConfig, PoolSnapshot};
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, RecentCounters, ResourceStatus,
-    ServiceKind, ServiceStatus, decided, law, seconds,
+    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, MemberStatus,
+    RecentCounters, ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
 };
-use tidegate_units::{ConsumerName, Latency, ResourceName};
+use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
 
 use crate::metrics::is_held;
 
@@ -29,12 +30,35 @@ pub(crate) fn note(pools: &mut PoolCounters, snapshot: &GatewaySnapshot) {
 /// Returns the requests of a consumer and their time. Where a law releases requests, it is the time since
 /// their release, which the law judges; otherwise it is the time at the storage.
 fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
+    let (read, written) = (Bytes::new(consumer.reads.bytes), Bytes::new(consumer.writes.bytes));
     if let Some(tenant) = &consumer.tenant {
-        return ConsumerTotal { count: tenant.released.count(), sum: tenant.released.sum() };
+        let (count, sum) = (tenant.released.count(), tenant.released.sum());
+        return ConsumerTotal { count, sum, read, written };
     }
-    let of =
-        |times: &tidegate_gateway::TimeHistogram| ConsumerTotal { count: times.count(), sum: times.sum() };
-    of(&consumer.reads.backend).and(of(&consumer.writes.backend))
+    let (reads, writes) = (&consumer.reads.backend, &consumer.writes.backend);
+    let (count, sum) = (reads.count() + writes.count(), reads.sum().saturating_add(writes.sum()));
+    ConsumerTotal { count, sum, read, written }
+}
+
+/// Returns the exchange with other hosts.
+pub(crate) fn of_cluster(cluster: &tidegate_cluster::ClusterStatus) -> ClusterStatus {
+    let member = |peer: &PeerStatus| MemberStatus {
+        name: peer.host.to_string(),
+        report_age_seconds: seconds(peer.report_age),
+        heard_age_seconds: peer.age.as_secs_f64(),
+        stale: peer.stale,
+        pools: peer.resources.iter().map(ToString::to_string).collect(),
+    };
+    ClusterStatus {
+        name: cluster.cluster.to_string(),
+        host: cluster.host.to_string(),
+        carrier: cluster.carrier.label().to_owned(),
+        up: cluster.up,
+        reason: cluster.reason.clone(),
+        slot: cluster.slot,
+        members: cluster.peers.iter().map(member).collect(),
+        duplicates: cluster.duplicates.iter().map(ToString::to_string).collect(),
+    }
 }
 
 /// Returns a gateway's status, with the configuration that is in force.
@@ -67,6 +91,7 @@ fn of_pool(
             delay_seconds: seconds(Some(consumer.delay).filter(|delay| *delay > Latency::ZERO)),
             held: Some(is_held(pool, consumer)),
             poisoned: consumer.poisoned,
+            removed: consumer.removed,
             goal_seconds: seconds(goal),
             ..by_law
                 .get(&consumer.name)
@@ -93,5 +118,11 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
     let seconds = all.first()?.seconds;
     let iops: f64 = all.iter().map(|did| did.iops).sum();
     let busy: f64 = all.iter().filter_map(|did| Some(did.iops * did.response_time_seconds?)).sum();
-    Some(LoadFigures { seconds, iops, response_time_seconds: (iops > 0.0).then(|| busy / iops) })
+    Some(LoadFigures {
+        seconds,
+        iops,
+        response_time_seconds: (iops > 0.0).then(|| busy / iops),
+        read_bytes_per_second: all.iter().map(|did| did.read_bytes_per_second).sum(),
+        written_bytes_per_second: all.iter().map(|did| did.written_bytes_per_second).sum(),
+    })
 }

@@ -244,7 +244,7 @@ fn agents_exposition() -> AgentExposition {
             reads,
             writes: OperationTotals::default(),
             members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]
-                .map(|name| ConsumerName::new(name).unwrap())
+                .map(|name| (ConsumerName::new(name).unwrap(), Default::default()))
                 .into(),
         }],
         decisions: BTreeMap::from([(name.clone(), counts)]),

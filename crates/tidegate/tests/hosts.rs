@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longer than anything here takes, on the slowest machine.
@@ -98,6 +99,32 @@ impl Host {
             .stderr(Stdio::null())
             .spawn()
             .unwrap()
+    }
+
+    /// The output of `tidegate status`, which must succeed.
+    fn status(&self, options: &[&str]) -> String {
+        let url = format!("http://{}", self.metrics);
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["status", "--url", &url])
+            .args(options)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Waits until the exchange with other hosts is as expected in the status, and returns it.
+    fn await_cluster(&self, what: &str, expected: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status: Value = serde_json::from_str(&self.status(&["--json"])).unwrap();
+            let cluster = status["cluster"].clone();
+            if expected(&cluster) {
+                return cluster;
+            }
+            assert!(Instant::now() < end, "waited in vain for {what}: {cluster:#}");
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     fn await_live(&self, hosts: f64) {
@@ -212,6 +239,107 @@ fn come_and_go(carriers: &[String]) {
     [&one, &two].iter().for_each(|host| host.await_live(2.0));
     let three = Host::start("three", &carriers[2], KEY);
     [&one, &two, &three].iter().for_each(|host| host.await_live(3.0));
+}
+
+/// An interval that a busy machine does not miss three times in a row.
+const SLOW_POOL: &str = "
+            backend = { kind = 'emulated', preset = 'sata-stripe' }
+            law = 'window'
+            target = '20ms'
+            interval = '1s'";
+
+#[test]
+fn a_host_that_died_and_came_back_left_no_line_by_udp() {
+    die_and_come_back(&udp(3));
+}
+
+#[test]
+fn a_host_that_died_and_came_back_left_no_line_by_a_shared_file() {
+    let shared = tempfile::tempdir().unwrap();
+    let path = shared.path().join("cluster");
+    die_and_come_back(&vec![format!("{{ kind = 'file', path = '{}' }}", path.display()); 3]);
+}
+
+fn die_and_come_back(carriers: &[String]) {
+    let start = |name: &str, carrier: &String| Host::with_pool(name, carrier, KEY, SLOW_POOL);
+    let [one, two] = [("one", &carriers[0]), ("two", &carriers[1])].map(|(name, at)| start(name, at));
+    let three = start("three", &carriers[2]);
+    [&one, &two, &three].iter().for_each(|host| host.await_live(3.0));
+    let lines = |host: &Host, part: &str| {
+        let log = host.log();
+        log.lines().filter(|line| line.contains(part) && line.contains("three")).count()
+    };
+    let survivors = [&one, &two];
+    // In one line with the other where both were heard at once.
+    survivors.iter().for_each(|host| {
+        let end = Instant::now() + PATIENCE;
+        while lines(host, "joined") == 0 {
+            assert!(Instant::now() < end, "{}", host.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    drop(three);
+    for host in survivors {
+        host.await_log("cluster test: host three fell silent, and will not count until heard again");
+        let stale = |member: &Value| member["name"] == "three" && member["stale"] == true;
+        host.await_cluster("a silent host", |cluster| {
+            cluster["members"].as_array().unwrap().iter().any(stale)
+        });
+        let text = host.status(&[]);
+        let line = text.lines().find(|line| line.starts_with("three ")).unwrap();
+        assert!(line.contains(" ago  ") && line.contains("NO, silent for "), "{text}");
+    }
+    let three = start("three", &carriers[2]);
+    survivors.iter().for_each(|host| host.await_log("cluster test: host three came back"));
+    [&one, &two, &three].iter().for_each(|host| host.await_live(3.0));
+    for host in survivors {
+        let said = ["fell silent", "came back", "joined"].map(|part| lines(host, part));
+        assert_eq!(said, [1, 1, 1], "{}", host.log());
+    }
+}
+
+#[test]
+fn the_status_did_not_name_the_other_hosts_nor_the_carrier() {
+    let shared = tempfile::tempdir().unwrap();
+    let path = shared.path().join("cluster");
+    let carrier = format!("{{ kind = 'file', path = '{}' }}", path.display());
+    let one = Host::start("one", &carrier, KEY);
+    let two = Host::start("two", &carrier, KEY);
+    let has_heard = |cluster: &Value| {
+        cluster["slot"].is_u64() && cluster["members"][0]["report_age_seconds"].as_f64().is_some()
+    };
+    [&one, &two].iter().for_each(|host| host.await_live(2.0));
+    let seen = [&one, &two].map(|host| host.await_cluster("a slot and a report", has_heard));
+    assert_ne!(seen[0]["slot"], seen[1]["slot"]);
+    let cluster = &seen[0];
+    assert_eq!(
+        (&cluster["name"], &cluster["host"], &cluster["carrier"], &cluster["up"]),
+        (&"test".into(), &"one".into(), &"file".into(), &true.into())
+    );
+    let member = &cluster["members"][0];
+    assert_eq!((&member["name"], &member["pools"]), (&"two".into(), &serde_json::json!(["array"])));
+    assert!(member["report_age_seconds"].as_f64() < Some(60.0), "{member:#}");
+    let text = one.status(&[]);
+    let said = format!("\ncluster test: this host is one, carrier file, slot {}, up", cluster["slot"]);
+    assert!(text.contains(&said), "{said}: {text}");
+    assert!(text.contains("\nmember  last report  ") && text.contains("\ntwo  "), "{text}");
+}
+
+#[test]
+fn the_status_did_not_say_that_two_hosts_have_one_name() {
+    let carriers = udp(3);
+    let first = Host::start("one", &carriers[0], KEY);
+    let other = Host::start("two", &carriers[1], KEY);
+    [&first, &other].iter().for_each(|host| host.await_live(2.0));
+    let _second = Host::start("one", &carriers[2], KEY);
+    // Three times until now: the file is read to check it, to start, and to join.
+    assert_eq!(first.log().matches("is open to everyone on this host").count(), 1, "{}", first.log());
+    for host in [&first, &other] {
+        let twice = serde_json::json!(["one"]);
+        host.await_cluster("a name used twice", |cluster| cluster["duplicates"] == twice);
+        let text = host.status(&[]);
+        assert!(text.contains("TWO HOSTS have the name one: only the one heard first counts\n"), "{text}");
+    }
 }
 
 #[test]

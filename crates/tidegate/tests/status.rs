@@ -5,11 +5,13 @@
 mod service;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use service::{Service, until};
+use service::{Service, limits_alone, until};
 
 /// One disk, of which the first 20 requests per second are shared and the rest is the business's; and one
 /// without a law.
@@ -145,6 +147,142 @@ fn a_dry_run_is_said_to_hold_nobody() {
     assert!(text.contains("pool p: dry run, throttles nothing; would be operating in band 1 at "), "{text}");
     let held = &document(&service)["resources"][0]["consumers"][0]["held"];
     assert_eq!(held, &false);
+}
+
+#[test]
+fn a_removed_export_in_use_looked_like_any_other() {
+    let service = Service::start("serve", BANDS);
+    let client = Client::start(&service, "other");
+    let other = || document(&service)["resources"][1]["consumers"][0].clone();
+    until("requests", || other()["recent"]["iops"].as_f64().filter(|iops| *iops > 0.0));
+    assert_eq!(other()["removed"], false);
+    service.configure(&BANDS.replace("export.other", "export.another"));
+    let removed = "pool plain: export other is removed, and 1 session uses it until they end";
+    service.await_log(removed);
+    let consumers = document(&service)["resources"][1]["consumers"].clone();
+    let marks: Vec<_> =
+        consumers.as_array().unwrap().iter().map(|one| (&one["name"], &one["removed"])).collect();
+    assert!(marks.contains(&(&"other".into(), &true.into())), "{consumers:#}");
+    assert!(marks.contains(&(&"another".into(), &false.into())), "{consumers:#}");
+    let text = said(&service, &[]);
+    let line = |name: &str| text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+    assert!(line("other").ends_with("REMOVED, still in use"), "{text}");
+    assert!(line("another").ends_with(" -"), "{text}");
+    // A reload says it again, and nothing else does.
+    assert_eq!(service.log().matches(removed).count(), 1);
+    service.signal("-HUP");
+    until("another reload", || (service.log().matches(removed).count() == 2).then_some(()));
+    drop(client);
+    until("its end", || {
+        let consumers = document(&service)["resources"][1]["consumers"].clone();
+        (consumers.as_array().unwrap().len() == 1).then_some(())
+    });
+}
+
+#[test]
+fn an_exports_bytes_were_not_in_the_status() {
+    let service = Service::start("serve", BANDS);
+    let client = Client::start(&service, "other");
+    until("bytes of an export, and of all", || {
+        let plain = document(&service)["resources"][1].clone();
+        let of_4k = |recent: &Value| {
+            let (iops, read) = (recent["iops"].as_f64()?, recent["read_bytes_per_second"].as_f64()?);
+            (iops > 0.0 && (read - 4096.0 * iops).abs() < 1.0).then_some(())
+        };
+        let one = &plain["consumers"][0]["recent"];
+        of_4k(one).and(of_4k(&plain["recent"]))?;
+        assert_eq!(one["written_bytes_per_second"], 0.0, "{one:#}");
+        Some(())
+    });
+    let text = said(&service, &[]);
+    assert!(text.contains("B/s read, 0 B/s written, response time "), "{text}");
+    drop(client);
+}
+
+/// A cgroup that reads a disk without a pause; `None` where this machine does not have what that takes.
+struct Reader {
+    cgroup: PathBuf,
+    device: String,
+    process: Child,
+    _disk: tempfile::NamedTempFile,
+    /// A lock: `tidegate release` of other tests undoes the limits of the whole machine.
+    _alone: fs::File,
+}
+
+impl Reader {
+    fn start() -> Option<Self> {
+        let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"].map(Path::new);
+        let root = roots.into_iter().find(|root| {
+            let gives_io = fs::read_to_string(root.join("cgroup.subtree_control"));
+            gives_io.is_ok_and(|text| text.contains("io")) || root.ends_with("blkio") && root.exists()
+        })?;
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        fs::write(disk.path(), vec![7; 16 << 20]).unwrap();
+        let cgroup = root.join(format!("tidegate-status-{}", std::process::id()));
+        fs::create_dir(&cgroup).ok()?;
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(disk.path()).output();
+        let Some(made) = made.ok().filter(|made| made.status.success()) else {
+            fs::remove_dir(&cgroup).unwrap();
+            return None;
+        };
+        let device = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
+        let alone = limits_alone();
+        // Cgroups v1 count only what has a limit: one that nothing reaches.
+        let limit = cgroup.join("blkio.throttle.read_bps_device");
+        if limit.exists() {
+            let number = fs::read_to_string(device.replace("/dev/", "/sys/block/") + "/dev").unwrap();
+            fs::write(limit, format!("{} 1000000000000", number.trim_end())).unwrap();
+        }
+        let script = "echo $$ > \"$0\"; while :; do dd if=\"$1\" of=/dev/null bs=64k iflag=direct; done";
+        let process = Command::new("sh")
+            .args(["-c", script])
+            .arg(cgroup.join("cgroup.procs"))
+            .arg(&device)
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        Some(Self { cgroup, device, process, _disk: disk, _alone: alone })
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.process.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.process.wait();
+        until("the end of the cgroup's processes", || fs::remove_dir(&self.cgroup).ok());
+        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
+    }
+}
+
+/// On a dry run, so that nothing is limited; as root, because of the cgroup.
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+fn an_agents_consumers_had_no_throughput() {
+    let Some(reader) = Reader::start() else {
+        return eprintln!("skipped: it takes root, cgroups with counters of I/O, and losetup");
+    };
+    let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
+    let cgroup = cgroup.to_str().unwrap();
+    let agent = Service::start(
+        "agent",
+        &format!(
+            "metrics = '127.0.0.1:0'\nthrottle = 'cgroup'\n[resource.disk]\ndevice = '{device}'\n\
+             law = 'pid'\ntarget = '15ms'\ndry_run = true\ncgroups = ['{cgroup}']\n"
+        ),
+    );
+    let recent = until("the cgroup's reads", || {
+        let one = document(&agent)["resources"][0]["consumers"][0].clone();
+        (one["recent"]["iops"].as_f64()? > 0.0).then_some(one["recent"].clone())
+    });
+    let number = |key: &str| recent[key].as_f64().unwrap();
+    assert!((number("read_bytes_per_second") / number("iops") / 65_536.0 - 1.0).abs() < 0.5, "{recent:#}");
+    assert_eq!(recent["written_bytes_per_second"], 0.0, "{recent:#}");
+    assert_eq!(recent["response_time_seconds"], Value::Null, "the kernel does not say it of a cgroup");
+    let text = said(&agent, &[]);
+    let line = text.lines().find(|line| line.starts_with(cgroup)).unwrap();
+    assert!(line.contains("iB/s") && line.contains(" 0 B/s"), "{text}");
 }
 
 const DRY: &str = "

@@ -125,6 +125,7 @@ impl ByLaw {
             delay_seconds: None,
             held: None,
             poisoned: false,
+            removed: false,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the log; what consumers do are the counters of the metrics, at two moments (`recent`).
 
 mod api;
+mod cluster;
 mod laws;
 mod recent;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_control::{BandPosition, LawKind};
 
 pub use api::{StatusRequest, routes};
+pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
 pub use recent::{ConsumerTotal, RecentCounters};
 
@@ -29,6 +31,9 @@ pub struct ServiceStatus {
     pub program: String,
     /// True if the machine's counters can be read. A gateway counts by itself.
     pub sees: bool,
+    /// The exchange with other hosts. `null`: none is configured; an agent has none.
+    #[serde(default)]
+    pub cluster: Option<ClusterStatus>,
     /// Pools of a gateway, resources of an agent, in the order of the configuration.
     pub resources: Vec<ResourceStatus>,
 }
@@ -41,7 +46,7 @@ impl ServiceStatus {
     #[must_use]
     pub fn new(service: ServiceKind, sees: bool, resources: Vec<ResourceStatus>) -> Self {
         let program = env!("CARGO_PKG_VERSION").to_owned();
-        Self { version: Self::VERSION, service, program, sees, resources }
+        Self { version: Self::VERSION, service, program, sees, cluster: None, resources }
     }
 }
 
@@ -161,7 +166,7 @@ pub enum OperatingPoint {
 }
 
 /// The load in the last seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadFigures {
     /// In how many seconds.
     pub seconds: f64,
@@ -170,6 +175,12 @@ pub struct LoadFigures {
     /// The mean time of a request at the storage, and where a law releases requests, since its release.
     /// `null`: none completed.
     pub response_time_seconds: Option<f64>,
+    /// Bytes read per second. Older services did not say it, nor the next one.
+    #[serde(default)]
+    pub read_bytes_per_second: f64,
+    /// Bytes written per second, zeroed ones included.
+    #[serde(default)]
+    pub written_bytes_per_second: f64,
 }
 
 /// One consumer.
@@ -205,4 +216,7 @@ pub struct ConsumerStatus {
     /// one did not.
     #[serde(default)]
     pub poisoned: bool,
+    /// True if a reload removed it, and sessions still use it. An agent's consumers never are.
+    #[serde(default)]
+    pub removed: bool,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_units::{Instant, Latency};
+use tidegate_units::{Bytes, Instant, Latency};
 
 use super::LoadFigures;
 
@@ -21,14 +21,10 @@ pub struct ConsumerTotal {
     pub count: u64,
     /// The time that they took, added up.
     pub sum: Latency,
-}
-
-impl ConsumerTotal {
-    /// Both together.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self { count: self.count.saturating_add(other.count), sum: self.sum.saturating_add(other.sum) }
-    }
+    /// The bytes that were read.
+    pub read: Bytes,
+    /// The bytes that were written.
+    pub written: Bytes,
 }
 
 #[derive(Debug, Clone)]
@@ -70,10 +66,14 @@ impl<K: Ord> RecentCounters<K> {
         let then = mark.totals.get(who).filter(|then| then.count <= total.count && elapsed >= LEAST)?;
         let count = total.count - then.count;
         let seconds = total.sum.saturating_sub(then.sum).as_secs_f64();
+        let per_second =
+            |now: Bytes, then: Bytes| now.get().saturating_sub(then.get()) as f64 / elapsed.as_secs_f64();
         Some(LoadFigures {
             seconds: elapsed.as_secs_f64(),
             iops: count as f64 / elapsed.as_secs_f64(),
             response_time_seconds: (count > 0).then(|| seconds / count as f64),
+            read_bytes_per_second: per_second(total.read, then.read),
+            written_bytes_per_second: per_second(total.written, then.written),
         })
     }
 }
@@ -87,7 +87,8 @@ mod tests {
     }
 
     fn total(count: u64, millis: u64) -> ConsumerTotal {
-        ConsumerTotal { count, sum: Latency::from_millis(millis) }
+        let (read, written) = (Bytes::new(4_096 * count), Bytes::new(512 * count));
+        ConsumerTotal { count, sum: Latency::from_millis(millis), read, written }
     }
 
     #[test]
@@ -100,7 +101,14 @@ mod tests {
         }
         assert!(!recent.is_due(at(5_999)) && recent.is_due(at(6_000)));
         let did = recent.since(at(5_000), &"a", total(700, 7_000)).unwrap();
-        assert_eq!(did, LoadFigures { seconds: 3.0, iops: 200.0, response_time_seconds: Some(0.01) });
+        let expected = LoadFigures {
+            seconds: 3.0,
+            iops: 200.0,
+            response_time_seconds: Some(0.01),
+            read_bytes_per_second: 819_200.0,
+            written_bytes_per_second: 102_400.0,
+        };
+        assert_eq!(did, expected);
         assert_eq!(recent.since(at(5_000), &"came since", total(9, 9)), None);
     }
 
@@ -110,7 +118,7 @@ mod tests {
         recent.note(at(0), BTreeMap::from([("a", total(7, 70))]));
         assert_eq!(recent.since(at(199), &"a", total(7, 70)), None, "too soon");
         let did = recent.since(at(1_000), &"a", total(7, 70)).unwrap();
-        assert_eq!(did, LoadFigures { seconds: 1.0, iops: 0.0, response_time_seconds: None });
+        assert_eq!(did, LoadFigures { seconds: 1.0, ..LoadFigures::default() });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `tidegate status`.
 
+mod cluster_text;
 pub(crate) mod error;
 mod text;
 

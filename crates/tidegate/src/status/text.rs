@@ -8,8 +8,9 @@ use tidegate_service::status::{
     ConsumerStatus, DecisionStatus, InputStatus, LawStatus, LoadFigures, OperatingPoint, ResourceStatus,
     ServiceKind, ServiceStatus,
 };
-use tidegate_units::{Iops, Latency, Window};
+use tidegate_units::{ByteRate, Iops, Latency, Window};
 
+use super::cluster_text::ClusterText;
 use crate::columns::{heading, write_rows};
 
 /// Without a decision for so many intervals…
@@ -30,6 +31,9 @@ impl fmt::Display for StatusText<'_> {
         let Self { status, address } = self;
         let service = status.service.name();
         writeln!(f, "tidegate {service} {} at http://{address}\n", status.program)?;
+        if let Some(cluster) = &status.cluster {
+            write!(f, "{}", ClusterText(cluster))?;
+        }
         if status.resources.is_empty() {
             return writeln!(f, "it regulates nothing");
         }
@@ -124,11 +128,14 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     }
     match &resource.recent {
         None => writeln!(f, "all together: {UNKNOWN}")?,
-        Some(LoadFigures { seconds, iops, response_time_seconds }) => {
+        Some(did) => {
+            let LoadFigures { seconds, iops, response_time_seconds, .. } = did;
             let each = response_time_seconds.map_or_else(|| UNKNOWN.to_owned(), time);
+            let (read, written) = (bytes(did.read_bytes_per_second), bytes(did.written_bytes_per_second));
             writeln!(
                 f,
-                "all together: {} in the last {seconds:.1} s, response time {each}",
+                "all together: {} in the last {seconds:.1} s, {read} read, {written} written, response \
+                 time {each}",
                 Iops::new(*iops)
             )?;
         }
@@ -163,7 +170,7 @@ struct StatusColumn {
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }
 
-const COLUMNS: [StatusColumn; 9] = [
+const COLUMNS: [StatusColumn; 12] = [
     StatusColumn { name: "consumer", always: true, cell: |one, _| one.name.clone() },
     StatusColumn { name: "goal", always: false, cell: goal },
     StatusColumn { name: "takes", always: true, cell: |one, _| takes(one) },
@@ -171,6 +178,18 @@ const COLUMNS: [StatusColumn; 9] = [
         name: "IO/s",
         always: true,
         cell: |one, _| one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| rate(did.iops)),
+    },
+    StatusColumn {
+        name: "read",
+        always: true,
+        cell: |one, _| one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| bytes(did.read_bytes_per_second)),
+    },
+    StatusColumn {
+        name: "written",
+        always: true,
+        cell: |one, _| {
+            one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| bytes(did.written_bytes_per_second))
+        },
     },
     StatusColumn {
         name: "entitled",
@@ -181,6 +200,7 @@ const COLUMNS: [StatusColumn; 9] = [
     StatusColumn { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
     StatusColumn { name: "throttled", always: true, cell: |one, _| held(one).to_owned() },
     StatusColumn { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
+    StatusColumn { name: "export", always: false, cell: |one, _| export(one).to_owned() },
 ];
 
 fn none() -> String {
@@ -217,6 +237,14 @@ const fn flushes(one: &ConsumerStatus) -> &'static str {
     if one.poisoned { "FAIL: written data is lost, see the log" } else { NONE }
 }
 
+const fn export(one: &ConsumerStatus) -> &'static str {
+    if one.removed { "REMOVED, still in use" } else { NONE }
+}
+
+fn bytes(per_second: f64) -> String {
+    ByteRate::new(per_second).to_string()
+}
+
 fn time(seconds: f64) -> String {
     Latency::from_secs_f64(seconds).to_string()
 }
@@ -240,13 +268,20 @@ mod tests {
             set_point_seconds: Some(0.012),
             measured_seconds: Some(0.0123),
             oldest_seconds: None,
-            recent: Some(LoadFigures { seconds: 3.0, iops: 348.0, response_time_seconds: Some(0.0121) }),
+            recent: Some(LoadFigures {
+                seconds: 3.0,
+                iops: 348.0,
+                response_time_seconds: Some(0.0121),
+                read_bytes_per_second: 1_572_864.0,
+                written_bytes_per_second: 0.0,
+            }),
             outstanding: Some(16),
             entitled_iops: Some(350.0),
             rate_iops: Some(350.0),
             delay_seconds: None,
             held: Some(true),
             poisoned: false,
+            removed: false,
         }
     }
 
@@ -278,7 +313,13 @@ mod tests {
                 window_requests: None,
                 delay_seconds: None,
             }),
-            recent: Some(LoadFigures { seconds: 3.0, iops: 498.0, response_time_seconds: Some(0.012) }),
+            recent: Some(LoadFigures {
+                seconds: 3.0,
+                iops: 498.0,
+                response_time_seconds: Some(0.012),
+                read_bytes_per_second: 2_621_440.0,
+                written_bytes_per_second: 0.0,
+            }),
             consumers: vec![
                 consumer("business"),
                 ConsumerStatus { goal_seconds: None, entitled_iops: Some(150.0), ..consumer("mining") },
@@ -304,6 +345,7 @@ mod tests {
             service: ServiceKind::Serve,
             program: "0.1.0".to_owned(),
             sees: true,
+            cluster: None,
             resources: vec![array()],
         };
         assert_eq!(
@@ -313,10 +355,11 @@ mod tests {
              law self-tuning, target 20.0ms, decides every 1.00s\n\
              decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms \
              (2 of 2 throttled)\n\
-             all together: 498 IO/s in the last 3.0 s, response time 12.0ms\n\
-             consumer    goal   takes  IO/s  entitled  rate  throttled\n\
-             business  15.0ms  12.1ms   348       350   350        yes\n\
-             mining    20.0ms  12.1ms   348       150   350        yes\n\n"
+             all together: 498 IO/s in the last 3.0 s, 2.5 MiB/s read, 0 B/s written, response time \
+             12.0ms\n\
+             consumer    goal   takes  IO/s       read  written  entitled  rate  throttled\n\
+             business  15.0ms  12.1ms   348  1.5 MiB/s    0 B/s       350   350        yes\n\
+             mining    20.0ms  12.1ms   348  1.5 MiB/s    0 B/s       150   350        yes\n\n"
         );
     }
 
@@ -421,8 +464,15 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_export_in_use_stands_out() {
+        let one = ConsumerStatus { removed: true, ..consumer("a") };
+        assert_eq!(export(&one), "REMOVED, still in use");
+        assert_eq!(export(&consumer("a")), NONE);
+    }
+
+    #[test]
     fn who_is_silent_is_not_said_to_be_quick() {
-        let silent = LoadFigures { seconds: 3.0, iops: 0.0, response_time_seconds: None };
+        let silent = LoadFigures { seconds: 3.0, ..LoadFigures::default() };
         let one = ConsumerStatus { measured_seconds: None, recent: Some(silent), ..consumer("a") };
         assert_eq!(takes(&one), "unknown", "sixteen are outstanding");
         assert_eq!(takes(&ConsumerStatus { oldest_seconds: Some(3.2), ..one.clone() }), "none in 3.20s");
