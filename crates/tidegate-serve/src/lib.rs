@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod changes;
 mod cluster;
 pub mod config;
 #[cfg(any(test, fuzzing))]

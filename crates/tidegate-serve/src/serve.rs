@@ -18,6 +18,7 @@ use tidegate_units::{ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, ModelOf, QuestionAccess};
 use crate::admission::{self, AnswerSubject, MeasuredSet, PoolStandings, SetChange};
+use crate::changes;
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
 use crate::metrics::MetricsExposition;
@@ -163,7 +164,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
     })?;
-    log_lines(&ConfigSummary::new(&config));
+    log_lines(&ConfigSummary::new(&config).pools());
     let access = QuestionAccess::default();
     access.set(admit_token(&config)?.as_ref())?;
     let metrics = config
@@ -453,10 +454,12 @@ impl RunningService {
         self.supervisor.ready();
         match outcome {
             Ok(Reloaded::Waits) => {}
-            Ok(Reloaded::InForce) => {
+            Ok(Reloaded::InForce { lost }) => {
                 self.reloads.applied += 1;
                 log_warnings(&self.config);
-                log_lines(&ConfigSummary::new(&self.config));
+                lost.iter().for_each(|lost| tracing::warn!("{lost}"));
+                self.log_removed();
+                log_lines(&ConfigSummary::new(&self.config).pools());
                 tracing::info!("reloaded {}", self.path.display());
             }
             Err(why) => {
@@ -464,6 +467,13 @@ impl RunningService {
                 tracing::error!("not reloaded, the old configuration goes on: {why}");
             }
         }
+    }
+
+    /// Logs the removed exports that sessions still use. A pool that does not answer ends the service at the
+    /// next look.
+    fn log_removed(&mut self) {
+        let Ok(snapshot) = self.look() else { return };
+        changes::removed_in_use(&snapshot).iter().for_each(|removed| tracing::warn!("{removed}"));
     }
 
     /// Puts the cluster's policies into force. One that does not fit this host's configuration changes
@@ -573,8 +583,9 @@ impl RunningService {
         }
         self.gateway.apply_opened(wanted, volumes).map_err(|error| error.to_string())?;
         self.access.set(token.as_ref()).map_err(|error| error.to_string())?;
+        let lost = changes::lost_signals(&self.config.gateway, &config.gateway);
         (self.config, self.contracts) = (config, contracts);
-        Ok(Reloaded::InForce)
+        Ok(Reloaded::InForce { lost })
     }
 
     /// Has what is not known measured, one set at a time: first what a configuration waits for.
@@ -626,7 +637,10 @@ impl RunningService {
 /// The outcome of a configuration that was read again.
 enum Reloaded {
     /// It is in force.
-    InForce,
+    InForce {
+        /// The pools whose law has lost its signal, in words.
+        lost: Vec<String>,
+    },
     /// It waits until it is known whether its contracts can be kept.
     Waits,
 }

@@ -115,6 +115,14 @@ impl ConfigSummary {
     }
 }
 
+impl ConfigSummary {
+    /// Returns the pools in words. A service logs its addresses by themselves: the configuration may leave
+    /// ports to the system.
+    pub(crate) fn pools(&self) -> String {
+        self.pools.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+}
+
 fn pool(pool: &PoolConfig, contracts: &[PoolContracts]) -> Pool {
     let contracts = contracts.iter().find(|contracts| contracts.pool == pool.name);
     Pool {

@@ -482,3 +482,108 @@ fn a_metrics_address_in_use_is_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.starts_with(&format!("tidegate: cannot serve metrics on {address}: ")), "{said}");
 }
+
+fn count(log: &str, part: &str) -> usize {
+    log.matches(part).count()
+}
+
+#[test]
+fn startup_said_addresses_twice_and_ports_that_were_not_its_own() {
+    let open = FILES
+        .replace("'unix:nbd.sock'", "'unix:nbd.sock', 'tcp:127.0.0.1:0'")
+        .replace("127.0.0.1:0'\n[pool", "0.0.0.0:0'\n[pool")
+        .replace("'15ms'", "'1ns'")
+        .replace("shares = 100", "shares = 100\nprotected = true");
+    let service = Service::start("serve", &open);
+    let facts = [
+        "pool p: files, depth 32; law auto: ",
+        "disk.raw, protected",
+        "any host that reaches 0.0.0.0:0 can read the metrics",
+        "no storage keeps a target of 1ns",
+        "`shares` has no effect",
+        "the law of pool `p` has no consumer to throttle",
+    ];
+    let once = ["metrics on http://", "listening on "];
+    let log = service.log();
+    for fact in facts.iter().chain(&once) {
+        assert_eq!(count(&log, fact), 1, "{fact:?}: {log}");
+    }
+    assert!(!log.contains(":0/metrics") && !log.contains("127.0.0.1:0,"), "{log}");
+    service.signal("-HUP");
+    service.await_log("reloaded ");
+    let log = service.log();
+    for fact in &facts {
+        assert_eq!(count(&log, fact), 2, "{fact:?}: {log}");
+    }
+    // Neither can change by a reload.
+    for fact in once.iter().chain(&["reloaded "]) {
+        assert_eq!(count(&log, fact), 1, "{fact:?}: {log}");
+    }
+    assert!(!log.contains("configuration applied"), "{log}");
+}
+
+#[test]
+fn the_last_protected_export_went_without_a_word() {
+    let protected = format!("{FILES}[pool.p.export.database]\npath = 'database.raw'\nprotected = true\n");
+    let service = Service::start_beside("serve", &[], &protected, &[("database.raw", 8 << 20)]);
+    service.configure(FILES);
+    service.await_log("reloaded ");
+    let lost = "pool p: no export is protected any more: the law now steers by the response time of all \
+        requests, not of protected reads";
+    let log = service.log();
+    assert_eq!(count(&log, lost), 1, "{log}");
+    let warned = log.lines().find(|line| line.contains(lost)).unwrap();
+    assert!(warned.contains("WARN"), "{warned}");
+    // Once known, it is no news.
+    service.signal("-HUP");
+    until("another reload", || (count(&service.log(), "reloaded ") == 2).then_some(()));
+    assert_eq!(count(&service.log(), lost), 1);
+}
+
+/// A load of two hundred reads per second, which has some results.
+fn load_with_results(service: &Service, options: &[&str]) -> Child {
+    let load = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["load", &service.uri("disk"), "--duration", "1h", "--rate", "200"])
+        .args(options)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let reads = "tidegate_requests_total{pool=\"p\",consumer=\"disk\",op=\"read\"}";
+    until("some reads", || service.metric(reads).filter(|reads| *reads >= 50.0));
+    load
+}
+
+#[test]
+fn a_load_lost_its_results_when_the_server_drained() {
+    let service = Service::start("serve", FILES);
+    let load = load_with_results(&service, &[]);
+    let (status, log) = service.terminate();
+    assert!(status.success(), "{log}");
+    let output = load.wait_with_output().unwrap();
+    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let requests = out.lines().find_map(|line| line.strip_prefix("reads ")?.split_whitespace().next());
+    assert!(
+        requests.and_then(|requests| requests.parse().ok()).is_some_and(|count: u64| count >= 50),
+        "{out}"
+    );
+    assert!(error.contains(": the server ended the session after "), "{error}");
+    // Between two requests it closes the session without an answer that says why.
+    let reasons = ["the server is shutting down\n", "the server closed it\n"];
+    assert!(reasons.iter().any(|reason| error.ends_with(reason)), "{error}");
+}
+
+#[test]
+fn a_load_lost_its_results_when_the_server_was_killed() {
+    let service = Service::start("serve", FILES);
+    let load = load_with_results(&service, &["--json"]);
+    service.signal("-KILL");
+    let output = load.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains(": the server ended the session after "), "{error}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["reads"]["requests"].as_u64() >= Some(50), "{report:#}");
+    assert!(report["cut_short"]["after_s"].as_f64() > Some(0.0), "{report:#}");
+}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_units::{Bytes, Instant};
-use tracing::info;
+use tracing::debug;
 
 use super::{NewExport, PendingSyncs, PoolChange, PoolWorker, WorkerCommand, WorkerExport};
 use crate::backend::{ExportVolume, SubmissionPath, VolumeSilence};
@@ -83,7 +83,7 @@ impl PoolWorker {
             self.add_export(export, now);
         }
         self.forget_removed(now);
-        info!(pool = %self.config.name, "configuration applied");
+        debug!(pool = %self.config.name, "configuration applied");
     }
 
     pub(super) fn forget_removed(&mut self, now: Instant) {
