@@ -29,10 +29,16 @@ def arguments_of(name, options):
     return ["--carrier", name, "--phases", SHORT[name] if options.short else PHASES, "--law", options.law]
 
 
+def seconds(options):
+    """How long a phase is. In 15 s this disk completes 2,600 requests, by chance a hundredth more or less: the law auto,
+    which stays further below the target, needs the longer phases to be told from its bound."""
+    return 15 if options.short and options.law != "auto" else 30
+
+
 def run(name, options, directory):
     out = os.path.join(directory, name)
     status, printed, complaint = driver.run(
-        "hosts/guest.sh", *arguments_of(name, options), "--seconds", 15 if options.short else 30, *options.hosts,
+        "hosts/guest.sh", *arguments_of(name, options), "--seconds", seconds(options), *options.hosts,
         out=out, binary=options.binary, limit=options.limit)
     print(f"{name}\n{printed}", flush=True)
     try:
