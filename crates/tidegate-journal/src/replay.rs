@@ -109,6 +109,12 @@ impl LoopReplay {
         Self { change: Some(change), ..Self::default() }
     }
 
+    /// Returns the configuration of a resource's loop as it is now in the replay.
+    #[must_use]
+    pub fn config(&self, resource: &ResourceName) -> Option<&LoopConfig> {
+        self.loops.get(resource).map(|running| running.control.config())
+    }
+
     /// Returns the checkpoints that this build could not read: the first hundred.
     #[must_use]
     pub fn unreadable(&self) -> &[CheckpointError] {

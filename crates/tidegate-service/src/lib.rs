@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod entitlements;
+pub mod explain;
 pub mod journal;
 pub mod log;
 pub mod metrics;

@@ -9,6 +9,7 @@ use tidegate_agent::{AgentError, IdentifyError};
 use tidegate_cluster::{PolicyError, PolicyKeyError};
 use tidegate_config::Finding;
 use tidegate_gateway::StartError;
+use tidegate_journal::JournalError;
 use tidegate_load::LoadError;
 use tidegate_serve::config::{ConfigError, CredentialError};
 use tidegate_serve::serve::ServeError;
@@ -60,6 +61,9 @@ pub(crate) enum CommandFailure {
     /// The status of a service is not known.
     #[error(transparent)]
     Status(#[from] StatusError),
+    /// The decision journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The load generator.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -112,9 +116,9 @@ pub(crate) enum CommandFailure {
         /// The system's answer.
         source: io::Error,
     },
-    /// A time series' file.
-    #[error("{}: the time series cannot be written: {source}", path.display())]
-    WriteSeries {
+    /// A file of rows.
+    #[error("{}: the rows cannot be written: {source}", path.display())]
+    WriteTable {
         /// The file.
         path: PathBuf,
         /// The system's answer.
@@ -219,6 +223,8 @@ impl CommandFailure {
             Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
             Self::ReadContracts { .. } | Self::InvalidContracts(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
+            Self::Journal(JournalError::Io { .. } | JournalError::InUse(_)) => FAILED,
+            Self::Journal(_) => USAGE,
             Self::Broker(tidegate_transfer::ServeError::Placement(_)) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,

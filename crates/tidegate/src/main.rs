@@ -10,9 +10,11 @@ mod demo;
 mod descriptors;
 #[cfg(test)]
 mod documents;
+mod explain;
 mod failure;
 mod http;
 mod identify;
+mod journal;
 mod keys;
 mod live;
 mod load;
@@ -24,6 +26,7 @@ mod reproduce;
 mod serve;
 mod sim;
 mod status;
+mod table_file;
 mod transfer;
 
 use std::process::ExitCode;
@@ -51,6 +54,8 @@ enum Command {
     Serve(serve::Args),
     Agent(agent::Args),
     Status(status::Args),
+    Explain(explain::Args),
+    Journal(journal::Args),
     Release(agent::ReleaseArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
@@ -73,6 +78,8 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Serve(args) => serve::run(args),
         Command::Agent(args) => agent::run(args),
         Command::Status(args) => status::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Journal(args) => journal::run(args),
         Command::Release(args) => agent::release(args),
         Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),

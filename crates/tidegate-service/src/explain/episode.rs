@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 use tidegate_journal::WallTime;
 
-use super::ThrottleFigures;
+use super::{ThrottleFigures, as_text};
 
 /// A shorter release does not end an episode: laws near their set point release for moments.
 const PAUSE_S: f64 = 10.0;
@@ -17,8 +17,10 @@ const MOST: usize = 200;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThrottleEpisode {
     /// Time of the first decision that throttled it.
+    #[serde(serialize_with = "as_text")]
     pub from: WallTime,
     /// Time of the last one so far.
+    #[serde(serialize_with = "as_text")]
     pub until: WallTime,
     /// Seconds for which it was throttled: less than the whole span if it was released for moments.
     pub throttled_seconds: f64,
@@ -119,7 +121,8 @@ impl OpenEpisode {
 
 impl ThrottleEpisode {
     fn extend(&mut self, moment: &ThrottleMoment) {
-        let least = |one: Option<f64>, other: Option<f64>| [one, other].into_iter().flatten().reduce(f64::min);
+        let least =
+            |one: Option<f64>, other: Option<f64>| [one, other].into_iter().flatten().reduce(f64::min);
         let most = |one: Option<f64>, other: Option<f64>| [one, other].into_iter().flatten().reduce(f64::max);
         self.until = moment.time;
         self.throttled_seconds += moment.seconds;
@@ -151,7 +154,8 @@ mod tests {
     fn moments_of_release_do_not_end_an_episode_and_ten_seconds_do() {
         let mut tracker = EpisodeTracker::default();
         let throttled = |second: u64| matches!(second, 5..=9 | 12..=20 | 40..=41);
-        (0..45).for_each(|second| tracker.take(&moment(second, throttled(second), 20.0 - second as f64 / 4.0)));
+        (0..45)
+            .for_each(|second| tracker.take(&moment(second, throttled(second), 20.0 - second as f64 / 4.0)));
         let all = tracker.all();
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].from, all[0].until), (moment(5, true, 0.0).time, moment(20, true, 0.0).time));

@@ -8,7 +8,7 @@ mod episode;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidegate_control::{
     ConsumerObservation, Decision, LawKind, LawOutput, LoopConfig, Observation, SignalRequests, SignalState,
 };
@@ -27,6 +27,7 @@ pub struct ResourceExplanation {
     /// The resource.
     pub resource: String,
     /// Time of the last decision that is considered.
+    #[serde(serialize_with = "as_text")]
     pub at: WallTime,
     /// The law.
     pub law: LawKind,
@@ -265,6 +266,11 @@ impl ConsumerFold {
         let count = self.sum(|load| load.count);
         (count > 0.0).then(|| self.sum(|load| load.latencies) / count)
     }
+}
+
+/// Writes a time as people write it.
+pub(crate) fn as_text<S: Serializer>(time: &WallTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
 }
 
 /// The latency that the law compared. If nothing completes, it is the age of the oldest request.

@@ -23,7 +23,8 @@ use tidegate_sim::SeriesRow;
 
 use self::error::ReproduceError;
 use crate::parallel::ParallelRunner;
-use crate::sim::series::{SeriesFile, SeriesFormat};
+use crate::sim::columns::{self, columns};
+use crate::table_file::{TableFile, TableFormat};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,10 +131,11 @@ fn leave(folder: &Path, experiments: &[Experiment], first: &[SeedTrial<'_>]) -> 
 }
 
 fn series(path: &Path, run: &RunResult) -> io::Result<()> {
-    let mut file = SeriesFile::create(path, SeriesFormat::Csv, false)?;
+    let mut file = TableFile::create(path, TableFormat::Csv, columns(false))?;
     for track in &run.tracks {
         for &(time_s, sample) in &track.samples {
-            file.write(&SeriesRow { time_s, host: &track.host, consumer: &track.consumer, sample })?;
+            let row = SeriesRow { time_s, host: &track.host, consumer: &track.consumer, sample };
+            columns::write(&mut file, &row, false)?;
         }
     }
     file.finish()

@@ -1,8 +1,6 @@
 //! `tidegate sim`.
 
-mod columns;
-mod parquet;
-pub(crate) mod series;
+pub(crate) mod columns;
 mod table;
 
 use std::fs;
@@ -14,7 +12,7 @@ use tidegate_sim::{Recorder, Scenario, SeriesRow, SimulationOutcome, simulate};
 use tidegate_units::Instant;
 
 use crate::failure::CommandFailure;
-use series::{SeriesFile, SeriesPath};
+use crate::table_file::{TableFile, TablePath};
 
 /// Simulate hosts that share storage
 ///
@@ -46,8 +44,8 @@ struct RunArgs {
     json: bool,
 
     /// Write the time series to this file, as its name says: FILE.csv or FILE.parquet
-    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(SeriesPath::try_from))]
-    series: Option<SeriesPath>,
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(TablePath::try_from))]
+    series: Option<TablePath>,
 
     /// Seed of everything random [default: the scenario's]
     #[arg(long, value_name = "N")]
@@ -74,9 +72,11 @@ const LARGEST_TRACE: u64 = 2 * 1024 * 1024 * 1024;
 fn run_scenario(args: &RunArgs) -> Result<(), CommandFailure> {
     let scenario = load(&args.scenario)?;
     let seed = args.seed.unwrap_or(scenario.seed);
-    let create = |path: &SeriesPath| path.create(scenario.has_percentiles());
+    let has_percentiles = scenario.has_percentiles();
+    let create = |path: &TablePath| path.create(columns::columns(has_percentiles));
     let series = args.series.as_ref().map(create).transpose()?;
-    let mut listener = Listener { series, failed: None, progress: SimProgress::new(&scenario) };
+    let mut listener =
+        Listener { series, has_percentiles, failed: None, progress: SimProgress::new(&scenario) };
     let outcome = simulate(&scenario, seed, &mut listener);
     listener.progress.finish();
     let outcome = outcome.map_err(CommandFailure::Scenario)?;
@@ -124,7 +124,8 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
 
 /// Writes the series, and shows how far it is.
 struct Listener {
-    series: Option<SeriesFile>,
+    series: Option<TableFile>,
+    has_percentiles: bool,
     failed: Option<io::Error>,
     progress: SimProgress,
 }
@@ -132,7 +133,7 @@ struct Listener {
 impl Recorder for Listener {
     fn row(&mut self, row: &SeriesRow<'_>) {
         if let (Some(series), None) = (&mut self.series, &self.failed) {
-            self.failed = series.write(row).err();
+            self.failed = columns::write(series, row, self.has_percentiles).err();
         }
     }
 

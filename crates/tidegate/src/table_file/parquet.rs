@@ -1,4 +1,4 @@
-//! The time series as Parquet: doubles, and two columns of names.
+//! Rows as Parquet: doubles, and two columns of names.
 //!
 //! A file is a part of the crate's low interface, columns of primitive types: what Arrow's arrays add on top
 //! of it would be copied into them only to be taken out again.
@@ -13,9 +13,8 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
-use tidegate_sim::SeriesRow;
 
-use super::columns::{NAMES, numbers};
+use super::{NAMES, TableRow};
 
 /// Rows that are kept in memory until they are written together: some ten megabytes.
 const GROUP: usize = 65_536;
@@ -24,8 +23,8 @@ const GROUP: usize = 65_536;
 pub(crate) struct ParquetFile {
     writer: SerializedFileWriter<File>,
     times: Vec<f64>,
-    hosts: Vec<ByteArray>,
-    consumers: Vec<ByteArray>,
+    first: Vec<ByteArray>,
+    second: Vec<ByteArray>,
     numbers: Vec<ParquetColumn>,
 }
 
@@ -43,17 +42,18 @@ impl ParquetFile {
         Ok(Self {
             writer: SerializedFileWriter::new(file, schema, properties).map_err(failed)?,
             times: Vec::new(),
-            hosts: Vec::new(),
-            consumers: Vec::new(),
+            first: Vec::new(),
+            second: Vec::new(),
             numbers: vec![ParquetColumn::default(); columns.len() - NAMES],
         })
     }
 
-    pub(super) fn write(&mut self, row: &SeriesRow<'_>) -> io::Result<()> {
+    pub(super) fn write(&mut self, row: &TableRow<'_>) -> io::Result<()> {
         self.times.push(row.time_s);
-        self.hosts.push(row.host.as_str().into());
-        self.consumers.push(row.consumer.as_str().into());
-        for (column, value) in self.numbers.iter_mut().zip(numbers(row)) {
+        let [first, second] = row.names;
+        self.first.push(first.into());
+        self.second.push(second.into());
+        for (column, value) in self.numbers.iter_mut().zip(row.numbers) {
             column.levels.push(i16::from(value.is_some()));
             column.values.extend(value);
         }
@@ -70,15 +70,15 @@ impl ParquetFile {
     fn write_group(&mut self) -> Result<(), ParquetError> {
         let mut group = self.writer.next_row_group()?;
         write_column::<DoubleType>(&mut group, &self.times, None)?;
-        write_column::<ByteArrayType>(&mut group, &self.hosts, None)?;
-        write_column::<ByteArrayType>(&mut group, &self.consumers, None)?;
+        write_column::<ByteArrayType>(&mut group, &self.first, None)?;
+        write_column::<ByteArrayType>(&mut group, &self.second, None)?;
         for ParquetColumn { values, levels } in &self.numbers {
             write_column::<DoubleType>(&mut group, values, Some(levels))?;
         }
         group.close()?;
         self.times.clear();
-        self.hosts.clear();
-        self.consumers.clear();
+        self.first.clear();
+        self.second.clear();
         for column in &mut self.numbers {
             column.values.clear();
             column.levels.clear();
@@ -127,42 +127,34 @@ fn failed(error: ParquetError) -> io::Error {
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
-    use tidegate_sim::SeriesSample;
-    use tidegate_units::{ConsumerName, HostName};
 
-    use super::super::columns::columns;
     use super::*;
 
     #[test]
     fn rows_of_several_groups_are_read_as_they_were_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("series.parquet");
-        let mut file = ParquetFile::new(File::create(&path).unwrap(), columns(false)).unwrap();
-        let (host, consumer) = (HostName::new("h").unwrap(), ConsumerName::new("vm, \"ä\"").unwrap());
+        let columns = ["time_s", "host", "consumer", "window", "outstanding"];
+        let mut file = ParquetFile::new(File::create(&path).unwrap(), &columns).unwrap();
+        let names = ["h", "vm, \"ä\""];
         let window = |second: usize| second.is_multiple_of(3).then_some(second as f64 / 7.0);
         for second in 0..GROUP + 10 {
-            let sample = SeriesSample {
-                window: window(second),
-                outstanding: second as f64,
-                ..SeriesSample::default()
-            };
-            file.write(&SeriesRow { time_s: second as f64, host: &host, consumer: &consumer, sample })
-                .unwrap();
+            let numbers = [window(second), Some(second as f64)];
+            file.write(&TableRow { time_s: second as f64, names, numbers: &numbers }).unwrap();
         }
         file.finish().unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         assert_eq!(reader.metadata().num_row_groups(), 2);
         assert_eq!(reader.metadata().file_metadata().num_rows() as usize, GROUP + 10);
-        let outstanding = columns(false).iter().position(|column| *column == "outstanding").unwrap();
         for (second, row) in reader.get_row_iter(None).unwrap().enumerate() {
             let row = row.unwrap();
             assert_eq!(row.get_double(0).unwrap().to_bits(), (second as f64).to_bits());
             assert_eq!(
                 (row.get_string(1).unwrap().as_str(), row.get_string(2).unwrap().as_str()),
-                ("h", consumer.as_str())
+                (names[0], names[1])
             );
             assert_eq!(row.get_double(3).ok().map(f64::to_bits), window(second).map(f64::to_bits));
-            assert_eq!(row.get_double(outstanding).unwrap().to_bits(), (second as f64).to_bits());
+            assert_eq!(row.get_double(4).unwrap().to_bits(), (second as f64).to_bits());
         }
     }
 }
