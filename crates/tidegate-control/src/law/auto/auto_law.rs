@@ -66,6 +66,11 @@ const OPEN: f64 = 0.999;
 /// A window that is used to this part is full.
 const FULL: f64 = 0.6;
 
+/// The same of a window that bands divide by rates. Requests that are released one by one seldom come when a
+/// small window is free: both together let through half of what each does. In the lab, four hosts' windows of
+/// 0.06 were used to 0.36.
+const FULL_BY_RATES: f64 = 0.25;
+
 /// The law `auto`: one window for all eligible consumers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct AutoLaw {
@@ -617,7 +622,8 @@ impl AutoLaw {
             let most = if error < -1.0 && error < -4.0 * deviation { 4.0f64 } else { 2.0 };
             return used + step.max(-most.ln());
         }
-        let full = epoch.is_backlogged() && epoch.outstanding() >= FULL * self.window.exp();
+        let part = if self.bands.is_limit() { FULL_BY_RATES } else { FULL };
+        let full = epoch.is_backlogged() && epoch.outstanding() >= part * self.window.exp();
         if !full {
             return self.window;
         }

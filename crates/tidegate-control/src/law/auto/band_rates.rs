@@ -155,6 +155,11 @@ impl BandRates {
         })
     }
 
+    /// Returns true if rates limit consumers.
+    pub(super) fn is_limit(&self) -> bool {
+        self.point.is_some()
+    }
+
     /// The part of the window that is this host's by the bands. `None`: by active shares.
     pub(super) fn part(&self) -> Option<f64> {
         self.part
