@@ -64,6 +64,9 @@ pub(crate) enum CommandFailure {
     /// The decision journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// Resources whose replay has other commands than the recorded ones.
+    #[error("commands of {0} resources are not those that were recorded: another build wrote the journal")]
+    Replay(usize),
     /// The load generator.
     #[error(transparent)]
     Load(#[from] LoadError),

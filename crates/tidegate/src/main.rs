@@ -22,6 +22,7 @@ mod logging;
 mod page;
 mod parallel;
 mod policy;
+mod replay;
 mod reproduce;
 mod serve;
 mod sim;
@@ -56,6 +57,7 @@ enum Command {
     Status(status::Args),
     Explain(explain::Args),
     Journal(journal::Args),
+    Replay(replay::Args),
     Release(agent::ReleaseArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
@@ -80,6 +82,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Status(args) => status::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Journal(args) => journal::run(args),
+        Command::Replay(args) => replay::run(args),
         Command::Release(args) => agent::release(args),
         Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),
