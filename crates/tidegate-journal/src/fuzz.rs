@@ -122,7 +122,13 @@ mod replay;
 
 #[cfg(test)]
 mod corpus {
+    use std::time::Duration;
+
+    use tidegate_control::{AutoConfig, ConsumerObservation, ControlLoop, LoopConfig, Observation};
+    use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
+
     use super::replay::replay;
+    use crate::{ActionRecord, JournalConfig, JournalWriter};
 
     #[test]
     fn every_kept_input_keeps_the_invariants() {
@@ -136,5 +142,38 @@ mod corpus {
         let mut entries = 0;
         super::read(segment, &mut entries).expect("a whole segment");
         assert_eq!(entries, 14, "a checkpoint, eleven decisions, two actions");
+    }
+
+    #[test]
+    #[ignore = "writes the segment of the corpus anew, after a change of the format"]
+    fn the_segment_is_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = JournalConfig::new(folder.path().to_owned(), "tidegate 0.1.0".to_owned());
+        let mut now = Instant::ZERO;
+        let journal = JournalWriter::start(config, now).unwrap();
+        let name = ResourceName::new("vg0").unwrap();
+        let law = AutoConfig::default().into();
+        let mut control =
+            ControlLoop::new(LoopConfig::new(name.clone(), Latency::from_millis(15), law)).unwrap();
+        let mut resource = journal.resource(&control, now);
+        for count in 0..11 {
+            now = now + Duration::from_millis(250);
+            let mut consumer =
+                ConsumerObservation::idle(ConsumerName::new("a").unwrap(), Shares::DEFAULT, false);
+            consumer.reads.count = 7 * count;
+            consumer.reads.total_latency = Latency::from_micros(21_003 * count);
+            let observation = Observation::new(name.clone(), now, vec![consumer]);
+            let (commands, decision) = control.step(now, &observation);
+            resource.record(&control, &observation, &commands, &decision, None);
+            if count % 5 == 4 {
+                let text = format!("reloaded {count}");
+                journal.action(ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text });
+            }
+        }
+        journal.close();
+        let segments = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let segment = segments.into_iter().find(|path| path.extension().is_some()).unwrap();
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/decision-journal/segment");
+        std::fs::copy(segment, kept).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tidegate_control::{
     Commands, ConsumerCommand, ConsumerObservation, ContractUse, ControlLoop, Decision, HostReport,
-    LoopConfig, LoopConfigError, Observation, WaitReason, WaitingConsumers,
+    LoopConfig, LoopConfigError, Observation, SelfTuningConfig, WaitReason, WaitingConsumers,
 };
 use tidegate_sched::{BucketRelease, FlowStatus, PullAnswer, Sfq, SfqConfig, StorageExtent};
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Window};
@@ -292,7 +292,9 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
             return None;
         }
         let status = self.scheduler.status(account.flow, now)?;
-        let has_rate = account.rates.as_deref().is_some_and(|rates| rates.bucket().is_some());
+        // A rate beyond the ability of any storage makes no request wait for longer than a tick.
+        let bucket = account.rates.as_deref().and_then(|rates| rates.bucket());
+        let has_rate = bucket.is_some_and(|bucket| bucket.rate < SelfTuningConfig::UNBOUNDED);
         let in_bucket = has_rate && status.bucket.is_some_and(|bucket| bucket.released == 0);
         let is_throttled = account.delay > Latency::ZERO || in_bucket || self.window() < self.depth;
         Some(if status.is_limited {

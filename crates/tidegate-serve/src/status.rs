@@ -67,8 +67,8 @@ pub(crate) fn note(pools: &mut PoolRecords, config: &GatewayConfig, snapshot: &G
 /// Returns the counters of a consumer's promise. `None`: it was promised nothing.
 ///
 /// A contract promises the time from a request's release to its completion. Otherwise a goal, or the pool's
-/// target, is about the time at the storage: of the protected consumers' reads where there are any, and of all
-/// requests where there are none.
+/// target, is about the time at the storage: of the protected consumers' reads if there are protected
+/// consumers, and of all requests if there are none.
 fn reading(
     config: Option<&PoolConfig>,
     pool: &PoolSnapshot,

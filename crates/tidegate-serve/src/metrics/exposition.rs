@@ -7,7 +7,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::{ReservationShortage, WaitReason};
+use tidegate_control::{Decision, LawOutput, ReservationShortage, WaitReason};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
@@ -326,10 +326,13 @@ fn upstream_samples<'a>(
     samples.add(&labels, SampleValue::Count(count));
 }
 
-/// A delay throttles each consumer that has one. A window or a rate throttles those whose requests wait for
-/// it, and a rate those that it has kept waiting since the decision before.
+/// A delay throttles each consumer that has one. A window throttles those whose requests wait for it, a rate
+/// those that it has kept waiting since the decision before.
 pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
-    let waits = consumer.waits_for == Some(WaitReason::Law);
+    let is_windowed =
+        |decision: &Decision| matches!(decision.bounded, LawOutput::Window(_)) && !decision.dry_run;
+    let waits =
+        pool.decision.as_ref().is_some_and(is_windowed) && consumer.waits_for == Some(WaitReason::Law);
     let rated = pool.decision.as_ref().is_some_and(|decision| {
         let allotments = decision.point.iter().flat_map(|point| &point.allotments);
         let rates = decision.rates.iter().map(|rate| (rate.held, &rate.name));

@@ -46,8 +46,8 @@ struct InfoArgs {
 
 /// Write a row for each decision and consumer to a file
 ///
-/// Exit status: 0 done; 1 a file cannot be written; 2 a part of the journal is damaged, of another version, or
-/// not kept, and the rest is written.
+/// Exit status: 0 done; 1 a file cannot be written; 2 a part of the journal is damaged, of another version,
+/// or not kept, and the rest is written.
 #[derive(clap::Args)]
 struct ExportArgs {
     #[command(flatten)]

@@ -27,8 +27,8 @@ Examples:
 /// Without a change the commands are those of the journal, bit for bit, if the same build wrote it. With one,
 /// only the decisions are others: the recorded storage does not answer to them.
 ///
-/// Exit status: 0 done, and without a change every command is as recorded; 1 a command is another one; 2 wrong
-/// usage, or a part of the journal that is damaged, of another version, or not kept.
+/// Exit status: 0 done, and without a change every command is as recorded; 1 a command is another one;
+/// 2 wrong usage, or a part of the journal that is damaged, of another version, or not kept.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
