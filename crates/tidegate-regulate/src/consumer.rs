@@ -82,14 +82,6 @@ impl RegulatedConsumer {
         self.rate = self.pace.rate(delay, floor);
     }
 
-    /// Lowers the rate in force to this one, if it is higher.
-    pub(crate) fn confine(&mut self, rate: Option<Iops>, floor: Iops) {
-        if let Some(rate) = rate {
-            let rate = rate.max(floor);
-            self.rate = Some(self.rate.map_or(rate, |now| now.min(rate)));
-        }
-    }
-
     /// Stops throttling it by a rate.
     pub(crate) fn release(&mut self) {
         self.rate = None;

@@ -334,19 +334,17 @@ impl RegulatedResource {
     }
 
     /// Puts a rate into force for each consumer that is named, and releases the others. A window is of all
-    /// consumers, by the delay that it comes to; where bands divide it, the lower one of both rates counts.
-    /// Commands are in the order of the observation.
+    /// consumers, by the delay that it comes to. Commands are in the order of the observation.
     fn obey(&mut self, commands: &Commands, floor: Iops) {
-        let (windowed, delay) = (commands.window.is_some(), self.delay);
+        if commands.window.is_some() {
+            let delay = self.delay;
+            self.consumers.iter_mut().for_each(|consumer| consumer.delay_by(delay, floor));
+            return;
+        }
         let mut commands = commands.consumers.iter().peekable();
         for consumer in &mut self.consumers {
             match commands.next_if(|command| command.name == consumer.name) {
-                Some(command) if windowed => {
-                    consumer.delay_by(delay, floor);
-                    consumer.confine(command.rate, floor);
-                }
                 Some(command) => consumer.obey(command, floor),
-                None if windowed => consumer.delay_by(delay, floor),
                 None => consumer.release(),
             }
         }

@@ -263,9 +263,10 @@ fn by_auto_eight_clients_of_a_slow_storage_are_not_throttled_to_nothing() {
     let hosts: String = (1..=4)
         .map(|host| {
             format!(
-                "[host.h{host}]\nphase = \"{}ms\"\nlaw = \"auto\"\ntarget = \"20ms\"\nset_point = 0.8\nbands = [\n\
-                 {{ up_to = \"200 IO/s\", ratios = {{ g1 = 0.125, g2 = 0.125, g3 = 0.125, g4 = 0.125, b1 = 0.125, \
-                 b2 = 0.125, b3 = 0.125, b4 = 0.125 }} }},\n\
+                "[host.h{host}]\nphase = \"{}ms\"\nlaw = \"auto\"\ntarget = \"20ms\"\nset_point = 0.8\n\
+                 bands = [\n\
+                 {{ up_to = \"200 IO/s\", ratios = {{ g1 = 0.125, g2 = 0.125, g3 = 0.125, g4 = 0.125, \
+                 b1 = 0.125, b2 = 0.125, b3 = 0.125, b4 = 0.125 }} }},\n\
                  {{ up_to = \"400 IO/s\", ratios = {{ g1 = 0.25, g2 = 0.25, g3 = 0.25, g4 = 0.25 }} }},\n]\n\
                  [vm.g{host}]\nhost = \"h{host}\"\nworkload = \"busy\"\ngoal = \"16ms\"\n\
                  [vm.b{host}]\nhost = \"h{host}\"\nworkload = \"busy\"\ngoal = \"20ms\"\n",

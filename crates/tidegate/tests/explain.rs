@@ -60,9 +60,9 @@ fn who_is_throttled_is_explained_as_it_was_and_replayed_bit_for_bit() {
     let service = Service::start("serve", &POOL.replace("FOLDER", &journal));
     let database = Client::start(&service, "database", &["--rate", "30"]);
     let backup = Client::start(&service, "backup", &["--depth", "16"]);
-    let held = "tidegate_held{pool=\"array\",consumer=\"backup\"}";
+    let held = "tidegate_pool_held_consumers{pool=\"array\"}";
     let window = "tidegate_pool_window_requests{pool=\"array\"}";
-    until("the backup is throttled", || service.metric(held).filter(|held| *held > 0.0));
+    until("a decision that finds the backup waiting", || service.metric(held).filter(|held| *held > 0.0));
     until("a window that throttles", || service.metric(window).filter(|window| *window < 8.0));
     // A journal is read while it is written.
     let info = until("the first block", || {

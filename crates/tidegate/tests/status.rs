@@ -121,7 +121,7 @@ fn it_is_said_in_which_band_a_pool_operates_and_what_each_export_gets() {
         "law self-tuning, target 40.0ms, decides every 1.00s\n",
         "\nconsumer  ",
         "entitled",
-        "\nbusiness  30.0ms  ",
+        "\nbusiness  30.0ms",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

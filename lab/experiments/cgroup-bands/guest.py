@@ -15,8 +15,7 @@ Both read 4 KiB at random places past the page cache. Somebody else has limited 
    static       the same, and both have limits that never change, by the bands, of more and more: what the kernel's throttle makes of them
    pid          the same, and the agent throttles w2, and no other, by the law pid
    auto         the same by the law auto
-   bands        both, and the agent throttles both by bands: then w1 is stopped for a while, and goes on
-   auto-bands   the same by the law auto
+   bands        both, and the agent holds both by bands: then w1 is stopped for a while, and goes on
    ended        the agent is told to end while it holds: what is left when it has
    killed       the agent is killed while it holds: what is left two seconds later
    changed      somebody sets another limit of w2 while the agent holds, and w1 joins who may be held: what is in force, and what is
@@ -52,7 +51,7 @@ PAUSE_S = 15
 # Limits of both together that never change: from less than half of what the device does to what is asked of a law.
 STATIC = range(200, 401, 25)
 MARK = "user.tidegate"
-PHASES = ("check", "alone", "unregulated", "static", "pid", "auto", "bands", "auto-bands", "ended", "killed", "changed")
+PHASES = ("check", "alone", "unregulated", "static", "pid", "auto", "bands", "ended", "killed", "changed")
 RESOURCE = """\
 throttle = "cgroup"
 [resource.disk]
@@ -73,10 +72,11 @@ AUTO = """\
 law = "auto"
 """
 
-SELF_TUNING = """\
+BY_BANDS = """\
 law = "self-tuning"
 set_point = 0.8
 interval = "1s"
+bands = [{bands}]
 """
 
 
@@ -149,12 +149,12 @@ def holds():
     return any("iops=" in found["limit"].replace("iops=max", "") for found in limits().values())
 
 
-def by_bands(law):
+def by_bands():
     def band(up_to, ratios):
         each = ", ".join(f"{name} = {ratio}" for name, ratio in ratios.items())
         return f'{{ up_to = "{up_to} IO/s", ratios = {{ {each} }} }}'
 
-    return f'{law}bands = [{", ".join(band(*one) for one in BANDS)}]\n'
+    return BY_BANDS.format(bands=", ".join(band(*one) for one in BANDS))
 
 
 def static(together):
@@ -194,17 +194,15 @@ def measure(options):
                 measured[name] = {"seconds": rows, "during": limits()}
                 agent.end()
                 measured[name]["after"] = limits()
-        for name, law in (("bands", SELF_TUNING), ("auto-bands", AUTO)):
-            if name in phases:
-                agent = agent_of(name, ["w1", "w2"], by_bands(law))
-                both, during = seconds(options.seconds), limits()
-                first.pause()
-                paused = seconds(PAUSE_S)
-                first.go_on()
-                again = seconds(options.seconds)
-                agent.end()
-                measured.setdefault("by_bands", {})[name] = {
-                    "both": both, "during": during, "paused": paused, "again": again, "after": limits()}
+        if "bands" in phases:
+            agent = agent_of("bands", ["w1", "w2"], by_bands())
+            both, during = seconds(options.seconds), limits()
+            first.pause()
+            paused = seconds(PAUSE_S)
+            first.go_on()
+            again = seconds(options.seconds)
+            agent.end()
+            measured["by_bands"] = {"both": both, "during": during, "paused": paused, "again": again, "after": limits()}
         for name, with_signal, wait in (("ended", signal.SIGTERM, 0), ("killed", signal.SIGKILL, 2)):
             if name in phases:
                 agent = agent_of(name, ["w2"])

@@ -73,36 +73,36 @@ def windows(rows):
     return [rows[at:at + WINDOW_S] for at in range(0, len(rows) - WINDOW_S + 1, WINDOW_S)]
 
 
-def judge_bands(verdict, measured, name, before, target):
-    run, bands, others = measured["by_bands"][name], measured["bands"], numbers(before["w2"]["limit"])
+def judge_bands(verdict, measured, before, target):
+    run, bands, others = measured["by_bands"], measured["bands"], numbers(before["w2"]["limit"])
     free = measured["unregulated"][1:]
     for phase in ("both", "again"):
         found = []
         for window in windows(run[phase]):
-            did = {cgroup: mean(window, cgroup) for cgroup in ("w1", "w2")}
+            did = {name: mean(window, name) for name in ("w1", "w2")}
             due = allotted(bands, sum(did.values()))
-            found += [did[cgroup] / due[cgroup] for cgroup in did]
-        verdict.check(f"{name}, {phase}: each {WINDOW_S} s within {100 * BANDS_WITHIN:.0f} % of its allotment", found
+            found += [did[name] / due[name] for name in did]
+        verdict.check(f"bands, {phase}: each {WINDOW_S} s within {100 * BANDS_WITHIN:.0f} % of its allotment", found
                       and all(abs(part - 1) <= BANDS_WITHIN for part in found), " ".join(f"{part:.3f}" for part in found),
                       known=BEGINS_LOW if phase == "both" else None)
     settled = [row for phase in ("both", "again") for row in run[phase][BANDS_SETTLE_S:]]
     together, could = mean(settled, "ios"), mean(free, "ios")
-    verdict.check(f"{name}: the mean is within {target} ms", mean(settled, "mean_ms") <= target, f"{mean(settled, 'mean_ms'):.1f} ms")
-    verdict.check(f"{name}: {KEEPS_OF_THROUGHPUT:.0%} of the throughput at least", together >= KEEPS_OF_THROUGHPUT * could,
+    verdict.check(f"bands: the mean is within {target} ms", mean(settled, "mean_ms") <= target, f"{mean(settled, 'mean_ms'):.1f} ms")
+    verdict.check(f"bands: {KEEPS_OF_THROUGHPUT:.0%} of the throughput at least", together >= KEEPS_OF_THROUGHPUT * could,
                   f"{together:.0f} a second of {could:.0f}", known=BURSTS)
     alone = run["paused"][BANDS_SETTLE_S:]
     if "static" in measured:
         static = [(mean(one["seconds"], "ios"), mean(one["seconds"], "mean_ms")) for one in measured["static"]]
         best = max((ios for ios, ms in static if ms <= SET_POINT * target), default=None)
-        verdict.check(f"{name}: {KEEPS_OF_STATIC:.0%} of the best limits that never change and keep {SET_POINT * target:g} ms", best is not None
+        verdict.check(f"bands: {KEEPS_OF_STATIC:.0%} of the best limits that never change and keep {SET_POINT * target:g} ms", best is not None
                       and together >= KEEPS_OF_STATIC * best, f"{together:.0f} a second of {best or 0:.0f}; all that were tried: "
                       + " ".join(f"{ios:.0f}/s {ms:.1f} ms" for ios, ms in static))
-    verdict.check(f"{name}: what w1 leaves while it is stopped w2 has", mean(alone, "w2") >= KEEPS_OF_THROUGHPUT * could,
+    verdict.check("bands: what w1 leaves while it is stopped w2 has", mean(alone, "w2") >= KEEPS_OF_THROUGHPUT * could,
                   f"{mean(alone, 'w2'):.0f} a second", known=BURSTS)
-    limits = {cgroup: numbers(run["during"][cgroup]["limit"]) for cgroup in ("w1", "w2")}
-    verdict.check(f"{name}: both are limited, and somebody else's limit stays", all("riops" in limit for limit in limits.values())
+    limits = {name: numbers(run["during"][name]["limit"]) for name in ("w1", "w2")}
+    verdict.check("bands: both are limited, and somebody else's limit stays", all("riops" in limit for limit in limits.values())
                   and keeps(others, limits["w2"]), run["during"])
-    verdict.check(f"{name}: afterwards all is as it was", run["after"] == before, run["after"])
+    verdict.check("bands: afterwards all is as it was", run["after"] == before, run["after"])
     return {"mean_ms": mean(settled, "mean_ms"), "within_target": part_within([row["mean_ms"] for row in settled], target),
             "ios": together, "free_ios": could, "w1": mean(settled, "w1"), "w2": mean(settled, "w2"),
             "w2_while_w1_is_stopped": mean(alone, "w2")}
@@ -136,8 +136,8 @@ def judge(measured):
         verdict.check(f"{law}: afterwards all is as it was", run["after"] == before, run["after"])
         summary[law] = {"mean_ms": mean(settled, "mean_ms"), "kept": kept, "w1": mean(settled, "w1"), "w2": mean(settled, "w2"),
                           "free_mean_ms": mean(free, "mean_ms"), "free_w1": mean(free, "w1"), "free_w2": mean(free, "w2")}
-    for name in measured.get("by_bands", {}):
-        summary[name] = judge_bands(verdict, measured, name, before, target)
+    if "by_bands" in measured:
+        summary["bands"] = judge_bands(verdict, measured, before, target)
     for name in ("ended", "killed"):
         if name in measured:
             run = measured[name]

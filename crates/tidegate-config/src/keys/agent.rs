@@ -171,7 +171,7 @@ pub const RESOURCE: KeyTable = table!(
             "none",
             "division of the device's throughput among cgroups, as for a pool"
         )
-        .applies_to("auto, self-tuning")
+        .applies_to("self-tuning")
         .details("It names cgroups by their whole paths, and only such as `cgroups` means."),
         Key::new("goals", NamedValues, "none", "targets of cgroups that differ from `target`")
             .applies_to("auto, self-tuning")

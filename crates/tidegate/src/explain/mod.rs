@@ -19,7 +19,7 @@ Examples:
   tidegate explain backup --at 14:00
   tidegate explain array --since 2h --json";
 
-/// Explain who is throttled: since when, how much, why, for which consumer, and at what cost
+/// Explain which consumers are throttled: since when, how much, why, for which other, and at what cost
 ///
 /// Reads the decision journal, and decides again from what was recorded. Times are UTC.
 ///

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     }
 }
 
-/// What is kept.
+/// Span and size of a journal.
 #[derive(Serialize)]
 struct KeptSpan {
     oldest: String,
