@@ -293,7 +293,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         }
         let status = self.scheduler.status(account.flow, now)?;
         // A rate beyond the ability of any storage makes no request wait for longer than a tick.
-        let bucket = account.rates.as_deref().and_then(|rates| rates.bucket());
+        let bucket = account.rates.as_deref().and_then(RateAccount::bucket);
         let has_rate = bucket.is_some_and(|bucket| bucket.rate < SelfTuningConfig::UNBOUNDED);
         let in_bucket = has_rate && status.bucket.is_some_and(|bucket| bucket.released == 0);
         let is_throttled = account.delay > Latency::ZERO || in_bucket || self.window() < self.depth;

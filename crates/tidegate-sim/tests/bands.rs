@@ -256,8 +256,8 @@ fn hosts_by_auto_divide_by_bands_what_their_window_gives() {
     }
 }
 
-/// Eight clients on four hosts, of which each does a few requests per second. The windows became so small that
-/// rates and windows together let through a ninth of what the storage can do, and no window grew again.
+/// Eight clients on four hosts, of which each does a few requests per second. The windows became so small
+/// that rates and windows together let through a ninth of what the storage can do, and no window grew again.
 #[test]
 fn by_auto_eight_clients_of_a_slow_storage_are_not_throttled_to_nothing() {
     let hosts: String = (1..=4)
