@@ -197,8 +197,8 @@ pub fn read_one_of(
     // Whichever laws there are to choose from: a table without a reader must not be passed over.
     let tables = LawKind::ALL.into_iter().map(LawKind::table).filter(|table| section.knows(table));
     no_effect_of_others(section, tables.collect(), law.kind(), report);
-    // The window of `auto` becomes a rate for each cgroup. With the rates of bands beside it, a cgroup that was
-    // alone had 18 of 500 IO/s in the lab.
+    // The window of `auto` becomes a rate for each cgroup. With the rates of bands beside it, a cgroup that
+    // was alone had 18 of 500 IO/s in the lab.
     if !law.kind().has_operating_point() && section.knows("bands") {
         no_effect(section, &["bands"], &format!("the law is `{}`", law.kind()), report);
     }

@@ -320,7 +320,7 @@ fn a_series_that_cannot_be_written_is_a_failure_that_names_the_file() {
         symlink("/dev/full", folder.path().join(&full)).unwrap();
         for name in [full, format!("no/such/folder.{format}")] {
             let said = complaint(folder.path(), &["sim", "run", "small.toml", "--series", &name], 1);
-            let expected = format!("tidegate: {name}: the time series cannot be written: ");
+            let expected = format!("tidegate: {name}: the rows cannot be written: ");
             assert!(said.starts_with(&expected) && said.contains("(os error "), "{said}");
         }
     }
