@@ -253,7 +253,7 @@ impl Drop for ResourceJournal {
 }
 
 /// Compares all but the times. Numbers are compared by their bits as well: zeros of different signs are
-/// equal. What hosts report changes in each interval, and is not compared.
+/// equal. Reports of hosts change in each interval, and are not compared.
 fn is_same_observation(one: &Observation, other: &Observation) -> bool {
     let bits = |observation: &Observation| {
         let numbers = observation.consumers.iter().flat_map(|consumer| {

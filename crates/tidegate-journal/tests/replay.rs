@@ -1,4 +1,4 @@
-//! What was recorded, read back and replayed.
+//! Recorded decisions, read back and replayed.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 

@@ -5,11 +5,11 @@
 mod service;
 
 use std::fs;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use service::{Service, until};
+use service::{LoadClient, Service, until};
 
 /// A database beside a backup, on an array of one server that serves 200 requests per second.
 const POOL: &str = "
@@ -31,35 +31,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A client; ended when dropped.
-struct Client(Child);
-
-impl Client {
-    fn start(service: &Service, export: &str, options: &[&str]) -> Self {
-        let load = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["load", &service.uri(export), "--duration", "1h", "--json"])
-            .args(options)
-            .stdout(Stdio::null())
-            .spawn();
-        Self(load.unwrap())
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // It may have ended by itself, which is what went wrong then.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn who_is_throttled_is_explained_as_it_was_and_replayed_bit_for_bit() {
     let keep = tempfile::tempdir().unwrap();
     let journal = keep.path().join("journal").to_str().unwrap().to_owned();
     let service = Service::start("serve", &POOL.replace("FOLDER", &journal));
-    let database = Client::start(&service, "database", &["--rate", "30"]);
-    let backup = Client::start(&service, "backup", &["--depth", "16"]);
+    let database = LoadClient::start(&service, "database", &["--rate", "30"]);
+    let backup = LoadClient::start(&service, "backup", &["--depth", "16"]);
     let held = "tidegate_pool_held_consumers{pool=\"array\"}";
     let window = "tidegate_pool_window_requests{pool=\"array\"}";
     until("a decision that finds the backup waiting", || service.metric(held).filter(|held| *held > 0.0));

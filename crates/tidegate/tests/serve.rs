@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use service::{Service, until};
+use service::{LoadClient, Service, until};
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output =
@@ -128,27 +128,6 @@ size = '2GiB'
 contract = { iops = '15 IO/s', response_time = '60ms', expected = '50ms' }
 ";
 
-/// A client that always has requests outstanding; ended when dropped.
-struct Client(Child);
-
-impl Client {
-    fn start(service: &Service, export: &str) -> Self {
-        let load = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["load", &service.uri(export), "--duration", "1h", "--depth", "16", "--json"])
-            .stdout(Stdio::null())
-            .spawn();
-        Self(load.unwrap())
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // It may have ended by itself, which is what went wrong then.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The disk does 85 requests per second: what is promised is little more than half of that, so that a busy
 /// machine does not matter. What exactly a law decides is tested where it is decided.
 #[test]
@@ -157,7 +136,7 @@ fn contracts_are_kept_counted_and_changed_by_a_reload() {
     let metric = |name: &str, export: &str| {
         service.metric(&format!("tidegate_{name}{{pool=\"p\",consumer=\"{export}\"}}"))
     };
-    let _clients = ["w1", "w2"].map(|export| Client::start(&service, export));
+    let _clients = ["w1", "w2"].map(|export| LoadClient::start(&service, export, &["--depth", "16"]));
     let state = || {
         ["w1", "w2"].map(|export| {
             (
@@ -382,7 +361,8 @@ fn bands_divide_what_goals_leave_and_are_changed_by_a_reload() {
         service.metric(&format!("tidegate_{name}{{pool=\"p\",consumer=\"{export}\"}}"))
     };
     let pool = |name: &str| service.metric(&format!("tidegate_pool_{name}{{pool=\"p\"}}"));
-    let _clients = ["business", "mining"].map(|export| Client::start(&service, export));
+    let _clients =
+        ["business", "mining"].map(|export| LoadClient::start(&service, export, &["--depth", "16"]));
     until("the second band", || pool("band").filter(|band| (1.0..2.0).contains(band)));
     until("both held", || {
         ["business", "mining"].iter().all(|export| metric("held", export) > Some(0.0)).then_some(())
@@ -431,7 +411,7 @@ fn the_model_of_a_queue_holds_all_to_a_window_and_bands_divide_it_until_a_reload
     };
     let pool = |name: &str| service.metric(&format!("tidegate_pool_{name}{{pool=\"p\"}}"));
     let window = || pool("window_requests").filter(|window| *window < 24.0);
-    let _clients = exports.map(|export| Client::start(&service, export));
+    let _clients = exports.map(|export| LoadClient::start(&service, export, &["--depth", "16"]));
     until("a window", window);
     assert_eq!(service.metric("tidegate_pool_law_info{pool=\"p\",law=\"queueing-model\"}"), Some(1.0));
     until("both held", || {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use service::{Service, limits_alone, until};
+use service::{LoadClient, Service, limits_alone, until};
 
 /// One disk, of which the first 20 requests per second are shared and the rest is the business's; and one
 /// without a law.
@@ -50,27 +50,6 @@ fn document(service: &Service) -> Value {
     serde_json::from_str(&said(service, &["--json"])).unwrap()
 }
 
-/// A client that always has requests outstanding; ended when dropped.
-struct Client(Child);
-
-impl Client {
-    fn start(service: &Service, export: &str) -> Self {
-        let load = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["load", &service.uri(export), "--duration", "1h", "--depth", "16", "--json"])
-            .stdout(Stdio::null())
-            .spawn();
-        Self(load.unwrap())
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // It may have ended by itself, which is what went wrong then.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn it_is_said_in_which_band_a_pool_operates_and_what_each_export_gets() {
     let service = Service::start("serve", BANDS);
@@ -79,7 +58,8 @@ fn it_is_said_in_which_band_a_pool_operates_and_what_each_export_gets() {
     });
     assert!(quiet.contains("pool p: throttles nothing; response times unknown: no requests\n"), "{quiet}");
     assert!(quiet.contains("pool plain: no law, shares and limits only\n"), "{quiet}");
-    let clients = ["business", "mining"].map(|export| Client::start(&service, export));
+    let clients =
+        ["business", "mining"].map(|export| LoadClient::start(&service, export, &["--depth", "16"]));
     let pool = until("the second band, held, and seconds of both", || {
         let pool = document(&service)["resources"][0].clone();
         let in_band = pool["decided"]["operating_point"]["band"]["in"]["band"] == 1;
@@ -166,7 +146,7 @@ fn states(service: &Service, what: &str, holds: impl Fn(&str, &str) -> bool) {
 #[test]
 fn a_client_that_fills_the_depth_or_is_at_its_limit_is_not_said_to_be_throttled() {
     let service = Service::start("serve", DEPTH);
-    let one = Client::start(&service, "one");
+    let one = LoadClient::start(&service, "one", &["--depth", "16"]);
     states(&service, "the depth", |one, _| one == "depth");
     let text = until("the depth in words", || {
         let text = said(&service, &[]);
@@ -174,10 +154,10 @@ fn a_client_that_fills_the_depth_or_is_at_its_limit_is_not_said_to_be_throttled(
         Some(text).filter(|text| has_decided && text.contains("at the pool's depth"))
     });
     assert!(text.contains("kept 1m/1h/1d"), "a promise that is kept: {text}");
-    let two = Client::start(&service, "two");
+    let two = LoadClient::start(&service, "two", &["--depth", "16"]);
     states(&service, "a share", |one, _| one == "share");
     drop((one, two));
-    let _three = Client::start(&service, "three");
+    let _three = LoadClient::start(&service, "three", &["--depth", "16"]);
     states(&service, "the limit", |_, three| three == "limit");
     let waits = |reason| {
         service.metric(&format!("tidegate_waiting{{pool=\"fast\",consumer=\"three\",reason=\"{reason}\"}}"))
@@ -193,7 +173,7 @@ fn a_client_that_fills_the_depth_or_is_at_its_limit_is_not_said_to_be_throttled(
 fn a_dry_run_is_said_to_hold_nobody() {
     let service =
         Service::start("serve", &BANDS.replace("target = '40ms'", "target = '40ms'\ndry_run = true"));
-    let _client = Client::start(&service, "business");
+    let _client = LoadClient::start(&service, "business", &["--depth", "16"]);
     let text = until("what would be", || {
         Some(said(&service, &[])).filter(|text| text.contains(" would be throttled"))
     });
@@ -205,7 +185,7 @@ fn a_dry_run_is_said_to_hold_nobody() {
 #[test]
 fn a_removed_export_in_use_looked_like_any_other() {
     let service = Service::start("serve", BANDS);
-    let client = Client::start(&service, "other");
+    let client = LoadClient::start(&service, "other", &["--depth", "16"]);
     let other = || document(&service)["resources"][1]["consumers"][0].clone();
     until("requests", || other()["recent"]["iops"].as_f64().filter(|iops| *iops > 0.0));
     assert_eq!(other()["removed"], false);
@@ -235,7 +215,7 @@ fn a_removed_export_in_use_looked_like_any_other() {
 #[test]
 fn an_exports_bytes_were_not_in_the_status() {
     let service = Service::start("serve", BANDS);
-    let client = Client::start(&service, "other");
+    let client = LoadClient::start(&service, "other", &["--depth", "16"]);
     until("bytes of an export, and of all", || {
         let plain = document(&service)["resources"][1].clone();
         let of_4k = |recent: &Value| {

@@ -86,7 +86,7 @@ pub struct Decision {
     pub held: u32,
     /// Number of eligible consumers.
     pub throttled: u32,
-    /// Consumers that wait for something else than the law, where the throttle knows for what.
+    /// Consumers that wait for something other than the law, as far as the throttle knows.
     #[serde(default, skip_serializing_if = "WaitingConsumers::is_empty")]
     pub waiting: WaitingConsumers,
     /// Decided, not carried out: the commands let everything go.

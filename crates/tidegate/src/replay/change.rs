@@ -50,7 +50,7 @@ impl LoopChange {
             }
             change.text.push_str(&format!("{} = {}\n", key.trim(), literal(value.trim())));
         }
-        // What is wrong is said now, and not at the first checkpoint.
+        // Errors are reported now, and not at the first checkpoint.
         let name = ResourceName::new("pool").map_err(|error| CommandFailure::Usage(error.to_string()))?;
         change.read(&name, law.unwrap_or(LawKind::Auto))?;
         Ok(Some(change))
@@ -60,7 +60,7 @@ impl LoopChange {
         Box::new(move |recorded| self.applied_to(recorded))
     }
 
-    /// Returns the configuration with the change. What cannot be read for its law changes nothing.
+    /// Returns the configuration with the change. Settings that its law does not have change nothing.
     fn applied_to(&self, recorded: &LoopConfig) -> LoopConfig {
         let kind = self.law.unwrap_or_else(|| recorded.law.kind());
         let Ok(given) = self.read(&recorded.resource, kind) else { return recorded.clone() };

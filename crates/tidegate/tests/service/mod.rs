@@ -167,3 +167,25 @@ impl Drop for Service {
         let _ = self.process.wait();
     }
 }
+
+/// A client of an export, `tidegate load`, until it is dropped.
+pub(crate) struct LoadClient(Child);
+
+impl LoadClient {
+    pub(crate) fn start(service: &Service, export: &str, options: &[&str]) -> Self {
+        let load = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["load", &service.uri(export), "--duration", "1h", "--json"])
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn();
+        Self(load.unwrap())
+    }
+}
+
+impl Drop for LoadClient {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is what went wrong then.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
