@@ -141,6 +141,9 @@ impl SteeringHosts {
             load.recent_mean = load.recent_mean.scale(member.factor);
             load.worst = load.worst.scale(member.factor);
         }
+        if let Some(outstanding) = report.point.as_mut().and_then(|point| point.outstanding.as_mut()) {
+            *outstanding *= member.factor;
+        }
         if let Some(wish) = report.point.as_mut().and_then(|point| point.wish.as_mut()) {
             // Whose response times are said to be so many times as long asks for that much less.
             wish.operating_point = Iops::new(wish.operating_point.per_second() / member.factor);

@@ -246,7 +246,7 @@ impl AutoLaw {
         let own = self.window();
         let all = own.get() / self.part;
         let is_open = all >= OPEN * self.config.greatest.get();
-        self.bands.divide(interval, DividedWindow { own, all, is_open })
+        self.bands.divide(interval, DividedWindow { own, is_open })
     }
 
     /// Goes along with what all hosts decided, and takes this host's part of it.

@@ -4,8 +4,9 @@
 //! window gives, the window would divide by shares; if it were far below, nothing would be known of what more
 //! there is. So the operating point follows the throughput until the window is nearly full.
 //!
-//! Hosts that share the resource tell each other their throughput, their outstanding requests, the claims of
-//! their consumers and their operating points. Each host goes on from the median of these points.
+//! Hosts that share the resource tell each other their throughput, the claims of their consumers and, while
+//! these wait, their operating points. Each host goes on from the median of these points, by how full its own
+//! part of the window is: no other host's count of requests is believed.
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
@@ -40,7 +41,7 @@ const LEAST_PART: f64 = 1e-6;
 pub(super) struct BandRates {
     /// Requests per second of all hosts. `None`: nothing is limited.
     point: Option<f64>,
-    /// Completed requests, their latencies in all, and seconds, each with that memory.
+    /// Completed requests of all hosts, the latencies of this host's in all, and seconds, with that memory.
     done: f64,
     busy: f64,
     seconds: f64,
@@ -54,8 +55,6 @@ pub(super) struct BandRates {
 pub(super) struct DividedWindow {
     /// This host's part.
     pub(super) own: Window,
-    /// The window of all hosts.
-    pub(super) all: f64,
     /// The window throttles nothing.
     pub(super) is_open: bool,
 }
@@ -92,12 +91,8 @@ impl BandRates {
         let (done, busy) = (consumers().map(completed).sum::<f64>(), consumers().map(latencies).sum::<f64>());
         self.remember((done, busy), peers, seconds);
         let applied = self.done / self.seconds.max(f64::MIN_POSITIVE);
-        self.point = if window.is_open {
-            None
-        } else {
-            let waits = consumers().any(is_held) || wait_elsewhere(peers);
-            self.follow(interval, applied, window.all, waits)
-        };
+        let waits = consumers().any(is_held);
+        self.point = if window.is_open { None } else { self.follow(interval, applied, window.own, waits) };
         let operating_point = self.point.map_or(PointDecision::UNBOUNDED, Iops::new);
         let own = || consumers().map(BandClaim::entitlement);
         let entitlements: Vec<BandClaim<'_>> =
@@ -129,7 +124,7 @@ impl BandRates {
             self.told = Some(PointReport {
                 done: Iops::new(done / seconds),
                 outstanding: Some(busy / seconds),
-                wish: self.point.map(|point| PointWish {
+                wish: self.point.filter(|_| waits).map(|point| PointWish {
                     operating_point: Iops::new(point),
                     goal: interval.set_point,
                     turn: None,
@@ -174,34 +169,47 @@ impl BandRates {
         let remaining = (-seconds / MEMORY).exp();
         let elsewhere = |of: fn(&PointReport) -> f64| peers.iter().map(|peer| of(&peer.point)).sum::<f64>();
         let done = done + seconds * elsewhere(|point| point.done.per_second());
-        let busy = busy + seconds * elsewhere(|point| point.outstanding.unwrap_or(0.0));
         self.done = self.done * remaining + done;
         self.busy = self.busy * remaining + busy;
         self.seconds = self.seconds * remaining + seconds;
     }
 
-    /// Returns the next operating point. `applied` is the throughput, `window` that of all hosts.
-    fn follow(&self, interval: &ControlInterval<'_>, applied: f64, window: f64, waits: bool) -> Option<f64> {
-        let Some(point) = self.agreed(interval.peers) else {
+    /// Returns the next operating point. `applied` is the throughput of all hosts, `window` this host's own.
+    /// A host whose consumers do not wait goes along with the others.
+    fn follow(
+        &self,
+        interval: &ControlInterval<'_>,
+        applied: f64,
+        window: Window,
+        waits: bool,
+    ) -> Option<f64> {
+        let elsewhere = wait_elsewhere(interval.peers);
+        let Some(point) = self.agreed(interval.peers, waits) else {
             // Nothing is known yet of less than what is done.
-            return (waits && applied > 0.0).then_some(applied);
+            return ((waits || elsewhere) && applied > 0.0).then_some(applied);
         };
         if waits {
-            let fill = self.busy / self.seconds.max(f64::MIN_POSITIVE) / window.max(f64::MIN_POSITIVE);
+            let fill = self.busy / self.seconds.max(f64::MIN_POSITIVE) / window.get().max(f64::MIN_POSITIVE);
             let seconds = interval.elapsed.as_secs_f64().min(1.0);
             let change = GAIN * seconds * (FULL / fill.max(1e-3)).ln().clamp(-1.0, 1.0);
             return Some((point * change.exp()).clamp(applied / MOST, applied * MOST));
+        }
+        if elsewhere {
+            return Some(point);
         }
         let point = point / interval.remaining.max(1e-3);
         (point < PointDecision::UNBOUNDED.per_second()).then_some(point)
     }
 
-    /// The median of all hosts' operating points, if this host has one.
-    fn agreed(&self, peers: &[PeerPoint]) -> Option<f64> {
+    /// The median of the hosts' operating points, if this host has one. Its own counts while its consumers
+    /// wait, or if no other host tells one.
+    fn agreed(&self, peers: &[PeerPoint], waits: bool) -> Option<f64> {
         let own = self.point?;
         let wishes = peers.iter().filter_map(|peer| peer.point.wish);
-        let mut points: Vec<f64> =
-            wishes.map(|wish| wish.operating_point.per_second()).chain([own]).collect();
+        let mut points: Vec<f64> = wishes.map(|wish| wish.operating_point.per_second()).collect();
+        if waits || points.is_empty() {
+            points.push(own);
+        }
         points.sort_by(f64::total_cmp);
         Some((points[(points.len() - 1) / 2] * points[points.len() / 2]).sqrt())
     }
