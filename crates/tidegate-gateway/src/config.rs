@@ -354,6 +354,9 @@ pub struct ExportConfig {
     pub shares: Shares,
     /// True if no law may throttle the export: its reads are the signal, which the law keeps fast.
     pub protected: bool,
+    /// True if neither a law nor the limit throttles the export for now. No configuration says so: an operator
+    /// releases it at run time.
+    pub released: bool,
     /// A rate that goes before all shares, in I/Os of average size ([`tidegate_sched::CostModel`]).
     pub reservation: Option<Iops>,
     /// A static limit that no law lifts.
@@ -383,6 +386,7 @@ impl ExportConfig {
             access: ExportAccess::default(),
             shares: Shares::DEFAULT,
             protected: false,
+            released: false,
             reservation: None,
             limit: None,
             contract: None,

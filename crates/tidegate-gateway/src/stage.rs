@@ -447,6 +447,7 @@ fn terms(config: &ExportConfig) -> ConsumerTerms {
         name: config.name.clone(),
         shares: config.shares,
         protected: config.protected,
+        released: config.released,
         reservation: config.reservation,
         limit: config.limit,
         contract: config.contract,

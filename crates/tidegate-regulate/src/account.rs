@@ -203,8 +203,8 @@ impl<S: LatencySamples> ConsumerAccount<S> {
     /// and its burst: after a pause a contract's bucket is full.
     pub(crate) fn wanted_reservation(&self, contracts: ContractUse) -> Option<(Iops, u32)> {
         let terms = &self.terms;
-        // No law throttles a protected consumer: it goes before all reservations.
-        let promised = contracts.reserved(terms.contract).filter(|_| !terms.protected);
+        // A consumer that no law throttles goes before all reservations.
+        let promised = contracts.reserved(terms.contract).filter(|_| !terms.is_exempt());
         let (requests, bytes) = self.sizes;
         let promised = promised.map(|rate| {
             let rate = Iops::new(CATCHES_UP * rate.per_second());

@@ -49,6 +49,8 @@ pub struct RegulatedQueue<T> {
     commanded: Option<Window>,
     /// The consumers observed since the last decision that wait for something else than the law.
     waiting: WaitingConsumers,
+    /// The consumers observed since the last decision that are released by an operator.
+    released: Vec<ConsumerName>,
     release: BucketRelease,
     starts_throttled: bool,
 }
@@ -88,6 +90,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
             depth: config.depth,
             commanded: None,
             waiting: WaitingConsumers::default(),
+            released: Vec::new(),
             release: config.release,
             starts_throttled: config.starts_throttled,
         })
@@ -129,9 +132,9 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     ) {
         let flow = account.flow;
         self.scheduler.set_weight(flow, terms.shares).expect(OURS);
-        self.scheduler.set_limit(flow, terms.limit, now).expect(OURS);
-        self.scheduler.set_exempt(flow, terms.protected, now).expect(OURS);
-        if terms.protected {
+        self.scheduler.set_limit(flow, terms.ceiling(), now).expect(OURS);
+        self.scheduler.set_exempt(flow, terms.is_exempt(), now).expect(OURS);
+        if terms.is_exempt() {
             self.set_delay(account, Latency::ZERO, now);
             self.set_rate(account, None, now);
         }
@@ -299,7 +302,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         let is_throttled = account.delay > Latency::ZERO || in_bucket || self.window() < self.depth;
         Some(if status.is_limited {
             WaitReason::Limit
-        } else if account.terms.protected {
+        } else if account.terms.is_exempt() {
             // It waits for the slots of its turn, and for no window.
             return None;
         } else if is_throttled {
@@ -346,6 +349,9 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         if let Some(reason) = self.wait_reason(account, now) {
             self.waiting.add(reason);
         }
+        if account.terms.released {
+            self.released.push(account.terms.name.clone());
+        }
         let status = account.rates.is_some().then(|| self.scheduler.status(account.flow, now)).flatten();
         account.observe(oldest, status, self.account_rules().contracts, now)
     }
@@ -372,6 +378,10 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         let (commands, mut decision) = self.control.as_mut()?.step(now, observation);
         let is_free = |command: &ConsumerCommand| command.rate.is_none() && command.delay.is_none();
         let waiting = std::mem::take(&mut self.waiting);
+        let released = self.released.drain(..).filter(|name| {
+            commands.consumers.iter().any(|command| command.name == *name && !is_free(command))
+        });
+        decision.held = decision.held.saturating_sub(u32::try_from(released.count()).unwrap_or(u32::MAX));
         if commands.window.is_some() && commands.consumers.iter().all(is_free) {
             let by_depth = commands.window.is_some_and(|window| window >= self.depth);
             // What waits for the depth of the queue, or at its limit, does not wait for the law.
@@ -399,7 +409,8 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
         account: &mut ConsumerAccount<S>,
         now: Instant,
     ) {
-        let command = commands.next_for(&account.terms.name);
+        let is_exempt = account.terms.is_exempt();
+        let command = commands.next_for(&account.terms.name).filter(|_| !is_exempt);
         self.set_rate(account, command.and_then(|command| command.rate), now);
         self.set_delay(account, command.and_then(|command| command.delay).unwrap_or_default(), now);
         // What a contract's rate costs follows the size of the requests.

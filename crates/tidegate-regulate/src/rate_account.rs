@@ -100,7 +100,7 @@ impl<S: LatencySamples> RateAccount<S> {
             contracts: start.rules.contracts,
             contract: None,
             virtual_bucket: None,
-            bucket: (throttled && !terms.protected).then_some(next_bucket),
+            bucket: (throttled && !terms.is_exempt()).then_some(next_bucket),
             next_bucket,
             late: 0,
             scheduler_wait: Latency::ZERO,

@@ -13,6 +13,9 @@ pub struct ConsumerTerms {
     pub shares: Shares,
     /// True if no law may throttle it.
     pub protected: bool,
+    /// True if neither a law nor its limit throttles it for now. The law goes on to count its requests, and
+    /// its reads are no signal.
+    pub released: bool,
     /// A rate that goes before all shares, in I/Os of average size ([`tidegate_sched::CostModel`]).
     pub reservation: Option<Iops>,
     /// A ceiling that no law lifts.
@@ -34,6 +37,7 @@ impl ConsumerTerms {
             name,
             shares: Shares::DEFAULT,
             protected: false,
+            released: false,
             reservation: None,
             limit: None,
             contract: None,
@@ -42,15 +46,25 @@ impl ConsumerTerms {
         }
     }
 
+    /// Returns true if no law throttles it.
+    pub(crate) const fn is_exempt(&self) -> bool {
+        self.protected || self.released
+    }
+
+    /// Returns the ceiling in force.
+    pub(crate) const fn ceiling(&self) -> Option<ConsumerLimit> {
+        if self.released { None } else { self.limit }
+    }
+
     /// Returns the configuration of its flow in the scheduler.
     pub(crate) fn flow_config(&self, bucket: Option<LeakyBucket>) -> FlowConfig {
         FlowConfig {
             weight: self.shares,
-            exempt: self.protected,
+            exempt: self.is_exempt(),
             // The queue sets it: the law has a say in it.
             reservation: None,
             bucket,
-            limit: self.limit,
+            limit: self.ceiling(),
             delay: Latency::ZERO,
             // Each owner bounds its queues by its own measure: payload memory, or the threads of a workload.
             capacity: FlowCapacity { requests: u32::MAX, bytes: Bytes::new(u64::MAX) },

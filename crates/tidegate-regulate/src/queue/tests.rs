@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use tidegate_control::{AutoConfig, Contract, IntegralConfig, LawConfig, LawKind, Observation};
-use tidegate_sched::Discipline;
+use tidegate_sched::{BeyondLimit, ConsumerLimit, Discipline};
 use tidegate_units::{ConsumerName, Iops, ResourceName};
 
 use super::*;
@@ -86,7 +86,7 @@ enum Action {
     Step,
     /// Switches the law off or on.
     Law(bool),
-    Protect(usize, bool),
+    Exempt { consumer: usize, protected: bool, released: bool },
     Wait(u64),
 }
 
@@ -101,8 +101,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => consumer().prop_map(Action::Borrow),
         2 => Just(Action::Step),
         1 => any::<bool>().prop_map(Action::Law),
-        1 => (consumer(), any::<bool>())
-            .prop_map(|(consumer, protected)| Action::Protect(consumer, protected)),
+        1 => (consumer(), any::<bool>(), any::<bool>())
+            .prop_map(|(consumer, protected, released)| Action::Exempt { consumer, protected, released }),
         4 => (0u64..400).prop_map(Action::Wait),
     ]
 }
@@ -215,8 +215,8 @@ proptest! {
                         prop_assert_eq!(account.rates().is_some(), on);
                     }
                 }
-                Action::Protect(consumer, protected) => {
-                    let terms = ConsumerTerms { protected, ..all[consumer].clone() };
+                Action::Exempt { consumer, protected, released } => {
+                    let terms = ConsumerTerms { protected, released, ..all[consumer].clone() };
                     queue.reconfigure_consumer(&mut accounts[consumer], terms, now);
                     queue.settle(&mut accounts[consumer], now);
                 }
@@ -234,7 +234,7 @@ proptest! {
                 let outstanding = model.queued[consumer].len() + model.in_flight[consumer].len();
                 prop_assert_eq!(account.outstanding().value(), outstanding as u64);
                 prop_assert!(account.lent() <= account.in_flight());
-                prop_assert!(!(account.terms().protected && account.rates()
+                prop_assert!(!(account.terms().is_exempt() && account.rates()
                     .is_some_and(|rates| rates.bucket().is_some())));
             }
         }
@@ -268,6 +268,39 @@ fn commands_for_unknown_consumers_change_nothing_and_consumers_without_a_command
     assert_eq!(carry_out(vec![command("known", Some(50.0), Some(3))]), throttled);
     assert_eq!(carry_out(vec![command("stranger", Some(1.0), Some(9))]), (Latency::ZERO, None));
     assert_eq!(carry_out(Vec::new()), (Latency::ZERO, None));
+}
+
+#[test]
+fn a_released_consumer_has_neither_rate_nor_limit_until_its_release_ends() {
+    let mut queue = queue::<u32>(Some(integral_law()), 100.0);
+    let limit = ConsumerLimit {
+        iops: Some(Iops::new(1.0)),
+        bytes_per_s: None,
+        burst: Duration::ZERO,
+        beyond: BeyondLimit::Wait,
+    };
+    let limited = ConsumerTerms { limit: Some(limit), ..terms("a") };
+    let mut account: Account = queue.add(limited.clone(), at(0));
+    let mut enqueue = |queue: &mut RegulatedQueue<u32>, account: &mut Account, now| {
+        for request in 0..10 {
+            let _ = queue.enqueue(account, request, EXTENT, now);
+        }
+        std::iter::from_fn(|| matches!(queue.pull(now), PullAnswer::Request { .. }).then_some(())).count()
+    };
+    assert!(enqueue(&mut queue, &mut account, at(0)) <= 1, "it begins at the law's floor");
+    queue.reconfigure_consumer(&mut account, ConsumerTerms { released: true, ..limited.clone() }, at(1));
+    queue.settle(&mut account, at(1));
+    assert!(enqueue(&mut queue, &mut account, at(1)) >= 10, "with those that waited");
+    // A law goes on to command a rate, which is not carried out, and throttles nobody.
+    let consumers = vec![queue.observe(&mut account, [None; 2], at(1_001))];
+    let observation = Observation::new(ResourceName::new("r").unwrap(), at(1_001), consumers);
+    let (mut commands, decision) = queue.decide(&observation).unwrap();
+    queue.carry_out(&mut commands, &mut account, at(1_001));
+    assert_eq!(in_force(&account), (Latency::ZERO, None));
+    assert_eq!(decision.held, 0);
+    queue.reconfigure_consumer(&mut account, limited, at(1_002));
+    queue.settle(&mut account, at(1_002));
+    assert!(enqueue(&mut queue, &mut account, at(1_002)) <= 1, "its limit is in force again");
 }
 
 #[test]

@@ -694,6 +694,7 @@ fn terms(vm: &VirtualMachine) -> ConsumerTerms {
         name: vm.name.clone(),
         shares: vm.shares,
         protected: vm.protected,
+        released: false,
         reservation: vm.reservation,
         limit: vm.limit,
         contract: vm.contract,
