@@ -18,9 +18,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod caller;
 mod connections;
 pub mod descriptors;
 mod guard;
+mod problem;
 mod refusals;
 mod server;
 mod token;

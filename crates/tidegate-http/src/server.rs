@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
-use http::{Request, StatusCode, header};
+use axum::response::Response;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, yield_now};
@@ -28,6 +27,7 @@ use tokio::time::{sleep, timeout};
 use crate::connections::{AdmittedConnection, ConnectionPhase, OpenConnections};
 use crate::descriptors;
 use crate::guard::ServerNames;
+use crate::problem::problem;
 use crate::refusals::{HttpRefusals, RefusalCause};
 
 /// The time that a client has for the header of a request, from its connection or its last answer on.
@@ -338,11 +338,6 @@ async fn checked(place: &Place, request: Request<Incoming>) -> Result<Request<Bo
         }
     };
     Ok(Request::from_parts(parts, Body::from(body)))
-}
-
-fn problem(status: StatusCode, code: &str, why: &str) -> Response {
-    let body = json!({ "error": why, "code": code }).to_string() + "\n";
-    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// The log messages about refused connections: once a minute, with their number.
