@@ -17,6 +17,7 @@ mod histograms;
 mod identify;
 mod kernel_limits;
 pub mod metrics;
+mod overrides;
 mod pattern;
 mod regulator;
 mod resource;
@@ -42,6 +43,10 @@ use tidegate_service::config::ConfigError;
 use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
+use tidegate_journal::WallTime;
+use tidegate_service::overrides::{
+    ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument,
+};
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{RecentCounters, ServiceStatus, StatusRequest, routes};
 use tidegate_service::supervisor::Supervisor;
@@ -79,11 +84,18 @@ enum AgentEvent {
     Signal(ServiceSignal),
     Scrape(ScrapeRequest),
     Status(StatusRequest),
+    Control(ControlRequest),
 }
 
 impl From<ScrapeRequest> for AgentEvent {
     fn from(scrape: ScrapeRequest) -> Self {
         Self::Scrape(scrape)
+    }
+}
+
+impl From<ControlRequest> for AgentEvent {
+    fn from(asked: ControlRequest) -> Self {
+        Self::Control(asked)
     }
 }
 
@@ -173,7 +185,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     let throttle = if acts { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
     let metrics = config
         .metrics
-        .map(|address| MetricsServer::start(address, sender.clone(), routes(sender)))
+        .map(|address| MetricsServer::start(address, sender.clone(), routes(sender.clone()).merge(tidegate_service::overrides::routes(sender))))
         .transpose()?;
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());
@@ -182,7 +194,9 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         path: path.to_owned(),
         dry_run,
         regulator,
+        file: config.clone(),
         config,
+        overrides: Overrides::default(),
         throttle,
         histograms,
         sensors: NodeSensors::default(),
@@ -220,7 +234,12 @@ struct Agent {
     path: PathBuf,
     /// Whatever the configuration says.
     dry_run: bool,
+    /// The configuration as it is in the file.
+    file: AgentConfig,
+    /// The same under the overrides.
     config: AgentConfig,
+    /// Settings that operators changed since the start.
+    overrides: Overrides,
     regulator: MachineRegulator,
     /// `None` on a dry run of everything: then the kernel is not touched.
     throttle: Option<GuardedThrottle>,
@@ -293,6 +312,7 @@ impl Agent {
                 match events.recv_timeout(next.saturating_duration_since(Clock::now())) {
                     Ok(AgentEvent::Scrape(scrape)) => self.answer(scrape),
                     Ok(AgentEvent::Status(asked)) => asked.answer(self.whole_status()),
+                    Ok(AgentEvent::Control(asked)) => self.control(asked),
                     Ok(AgentEvent::Signal(ServiceSignal::Reload)) => {
                         self.supervisor.reloading();
                         self.reload();
@@ -304,6 +324,7 @@ impl Agent {
                     Err(RecvTimeoutError::Timeout) => break,
                 }
             }
+            self.end_releases();
             if self.regulates() {
                 self.step();
             }
@@ -386,7 +407,7 @@ impl Agent {
     }
 
     fn whole_status(&self) -> ServiceStatus {
-        status::of_agent(&OfAgent {
+        let status = status::of_agent(&OfAgent {
             now: self.now(),
             sees: self.sees,
             resources: &self.status(),
@@ -394,7 +415,8 @@ impl Agent {
             goals: self.regulator.goals(),
             recent: &self.recent,
             fails: &|name| self.unheld.contains(name),
-        })
+        });
+        ServiceStatus { overrides: self.overrides.document(), ..status }
     }
 
     fn answer(&mut self, scrape: ScrapeRequest) {
@@ -443,11 +465,11 @@ impl Agent {
         let config = load(&self.path, self.dry_run).map_err(|error| error.to_string())?;
         let acts = config.laws().any(|law| !law.dry_run);
         let fixed = [
-            ("throttle", config.throttle != self.config.throttle),
-            ("packets", config.packets != self.config.packets),
-            ("ports", config.ports != self.config.ports),
-            ("metrics", config.metrics != self.config.metrics),
-            ("histograms", config.histograms != self.config.histograms),
+            ("throttle", config.throttle != self.file.throttle),
+            ("packets", config.packets != self.file.packets),
+            ("ports", config.ports != self.file.ports),
+            ("metrics", config.metrics != self.file.metrics),
+            ("histograms", config.histograms != self.file.histograms),
             ("statistic", config.needs_histograms() && self.histograms.is_none()),
             ("dry_run of all resources", acts != self.throttle.is_some()),
         ];
@@ -455,10 +477,62 @@ impl Agent {
         if !changed.is_empty() {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
-        self.regulator.reconfigure(&config).map_err(|error| error.to_string())?;
-        self.sensors.apply(&config.sensors, &config.brokers);
-        self.config = config;
+        let mut overrides = self.overrides.clone();
+        let is_known = |name: &ResourceName| config.laws().any(|law| law.resource == *name);
+        overrides.retain(is_known, |resource, _| is_known(resource));
+        self.put_into_force(config, overrides).map_err(|error| error.to_string())?;
+        self.sensors.apply(&self.config.sensors, &self.config.brokers);
         Ok(())
+    }
+
+    /// Puts a configuration into force under overrides; nothing is changed if that fails.
+    fn put_into_force(&mut self, file: AgentConfig, overrides: Overrides) -> Result<(), SetUpError> {
+        let mut config = file.clone();
+        overrides::apply(&mut config, &overrides);
+        self.regulator.reconfigure(&config)?;
+        (self.file, self.config, self.overrides) = (file, config, overrides);
+        Ok(())
+    }
+
+    fn control(&mut self, asked: ControlRequest) {
+        // If the client has gone away, nothing waits for an answer.
+        match asked {
+            ControlRequest::Settings(answer) => {
+                let _ = answer.send(overrides::settings(&self.config, self.overrides.document()));
+            }
+            ControlRequest::Change { by, action, answer } => {
+                let _ = answer.send(self.change(&action, &by));
+            }
+        }
+    }
+
+    /// Does what an operator asks. The answer comes after the throttle has been told.
+    fn change(&mut self, action: &OverrideAction, by: &str) -> Result<OverridesDocument, OverrideRefusal> {
+        overrides::check(action, &self.regulator.status(), self.throttle.is_some())?;
+        let after = self.overrides.after(action, by, (Clock::now(), WallTime::now()));
+        self.put_into_force(self.file.clone(), after)
+            .map_err(|error| OverrideRefusal::Impossible(error.to_string()))?;
+        tracing::info!("{by}: {action}");
+        if self.regulates() {
+            self.step();
+        }
+        Ok(self.overrides.document())
+    }
+
+    /// Ends the releases whose time is over.
+    fn end_releases(&mut self) {
+        let mut overrides = self.overrides.clone();
+        let over = overrides.expire(Clock::now());
+        if over.is_empty() {
+            return;
+        }
+        if let Err(error) = self.put_into_force(self.file.clone(), overrides) {
+            self.complaints.make(&error);
+            return;
+        }
+        for scope in over {
+            tracing::info!("the release of {scope} is over");
+        }
     }
 
     fn end(self) {

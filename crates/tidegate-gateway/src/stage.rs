@@ -216,6 +216,7 @@ impl PoolStage {
             name: terms.name.clone(),
             shares: terms.shares,
             protected: terms.protected,
+            released: terms.released,
             removed,
             sessions,
             queued: account.queued() as usize,

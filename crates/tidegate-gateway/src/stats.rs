@@ -173,6 +173,8 @@ pub struct ConsumerSnapshot {
     pub shares: Shares,
     /// True if laws never throttle the consumer.
     pub protected: bool,
+    /// True if an operator has released the consumer: neither a law nor its limit throttles it.
+    pub released: bool,
     /// Removed from the configuration, waiting for its last session.
     pub removed: bool,
     /// Its sessions.

@@ -29,6 +29,7 @@ mod token;
 
 pub use connections::MOST_CONNECTIONS;
 pub use guard::ServerNames;
+pub use problem::problem;
 pub use refusals::{HttpRefusals, RefusalCause};
 pub use server::{ANSWER_TIME, BODY_TIME, HEADER_TIME, HttpServer, LARGEST_BODY, SEND_TIME};
 pub use token::{BearerToken, NoRandom, TokenAdmission, TokenError, TokenRefused};

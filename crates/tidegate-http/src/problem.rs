@@ -4,8 +4,9 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
 
-/// An error in words, with a code for programs.
-pub(crate) fn problem(status: StatusCode, code: &str, why: &str) -> Response {
+/// Returns an error in words, with a code for programs.
+#[must_use]
+pub fn problem(status: StatusCode, code: &str, why: &str) -> Response {
     let body = json!({ "error": why, "code": code }).to_string() + "\n";
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

@@ -11,6 +11,7 @@ pub mod config;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod metrics;
+mod overrides;
 mod policy;
 pub mod serve;
 mod status;

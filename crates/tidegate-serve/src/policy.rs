@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_cluster::{PolicySource, ResourcePolicy};
 
-use tidegate_gateway::{GatewayConfig, PoolConfig};
+use tidegate_gateway::{ExportConfig, GatewayConfig, PoolConfig};
 use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{ConsumerName, Iops, ResourceName};
 
@@ -41,13 +41,32 @@ pub(crate) fn in_force(
     (config, remarks)
 }
 
+/// Returns the least rate that a limit leaves an export of this pool, apart from what the export is promised.
+pub(crate) fn floor(pool: &PoolConfig) -> Iops {
+    pool.law.as_ref().and_then(|law| law.law.floor()).unwrap_or(FLOOR)
+}
+
+/// Returns the least rate that a limit leaves an export: what the host's own file promises is not limited
+/// away.
+pub(crate) fn least_rate(export: &ExportConfig, floor: Iops) -> Iops {
+    let promised = export.contract.map_or(floor, |contract| floor.max(contract.iops()));
+    export.reservation.map_or(promised, |reservation| promised.max(reservation))
+}
+
+/// Limits an export to a number of I/Os per second. The rest of its limit stays.
+pub(crate) fn limit_to(export: &mut ExportConfig, limit: Iops) {
+    let none =
+        ConsumerLimit { iops: None, bytes_per_s: None, burst: BURST, beyond: BeyondLimit::Wait };
+    export.limit = Some(ConsumerLimit { iops: Some(limit), ..export.limit.unwrap_or(none) });
+}
+
 fn apply(
     pool: &mut PoolConfig,
     policy: &ResourcePolicy,
     may_limit: &[ConsumerName],
     remarks: &mut Vec<String>,
 ) {
-    let floor = pool.law.as_ref().and_then(|law| law.law.floor()).unwrap_or(FLOOR);
+    let floor = floor(pool);
     if let (Some(law), Some(target)) = (&mut pool.law, policy.target) {
         law.target = target;
     }
@@ -55,9 +74,7 @@ fn apply(
         if let Some(shares) = policy.shares.get(&export.name) {
             export.shares = *shares;
         }
-        // What the host's own file promises is not limited away.
-        let promised = export.contract.map_or(floor, |contract| floor.max(contract.iops()));
-        let least = export.reservation.map_or(promised, |reservation| promised.max(reservation));
+        let least = least_rate(export, floor);
         let limit = policy.limits.get(&export.name).copied();
         match limit {
             Some(_) if export.protected && !may_limit.contains(&export.name) => remarks.push(format!(
@@ -76,13 +93,7 @@ fn apply(
                         pool.name, export.name
                     ));
                 }
-                let own = export.limit.unwrap_or(ConsumerLimit {
-                    iops: None,
-                    bytes_per_s: None,
-                    burst: BURST,
-                    beyond: BeyondLimit::Wait,
-                });
-                export.limit = Some(ConsumerLimit { iops: Some(limit.max(least)), ..own });
+                limit_to(export, limit.max(least));
             }
             None => {}
         }

@@ -14,8 +14,8 @@ use tidegate_gateway::{
     StartError,
 };
 use tidegate_http::{BearerToken, HttpRefusals, NoRandom, TokenError};
-use tidegate_journal::ActionRecord;
-use tidegate_units::{ResourceName, TimeOfDay};
+use tidegate_journal::{ActionRecord, WallTime};
+use tidegate_units::{ConsumerName, ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, ModelOf, QuestionAccess};
 use crate::admission::{self, AnswerSubject, MeasuredSet, PoolStandings, SetChange};
@@ -23,12 +23,16 @@ use crate::changes;
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
 use crate::metrics::MetricsExposition;
+use crate::overrides;
 use crate::policy;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
 use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
+use tidegate_service::overrides::{
+    ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, action_record,
+};
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{ServiceStatus, StatusRequest, routes};
 use tidegate_service::supervisor::Supervisor;
@@ -56,6 +60,8 @@ pub(crate) enum Event {
     Status(StatusRequest),
     /// Say what model a pool has.
     ModelOf(ModelOf),
+    /// Say what is in force, or change it.
+    Control(ControlRequest),
     /// The cluster's policies have changed.
     Policies(PolicySource),
     /// It is known whether a set of contracts can be kept.
@@ -86,6 +92,12 @@ impl From<ServiceSignal> for Event {
 impl From<ModelOf> for Event {
     fn from(asked: ModelOf) -> Self {
         Self::ModelOf(asked)
+    }
+}
+
+impl From<ControlRequest> for Event {
+    fn from(asked: ControlRequest) -> Self {
+        Self::Control(asked)
     }
 }
 
@@ -160,7 +172,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     }
     let now = time_of_day();
     let contracts = PoolStandings::new(&config.contracts, now);
-    let first = in_force(&config, &PolicySource::default(), &contracts);
+    let first = in_force(&config, &PolicySource::default(), &contracts, &Overrides::default());
     let gateway = Gateway::start_among(first, |pool| {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
@@ -171,7 +183,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let metrics = config
         .metrics
         .map(|address| {
-            let more = api::routes(sender.clone(), access.clone()).merge(routes(sender.clone()));
+            let more = api::routes(sender.clone(), access.clone()).merge(routes(sender.clone())).merge(tidegate_service::overrides::routes(sender.clone()));
             MetricsServer::start(address, sender.clone(), more)
         })
         .transpose()?;
@@ -187,6 +199,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         gateway,
         cluster,
         policies: PolicySource::default(),
+        overrides: Overrides::default(),
         access,
         journal,
         records: status::PoolRecords::new(),
@@ -279,6 +292,8 @@ struct RunningService {
     cluster: Option<Arc<ClusterHandle>>,
     /// Those of the cluster that are in force.
     policies: PolicySource,
+    /// Settings that operators changed since the start.
+    overrides: Overrides,
     /// The token that questions about contracts show.
     access: QuestionAccess,
     journal: RecentDecisions,
@@ -312,14 +327,23 @@ impl RunningService {
                 Ok(Event::Scrape(scrape)) => self.answer(scrape)?,
                 Ok(Event::Status(asked)) => {
                     let snapshot = self.look()?;
-                    let config = in_force(&self.config, &self.policies, &self.contracts);
+                    let config = self.in_force();
                     let cluster = self.cluster.as_ref().map(|cluster| status::of_cluster(&cluster.status()));
                     let status = status::of_gateway(&config, &snapshot, &self.records);
-                    asked.answer(ServiceStatus { cluster, ..status });
+                    let overrides = self.overrides.document();
+                    asked.answer(ServiceStatus { cluster, overrides, ..status });
                 }
                 Ok(Event::ModelOf(ModelOf { pool, answer })) => {
                     // The client has gone away: nothing waits any more.
                     let _ = answer.send(api::model_of(&self.config.gateway, &pool));
+                }
+                Ok(Event::Control(ControlRequest::Settings(answer))) => {
+                    // The client has gone away: nothing waits any more.
+                    let _ = answer.send(overrides::settings(&self.in_force(), self.overrides.document()));
+                }
+                Ok(Event::Control(ControlRequest::Change { by, action, answer })) => {
+                    let outcome = self.change(&action, &by);
+                    let _ = answer.send(outcome);
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
                 Ok(Event::Judged(judged)) => self.judged(&judged),
@@ -335,6 +359,7 @@ impl RunningService {
                 self.gateway.open_awaited();
                 self.look()?;
                 self.keep_time();
+                self.end_releases();
                 self.measure();
                 self.watch_reading();
                 self.supervisor.lives();
@@ -349,7 +374,7 @@ impl RunningService {
             self.journal.follow(&pool.name, pool.decisions, &pool.recent_decisions);
         }
         if status::is_due(&self.records, &snapshot) {
-            let config = in_force(&self.config, &self.policies, &self.contracts);
+            let config = self.in_force();
             status::note(&mut self.records, &config, &snapshot);
         }
         Ok(snapshot)
@@ -388,9 +413,48 @@ impl RunningService {
 
     /// Has the gateway do what is in force.
     fn enforce(&mut self) {
-        // Contracts of the same exports, which a gateway takes at any time.
-        if let Err(why) = self.gateway.apply(in_force(&self.config, &self.policies, &self.contracts)) {
-            tracing::error!("the contracts are not put into force, what was goes on: {why}");
+        // Settings of the same exports, which a gateway takes at any time.
+        if let Err(why) = self.gateway.apply(self.in_force()) {
+            tracing::error!("changed settings are not put into force, what was goes on: {why}");
+        }
+    }
+
+    /// Returns the configuration under the cluster's policies, with the contracts of this time of day and the
+    /// overrides.
+    fn in_force(&self) -> GatewayConfig {
+        in_force(&self.config, &self.policies, &self.contracts, &self.overrides)
+    }
+
+    /// Does what an operator asks. The answer comes after the pools' workers have been told.
+    fn change(&mut self, action: &OverrideAction, by: &str) -> Result<OverridesDocument, OverrideRefusal> {
+        let base = in_force(&self.config, &self.policies, &self.contracts, &Overrides::default());
+        overrides::check(action, &base)?;
+        let after = self.overrides.after(action, by, (Instant::now(), WallTime::now()));
+        let wanted = in_force(&self.config, &self.policies, &self.contracts, &after);
+        self.gateway.apply(wanted).map_err(|why| OverrideRefusal::Impossible(why.to_string()))?;
+        self.overrides = after;
+        tracing::info!("{by}: {action}");
+        self.record_action(action_record(action, by));
+        Ok(self.overrides.document())
+    }
+
+    /// Ends the releases whose time is over.
+    fn end_releases(&mut self) {
+        let over = self.overrides.expire(Instant::now());
+        if over.is_empty() {
+            return;
+        }
+        self.enforce();
+        for scope in over {
+            tracing::info!("the release of {scope} is over");
+            let (resource, text) = (scope.resource.clone(), format!("the release of {scope} is over"));
+            self.record_action(ActionRecord { resource, actor: "tidegate".to_owned(), text });
+        }
+    }
+
+    fn record_action(&self, action: ActionRecord) {
+        if let Some(journal) = self.gateway.journal() {
+            journal.action(action);
         }
     }
 
@@ -443,9 +507,7 @@ impl RunningService {
 
     /// Records an action of the service in the decision journal.
     fn record(&self, text: String) {
-        if let Some(journal) = self.gateway.journal() {
-            journal.action(ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text });
-        }
+        self.record_action(ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text });
     }
 
     /// Refuses a configuration that cannot be read in time.
@@ -494,7 +556,7 @@ impl RunningService {
         for remark in policy::in_force(&self.config.gateway, members(&self.config), &policies).1 {
             tracing::warn!("{remark}");
         }
-        match self.gateway.apply(in_force(&self.config, &policies, &self.contracts)) {
+        match self.gateway.apply(in_force(&self.config, &policies, &self.contracts, &self.overrides)) {
             Ok(()) => {
                 self.policies = policies;
                 tracing::info!("the cluster's policies are in force");
@@ -588,7 +650,9 @@ impl RunningService {
     fn put_into_force(&mut self, pending: Pending, volumes: OpenedVolumes) -> Result<Reloaded, String> {
         let Pending { config, brought } = pending;
         let contracts = brought.in_place_of(&self.contracts, &config.contracts, time_of_day());
-        let wanted = in_force(&config, &self.policies, &contracts);
+        let mut overrides = self.overrides.clone();
+        overrides.retain(|pool| has_pool(&config, pool), |pool, export| has_export(&config, pool, export));
+        let wanted = in_force(&config, &self.policies, &contracts, &overrides);
         let token = admit_token(&config).map_err(|error| error.to_string())?;
         if wanted.tls == self.config.gateway.tls {
             // The files may hold other certificates than at the last reload.
@@ -597,7 +661,7 @@ impl RunningService {
         self.gateway.apply_opened(wanted, volumes).map_err(|error| error.to_string())?;
         self.access.set(token.as_ref()).map_err(|error| error.to_string())?;
         let lost = changes::lost_signals(&self.config.gateway, &config.gateway);
-        (self.config, self.contracts) = (config, contracts);
+        (self.config, self.contracts, self.overrides) = (config, contracts, overrides);
         Ok(Reloaded::InForce { lost })
     }
 
@@ -658,11 +722,27 @@ enum Reloaded {
     Waits,
 }
 
-/// The configuration of a host under the cluster's policies, with the contracts of this time of day.
-fn in_force(config: &ServeConfig, policies: &PolicySource, contracts: &PoolStandings) -> GatewayConfig {
+/// The configuration of a host under the cluster's policies, with the contracts of this time of day, and with
+/// overrides.
+fn in_force(
+    config: &ServeConfig,
+    policies: &PolicySource,
+    contracts: &PoolStandings,
+    overrides: &Overrides,
+) -> GatewayConfig {
     let (mut gateway, _) = policy::in_force(&config.gateway, members(config), policies);
     contracts.apply(&mut gateway);
+    overrides::apply(&mut gateway, overrides);
     gateway
+}
+
+fn has_pool(config: &ServeConfig, name: &ResourceName) -> bool {
+    config.gateway.pools.iter().any(|pool| pool.name == *name)
+}
+
+fn has_export(config: &ServeConfig, pool: &ResourceName, name: &ConsumerName) -> bool {
+    let pools = config.gateway.pools.iter().filter(|known| known.name == *pool);
+    pools.flat_map(|pool| &pool.exports).any(|export| export.name == *name)
 }
 
 /// The part of a configuration that policies are laid over.

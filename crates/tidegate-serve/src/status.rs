@@ -175,6 +175,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
             outstanding: Some((consumer.queued + consumer.in_flight) as u64),
             delay_seconds: seconds(Some(consumer.delay).filter(|delay| *delay > Latency::ZERO)),
             held: Some(is_held(pool, consumer)),
+            released: consumer.released,
             waits_for: consumer.waits_for,
             promise: promise(consumer),
             poisoned: consumer.poisoned,

@@ -78,6 +78,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         name: ConsumerName::new(name).unwrap(),
         shares: Shares::DEFAULT,
         protected,
+        released: false,
         removed: false,
         sessions: 1,
         queued,

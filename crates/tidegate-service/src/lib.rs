@@ -9,6 +9,7 @@ pub mod explain;
 pub mod journal;
 pub mod log;
 pub mod metrics;
+pub mod overrides;
 pub mod signals;
 pub mod status;
 pub mod supervisor;

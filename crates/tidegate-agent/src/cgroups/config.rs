@@ -1,5 +1,6 @@
 //! The configuration of a device whose cgroups are regulated.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate_config::{FindingList, PlacedValue, Section, law};
@@ -30,6 +31,8 @@ pub struct CgroupConfig {
     pub longest: Latency,
     /// The response time that some of them are to have, of the laws that keep goals.
     pub goals: Vec<(CgroupPattern, Latency)>,
+    /// Cgroups that an operator has released. No configuration says so.
+    pub released: BTreeSet<ConsumerName>,
 }
 
 impl CgroupConfig {
@@ -97,7 +100,8 @@ pub(in super::super) fn read(
     {
         report.warning(&span, "`goals` has no effect", "the law is `pid`, which keeps one target for all");
     }
-    Some(CgroupConfig { law, device: device?.value.to_owned(), cgroups, floor, longest, goals: goals? })
+    let (device, goals) = (device?.value.to_owned(), goals?);
+    Some(CgroupConfig { law, device, cgroups, floor, longest, goals, released: BTreeSet::new() })
 }
 
 /// The table `goals`: response times, by the cgroups that they are of.

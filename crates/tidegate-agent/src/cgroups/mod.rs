@@ -107,6 +107,7 @@ impl CgroupResource {
     pub(super) fn throttling(&self) -> ThrottleRequest {
         let limits = self.device.into_iter().flat_map(|device| {
             let kept = move |(name, limits): (&ConsumerName, Option<_>)| {
+                let limits = limits.filter(|_| !self.config.released.contains(name));
                 ((name.clone(), device), limits.map_or(IoLimit::NONE, io_limit))
             };
             self.regulated.limits().map(kept)

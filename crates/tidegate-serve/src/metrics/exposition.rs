@@ -341,7 +341,7 @@ pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool 
                 .chain(allotments.map(|allotment| (allotment.held, &allotment.name)))
                 .any(|(held, name)| held && *name == consumer.name)
     });
-    !consumer.protected && (rated || consumer.delay > Latency::ZERO || waits)
+    !consumer.protected && !consumer.released && (rated || consumer.delay > Latency::ZERO || waits)
 }
 
 impl Collector for MetricsExposition {

@@ -12,7 +12,8 @@ use axum::{Extension, Router};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tidegate_http::Caller;
+use tidegate_http::caller::Caller;
+use tidegate_http::problem;
 use tidegate_units::{ConsumerName, ResourceName};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -62,7 +63,7 @@ impl IntoResponse for ControlError {
             Self::Refused(OverrideRefusal::NoConsumer { .. }) => (StatusCode::NOT_FOUND, "unknown-consumer"),
             Self::Refused(OverrideRefusal::Impossible(_)) => (StatusCode::UNPROCESSABLE_ENTITY, "impossible"),
         };
-        answer(status, &serde_json::json!({ "error": self.to_string(), "code": code }))
+        problem(status, code, &self.to_string())
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tidegate_config::nearest;
 use tidegate_journal::{ActionRecord, WallTime};
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
@@ -110,24 +111,42 @@ pub struct Overrides {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OverrideRefusal {
     /// The service has no resource of this name.
-    #[error("there is no resource `{asked}`{}", nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean `{name}`?")))]
+    #[error("there is no resource `{asked}`{}", hint(nearest.as_deref()))]
     NoResource {
         /// The name that was asked for.
         asked: ResourceName,
         /// The known name that looks most like it.
-        nearest: Option<ResourceName>,
+        nearest: Option<String>,
     },
     /// The resource has no consumer of this name.
-    #[error("there is no consumer `{asked}`{}", nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean `{name}`?")))]
+    #[error("there is no consumer `{asked}`{}", hint(nearest.as_deref()))]
     NoConsumer {
         /// The name that was asked for.
         asked: ConsumerName,
         /// The known name that looks most like it.
-        nearest: Option<ConsumerName>,
+        nearest: Option<String>,
     },
     /// The service cannot do it.
     #[error("{0}")]
     Impossible(String),
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+impl OverrideRefusal {
+    /// The refusal for a resource that is not among the known ones.
+    pub fn no_resource<'a>(asked: &ResourceName, known: impl Iterator<Item = &'a str>) -> Self {
+        let nearest = nearest(asked.as_str(), &known.collect::<Vec<_>>()).map(str::to_owned);
+        Self::NoResource { asked: asked.clone(), nearest }
+    }
+
+    /// The refusal for a consumer that is not among the known ones.
+    pub fn no_consumer<'a>(asked: &ConsumerName, known: impl Iterator<Item = &'a str>) -> Self {
+        let nearest = nearest(asked.as_str(), &known.collect::<Vec<_>>()).map(str::to_owned);
+        Self::NoConsumer { asked: asked.clone(), nearest }
+    }
 }
 
 impl Overrides {
@@ -156,6 +175,12 @@ impl Overrides {
     #[must_use]
     pub fn is_consumer_released(&self, resource: &ResourceName, consumer: &ConsumerName) -> bool {
         self.releases.keys().any(|scope| scope.covers(resource, consumer))
+    }
+
+    /// Returns the consumers that are released alone, of one resource or wherever they are.
+    pub fn released_consumers(&self, resource: &ResourceName) -> impl Iterator<Item = &ConsumerName> {
+        let of = |scope: &&ReleaseScope| scope.resource.as_ref().is_none_or(|name| name == resource);
+        self.releases.keys().filter(of).filter_map(|scope| scope.consumer.as_ref())
     }
 
     /// Returns true if there is no override.

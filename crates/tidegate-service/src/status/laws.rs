@@ -124,6 +124,7 @@ impl ByLaw {
             rate_iops: self.rate.map(Iops::per_second),
             delay_seconds: None,
             held: None,
+            released: false,
             waits_for: None,
             promise: None,
             poisoned: false,

@@ -12,6 +12,8 @@ mod recent;
 use serde::{Deserialize, Serialize};
 use tidegate_control::{BandPosition, LawKind, WaitReason};
 
+use crate::overrides::OverridesDocument;
+
 pub use api::{StatusRequest, routes};
 pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
@@ -38,6 +40,9 @@ pub struct ServiceStatus {
     pub cluster: Option<ClusterStatus>,
     /// Pools of a gateway, resources of an agent, in the order of the configuration.
     pub resources: Vec<ResourceStatus>,
+    /// The settings that operators changed since the start, and releases.
+    #[serde(default)]
+    pub overrides: OverridesDocument,
 }
 
 impl ServiceStatus {
@@ -48,7 +53,8 @@ impl ServiceStatus {
     #[must_use]
     pub fn new(service: ServiceKind, sees: bool, resources: Vec<ResourceStatus>) -> Self {
         let program = env!("CARGO_PKG_VERSION").to_owned();
-        Self { version: Self::VERSION, service, program, sees, cluster: None, resources }
+        let overrides = OverridesDocument::default();
+        Self { version: Self::VERSION, service, program, sees, cluster: None, resources, overrides }
     }
 }
 
@@ -218,6 +224,9 @@ pub struct ConsumerStatus {
     pub delay_seconds: Option<f64>,
     /// True if it is throttled now; never on a dry run. `null`: not known of each consumer by itself.
     pub held: Option<bool>,
+    /// True if an operator has released it: neither a law nor its limit throttles it.
+    #[serde(default)]
+    pub released: bool,
     /// The reason for which its requests wait: `law`, `limit`, `share` or `depth`. `null`: none waits, or not
     /// known.
     #[serde(default)]

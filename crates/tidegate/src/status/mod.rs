@@ -2,6 +2,7 @@
 
 mod cluster_text;
 pub(crate) mod error;
+mod overrides_text;
 mod text;
 
 use self::error::PATIENCE;

@@ -11,6 +11,7 @@ use tidegate_service::status::{
 use tidegate_units::{ByteRate, Iops, Latency, Window};
 
 use super::cluster_text::ClusterText;
+use super::overrides_text::OverridesText;
 use crate::columns::{heading, write_rows};
 
 /// Without a decision for so many intervals…
@@ -34,6 +35,7 @@ impl fmt::Display for StatusText<'_> {
         if let Some(cluster) = &status.cluster {
             write!(f, "{}", ClusterText(cluster))?;
         }
+        write!(f, "{}", OverridesText(&status.overrides))?;
         if status.resources.is_empty() {
             return writeln!(f, "it regulates nothing");
         }
@@ -247,6 +249,7 @@ const fn state(one: &ConsumerStatus) -> &'static str {
         (_, Some(WaitReason::Limit)) => "at its limit",
         (_, Some(WaitReason::Share)) => "waits for its share",
         (_, Some(WaitReason::Depth)) => "at the pool's depth",
+        _ if one.released => "released",
         _ if one.protected => "protected",
         (Some(false), _) => "free",
         (None, _) => UNKNOWN,
@@ -277,6 +280,7 @@ fn rate(per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_control::LawKind;
+    use tidegate_service::overrides::OverridesDocument;
     use tidegate_service::status::{JudgedBy, LoadFigures, PromiseStatus};
 
     use super::*;
@@ -302,6 +306,7 @@ mod tests {
             rate_iops: Some(350.0),
             delay_seconds: None,
             held: Some(true),
+            released: false,
             waits_for: Some(WaitReason::Law),
             promise: Some(PromiseStatus {
                 response_time_seconds: 0.015,
@@ -384,6 +389,7 @@ mod tests {
             program: "0.1.0".to_owned(),
             sees: true,
             cluster: None,
+            overrides: OverridesDocument::default(),
             resources: vec![array()],
         };
         assert_eq!(
@@ -531,6 +537,7 @@ mod tests {
         assert_eq!(state(&one), "free");
         assert_eq!(state(&ConsumerStatus { protected: true, ..one.clone() }), "protected");
         assert_eq!(state(&ConsumerStatus { held: Some(true), ..one.clone() }), "throttled");
+        assert_eq!(state(&ConsumerStatus { released: true, ..one.clone() }), "released");
         assert_eq!(state(&ConsumerStatus { held: None, ..one }), "unknown");
     }
 

@@ -1,0 +1,110 @@
+//! What operators change at run time, over the configuration with policies and contracts.
+
+use tidegate_gateway::{ExportConfig, GatewayConfig, PoolConfig};
+use tidegate_service::overrides::{
+    ConsumerInForce, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ResourceInForce,
+    ServiceSettings,
+};
+use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
+
+use crate::policy::{floor, least_rate, limit_to};
+
+/// Lays overrides over a configuration.
+pub(crate) fn apply(config: &mut GatewayConfig, overrides: &Overrides) {
+    if overrides.is_empty() {
+        return;
+    }
+    for pool in &mut config.pools {
+        let changes = overrides.of_resource(&pool.name);
+        if let Some(law) = &mut pool.law {
+            law.target = changes.target.unwrap_or(law.target);
+            law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || overrides.is_released(&pool.name);
+        }
+        for (name, changes) in overrides.of_consumers(&pool.name) {
+            let Some(export) = pool.exports.iter_mut().find(|export| export.name == *name) else { continue };
+            export.shares = changes.shares.unwrap_or(export.shares);
+            if let Some(limit) = changes.limit {
+                limit_to(export, limit);
+            }
+        }
+        for export in &mut pool.exports {
+            export.released = overrides.is_consumer_released(&pool.name, &export.name);
+        }
+    }
+}
+
+/// Checks that the gateway has what an action is about, and keeps its promises after it. `config`: without
+/// overrides.
+pub(crate) fn check(action: &OverrideAction, config: &GatewayConfig) -> Result<(), OverrideRefusal> {
+    let pool = action.resource().map(|name| find_pool(config, name)).transpose()?;
+    let pools = pool.map_or(&config.pools[..], std::slice::from_ref);
+    if let Some(consumer) = action.consumer()
+        && !pools.iter().flat_map(|pool| &pool.exports).any(|export| export.name == *consumer)
+    {
+        let known = pools.iter().flat_map(|pool| &pool.exports).map(|export| export.name.as_str());
+        return Err(OverrideRefusal::no_consumer(consumer, known));
+    }
+    let impossible = |why: String| Err(OverrideRefusal::Impossible(why));
+    match (action, pool) {
+        (OverrideAction::Resource { .. }, Some(pool)) if pool.law.is_none() => impossible(format!(
+            "pool `{}` has no law: write a `target` into the configuration, and reload it",
+            pool.name
+        )),
+        (OverrideAction::Consumer { consumer, patch, .. }, Some(pool)) => {
+            let export = pool.exports.iter().find(|export| export.name == *consumer);
+            let limit = patch.limit_iops.flatten().map(Iops::new);
+            let (Some(export), Some(limit)) = (export, limit) else { return Ok(()) };
+            let least = least_rate(export, floor(pool));
+            if export.protected {
+                impossible(format!("`{consumer}` is protected: only the configuration can limit it"))
+            } else if limit < least {
+                impossible(format!(
+                    "the limit {limit} of `{consumer}` is below {least}, which its contract, its reservation \
+                     or the law leaves it at least"
+                ))
+            } else {
+                Ok(())
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn find_pool<'a>(
+    config: &'a GatewayConfig,
+    name: &ResourceName,
+) -> Result<&'a PoolConfig, OverrideRefusal> {
+    let known = || config.pools.iter().map(|pool| pool.name.as_str());
+    let found = config.pools.iter().find(|pool| pool.name == *name);
+    found.ok_or_else(|| OverrideRefusal::no_resource(name, known()))
+}
+
+/// Returns the settings of a configuration.
+pub(crate) fn settings(config: &GatewayConfig, overrides: OverridesDocument) -> ServiceSettings {
+    let resource = |pool: &PoolConfig| ResourceInForce {
+        name: pool.name.clone(),
+        law: pool.law.as_ref().map(|law| law.law.kind().to_string()),
+        target_seconds: pool.law.as_ref().map(|law| law.target.as_secs_f64()),
+        interval_seconds: pool.law.as_ref().map(|law| law.interval.as_secs_f64()),
+        dry_run: pool.law.as_ref().is_some_and(|law| law.dry_run),
+        consumers: pool.exports.iter().map(consumer).collect(),
+    };
+    ServiceSettings {
+        version: ServiceSettings::VERSION,
+        service: "serve".to_owned(),
+        resources: config.pools.iter().map(resource).collect(),
+        overrides,
+    }
+}
+
+fn consumer(export: &ExportConfig) -> ConsumerInForce {
+    ConsumerInForce {
+        name: export.name.clone(),
+        protected: export.protected,
+        shares: export.shares.get(),
+        limit_iops: export.limit.and_then(|limit| limit.iops).map(Iops::per_second),
+        limit_bytes_per_second: export.limit.and_then(|limit| limit.bytes_per_s).map(ByteRate::per_second),
+        reservation_iops: export.reservation.map(Iops::per_second),
+        goal_seconds: export.goal.map(Latency::as_secs_f64),
+    }
+}
