@@ -45,7 +45,7 @@ use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
 use tidegate_journal::WallTime;
 use tidegate_service::overrides::{
-    ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument,
+    ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
 };
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{RecentCounters, ServiceStatus, StatusRequest, routes};
@@ -219,6 +219,14 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     agent.regulate(&events);
     agent.end();
     Ok(())
+}
+
+/// Returns the settings of a configuration file, as an agent without overrides has them.
+///
+/// # Errors
+/// When the file cannot be read, or anything in it is wrong.
+pub fn settings(path: &Path) -> Result<ServiceSettings, ConfigError> {
+    Ok(overrides::settings(&AgentConfig::load(path)?, OverridesDocument::default()))
 }
 
 fn load(path: &Path, dry_run: bool) -> Result<AgentConfig, ConfigError> {

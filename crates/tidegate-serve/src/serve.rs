@@ -31,7 +31,8 @@ use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
 use tidegate_service::overrides::{
-    ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, action_record,
+    ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
+    action_record,
 };
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{ServiceStatus, StatusRequest, routes};
@@ -221,6 +222,14 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     service.run(&events)
 }
 
+/// Returns the settings of a configuration file, as a service without policies and overrides has them.
+///
+/// # Errors
+/// When the file cannot be read, or anything in it is wrong.
+pub fn settings(path: &Path) -> Result<ServiceSettings, ConfigError> {
+    Ok(overrides::settings(&ServeConfig::load(path)?.gateway, OverridesDocument::default()))
+}
+
 /// The wall clock, which is read here and nowhere else: what was agreed on is about times of day.
 fn time_of_day() -> TimeOfDay {
     let seconds = match SystemTime::now().duration_since(UNIX_EPOCH) {
@@ -390,6 +399,7 @@ impl RunningService {
             log: log::missing(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
             contracts: self.contracts.status(time_of_day()).collect(),
+            promises: status::promises(&self.records),
         };
         // The client has gone away: nothing waits any more.
         let _ = scrape.send(exposition.to_text());

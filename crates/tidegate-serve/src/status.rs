@@ -10,7 +10,7 @@ use tidegate_gateway::{
 };
 use tidegate_service::status::{
     ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, MemberStatus,
-    PromiseCounters, PromiseReading, PromiseRecord, RecentCounters, ResourceStatus, ServiceKind,
+    PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus, RecentCounters, ResourceStatus, ServiceKind,
     ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
@@ -126,6 +126,19 @@ fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
         read: Bytes::new(consumer.reads.bytes),
         written: Bytes::new(consumer.writes.bytes),
     }
+}
+
+/// Returns the promises to all consumers, and how much of them was kept.
+pub(crate) fn promises(
+    records: &PoolRecords,
+) -> BTreeMap<(ResourceName, ConsumerName), PromiseStatus> {
+    let of_pool = |(pool, record): (&ResourceName, &PoolRecord)| {
+        let kept = |(name, promise): (&ConsumerName, &PromiseRecord)| {
+            Some(((pool.clone(), name.clone()), promise.status()?))
+        };
+        record.promises.iter().filter_map(kept).collect::<Vec<_>>()
+    };
+    records.iter().flat_map(of_pool).collect()
 }
 
 /// Returns the exchange with other hosts.

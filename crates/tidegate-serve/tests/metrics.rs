@@ -24,6 +24,7 @@ use tidegate_serve::admission::ContractsStatus;
 use tidegate_serve::metrics::{MetricsExposition, ServeMetric};
 use tidegate_service::log::LogCounts;
 use tidegate_service::metrics::{InputCounts, MetricKind, MetricSpec, ReloadCounts};
+use tidegate_service::status::{JudgedBy, PromiseStatus};
 use tidegate_units::{
     ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window,
 };
@@ -198,6 +199,16 @@ fn exposition(dry_run: bool) -> MetricsExposition {
         contracts: BTreeMap::from([(
             ResourceName::new("vg0").unwrap(),
             ContractsStatus { admitted: Some(false), overdue: true, begun: 2, refused: 1 },
+        )]),
+        promises: BTreeMap::from([(
+            (ResourceName::new("vg0").unwrap(), ConsumerName::new("database").unwrap()),
+            PromiseStatus {
+                response_time_seconds: 0.015,
+                judged_by: JudgedBy::Seconds,
+                minute: Some(0.95),
+                hour: Some(1.0),
+                day: None,
+            },
         )]),
     }
 }

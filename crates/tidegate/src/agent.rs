@@ -1,6 +1,5 @@
 //! `tidegate agent`, and the guardian that it starts.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use tidegate_agent::{self as agent, GuardianCommand};
@@ -44,43 +43,6 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
 pub(crate) fn guardian() -> GuardianCommand {
     // By this name also after the file was replaced by a newer one.
     GuardianCommand { program: PathBuf::from("/proc/self/exe"), arguments: vec!["guard"] }
-}
-
-/// Release every consumer that an agent throttles on this machine
-///
-/// Removes everything that `tidegate agent` puts into the kernel, and nothing else: for the case that an
-/// agent and its guardian are both gone. A running agent puts it back; stop that first.
-#[derive(clap::Args)]
-pub(crate) struct ReleaseArgs {
-    /// Release only what no living agent has, and say nothing when there is nothing: for services and timers
-    #[arg(long)]
-    orphaned: bool,
-}
-
-pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
-    let found = if args.orphaned {
-        agent::release_orphaned().map(Option::unwrap_or_default)
-    } else {
-        throttle::undo()
-    };
-    let found = found.map_err(CommandFailure::Release)?;
-    let mut out = io::stdout();
-    if found.nothing() && !args.orphaned {
-        writeln!(out, "nothing was throttled")?;
-    }
-    for interface in &found.interfaces {
-        writeln!(out, "{interface}: removed what delayed packets")?;
-    }
-    if found.table {
-        writeln!(out, "removed the nftables table")?;
-    }
-    if found.cgroup {
-        writeln!(out, "removed the cgroup that limits what is written")?;
-    }
-    if found.cgroups > 0 {
-        writeln!(out, "{} cgroups: put back the limits that they had", found.cgroups)?;
-    }
-    Ok(())
 }
 
 /// The guardian of an agent: started by it, never by hand

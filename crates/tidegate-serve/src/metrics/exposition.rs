@@ -12,11 +12,12 @@ use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
 use tidegate_http::HttpRefusals;
-use tidegate_units::{Latency, ResourceName};
+use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use super::name::ServeMetric;
 use crate::admission::ContractsStatus;
 use tidegate_service::log::LogCounts;
+use tidegate_service::status::PromiseStatus;
 use tidegate_service::metrics::{InputCounts, ReloadCounts};
 use tidegate_service::metrics::{
     MetricSamples, SampleValue, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
@@ -39,6 +40,8 @@ pub struct MetricsExposition {
     pub cluster: Option<ClusterStatus>,
     /// The state of the pools' promises; pools without contracts are not in it.
     pub contracts: BTreeMap<ResourceName, ContractsStatus>,
+    /// The promises to consumers, and how much of them was kept.
+    pub promises: BTreeMap<(ResourceName, ConsumerName), PromiseStatus>,
 }
 
 impl MetricsExposition {
@@ -178,7 +181,7 @@ impl MetricsExposition {
                     }
                 }
                 for consumer in &pool.consumers {
-                    consumer_samples(metric, pool, consumer, samples);
+                    self.consumer_samples(metric, pool, consumer, samples);
                 }
                 None
             }
@@ -203,6 +206,30 @@ fn cluster_samples<'a>(metric: ServeMetric, status: &'a ClusterStatus, samples: 
             }
             for (reason, count) in status.rejected.named() {
                 samples.add(&[reason], SampleValue::Count(count));
+            }
+        }
+    }
+
+    fn consumer_samples<'a>(
+        &'a self,
+        metric: ServeMetric,
+        pool: &'a PoolSnapshot,
+        consumer: &'a ConsumerSnapshot,
+        samples: &mut MetricSamples<'a>,
+    ) {
+        if !matches!(metric, ServeMetric::Promised | ServeMetric::PromiseKept) {
+            return consumer_samples(metric, pool, consumer, samples);
+        }
+        let key = (pool.name.clone(), consumer.name.clone());
+        let Some(promise) = self.promises.get(&key) else { return };
+        let labels = [pool.name.as_str(), consumer.name.as_str()];
+        if metric == ServeMetric::Promised {
+            samples.add(&labels, SampleValue::Number(promise.response_time_seconds));
+            return;
+        }
+        for (over, kept) in [("minute", promise.minute), ("hour", promise.hour), ("day", promise.day)] {
+            if let Some(kept) = kept {
+                samples.add(&[labels[0], labels[1], over], SampleValue::Number(kept));
             }
         }
     }
@@ -250,6 +277,7 @@ fn consumer_samples<'a>(
             }
             return;
         }
+        ServeMetric::Released => flag(consumer.released),
         ServeMetric::Shares => SampleValue::Number(consumer.shares.as_f64()),
         ServeMetric::Protected => flag(consumer.protected),
         ServeMetric::Reserved

@@ -99,6 +99,12 @@ pub enum ServeMetric {
     Held,
     /// Reason for which requests wait.
     Waiting,
+    /// Released by an operator.
+    Released,
+    /// Its promised latency.
+    Promised,
+    /// Part of a span of time in which its promise was kept.
+    PromiseKept,
     /// Its weight.
     Shares,
     /// Never throttled.
@@ -148,6 +154,8 @@ const POOL: &[&str] = &["pool"];
 const CONSUMER: &[&str] = &["pool", "consumer"];
 const OPERATION: &[&str] = &["pool", "consumer", "op"];
 const WAITING: &[&str] = &["pool", "consumer", "reason"];
+/// A consumer, and a span of time.
+const SPAN: &[&str] = &["pool", "consumer", "over"];
 
 impl ServeMetric {
     /// Every metric, in the order of the exposition.
@@ -201,6 +209,9 @@ impl ServeMetric {
         Self::Delay,
         Self::Held,
         Self::Waiting,
+        Self::Released,
+        Self::Promised,
+        Self::PromiseKept,
         Self::Shares,
         Self::Protected,
         Self::UpstreamConnections,
@@ -479,6 +490,27 @@ impl ServeMetric {
                 Gauge,
                 WAITING,
                 "1 for the reason for which the consumer's requests wait: law, limit, share or depth",
+            ),
+            Self::Released => (
+                "tidegate_released",
+                None,
+                Gauge,
+                CONSUMER,
+                "1 while an operator has released the consumer",
+            ),
+            Self::Promised => (
+                "tidegate_promised",
+                Some(Unit::Seconds),
+                Gauge,
+                CONSUMER,
+                "Latency promised to the consumer",
+            ),
+            Self::PromiseKept => (
+                "tidegate_promise_kept",
+                Some(Unit::Ratios),
+                Gauge,
+                SPAN,
+                "Part of the last minute, hour and day in which the promise was kept, from 0 to 1",
             ),
             Self::Shares => {
                 ("tidegate_shares", None, Gauge, CONSUMER, "Weight against the pool's other consumers")

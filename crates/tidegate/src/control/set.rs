@@ -1,0 +1,169 @@
+//! `tidegate set`.
+
+use std::io::{self, Write};
+
+use http::Method;
+use serde_json::{Map, Value, json};
+use tidegate_units::{Iops, Latency, Shares};
+
+use super::target::ControlTarget;
+use super::{change, status};
+use crate::client::ConnectArgs;
+use crate::failure::CommandFailure;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate set disk target=12ms
+  tidegate set disk dry_run=on
+  tidegate set backup shares=50 'limit=200 IO/s'
+  tidegate set backup limit=file
+  tidegate set disk target=12ms --url https://storage-1:9810 --token-file ops.token";
+
+/// Change settings of a running service, until it restarts
+///
+/// Changes target and dry run of a pool or resource, or shares and limit of an export. A reload keeps the
+/// changes, and a restart ends them. `tidegate status` and `tidegate config diff` show them.
+///
+/// Exit status: 0 the change is in force; 1 the service refused it, or does not answer; 2 wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SetArgs {
+    /// Name of the pool, the resource or the consumer
+    name: String,
+
+    /// Settings: target=LATENCY, dry_run=on|off, shares=N, limit=RATE; with the value `file` the setting is
+    /// that of the configuration again
+    #[arg(required = true, value_name = "SETTING=VALUE")]
+    settings: Vec<String>,
+
+    /// Resource of the consumer, where several have one of this name
+    #[arg(long, value_name = "NAME")]
+    resource: Option<String>,
+
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
+    let patch = patch(&args.settings).map_err(CommandFailure::Usage)?;
+    let client = args.connect.client()?;
+    let target = ControlTarget::find(&status(&client)?, &args.name, args.resource.as_deref())
+        .map_err(CommandFailure::Usage)?;
+    fits(&patch, &target).map_err(CommandFailure::Usage)?;
+    change(&client, Method::PATCH, &target.page(), Some(&patch))?;
+    writeln!(io::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
+    Ok(())
+}
+
+/// The value by which a setting is that of the configuration again.
+const FILE: &str = "file";
+
+/// Settings of a resource; the others are those of a consumer.
+const OF_RESOURCE: [&str; 2] = ["target_seconds", "dry_run"];
+
+/// Returns the body of the request.
+fn patch(settings: &[String]) -> Result<Map<String, Value>, String> {
+    let mut patch = Map::new();
+    for setting in settings {
+        let Some((key, value)) = setting.split_once('=') else {
+            return Err(format!("`{setting}` is no setting: write for example `target=12ms`"));
+        };
+        let wrong = |why: String| format!("`{setting}`: {why}");
+        let (name, parsed) = match key {
+            "target" => ("target_seconds", parsed(value, |value: Latency| json!(value.as_secs_f64()))),
+            "limit" => ("limit_iops", parsed(value, |value: Iops| json!(value.per_second()))),
+            "shares" => ("shares", parsed(value, |shares: u32| json!(shares)).and_then(in_range)),
+            "dry_run" => ("dry_run", switch(value)),
+            _ => {
+                let keys = ["target", "limit", "shares", "dry_run"];
+                let help = tidegate_config::nearest(key, &keys)
+                    .map_or_else(|| format!("use one of {}", keys.join(", ")), |near| format!("did you mean `{near}`?"));
+                return Err(wrong(format!("no setting of this name can be changed; {help}")));
+            }
+        };
+        if patch.insert(name.to_owned(), parsed.map_err(wrong)?).is_some() {
+            return Err(wrong(format!("`{key}` is there twice")));
+        }
+    }
+    Ok(patch)
+}
+
+fn parsed<T: std::str::FromStr>(value: &str, json: impl Fn(T) -> Value) -> Result<Value, String>
+where
+    T::Err: std::fmt::Display,
+{
+    if value == FILE { Ok(Value::Null) } else { value.parse().map(json).map_err(|error: T::Err| error.to_string()) }
+}
+
+fn in_range(shares: Value) -> Result<Value, String> {
+    let is_wrong = |shares: u64| u32::try_from(shares).ok().and_then(Shares::new).is_none();
+    match shares.as_u64() {
+        Some(number) if is_wrong(number) => Err(format!("must be between 1 and {}", Shares::MAX.get())),
+        _ => Ok(shares),
+    }
+}
+
+fn switch(value: &str) -> Result<Value, String> {
+    match value {
+        FILE => Ok(Value::Null),
+        "on" | "true" => Ok(json!(true)),
+        "off" | "false" => Ok(json!(false)),
+        _ => Err("write `on`, `off` or `file`".to_owned()),
+    }
+}
+
+/// Checks that the settings are those of a resource, or those of a consumer.
+fn fits(patch: &Map<String, Value>, target: &ControlTarget) -> Result<(), String> {
+    let wrong = patch.keys().find(|key| OF_RESOURCE.contains(&key.as_str()) != target.consumer.is_none());
+    match (wrong, &target.consumer) {
+        (None, _) => Ok(()),
+        (Some(_), Some(consumer)) => Err(format!("`{consumer}` is a consumer: it has `shares` and `limit`")),
+        (Some(_), None) => Err(format!("`{}` is a resource: it has `target` and `dry_run`", target.resource)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(settings: &[&str]) -> Result<String, String> {
+        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        patch(&settings).map(|patch| Value::Object(patch).to_string())
+    }
+
+    #[test]
+    fn settings_have_units_and_file_undoes_them() {
+        let said = body(&["target=12ms", "dry_run=on"]).unwrap();
+        assert_eq!(said, r#"{"dry_run":true,"target_seconds":0.012}"#);
+        assert_eq!(body(&["shares=300", "limit=50 IO/s"]).unwrap(), r#"{"limit_iops":50.0,"shares":300}"#);
+        assert_eq!(body(&["limit=file", "dry_run=file"]).unwrap(), r#"{"dry_run":null,"limit_iops":null}"#);
+    }
+
+    #[test]
+    fn a_wrong_setting_is_told_with_its_place() {
+        for (setting, said) in [
+            ("target", "is no setting"),
+            ("taget=1ms", "did you mean `target`?"),
+            ("shares=0", "`shares=0`: "),
+            ("target=12", "`target=12`: "),
+            ("dry_run=maybe", "write `on`, `off` or `file`"),
+        ] {
+            let error = body(&[setting]).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+        assert!(body(&["shares=1", "shares=2"]).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn a_resource_has_other_settings_than_a_consumer() {
+        let target = |consumer: Option<&str>| ControlTarget {
+            resource: "disk".to_owned(),
+            consumer: consumer.map(str::to_owned),
+        };
+        let shares = patch(&["shares=1".to_owned()]).unwrap();
+        let dry = patch(&["dry_run=on".to_owned()]).unwrap();
+        assert_eq!(fits(&shares, &target(Some("vm1"))), Ok(()));
+        assert_eq!(fits(&dry, &target(None)), Ok(()));
+        assert!(fits(&shares, &target(None)).is_err() && fits(&dry, &target(Some("vm1"))).is_err());
+    }
+}

@@ -1,0 +1,153 @@
+//! The resource or the consumer that an operator names.
+
+use tidegate_service::status::{ResourceStatus, ServiceStatus};
+
+/// A resource, or a consumer of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ControlTarget {
+    pub(super) resource: String,
+    /// `None`: the resource as a whole.
+    pub(super) consumer: Option<String>,
+}
+
+impl ControlTarget {
+    /// Finds the name among what a service has. A resource goes before a consumer of the same name, unless
+    /// `resource` names the resource of the consumer.
+    ///
+    /// # Errors
+    /// In words: the name is unknown, or several resources have a consumer of it.
+    pub(super) fn find(
+        status: &ServiceStatus,
+        name: &str,
+        resource: Option<&str>,
+    ) -> Result<Self, String> {
+        let resources = &status.resources;
+        if let Some(resource) = resource {
+            let names: Vec<_> = resources.iter().map(|known| known.name.as_str()).collect();
+            let Some(known) = resources.iter().find(|known| known.name == resource) else {
+                return Err(format!("there is no resource `{resource}`; {}", hint(resource, &names)));
+            };
+            // The status leaves out consumers of a resource that has very many. The service checks the name.
+            return if has(known, name) || known.consumers_left_out > 0 {
+                Ok(Self { resource: resource.to_owned(), consumer: Some(name.to_owned()) })
+            } else {
+                let names: Vec<_> = consumers(known).collect();
+                Err(format!("{resource} has no consumer `{name}`; {}", hint(name, &names)))
+            };
+        }
+        if resources.iter().any(|known| known.name == name) {
+            return Ok(Self { resource: name.to_owned(), consumer: None });
+        }
+        let mut having = resources.iter().filter(|known| has(known, name));
+        match (having.next(), having.next()) {
+            (Some(one), None) => Ok(Self { resource: one.name.clone(), consumer: Some(name.to_owned()) }),
+            (Some(one), Some(other)) => Err(format!(
+                "`{name}` is a consumer of {}, of {} and perhaps of others: name one with `--resource`",
+                one.name, other.name
+            )),
+            (None, _) => {
+                let names: Vec<_> = resources
+                    .iter()
+                    .map(|known| known.name.as_str())
+                    .chain(resources.iter().flat_map(consumers))
+                    .collect();
+                Err(format!("there is no resource and no consumer `{name}`; {}", hint(name, &names)))
+            }
+        }
+    }
+
+    /// Returns the page of the resource or the consumer.
+    pub(super) fn page(&self) -> String {
+        let Self { resource, consumer } = self;
+        match consumer {
+            Some(consumer) => {
+                format!("/v1/resources/{}/consumers/{}", encoded(resource), encoded(consumer))
+            }
+            None => format!("/v1/resources/{}", encoded(resource)),
+        }
+    }
+}
+
+fn consumers(resource: &ResourceStatus) -> impl Iterator<Item = &str> {
+    resource.consumers.iter().map(|consumer| consumer.name.as_str())
+}
+
+fn has(resource: &ResourceStatus, name: &str) -> bool {
+    consumers(resource).any(|known| known == name)
+}
+
+fn hint(name: &str, known: &[&str]) -> String {
+    match tidegate_config::nearest(name, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`tidegate status` lists them".to_owned(),
+    }
+}
+
+/// Returns a name as one segment of a path or one value of a query (RFC 3986: unreserved characters stay).
+pub(super) fn encoded(name: &str) -> String {
+    let one = |byte: u8| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    name.bytes().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_service::status::ServiceKind;
+    use tidegate_units::ConsumerName;
+
+    use super::*;
+
+    fn resource(name: &str, consumers: &[&str]) -> ResourceStatus {
+        let consumers = consumers.iter().map(|name| {
+            let name = ConsumerName::new(*name).unwrap();
+            tidegate_service::status::ByLaw::default().status(&name, false)
+        });
+        ResourceStatus {
+            name: name.to_owned(),
+            present: true,
+            throttle_fails: false,
+            law: None,
+            decided: None,
+            recent: None,
+            consumers: consumers.collect(),
+            consumers_left_out: 0,
+        }
+    }
+
+    #[test]
+    fn a_name_is_that_of_a_resource_or_of_one_consumer() {
+        let resources = vec![resource("disk", &["vm1", "vm2", "ssd"]), resource("ssd", &["vm2"])];
+        let status = ServiceStatus::new(ServiceKind::Serve, true, resources);
+        let find = |name, resource| ControlTarget::find(&status, name, resource);
+        let is = |resource: &str, consumer: Option<&str>| {
+            Ok(ControlTarget { resource: resource.to_owned(), consumer: consumer.map(str::to_owned) })
+        };
+        assert_eq!(find("disk", None), is("disk", None));
+        assert_eq!(find("vm1", None), is("disk", Some("vm1")));
+        assert_eq!(find("ssd", None), is("ssd", None));
+        assert_eq!(find("ssd", Some("disk")), is("disk", Some("ssd")));
+        assert_eq!(find("vm2", Some("ssd")), is("ssd", Some("vm2")));
+        for (name, resource, said) in [
+            ("vm2", None, "name one with `--resource`"),
+            ("vm3", None, "did you mean `vm"),
+            ("vm1", Some("ssd"), "ssd has no consumer `vm1`; did you mean `vm2`?"),
+            ("vm1", Some("dsik"), "there is no resource `dsik`; did you mean `disk`?"),
+            ("zzz", None, "`tidegate status` lists them"),
+        ] {
+            let error = find(name, resource).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_segment_of_a_path_whatever_is_in_it() {
+        let target =
+            ControlTarget { resource: "disk".to_owned(), consumer: Some("a.slice/b c?#%é".to_owned()) };
+        assert_eq!(target.page(), "/v1/resources/disk/consumers/a.slice%2Fb%20c%3F%23%25%C3%A9");
+    }
+}
