@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -45,8 +46,8 @@ pub enum ControlRequest {
 enum ControlError {
     #[error("the service does not answer: it is stopping, or overloaded")]
     Silent,
-    #[error("the body is not understood: {0}")]
-    Json(#[from] serde_json::Error),
+    #[error("the request is not understood: {0}")]
+    NotUnderstood(String),
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
@@ -57,13 +58,25 @@ impl IntoResponse for ControlError {
     fn into_response(self) -> Response {
         let (status, code) = match &self {
             Self::Silent => (StatusCode::SERVICE_UNAVAILABLE, "silent"),
-            Self::Json(_) => (StatusCode::BAD_REQUEST, "not-understood"),
+            Self::NotUnderstood(_) => (StatusCode::BAD_REQUEST, "not-understood"),
             Self::Request(_) => (StatusCode::BAD_REQUEST, "out-of-range"),
             Self::Refused(OverrideRefusal::NoResource { .. }) => (StatusCode::NOT_FOUND, "unknown-resource"),
             Self::Refused(OverrideRefusal::NoConsumer { .. }) => (StatusCode::NOT_FOUND, "unknown-consumer"),
             Self::Refused(OverrideRefusal::Impossible(_)) => (StatusCode::UNPROCESSABLE_ENTITY, "impossible"),
         };
         problem(status, code, &self.to_string())
+    }
+}
+
+impl From<PathRejection> for ControlError {
+    fn from(error: PathRejection) -> Self {
+        Self::NotUnderstood(error.body_text())
+    }
+}
+
+impl From<QueryRejection> for ControlError {
+    fn from(error: QueryRejection) -> Self {
+        Self::NotUnderstood(error.body_text())
     }
 }
 
@@ -94,9 +107,10 @@ async fn settings<E: From<ControlRequest>>(State(events): Events<E>) -> Result<R
 async fn change_resource<E: From<ControlRequest>>(
     State(events): Events<E>,
     Extension(caller): Extension<Caller>,
-    Path(resource): Path<ResourceName>,
+    resource: Result<Path<ResourceName>, PathRejection>,
     body: Bytes,
 ) -> Result<Response, ControlError> {
+    let Path(resource) = resource?;
     let patch: ResourcePatch = parse(&body)?;
     patch.check()?;
     change(&events, caller, OverrideAction::Resource { resource, patch }).await
@@ -105,9 +119,10 @@ async fn change_resource<E: From<ControlRequest>>(
 async fn change_consumer<E: From<ControlRequest>>(
     State(events): Events<E>,
     Extension(caller): Extension<Caller>,
-    Path((resource, consumer)): Path<(ResourceName, ConsumerName)>,
+    names: Result<Path<(ResourceName, ConsumerName)>, PathRejection>,
     body: Bytes,
 ) -> Result<Response, ControlError> {
+    let Path((resource, consumer)) = names?;
     let patch: ConsumerPatch = parse(&body)?;
     patch.check()?;
     change(&events, caller, OverrideAction::Consumer { resource, consumer, patch }).await
@@ -125,14 +140,15 @@ async fn release<E: From<ControlRequest>>(
 async fn end_release<E: From<ControlRequest>>(
     State(events): Events<E>,
     Extension(caller): Extension<Caller>,
-    Query(scope): Query<ReleaseScope>,
+    scope: Result<Query<ReleaseScope>, QueryRejection>,
 ) -> Result<Response, ControlError> {
+    let Query(scope) = scope?;
     let is_all = scope.resource.is_none() && scope.consumer.is_none();
     change(&events, caller, OverrideAction::EndRelease { scope: (!is_all).then_some(scope) }).await
 }
 
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ControlError> {
-    Ok(serde_json::from_slice(body)?)
+    serde_json::from_slice(body).map_err(|error| ControlError::NotUnderstood(error.to_string()))
 }
 
 async fn change<E: From<ControlRequest>>(
