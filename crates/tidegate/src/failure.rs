@@ -58,6 +58,15 @@ pub(crate) enum CommandFailure {
     /// Throttled consumers cannot be released.
     #[error("cannot release: {0}; root or CAP_NET_ADMIN is needed")]
     Release(io::Error),
+    /// Consumers that were released, and that the service shows as throttled all the same.
+    #[error("still throttled: {0}; `tidegate status` and the log say more")]
+    StillThrottled(String),
+    /// What was removed from the kernel is there again.
+    #[error("removed, and it is there again: a living agent puts it back; stop the agent, or release through it")]
+    PutBack,
+    /// Settings in force that are not those of the file.
+    #[error("{0} settings differ")]
+    Differs(usize),
     /// The status of a service is not known.
     #[error(transparent)]
     Status(#[from] StatusError),

@@ -178,8 +178,11 @@ impl Overrides {
     }
 
     /// Returns the consumers that are released alone, of one resource or wherever they are.
-    pub fn released_consumers(&self, resource: &ResourceName) -> impl Iterator<Item = &ConsumerName> {
-        let of = |scope: &&ReleaseScope| scope.resource.as_ref().is_none_or(|name| name == resource);
+    pub fn released_consumers<'a>(
+        &'a self,
+        resource: &'a ResourceName,
+    ) -> impl Iterator<Item = &'a ConsumerName> {
+        let of = move |scope: &&ReleaseScope| scope.resource.as_ref().is_none_or(|name| name == resource);
         self.releases.keys().filter(of).filter_map(|scope| scope.consumer.as_ref())
     }
 

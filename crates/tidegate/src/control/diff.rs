@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tidegate_agent::{self as agent, is_agents};
@@ -13,9 +13,8 @@ use tidegate_service::overrides::{
 };
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
-use super::ask;
-use crate::client::ConnectArgs;
 use crate::failure::CommandFailure;
+use crate::http::ServiceUrl;
 
 /// Compare configurations with running services
 #[derive(clap::Args)]
@@ -44,8 +43,12 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 struct DiffArgs {
+    /// The configuration to compare with. Without an address it also says where the service answers
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+
     #[command(flatten)]
-    connect: ConnectArgs,
+    at: ServiceUrl,
 
     /// Print one JSON document
     #[arg(long)]
@@ -54,16 +57,15 @@ struct DiffArgs {
 
 pub(crate) fn config(args: &ConfigArgs) -> Result<(), CommandFailure> {
     let ConfigCommand::Diff(args) = &args.command;
-    let Some(path) = &args.connect.config else {
-        let why = "name the configuration to compare with: `-c FILE`";
-        return Err(CommandFailure::Usage(why.to_owned()));
-    };
+    let path = &args.config;
     let file = settings_of(path)?;
-    let running: ServiceSettings = ask(&args.connect.client()?, "/v1/settings")?;
+    let client = args.at.client_beside(path)?;
+    let running: ServiceSettings = client.get("/v1/settings")?.read("list of settings")?;
     let differences = differences(&file, &running);
     let mut out = io::stdout();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&differences)?)?;
+        serde_json::to_writer_pretty(&mut out, &differences).map_err(io::Error::from)?;
+        writeln!(out)?;
     } else {
         for difference in &differences {
             writeln!(out, "{difference}")?;

@@ -9,30 +9,11 @@ pub(crate) use diff::{ConfigArgs, config};
 pub(crate) use release::{ReleaseArgs, release};
 pub(crate) use set::{SetArgs, set};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tidegate_service::overrides::OverridesDocument;
 use tidegate_service::status::ServiceStatus;
 
-use crate::client::ServiceClient;
-use crate::failure::CommandFailure;
-
-/// Asks for a page of a service.
-fn ask<T: DeserializeOwned>(client: &ServiceClient, page: &str) -> Result<T, CommandFailure> {
-    Ok(client.get(page)?)
-}
+use crate::http::{ServiceClient, ServiceError};
 
 /// Returns the status of a service.
-fn status(client: &ServiceClient) -> Result<ServiceStatus, CommandFailure> {
-    ask(client, "/v1/status")
-}
-
-/// Changes something of a service. Returns the overrides after it.
-fn change(
-    client: &ServiceClient,
-    method: http::Method,
-    page: &str,
-    body: Option<&impl Serialize>,
-) -> Result<OverridesDocument, CommandFailure> {
-    Ok(client.send(method, page, body)?)
+fn status(client: &ServiceClient) -> Result<ServiceStatus, ServiceError> {
+    client.get("/v1/status")?.read("status")
 }

@@ -3,16 +3,16 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use http::Method;
 use serde_json::json;
 use tidegate_agent as agent;
 use tidegate_host::throttle::{self, RemovedThrottles};
+use tidegate_service::overrides::{OverridesDocument, ReleaseEntry};
 use tidegate_service::status::ServiceStatus;
 
-use super::target::{ControlTarget, encoded};
-use super::{change, status};
-use crate::client::{ClientError, ConnectArgs, ServiceClient};
+use super::status;
+use super::target::ControlTarget;
 use crate::failure::CommandFailure;
+use crate::http::{ServiceClient, ServiceError, ServiceOptions, with_query};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +59,7 @@ pub(crate) struct ReleaseArgs {
     orphaned: bool,
 
     #[command(flatten)]
-    connect: ConnectArgs,
+    service: ServiceOptions,
 }
 
 pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
@@ -70,15 +70,15 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     if args.kernel {
         return of_kernel();
     }
-    let client = args.connect.client()?;
+    let client = args.service.client()?;
     match status(&client) {
         Ok(known) => of_service(args, &client, &known),
         // Nothing was asked for that only a service knows.
-        Err(CommandFailure::Client(ClientError::NotThere { .. })) if args.name.is_none() && !args.end => {
-            writeln!(io::stdout(), "no service answers at {client}: releasing what is in the kernel")?;
+        Err(ServiceError::NotThere { address, .. }) if args.name.is_none() && !args.end => {
+            writeln!(io::stdout(), "no service answers at {address}: releasing what is in the kernel")?;
             of_kernel()
         }
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -94,20 +94,18 @@ fn of_service(
     let resource = target.as_ref().map(|target| &target.resource);
     let consumer = target.as_ref().and_then(|target| target.consumer.as_ref());
     if args.end {
-        let query: Vec<_> = [("resource", resource), ("consumer", consumer)]
-            .into_iter()
-            .filter_map(|(key, name)| Some(format!("{key}={}", encoded(name?))))
-            .collect();
-        let page = format!("/v1/releases?{}", query.join("&"));
-        let overrides = change(client, Method::DELETE, &page, None::<&()>)?;
+        let named = [("resource", resource), ("consumer", consumer)];
+        let query: Vec<_> = named.into_iter().filter_map(|(key, name)| Some((key, name?.clone()))).collect();
+        let overrides: OverridesDocument =
+            client.delete(&with_query("/v1/releases", &query))?.read("list of overrides")?;
         let left = overrides.releases.len();
         writeln!(io::stdout(), "throttles again; releases that go on: {left}")?;
         return Ok(());
     }
     let seconds = args.time.as_secs_f64();
     let body = json!({ "resource": resource, "consumer": consumer, "for_seconds": seconds });
-    let overrides = change(client, Method::POST, "/v1/releases", Some(&body))?;
-    let is_it = |entry: &&tidegate_service::overrides::ReleaseEntry| {
+    let overrides: OverridesDocument = client.post("/v1/releases", &body)?.read("list of overrides")?;
+    let is_it = |entry: &&ReleaseEntry| {
         entry.resource.as_ref().map(|name| name.as_str()) == resource.map(String::as_str)
             && entry.consumer.as_ref().map(|name| name.as_str()) == consumer.map(String::as_str)
     };

@@ -2,14 +2,13 @@
 
 use std::io::{self, Write};
 
-use http::Method;
 use serde_json::{Map, Value, json};
 use tidegate_units::{Iops, Latency, Shares};
 
 use super::target::ControlTarget;
-use super::{change, status};
-use crate::client::ConnectArgs;
+use super::status;
 use crate::failure::CommandFailure;
+use crate::http::ServiceOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,16 +40,16 @@ pub(crate) struct SetArgs {
     resource: Option<String>,
 
     #[command(flatten)]
-    connect: ConnectArgs,
+    service: ServiceOptions,
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
     let patch = patch(&args.settings).map_err(CommandFailure::Usage)?;
-    let client = args.connect.client()?;
+    let client = args.service.client()?;
     let target = ControlTarget::find(&status(&client)?, &args.name, args.resource.as_deref())
         .map_err(CommandFailure::Usage)?;
     fits(&patch, &target).map_err(CommandFailure::Usage)?;
-    change(&client, Method::PATCH, &target.page(), Some(&patch))?;
+    client.patch(&target.page(), &patch)?;
     writeln!(io::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
     Ok(())
 }

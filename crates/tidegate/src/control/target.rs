@@ -84,7 +84,7 @@ fn hint(name: &str, known: &[&str]) -> String {
 }
 
 /// Returns a name as one segment of a path or one value of a query (RFC 3986: unreserved characters stay).
-pub(super) fn encoded(name: &str) -> String {
+fn encoded(name: &str) -> String {
     let one = |byte: u8| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             char::from(byte).to_string()
