@@ -39,11 +39,11 @@ use tidegate_host::sense::session::{TargetKind, TargetReading};
 use tidegate_host::throttle::ThrottleMethod;
 use tidegate_host::{ReadError, SystemRoot};
 use tidegate_http::HttpRefusals;
+use tidegate_journal::WallTime;
 use tidegate_service::config::ConfigError;
 use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
-use tidegate_journal::WallTime;
 use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
 };
@@ -185,7 +185,13 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     let throttle = if acts { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
     let metrics = config
         .metrics
-        .map(|address| MetricsServer::start(address, sender.clone(), routes(sender.clone()).merge(tidegate_service::overrides::routes(sender))))
+        .map(|address| {
+            MetricsServer::start(
+                address,
+                sender.clone(),
+                routes(sender.clone()).merge(tidegate_service::overrides::routes(sender)),
+            )
+        })
         .transpose()?;
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());

@@ -70,10 +70,7 @@ pub(crate) fn check(action: &OverrideAction, config: &GatewayConfig) -> Result<(
     }
 }
 
-fn find_pool<'a>(
-    config: &'a GatewayConfig,
-    name: &ResourceName,
-) -> Result<&'a PoolConfig, OverrideRefusal> {
+fn find_pool<'a>(config: &'a GatewayConfig, name: &ResourceName) -> Result<&'a PoolConfig, OverrideRefusal> {
     let known = || config.pools.iter().map(|pool| pool.name.as_str());
     let found = config.pools.iter().find(|pool| pool.name == *name);
     found.ok_or_else(|| OverrideRefusal::no_resource(name, known()))

@@ -55,8 +55,7 @@ pub(crate) fn least_rate(export: &ExportConfig, floor: Iops) -> Iops {
 
 /// Limits an export to a number of I/Os per second. The rest of its limit stays.
 pub(crate) fn limit_to(export: &mut ExportConfig, limit: Iops) {
-    let none =
-        ConsumerLimit { iops: None, bytes_per_s: None, burst: BURST, beyond: BeyondLimit::Wait };
+    let none = ConsumerLimit { iops: None, bytes_per_s: None, burst: BURST, beyond: BeyondLimit::Wait };
     export.limit = Some(ConsumerLimit { iops: Some(limit), ..export.limit.unwrap_or(none) });
 }
 

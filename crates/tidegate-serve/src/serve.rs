@@ -184,7 +184,9 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let metrics = config
         .metrics
         .map(|address| {
-            let more = api::routes(sender.clone(), access.clone()).merge(routes(sender.clone())).merge(tidegate_service::overrides::routes(sender.clone()));
+            let more = api::routes(sender.clone(), access.clone())
+                .merge(routes(sender.clone()))
+                .merge(tidegate_service::overrides::routes(sender.clone()));
             MetricsServer::start(address, sender.clone(), more)
         })
         .transpose()?;

@@ -10,8 +10,8 @@ use tidegate_gateway::{
 };
 use tidegate_service::status::{
     ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, MemberStatus,
-    PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus, RecentCounters, ResourceStatus, ServiceKind,
-    ServiceStatus, decided, law, seconds,
+    PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus, RecentCounters, ResourceStatus,
+    ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
@@ -129,9 +129,7 @@ fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
 }
 
 /// Returns the promises to all consumers, and how much of them was kept.
-pub(crate) fn promises(
-    records: &PoolRecords,
-) -> BTreeMap<(ResourceName, ConsumerName), PromiseStatus> {
+pub(crate) fn promises(records: &PoolRecords) -> BTreeMap<(ResourceName, ConsumerName), PromiseStatus> {
     let of_pool = |(pool, record): (&ResourceName, &PoolRecord)| {
         let kept = |(name, promise): (&ConsumerName, &PromiseRecord)| {
             Some(((pool.clone(), name.clone()), promise.status()?))

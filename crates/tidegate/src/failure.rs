@@ -62,7 +62,9 @@ pub(crate) enum CommandFailure {
     #[error("still throttled: {0}; `tidegate status` and the log say more")]
     StillThrottled(String),
     /// What was removed from the kernel is there again.
-    #[error("removed, and it is there again: a living agent puts it back; stop the agent, or release through it")]
+    #[error(
+        "removed, and it is there again: a living agent puts it back; stop the agent, or release through it"
+    )]
     PutBack,
     /// Settings in force that are not those of the file.
     #[error("{0} settings differ")]

@@ -84,7 +84,8 @@ fn a_released_consumer_is_throttled_by_nothing_until_its_release_ends() {
 fn settings_change_at_run_time_survive_a_reload_and_are_told_from_the_file() {
     let service = Service::start("serve", POOL);
     let file = service.path("tidegate.toml").to_str().unwrap().to_owned();
-    let diff = |arguments: &[&str]| operate(&service, &[&["config", "diff", "-c", &file], arguments].concat());
+    let diff =
+        |arguments: &[&str]| operate(&service, &[&["config", "diff", "-c", &file], arguments].concat());
     assert_eq!(diff(&[]).status.code(), Some(0));
     done(&service, &["set", "array", "target=12ms", "dry_run=on"]);
     done(&service, &["set", "backup", "shares=50", "limit=40 IO/s"]);

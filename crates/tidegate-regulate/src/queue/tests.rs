@@ -1,6 +1,7 @@
 //! The queue against a model that remembers every request, and the way of commands.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{AutoConfig, Contract, IntegralConfig, LawConfig, LawKind, Observation};
@@ -86,7 +87,11 @@ enum Action {
     Step,
     /// Switches the law off or on.
     Law(bool),
-    Exempt { consumer: usize, protected: bool, released: bool },
+    Exempt {
+        consumer: usize,
+        protected: bool,
+        released: bool,
+    },
     Wait(u64),
 }
 
@@ -281,7 +286,7 @@ fn a_released_consumer_has_neither_rate_nor_limit_until_its_release_ends() {
     };
     let limited = ConsumerTerms { limit: Some(limit), ..terms("a") };
     let mut account: Account = queue.add(limited.clone(), at(0));
-    let mut enqueue = |queue: &mut RegulatedQueue<u32>, account: &mut Account, now| {
+    let enqueue = |queue: &mut RegulatedQueue<u32>, account: &mut Account, now| {
         for request in 0..10 {
             let _ = queue.enqueue(account, request, EXTENT, now);
         }

@@ -17,11 +17,11 @@ use tidegate_units::{ConsumerName, Latency, ResourceName};
 use super::name::ServeMetric;
 use crate::admission::ContractsStatus;
 use tidegate_service::log::LogCounts;
-use tidegate_service::status::PromiseStatus;
 use tidegate_service::metrics::{InputCounts, ReloadCounts};
 use tidegate_service::metrics::{
     MetricSamples, SampleValue, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
 };
+use tidegate_service::status::PromiseStatus;
 
 /// Everything that is exposed, at one moment.
 #[derive(Debug, Clone)]
@@ -190,25 +190,6 @@ impl MetricsExposition {
             samples.add(&[name], value);
         }
     }
-}
-
-fn cluster_samples<'a>(metric: ServeMetric, status: &'a ClusterStatus, samples: &mut MetricSamples<'a>) {
-    match metric {
-        ServeMetric::ClusterUp => samples.add(&[status.carrier.label()], flag(status.up)),
-        ServeMetric::ClusterPeers => {
-            let stale = status.peers.iter().filter(|peer| peer.stale).count();
-            samples.add(&["live"], number(status.peers.len() - stale));
-            samples.add(&["stale"], number(stale));
-        }
-        _ => {
-            for (outcome, count) in [("sent", status.sent), ("taken", status.taken)] {
-                samples.add(&[outcome], SampleValue::Count(count));
-            }
-            for (reason, count) in status.rejected.named() {
-                samples.add(&[reason], SampleValue::Count(count));
-            }
-        }
-    }
 
     fn consumer_samples<'a>(
         &'a self,
@@ -230,6 +211,25 @@ fn cluster_samples<'a>(metric: ServeMetric, status: &'a ClusterStatus, samples: 
         for (over, kept) in [("minute", promise.minute), ("hour", promise.hour), ("day", promise.day)] {
             if let Some(kept) = kept {
                 samples.add(&[labels[0], labels[1], over], SampleValue::Number(kept));
+            }
+        }
+    }
+}
+
+fn cluster_samples<'a>(metric: ServeMetric, status: &'a ClusterStatus, samples: &mut MetricSamples<'a>) {
+    match metric {
+        ServeMetric::ClusterUp => samples.add(&[status.carrier.label()], flag(status.up)),
+        ServeMetric::ClusterPeers => {
+            let stale = status.peers.iter().filter(|peer| peer.stale).count();
+            samples.add(&["live"], number(status.peers.len() - stale));
+            samples.add(&["stale"], number(stale));
+        }
+        _ => {
+            for (outcome, count) in [("sent", status.sent), ("taken", status.taken)] {
+                samples.add(&[outcome], SampleValue::Count(count));
+            }
+            for (reason, count) in status.rejected.named() {
+                samples.add(&[reason], SampleValue::Count(count));
             }
         }
     }

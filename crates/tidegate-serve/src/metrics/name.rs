@@ -159,7 +159,7 @@ const SPAN: &[&str] = &["pool", "consumer", "over"];
 
 impl ServeMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 67] = [
+    pub const ALL: [Self; 70] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -491,13 +491,9 @@ impl ServeMetric {
                 WAITING,
                 "1 for the reason for which the consumer's requests wait: law, limit, share or depth",
             ),
-            Self::Released => (
-                "tidegate_released",
-                None,
-                Gauge,
-                CONSUMER,
-                "1 while an operator has released the consumer",
-            ),
+            Self::Released => {
+                ("tidegate_released", None, Gauge, CONSUMER, "1 while an operator has released the consumer")
+            }
             Self::Promised => (
                 "tidegate_promised",
                 Some(Unit::Seconds),

@@ -121,15 +121,14 @@ impl Overrides {
     /// Returns all overrides as a document.
     #[must_use]
     pub fn document(&self) -> OverridesDocument {
-        let resources = self.resources.iter().map(|(resource, (changes, Origin { by, since }))| {
-            ResourceOverride {
+        let resources =
+            self.resources.iter().map(|(resource, (changes, Origin { by, since }))| ResourceOverride {
                 resource: resource.clone(),
                 target_seconds: changes.target.map(tidegate_units::Latency::as_secs_f64),
                 dry_run: changes.dry_run,
                 by: by.clone(),
                 since: since.to_string(),
-            }
-        });
+            });
         let consumers = self.consumers.iter().flat_map(|(resource, consumers)| {
             consumers.iter().map(|(consumer, (changes, Origin { by, since }))| ConsumerOverride {
                 resource: resource.clone(),

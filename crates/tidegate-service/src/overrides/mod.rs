@@ -7,7 +7,6 @@ mod api;
 mod document;
 mod request;
 
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -24,7 +23,6 @@ pub use document::{
     ServiceSettings,
 };
 pub use request::{ConsumerPatch, OverrideAction, ReleaseRequest, RequestError, ResourcePatch};
-
 
 /// The longest release, in time: a day. A longer one is a change of the configuration.
 pub const LONGEST_RELEASE: Duration = Duration::from_secs(24 * 3_600);

@@ -154,7 +154,11 @@ impl ResourcePatch {
             return Err(RequestError::Nothing);
         }
         let target = self.target_seconds.flatten();
-        if target.is_some_and(|seconds| !TARGETS.contains(&seconds)) { Err(RequestError::Target) } else { Ok(()) }
+        if target.is_some_and(|seconds| !TARGETS.contains(&seconds)) {
+            Err(RequestError::Target)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns changed settings.

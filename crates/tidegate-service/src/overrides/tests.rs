@@ -38,8 +38,10 @@ fn a_setting_that_is_absent_stays_and_one_that_is_null_is_that_of_the_file_again
     assert_eq!((changes.target, changes.dry_run), (Some(Latency::from_millis(12)), Some(true)));
     let undone = [&both[..], &[target("disk", r#"{"target_seconds":null,"dry_run":null}"#)]].concat();
     assert!(after(&undone, now).is_empty(), "nothing is kept of what was undone");
-    let undone =
-        [limit("vm1", r#"{"shares":300,"limit_iops":50}"#), limit("vm1", r#"{"shares":null,"limit_iops":null}"#)];
+    let undone = [
+        limit("vm1", r#"{"shares":300,"limit_iops":50}"#),
+        limit("vm1", r#"{"shares":null,"limit_iops":null}"#),
+    ];
     assert!(after(&undone, now).is_empty());
     let changed = after(&undone[..1], now);
     let (name, changes) = changed.of_consumers(&resource("disk")).next().unwrap();
@@ -128,7 +130,10 @@ fn values_out_of_range_and_unknown_settings_are_refused() {
 #[test]
 fn an_action_says_in_words_what_it_does() {
     for (action, said) in [
-        (target("disk", r#"{"target_seconds":0.012,"dry_run":null}"#), "disk: target set to 12 ms, dry_run as in the configuration"),
+        (
+            target("disk", r#"{"target_seconds":0.012,"dry_run":null}"#),
+            "disk: target set to 12.0ms, dry_run as in the configuration",
+        ),
         (limit("vm1", r#"{"limit_iops":50}"#), "vm1 at disk: limit set to 50 IO/s"),
         (release(Some("disk"), Some("vm1"), 1_800), "released vm1 at disk for 30m"),
         (release(None, None, 60), "released all consumers for 1m"),

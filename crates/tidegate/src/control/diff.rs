@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "disk: target is 12 ms, in the file 15 ms; changed by uid 0",
+                "disk: target is 12.0ms, in the file 15.0ms; changed by uid 0",
                 "vm1 at disk: limit is none, in the file 50 IO/s",
             ]
         );

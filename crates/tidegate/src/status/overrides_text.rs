@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(
             text,
             "RELEASED until 2026-11-26T10:30:00.000Z: vm2, by uid 0 at 2026-11-26T10:00:00.000Z\n\
-             changed at run time: disk: target 12 ms, dry_run true, by uid 0 at 2026-11-26T10:00:00.000Z\n\
+             changed at run time: disk: target 12.0ms, dry_run true, by uid 0 at 2026-11-26T10:00:00.000Z\n\
              changed at run time: vm1 at disk: limit 50 IO/s, by uid 0 at 2026-11-26T10:00:00.000Z\n\n"
         );
         assert_eq!(OverridesText(&OverridesDocument::default()).to_string(), "");
