@@ -19,10 +19,10 @@ use tidegate_units::{ConsumerName, ResourceName};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{
-    ConsumerPatch, OverrideAction, OverrideRefusal, OverridesDocument, ReleaseRequest, ReleaseScope,
-    RequestError, ResourcePatch, ServiceSettings,
-};
+use super::changes::ReleaseScope;
+use super::document::{OverridesDocument, ServiceSettings};
+use super::refusal::OverrideRefusal;
+use super::request::{ConsumerPatch, OverrideAction, ReleaseRequest, RequestError, ResourcePatch};
 use crate::metrics::PATIENCE;
 
 /// A question or an action for the thread of the service.

@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, ResourceName};
 
-use super::{Origin, Overrides};
-
 /// The settings of a running service, or of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServiceSettings {
@@ -115,41 +113,4 @@ pub struct ReleaseEntry {
     pub by: String,
     /// The time of the request, by RFC 3339.
     pub since: String,
-}
-
-impl Overrides {
-    /// Returns all overrides as a document.
-    #[must_use]
-    pub fn document(&self) -> OverridesDocument {
-        let resources =
-            self.resources.iter().map(|(resource, (changes, Origin { by, since }))| ResourceOverride {
-                resource: resource.clone(),
-                target_seconds: changes.target.map(tidegate_units::Latency::as_secs_f64),
-                dry_run: changes.dry_run,
-                by: by.clone(),
-                since: since.to_string(),
-            });
-        let consumers = self.consumers.iter().flat_map(|(resource, consumers)| {
-            consumers.iter().map(|(consumer, (changes, Origin { by, since }))| ConsumerOverride {
-                resource: resource.clone(),
-                consumer: consumer.clone(),
-                shares: changes.shares.map(tidegate_units::Shares::get),
-                limit_iops: changes.limit.map(tidegate_units::Iops::per_second),
-                by: by.clone(),
-                since: since.to_string(),
-            })
-        });
-        let releases = self.releases.iter().map(|(scope, release)| ReleaseEntry {
-            resource: scope.resource.clone(),
-            consumer: scope.consumer.clone(),
-            until: release.until_wall.to_string(),
-            by: release.origin.by.clone(),
-            since: release.origin.since.to_string(),
-        });
-        OverridesDocument {
-            resources: resources.collect(),
-            consumers: consumers.collect(),
-            releases: releases.collect(),
-        }
-    }
 }

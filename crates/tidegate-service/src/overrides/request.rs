@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
-use super::{ConsumerChanges, LONGEST_RELEASE, ReleaseScope, ResourceChanges};
+use super::changes::{ConsumerChanges, LONGEST_RELEASE, ReleaseScope, ResourceChanges};
 
 /// An action of an operator.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,7 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tidegate_journal::WallTime;
+use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use super::*;
 
