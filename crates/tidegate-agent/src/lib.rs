@@ -15,6 +15,7 @@ pub mod fuzz;
 mod guarded;
 mod histograms;
 mod identify;
+mod journal;
 mod kernel_limits;
 pub mod metrics;
 mod pattern;
@@ -38,6 +39,7 @@ use tidegate_host::sense::session::{TargetKind, TargetReading};
 use tidegate_host::throttle::ThrottleMethod;
 use tidegate_host::{ReadError, SystemRoot};
 use tidegate_http::HttpRefusals;
+use tidegate_journal::JournalError;
 use tidegate_service::config::ConfigError;
 use tidegate_service::journal::RecentDecisions;
 use tidegate_service::log;
@@ -60,6 +62,7 @@ pub use survey::{MachineSurvey, ResourceFinding};
 
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;
+use self::journal::AgentJournal;
 use self::sensor::NodeSensors;
 use self::status::{LoadKey, OfAgent};
 use crate::metrics::{AgentExposition, ResourceStatus};
@@ -105,6 +108,9 @@ pub enum AgentError {
     /// This machine's storage cannot be seen.
     #[error("cannot see this machine's storage: {0}")]
     Blind(#[from] ReadError),
+    /// The decision journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -178,7 +184,11 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());
     }
+    let begin = Clock::now();
+    let kept = config.journal.clone();
+    let kept = kept.map(|kept| AgentJournal::start(kept, config.throttle, &regulator, Instant::ZERO));
     let mut agent = Agent {
+        decision_journal: kept.transpose()?,
         path: path.to_owned(),
         dry_run,
         regulator,
@@ -195,7 +205,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         beyond: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
         unheld: BTreeSet::new(),
-        begin: Clock::now(),
+        begin,
         supervisor: Supervisor::of_this_process(),
     };
     agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
@@ -227,6 +237,8 @@ struct Agent {
     histograms: Option<LatencyHistograms>,
     sensors: NodeSensors,
     journal: RecentDecisions,
+    /// The decisions with their inputs, if they are kept.
+    decision_journal: Option<AgentJournal>,
     /// Totals of the resources and their consumers some seconds ago.
     recent: RecentCounters<LoadKey>,
     complaints: RecurringErrors,
@@ -333,6 +345,12 @@ impl Agent {
         self.carry_out(now);
         if self.recent.is_due(now) {
             self.recent.note(now, status::totals(&self.regulator.status()));
+        }
+        if let Some(journal) = &mut self.decision_journal {
+            journal.record(&self.regulator, now, &self.unheld);
+            if let Some(throttle) = &self.throttle {
+                journal.read_back(&self.regulator, |wanted| throttle.in_force(wanted));
+            }
         }
         for decision in &step.decisions {
             self.journal.note(decision, !self.unheld.contains(&decision.resource));
@@ -447,6 +465,7 @@ impl Agent {
             ("packets", config.packets != self.config.packets),
             ("ports", config.ports != self.config.ports),
             ("metrics", config.metrics != self.config.metrics),
+            ("journal", config.journal != self.config.journal),
             ("histograms", config.histograms != self.config.histograms),
             ("statistic", config.needs_histograms() && self.histograms.is_none()),
             ("dry_run of all resources", acts != self.throttle.is_some()),
@@ -458,6 +477,10 @@ impl Agent {
         self.regulator.reconfigure(&config).map_err(|error| error.to_string())?;
         self.sensors.apply(&config.sensors, &config.brokers);
         self.config = config;
+        let now = self.now();
+        if let Some(journal) = &mut self.decision_journal {
+            journal.reloaded(&self.path, &self.regulator, now);
+        }
         Ok(())
     }
 
@@ -465,6 +488,9 @@ impl Agent {
         self.supervisor.stopping(LET_GO);
         if let Some(throttle) = self.throttle {
             throttle.let_go();
+        }
+        if let Some(journal) = &self.decision_journal {
+            journal.close();
         }
     }
 }

@@ -14,7 +14,6 @@ use tidegate_gateway::{
     StartError,
 };
 use tidegate_http::{BearerToken, HttpRefusals, NoRandom, TokenError};
-use tidegate_journal::ActionRecord;
 use tidegate_units::{ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, ModelOf, QuestionAccess};
@@ -26,7 +25,7 @@ use crate::metrics::MetricsExposition;
 use crate::policy;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
-use tidegate_service::journal::RecentDecisions;
+use tidegate_service::journal::{RecentDecisions, record_reload};
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
 use tidegate_service::signals::{self, ServiceSignal};
@@ -441,13 +440,6 @@ impl RunningService {
         self.measure();
     }
 
-    /// Records an action of the service in the decision journal.
-    fn record(&self, text: String) {
-        if let Some(journal) = self.gateway.journal() {
-            journal.action(ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text });
-        }
-    }
-
     /// Refuses a configuration that cannot be read in time.
     fn watch_reading(&mut self) {
         if self.reading.is_some_and(|since| since.elapsed() >= READING_PATIENCE) {
@@ -471,7 +463,9 @@ impl RunningService {
                 lost.iter().for_each(|lost| tracing::warn!("{lost}"));
                 self.log_removed();
                 log_lines(&ConfigSummary::new(&self.config).pools());
-                self.record(format!("reloaded {}", self.path.display()));
+                if let Some(journal) = self.gateway.journal() {
+                    record_reload(journal, &self.path);
+                }
                 tracing::info!("reloaded {}", self.path.display());
             }
             Err(why) => {

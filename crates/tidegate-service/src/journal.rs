@@ -1,12 +1,21 @@
-//! The laws' decisions, followed from snapshot to snapshot: counted, and told to the log in words.
+//! The laws' decisions, followed from snapshot to snapshot: counted, and told to the log in words. Reloads,
+//! recorded in the decision journal.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate_control::{Decision, LawOutput, SignalState};
+use tidegate_journal::{ActionRecord, JournalWriter};
 use tidegate_units::{Instant, ResourceName};
 
 use crate::metrics::InputCounts;
+
+/// Records in the decision journal that a service took its configuration anew.
+pub fn record_reload(journal: &JournalWriter, path: &Path) {
+    let text = format!("reloaded {}", path.display());
+    journal.action(ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text });
+}
 
 /// The pools' decisions so far.
 #[derive(Debug, Default)]
