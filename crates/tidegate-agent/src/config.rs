@@ -13,13 +13,16 @@ use tidegate_control::{
     SignalChoice, SignalStatistic, WindowConfig, WritersConfig, WritersConfigError,
 };
 use tidegate_host::throttle::{DelayedPackets, ThrottleMethod};
+use tidegate_journal::JournalConfig;
 use tidegate_transfer::BearerToken;
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use super::cgroups::config::{self as cgroups, CgroupConfig};
 use super::pattern::ConsumerPattern;
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
-use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded, warn_of_open_metrics};
+use tidegate_service::config::{
+    ConfigError, JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics,
+};
 
 pub(super) const ROOT_KEYS: &[&str] = tidegate_config::keys::agent::AGENT.names;
 
@@ -65,6 +68,8 @@ pub struct AgentConfig {
     pub metrics: Option<SocketAddr>,
     /// True if the metrics have histograms of response times, which a program in the kernel counts.
     pub histograms: bool,
+    /// The journal of all decisions; `None`: they are not kept.
+    pub journal: Option<JournalConfig>,
     /// The resources that consumers use over the network.
     pub resources: Vec<ResourceConfig>,
     /// The devices regulated by the throttle `cgroup`: then `resources` is empty.
@@ -113,20 +118,26 @@ impl AgentConfig {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text =
             read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&path.display().to_string(), &text)
+        Self::read(&path.display().to_string(), folder(path), &text, BearerToken::from_file)
     }
 
     /// Reads a configuration text, and the file with the token for brokers that it names. `name` is what
-    /// findings call it.
+    /// findings call it, and the path from whose folder on that of the journal is found.
     ///
     /// # Errors
     /// When anything in the text, or in that file, is wrong.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        Self::read(name, text, BearerToken::from_file)
+        Self::read(name, folder(Path::new(name)), text, BearerToken::from_file)
     }
 
-    /// Reads a configuration text without looking at files, when `read_token` does not.
-    pub(crate) fn read(name: &str, text: &str, read_token: TokenReader) -> Result<Self, ConfigError> {
+    /// Reads a configuration text without looking at files, when `read_token` does not. The folder of the
+    /// journal is relative to `folder`.
+    pub(crate) fn read(
+        name: &str,
+        folder: &Path,
+        text: &str,
+        read_token: TokenReader,
+    ) -> Result<Self, ConfigError> {
         let mut report = FindingList::new(name, text);
         let Some(document) = tidegate_config::parse(text, &mut report) else {
             return Err(ConfigError::Invalid(report.into_findings()));
@@ -163,6 +174,7 @@ impl AgentConfig {
                 "add `metrics`, or leave `histograms` out",
             );
         }
+        let journal = JournalSettings::read(&root, folder, &mut report);
         let (sensors, brokers) = sensor::read(&root, read_token, &mut report);
         let (resources, cgroups) = resources(&root, throttle, &mut report);
         let failed = report.has_errors();
@@ -176,6 +188,7 @@ impl AgentConfig {
             ports,
             metrics: metrics.map(|given| given.value.0),
             histograms,
+            journal: journal.map(|settings| settings.config()),
             resources,
             cgroups,
             sensors,
@@ -213,6 +226,10 @@ pub fn is_agents(text: &str) -> bool {
     let mut report = FindingList::new("", text);
     tidegate_config::parse(text, &mut report)
         .is_some_and(|document| document.contains_key("resource") || document.contains_key("sensor"))
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
 }
 
 fn ports(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeSet<u16> {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::throttle::{
-    Guardian, RemovedThrottles, Throttle, ThrottleError, ThrottleRequest, lacking, undo, undo_orphaned,
+    Guardian, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest, lacking, undo,
+    undo_orphaned,
 };
 use tidegate_units::Instant;
 
@@ -205,6 +206,11 @@ impl GuardedThrottle {
     /// Returns true if consumers are throttled as is wanted for a resource, or none is to be.
     pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
         self.throttle.as_ref().is_some_and(|throttle| throttle.holds(wanted))
+    }
+
+    /// Returns the state in force for a resource, as the kernel confirmed it.
+    pub(super) fn in_force(&self, wanted: &ThrottleRequest) -> ThrottleInForce {
+        self.throttle.as_ref().map_or_else(ThrottleInForce::default, |throttle| throttle.in_force(wanted))
     }
 
     /// Returns the number of times that the throttle failed to do what was wanted.

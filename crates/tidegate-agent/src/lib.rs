@@ -15,6 +15,7 @@ pub mod fuzz;
 mod guarded;
 mod histograms;
 mod identify;
+mod journal;
 mod kernel_limits;
 pub mod metrics;
 mod overrides;
@@ -39,13 +40,14 @@ use tidegate_host::sense::session::{TargetKind, TargetReading};
 use tidegate_host::throttle::ThrottleMethod;
 use tidegate_host::{ReadError, SystemRoot};
 use tidegate_http::HttpRefusals;
-use tidegate_journal::WallTime;
+use tidegate_journal::{ActionRecord, JournalError, WallTime};
 use tidegate_service::config::ConfigError;
-use tidegate_service::journal::RecentDecisions;
+use tidegate_service::journal::{RecentDecisions, reload_record};
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
 use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
+    action_record, end_record,
 };
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{RecentCounters, ServiceStatus, StatusRequest, routes};
@@ -65,6 +67,7 @@ pub use survey::{MachineSurvey, ResourceFinding};
 
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;
+use self::journal::AgentJournal;
 use self::sensor::NodeSensors;
 use self::status::{LoadKey, OfAgent};
 use crate::metrics::{AgentExposition, ResourceStatus};
@@ -117,6 +120,9 @@ pub enum AgentError {
     /// This machine's storage cannot be seen.
     #[error("cannot see this machine's storage: {0}")]
     Blind(#[from] ReadError),
+    /// The decision journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -196,7 +202,11 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());
     }
+    let begin = Clock::now();
+    let kept = config.journal.clone();
+    let kept = kept.map(|kept| AgentJournal::start(kept, config.throttle, &regulator, Instant::ZERO));
     let mut agent = Agent {
+        decision_journal: kept.transpose()?,
         path: path.to_owned(),
         dry_run,
         regulator,
@@ -215,7 +225,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         beyond: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
         unheld: BTreeSet::new(),
-        begin: Clock::now(),
+        begin,
         supervisor: Supervisor::of_this_process(),
     };
     agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
@@ -260,6 +270,8 @@ struct Agent {
     histograms: Option<LatencyHistograms>,
     sensors: NodeSensors,
     journal: RecentDecisions,
+    /// The decisions with their inputs, if they are kept.
+    decision_journal: Option<AgentJournal>,
     /// Totals of the resources and their consumers some seconds ago.
     recent: RecentCounters<LoadKey>,
     complaints: RecurringErrors,
@@ -368,6 +380,12 @@ impl Agent {
         self.carry_out(now);
         if self.recent.is_due(now) {
             self.recent.note(now, status::totals(&self.regulator.status()));
+        }
+        if let Some(journal) = &mut self.decision_journal {
+            journal.record(&self.regulator, now, &self.unheld);
+            if let Some(throttle) = &self.throttle {
+                journal.read_back(&self.regulator, |wanted| throttle.in_force(wanted));
+            }
         }
         for decision in &step.decisions {
             self.journal.note(decision, !self.unheld.contains(&decision.resource));
@@ -483,6 +501,7 @@ impl Agent {
             ("packets", config.packets != self.file.packets),
             ("ports", config.ports != self.file.ports),
             ("metrics", config.metrics != self.file.metrics),
+            ("journal", config.journal != self.file.journal),
             ("histograms", config.histograms != self.file.histograms),
             ("statistic", config.needs_histograms() && self.histograms.is_none()),
             ("dry_run of all resources", acts != self.throttle.is_some()),
@@ -494,17 +513,27 @@ impl Agent {
         let mut overrides = self.overrides.clone();
         let is_known = |name: &ResourceName| config.laws().any(|law| law.resource == *name);
         overrides.retain(is_known, |resource, _| is_known(resource));
-        self.put_into_force(config, overrides).map_err(|error| error.to_string())?;
+        self.put_into_force(config, overrides, reload_record(&self.path))
+            .map_err(|error| error.to_string())?;
         self.sensors.apply(&self.config.sensors, &self.config.brokers);
         Ok(())
     }
 
     /// Puts a configuration into force under overrides; nothing is changed if that fails.
-    fn put_into_force(&mut self, file: AgentConfig, overrides: Overrides) -> Result<(), SetUpError> {
+    fn put_into_force(
+        &mut self,
+        file: AgentConfig,
+        overrides: Overrides,
+        action: ActionRecord,
+    ) -> Result<(), SetUpError> {
         let mut config = file.clone();
         overrides::apply(&mut config, &overrides);
         self.regulator.reconfigure(&config)?;
         (self.file, self.config, self.overrides) = (file, config, overrides);
+        let now = self.now();
+        if let Some(journal) = &mut self.decision_journal {
+            journal.reconfigured(action, &self.regulator, now);
+        }
         Ok(())
     }
 
@@ -524,7 +553,7 @@ impl Agent {
     fn change(&mut self, action: &OverrideAction, by: &str) -> Result<OverridesDocument, OverrideRefusal> {
         overrides::check(action, &self.regulator.status(), self.throttle.is_some())?;
         let after = self.overrides.after(action, by, (Clock::now(), WallTime::now()));
-        self.put_into_force(self.file.clone(), after)
+        self.put_into_force(self.file.clone(), after, action_record(action, by))
             .map_err(|error| OverrideRefusal::Impossible(error.to_string()))?;
         tracing::info!("{by}: {action}");
         if self.regulates() {
@@ -540,12 +569,12 @@ impl Agent {
         if over.is_empty() {
             return;
         }
-        if let Err(error) = self.put_into_force(self.file.clone(), overrides) {
-            self.complaints.make(&error);
-            return;
-        }
         for scope in over {
             tracing::info!("the release of {scope} is over");
+            if let Err(error) = self.put_into_force(self.file.clone(), overrides.clone(), end_record(&scope))
+            {
+                self.complaints.make(&error);
+            }
         }
     }
 
@@ -553,6 +582,9 @@ impl Agent {
         self.supervisor.stopping(LET_GO);
         if let Some(throttle) = self.throttle {
             throttle.let_go();
+        }
+        if let Some(journal) = &self.decision_journal {
+            journal.close();
         }
     }
 }

@@ -8,8 +8,10 @@ use tidegate_control::{Decision, SignalStatistic};
 use tidegate_host::sense::TargetSessions;
 use tidegate_host::sense::latency::LatencyBuckets;
 use tidegate_host::sense::session::TargetKind;
-use tidegate_host::throttle::{ThrottleMethod, ThrottleRequest};
+use tidegate_host::throttle::{ThrottleInForce, ThrottleMethod, ThrottleRequest};
 use tidegate_host::{ReadError, SystemRoot};
+use tidegate_journal::ThrottleReading;
+use tidegate_regulate::RegulatedResource;
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use super::AgentError;
@@ -193,6 +195,33 @@ impl MachineRegulator {
     #[must_use]
     pub fn holds(&self) -> &[ThrottleRequest] {
         &self.holds
+    }
+
+    /// Returns the regulation of all resources. Their order stays the same until the next
+    /// [`reconfigure`](Self::reconfigure).
+    pub(super) fn regulated(&self) -> impl Iterator<Item = &RegulatedResource> {
+        let of_cgroups = self.cgroups.iter().map(CgroupResource::regulated);
+        self.resources.iter().map(SessionResource::regulated).chain(of_cgroups)
+    }
+
+    /// Returns the throttling in force for each of [`regulated`](Self::regulated). A resource on a dry run
+    /// has none. `in_force` tells it for a request.
+    pub(super) fn readings(
+        &self,
+        in_force: impl Fn(&ThrottleRequest) -> ThrottleInForce,
+    ) -> Vec<Option<ThrottleReading>> {
+        let mut holds = self.holds.iter();
+        let mut readings = Vec::with_capacity(self.resources.len() + self.cgroups.len());
+        for resource in &self.resources {
+            let hold = if resource.config().law.dry_run { None } else { holds.next() };
+            let read = |hold: &ThrottleRequest| resource.reading(&in_force(hold), &hold.members, &self.watch);
+            readings.push(hold.map(read));
+        }
+        for resource in &self.cgroups {
+            let hold = if resource.config().law.dry_run { None } else { holds.next() };
+            readings.push(hold.map(|hold| resource.reading(&in_force(hold))));
+        }
+        readings
     }
 
     /// Delays may be others at each step, members and their addresses seldom are.

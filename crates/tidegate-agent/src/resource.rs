@@ -7,9 +7,10 @@ use std::time::Duration;
 use tidegate_control::{Decision, LoopConfigError, WriterDetector, WritersConfigError};
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::latency::LatencyBuckets;
-use tidegate_host::throttle::{ThrottleMethod, ThrottleRequest, WriteLimit};
+use tidegate_host::throttle::{ThrottleInForce, ThrottleMethod, ThrottleRequest, WriteLimit};
+use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
 use tidegate_regulate::{InFlight, RecentPercentile, RegulatedResource, ThrottleKind, WritePace};
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
+use tidegate_units::{ByteRate, Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
 
 use super::addresses::ConsumerAddresses;
 use super::cgroups::CgroupSetUpError;
@@ -232,6 +233,50 @@ impl SessionResource {
             limits,
             cgroups: BTreeMap::new(),
         }
+    }
+
+    /// Returns the regulation of the resource.
+    pub(super) const fn regulated(&self) -> &RegulatedResource {
+        &self.regulated
+    }
+
+    /// Returns the throttling in force for each eligible consumer. `members` are the addresses whose packets
+    /// are delayed.
+    pub(super) fn reading(
+        &self,
+        in_force: &ThrottleInForce,
+        members: &BTreeSet<IpAddr>,
+        watch: &MachineWatch,
+    ) -> ThrottleReading {
+        let addresses = watch.addresses();
+        let read = |(place, name): (usize, &ConsumerName)| {
+            let is_delayed = in_force.delay > Latency::ZERO
+                && addresses.of(name).any(|address| members.contains(&address));
+            ConsumerReading {
+                delay: is_delayed.then_some(in_force.delay),
+                writes: self.writes_in_force(place, &in_force.limits, watch),
+                ..ConsumerReading::unlimited(name.clone())
+            }
+        };
+        let consumers = self.regulated.consumers().enumerate().map(read).collect();
+        ThrottleReading { window: None, consumers }
+    }
+
+    /// Returns the limit of the writes to the devices of a member together. It has none if one of its devices
+    /// has none.
+    fn writes_in_force(
+        &self,
+        member: usize,
+        limits: &BTreeMap<DeviceNumber, WriteLimit>,
+        watch: &MachineWatch,
+    ) -> LimitReading {
+        let uses = |device: &&ResourceDevice| device.members.contains(&Some(member));
+        let of = |device: &ResourceDevice| limits.get(&watch.device(device.place).number());
+        let all: Option<Vec<_>> = self.devices.iter().filter(uses).map(of).collect();
+        let Some(all) = all.filter(|all| !all.is_empty()) else { return LimitReading::default() };
+        let rate = all.iter().map(|limit| limit.writes().per_second()).sum();
+        let bytes = all.iter().map(|limit| limit.bytes().per_second()).sum();
+        LimitReading { rate: Some(Iops::new(rate)), bytes: Some(ByteRate::new(bytes)) }
     }
 
     /// Returns the resource's state.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tidegate_units::{Latency, ResourceName};
+use tidegate_units::{Instant, Latency, ResourceName};
 
 use crate::document::output::LawKind;
 use crate::document::signal::{SignalRequests, SignalStatistic};
@@ -110,6 +110,14 @@ impl Default for Smoothing {
 }
 
 impl LoopConfig {
+    /// Returns the time of an observation that is made now: the last whole thousandth of a control interval.
+    /// Timers are late by some microseconds, which decisions need not know, and a journal would have to keep.
+    #[must_use]
+    pub fn observation_time(&self, now: Instant) -> Instant {
+        let part = u64::try_from(self.interval.as_nanos() / 1_000).unwrap_or(u64::MAX).max(1);
+        Instant::from_nanos(now.as_nanos() / part * part)
+    }
+
     /// A loop with every default.
     #[must_use]
     pub fn new(resource: ResourceName, target: Latency, law: LawConfig) -> Self {

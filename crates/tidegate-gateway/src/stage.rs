@@ -331,7 +331,8 @@ impl PoolStage {
         consumers: impl Iterator<Item = (usize, &'a mut StageConsumer)>,
         oldest: impl Fn(usize) -> [Option<Instant>; 2],
     ) {
-        let Some(interval) = self.queue.law().map(|law| law.interval) else { return };
+        let Some(law) = self.queue.law() else { return };
+        let (interval, at) = (law.interval, law.observation_time(now));
         let Some(timer) = self.timer.as_mut().filter(|timer| timer.due() <= now) else { return };
         timer.returned = false;
         if timer.next <= now {
@@ -341,7 +342,7 @@ impl PoolStage {
         let mut consumers: Vec<(usize, &mut StageConsumer)> = consumers.collect();
         let observed =
             consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now)).collect();
-        let mut observation = Observation::new(self.resource.clone(), now, observed);
+        let mut observation = Observation::new(self.resource.clone(), at, observed);
         let report = self.partners.peers.as_ref().and_then(|peers| {
             let report = self.queue.report(&observation)?;
             observation.cluster = Some(combine(peers.host(), &report, &peers.heard(), interval));
@@ -366,7 +367,7 @@ impl PoolStage {
         self.recent.push_back(decision);
     }
 
-    /// Returns a consumer's measurements since the last observation.
+    /// Returns a consumer's measurements since the last observation, as exact as decisions need them.
     fn observe(
         &mut self,
         consumer: &mut StageConsumer,
@@ -381,7 +382,7 @@ impl PoolStage {
             }
             observed.mean_outstanding = MeanOutstanding::default();
         }
-        observed
+        observed.rounded()
     }
 
     /// The window in force.

@@ -1,16 +1,17 @@
-//! Blocks: up to a second of entries, compressed together.
+//! Blocks: up to a second of entries, coded together.
 //!
 //! A block refers to earlier blocks of its segment, and to nothing else. Its content:
 //!
-//! 1. length of the plain part, and of the same compressed by zstd; the compressed plain part
-//! 2. the bit stream of the numbers, up to the end of the block
+//! 1. number of entries of resources
+//! 2. length of the documents, and if there are any, of the same compressed by zstd; the compressed documents
+//! 3. length of the symbols; the symbols
+//! 4. the bit stream of the numbers, up to the end of the block
 //!
-//! The plain part has a document of events, the groups, the planes of all columns, and the other documents.
-//! Each has its length before it, but for the documents, which come last.
+//! The documents begin with that of the events, which has its length before it.
 //!
-//! A group is what a block has of one resource: the resource's number as a folded difference from the one
-//! before, the number of runs, and the runs. A run is `4 · length + kind`: unchanged decisions (0), changed
-//! ones (1), or a checkpoint (2).
+//! Each entry of a resource has a header: `4 · is_other + kind`. The kind is unchanged decision (0), changed
+//! decision (1), or checkpoint (2). If the resource is another one than that of the entry before, its number
+//! follows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,9 +23,12 @@ use tidegate_units::{Instant, ResourceName};
 use crate::decision_code::{ResourceMemory, code};
 use crate::error::DamagedBlock;
 use crate::number::ResourceColumn;
-use crate::number::{BitReader, Bytes, Cell, Coder, Decoder, Encoder, Expected, PLANES, push_length};
+use crate::number::{
+    Bytes, Cell, Coder, Decoder, Encoder, Expected, HEADER_CONTEXTS, SymbolModels, push_length,
+};
 use crate::record::{
     ActionRecord, CheckpointRecord, DecisionBody, DecisionRecord, EntryContent, GapRecord, JournalEntry,
+    ThrottleMechanism,
 };
 use crate::segment::{FRAME, LONGEST_BLOCK};
 use crate::time::{ClockAnchor, WallTime};
@@ -35,16 +39,18 @@ const LEVEL: i32 = 3;
 /// The most entries of a block.
 pub(crate) const MOST_ENTRIES: usize = 65_536;
 
-/// The largest plain part, in bytes.
+/// The largest documents, in bytes.
 pub(crate) const LARGEST_PLAIN: usize = 8 * 1024 * 1024;
 
 /// Times of a block that are known for the next resource: those of one thread's steps, and not of a thousand
 /// threads.
 const MOST_TICKS: usize = 64;
 
-const UNCHANGED: usize = 0;
-const CHANGED: usize = 1;
-const OPENING: usize = 2;
+const UNCHANGED: u8 = 0;
+const CHANGED: u8 = 1;
+const OPENING: u8 = 2;
+/// Set in the header of an entry of another resource than that of the entry before.
+const OTHER: u8 = 4;
 
 /// A checkpoint of a resource, as both sides take it.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +59,7 @@ pub(crate) struct ResourceOpening {
     pub(crate) at: Instant,
     /// Control interval in nanoseconds: the time from one decision to the next, as it is expected.
     pub(crate) interval: u64,
+    pub(crate) mechanism: ThrottleMechanism,
     pub(crate) state: Vec<u8>,
 }
 
@@ -63,6 +70,7 @@ struct OpeningDocument {
     resource: Option<ResourceName>,
     at: Instant,
     interval: u64,
+    mechanism: ThrottleMechanism,
     state: usize,
 }
 
@@ -81,6 +89,9 @@ struct SegmentResource {
     /// The time of the last decision, or of the checkpoint.
     last: u64,
     interval: u64,
+    /// True if a decision has been written out.
+    has_body: bool,
+    /// The last decision, of a reader.
     body: Option<Arc<DecisionBody>>,
 }
 
@@ -106,6 +117,41 @@ impl SegmentResource {
         self.last = at;
         Ok((at, elapsed))
     }
+}
+
+/// The entries so far in a block, as far as they let the next header be foreseen.
+#[derive(Debug, Default)]
+struct EntryOrder {
+    /// Resource of the last entry.
+    current: Option<usize>,
+    /// Entries since it became another one.
+    length: usize,
+    kind: u8,
+}
+
+impl EntryOrder {
+    /// Returns the context of the next header: resources have about as many entries in each block.
+    fn context(&self) -> usize {
+        (4 * self.length.min(HEADER_CONTEXTS / 4 - 1)) | usize::from(self.kind)
+    }
+
+    fn note(&mut self, resource: usize, kind: u8) {
+        self.length = if self.current == Some(resource) { self.length + 1 } else { 1 };
+        (self.current, self.kind) = (Some(resource), kind);
+    }
+}
+
+/// Codes the number of a resource that follows another one.
+fn code_resource(
+    coder: &mut impl Coder,
+    order: &EntryOrder,
+    cell: &mut Cell,
+    resource: usize,
+) -> Result<usize, DamagedBlock> {
+    let mut number = Some(resource as u64);
+    let next = order.current.map_or(0, |current| current as u64 + 1);
+    coder.number(ResourceColumn::Resource, &mut number, Expected::one(next), cell)?;
+    number.and_then(|number| usize::try_from(number).ok()).ok_or(DamagedBlock("a resource is missing"))
 }
 
 /// Times at which resources were decided on, in a block.
@@ -137,11 +183,8 @@ pub(crate) struct BlockWriter {
     /// Numbers of resources in the segment, by their identity in the process. These count from 0.
     numbers: Vec<Option<usize>>,
     events: Vec<JournalEvent>,
-    groups: Vec<u8>,
-    /// Resource of the last group, and of the group under way.
-    last: usize,
-    current: Option<usize>,
-    runs: Vec<(usize, usize)>,
+    order: EntryOrder,
+    resource_cell: Cell,
     ticks: Ticks,
     entries: usize,
 }
@@ -164,27 +207,25 @@ impl BlockWriter {
             resources: Vec::new(),
             numbers: Vec::new(),
             events: Vec::new(),
-            groups: Vec::new(),
-            last: 0,
-            current: None,
-            runs: Vec::new(),
+            order: EntryOrder::default(),
+            resource_cell: Cell::default(),
             ticks: Ticks::default(),
             entries: 0,
         })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries == 0
+        self.entries() == 0
     }
 
     /// Returns the number of entries of the block under way.
     pub(crate) fn entries(&self) -> usize {
-        self.entries
+        self.entries + self.events.len()
     }
 
-    /// Returns the size of the block under way before compression, about.
+    /// Returns the memory that a reader needs for the block under way, about.
     pub(crate) fn len(&self) -> usize {
-        self.encoder.len() + self.groups.len()
+        self.encoder.len()
     }
 
     /// Returns the resources with a checkpoint in this segment.
@@ -195,7 +236,6 @@ impl BlockWriter {
 
     pub(crate) fn event(&mut self, event: JournalEvent) {
         self.events.push(event);
-        self.entries += 1;
     }
 
     /// Adds a checkpoint. Decisions on the resource may follow.
@@ -208,93 +248,86 @@ impl BlockWriter {
         if number == next {
             self.resources.push(SegmentResource::default());
         }
-        self.run(number, OPENING);
+        self.header(number, OPENING)?;
         let resource = &mut self.resources[number];
         (resource.last, resource.interval) = (opening.at.as_nanos(), opening.interval);
         self.encoder.document(&mut OpeningDocument {
             resource: Some(opening.resource.clone()),
             at: opening.at,
             interval: opening.interval,
+            mechanism: opening.mechanism,
             state: opening.state.len(),
         })?;
         self.encoder.documents.extend_from_slice(&opening.state);
         Ok(())
     }
 
-    /// Adds a decision. Returns false if the resource has no checkpoint in this segment.
+    /// Adds a decision; without a body, the one before at another time. Returns false if it follows from
+    /// nothing in this segment.
     pub(crate) fn decision(
         &mut self,
         id: u32,
         at: Instant,
-        body: &Arc<DecisionBody>,
+        body: Option<&DecisionBody>,
     ) -> Result<bool, DamagedBlock> {
         let Some(&Some(number)) = self.numbers.get(id as usize) else { return Ok(false) };
-        let is_same = self.resources[number].body.as_ref().is_some_and(|last| Arc::ptr_eq(last, body));
-        self.run(number, if is_same { UNCHANGED } else { CHANGED });
+        if body.is_none() && !self.resources[number].has_body {
+            return Ok(false);
+        }
+        self.header(number, if body.is_some() { CHANGED } else { UNCHANGED })?;
         let resource = &mut self.resources[number];
         let (_, elapsed) = resource.code_time(&mut self.encoder, &mut self.ticks, at.as_nanos())?;
-        if !is_same {
-            let mut working = DecisionBody::clone(body);
-            code(&mut self.encoder, &mut resource.memory, &mut working, elapsed)?;
-            resource.body = Some(Arc::clone(body));
+        if let Some(body) = body {
+            // A walk serves both sides, so that it takes what it could change.
+            code(&mut self.encoder, &mut resource.memory, &mut body.clone(), elapsed)?;
+            resource.has_body = true;
         }
         Ok(true)
     }
 
-    /// Counts an entry of a resource in its group.
-    fn run(&mut self, number: usize, kind: usize) {
+    /// Writes the header of an entry of a resource.
+    fn header(&mut self, number: usize, kind: u8) -> Result<(), DamagedBlock> {
         self.entries += 1;
-        if self.current != Some(number) {
-            self.end_group();
-            self.current = Some(number);
+        let is_other = self.order.current != Some(number);
+        self.encoder.header(if is_other { OTHER | kind } else { kind }, self.order.context());
+        if is_other {
+            code_resource(&mut self.encoder, &self.order, &mut self.resource_cell, number)?;
         }
-        match self.runs.last_mut() {
-            Some((last, length)) if *last == kind && kind != OPENING => *length += 1,
-            _ => self.runs.push((kind, 1)),
-        }
-    }
-
-    fn end_group(&mut self) {
-        let Some(number) = self.current.take() else { return };
-        let difference = number as i64 - self.last as i64;
-        push_length(&mut self.groups, ((difference << 1) ^ (difference >> 63)) as usize);
-        push_length(&mut self.groups, self.runs.len());
-        for (kind, length) in self.runs.drain(..) {
-            push_length(&mut self.groups, length << 2 | kind);
-        }
-        self.last = number;
+        self.order.note(number, kind);
+        Ok(())
     }
 
     /// Returns the block under way with room for its frame, and begins the next one.
     pub(crate) fn finish(&mut self) -> std::io::Result<Vec<u8>> {
-        self.end_group();
-        let mut plain = Vec::with_capacity(self.len() + 2 * PLANES);
-        let events = if self.events.is_empty() {
-            Vec::new()
-        } else {
-            rmp_serde::to_vec_named(&self.events).map_err(std::io::Error::other)?
-        };
-        push_length(&mut plain, events.len());
-        plain.extend_from_slice(&events);
-        push_length(&mut plain, self.groups.len());
-        plain.extend_from_slice(&self.groups);
-        for plane in &self.encoder.planes {
-            push_length(&mut plain, plane.len());
-            plain.extend_from_slice(plane);
+        let mut documents = Vec::new();
+        if !(self.events.is_empty() && self.encoder.documents.is_empty()) {
+            let events = if self.events.is_empty() {
+                Vec::new()
+            } else {
+                rmp_serde::to_vec_named(&self.events).map_err(std::io::Error::other)?
+            };
+            push_length(&mut documents, events.len());
+            documents.extend_from_slice(&events);
+            documents.extend_from_slice(&self.encoder.documents);
         }
-        plain.extend_from_slice(&self.encoder.documents);
-        let compressed = self.compressor.compress(&plain)?;
         let mut block = vec![0; FRAME];
-        push_length(&mut block, plain.len());
-        push_length(&mut block, compressed.len());
-        block.extend_from_slice(&compressed);
+        push_length(&mut block, self.entries);
+        push_length(&mut block, documents.len());
+        if !documents.is_empty() {
+            let compressed = self.compressor.compress(&documents)?;
+            push_length(&mut block, compressed.len());
+            block.extend_from_slice(&compressed);
+        }
+        let symbols = self.encoder.symbols.finish();
+        push_length(&mut block, symbols.len());
+        block.extend_from_slice(symbols);
         block.extend_from_slice(self.encoder.noise.finish());
         self.encoder.clear();
         self.events.clear();
-        self.groups.clear();
+        self.order = EntryOrder::default();
         self.ticks.0.clear();
-        (self.last, self.entries) = (0, 0);
-        if plain.len() > LARGEST_PLAIN || block.len() > LONGEST_BLOCK {
+        self.entries = 0;
+        if documents.len() > LARGEST_PLAIN || block.len() > LONGEST_BLOCK {
             return Err(std::io::Error::other("a block of the decision journal is too large"));
         }
         Ok(block)
@@ -308,6 +341,8 @@ pub(crate) struct BlockReader {
     clock: ClockAnchor,
     names: Vec<ResourceName>,
     resources: Vec<SegmentResource>,
+    models: SymbolModels,
+    resource_cell: Cell,
 }
 
 impl fmt::Debug for BlockReader {
@@ -319,35 +354,41 @@ impl fmt::Debug for BlockReader {
 impl BlockReader {
     pub(crate) fn new(build: String, clock: ClockAnchor) -> std::io::Result<Self> {
         let decompressor = zstd::bulk::Decompressor::new()?;
-        Ok(Self { decompressor, build, clock, names: Vec::new(), resources: Vec::new() })
+        Ok(Self {
+            decompressor,
+            build,
+            clock,
+            names: Vec::new(),
+            resources: Vec::new(),
+            models: SymbolModels::default(),
+            resource_cell: Cell::default(),
+        })
     }
 
     /// Reads a block. Returns its entries: those of a resource in their order, and all by time as far as that
     /// allows.
     pub(crate) fn read(&mut self, block: &[u8]) -> Result<Vec<JournalEntry>, DamagedBlock> {
         let mut block = Bytes(block);
-        let (plain, compressed) = (block.length()?, block.length()?);
-        if plain > LARGEST_PLAIN {
-            return Err(DamagedBlock("a block is too large"));
+        let entries = block.length()?;
+        if entries > MOST_ENTRIES {
+            return Err(DamagedBlock("a block has too many entries"));
         }
-        let compressed = block.take(compressed)?;
-        let decompressed = self.decompressor.decompress(compressed, plain);
-        let decompressed = decompressed.map_err(|_| DamagedBlock("a block cannot be decompressed"))?;
-        if decompressed.len() != plain {
-            return Err(DamagedBlock("a block has another length than it says"));
-        }
-        let mut plain = Bytes(&decompressed);
-        let length = plain.length()?;
-        let events = plain.take(length)?;
-        let length = plain.length()?;
-        let groups = Bytes(plain.take(length)?);
-        let mut planes = Vec::with_capacity(PLANES);
-        for _ in 0..PLANES {
-            let length = plain.length()?;
-            planes.push(Bytes(plain.take(length)?));
-        }
-        let decoder = Decoder { planes, documents: plain, noise: BitReader::new(block.0) };
-        let mut entries = self.read_groups(groups, decoder)?;
+        let documents = self.read_documents(&mut block)?;
+        let mut documents = Bytes(&documents);
+        let events = if documents.0.is_empty() {
+            &[][..]
+        } else {
+            let length = documents.length()?;
+            documents.take(length)?
+        };
+        let length = block.length()?;
+        let symbols = block.take(length)?;
+        // The models go on with this block, and nothing else of the reader uses them meanwhile.
+        let mut models = std::mem::take(&mut self.models);
+        let decoder = Decoder::new(&mut models, symbols, documents, block.0);
+        let entries = self.read_entries(entries, decoder);
+        self.models = models;
+        let mut entries = entries?;
         if !events.is_empty() {
             let events: Vec<JournalEvent> =
                 rmp_serde::from_slice(events).map_err(|_| DamagedBlock("an event is not understood"))?;
@@ -359,37 +400,48 @@ impl BlockReader {
         Ok(entries.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    fn read_groups(
+    fn read_documents(&mut self, block: &mut Bytes<'_>) -> Result<Vec<u8>, DamagedBlock> {
+        let plain = block.length()?;
+        if plain > LARGEST_PLAIN {
+            return Err(DamagedBlock("a block is too large"));
+        }
+        if plain == 0 {
+            return Ok(Vec::new());
+        }
+        let length = block.length()?;
+        let decompressed = self.decompressor.decompress(block.take(length)?, plain);
+        let decompressed = decompressed.map_err(|_| DamagedBlock("a block cannot be decompressed"))?;
+        if decompressed.len() != plain {
+            return Err(DamagedBlock("a block has another length than it says"));
+        }
+        Ok(decompressed)
+    }
+
+    fn read_entries(
         &mut self,
-        mut groups: Bytes<'_>,
+        count: usize,
         mut decoder: Decoder<'_>,
     ) -> Result<Vec<(WallTime, JournalEntry)>, DamagedBlock> {
         let mut entries = Vec::new();
-        let mut ticks = Ticks::default();
-        let mut last = 0_usize;
-        while !groups.0.is_empty() {
-            let folded = groups.length()?;
-            let half = folded >> 1;
-            let number = if folded & 1 == 0 { last.checked_add(half) } else { last.checked_sub(half + 1) };
-            let number = number.ok_or(DamagedBlock("a resource has no checkpoint"))?;
-            last = number;
-            let mut key = WallTime::MIN;
-            for _ in 0..groups.length()? {
-                let run = groups.length()?;
-                let (length, kind) = (run >> 2, run & 3);
-                if length > MOST_ENTRIES.saturating_sub(entries.len()) {
-                    return Err(DamagedBlock("a block has too many entries"));
-                }
-                for _ in 0..length {
-                    let entry = if kind == OPENING {
-                        self.read_opening(number, &mut decoder)?
-                    } else {
-                        self.read_decision(number, kind, &mut decoder, &mut ticks)?
-                    };
-                    key = key.max(entry.time);
-                    entries.push((key, entry));
-                }
-            }
+        let (mut ticks, mut order) = (Ticks::default(), EntryOrder::default());
+        let mut key = WallTime::MIN;
+        for _ in 0..count {
+            let header = decoder.header(order.context());
+            let kind = header & !OTHER;
+            let number = if header & OTHER == 0 {
+                order.current.ok_or(DamagedBlock("a block begins with no resource"))?
+            } else {
+                key = WallTime::MIN;
+                code_resource(&mut decoder, &order, &mut self.resource_cell, 0)?
+            };
+            order.note(number, kind);
+            let entry = if kind == OPENING {
+                self.read_opening(number, &mut decoder)?
+            } else {
+                self.read_decision(number, kind, &mut decoder, &mut ticks)?
+            };
+            key = key.max(entry.time);
+            entries.push((key, entry));
         }
         Ok(entries)
     }
@@ -399,7 +451,13 @@ impl BlockReader {
         number: usize,
         decoder: &mut Decoder<'_>,
     ) -> Result<JournalEntry, DamagedBlock> {
-        let mut opening = OpeningDocument { resource: None, at: Instant::ZERO, interval: 0, state: 0 };
+        let mut opening = OpeningDocument {
+            resource: None,
+            at: Instant::ZERO,
+            interval: 0,
+            mechanism: ThrottleMechanism::Queue,
+            state: 0,
+        };
         decoder.document(&mut opening)?;
         let state = decoder.documents.take(opening.state)?.to_vec();
         let name = opening.resource.ok_or(DamagedBlock("a checkpoint has no name"))?;
@@ -410,14 +468,14 @@ impl BlockReader {
         let resource = self.resources.get_mut(number).ok_or(DamagedBlock("a resource is missing"))?;
         (resource.last, resource.interval) = (opening.at.as_nanos(), opening.interval);
         let build = self.build.clone();
-        let checkpoint = CheckpointRecord { resource: name, build, state };
+        let checkpoint = CheckpointRecord { resource: name, build, mechanism: opening.mechanism, state };
         Ok(JournalEntry { time: self.clock.wall(opening.at), content: EntryContent::Checkpoint(checkpoint) })
     }
 
     fn read_decision(
         &mut self,
         number: usize,
-        kind: usize,
+        kind: u8,
         decoder: &mut Decoder<'_>,
         ticks: &mut Ticks,
     ) -> Result<JournalEntry, DamagedBlock> {
@@ -433,7 +491,7 @@ impl BlockReader {
                 code(decoder, &mut resource.memory, &mut body, elapsed)?;
                 resource.body = Some(Arc::new(body));
             }
-            _ => return Err(DamagedBlock("a run is of no known kind")),
+            _ => return Err(DamagedBlock("an entry is of no known kind")),
         }
         let body = resource.body.clone().ok_or(DamagedBlock("a decision repeats nothing"))?;
         let at = Instant::from_nanos(at);

@@ -29,6 +29,9 @@ mod form {
     pub(super) const CLUSTER: u64 = 32;
     pub(super) const CLUSTER_LOAD: u64 = 64;
     pub(super) const CLUSTER_HOSTS: u64 = 128;
+    pub(super) const READING_OF_CONSUMERS: u64 = 256;
+    /// All of them.
+    pub(super) const KNOWN: u64 = 511;
 }
 
 /// Knowledge of both sides about a resource after its last decision.
@@ -117,9 +120,12 @@ fn code_form<C: Coder>(
         flag(form::TERMS, !same_terms)
             | flag(form::COMMANDS_AS_DOCUMENT, !is_regular(&observation.consumers, &body.commands))
             | flag(form::READING, reading.is_some())
+            | flag(form::READING_OF_CONSUMERS, reading.is_some_and(|reading| !reading.consumers.is_empty()))
             | flag(
                 form::READING_AS_DOCUMENT,
-                reading.is_some_and(|reading| !reads_all(reading, observation)),
+                reading.is_some_and(|reading| {
+                    !(reading.consumers.is_empty() || reads_all(reading, observation))
+                }),
             )
             | flag(form::PERCENTILE, observation.percentile.is_some())
             | flag(form::CLUSTER, cluster.is_some())
@@ -128,7 +134,7 @@ fn code_form<C: Coder>(
     );
     let cell = &mut memory.cells[Once::Form.cell()];
     coder.number(Once::Form, &mut form, Expected::one(cell.last), cell)?;
-    form.filter(|form| *form <= 255).ok_or(DamagedBlock("the form of a decision is unknown"))
+    form.filter(|form| *form <= form::KNOWN).ok_or(DamagedBlock("the form of a decision is unknown"))
 }
 
 fn is_of(terms: &RecordedTerms, consumer: &ConsumerObservation) -> bool {
@@ -209,27 +215,29 @@ fn code_observation<C: Coder>(
             })
             .collect();
     }
-    let mut before: [Option<OperationMeans>; 2] = [None; 2];
-    let mut oldest = [None; 2];
+    let mut before = [MeansBefore::default(); 2];
     for (consumer, memory) in observation.consumers.iter_mut().zip(&mut memory.consumers) {
-        let kinds = [(&mut consumer.reads, READS), (&mut consumer.writes, WRITES)];
-        for (kind, (operations, columns)) in kinds.into_iter().enumerate() {
-            let means = &mut memory.means[kind];
-            code_operations(
-                coder,
-                operations,
-                columns,
-                &mut memory.cells,
-                means,
-                before[kind],
-                oldest[kind],
-            )?;
-            if operations.count > 0 {
-                before[kind] = Some(*means);
-            }
-            oldest[kind] = operations.oldest_in_flight.map(Latency::as_nanos);
+        let cells = &mut memory.cells;
+        for (operations, columns) in [(&mut consumer.reads, READS), (&mut consumer.writes, WRITES)] {
+            let last = cells[columns.count.cell()].last;
+            each(coder, columns.count, &mut operations.count, Expected::one(last), cells)?;
         }
-        code_waiting(coder, consumer, &mut memory.cells, elapsed)?;
+        let is_rounded = code_outstanding(coder, &mut consumer.mean_outstanding, cells)?;
+        // By Little's law the latencies add up to about this.
+        let outstanding = (consumer.mean_outstanding.get() * elapsed as f64) as u64;
+        let mut rest = Some(outstanding).filter(|_| is_rounded);
+        for (kind, (operations, columns)) in
+            [(&mut consumer.reads, READS), (&mut consumer.writes, WRITES)].into_iter().enumerate()
+        {
+            let means = &mut memory.means[kind];
+            code_operations(coder, operations, columns, cells, means, &mut before[kind], rest)?;
+            let latency = operations.total_latency.as_nanos();
+            rest = rest.map(|rest| rest.saturating_sub(latency));
+        }
+        if !is_rounded {
+            code_mean_outstanding(coder, consumer, cells, elapsed)?;
+        }
+        code_waiting(coder, consumer, cells, elapsed)?;
     }
     code_percentile(coder, &mut observation.percentile, &mut memory.cells, form)?;
     code_cluster(coder, &mut observation.cluster, memory, form)
@@ -268,35 +276,59 @@ const WRITES: OperationColumns = OperationColumns {
 
 type ConsumerCells = [Cell; CONSUMER_COLUMNS];
 
-/// Codes completed requests and those in flight. Requests are as large and as slow as this consumer's last
-/// ones, or as those of the consumer before it: an agent knows only the latency of the device.
+/// Knowledge of the consumer before: an agent knows only the latency of the device.
+#[derive(Debug, Clone, Copy, Default)]
+struct MeansBefore {
+    means: Option<OperationMeans>,
+    oldest: Option<u64>,
+}
+
+/// Codes completed requests but for their number, and those in flight. Requests are as large and as slow as
+/// this consumer's last ones, or as those of the consumer before it. Their latencies may as well be the
+/// `rest` of the outstanding time.
 fn code_operations<C: Coder>(
     coder: &mut C,
     operations: &mut OperationTotals,
     columns: OperationColumns,
     cells: &mut ConsumerCells,
     means: &mut OperationMeans,
-    before: Option<OperationMeans>,
-    oldest: Option<u64>,
+    before: &mut MeansBefore,
+    rest: Option<u64>,
 ) -> Result<(), DamagedBlock> {
-    let last = cells[columns.count.cell()].last;
-    each(coder, columns.count, &mut operations.count, Expected::one(last), cells)?;
     let count = operations.count;
     let bytes = means.scaled(means.bytes, count).unwrap_or(0);
-    let other = before.and_then(|before| before.scaled(before.bytes, count));
+    let other = before.means.and_then(|before| before.scaled(before.bytes, count));
     let mut total = operations.bytes.get();
     each(coder, columns.bytes, &mut total, Expected::either(bytes, other), cells)?;
     operations.bytes = Bytes::new(total);
     let latency = means.scaled(means.latency, count).unwrap_or(0);
-    let other = before.and_then(|before| before.scaled(before.latency, count));
+    let other = before.means.and_then(|before| before.scaled(before.latency, count));
     let mut total = operations.total_latency.as_nanos();
-    each(coder, columns.latency, &mut total, Expected::either(latency, other), cells)?;
+    let rest = rest.filter(|_| count > 0);
+    each(coder, columns.latency, &mut total, Expected::either(latency, other).or(rest), cells)?;
     operations.total_latency = Latency::from_nanos(total);
     if count > 0 {
         *means = OperationMeans { count, bytes: operations.bytes.get(), latency: total };
+        before.means = Some(*means);
     }
     each_u32(coder, columns.in_flight, &mut operations.in_flight, cells)?;
-    each_latency(coder, columns.oldest, &mut operations.oldest_in_flight, oldest, cells)
+    each_latency(coder, columns.oldest, &mut operations.oldest_in_flight, before.oldest, cells)?;
+    before.oldest = operations.oldest_in_flight.map(Latency::as_nanos);
+    Ok(())
+}
+
+/// Codes a mean that the sensor has rounded. Returns false if it has not.
+fn code_outstanding<C: Coder>(
+    coder: &mut C,
+    mean: &mut MeanOutstanding,
+    cells: &mut ConsumerCells,
+) -> Result<bool, DamagedBlock> {
+    let mut bits = Some(*mean).filter(|mean| mean.rounded() == *mean).map(|mean| mean.get().to_bits());
+    each_option(coder, Each::Outstanding, &mut bits, None, cells)?;
+    if let Some(bits) = bits {
+        *mean = MeanOutstanding::new(f64::from_bits(bits));
+    }
+    Ok(bits.is_some())
 }
 
 fn code_waiting<C: Coder>(
@@ -305,7 +337,6 @@ fn code_waiting<C: Coder>(
     cells: &mut ConsumerCells,
     elapsed: u64,
 ) -> Result<(), DamagedBlock> {
-    code_mean_outstanding(coder, consumer, cells, elapsed)?;
     each_u32(coder, Each::Queued, &mut consumer.queued, cells)?;
     let mut short = consumer.short_of_tokens.as_nanos();
     let expected = Expected::either(cells[Each::ShortOfTokens.cell()].last, Some(elapsed));
@@ -476,7 +507,7 @@ fn code_load<C: Coder>(
     once_bool(coder, Once::LoadLate, &mut load.late, cells)?;
     once_optional_latency(coder, Once::LoadMean, &mut load.mean, cells)?;
     once_f64(coder, Once::LoadWorst, &mut load.worst, cells)?;
-    once_window(coder, Once::LoadTotalWindow, &mut load.total_window, cells)?;
+    once_window(coder, Once::LoadTotalWindow, &mut load.total_window, None, cells)?;
     once_f64(coder, Once::LoadActiveShares, &mut load.active_shares, cells)
 }
 
@@ -495,22 +526,33 @@ fn code_reading<C: Coder>(
     if form & form::READING_AS_DOCUMENT != 0 {
         return coder.document(reading);
     }
-    once_window(coder, Once::ReadingWindow, &mut reading.window, &mut memory.cells)?;
+    let commanded = memory.cells[Once::CommandWindow.cell()].last;
+    once_window(coder, Once::ReadingWindow, &mut reading.window, Some(commanded), &mut memory.cells)?;
+    if form & form::READING_OF_CONSUMERS == 0 {
+        reading.consumers.clear();
+        return Ok(());
+    }
     let eligible = memory.consumers.iter_mut().filter(|consumer| !consumer.terms.protected);
     let mut known = std::mem::take(&mut reading.consumers).into_iter();
     for consumer in eligible {
         let name = consumer.terms.name.clone();
-        let unlimited = ConsumerReading { name: name.clone(), delay: None, rate: None, bytes: None };
-        let mut each = known.next().filter(|known| known.name == name).unwrap_or(unlimited);
+        let known = known.next().filter(|known| known.name == name);
+        let mut each = known.unwrap_or_else(|| ConsumerReading::unlimited(name));
         let cells = &mut consumer.cells;
         let commanded = [Each::CommandDelay, Each::CommandRate].map(|column| Some(cells[column.cell()].last));
         each_latency(coder, Each::ReadingDelay, &mut each.delay, commanded[0], cells)?;
-        let mut rate = each.rate.map(|rate| rate.per_second().to_bits());
-        each_option(coder, Each::ReadingRate, &mut rate, commanded[1], cells)?;
-        each.rate = rate.map(|bits| Iops::new(f64::from_bits(bits)));
-        let mut bytes = each.bytes.map(|rate| rate.per_second().to_bits());
-        each_option(coder, Each::ReadingBytes, &mut bytes, None, cells)?;
-        each.bytes = bytes.map(|bits| ByteRate::new(f64::from_bits(bits)));
+        let directions = [
+            (&mut each.reads, Each::ReadingReadRate, Each::ReadingReadBytes),
+            (&mut each.writes, Each::ReadingWriteRate, Each::ReadingWriteBytes),
+        ];
+        for (limit, rate_column, bytes_column) in directions {
+            let mut rate = limit.rate.map(|rate| rate.per_second().to_bits());
+            each_option(coder, rate_column, &mut rate, commanded[1], cells)?;
+            limit.rate = rate.map(|bits| Iops::new(f64::from_bits(bits)));
+            let mut bytes = limit.bytes.map(|rate| rate.per_second().to_bits());
+            each_option(coder, bytes_column, &mut bytes, None, cells)?;
+            limit.bytes = bytes.map(|bits| ByteRate::new(f64::from_bits(bits)));
+        }
         reading.consumers.push(each);
     }
     Ok(())
@@ -526,7 +568,7 @@ fn code_commands<C: Coder>(
     if form & form::COMMANDS_AS_DOCUMENT != 0 {
         return coder.document(commands);
     }
-    once_window(coder, Once::CommandWindow, &mut commands.window, &mut memory.cells)?;
+    once_window(coder, Once::CommandWindow, &mut commands.window, None, &mut memory.cells)?;
     once_optional_latency(coder, Once::Spacing, &mut commands.spacing, &mut memory.cells)?;
     let eligible = memory.consumers.iter_mut().filter(|consumer| !consumer.terms.protected);
     let mut known = std::mem::take(&mut commands.consumers).into_iter();
@@ -676,10 +718,12 @@ fn once_window<C: Coder>(
     coder: &mut C,
     column: Once,
     value: &mut Option<Window>,
+    other: Option<u64>,
     cells: &mut ResourceCells,
 ) -> Result<(), DamagedBlock> {
     let mut bits = value.map(|window| window.get().to_bits());
-    once_option(coder, column, &mut bits, cells)?;
+    let cell = &mut cells[column.cell()];
+    coder.number(column, &mut bits, Expected::either(cell.last, other), cell)?;
     *value = bits.map(|bits| Window::new(f64::from_bits(bits)));
     Ok(())
 }

@@ -17,23 +17,29 @@ const MOST_BLOCKS: usize = 64;
 /// A segment of a decision journal: the bytes as they are, and as blocks of a segment that a writer sealed,
 /// once with their content and once with what they are compressed from.
 ///
-/// A block of the input has its length before it, in two bytes. The first byte of what it is compressed from
-/// is the length of its bit stream, which stands at the end.
+/// A block of the input has its length before it, in two bytes. The first three bytes of what it is
+/// compressed from are the number of its entries, and the lengths of its documents and of its bit stream.
+/// These stand at its beginning and at its end, the symbols between them.
 pub fn decision_journal(input: &[u8]) {
     check(input);
     check_sealed(input, <[u8]>::to_vec);
     check_sealed(input, compressed);
 }
 
-/// Compresses the plain part of a block.
+/// Compresses the documents of a block.
 fn compressed(content: &[u8]) -> Vec<u8> {
-    let Some((&noise, content)) = content.split_first() else { return Vec::new() };
-    let (plain, noise) = content.split_at(content.len().saturating_sub(usize::from(noise)));
-    let packed = zstd::bulk::compress(plain, 1).expect("memory is compressed");
-    let mut block = Vec::new();
-    push_length(&mut block, plain.len());
-    push_length(&mut block, packed.len());
-    [block, packed, noise.to_vec()].concat()
+    let [entries, documents, noise, content @ ..] = content else { return Vec::new() };
+    let (documents, content) = content.split_at(content.len().min(usize::from(*documents)));
+    let (symbols, noise) = content.split_at(content.len().saturating_sub(usize::from(*noise)));
+    let mut block = vec![*entries & 0x7f];
+    push_length(&mut block, documents.len());
+    if !documents.is_empty() {
+        let packed = zstd::bulk::compress(documents, 1).expect("memory is compressed");
+        push_length(&mut block, packed.len());
+        block.extend_from_slice(&packed);
+    }
+    push_length(&mut block, symbols.len());
+    [block, symbols.to_vec(), noise.to_vec()].concat()
 }
 
 fn check_sealed(input: &[u8], content_of: fn(&[u8]) -> Vec<u8>) {

@@ -13,7 +13,10 @@ use tidegate_units::{Bytes, Instant};
 use crate::block::{JournalEvent, LARGEST_PLAIN, ResourceOpening};
 use crate::error::JournalError;
 use crate::queue::{Message, QueueBounds, SharedQueue};
-use crate::record::{ActionRecord, DecisionBody, GapCause, ThrottleReading, iops_bits, same_commands};
+use crate::quiet::{DecisionParts, QuietDecision};
+use crate::record::{
+    ActionRecord, DecisionBody, GapCause, ThrottleMechanism, ThrottleReading, iops_bits, same_commands,
+};
 use crate::time::WallTime;
 use crate::writer::{Retention, SegmentWriter, WriterPlan};
 
@@ -95,16 +98,29 @@ impl JournalWriter {
         Ok(Self { queue, retention, next_id: Arc::default(), thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
-    /// Begins to record a resource, with a checkpoint of its loop. `now` is the time on the clock of the
-    /// observations.
+    /// Begins to record a resource of the gateway, with a checkpoint of its loop. `now` is the time on the
+    /// clock of the observations.
     #[must_use]
     pub fn resource(&self, control: &ControlLoop, now: Instant) -> ResourceJournal {
+        self.resource_throttled_by(ThrottleMechanism::Queue, control, now)
+    }
+
+    /// Begins to record a resource, with the mechanism that carries out its commands.
+    #[must_use]
+    pub fn resource_throttled_by(
+        &self,
+        mechanism: ThrottleMechanism,
+        control: &ControlLoop,
+        now: Instant,
+    ) -> ResourceJournal {
         let mut resource = ResourceJournal {
             queue: Arc::clone(&self.queue),
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             epoch: 0,
+            mechanism,
             config: control.config().clone(),
             last: None,
+            is_known: false,
             at: now,
             needs_checkpoint: true,
         };
@@ -143,6 +159,14 @@ impl JournalWriter {
     }
 }
 
+/// The last decision of a resource.
+#[derive(Debug)]
+struct LastDecision {
+    body: Arc<DecisionBody>,
+    /// What the next one is compared with if this one is quiet.
+    quiet: Option<QuietDecision>,
+}
+
 /// The journal of one resource's decisions. Its owner is the thread that steps the loop.
 ///
 /// Handing over never waits for the disk. An unchanged decision costs a comparison and a few words; a changed
@@ -153,9 +177,12 @@ pub struct ResourceJournal {
     id: u32,
     /// Number of the segment that it writes to.
     epoch: u64,
+    mechanism: ThrottleMechanism,
     /// Configuration of the last checkpoint.
     config: LoopConfig,
-    last: Option<Arc<DecisionBody>>,
+    last: Option<LastDecision>,
+    /// True if the segment has the last decision, so that it can be repeated.
+    is_known: bool,
     /// Time of the last decision.
     at: Instant,
     /// True if decisions do not follow from the last checkpoint: some were dropped.
@@ -182,7 +209,9 @@ impl ResourceJournal {
             self.queue.count_dropped(GapCause::Late);
             self.needs_checkpoint = true;
         } else {
-            let body = self.body(observation, commands, decision, reading);
+            let lag = decision.at.as_nanos().wrapping_sub(observation.at.as_nanos()).cast_signed();
+            let body = self.body(&DecisionParts { observation, commands, reading, held: decision.held, lag });
+            self.is_known = true;
             let (id, epoch) = (self.id, self.epoch);
             let is_sent = self.queue.push(Message::Decision { id, epoch, at: observation.at, body });
             self.needs_checkpoint = !is_sent || self.queue.epoch() != epoch;
@@ -196,6 +225,7 @@ impl ResourceJournal {
     /// [`ControlLoop::reconfigure`]. Call it before the next decision.
     pub fn checkpoint(&mut self, control: &ControlLoop) {
         self.epoch = self.queue.epoch();
+        self.is_known = false;
         self.config = control.config().clone();
         // A loop has no state that MessagePack cannot say.
         let state = rmp_serde::to_vec_named(control).unwrap_or_default();
@@ -208,32 +238,19 @@ impl ResourceJournal {
             resource: self.config.resource.clone(),
             at: self.at,
             interval: u64::try_from(self.config.interval.as_nanos()).unwrap_or(u64::MAX),
+            mechanism: self.mechanism,
             state,
         });
         let (id, epoch) = (self.id, self.epoch);
         self.needs_checkpoint = !self.queue.push(Message::Opening { id, epoch, opening });
     }
 
-    /// Returns the content of a decision: the one before if nothing but the time has changed.
-    fn body(
-        &mut self,
-        observation: &Observation,
-        commands: &Commands,
-        decision: &Decision,
-        reading: Option<&ThrottleReading>,
-    ) -> Arc<DecisionBody> {
-        let lag = decision.at.as_nanos().wrapping_sub(observation.at.as_nanos()).cast_signed();
-        let held = decision.held;
-        let is_same = |last: &&Arc<DecisionBody>| {
-            last.held == held
-                && last.lag == lag
-                && last.reading.as_ref() == reading
-                && is_same_observation(&last.observation, observation)
-                && same_commands(&last.commands, commands)
-        };
-        if let Some(last) = self.last.as_ref().filter(is_same) {
-            return Arc::clone(last);
+    /// Returns the content of a decision. `None`: nothing but the time has changed.
+    fn body(&mut self, parts: &DecisionParts<'_>) -> Option<Arc<DecisionBody>> {
+        if let Some(last) = self.last.as_ref().filter(|last| last.is(parts)) {
+            return (!self.is_known).then(|| Arc::clone(&last.body));
         }
+        let DecisionParts { observation, commands, reading, held, lag } = *parts;
         let body = Arc::new(DecisionBody {
             observation: observation.clone(),
             reading: reading.cloned(),
@@ -241,8 +258,21 @@ impl ResourceJournal {
             held,
             lag,
         });
-        self.last = Some(Arc::clone(&body));
-        body
+        self.last = Some(LastDecision { body: Arc::clone(&body), quiet: QuietDecision::of(parts) });
+        Some(body)
+    }
+}
+
+impl LastDecision {
+    /// Returns true if a decision is the same, but for its time.
+    fn is(&self, parts: &DecisionParts<'_>) -> bool {
+        let body = &self.body;
+        self.quiet.as_ref().is_some_and(|quiet| quiet.is(parts))
+            || (body.held == parts.held
+                && body.lag == parts.lag
+                && body.reading.as_ref() == parts.reading
+                && is_same_observation(&body.observation, parts.observation)
+                && same_commands(&body.commands, parts.commands))
     }
 }
 
@@ -267,4 +297,91 @@ fn is_same_observation(one: &Observation, other: &Observation) -> bool {
         && one.consumers == other.consumers
         && one.percentile == other.percentile
         && bits(one) == bits(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::{AutoConfig, ConsumerObservation};
+    use tidegate_units::{ConsumerName, Latency, ResourceName, Shares};
+
+    use super::*;
+
+    /// An hour at intervals of 100 ms.
+    const HOUR: u64 = 36_000;
+    const RESOURCES: u64 = 12;
+    const BOUNDS: QueueBounds = QueueBounds { entries: 1_000, bytes: 1 << 20 };
+
+    /// A resource that is loaded all the time, now and then, or never.
+    fn observation(name: &ResourceName, resource: u64, step: u64) -> Observation {
+        let at = Instant::from_nanos(step * 100_000_000);
+        let observe = |place: u64| {
+            let consumer = ConsumerName::new(&format!("consumer-{place}")).unwrap();
+            let mut observed = ConsumerObservation::idle(consumer, Shares::DEFAULT, place == 0);
+            if resource == 0 || resource < 4 && step / 3_000 % 2 == 0 {
+                let noise = (step * 7_919 + place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                observed.reads.count = 20 + noise % 50;
+                observed.reads.total_latency =
+                    Latency::from_nanos(observed.reads.count * (noise % 7_000_000));
+            }
+            observed.rounded()
+        };
+        Observation::new(name.clone(), at, (0..3).map(observe).collect())
+    }
+
+    #[test]
+    fn memory_and_disk_stay_flat_over_an_hour() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Arc::new(SharedQueue::new(BOUNDS, 0));
+        let retention = Arc::new(Mutex::new(Retention::default()));
+        let plan = WriterPlan {
+            folder: folder.path().to_owned(),
+            limit: 1 << 19,
+            segment_bytes: (1 << 19) / 64,
+            sync_interval: Duration::from_secs(10),
+            build: "test".to_owned(),
+        };
+        let begun = SegmentWriter::begin(plan, Instant::ZERO, Arc::clone(&queue), Arc::clone(&retention));
+        let mut writer = begun.unwrap();
+        let (next_id, thread) = (Arc::default(), Arc::default());
+        let journal = JournalWriter { queue: Arc::clone(&queue), retention, next_id, thread };
+        let law = AutoConfig::default().into();
+        let resource = |number: u64| {
+            let name = ResourceName::new(&format!("resource-{number}")).unwrap();
+            let config = LoopConfig::new(name, Latency::from_millis(5), law);
+            let config = LoopConfig { interval: Duration::from_millis(100), ..config };
+            let control = ControlLoop::new(config).unwrap();
+            let recorded = journal.resource(&control, Instant::ZERO);
+            (control, recorded)
+        };
+        let mut resources: Vec<_> = (0..RESOURCES).map(resource).collect();
+        // The most that waited, and that the writer kept, in each ten minutes.
+        let mut peaks: Vec<[usize; 3]> = Vec::new();
+        for step in 1..=HOUR {
+            for (number, (control, recorded)) in resources.iter_mut().enumerate() {
+                let name = control.config().resource.clone();
+                let observation = observation(&name, number as u64, step);
+                let (commands, decision) = control.step(observation.at, &observation);
+                recorded.record(control, &observation, &commands, &decision, None);
+            }
+            if step % 5 > 0 {
+                continue;
+            }
+            let (entries, bytes) = queue.waiting();
+            writer.turn(queue.take(Duration::ZERO));
+            let ten_minutes = ((step - 1) / (HOUR / 6)) as usize;
+            peaks.resize(ten_minutes + 1, [0; 3]);
+            for (peak, now) in peaks[ten_minutes].iter_mut().zip([entries, bytes, writer.kept()]) {
+                *peak = (*peak).max(now);
+            }
+        }
+        let retention = journal.retention();
+        assert_eq!((retention.dropped, retention.is_failing), (0, false));
+        assert!(retention.written >= HOUR * RESOURCES, "{retention:?}");
+        assert!(retention.bytes <= retention.limit, "{retention:?}");
+        // The journal is full before the last ten minutes, so that only the oldest segment goes for a new one.
+        let [before, last] = [peaks[4], peaks[5]];
+        assert!(last.iter().zip(before).all(|(last, before)| *last <= before + 2), "{peaks:?}");
+        assert!(last[0] <= BOUNDS.entries / 2 && last[1] <= BOUNDS.bytes / 2, "{peaks:?}");
+        assert!(last[2] <= 64 + 2 + 2 * RESOURCES as usize, "{peaks:?}");
+    }
 }

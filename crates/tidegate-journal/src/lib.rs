@@ -50,6 +50,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bit_coder;
 mod block;
 mod decision_code;
 mod error;
@@ -58,6 +59,7 @@ pub mod fuzz;
 mod handle;
 mod number;
 mod queue;
+mod quiet;
 mod reader;
 mod record;
 mod replay;
@@ -70,7 +72,7 @@ pub use handle::{JournalConfig, JournalWriter, ResourceJournal};
 pub use reader::{Entries, EntryFilter, JournalReader};
 pub use record::{
     ActionRecord, CheckpointRecord, ConsumerReading, DecisionRecord, EntryContent, GapCause, GapRecord,
-    JournalEntry, ThrottleReading,
+    JournalEntry, LimitReading, ThrottleMechanism, ThrottleReading,
 };
 pub use replay::{CheckpointError, ConfigChange, LoopReplay, Replay, ReplayedDecision};
 pub use time::{ClockAnchor, WallTime};

@@ -1,20 +1,26 @@
 //! Numbers in columns: each as its difference from what was expected of it.
 //!
-//! A number has one symbol, a byte, in the plane of its column, and perhaps bits in the common bit stream:
+//! A number has one symbol, and perhaps bits in the common bit stream:
 //!
 //! | symbol | meaning |
 //! |---|---|
 //! | 0 | no number |
-//! | 1 | the first expectation |
-//! | 2 | the second expectation |
-//! | 3 + 65·u + l | a difference of l bits, in units of 1, 1,000 or 1,000,000 (u = 0, 1, 2) |
+//! | 1, 2, 3 | the first, second, third expectation |
+//! | 4 + 65·u + l | a difference of l bits, in the u-th unit: of times 1, 1,000 or 1,000,000, of sizes 1, 512 or 4,096 |
+//! | 199 + l | a difference of l bits between rounded numbers, counted along these |
 //!
 //! The difference is signed and folded: 0, −1, 1, −2 become 0, 1, 2, 3. Its highest bit is always one, and
-//! the lower l − 1 bits follow in the bit stream. Symbols repeat, and zstd compresses them. The bits are the
-//! noise of the measurement, which no compression shortens.
+//! the lower l − 1 bits follow in the bit stream. They are the noise of the measurement, which no compression
+//! shortens.
 //!
-//! Both expectations are known to the reader, and so is which of them came closer of late.
+//! A symbol is coded by probabilities of its column. They depend on the last symbol of the same consumer, so
+//! that numbers that hardly ever change cost next to nothing beside others that always do.
+//!
+//! The expectations are known to the reader, and so is which of them came closest of late.
 
+use tidegate_control::Observation;
+
+use crate::bit_coder::{BitDecoder, BitEncoder, BitModel};
 use crate::error::DamagedBlock;
 
 /// Columns that each consumer has.
@@ -31,6 +37,7 @@ pub(crate) enum ConsumerColumn {
     WriteLatency,
     WriteInFlight,
     WriteOldest,
+    Outstanding,
     OutstandingNanos,
     OutstandingRest,
     Queued,
@@ -43,14 +50,17 @@ pub(crate) enum ConsumerColumn {
     CommandDelay,
     CommandRate,
     ReadingDelay,
-    ReadingRate,
-    ReadingBytes,
+    ReadingReadRate,
+    ReadingReadBytes,
+    ReadingWriteRate,
+    ReadingWriteBytes,
 }
 
 /// Columns that each resource has once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ResourceColumn {
+    Resource,
     At,
     Form,
     Lag,
@@ -87,27 +97,42 @@ pub(crate) enum ResourceColumn {
 }
 
 /// Number of columns of a consumer.
-pub(crate) const CONSUMER_COLUMNS: usize = ConsumerColumn::ReadingBytes as usize + 1;
+pub(crate) const CONSUMER_COLUMNS: usize = ConsumerColumn::ReadingWriteBytes as usize + 1;
 
 /// Number of columns of a resource.
 pub(crate) const RESOURCE_COLUMNS: usize = ResourceColumn::LoadActiveShares as usize + 1;
 
-/// Number of planes of symbols in a block.
-pub(crate) const PLANES: usize = CONSUMER_COLUMNS + RESOURCE_COLUMNS;
+/// Number of all columns.
+pub(crate) const COLUMNS: usize = CONSUMER_COLUMNS + RESOURCE_COLUMNS;
 
-/// Place of a column's plane in a block.
+/// Meaning of the numbers of a column, which says how they may be rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NumberKind {
+    Count,
+    /// A number of bytes, which storage counts in blocks.
+    Size,
+    /// A time in nanoseconds. Many sensors know it in whole micro- or milliseconds, or with
+    /// [`Observation::SUM_BITS`] bits.
+    Time,
+    /// The age of a request in nanoseconds, with [`Observation::AGE_BITS`] bits.
+    Age,
+    /// The bits of a floating-point number, of which the sensor may know [`Observation::SUM_BITS`] bits.
+    Real,
+}
+
+/// A column of numbers.
 pub(crate) trait Column: Copy {
-    fn plane(self) -> usize;
+    /// Returns the place among all columns.
+    fn place(self) -> usize;
 
     /// Returns the place among the columns of its kind.
     fn cell(self) -> usize;
 
-    /// Returns true if the numbers are times, which many sensors know in whole micro- or milliseconds.
-    fn is_time(self) -> bool;
+    fn kind(self) -> NumberKind;
 }
 
 impl Column for ConsumerColumn {
-    fn plane(self) -> usize {
+    fn place(self) -> usize {
         self as usize
     }
 
@@ -115,26 +140,26 @@ impl Column for ConsumerColumn {
         self as usize
     }
 
-    fn is_time(self) -> bool {
-        matches!(
-            self,
+    fn kind(self) -> NumberKind {
+        match self {
+            Self::ReadBytes | Self::WriteBytes => NumberKind::Size,
             Self::ReadLatency
-                | Self::ReadOldest
-                | Self::WriteLatency
-                | Self::WriteOldest
-                | Self::OutstandingNanos
-                | Self::ShortOfTokens
-                | Self::SchedulerWait
-                | Self::ReleaseToCompletion
-                | Self::OldestReleased
-                | Self::CommandDelay
-                | Self::ReadingDelay
-        )
+            | Self::WriteLatency
+            | Self::OutstandingNanos
+            | Self::ShortOfTokens
+            | Self::SchedulerWait
+            | Self::ReleaseToCompletion
+            | Self::CommandDelay
+            | Self::ReadingDelay => NumberKind::Time,
+            Self::ReadOldest | Self::WriteOldest | Self::OldestReleased => NumberKind::Age,
+            Self::Outstanding => NumberKind::Real,
+            _ => NumberKind::Count,
+        }
     }
 }
 
 impl Column for ResourceColumn {
-    fn plane(self) -> usize {
+    fn place(self) -> usize {
         CONSUMER_COLUMNS + self as usize
     }
 
@@ -142,44 +167,55 @@ impl Column for ResourceColumn {
         self as usize
     }
 
-    fn is_time(self) -> bool {
-        matches!(
-            self,
-            Self::Spacing
-                | Self::PercentileLatency
-                | Self::PercentileStretch
-                | Self::ClusterMean
-                | Self::ClusterOldest
-                | Self::ClusterSetPoint
-                | Self::LoadMean
-        )
+    fn kind(self) -> NumberKind {
+        match self {
+            Self::At
+            | Self::Spacing
+            | Self::PercentileLatency
+            | Self::PercentileStretch
+            | Self::ClusterMean
+            | Self::ClusterOldest
+            | Self::ClusterSetPoint
+            | Self::LoadMean => NumberKind::Time,
+            _ => NumberKind::Count,
+        }
     }
 }
 
-/// Memory of one column of a consumer or resource: its last number, and which expectation came closer.
+/// The most expectations of a number.
+const EXPECTATIONS: usize = 3;
+
+/// Memory of one column of a consumer or resource.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cell {
     pub(crate) last: u64,
-    /// Bits that the first expectation has cost beyond the second one, of late.
-    balance: i16,
+    /// Bits that each expectation has cost of late.
+    costs: [i16; EXPECTATIONS],
+    /// Class of the last symbols: the context of the next one.
+    class: u8,
 }
 
-/// The two expectations of a number.
+/// The expectations of a number, of which the first is always there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
-    first: u64,
-    second: Option<u64>,
+    numbers: [Option<u64>; EXPECTATIONS],
 }
 
 impl Expected {
     /// Expects one number.
     pub(crate) const fn one(first: u64) -> Self {
-        Self { first, second: None }
+        Self { numbers: [Some(first), None, None] }
     }
 
     /// Expects one number or, if there is one, another.
     pub(crate) const fn either(first: u64, second: Option<u64>) -> Self {
-        Self { first, second }
+        Self { numbers: [Some(first), second, None] }
+    }
+
+    /// Expects a third number as well, if there is one.
+    pub(crate) const fn or(self, third: Option<u64>) -> Self {
+        let [first, second, _] = self.numbers;
+        Self { numbers: [first, second, third] }
     }
 }
 
@@ -202,11 +238,18 @@ pub(crate) trait Coder {
 
 const NONE: u8 = 0;
 const FIRST: u8 = 1;
-const SECOND: u8 = 2;
-const DIFFERENCE: u8 = 3;
+/// The second and the third expectation follow.
+const OTHERS: std::ops::RangeInclusive<u8> = 2..=3;
+const DIFFERENCE: u8 = 4;
 /// Lengths of a difference in bits: 0 to 64.
 const LENGTHS: u8 = 65;
-const UNITS: [u64; 3] = [1, 1_000, 1_000_000];
+const ROUNDED: u8 = DIFFERENCE + 3 * LENGTHS;
+/// Classes of last symbols.
+const CLASSES: usize = 8;
+/// Contexts of the headers of entries.
+pub(crate) const HEADER_CONTEXTS: usize = 32;
+/// The most numbers of a block.
+pub(crate) const MOST_NUMBERS: usize = 8 * 1024 * 1024;
 
 const fn folded(difference: u64) -> u64 {
     let signed = difference.cast_signed();
@@ -227,54 +270,158 @@ fn cost(value: u64, expected: u64) -> i16 {
 }
 
 impl Cell {
+    /// Returns the expectation that was the best of late: the first of those that cost the least.
     fn base(&self, expected: Expected) -> u64 {
-        expected.second.filter(|_| self.balance > 0).unwrap_or(expected.first)
+        let known =
+            self.costs.iter().zip(expected.numbers).filter_map(|(cost, number)| Some((cost, number?)));
+        known.min_by_key(|(cost, _)| **cost).map_or(0, |(_, number)| number)
     }
 
-    fn learn(&mut self, value: u64, expected: Expected) {
-        if let Some(second) = expected.second {
-            let difference = cost(value, expected.first) - cost(value, second);
-            self.balance += difference - self.balance / 4;
+    fn learn(&mut self, value: u64, expected: Expected, symbol: u8) {
+        if expected.numbers[1..].iter().any(Option::is_some) {
+            for (sum, number) in self.costs.iter_mut().zip(expected.numbers) {
+                let Some(number) = number else { continue };
+                *sum += cost(value, number) - *sum / 4;
+            }
         }
         self.last = value;
+        self.note(symbol);
+    }
+
+    const fn note(&mut self, symbol: u8) {
+        let length = match symbol {
+            NONE => None,
+            FIRST => {
+                self.class = if self.class <= 1 { 0 } else { 1 };
+                return;
+            }
+            2..DIFFERENCE => {
+                self.class = 3;
+                return;
+            }
+            ROUNDED.. => Some(symbol - ROUNDED),
+            _ => Some((symbol - DIFFERENCE) % LENGTHS),
+        };
+        self.class = match length {
+            None => 2,
+            Some(0..=3) => 4,
+            Some(4..=6) => 5,
+            Some(7..=10) => 6,
+            Some(_) => 7,
+        };
     }
 }
 
-fn unit_of(column: impl Column, value: u64) -> usize {
-    if !column.is_time() || value == 0 || !value.is_multiple_of(UNITS[1]) {
-        0
-    } else if value.is_multiple_of(UNITS[2]) {
-        2
-    } else {
-        1
+/// Numbers that a sensor may have rounded, in their order. The rounded number of this place is the greatest
+/// that is not above the number.
+fn rounded_place(kind: NumberKind, number: u64) -> u64 {
+    let kept = match kind {
+        NumberKind::Count | NumberKind::Size => return number,
+        NumberKind::Real => return number >> (f64::MANTISSA_DIGITS - Observation::SUM_BITS),
+        NumberKind::Time => Observation::SUM_BITS,
+        NumberKind::Age => Observation::AGE_BITS,
+    };
+    let dropped = bits(number).saturating_sub(kept);
+    (u64::from(dropped) << (kept - 1)) + (number >> dropped)
+}
+
+/// Returns the rounded number at a place. `None`: there is none.
+fn rounded_number(kind: NumberKind, place: u64) -> Option<u64> {
+    let kept = match kind {
+        NumberKind::Count | NumberKind::Size => return Some(place),
+        NumberKind::Real => {
+            let dropped = f64::MANTISSA_DIGITS - Observation::SUM_BITS;
+            return Some(place << dropped).filter(|number| number >> dropped == place);
+        }
+        NumberKind::Time => Observation::SUM_BITS,
+        NumberKind::Age => Observation::AGE_BITS,
+    };
+    let dropped = (place >> (kept - 1)).saturating_sub(1);
+    let number = place - (dropped << (kept - 1));
+    (dropped <= u64::from(64 - kept)).then(|| number << dropped)
+}
+
+/// Returns the units of differences. Numbers without units have three of one.
+const fn units(kind: NumberKind) -> [u64; 3] {
+    match kind {
+        NumberKind::Count | NumberKind::Real => [1; 3],
+        NumberKind::Size => [1, 512, 4_096],
+        NumberKind::Time | NumberKind::Age => [1, 1_000, 1_000_000],
     }
 }
 
-/// Symbols, bits and documents of a block that is being written.
+/// Returns the greatest unit of a number, by its place.
+fn unit_of(kind: NumberKind, value: u64) -> usize {
+    let units = units(kind);
+    let is_whole = |place: &usize| units[*place] > 1 && value.is_multiple_of(units[*place]);
+    if value == 0 { 0 } else { (1..units.len()).rev().find(is_whole).unwrap_or(0) }
+}
+
+/// Probabilities of symbols and of headers, as both sides have learnt them in a segment.
 #[derive(Debug)]
+pub(crate) struct SymbolModels {
+    first: Vec<[BitModel; CLASSES]>,
+    others: Vec<[[BitModel; 256]; CLASSES]>,
+    headers: [[BitModel; 8]; HEADER_CONTEXTS],
+}
+
+impl Default for SymbolModels {
+    fn default() -> Self {
+        Self {
+            first: vec![[BitModel::EVEN; CLASSES]; COLUMNS],
+            others: vec![[[BitModel::EVEN; 256]; CLASSES]; COLUMNS],
+            headers: [[BitModel::EVEN; 8]; HEADER_CONTEXTS],
+        }
+    }
+}
+
+/// Numbers, bits and documents of a block that is being written.
+#[derive(Debug, Default)]
 pub(crate) struct Encoder {
-    pub(crate) planes: Vec<Vec<u8>>,
+    models: SymbolModels,
+    pub(crate) symbols: BitEncoder,
     pub(crate) documents: Vec<u8>,
     pub(crate) noise: BitWriter,
-}
-
-impl Default for Encoder {
-    fn default() -> Self {
-        Self { planes: vec![Vec::new(); PLANES], documents: Vec::new(), noise: BitWriter::default() }
-    }
+    numbers: usize,
 }
 
 impl Encoder {
-    /// Returns the size of everything so far, before compression.
+    /// Returns the memory that a reader needs for everything so far, about.
     pub(crate) fn len(&self) -> usize {
-        self.planes.iter().map(Vec::len).sum::<usize>() + self.documents.len() + self.noise.bytes.len()
+        self.numbers + self.documents.len() + self.noise.bytes.len() + self.symbols.len()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.planes.iter_mut().for_each(Vec::clear);
+        self.symbols.clear();
         self.documents.clear();
         self.noise.clear();
+        self.numbers = 0;
     }
+
+    /// Writes the header of an entry, below 8.
+    pub(crate) fn header(&mut self, header: u8, context: usize) {
+        self.numbers += 1;
+        push_tree(&mut self.symbols, header, 3, &mut self.models.headers[context]);
+    }
+}
+
+/// Writes the lowest bits of a number, the highest of them first. Each has a probability for those before.
+fn push_tree(encoder: &mut BitEncoder, number: u8, bits: u32, models: &mut [BitModel]) {
+    let mut node = 1;
+    for place in (0..bits).rev() {
+        let bit = number >> place & 1 == 1;
+        encoder.push(bit, &mut models[node]);
+        node = 2 * node + usize::from(bit);
+    }
+}
+
+fn take_tree(decoder: &mut BitDecoder<'_>, bits: u32, models: &mut [BitModel]) -> u8 {
+    let mut node = 1;
+    for _ in 0..bits {
+        node = 2 * node + usize::from(decoder.take(&mut models[node]));
+    }
+    // The highest bit of a node is that of the root.
+    (node - (1 << bits)) as u8
 }
 
 impl Coder for Encoder {
@@ -285,25 +432,25 @@ impl Coder for Encoder {
         expected: Expected,
         cell: &mut Cell,
     ) -> Result<(), DamagedBlock> {
-        let plane = &mut self.planes[column.plane()];
-        let Some(value) = *value else {
-            plane.push(NONE);
-            return Ok(());
+        self.numbers += 1;
+        let (place, class) = (column.place(), usize::from(cell.class));
+        let is_first = value.is_some() && *value == expected.numbers[0];
+        self.symbols.push(is_first, &mut self.models.first[place][class]);
+        let symbol = match *value {
+            None => NONE,
+            Some(_) if is_first => FIRST,
+            Some(value) => match expected.numbers[1..].iter().position(|number| *number == Some(value)) {
+                Some(other) => OTHERS.start() + other as u8,
+                None => self.difference(column.kind(), value, cell.base(expected)),
+            },
         };
-        if value == expected.first {
-            plane.push(FIRST);
-        } else if Some(value) == expected.second {
-            plane.push(SECOND);
-        } else {
-            let unit = unit_of(column, value);
-            let base = cell.base(expected) / UNITS[unit];
-            let difference = folded((value / UNITS[unit]).wrapping_sub(base));
-            let length = bits(difference);
-            // 3 + 2·65 + 64 is the greatest symbol.
-            plane.push(DIFFERENCE + LENGTHS * unit as u8 + length as u8);
-            self.noise.push(difference, length.saturating_sub(1));
+        if !is_first {
+            push_tree(&mut self.symbols, symbol, 8, &mut self.models.others[place][class]);
         }
-        cell.learn(value, expected);
+        match *value {
+            None => cell.note(symbol),
+            Some(value) => cell.learn(value, expected, symbol),
+        }
         Ok(())
     }
 
@@ -318,12 +465,75 @@ impl Coder for Encoder {
     }
 }
 
-/// Symbols, bits and documents of a block that is being read.
+impl Encoder {
+    /// Writes the bits of a difference, in the unit that takes fewer. Returns its symbol.
+    fn difference(&mut self, kind: NumberKind, value: u64, base: u64) -> u8 {
+        let unit = unit_of(kind, value);
+        let size = units(kind)[unit];
+        let plain = folded((value / size).wrapping_sub(base / size));
+        let place = rounded_place(kind, value);
+        let may_be_rounded = !matches!(kind, NumberKind::Count | NumberKind::Size);
+        let is_rounded = may_be_rounded && rounded_number(kind, place) == Some(value);
+        let rounded = folded(place.wrapping_sub(rounded_place(kind, base)));
+        let (first, difference) = if is_rounded && bits(rounded) <= bits(plain) {
+            (ROUNDED, rounded)
+        } else {
+            // The greatest is 4 + 2·65 + 64.
+            (DIFFERENCE + LENGTHS * unit as u8, plain)
+        };
+        let length = bits(difference);
+        self.noise.push(difference, length.saturating_sub(1));
+        first + length as u8
+    }
+}
+
+/// Numbers, bits and documents of a block that is being read.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
-    pub(crate) planes: Vec<Bytes<'a>>,
+    models: &'a mut SymbolModels,
+    symbols: BitDecoder<'a>,
     pub(crate) documents: Bytes<'a>,
-    pub(crate) noise: BitReader<'a>,
+    noise: BitReader<'a>,
+    numbers: usize,
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(
+        models: &'a mut SymbolModels,
+        symbols: &'a [u8],
+        documents: Bytes<'a>,
+        noise: &'a [u8],
+    ) -> Self {
+        let (symbols, noise) = (BitDecoder::new(symbols), BitReader::new(noise));
+        Self { models, symbols, documents, noise, numbers: 0 }
+    }
+
+    /// Reads the header of an entry.
+    pub(crate) fn header(&mut self, context: usize) -> u8 {
+        take_tree(&mut self.symbols, 3, &mut self.models.headers[context])
+    }
+
+    fn difference(&mut self, kind: NumberKind, symbol: u8, base: u64) -> Result<u64, DamagedBlock> {
+        let (unit, length) = match symbol {
+            ROUNDED.. => (None, symbol - ROUNDED),
+            _ => {
+                let unit = units(kind)[usize::from((symbol - DIFFERENCE) / LENGTHS)];
+                (Some(unit), (symbol - DIFFERENCE) % LENGTHS)
+            }
+        };
+        let difference = match u32::from(length).checked_sub(1) {
+            None => 0,
+            Some(lower) => self.noise.take(lower)? | 1 << lower,
+        };
+        let difference = unfolded(difference);
+        match unit {
+            Some(unit) => Ok((base / unit).wrapping_add(difference).wrapping_mul(unit)),
+            None => {
+                let place = rounded_place(kind, base).wrapping_add(difference);
+                rounded_number(kind, place).ok_or(DamagedBlock("a number is too great"))
+            }
+        }
+    }
 }
 
 impl Coder for Decoder<'_> {
@@ -334,27 +544,30 @@ impl Coder for Decoder<'_> {
         expected: Expected,
         cell: &mut Cell,
     ) -> Result<(), DamagedBlock> {
-        let symbol = self.planes[column.plane()].byte()?;
+        self.numbers += 1;
+        if self.numbers > MOST_NUMBERS {
+            return Err(DamagedBlock("a block has too many numbers"));
+        }
+        let (place, class) = (column.place(), usize::from(cell.class));
+        let symbol = if self.symbols.take(&mut self.models.first[place][class]) {
+            FIRST
+        } else {
+            take_tree(&mut self.symbols, 8, &mut self.models.others[place][class])
+        };
         let found = match symbol {
             NONE => {
                 *value = None;
+                cell.note(symbol);
                 return Ok(());
             }
-            FIRST => expected.first,
-            SECOND => expected.second.ok_or(DamagedBlock("a number refers to nothing"))?,
-            symbol => {
-                let (unit, length) = ((symbol - DIFFERENCE) / LENGTHS, (symbol - DIFFERENCE) % LENGTHS);
-                let unit = *UNITS.get(usize::from(unit)).ok_or(DamagedBlock("a symbol is unknown"))?;
-                let difference = match u32::from(length).checked_sub(1) {
-                    None => 0,
-                    Some(lower) => self.noise.take(lower)? | 1 << lower,
-                };
-                let base = cell.base(expected) / unit;
-                base.wrapping_add(unfolded(difference)).wrapping_mul(unit)
+            FIRST..DIFFERENCE => {
+                let number = expected.numbers[usize::from(symbol - FIRST)];
+                number.ok_or(DamagedBlock("a number refers to nothing"))?
             }
+            symbol => self.difference(column.kind(), symbol, cell.base(expected))?,
         };
         *value = Some(found);
-        cell.learn(found, expected);
+        cell.learn(found, expected, symbol);
         Ok(())
     }
 
@@ -476,8 +689,18 @@ impl<'a> BitReader<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidegate_control::MeanOutstanding;
+    use tidegate_units::Latency;
 
     use super::*;
+
+    const COLUMN_KINDS: [ConsumerColumn; 5] = [
+        ConsumerColumn::ReadCount,
+        ConsumerColumn::ReadBytes,
+        ConsumerColumn::ReadLatency,
+        ConsumerColumn::ReadOldest,
+        ConsumerColumn::Outstanding,
+    ];
 
     fn number() -> impl Strategy<Value = u64> {
         prop_oneof![
@@ -485,6 +708,9 @@ mod tests {
             0..100_u64,
             any::<u64>(),
             (0..1_000_u64).prop_map(|ms| ms * 1_000_000),
+            any::<u64>()
+                .prop_map(|nanos| Latency::from_nanos(nanos).rounded(Observation::SUM_BITS).as_nanos()),
+            any::<f64>().prop_map(|real| MeanOutstanding::new(real).rounded().get().to_bits()),
             Just(u64::MAX)
         ]
     }
@@ -493,29 +719,38 @@ mod tests {
         #[test]
         fn numbers_come_back_whatever_was_expected(
             numbers in prop::collection::vec(
-                (prop::option::of(number()), number(), prop::option::of(number()), any::<bool>()), 0..60),
+                (
+                    prop::option::of(number()), number(), prop::option::of(number()),
+                    prop::option::of(number()), 0..COLUMN_KINDS.len(),
+                ), 0..60),
         ) {
             let mut encoder = Encoder::default();
-            let mut cells = [Cell::default(); 2];
-            for (value, first, second, is_time) in &numbers {
-                let expected = Expected::either(*first, *second);
-                let column = if *is_time { ConsumerColumn::ReadLatency } else { ConsumerColumn::ReadCount };
-                let cell = &mut cells[usize::from(*is_time)];
-                encoder.number(column, &mut value.clone(), expected, cell).unwrap();
+            let mut cells = [Cell::default(); COLUMN_KINDS.len()];
+            for (value, first, second, third, kind) in &numbers {
+                let expected = Expected::either(*first, *second).or(*third);
+                encoder.number(COLUMN_KINDS[*kind], &mut value.clone(), expected, &mut cells[*kind]).unwrap();
             }
-            let noise = encoder.noise.finish().to_vec();
-            let mut decoder = Decoder {
-                planes: encoder.planes.iter().map(|plane| Bytes(plane)).collect(),
-                documents: Bytes(&[]),
-                noise: BitReader::new(&noise),
-            };
-            let mut cells = [Cell::default(); 2];
-            for (value, first, second, is_time) in &numbers {
-                let expected = Expected::either(*first, *second);
-                let column = if *is_time { ConsumerColumn::ReadLatency } else { ConsumerColumn::ReadCount };
+            let (symbols, noise) = (encoder.symbols.finish().to_vec(), encoder.noise.finish().to_vec());
+            let mut models = SymbolModels::default();
+            let mut decoder = Decoder::new(&mut models, &symbols, Bytes(&[]), &noise);
+            let mut cells = [Cell::default(); COLUMN_KINDS.len()];
+            for (value, first, second, third, kind) in &numbers {
+                let expected = Expected::either(*first, *second).or(*third);
                 let mut found = Some(7);
-                decoder.number(column, &mut found, expected, &mut cells[usize::from(*is_time)]).unwrap();
+                decoder.number(COLUMN_KINDS[*kind], &mut found, expected, &mut cells[*kind]).unwrap();
                 prop_assert_eq!(found, *value);
+            }
+        }
+
+        #[test]
+        fn places_of_rounded_numbers_are_in_their_order(one: u64, other: u64) {
+            for kind in [NumberKind::Time, NumberKind::Age] {
+                let (place, next) = (rounded_place(kind, one), rounded_place(kind, other));
+                prop_assert_eq!(place.cmp(&next) as i32 * one.cmp(&other) as i32 >= 0, true);
+                let number = rounded_number(kind, place).unwrap();
+                prop_assert_eq!(rounded_place(kind, number), place);
+                prop_assert!(number <= one);
+                prop_assert!(rounded_number(kind, place + 1).is_none_or(|next| next > one));
             }
         }
 

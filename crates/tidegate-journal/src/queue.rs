@@ -17,9 +17,21 @@ use crate::time::WallTime;
 /// An entry on its way to the writer, or word of a resource.
 #[derive(Debug)]
 pub(crate) enum Message {
-    Decision { id: u32, epoch: u64, at: Instant, body: Arc<DecisionBody> },
-    Opening { id: u32, epoch: u64, opening: Box<ResourceOpening> },
-    Closed { id: u32 },
+    /// Without a body it is as the one before, but for its time.
+    Decision {
+        id: u32,
+        epoch: u64,
+        at: Instant,
+        body: Option<Arc<DecisionBody>>,
+    },
+    Opening {
+        id: u32,
+        epoch: u64,
+        opening: Box<ResourceOpening>,
+    },
+    Closed {
+        id: u32,
+    },
     Event(JournalEvent),
 }
 
@@ -154,6 +166,13 @@ impl SharedQueue {
         waiting.flushes.1 >= wanted
     }
 
+    /// Returns the entries that wait, and their bytes.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let waiting = self.lock();
+        (waiting.messages.len(), waiting.bytes)
+    }
+
     /// Answers a request to write everything.
     pub(crate) fn answer(&self, flush: u64) {
         self.lock().flushes.1 = flush;
@@ -175,8 +194,8 @@ impl SharedQueue {
 /// Returns the memory that a message takes, about.
 fn size(message: &Message) -> usize {
     let own = match message {
-        // Decisions without a change share their content, and are counted as if they did not: a bound.
-        Message::Decision { body, .. } => {
+        Message::Decision { body: None, .. } => 0,
+        Message::Decision { body: Some(body), .. } => {
             let observation = &body.observation;
             let cluster = observation.cluster.as_ref().map_or(0, |cluster| cluster.points.len() * 1_024);
             size_of::<DecisionBody>() + observation.consumers.len() * 400 + cluster

@@ -51,6 +51,8 @@ pub struct CheckpointRecord {
     pub resource: ResourceName,
     /// Build that wrote the state.
     pub build: String,
+    /// Mechanism that carries out the commands.
+    pub mechanism: ThrottleMechanism,
     /// The loop in MessagePack, with names of fields.
     pub state: Vec<u8>,
 }
@@ -102,6 +104,21 @@ impl DecisionRecord {
     }
 }
 
+/// Mechanism that carries out the commands on a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThrottleMechanism {
+    /// Requests wait in the queue of the gateway.
+    #[default]
+    Queue,
+    /// Packets that go to consumers are delayed.
+    PacketDelay,
+    /// Writes wait in front of their device. Each device has one limit for all its consumers together.
+    DeviceLimit,
+    /// Requests of cgroups wait in front of the device. Each cgroup has limits of its own.
+    CgroupLimit,
+}
+
 /// Limits that were in force when the throttle was read back.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -118,8 +135,32 @@ pub struct ThrottleReading {
 pub struct ConsumerReading {
     /// Name of the consumer.
     pub name: ConsumerName,
-    /// Delay of each request. `None`: none.
+    /// Delay of each request, or of each packet. `None`: none.
     pub delay: Option<Latency>,
+    /// Limit of its reads.
+    pub reads: LimitReading,
+    /// Limit of its writes. Where it is one of devices, it is of all consumers of these devices together.
+    pub writes: LimitReading,
+}
+
+impl ConsumerReading {
+    pub(crate) fn is_unlimited(&self) -> bool {
+        let none = LimitReading::default();
+        self.delay.is_none() && self.reads == none && self.writes == none
+    }
+
+    /// Creates the reading of a consumer that nothing throttles.
+    #[must_use]
+    pub const fn unlimited(name: ConsumerName) -> Self {
+        let none = LimitReading { rate: None, bytes: None };
+        Self { name, delay: None, reads: none, writes: none }
+    }
+}
+
+/// Limit of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitReading {
     /// Requests per second. `None`: no limit.
     pub rate: Option<Iops>,
     /// Bytes per second. `None`: no limit.

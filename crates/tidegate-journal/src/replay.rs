@@ -13,7 +13,9 @@ use tidegate_units::ResourceName;
 
 use crate::error::JournalError;
 use crate::reader::{Entries, EntryFilter, JournalReader};
-use crate::record::{CheckpointRecord, DecisionRecord, EntryContent, JournalEntry, same_commands};
+use crate::record::{
+    CheckpointRecord, DecisionRecord, EntryContent, JournalEntry, ThrottleMechanism, same_commands,
+};
 use crate::time::WallTime;
 
 /// Reason why a checkpoint is of no use to this build.
@@ -83,6 +85,7 @@ struct ReplayedLoop {
     control: ControlLoop,
     /// The recorded configuration.
     recorded: LoopConfig,
+    mechanism: ThrottleMechanism,
 }
 
 impl fmt::Debug for LoopReplay {
@@ -113,6 +116,12 @@ impl LoopReplay {
     #[must_use]
     pub fn config(&self, resource: &ResourceName) -> Option<&LoopConfig> {
         self.loops.get(resource).map(|running| running.control.config())
+    }
+
+    /// Returns the mechanism that carried out the commands on a resource.
+    #[must_use]
+    pub fn mechanism(&self, resource: &ResourceName) -> Option<ThrottleMechanism> {
+        self.loops.get(resource).map(|running| running.mechanism)
     }
 
     /// Returns the checkpoints that this build could not read: the first hundred.
@@ -150,6 +159,7 @@ impl LoopReplay {
         let recorded = control.config().clone();
         if let Some(change) = &self.change {
             if let Some(running) = self.loops.get_mut(&checkpoint.resource) {
+                running.mechanism = checkpoint.mechanism;
                 if running.recorded != recorded {
                     // A reload in the recording. An error leaves the loop as it is.
                     let _ = running.control.reconfigure(change(&recorded));
@@ -160,7 +170,8 @@ impl LoopReplay {
             // An error leaves the loop as it is.
             let _ = control.reconfigure(change(&recorded));
         }
-        self.loops.insert(checkpoint.resource.clone(), ReplayedLoop { control, recorded });
+        let mechanism = checkpoint.mechanism;
+        self.loops.insert(checkpoint.resource.clone(), ReplayedLoop { control, recorded, mechanism });
     }
 
     fn step(&mut self, recorded: &DecisionRecord) -> Option<(Commands, Decision)> {

@@ -14,7 +14,7 @@ use crate::time::{ClockAnchor, WallTime};
 const MAGIC: &[u8; 8] = b"TDGJ\r\n\x1a\n";
 
 /// Version of the layout that this build writes and reads.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 const EXTENSION: &str = "tdgj";
 
@@ -236,8 +236,8 @@ mod tests {
         let parse = |bytes: &[u8]| SegmentHeader::parse(Path::new("s"), bytes).unwrap_err().to_string();
         assert_eq!(parse(b"{\"json\": 1}"), "s: byte 0: this is no segment of a decision journal");
         let mut newer = header().encoded().bytes;
-        newer[8] = 2;
-        let text = "s: byte 8: written in journal format version 2, this build reads up to 1; read it with a \
+        newer[8] = 3;
+        let text = "s: byte 8: written in journal format version 3, this build reads up to 2; read it with a \
                     newer build";
         assert_eq!(parse(&newer), text);
         let newer = SegmentHeader { observation: Observation::VERSION + 1, ..header() }.encoded().bytes;

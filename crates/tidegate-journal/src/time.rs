@@ -6,9 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tidegate_units::Instant;
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
-const SECONDS_PER_DAY: u64 = 86_400;
-
 /// A time in nanoseconds since 1970, UTC. [`Display`](fmt::Display) shows it by RFC 3339, to the millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -66,27 +63,8 @@ impl From<WallTime> for SystemTime {
 
 impl fmt::Display for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0 / NANOS_PER_SECOND;
-        let (days, of_day) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
-        let (year, month, day) = date(days);
-        let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-        let millis = self.0 % NANOS_PER_SECOND / 1_000_000;
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+        humantime::format_rfc3339_millis(SystemTime::from(*self)).fmt(f)
     }
-}
-
-/// Returns year, month and day of a number of days since 1970 (Gregorian calendar; Hinnant,
-/// *chrono-Compatible Low-Level Date Algorithms*, `civil_from_days`). Years begin in March there, so that a
-/// leap day is the last day of its year.
-const fn date(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + carry, month, day)
 }
 
 /// One moment on both clocks: the loop's own, and the time of day.
@@ -117,11 +95,12 @@ mod tests {
 
     #[test]
     fn times_are_shown_as_people_write_them() {
-        let shown = |seconds: u64| WallTime::from_nanos(seconds * NANOS_PER_SECOND).to_string();
+        let shown = |seconds: u64| WallTime::from_nanos(seconds * 1_000_000_000).to_string();
         assert_eq!(WallTime::MIN.to_string(), "1970-01-01T00:00:00.000Z");
         assert_eq!(shown(951_782_400), "2000-02-29T00:00:00.000Z");
         assert_eq!(shown(1_796_083_199), "2026-11-30T23:59:59.000Z");
         assert_eq!(WallTime::from_nanos(1_234_567_890).to_string(), "1970-01-01T00:00:01.234Z");
+        assert_eq!(WallTime::MAX.to_string(), "2554-07-21T23:34:33.709Z");
     }
 
     #[test]

@@ -158,22 +158,37 @@ impl SegmentWriter {
     /// Writes until it is told to stop.
     pub(crate) fn run(mut self) {
         loop {
-            let TakenMessages { messages, dropped, stopped, flush } = self.queue.take(BETWEEN_BLOCKS);
-            if let Some(dropped) = dropped {
-                self.lose(dropped.entries, dropped.cause, Some(dropped.from));
-            }
-            self.attempt_again();
-            self.take(messages);
-            self.write_blocks();
-            self.begin_next();
-            self.close_previous();
-            self.sync(stopped);
-            self.tell();
+            let taken = self.queue.take(BETWEEN_BLOCKS);
+            let (stopped, flush) = (taken.stopped, taken.flush);
+            self.turn(taken);
             self.queue.answer(flush);
             if stopped {
                 return;
             }
         }
+    }
+
+    /// Writes what was taken from the queue.
+    pub(crate) fn turn(&mut self, taken: TakenMessages) {
+        let TakenMessages { messages, dropped, stopped, flush: _ } = taken;
+        if let Some(dropped) = dropped {
+            self.lose(dropped.entries, dropped.cause, Some(dropped.from));
+        }
+        self.attempt_again();
+        self.take(messages);
+        self.write_blocks();
+        self.begin_next();
+        self.close_previous();
+        self.sync(stopped);
+        self.tell();
+    }
+
+    /// Returns the number of everything that the thread keeps from one turn to the next: segments, resources
+    /// and bytes of blocks under way.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        let blocks = self.open.iter().map(|segment| segment.blocks.len() + segment.blocks.opened().count());
+        self.closed.len() + self.open.len() + self.ended.len() + blocks.sum::<usize>()
     }
 
     /// Encodes messages. Those of one resource follow each other in a block, which makes it smaller.
@@ -215,7 +230,7 @@ impl SegmentWriter {
         };
         let blocks = &mut segment.blocks;
         let encoded = match message {
-            Message::Decision { id, at, body, .. } => blocks.decision(id, at, &body),
+            Message::Decision { id, at, body, .. } => blocks.decision(id, at, body.as_deref()),
             Message::Opening { id, opening, .. } => {
                 self.ended.remove(&id);
                 blocks.opening(id, &opening).map(|()| true)
@@ -473,7 +488,7 @@ mod tests {
     use crate::block::ResourceOpening;
     use crate::queue::QueueBounds;
     use crate::reader::{EntryFilter, JournalReader};
-    use crate::record::{DecisionBody, EntryContent};
+    use crate::record::{DecisionBody, EntryContent, ThrottleMechanism};
 
     struct Written {
         writer: SegmentWriter,
@@ -500,7 +515,13 @@ mod tests {
         let law = AutoConfig::default().into();
         let config = LoopConfig::new(resource.clone(), Latency::from_millis(5), law);
         let state = rmp_serde::to_vec_named(&ControlLoop::new(config).unwrap()).unwrap();
-        let opening = ResourceOpening { resource, at: Instant::ZERO, interval: 1_000, state };
+        let opening = ResourceOpening {
+            resource,
+            at: Instant::ZERO,
+            interval: 1_000,
+            mechanism: ThrottleMechanism::Queue,
+            state,
+        };
         Message::Opening { id: 0, epoch, opening: Box::new(opening) }
     }
 
@@ -513,17 +534,12 @@ mod tests {
             held: 0,
             lag: 0,
         };
-        Message::Decision { id: 0, epoch, at: Instant::from_nanos(at), body: Arc::new(body) }
+        Message::Decision { id: 0, epoch, at: Instant::from_nanos(at), body: Some(Arc::new(body)) }
     }
 
     impl Written {
         fn turn(&mut self, messages: Vec<Message>) {
-            self.writer.attempt_again();
-            self.writer.take(messages);
-            self.writer.write_blocks();
-            self.writer.begin_next();
-            self.writer.close_previous();
-            self.writer.tell();
+            self.writer.turn(TakenMessages { messages, dropped: None, stopped: false, flush: 0 });
         }
 
         fn entries(&self) -> Vec<EntryContent> {

@@ -35,7 +35,7 @@ fn the_oldest_segments_go_so_that_the_rest_stays_within_the_limit() {
     let mut resources: Vec<_> = (0..10)
         .map(|number| {
             let law = AutoConfig::default().into();
-            let resource = LoadedResource::new(number, law, INTERVAL, 4, Sensor::Gateway);
+            let resource = LoadedResource::new(number, law, INTERVAL, 4, Sensor::Exact);
             let recorded = journal.resource(&resource.control, now);
             (resource, recorded)
         })

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tidegate_control::{AutoConfig, LawConfig, LawKind, LoopConfig};
 use tidegate_journal::{
     ActionRecord, ConsumerReading, EntryContent, EntryFilter, JournalConfig, JournalEntry, JournalReader,
-    JournalWriter, LoopReplay, ReplayedDecision, ResourceJournal, ThrottleReading, WallTime,
+    JournalWriter, LimitReading, LoopReplay, ReplayedDecision, ResourceJournal, ThrottleReading, WallTime,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency, ResourceName};
 
@@ -43,7 +43,7 @@ fn bits(value: &impl Serialize) -> Vec<u8> {
 }
 
 fn record(resource: &LoadedResource, journal: &mut ResourceJournal, decided: &Decided) {
-    let Decided { observation, commands, decision } = decided;
+    let Decided { observation, commands, decision, .. } = decided;
     journal.record(&resource.control, observation, commands, decision, None);
 }
 
@@ -63,7 +63,8 @@ fn every_law_decides_in_a_replay_as_it_did_across_segments() {
     // Segments of 16 KiB.
     let journal = start(folder.path(), JournalConfig::LEAST_LIMIT);
     let resource = |(number, kind): (usize, LawKind)| {
-        LoadedResource::new(number as u32, LawConfig::of_kind(kind), INTERVAL, 3, Sensor::Gateway)
+        let sensor = if number % 2 == 0 { Sensor::Exact } else { Sensor::Gateway };
+        LoadedResource::new(number as u32, LawConfig::of_kind(kind), INTERVAL, 3, sensor)
     };
     let mut resources: Vec<_> = LAWS.into_iter().enumerate().map(resource).collect();
     let mut journals: Vec<_> =
@@ -163,12 +164,15 @@ fn actions_readings_and_spans_are_read_back() {
     let mut readings = Vec::new();
     for step in 1..=50 {
         for (resource, journal) in resources.iter_mut().zip(&mut journals) {
-            let Decided { observation, commands, decision } = resource.step(at(step));
+            let Decided { observation, commands, decision, .. } = resource.step(at(step));
             let consumer = |each: &tidegate_control::ConsumerCommand| ConsumerReading {
                 name: each.name.clone(),
                 delay: (step > 10).then_some(Latency::from_micros(64 * u64::from(step / 5))),
-                rate: each.rate.or(Some(Iops::new(0.1 * f64::from(step)))),
-                bytes: None,
+                reads: LimitReading::default(),
+                writes: LimitReading {
+                    rate: each.rate.or(Some(Iops::new(0.1 * f64::from(step)))),
+                    bytes: None,
+                },
             };
             let consumers = commands.consumers.iter().map(consumer).collect();
             let reading = (step > 5).then_some(ThrottleReading { window: commands.window, consumers });

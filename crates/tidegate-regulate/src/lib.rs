@@ -42,6 +42,6 @@ pub use percentile::{LatencyCollection, RecentPercentile};
 pub use queue::{PendingCommands, QueueConfig, RegulatedQueue};
 pub use rate_account::{ContractRecord, RateAccount};
 pub use request::{CompletedRequest, OperationKind};
-pub use resource::{RegulatedResource, ThrottleKind};
+pub use resource::{RegulatedDecision, RegulatedResource, ThrottleKind};
 pub use samples::LatencySamples;
 pub use terms::ConsumerTerms;

@@ -44,6 +44,17 @@ pub enum ThrottleKind {
     },
 }
 
+/// A decision with its input and its outcome, as a journal keeps them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RegulatedDecision {
+    /// The observation that the loop was given.
+    pub observation: Observation,
+    /// The commands that resulted.
+    pub commands: Commands,
+    /// The decision.
+    pub decision: Decision,
+}
+
 /// One resource: the load of its consumers since the last decision, its loop, and the throttling in force.
 ///
 /// In each sample of a sensor: [`complete`](Self::complete) or [`send`](Self::send) for what was done, then
@@ -63,7 +74,7 @@ pub struct RegulatedResource {
     sent: SentRequests,
     demand: MemberDemand,
     since_decision: Duration,
-    decision: Option<Decision>,
+    last: Option<RegulatedDecision>,
     delay: Latency,
     /// All that was ever done to the resource.
     totals: StorageLoad,
@@ -84,7 +95,7 @@ impl RegulatedResource {
             sent: SentRequests::default(),
             demand: MemberDemand::default(),
             since_decision: Duration::ZERO,
-            decision: None,
+            last: None,
             delay: Latency::ZERO,
             totals: StorageLoad::default(),
         })
@@ -98,6 +109,12 @@ impl RegulatedResource {
         self.control.reconfigure(law)?;
         self.throttle = throttle;
         Ok(())
+    }
+
+    /// Returns the loop as it is after the last decision.
+    #[must_use]
+    pub const fn control(&self) -> &ControlLoop {
+        &self.control
     }
 
     /// The loop's set-up.
@@ -212,14 +229,20 @@ impl RegulatedResource {
                 self.obey(&commands, floor);
             }
         }
-        self.decision = Some(decision.clone());
+        self.last = Some(RegulatedDecision { observation, commands, decision: decision.clone() });
         decision
+    }
+
+    /// Returns the last decision with its input and its outcome.
+    #[must_use]
+    pub const fn last(&self) -> Option<&RegulatedDecision> {
+        self.last.as_ref()
     }
 
     /// The last decision.
     #[must_use]
-    pub const fn decision(&self) -> Option<&Decision> {
-        self.decision.as_ref()
+    pub fn decision(&self) -> Option<&Decision> {
+        self.last.as_ref().map(|last| &last.decision)
     }
 
     /// The delay that is to be in force for all consumers. Under [`ThrottleKind::Rates`], the longest delay

@@ -27,12 +27,12 @@ use crate::overrides;
 use crate::policy;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
-use tidegate_service::journal::RecentDecisions;
+use tidegate_service::journal::{RecentDecisions, reload_record};
 use tidegate_service::log;
 use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
 use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
-    action_record,
+    action_record, end_record,
 };
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{ServiceStatus, StatusRequest, routes};
@@ -459,8 +459,7 @@ impl RunningService {
         self.enforce();
         for scope in over {
             tracing::info!("the release of {scope} is over");
-            let (resource, text) = (scope.resource.clone(), format!("the release of {scope} is over"));
-            self.record_action(ActionRecord { resource, actor: "tidegate".to_owned(), text });
+            self.record_action(end_record(&scope));
         }
     }
 
@@ -517,11 +516,6 @@ impl RunningService {
         self.measure();
     }
 
-    /// Records an action of the service in the decision journal.
-    fn record(&self, text: String) {
-        self.record_action(ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text });
-    }
-
     /// Refuses a configuration that cannot be read in time.
     fn watch_reading(&mut self) {
         if self.reading.is_some_and(|since| since.elapsed() >= READING_PATIENCE) {
@@ -545,7 +539,7 @@ impl RunningService {
                 lost.iter().for_each(|lost| tracing::warn!("{lost}"));
                 self.log_removed();
                 log_lines(&ConfigSummary::new(&self.config).pools());
-                self.record(format!("reloaded {}", self.path.display()));
+                self.record_action(reload_record(&self.path));
                 tracing::info!("reloaded {}", self.path.display());
             }
             Err(why) => {

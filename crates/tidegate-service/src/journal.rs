@@ -1,12 +1,22 @@
-//! The laws' decisions, followed from snapshot to snapshot: counted, and told to the log in words.
+//! The laws' decisions, followed from snapshot to snapshot: counted, and told to the log in words. Reloads,
+//! recorded in the decision journal.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate_control::{Decision, LawOutput, SignalState};
+use tidegate_journal::ActionRecord;
 use tidegate_units::{Instant, ResourceName};
 
 use crate::metrics::InputCounts;
+
+/// Returns the entry of the decision journal for a service that took its configuration anew.
+#[must_use]
+pub fn reload_record(path: &Path) -> ActionRecord {
+    let text = format!("reloaded {}", path.display());
+    ActionRecord { resource: None, actor: "SIGHUP".to_owned(), text }
+}
 
 /// The pools' decisions so far.
 #[derive(Debug, Default)]

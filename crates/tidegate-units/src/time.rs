@@ -90,6 +90,17 @@ impl Latency {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// Returns the nearest latency of which all but the highest `bits` bits are zero. It is off by at most one
+    /// part in 2 to the power of `bits`.
+    #[must_use]
+    pub const fn rounded(self, bits: u32) -> Self {
+        let dropped = (u64::BITS - self.0.leading_zeros()).saturating_sub(bits);
+        if dropped == 0 {
+            return self;
+        }
+        Self(self.0.saturating_add(1 << (dropped - 1)) >> dropped << dropped)
+    }
+
     /// This latency times a factor, under the rule of [`Latency::from_secs_f64`].
     #[must_use]
     pub fn scale(self, factor: f64) -> Self {
@@ -223,6 +234,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_rounded_latency_keeps_its_highest_bits() {
+        for (nanos, rounded) in [(0, 0), (255, 255), (256, 256), (257, 258), (511, 512), (1_000_001, 999_424)]
+        {
+            assert_eq!(Latency::from_nanos(nanos).rounded(8).as_nanos(), rounded, "{nanos}");
+        }
+        assert_eq!(Latency::MAX.rounded(8).as_nanos(), 0xff << 56);
+        for nanos in (0..60).map(|place| 3_u64.wrapping_pow(place)) {
+            let off = Latency::from_nanos(nanos).rounded(5).as_nanos().abs_diff(nanos);
+            assert!(off <= nanos / 32, "{nanos} is off by {off}");
+        }
+    }
 
     #[test]
     fn reads_what_people_write() {

@@ -1,14 +1,15 @@
-//! `tidegate explain`, `journal` and `replay` of what a real gateway recorded.
+//! `tidegate explain`, `journal` and `replay` of what a real gateway and a real agent recorded.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
 mod service;
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use service::disk_reader::DiskReader;
 use service::{LoadClient, Service, until};
 
 /// A database beside a backup, on an array of one server that serves 200 requests per second.
@@ -25,6 +26,22 @@ export.backup = { size = '64MiB' }
 
 fn tidegate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap()
+}
+
+/// Returns the first row that DuckDB answers a query with. `None`, with a word, where `scripts/duckdb` has not
+/// installed it.
+#[allow(clippy::print_stderr, reason = "a test that leaves a part out says so")]
+fn duckdb(query: &str) -> Option<String> {
+    let modules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/duckdb");
+    let script = "import sys, duckdb; print(*duckdb.sql(sys.argv[1]).fetchone(), sep='|')";
+    let done = Command::new("python3").env("PYTHONPATH", modules).args(["-c", script, query]).output();
+    let answer = done.ok().filter(|done| !text(&done.stderr).contains("No module named 'duckdb'"));
+    let Some(answer) = answer else {
+        eprintln!("skipped: DuckDB does not read the exported rows: scripts/duckdb installs it");
+        return None;
+    };
+    assert!(answer.status.success(), "{query}: {}", text(&answer.stderr));
+    Some(text(&answer.stdout).trim_end().to_owned())
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -68,10 +85,13 @@ fn who_is_throttled_is_explained_as_it_was_and_replayed_bit_for_bit() {
     assert!(strongest <= in_force + 1e-9, "{strongest} beside {in_force} in force");
 
     // The export has the commands and what was in force.
-    let rows = keep.path().join("rows.csv");
-    let exported = tidegate(&["journal", "export", "--journal", &journal, "--out", rows.to_str().unwrap()]);
-    assert_eq!(exported.status.code(), Some(0), "{}", text(&exported.stderr));
-    let rows = fs::read_to_string(&rows).unwrap();
+    let [csv, parquet] = ["rows.csv", "rows.parquet"].map(|name| keep.path().join(name));
+    for file in [&csv, &parquet] {
+        let exported =
+            tidegate(&["journal", "export", "--journal", &journal, "--out", file.to_str().unwrap()]);
+        assert_eq!(exported.status.code(), Some(0), "{}", text(&exported.stderr));
+    }
+    let rows = fs::read_to_string(&csv).unwrap();
     let names: Vec<&str> = rows.lines().next().unwrap().split(',').collect();
     let column = |name: &str| names.iter().position(|known| *known == name).unwrap();
     let of_backup: Vec<Vec<&str>> = rows.lines().map(|row| row.split(',').collect()).collect();
@@ -83,6 +103,22 @@ fn who_is_throttled_is_explained_as_it_was_and_replayed_bit_for_bit() {
     let least = windows.fold(f64::INFINITY, f64::min);
     assert!((least - strongest).abs() < 1e-9 || least < strongest, "{least} beside {strongest}");
     assert!(of_backup.iter().skip(1).all(|row| row[column("agrees")] == "1"), "bit for bit");
+    // Other programs read the same, whatever the format.
+    for file in [&csv, &parquet] {
+        let query = format!(
+            "select count(*), count(distinct consumer), bool_and(agrees = 1), sum(reads)::bigint from '{}'",
+            file.display()
+        );
+        let reads = of_backup.iter().skip(1).map(|row| row[column("reads")].parse::<u64>().unwrap());
+        let counted = of_backup.len() - 1;
+        let expected = format!("{counted}|2|True|{}", reads.sum::<u64>());
+        assert!(duckdb(&query).is_none_or(|found| found == expected), "{:?} for {expected}", duckdb(&query));
+        let found = duckdb(&format!("select min(\"window\") from '{}'", file.display()));
+        let is_least = |found: &String| found.parse::<f64>().is_ok_and(|found| (found - least).abs() < 1e-12);
+        assert!(found.as_ref().is_none_or(is_least), "{found:?} for {least}");
+        let query = format!("select string_agg(column_name, ',') from (describe from '{}')", file.display());
+        assert!(duckdb(&query).is_none_or(|found| found == names.join(",")), "{:?}", duckdb(&query));
+    }
 
     let replayed = tidegate(&["replay", "--journal", &journal]);
     assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
@@ -96,6 +132,119 @@ fn who_is_throttled_is_explained_as_it_was_and_replayed_bit_for_bit() {
     let wrong = tidegate(&["explain", "--at", "2020-01-01T00:00:00Z", "--journal", &journal]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("nothing is kept of"), "{}", text(&wrong.stderr));
+}
+
+/// An agent that touches nothing, of storage that is not here.
+const DRY_AGENT: &str = "
+metrics = '127.0.0.1:0'
+journal = { folder = 'FOLDER', limit = '1MiB' }
+[resource.gone]
+device = 'no-such-device'
+law = 'pid'
+target = '15ms'
+dry_run = true
+";
+
+#[test]
+fn an_agents_decisions_are_kept_and_replayed_across_a_reload() {
+    let keep = tempfile::tempdir().unwrap();
+    let journal = keep.path().join("journal").to_str().unwrap().to_owned();
+    let configuration = DRY_AGENT.replace("FOLDER", &journal);
+    let agent = Service::start("agent", &configuration);
+    let decided = || agent.metric("tidegate_resource_decisions_total{resource=\"gone\",input=\"idle\"}");
+    until("some decisions", || decided().filter(|decisions| *decisions > 5.0));
+    agent.configure(&configuration.replace("15ms", "30ms"));
+    agent.await_log("] reloaded ");
+    let before = decided().unwrap();
+    until("decisions after the reload", || decided().filter(|decisions| *decisions > before + 5.0));
+    agent.configure(&configuration.replace("1MiB", "2MiB"));
+    agent.await_log("needs a restart to change: journal");
+    // The journal is found by the agent's configuration.
+    let config = agent.path("tidegate.toml");
+    let info = until("the first block", || {
+        let info = tidegate(&["journal", "info", "-c", config.to_str().unwrap()]);
+        (info.status.code() == Some(0)).then(|| text(&info.stdout))
+    });
+    assert!(info.starts_with("decisions from "), "{info}");
+    assert!(agent.terminate().0.success());
+
+    let replayed = tidegate(&["replay", "--journal", &journal, "--json"]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
+    let outcome: Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    let (decisions, agreeing) = (&outcome["gone"]["decisions"], &outcome["gone"]["agreeing"]);
+    assert!(decisions.as_u64().unwrap() > 10 && decisions == agreeing, "{outcome}");
+    let said = tidegate(&["explain", "gone", "--journal", &journal, "--json"]);
+    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+    let document: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let gone = &document[0];
+    assert_eq!((&gone["mechanism"], &gone["dry_run"]), (&"packet_delay".into(), &true.into()));
+    assert!((gone["signal"]["target_seconds"].as_f64().unwrap() - 0.03).abs() < 1e-9, "{gone}");
+}
+
+/// An agent of a network namespace of its own, which is the only one there.
+struct OwnAgent(Child);
+
+impl OwnAgent {
+    fn terminate(&mut self) {
+        let done = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
+        assert!(done.success() && self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for OwnAgent {
+    fn drop(&mut self) {
+        // It has ended, unless the test has failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// With real limits, as root.
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+fn an_agents_limits_are_explained_as_they_were_read_back_from_the_kernel() {
+    let namespaces = Command::new("unshare").args(["--net", "true"]).status();
+    let reader = namespaces.ok().filter(std::process::ExitStatus::success);
+    let Some(reader) = reader.and_then(|_| DiskReader::start("explain")) else {
+        return eprintln!("skipped: it takes root, cgroups with limits of I/O, losetup, and unshare");
+    };
+    let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
+    let cgroup = cgroup.to_str().unwrap();
+    let keep = tempfile::tempdir().unwrap();
+    let config = keep.path().join("agent.toml");
+    let configuration = format!(
+        "throttle = 'cgroup'\njournal = {{ folder = 'journal' }}\n[resource.disk]\ndevice = '{device}'\n\
+         law = 'pid'\ntarget = '20us'\ncgroups = ['{cgroup}']\n"
+    );
+    fs::write(&config, configuration).unwrap();
+    // The folder is relative to that of the configuration.
+    let journal = keep.path().join("journal").to_str().unwrap().to_owned();
+    let log = fs::File::create(keep.path().join("log")).unwrap();
+    let agent = Command::new("unshare")
+        .args(["--net", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
+        .arg(&config)
+        .stdin(Stdio::null())
+        .stderr(log)
+        .spawn();
+    let mut agent = OwnAgent(agent.unwrap());
+    let explained = || {
+        let said = tidegate(&["explain", cgroup, "--journal", &journal, "--json"]);
+        let document: Option<Value> = serde_json::from_slice(&said.stdout).ok();
+        document.map(|document| document[0].clone())
+    };
+    let disk = until("a limit that was read back", || {
+        let ended = agent.0.try_wait().unwrap();
+        assert!(ended.is_none(), "{}", fs::read_to_string(keep.path().join("log")).unwrap());
+        explained().filter(|disk| disk["consumers"][0]["in_force"]["read_iops"].is_number())
+    });
+    assert_eq!(disk["mechanism"], "cgroup_limit");
+    let said = tidegate(&["explain", cgroup, "--journal", &journal]);
+    let said = text(&said.stdout);
+    assert!(said.contains(", carried out by limits of cgroups\n  in force  "), "{said}");
+    agent.terminate();
+    let replayed = tidegate(&["replay", "--journal", &journal]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
+    assert!(text(&replayed.stdout).starts_with("disk: "), "{}", text(&replayed.stdout));
 }
 
 #[test]

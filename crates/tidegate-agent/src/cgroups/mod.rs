@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use tidegate_control::{Decision, LoopConfigError, OperationTotals};
 use tidegate_host::cgroup::{IoCounters, IoLimit};
 use tidegate_host::sense::{CgroupReader, DiskDelta, diskstats::CompletedRequests};
-use tidegate_host::throttle::ThrottleRequest;
+use tidegate_host::throttle::{ThrottleInForce, ThrottleRequest};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
+use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
 use tidegate_regulate::{DeviceLoad, RegulatedResource, SentLoad, ThrottleKind};
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
@@ -119,6 +120,25 @@ impl CgroupResource {
             limits: [].into(),
             cgroups: limits.collect(),
         }
+    }
+
+    /// Returns the regulation of the device.
+    pub(super) const fn regulated(&self) -> &RegulatedResource {
+        &self.regulated
+    }
+
+    /// Returns the limits in force of each eligible cgroup.
+    pub(super) fn reading(&self, in_force: &ThrottleInForce) -> ThrottleReading {
+        let read = |name: &ConsumerName| {
+            let key = self.device.map(|device| (name.clone(), device));
+            let limit = key.and_then(|key| in_force.cgroups.get(&key)).copied().unwrap_or_default();
+            ConsumerReading {
+                reads: LimitReading { rate: limit.read_rate(), bytes: limit.read_byte_rate() },
+                writes: LimitReading { rate: limit.write_rate(), bytes: limit.write_byte_rate() },
+                ..ConsumerReading::unlimited(name.clone())
+            }
+        };
+        ThrottleReading { window: None, consumers: self.regulated.consumers().map(read).collect() }
     }
 
     /// Returns the time of the last reading in which everything could be read.

@@ -51,6 +51,7 @@ pub const AGENT: KeyTable = table!(
         `tidegate status` asks"
         )
         .details("[metrics.md](../reference/metrics.md#the-agent)."),
+        super::serve::JOURNAL_TABLE,
         Key::new(
             "histograms",
             Flag,

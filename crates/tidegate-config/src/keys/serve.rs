@@ -34,13 +34,7 @@ pub const SERVE: KeyTable = table!(
             "the address of `/metrics`, `/healthz`, [`/v1/status`](http.md#the-status) and \
         [`/v1/admit`](http.md#contracts) over HTTP"
         ),
-        Key::new(
-            "journal",
-            Table("journal"),
-            "none",
-            "keeps every decision with its inputs: `{ folder = \"/var/lib/tidegate/journal\" }`"
-        )
-        .details("See [the decision journal](../guide/watching.md#the-decision-journal)."),
+        JOURNAL_TABLE,
         Key::new(
             "admit",
             Table("admit"),
@@ -800,7 +794,16 @@ pub const CONTRACT: KeyTable = table!(
     ]
 );
 
-/// Keys of `admit`.
+/// The key of the decision journal, in the root of both services' configurations.
+pub(super) const JOURNAL_TABLE: Key = Key::new(
+    "journal",
+    Table("journal"),
+    "none",
+    "keeps every decision with its inputs: `{ folder = \"/var/lib/tidegate/journal\" }`",
+)
+.details("See [the decision journal](../guide/watching.md#the-decision-journal).");
+
+/// Keys of `journal`.
 pub const JOURNAL: KeyTable = table!(
     "journal",
     "",

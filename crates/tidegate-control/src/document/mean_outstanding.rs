@@ -14,6 +14,14 @@ impl MeanOutstanding {
         Self(if requests.is_nan() { 0.0 } else { requests.clamp(0.0, f64::MAX) })
     }
 
+    /// Returns the nearest number with [`Observation::SUM_BITS`](crate::Observation::SUM_BITS) significant
+    /// bits.
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        let dropped = f64::MANTISSA_DIGITS - crate::Observation::SUM_BITS;
+        Self::new(f64::from_bits((self.0.to_bits() + (1 << (dropped - 1))) >> dropped << dropped))
+    }
+
     /// The number of requests, for the mathematics.
     #[must_use]
     pub const fn get(self) -> f64 {

@@ -33,6 +33,15 @@ impl Observation {
     /// The version that this code writes and reads.
     pub const VERSION: u16 = 5;
 
+    /// Significant bits of sums of times, and of means, in a [rounded](ConsumerObservation::rounded)
+    /// observation: they are off by at most 0.4 %. The mean of a hundred latencies scatters by several
+    /// per cent.
+    pub const SUM_BITS: u32 = 8;
+
+    /// Significant bits of the age of a single request: it is off by at most 3 %. A law compares it with the
+    /// set point while nothing completes.
+    pub const AGE_BITS: u32 = 5;
+
     /// A report of the current version, by a host on its own.
     #[must_use]
     pub fn new(resource: ResourceName, at: Instant, consumers: Vec<ConsumerObservation>) -> Self {
@@ -111,6 +120,25 @@ impl ConsumerObservation {
             release_to_completion: None,
             oldest_released: None,
         }
+    }
+
+    /// Returns the observation with times as exact as decisions need them. Nanoseconds are noise, which takes
+    /// most of the room in a journal. A sensor that measures single requests rounds before the loop decides,
+    /// so that loop and journal have the same numbers.
+    #[must_use]
+    pub fn rounded(mut self) -> Self {
+        let sum = |time: Latency| time.rounded(Observation::SUM_BITS);
+        let age = |time: Latency| time.rounded(Observation::AGE_BITS);
+        for operations in [&mut self.reads, &mut self.writes] {
+            operations.total_latency = sum(operations.total_latency);
+            operations.oldest_in_flight = operations.oldest_in_flight.map(age);
+        }
+        self.mean_outstanding = self.mean_outstanding.rounded();
+        self.short_of_tokens = sum(self.short_of_tokens);
+        self.scheduler_wait = sum(self.scheduler_wait);
+        self.release_to_completion = self.release_to_completion.map(sum);
+        self.oldest_released = self.oldest_released.map(age);
+        self
     }
 }
 

@@ -134,6 +134,22 @@ impl Throttle {
         }
     }
 
+    /// Returns the state that is in force for a resource, as the kernel confirmed it. It is less than what is
+    /// wanted where the throttle failed.
+    #[must_use]
+    pub fn in_force(&self, wanted: &ThrottleRequest) -> ThrottleInForce {
+        match self {
+            Self::Netem(netem) => ThrottleInForce::of_delay(netem.delay_in_force(wanted)),
+            Self::Edt(edt) => ThrottleInForce::of_delay(edt.delay_in_force(wanted)),
+            Self::Rate(rate) => {
+                ThrottleInForce { limits: rate.limits_in_force(wanted), ..ThrottleInForce::default() }
+            }
+            Self::Cgroup(cgroups) => {
+                ThrottleInForce { cgroups: cgroups.limits_in_force(wanted), ..ThrottleInForce::default() }
+            }
+        }
+    }
+
     /// Returns true if consumers may be throttled more than is wanted, because the state in force could not
     /// be changed. It is asked after an [`apply`](Self::apply) of the same that failed. A throttle that can
     /// set nothing new, and releases, is not stuck.
@@ -163,6 +179,23 @@ pub struct ThrottleRequest {
     /// The limits that [`Cgroups`] uses instead: of each of the resource's cgroups for its device. A cgroup
     /// that is not named is released.
     pub cgroups: BTreeMap<CgroupDevice, IoLimit>,
+}
+
+/// The state that a throttle has in force for one resource.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ThrottleInForce {
+    /// The delay of each packet to a member. Zero: none.
+    pub delay: Latency,
+    /// The limits of writes to devices. A device that is not named is not limited.
+    pub limits: BTreeMap<DeviceNumber, WriteLimit>,
+    /// The limits of cgroups. A cgroup that is not named is not limited by Tidegate.
+    pub cgroups: BTreeMap<CgroupDevice, IoLimit>,
+}
+
+impl ThrottleInForce {
+    fn of_delay(delay: Latency) -> Self {
+        Self { delay, ..Self::default() }
+    }
 }
 
 /// The reason that a throttle could not do what it was told.

@@ -121,6 +121,13 @@ impl NetemThrottle {
             && !self.in_force.interfaces.is_empty()
     }
 
+    /// Returns the delay in force for a resource.
+    pub(super) fn delay_in_force(&self, wanted: &ThrottleRequest) -> Latency {
+        let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
+        let delay = known.map_or(Latency::ZERO, |(_, resource)| resource.delay);
+        if self.holds(wanted) { delay } else { Latency::ZERO }
+    }
+
     /// Returns true if packets may be delayed more than is wanted. Either the device's delays or the rules
     /// that send packets there could not be changed.
     pub(super) fn is_stuck(&self) -> bool {

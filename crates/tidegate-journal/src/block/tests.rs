@@ -8,7 +8,7 @@ use tidegate_units::{
 };
 
 use super::*;
-use crate::record::{ConsumerReading, GapCause, ThrottleReading};
+use crate::record::{ConsumerReading, GapCause, LimitReading, ThrottleMechanism, ThrottleReading};
 use crate::segment::FRAME;
 
 /// Anything, with a preference for what is plausible and for the edges.
@@ -161,7 +161,8 @@ prop_compose! {
         let reading = |(consumer, (delay, rate)): (&ConsumerObservation, &(Option<Latency>, Option<f64>))| {
             let name = consumer.name.clone();
             let bytes = rate.map(|rate| ByteRate::new(rate * 4096.0));
-            ConsumerReading { name, delay: *delay, rate: rate.map(Iops::new), bytes }
+            let writes = LimitReading { rate: rate.map(Iops::new), bytes };
+            ConsumerReading { delay: *delay, writes, ..ConsumerReading::unlimited(name) }
         };
         let mut readings: Vec<_> = eligible.map(reading).collect();
         if !is_regular[0] { commands.pop(); }
@@ -220,7 +221,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn opening(at: u64, state: Vec<u8>) -> ResourceOpening {
     let (resource, at) = (ResourceName::new("r").unwrap(), Instant::from_nanos(at));
-    ResourceOpening { resource, at, interval: 100_000_000, state }
+    ResourceOpening { resource, at, interval: 100_000_000, mechanism: ThrottleMechanism::CgroupLimit, state }
 }
 
 /// A text of everything in an entry, with every bit of its numbers.
@@ -252,14 +253,19 @@ proptest! {
                     let opening = opening(at, state.clone());
                     writer.opening(resource, &opening).unwrap();
                     let checkpoint =
-                        CheckpointRecord { resource: opening.resource, build: "b".to_owned(), state };
+                        CheckpointRecord {
+                            resource: opening.resource,
+                            build: "b".to_owned(),
+                            mechanism: opening.mechanism,
+                            state,
+                        };
                     expected.push(text(&EntryContent::Checkpoint(checkpoint)));
                 }
                 Step::Changed { resource, after, body } => {
                     let known = &mut last[resource as usize];
                     let at = known.as_ref().map_or(0, |(at, _)| at.wrapping_add(after));
                     let at = Instant::from_nanos(at);
-                    let is_known = writer.decision(resource, at, &body).unwrap();
+                    let is_known = writer.decision(resource, at, Some(&body)).unwrap();
                     prop_assert_eq!(is_known, known.is_some());
                     if is_known {
                         *known = Some((at.as_nanos(), Some(Arc::clone(&body))));
@@ -271,7 +277,7 @@ proptest! {
                     for _ in 0..times {
                         *at = at.wrapping_add(after);
                         let (at, body) = (Instant::from_nanos(*at), Arc::clone(body));
-                        writer.decision(resource, at, &body).unwrap();
+                        writer.decision(resource, at, None).unwrap();
                         expected.push(text(&EntryContent::Decision(DecisionRecord { at, body })));
                     }
                 }
@@ -304,22 +310,23 @@ fn unchanged_decisions_of_many_resources_take_hardly_any_room() {
         let name = ConsumerName::new(&format!("consumer-{number}")).unwrap();
         ConsumerObservation::idle(name, Shares::DEFAULT, false)
     };
-    let body = Arc::new(DecisionBody {
+    let body = DecisionBody {
         observation: Observation::new(name, Instant::ZERO, (0..8).map(idle).collect()),
         reading: None,
         commands: Commands::default(),
         held: 0,
         lag: 0,
-    });
+    };
     let at = |tick: u64| Instant::from_nanos(tick * 100_000_000 + tick * tick % 7 * 1_000);
     for id in 0..1_000 {
         writer.opening(id, &opening(0, Vec::new())).unwrap();
-        assert!(writer.decision(id, at(1), &body).unwrap());
+        assert!(!writer.decision(id, at(1), None).unwrap(), "there is nothing to repeat");
+        assert!(writer.decision(id, at(1), Some(&body)).unwrap());
     }
     writer.finish().unwrap();
     for id in 0..1_000 {
         for tick in 2..7 {
-            assert!(writer.decision(id, at(tick), &body).unwrap());
+            assert!(writer.decision(id, at(tick), None).unwrap());
         }
     }
     let bytes = writer.finish().unwrap().len();
@@ -330,10 +337,11 @@ fn unchanged_decisions_of_many_resources_take_hardly_any_room() {
 fn blocks_that_claim_too_much_are_refused() {
     let clock = ClockAnchor { at: Instant::ZERO, wall: WallTime::MIN };
     let mut reader = BlockReader::new(String::new(), clock).unwrap();
-    let mut huge = Vec::new();
+    let mut many = Vec::new();
+    push_length(&mut many, MOST_ENTRIES + 1);
+    assert_eq!(reader.read(&many).unwrap_err(), DamagedBlock("a block has too many entries"));
+    let mut huge = vec![0];
     push_length(&mut huge, LARGEST_PLAIN + 1);
-    assert_eq!(reader.read(&huge).unwrap_err(), DamagedBlock("a block lacks bytes"));
-    push_length(&mut huge, 0);
     assert_eq!(reader.read(&huge).unwrap_err(), DamagedBlock("a block is too large"));
     assert!(reader.read(&[]).is_err());
 }

@@ -8,16 +8,21 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_distr::{Distribution as _, LogNormal};
 use rand_pcg::Pcg64;
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LawConfig, LoopConfig, MeanOutstanding,
-    Observation, OperationTotals,
+    Commands, ConsumerCommand, ConsumerObservation, ControlLoop, Decision, LawConfig, LoopConfig,
+    MeanOutstanding, Observation, OperationTotals,
 };
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
+use tidegate_journal::{ConsumerReading, ThrottleReading};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
 
 /// Origin of the sensors' measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sensor {
-    /// The gateway times each request, in nanoseconds.
+    /// The gateway times each request, and rounds.
     Gateway,
+    /// A sensor that rounds to whole microseconds.
+    Micros,
+    /// A sensor that does not round.
+    Exact,
     /// The agent knows counts of each consumer and the latency of the device, in whole milliseconds.
     Agent,
 }
@@ -29,6 +34,8 @@ pub(crate) struct LoadedResource {
     sensor: Sensor,
     random: Pcg64,
     decided: Instant,
+    window: Option<Window>,
+    in_force: Vec<ConsumerReading>,
 }
 
 struct Client {
@@ -46,6 +53,8 @@ pub(crate) struct Decided {
     pub(crate) observation: Observation,
     pub(crate) commands: Commands,
     pub(crate) decision: Decision,
+    /// The throttle that was in force before.
+    pub(crate) reading: ThrottleReading,
 }
 
 impl LoadedResource {
@@ -65,33 +74,52 @@ impl LoadedResource {
             sensor,
             random: Pcg64::seed_from_u64(u64::from(number)),
             decided: Instant::ZERO,
+            window: None,
+            in_force: Vec::new(),
         }
     }
 
     /// Lets the clients work until now, and decides.
     pub(crate) fn step(&mut self, now: Instant) -> Decided {
-        let name = self.control.config().resource.clone();
         let latency = LogNormal::new((4e6_f64).ln(), 0.6).expect("a distribution");
         let random = &mut self.random;
         let observed = self.clients.iter_mut().map(|client| client.observe(now, &latency, random));
         let mut observed: Vec<_> = observed.collect();
-        if self.sensor == Sensor::Agent {
-            by_device(&mut observed, now.saturating_since(self.decided));
+        match self.sensor {
+            Sensor::Gateway => observed = observed.into_iter().map(ConsumerObservation::rounded).collect(),
+            Sensor::Micros => observed.iter_mut().for_each(in_micros),
+            Sensor::Exact => {}
+            Sensor::Agent => by_device(&mut observed, now.saturating_since(self.decided)),
         }
-        self.decide(Observation::new(name, now, observed), now)
+        self.decide(observed, now)
     }
 
     /// Decides without any request.
     pub(crate) fn idle(&mut self, now: Instant) -> Decided {
         let idle = |client: &Client| ConsumerObservation::idle(client.name.clone(), Shares::DEFAULT, false);
         let idle = self.clients.iter().map(idle).collect();
-        self.decide(Observation::new(self.control.config().resource.clone(), now, idle), now)
+        self.decide(idle, now)
     }
 
-    fn decide(&mut self, observation: Observation, now: Instant) -> Decided {
+    fn decide(&mut self, observed: Vec<ConsumerObservation>, now: Instant) -> Decided {
         self.decided = now;
-        let (commands, decision) = self.control.step(now, &observation);
-        Decided { observation, commands, decision }
+        let config = self.control.config();
+        let at = if self.sensor == Sensor::Gateway { config.observation_time(now) } else { now };
+        let observation = Observation::new(config.resource.clone(), at, observed);
+        // As both sensors read it back: a gateway its window, an agent a limit for each consumer.
+        let consumers = match self.sensor {
+            Sensor::Gateway | Sensor::Micros | Sensor::Exact => Vec::new(),
+            Sensor::Agent => self.in_force.clone(),
+        };
+        let reading = ThrottleReading { window: self.window.filter(|_| consumers.is_empty()), consumers };
+        let (commands, decision) = self.control.step(at, &observation);
+        self.window = commands.window;
+        let in_force = |command: &ConsumerCommand| ConsumerReading {
+            delay: command.delay,
+            ..ConsumerReading::unlimited(command.name.clone())
+        };
+        self.in_force = commands.consumers.iter().map(in_force).collect();
+        Decided { observation, commands, decision, reading }
     }
 }
 
@@ -139,6 +167,14 @@ impl Client {
             mean_outstanding: MeanOutstanding::new(outstanding_nanos as f64 / elapsed as f64),
             ..ConsumerObservation::idle(self.name.clone(), Shares::DEFAULT, false)
         }
+    }
+}
+
+fn in_micros(consumer: &mut ConsumerObservation) {
+    let whole = |time: Latency| Latency::from_micros((time.as_nanos() + 500) / 1_000);
+    for operations in [&mut consumer.reads, &mut consumer.writes] {
+        operations.total_latency = whole(operations.total_latency);
+        operations.oldest_in_flight = operations.oldest_in_flight.map(whole);
     }
 }
 

@@ -67,6 +67,10 @@ struct OpenEpisode {
 }
 
 impl EpisodeTracker {
+    pub(super) fn is_empty(&self) -> bool {
+        self.ended.is_empty() && self.current.is_none()
+    }
+
     pub(super) fn take(&mut self, moment: &ThrottleMoment) {
         if let Some(current) = &mut self.current {
             current.requests += moment.iops * moment.seconds;

@@ -12,14 +12,17 @@ use serde::{Serialize, Serializer};
 use tidegate_control::{
     ConsumerObservation, Decision, LawKind, LawOutput, LoopConfig, Observation, SignalRequests, SignalState,
 };
-use tidegate_journal::{ReplayedDecision, WallTime};
-use tidegate_units::{ConsumerName, Latency, ResourceName};
+use tidegate_journal::{ConsumerReading, ReplayedDecision, ThrottleMechanism, WallTime};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName};
 
 pub use episode::ThrottleEpisode;
 use episode::{EpisodeTracker, ThrottleMoment};
 
 /// Rates and latencies are of the last so many seconds.
 const RECENT_S: f64 = 10.0;
+
+/// The most consumers of a resource that are told of although they are not observed any more.
+const MOST_ABSENT: usize = 1_000;
 
 /// The state of one resource at one time, with its reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,6 +34,8 @@ pub struct ResourceExplanation {
     pub at: WallTime,
     /// The law.
     pub law: LawKind,
+    /// Mechanism that carries out the commands.
+    pub mechanism: ThrottleMechanism,
     /// True if nothing is throttled, whatever is decided.
     pub dry_run: bool,
     /// The decision in words, as in the log.
@@ -41,7 +46,8 @@ pub struct ResourceExplanation {
     pub throttle: ThrottleFigures,
     /// Names of the consumers whose latency is the signal. Empty: that of all consumers is.
     pub protects: Vec<String>,
-    /// The consumers, in the order of the configuration.
+    /// The consumers, in the order of the observation, then those that were throttled and are not observed
+    /// any more.
     pub consumers: Vec<ConsumerExplanation>,
 }
 
@@ -73,6 +79,34 @@ pub struct ThrottleFigures {
     pub rate_iops: Option<f64>,
 }
 
+/// Limits in force for a consumer, as they were read back from the throttle. `null`: none.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct InForceFigures {
+    /// Delay of each packet.
+    pub delay_seconds: Option<f64>,
+    /// Reads per second.
+    pub read_iops: Option<f64>,
+    /// Bytes read per second.
+    pub read_bytes_per_second: Option<f64>,
+    /// Writes per second.
+    pub write_iops: Option<f64>,
+    /// Bytes written per second.
+    pub write_bytes_per_second: Option<f64>,
+}
+
+impl From<&ConsumerReading> for InForceFigures {
+    fn from(reading: &ConsumerReading) -> Self {
+        let ConsumerReading { delay, reads, writes, .. } = reading;
+        Self {
+            delay_seconds: delay.map(Latency::as_secs_f64),
+            read_iops: reads.rate.map(Iops::per_second),
+            read_bytes_per_second: reads.bytes.map(ByteRate::per_second),
+            write_iops: writes.rate.map(Iops::per_second),
+            write_bytes_per_second: writes.bytes.map(ByteRate::per_second),
+        }
+    }
+}
+
 /// One consumer at that time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConsumerExplanation {
@@ -80,10 +114,14 @@ pub struct ConsumerExplanation {
     pub name: String,
     /// True if it is never throttled.
     pub protected: bool,
+    /// False if it was not observed by itself any more: it is away, or not eligible.
+    pub present: bool,
     /// True if the law throttles it, or would on a dry run.
     pub throttled: bool,
     /// The throttle that it feels.
     pub throttle: ThrottleFigures,
+    /// Limits in force for it when the decision was made. `null`: they were not read back.
+    pub in_force: Option<InForceFigures>,
     /// Requests per second, in the last ten seconds.
     pub iops: f64,
     /// Mean latency at the storage in that time. `null`: nothing completed.
@@ -102,6 +140,7 @@ pub struct ExplanationFold {
 struct ResourceFold {
     time: WallTime,
     config: LoopConfig,
+    mechanism: ThrottleMechanism,
     decision: Decision,
     observation: Observation,
     consumers: BTreeMap<ConsumerName, ConsumerFold>,
@@ -112,7 +151,10 @@ struct ConsumerFold {
     recent: VecDeque<RecentLoad>,
     episodes: EpisodeTracker,
     throttle: ThrottleFigures,
+    in_force: Option<InForceFigures>,
     throttled: bool,
+    /// Time of its last observation.
+    seen: WallTime,
 }
 
 /// The load of one interval.
@@ -124,20 +166,23 @@ struct RecentLoad {
 }
 
 impl ExplanationFold {
-    /// Takes the next decision. `config` is the loop's configuration at that time. Decisions that this build
-    /// could not recompute are left out, since their reasons are not known.
-    pub fn take(&mut self, replayed: &ReplayedDecision, config: &LoopConfig) {
+    /// Takes the next decision. `config` is the loop's configuration at that time, and `mechanism` carries
+    /// out its commands. Decisions that this build could not recompute are left out, since their reasons are
+    /// not known.
+    pub fn take(&mut self, replayed: &ReplayedDecision, config: &LoopConfig, mechanism: ThrottleMechanism) {
         let Some((commands, decision)) = &replayed.recomputed else { return };
         let observation = replayed.recorded.observation();
         let held = replayed.recorded.held();
         let resource = self.resources.entry(observation.resource.clone()).or_insert_with(|| ResourceFold {
             time: replayed.time,
             config: config.clone(),
+            mechanism,
             decision: decision.clone(),
             observation: observation.clone(),
             consumers: BTreeMap::new(),
         });
         let seconds = decision.elapsed.as_secs_f64();
+        let readings = replayed.recorded.reading().map_or(&[][..], |reading| &reading.consumers);
         for consumer in &observation.consumers {
             let known = resource.consumers.entry(consumer.name.clone()).or_default();
             known.note(consumer, seconds);
@@ -147,6 +192,9 @@ impl ExplanationFold {
                 delay_seconds: command.and_then(|command| command.delay).map(Latency::as_secs_f64),
                 rate_iops: command.and_then(|command| command.rate).map(tidegate_units::Iops::per_second),
             };
+            let reading = readings.iter().find(|reading| reading.name == consumer.name);
+            known.in_force = reading.map(InForceFigures::from);
+            known.seen = replayed.time;
             known.throttled = held > 0 && is_throttled(consumer, decision);
             let moment = ThrottleMoment {
                 time: replayed.time,
@@ -158,9 +206,9 @@ impl ExplanationFold {
             };
             known.episodes.take(&moment);
         }
-        let present = |name: &ConsumerName| observation.consumers.iter().any(|one| one.name == *name);
-        resource.consumers.retain(|name, _| present(name));
-        (resource.time, resource.config) = (replayed.time, config.clone());
+        resource.time = replayed.time;
+        resource.forget_absent();
+        (resource.config, resource.mechanism) = (config.clone(), mechanism);
         (resource.decision, resource.observation) = (Decision { held, ..decision.clone() }, observation);
     }
 
@@ -189,6 +237,20 @@ impl ExplanationFold {
 }
 
 impl ResourceFold {
+    /// Keeps the consumers that are away as far as there is something to tell of them: an agent's consumers
+    /// come and go.
+    fn forget_absent(&mut self) {
+        let now = self.time;
+        self.consumers.retain(|_, consumer| consumer.seen == now || consumer.was_throttled());
+        let absent = self.consumers.values().filter(|consumer| consumer.seen < now).count();
+        if absent > MOST_ABSENT {
+            let longest = self.consumers.iter().min_by_key(|(_, consumer)| consumer.seen);
+            if let Some(name) = longest.map(|(name, _)| name.clone()) {
+                self.consumers.remove(&name);
+            }
+        }
+    }
+
     /// Explains the resource, with this consumer alone if one is named.
     fn explain(&self, resource: &ResourceName, consumer: Option<&str>) -> ResourceExplanation {
         let decision = &self.decision;
@@ -197,20 +259,25 @@ impl ResourceFold {
         let protects = self.observation.consumers.iter().filter(|consumer| consumer.protected);
         let explain = |one: &ConsumerObservation| {
             let known = self.consumers.get(&one.name)?;
-            Some(ConsumerExplanation {
-                name: one.name.to_string(),
-                protected: one.protected,
-                throttled: known.throttled,
-                throttle: known.throttle,
-                iops: known.iops(),
-                latency_seconds: known.latency(),
-                episodes: known.episodes.all(),
-            })
+            Some(ConsumerExplanation { protected: one.protected, ..known.explain(&one.name) })
         };
+        let present = self.observation.consumers.iter().filter(is_meant).filter_map(explain);
+        let absent = self.consumers.iter().filter(|(_, known)| known.seen < self.time);
+        let absent = absent.filter(|(name, _)| consumer.is_none_or(|meant| name.as_str() == meant));
+        let absent = absent.map(|(name, known)| ConsumerExplanation {
+            present: false,
+            throttled: false,
+            throttle: ThrottleFigures::default(),
+            in_force: None,
+            iops: 0.0,
+            latency_seconds: None,
+            ..known.explain(name)
+        });
         ResourceExplanation {
             resource: resource.to_string(),
             at: self.time,
             law: decision.law,
+            mechanism: self.mechanism,
             dry_run: decision.dry_run,
             said: decision.to_string(),
             signal: SignalExplanation {
@@ -233,12 +300,31 @@ impl ResourceFold {
                 },
             },
             protects: protects.map(|consumer| consumer.name.to_string()).collect(),
-            consumers: self.observation.consumers.iter().filter(is_meant).filter_map(explain).collect(),
+            consumers: present.chain(absent).collect(),
         }
     }
 }
 
 impl ConsumerFold {
+    fn was_throttled(&self) -> bool {
+        !self.episodes.is_empty()
+    }
+
+    /// Explains an eligible consumer that is observed.
+    fn explain(&self, name: &ConsumerName) -> ConsumerExplanation {
+        ConsumerExplanation {
+            name: name.to_string(),
+            protected: false,
+            present: true,
+            throttled: self.throttled,
+            throttle: self.throttle,
+            in_force: self.in_force,
+            iops: self.iops(),
+            latency_seconds: self.latency(),
+            episodes: self.episodes.all(),
+        }
+    }
+
     fn note(&mut self, consumer: &ConsumerObservation, seconds: f64) {
         let operations = [&consumer.reads, &consumer.writes];
         self.recent.push_back(RecentLoad {

@@ -18,7 +18,7 @@ pub use document::{
 };
 pub use refusal::OverrideRefusal;
 pub use request::{ConsumerPatch, OverrideAction, ReleaseRequest, RequestError, ResourcePatch};
-pub use state::{Overrides, action_record};
+pub use state::{Overrides, action_record, end_record};
 
 #[cfg(test)]
 mod tests;

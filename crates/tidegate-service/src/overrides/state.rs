@@ -186,3 +186,10 @@ impl Overrides {
 pub fn action_record(action: &OverrideAction, by: &str) -> ActionRecord {
     ActionRecord { resource: action.resource().cloned(), actor: by.to_owned(), text: action.to_string() }
 }
+
+/// Returns the entry of the decision journal for a release whose time is over.
+#[must_use]
+pub fn end_record(scope: &ReleaseScope) -> ActionRecord {
+    let text = format!("the release of {scope} is over");
+    ActionRecord { resource: scope.resource.clone(), actor: "tidegate".to_owned(), text }
+}

@@ -50,8 +50,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     while let Some(replayed) = replay.next() {
         match replayed {
             Ok(replayed) => {
-                if let Some(config) = replay.loops().config(replayed.recorded.resource()) {
-                    fold.take(&replayed, config);
+                let (loops, resource) = (replay.loops(), replayed.recorded.resource());
+                if let (Some(config), Some(mechanism)) = (loops.config(resource), loops.mechanism(resource)) {
+                    fold.take(&replayed, config, mechanism);
                 }
             }
             Err(error) => damage.push(damaged(error)?),

@@ -3,8 +3,11 @@
 use std::fmt;
 
 use tidegate_control::{LawKind, SignalRequests};
-use tidegate_service::explain::{ConsumerExplanation, ResourceExplanation, ThrottleEpisode, ThrottleFigures};
-use tidegate_units::{Iops, Latency, Window};
+use tidegate_journal::ThrottleMechanism;
+use tidegate_service::explain::{
+    ConsumerExplanation, InForceFigures, ResourceExplanation, ThrottleEpisode, ThrottleFigures,
+};
+use tidegate_units::{ByteRate, Iops, Latency, Window};
 
 /// The text of explanations.
 pub(super) struct ExplanationText<'a> {
@@ -78,10 +81,17 @@ fn write_consumer(
             let verb = if resource.dry_run { "would be throttled" } else { "throttled" };
             writeln!(f, "\n{}: {verb} since {}, {}", consumer.name, episode.from, share(episode))?;
             writeln!(f, "  by        {}", by(resource, &consumer.throttle))?;
+            if let Some(in_force) = in_force(resource, consumer) {
+                writeln!(f, "  in force  {in_force}")?;
+            }
             writeln!(f, "  for       {}", protects(resource))?;
             writeln!(f, "  gets      {gets}; {}", before(episode))?;
             writeln!(f, "  ends      {}", ends(resource))?;
             writeln!(f, "  change    {}", changes(resource))?;
+        }
+        (_, Some(episode)) if !consumer.present => {
+            let until = episode.until;
+            writeln!(f, "\n{}: not throttled since {until}; it is away, or not eligible", consumer.name)?;
         }
         (_, Some(episode)) => {
             writeln!(f, "\n{}: not throttled since {}; {gets}", consumer.name, episode.until)?;
@@ -104,14 +114,53 @@ fn by(resource: &ResourceExplanation, throttle: &ThrottleFigures) -> String {
     let window = throttle.window_requests.map(|window| {
         format!("a window of {} requests for all consumers that are not protected", Window::new(window))
     });
-    let delay = throttle.delay_seconds.map(|delay| format!("a delay of {} for each request", time(delay)));
+    let delayed = match resource.mechanism {
+        ThrottleMechanism::Queue | ThrottleMechanism::CgroupLimit => "for each request",
+        ThrottleMechanism::PacketDelay => "for each packet to it",
+        ThrottleMechanism::DeviceLimit => "for each write",
+    };
+    let delay = throttle.delay_seconds.map(|delay| format!("a delay of {} {delayed}", time(delay)));
     let rate = throttle.rate_iops.map(|rate| format!("a rate of {}", Iops::new(rate)));
     let told: Vec<String> = [rate, delay, window].into_iter().flatten().collect();
-    if told.is_empty() { format!("the law {}", resource.law) } else { told.join(", ") }
+    let told = if told.is_empty() { format!("the law {}", resource.law) } else { told.join(", ") };
+    match resource.mechanism {
+        ThrottleMechanism::Queue => told,
+        // What a delay is of has been said.
+        ThrottleMechanism::PacketDelay if throttle.delay_seconds.is_some() => told,
+        ThrottleMechanism::PacketDelay => format!("{told}, carried out by delays of packets"),
+        ThrottleMechanism::DeviceLimit => format!("{told}, carried out by limits of writes to its devices"),
+        ThrottleMechanism::CgroupLimit => format!("{told}, carried out by limits of cgroups"),
+    }
+}
+
+/// The limits that were read back from the throttle. A queue needs no reading: it is the gateway itself.
+fn in_force(resource: &ResourceExplanation, consumer: &ConsumerExplanation) -> Option<String> {
+    if resource.mechanism == ThrottleMechanism::Queue {
+        return None;
+    }
+    let in_force = consumer.in_force.as_ref()?;
+    let told = limits(in_force);
+    let told = if told.is_empty() { "nothing".to_owned() } else { told.join(", ") };
+    Some(format!("{told}, as read back just before"))
+}
+
+fn limits(in_force: &InForceFigures) -> Vec<String> {
+    let iops = |what, iops: Option<f64>| iops.map(|iops| format!("{} {what}", Iops::new(iops)));
+    let bytes = |what, bytes: Option<f64>| bytes.map(|bytes| format!("{} {what}", ByteRate::new(bytes)));
+    let figures = [
+        in_force.delay_seconds.map(|delay| format!("a delay of {} for each packet", time(delay))),
+        iops("read", in_force.read_iops),
+        bytes("read", in_force.read_bytes_per_second),
+        iops("written", in_force.write_iops),
+        bytes("written", in_force.write_bytes_per_second),
+    ];
+    figures.into_iter().flatten().collect()
 }
 
 fn protects(resource: &ResourceExplanation) -> String {
-    if resource.protects.is_empty() {
+    if resource.signal.requests == SignalRequests::Reads {
+        "all reads, which are promised the target".to_owned()
+    } else if resource.protects.is_empty() {
         "the latency of all consumers, which is above the set point without it".to_owned()
     } else {
         format!("{}, whose reads are promised the target", resource.protects.join(", "))
@@ -143,7 +192,12 @@ fn ends(resource: &ResourceExplanation) -> String {
 
 fn changes(resource: &ResourceExplanation) -> String {
     let target = time(resource.signal.target_seconds);
-    format!("a target above {target}, more `shares` for it, or less load of the others")
+    let own = match resource.mechanism {
+        ThrottleMechanism::Queue => "more `shares` for it",
+        ThrottleMechanism::PacketDelay | ThrottleMechanism::DeviceLimit => "its name in `exempt`",
+        ThrottleMechanism::CgroupLimit => "`cgroups` that do not mean it",
+    };
+    format!("a target above {target}, {own}, or less load of the others")
 }
 
 fn told(episode: &ThrottleEpisode) -> String {
@@ -184,8 +238,10 @@ mod tests {
         let consumer = |name: &str, protected: bool, episodes: Vec<ThrottleEpisode>| ConsumerExplanation {
             name: name.to_owned(),
             protected,
+            present: true,
             throttled: !episodes.is_empty(),
             throttle,
+            in_force: None,
             iops: 143.0,
             latency_seconds: Some(0.0098),
             episodes,
@@ -194,6 +250,7 @@ mod tests {
             resource: "array".to_owned(),
             at: at(100),
             law: LawKind::Auto,
+            mechanism: ThrottleMechanism::Queue,
             dry_run: false,
             said: "array: protected reads 12.3ms against 9.10ms".to_owned(),
             signal: SignalExplanation {
@@ -234,5 +291,44 @@ mod tests {
              31.0ms, 150 IO/s on average\n\n\
              batch: not throttled in that time; 143 IO/s, 9.80ms at the storage\n"
         );
+    }
+
+    #[test]
+    fn an_agents_throttle_is_named_with_what_was_read_back() {
+        let mut told = explanation();
+        told.throttle = ThrottleFigures { delay_seconds: Some(0.012), ..ThrottleFigures::default() };
+        told.signal.requests = SignalRequests::Reads;
+        told.law = LawKind::Pid;
+        told.consumers.retain(|consumer| consumer.name == "backup");
+        told.consumers[0].throttle = told.throttle;
+        let line = |told: &ResourceExplanation, beginning: &str| {
+            let text = ExplanationText { explanations: std::slice::from_ref(told), tells_all: false };
+            let text = text.to_string();
+            let found = text.lines().find(|line| line.trim_start().starts_with(beginning));
+            found.map(|line| line.trim_start()[beginning.len()..].trim_start().to_owned())
+        };
+        assert_eq!(line(&told, "in force"), None, "a queue is not read back");
+        told.mechanism = ThrottleMechanism::PacketDelay;
+        let delay = InForceFigures { delay_seconds: Some(0.011), ..InForceFigures::default() };
+        told.consumers[0].in_force = Some(delay);
+        assert_eq!(line(&told, "by").unwrap(), "a delay of 12.0ms for each packet to it");
+        let expected = "a delay of 11.0ms for each packet, as read back just before";
+        assert_eq!(line(&told, "in force").unwrap(), expected);
+        assert_eq!(line(&told, "for").unwrap(), "all reads, which are promised the target");
+        let expected = "a target above 10.0ms, its name in `exempt`, or less load of the others";
+        assert_eq!(line(&told, "change").unwrap(), expected);
+        told.mechanism = ThrottleMechanism::CgroupLimit;
+        let limits = InForceFigures {
+            read_iops: Some(120.0),
+            write_bytes_per_second: Some(4_000_000.0),
+            ..InForceFigures::default()
+        };
+        told.consumers[0].in_force = Some(limits);
+        let expected = "a delay of 12.0ms for each request, carried out by limits of cgroups";
+        assert_eq!(line(&told, "by").unwrap(), expected);
+        let expected = "120 IO/s read, 4.00MB/s written, as read back just before";
+        assert_eq!(line(&told, "in force").unwrap(), expected);
+        told.consumers[0].in_force = Some(InForceFigures::default());
+        assert_eq!(line(&told, "in force").unwrap(), "nothing, as read back just before");
     }
 }

@@ -19,7 +19,7 @@ Examples:
   tidegate journal info
   tidegate journal export --since 2h --at 14:00 --out incident.parquet";
 
-/// Read the decision journal of a gateway
+/// Read the decision journal of a gateway or an agent
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -11,14 +11,14 @@ use tidegate_units::Latency;
 
 use crate::failure::CommandFailure;
 
-/// The configuration that the packages install.
-const USUAL: &str = "/etc/tidegate/tidegate.toml";
+/// The configurations of the packaged services: the gateway's, then the agent's.
+const USUAL: [&str; 2] = ["/etc/tidegate/tidegate.toml", "/etc/tidegate/agent.toml"];
 
 /// The journal to read.
 #[derive(clap::Args)]
 pub(crate) struct JournalPlace {
     /// The service's configuration, whose `journal` names the folder
-    /// [default: /etc/tidegate/tidegate.toml]
+    /// [default: /etc/tidegate/tidegate.toml, then agent.toml beside it]
     #[arg(short, long, value_name = "FILE", conflicts_with = "journal")]
     config: Option<PathBuf>,
 
@@ -31,26 +31,32 @@ impl JournalPlace {
     pub(crate) fn open(&self) -> Result<JournalReader, CommandFailure> {
         let folder = match (&self.journal, &self.config) {
             (Some(folder), _) => folder.clone(),
-            (None, Some(config)) => configured(config)?,
-            (None, None) if Path::new(USUAL).exists() => configured(Path::new(USUAL))?,
-            (None, None) => {
-                return Err(CommandFailure::Usage(format!(
-                    "there is no {USUAL}: name the configuration with `-c FILE`, or the journal with \
-                     `--journal DIR`"
-                )));
-            }
+            (None, Some(config)) => configured(&[config])?,
+            (None, None) => configured(&USUAL.map(Path::new))?,
         };
         Ok(JournalReader::open(&folder)?)
     }
 }
 
-fn configured(config: &Path) -> Result<PathBuf, CommandFailure> {
-    journal_folder(config)?.ok_or_else(|| {
-        CommandFailure::Usage(format!(
+/// Returns the folder of the first journal that one of these configurations names. One alone must be there.
+fn configured(configs: &[&Path]) -> Result<PathBuf, CommandFailure> {
+    let is_there = |config: &&&Path| configs.len() == 1 || config.exists();
+    let there: Vec<&&Path> = configs.iter().filter(is_there).collect();
+    for config in &there {
+        if let Some(folder) = journal_folder(config)? {
+            return Ok(folder);
+        }
+    }
+    Err(CommandFailure::Usage(match there.first() {
+        Some(config) => format!(
             "{} keeps no decision journal: add `journal = {{ folder = \"/var/lib/tidegate/journal\" }}`",
             config.display()
-        ))
-    })
+        ),
+        None => format!(
+            "there is neither {}: name the configuration with `-c FILE`, or the journal with `--journal DIR`",
+            USUAL.join(" nor ")
+        ),
+    }))
 }
 
 /// The span of time to read.

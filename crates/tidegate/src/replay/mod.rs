@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LAW", value_parser = law)]
     law: Option<LawKind>,
 
-    /// Another value of a key of the pool, such as target=20ms or window.beta=8; may be repeated
+    /// Another value of a key of the pool or resource, such as target=20ms or window.beta=8; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 

@@ -98,6 +98,12 @@ impl Cgroups {
         to_be_held().next().is_none() || to_be_held().any(|(key, _)| is_held(key))
     }
 
+    /// Returns the limits in force of the cgroups that are to be limited for a resource.
+    pub(super) fn limits_in_force(&self, wanted: &ThrottleRequest) -> BTreeMap<CgroupDevice, IoLimit> {
+        let known = wanted.cgroups.keys().filter(|key| !self.unsure.contains(*key));
+        known.filter_map(|key| Some((key.clone(), self.held.get(key)?.in_force))).collect()
+    }
+
     /// Returns true if a cgroup may be limited more than is wanted: its limit could not be changed, or is not
     /// known.
     pub(super) fn is_stuck(&self, wanted: &[ThrottleRequest]) -> bool {

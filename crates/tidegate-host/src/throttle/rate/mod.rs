@@ -114,6 +114,12 @@ impl Rate {
             || (!self.doubtful && devices.any(|device| self.in_force.contains_key(device)))
     }
 
+    /// Returns the limits in force of the devices that are to be limited for a resource.
+    pub(super) fn limits_in_force(&self, wanted: &ThrottleRequest) -> BTreeMap<DeviceNumber, WriteLimit> {
+        let known = self.in_force.iter().filter(|(device, _)| wanted.limits.contains_key(device));
+        known.filter(|_| !self.doubtful).map(|(device, limit)| (*device, *limit)).collect()
+    }
+
     /// Returns true if writes may be limited more than is wanted: the limits could not be removed.
     pub(super) const fn is_stuck(&self) -> bool {
         self.stuck
