@@ -19,6 +19,7 @@ use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 use super::cgroups::config::{self as cgroups, CgroupConfig};
 use super::pattern::ConsumerPattern;
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
+use tidegate_service::api::ApiSettings;
 use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded, warn_of_open_metrics};
 
 pub(super) const ROOT_KEYS: &[&str] = tidegate_config::keys::agent::AGENT.names;
@@ -63,6 +64,8 @@ pub struct AgentConfig {
     pub ports: BTreeSet<u16>,
     /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
     pub metrics: Option<SocketAddr>,
+    /// The API; `None`: the socket in systemd's runtime directory, if there is one.
+    pub api: Option<ApiSettings>,
     /// True if the metrics have histograms of response times, which a program in the kernel counts.
     pub histograms: bool,
     /// The resources that consumers use over the network.
@@ -113,20 +116,27 @@ impl AgentConfig {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text =
             read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&path.display().to_string(), &text)
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::read(&path.display().to_string(), &text, BearerToken::from_file, Some(folder))
     }
 
-    /// Reads a configuration text, and the file with the token for brokers that it names. `name` is what
-    /// findings call it.
+    /// Reads a configuration text, and the file with the token for brokers that it names, but no files of the
+    /// API. `name` is what findings call it.
     ///
     /// # Errors
     /// When anything in the text, or in that file, is wrong.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        Self::read(name, text, BearerToken::from_file)
+        Self::read(name, text, BearerToken::from_file, None)
     }
 
-    /// Reads a configuration text without looking at files, when `read_token` does not.
-    pub(crate) fn read(name: &str, text: &str, read_token: TokenReader) -> Result<Self, ConfigError> {
+    /// Reads a configuration text without looking at files, when `read_token` does not and `folder` is
+    /// missing. Relative paths start at `folder`.
+    pub(crate) fn read(
+        name: &str,
+        text: &str,
+        read_token: TokenReader,
+        folder: Option<&Path>,
+    ) -> Result<Self, ConfigError> {
         let mut report = FindingList::new(name, text);
         let Some(document) = tidegate_config::parse(text, &mut report) else {
             return Err(ConfigError::Invalid(report.into_findings()));
@@ -152,6 +162,10 @@ impl AgentConfig {
         if let Some(metrics) = &metrics {
             warn_of_open_metrics(metrics, &mut report);
         }
+        let api = ApiSettings::read(&root, folder.unwrap_or(Path::new("")), &mut report);
+        if let Some(api) = api.as_ref().filter(|_| folder.is_some()) {
+            api.check_files(&mut report);
+        }
         let histograms = root.flag("histograms", &mut report);
         if histograms
             && metrics.is_none()
@@ -175,6 +189,7 @@ impl AgentConfig {
             packets: packets.map_or(DelayedPackets::default(), |given| given.value),
             ports,
             metrics: metrics.map(|given| given.value.0),
+            api: api.map(|given| given.settings),
             histograms,
             resources,
             cgroups,

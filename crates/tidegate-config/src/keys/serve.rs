@@ -35,6 +35,12 @@ pub const SERVE: KeyTable = table!(
         [`/v1/admit`](http.md#contracts) over HTTP"
         ),
         Key::new(
+            "api",
+            Table("api"),
+            "the socket in systemd's runtime directory, if there is one",
+            "the [API](../guide/access.md#the-api): where it listens, and which callers may change something"
+        ),
+        Key::new(
             "journal",
             Table("journal"),
             "none",
