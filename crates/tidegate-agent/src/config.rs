@@ -20,6 +20,7 @@ use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 use super::cgroups::config::{self as cgroups, CgroupConfig};
 use super::pattern::ConsumerPattern;
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
+use tidegate_service::api::ApiSettings;
 use tidegate_service::config::{
     ConfigError, JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics,
 };
@@ -66,6 +67,8 @@ pub struct AgentConfig {
     pub ports: BTreeSet<u16>,
     /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
     pub metrics: Option<SocketAddr>,
+    /// The API; `None`: the socket in systemd's runtime directory, if there is one.
+    pub api: Option<ApiSettings>,
     /// True if the metrics have histograms of response times, which a program in the kernel counts.
     pub histograms: bool,
     /// The journal of all decisions; `None`: they are not kept.
@@ -118,25 +121,26 @@ impl AgentConfig {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text =
             read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::read(&path.display().to_string(), folder(path), &text, BearerToken::from_file)
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::read(&path.display().to_string(), &text, BearerToken::from_file, Some(folder))
     }
 
-    /// Reads a configuration text, and the file with the token for brokers that it names. `name` is what
-    /// findings call it, and the path from whose folder on that of the journal is found.
+    /// Reads a configuration text, and the file with the token for brokers that it names, but no files of the
+    /// API. `name` is what findings call it.
     ///
     /// # Errors
     /// When anything in the text, or in that file, is wrong.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        Self::read(name, folder(Path::new(name)), text, BearerToken::from_file)
+        Self::read(name, text, BearerToken::from_file, None)
     }
 
-    /// Reads a configuration text without looking at files, when `read_token` does not. The folder of the
-    /// journal is relative to `folder`.
+    /// Reads a configuration text without looking at files, when `read_token` does not and `folder` is
+    /// missing. Relative paths start at `folder`.
     pub(crate) fn read(
         name: &str,
-        folder: &Path,
         text: &str,
         read_token: TokenReader,
+        folder: Option<&Path>,
     ) -> Result<Self, ConfigError> {
         let mut report = FindingList::new(name, text);
         let Some(document) = tidegate_config::parse(text, &mut report) else {
@@ -163,6 +167,11 @@ impl AgentConfig {
         if let Some(metrics) = &metrics {
             warn_of_open_metrics(metrics, &mut report);
         }
+        let from = folder.unwrap_or(Path::new(""));
+        let api = ApiSettings::read(&root, from, &mut report);
+        if let Some(api) = api.as_ref().filter(|_| folder.is_some()) {
+            api.check_files(&mut report);
+        }
         let histograms = root.flag("histograms", &mut report);
         if histograms
             && metrics.is_none()
@@ -174,7 +183,7 @@ impl AgentConfig {
                 "add `metrics`, or leave `histograms` out",
             );
         }
-        let journal = JournalSettings::read(&root, folder, &mut report);
+        let journal = JournalSettings::read(&root, from, &mut report);
         let (sensors, brokers) = sensor::read(&root, read_token, &mut report);
         let (resources, cgroups) = resources(&root, throttle, &mut report);
         let failed = report.has_errors();
@@ -187,6 +196,7 @@ impl AgentConfig {
             packets: packets.map_or(DelayedPackets::default(), |given| given.value),
             ports,
             metrics: metrics.map(|given| given.value.0),
+            api: api.map(|given| given.settings),
             histograms,
             journal: journal.map(|settings| settings.config()),
             resources,
@@ -226,10 +236,6 @@ pub fn is_agents(text: &str) -> bool {
     let mut report = FindingList::new("", text);
     tidegate_config::parse(text, &mut report)
         .is_some_and(|document| document.contains_key("resource") || document.contains_key("sensor"))
-}
-
-fn folder(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new(""))
 }
 
 fn ports(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeSet<u16> {

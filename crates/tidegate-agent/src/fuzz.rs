@@ -26,7 +26,7 @@ fn check_invalid(text: &str, error: ConfigError) {
 pub fn agent_configuration(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let token = |_: &Path| Ok(BearerToken::new("0123456789abcdef").expect("a valid token"));
-    match AgentConfig::read(NAME, Path::new(""), text, token) {
+    match AgentConfig::read(NAME, text, token, None) {
         Ok(config) => {
             findings::check_warnings(text, &config.warnings);
             assert!(config.resources.is_empty() || config.cgroups.is_empty(), "two throttles at once");

@@ -30,7 +30,6 @@ mod watch;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant as Clock};
 
@@ -39,18 +38,18 @@ use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{TargetKind, TargetReading};
 use tidegate_host::throttle::ThrottleMethod;
 use tidegate_host::{ReadError, SystemRoot};
-use tidegate_http::HttpRefusals;
 use tidegate_journal::{ActionRecord, JournalError, WallTime};
+use tidegate_service::api::{ApiRoutes, ApiSettings, EventFeed, ServerError, ServiceServer, needs_restart};
 use tidegate_service::config::ConfigError;
 use tidegate_service::journal::{RecentDecisions, reload_record};
 use tidegate_service::log;
-use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
+use tidegate_service::metrics::{ReloadCounts, ScrapeRequest};
 use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
     action_record, end_record,
 };
 use tidegate_service::signals::{self, ServiceSignal};
-use tidegate_service::status::{RecentCounters, ServiceStatus, StatusRequest, routes};
+use tidegate_service::status::{RecentCounters, ServiceKind, ServiceStatus, StatusRequest};
 use tidegate_service::supervisor::Supervisor;
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
@@ -123,9 +122,9 @@ pub enum AgentError {
     /// The decision journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// Metrics cannot be served.
+    /// Nothing can be served over HTTP.
     #[error(transparent)]
-    Metrics(#[from] MetricsError),
+    Server(#[from] ServerError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -189,21 +188,15 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     let histograms = LatencyHistograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
     let acts = config.laws().any(|law| !law.dry_run);
     let throttle = if acts { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
-    let metrics = config
-        .metrics
-        .map(|address| {
-            MetricsServer::start(
-                address,
-                sender.clone(),
-                routes(sender.clone()).merge(tidegate_service::overrides::routes(sender)),
-            )
-        })
-        .transpose()?;
-    if let Some(metrics) = &metrics {
-        tracing::info!("metrics on http://{}/metrics", metrics.address());
+    let kept = config.journal.clone();
+    let feed = EventFeed::default();
+    let api = config.api.clone().or_else(|| ApiSettings::of_runtime_directory(ServiceKind::Agent));
+    let pages = ApiRoutes::of_every_service(sender, &feed, kept.as_ref().map(|kept| kept.folder.clone()));
+    let server = ServiceServer::start(config.metrics, api.as_ref(), pages)?;
+    if let Some(server) = &server {
+        server.introduce();
     }
     let begin = Clock::now();
-    let kept = config.journal.clone();
     let kept = kept.map(|kept| AgentJournal::start(kept, config.throttle, &regulator, Instant::ZERO));
     let mut agent = Agent {
         decision_journal: kept.transpose()?,
@@ -216,11 +209,11 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         throttle,
         histograms,
         sensors: NodeSensors::default(),
-        journal: RecentDecisions::default(),
+        journal: RecentDecisions::telling(feed),
         recent: RecentCounters::default(),
         complaints: RecurringErrors::default(),
         reloads: ReloadCounts::default(),
-        http_refused: metrics.as_ref().map(MetricsServer::refusals),
+        server,
         sees: true,
         beyond: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
@@ -276,8 +269,8 @@ struct Agent {
     recent: RecentCounters<LoadKey>,
     complaints: RecurringErrors,
     reloads: ReloadCounts,
-    /// HTTP connections that were refused.
-    http_refused: Option<Arc<HttpRefusals>>,
+    /// The server of metrics and API.
+    server: Option<ServiceServer>,
     /// True if the machine's counters could be read.
     sees: bool,
     /// Kinds of targets, by resource, of which it was logged that the throttle cannot throttle their writers.
@@ -462,7 +455,7 @@ impl Agent {
         let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, TargetReading::Absent(_)));
         let exposition = AgentExposition {
             reloads: self.reloads,
-            http_refused: self.http_refused.clone(),
+            http_refused: self.server.as_ref().map(ServiceServer::refusals),
             log: log::missing(),
             sees: self.sees,
             acts: self.throttle.as_ref().map(GuardedThrottle::acts),
@@ -501,6 +494,7 @@ impl Agent {
             ("packets", config.packets != self.file.packets),
             ("ports", config.ports != self.file.ports),
             ("metrics", config.metrics != self.file.metrics),
+            ("api.listen or api.names", needs_restart(config.api.as_ref(), self.file.api.as_ref())),
             ("journal", config.journal != self.file.journal),
             ("histograms", config.histograms != self.file.histograms),
             ("statistic", config.needs_histograms() && self.histograms.is_none()),
@@ -510,12 +504,17 @@ impl Agent {
         if !changed.is_empty() {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
+        let credentials = config.api.as_ref().map(ApiSettings::credentials).transpose();
+        let credentials = credentials.map_err(|error| error.to_string())?;
         let mut overrides = self.overrides.clone();
         let is_known = |name: &ResourceName| config.laws().any(|law| law.resource == *name);
         overrides.retain(is_known, |resource, _| is_known(resource));
         self.put_into_force(config, overrides, reload_record(&self.path))
             .map_err(|error| error.to_string())?;
         self.sensors.apply(&self.config.sensors, &self.config.brokers);
+        if let Some((server, credentials)) = self.server.as_ref().zip(credentials) {
+            server.accept(credentials);
+        }
         Ok(())
     }
 

@@ -22,7 +22,7 @@ pub enum Role {
 pub struct Caller {
     /// Its permissions.
     pub role: Role,
-    /// The name for messages and for the journal: `uid 0`, `token of operators`, `certificate ops.example`.
+    /// The name for messages and for the journal: `uid 0`, `operators' token`, `certificate ops.example`.
     pub name: String,
 }
 
@@ -41,11 +41,11 @@ pub async fn only_operators_change(request: Request, next: Next) -> Response {
     }
 }
 
-const SHOW: &str = "show the token of `operators` in `[api]` (`--token-file FILE`), \
+const SHOW: &str = "ask an address of `[api]` with the token of `operators` (`--token-file FILE`), \
                     or ask as root through the service's Unix socket";
 
 /// The answer to a caller that shows no credentials, or wrong ones.
-fn unauthorized(why: &str) -> Response {
+pub(crate) fn unauthorized(why: &str) -> Response {
     let mut answer = problem(StatusCode::UNAUTHORIZED, "unauthorized", why);
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer

@@ -6,6 +6,7 @@
 //! request together with its connection, so it is read before 64 others have been accepted. A connection that
 //! is being answered never makes room. The number of those is bounded by the work of the service itself.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -24,12 +25,38 @@ pub(crate) enum ConnectionPhase {
     Answering,
     /// Its answer is on the way.
     Sending,
+    /// Its answer goes on until the client leaves.
+    Streaming,
+}
+
+/// The origin of a connection, by which a flood displaces itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionSource {
+    /// The network that one machine has at its disposal.
+    Network(IpAddr),
+    /// A user of this machine.
+    User(u32),
+}
+
+impl From<IpAddr> for ConnectionSource {
+    fn from(address: IpAddr) -> Self {
+        Self::Network(network(address))
+    }
+}
+
+impl fmt::Display for ConnectionSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(address) => write!(f, "{address}"),
+            Self::User(uid) => write!(f, "uid {uid}"),
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Connection {
     id: u64,
-    source: IpAddr,
+    source: ConnectionSource,
     phase: ConnectionPhase,
     since: Instant,
 }
@@ -38,7 +65,7 @@ impl Connection {
     fn may_make_room(&self, now: Instant) -> bool {
         match self.phase {
             ConnectionPhase::Waiting => true,
-            ConnectionPhase::Answering => false,
+            ConnectionPhase::Answering | ConnectionPhase::Streaming => false,
             ConnectionPhase::Sending => now.saturating_duration_since(self.since) >= GRACE,
         }
     }
@@ -76,7 +103,7 @@ fn network(source: IpAddr) -> IpAddr {
 
 impl OpenConnections {
     /// Takes a new connection. Among those that may make room it is the oldest of the source that has most.
-    pub(crate) fn admit(&mut self, source: IpAddr, now: Instant) -> AdmittedConnection {
+    pub(crate) fn admit(&mut self, source: ConnectionSource, now: Instant) -> AdmittedConnection {
         let displaced = if self.open.len() < MOST_CONNECTIONS {
             None
         } else {
@@ -85,12 +112,7 @@ impl OpenConnections {
         };
         let id = self.next;
         self.next += 1;
-        self.open.push(Connection {
-            id,
-            source: network(source),
-            phase: ConnectionPhase::Waiting,
-            since: now,
-        });
+        self.open.push(Connection { id, source, phase: ConnectionPhase::Waiting, since: now });
         displaced
             .map_or(AdmittedConnection::Open(id), |displaced| AdmittedConnection::InPlaceOf(id, displaced))
     }
@@ -116,10 +138,10 @@ impl OpenConnections {
         }
     }
 
-    /// Returns the time from which on a connection's answer has been on the way.
-    pub(crate) fn sending_since(&self, id: u64) -> Option<Instant> {
+    /// Returns the phase of a connection, and the time when that began.
+    pub(crate) fn phase(&self, id: u64) -> Option<(ConnectionPhase, Instant)> {
         let connection = self.open.iter().find(|connection| connection.id == id)?;
-        (connection.phase == ConnectionPhase::Sending).then_some(connection.since)
+        Some((connection.phase, connection.since))
     }
 
     pub(crate) fn close(&mut self, id: u64) {
@@ -133,18 +155,25 @@ mod tests {
 
     use super::*;
 
-    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const LOCAL: [u8; 4] = [127, 0, 0, 1];
+
+    fn source(address: [u8; 4]) -> ConnectionSource {
+        IpAddr::from(address).into()
+    }
 
     #[test]
     fn a_flood_from_one_address_displaces_itself_and_nothing_that_is_answered() {
         let (mut connections, now) = (OpenConnections::default(), Instant::now());
-        let AdmittedConnection::Open(honest) = connections.admit("10.0.0.9".parse().unwrap(), now) else {
+        let AdmittedConnection::Open(honest) = connections.admit(source([10, 0, 0, 9]), now) else {
             panic!()
         };
-        let AdmittedConnection::Open(answered) = connections.admit(LOCAL, now) else { panic!() };
+        let AdmittedConnection::Open(answered) = connections.admit(source(LOCAL), now) else { panic!() };
         connections.enter(answered, ConnectionPhase::Answering, now);
         for at in 1..1_000 {
-            assert_ne!(connections.admit(LOCAL, now + Duration::from_millis(at)), AdmittedConnection::Full);
+            assert_ne!(
+                connections.admit(source(LOCAL), now + Duration::from_millis(at)),
+                AdmittedConnection::Full
+            );
         }
         let open: Vec<_> = connections.open.iter().map(|connection| connection.id).collect();
         assert_eq!(open.len(), MOST_CONNECTIONS);
@@ -155,14 +184,27 @@ mod tests {
     fn an_answer_that_is_not_taken_makes_room_after_a_second() {
         let (mut connections, now) = (OpenConnections::default(), Instant::now());
         for _ in 0..MOST_CONNECTIONS {
-            let AdmittedConnection::Open(id) = connections.admit(LOCAL, now) else { panic!() };
+            let AdmittedConnection::Open(id) = connections.admit(source(LOCAL), now) else { panic!() };
             connections.enter(id, ConnectionPhase::Sending, now);
         }
-        assert_eq!(connections.admit(LOCAL, now + GRACE / 2), AdmittedConnection::Full);
+        assert_eq!(connections.admit(source(LOCAL), now + GRACE / 2), AdmittedConnection::Full);
         assert_eq!(
-            connections.admit(LOCAL, now + GRACE),
+            connections.admit(source(LOCAL), now + GRACE),
             AdmittedConnection::InPlaceOf(MOST_CONNECTIONS as u64, 0)
         );
+    }
+
+    #[test]
+    fn a_stream_never_makes_room() {
+        let (mut connections, now) = (OpenConnections::default(), Instant::now());
+        let AdmittedConnection::Open(stream) = connections.admit(ConnectionSource::User(0), now) else {
+            panic!()
+        };
+        connections.enter(stream, ConnectionPhase::Streaming, now);
+        for at in 1..200 {
+            connections.admit(ConnectionSource::User(1000), now + Duration::from_secs(at));
+        }
+        assert_eq!(connections.phase(stream), Some((ConnectionPhase::Streaming, now)));
     }
 
     #[test]
@@ -186,7 +228,7 @@ mod tests {
                 let now = begin + Duration::from_millis(elapsed);
                 let chosen = ids.get(usize::from(number) * ids.len() / 6).copied();
                 match (step, chosen) {
-                    (0 | 1, _) => match connections.admit(IpAddr::from([10, 0, 0, number]), now) {
+                    (0 | 1, _) => match connections.admit(source([10, 0, 0, number]), now) {
                         AdmittedConnection::Open(id) => ids.push(id),
                         AdmittedConnection::InPlaceOf(id, displaced) => {
                             prop_assert!(!answering.contains(&displaced));

@@ -30,7 +30,7 @@ pub(crate) enum Unwelcome {
     #[error(
         "the name in `Host` is not known here: ask by the address, by `localhost`, by this machine's own \
             name, \
-         or by one of the broker's `names`"
+         or by one of the `names` of the configuration"
     )]
     OtherHost,
     #[error("web pages of other sites may not ask: `Origin` or `Sec-Fetch-Site` names one")]
@@ -93,10 +93,7 @@ impl ServerNames {
         if !sites.all(|site| site == "same-origin" || site == "none") {
             return Err(Unwelcome::OtherSite);
         }
-        if has_body(&request.headers) && !is_json(&request.headers) {
-            return Err(Unwelcome::NotJson);
-        }
-        Ok(())
+        check_body(request)
     }
 
     fn knows(&self, authority: &Authority) -> bool {
@@ -108,6 +105,14 @@ impl ServerNames {
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         address.parse::<IpAddr>().is_ok() || name == "localhost" || self.0.contains(&name)
     }
+}
+
+/// Checks the header of a request through a Unix socket, which no web page reaches: its `Host` means nothing.
+pub(crate) fn check_body(request: &Parts) -> Result<(), Unwelcome> {
+    if has_body(&request.headers) && !is_json(&request.headers) {
+        return Err(Unwelcome::NotJson);
+    }
+    Ok(())
 }
 
 fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -5,31 +5,39 @@
 //! | resource | bound | beyond it |
 //! |---|---|---|
 //! | connections | [`MOST_CONNECTIONS`] | the oldest one without a request makes room |
+//! | time for a TLS handshake | [`HANDSHAKE_TIME`] | the connection is closed |
 //! | time for a request's header | [`HEADER_TIME`] | the connection is closed |
 //! | time for a request's body | [`BODY_TIME`] | 408 |
 //! | size of a body | [`LARGEST_BODY`] | 413 |
 //! | time between two requests | [`HEADER_TIME`] | the connection is closed |
 //! | time for an answer | [`ANSWER_TIME`] | 503 |
 //! | time to take an answer | [`SEND_TIME`] | the connection is closed |
+//! | time to take the next bytes of a stream | [`SEND_TIME`] | the connection is closed |
 //! | descriptors | all but a [reserve](descriptors) | the connection is closed |
 //!
 //! A request that changes something must come from a client that is no web page of another site: see
-//! [`ServerNames`].
+//! [`ServerNames`]. At the listeners of an API, its [caller](caller::Caller) is known, and must be an operator.
 
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod caller;
 mod connections;
 pub mod descriptors;
 mod guard;
+mod listener;
 mod problem;
 mod refusals;
 mod server;
+mod stream;
 mod token;
 
+pub use access::{ApiAccess, ApiCredentials, ListenerTls};
 pub use connections::MOST_CONNECTIONS;
 pub use guard::ServerNames;
+pub use listener::{HttpListener, ListenAddress, ListenAddressError, SocketFile};
 pub use problem::problem;
 pub use refusals::{HttpRefusals, RefusalCause};
-pub use server::{ANSWER_TIME, BODY_TIME, HEADER_TIME, HttpServer, LARGEST_BODY, SEND_TIME};
+pub use server::{ANSWER_TIME, BODY_TIME, HEADER_TIME, HttpServer, LARGEST_BODY, OpenEndedAnswer, SEND_TIME};
+pub use stream::HANDSHAKE_TIME;
 pub use token::{BearerToken, NoRandom, TokenAdmission, TokenError, TokenRefused};

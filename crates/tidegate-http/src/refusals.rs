@@ -11,13 +11,15 @@ pub enum RefusalCause {
     Full,
     /// The process was short of descriptors.
     Descriptors,
-    /// Its request did not arrive in time, or its answer was not taken in time.
+    /// Its TLS handshake or its request did not arrive in time, or its answer was not taken in time.
     Slow,
+    /// Its TLS handshake failed.
+    Handshake,
 }
 
 impl RefusalCause {
     /// Every cause.
-    pub const ALL: [Self; 4] = [Self::Displaced, Self::Full, Self::Descriptors, Self::Slow];
+    pub const ALL: [Self; 5] = [Self::Displaced, Self::Full, Self::Descriptors, Self::Slow, Self::Handshake];
 
     /// The cause as a label of a metric.
     #[must_use]
@@ -27,6 +29,7 @@ impl RefusalCause {
             Self::Full => "full",
             Self::Descriptors => "descriptors",
             Self::Slow => "slow",
+            Self::Handshake => "handshake",
         }
     }
 }

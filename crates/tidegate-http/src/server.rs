@@ -2,8 +2,6 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,16 +17,19 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use crate::connections::{AdmittedConnection, ConnectionPhase, OpenConnections};
+use crate::access::{ApiAccess, ConnectionOrigin, UnknownCaller};
+use crate::caller::unauthorized;
+use crate::connections::{AdmittedConnection, ConnectionPhase, ConnectionSource, OpenConnections};
 use crate::descriptors;
-use crate::guard::ServerNames;
+use crate::guard::{ServerNames, check_body};
+use crate::listener::{AcceptedConnection, HttpListener, accept};
 use crate::problem::problem;
 use crate::refusals::{HttpRefusals, RefusalCause};
+use crate::stream::{HandshakeFailure, LastTaken, ReadyConnection};
 
 /// The time that a client has for the header of a request, from its connection or its last answer on.
 pub const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -61,30 +62,25 @@ const ROOM_TIME: Duration = Duration::from_secs(2);
 /// The same complaint is made this often.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
-/// An HTTP server whose clients are not trusted.
+/// The mark of an answer that goes on until its client leaves, such as a stream of events: a route adds it to
+/// the answer's extensions. Its client may take as long as it likes for all of it, and [`SEND_TIME`] at most
+/// for the next bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenEndedAnswer;
+
+/// An HTTP server whose clients are not trusted. Its bounds hold for all of its listeners together.
 #[derive(Debug)]
 pub struct HttpServer {
-    listener: TcpListener,
-    address: SocketAddr,
+    listeners: Vec<HttpListener>,
     names: ServerNames,
     refusals: Arc<HttpRefusals>,
 }
 
 impl HttpServer {
-    /// Begins to listen.
-    ///
-    /// # Errors
-    /// When the address cannot be listened on.
-    pub async fn bind(address: SocketAddr, names: ServerNames) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        Ok(Self { listener, address, names, refusals: Arc::default() })
-    }
-
-    /// The address that it listens on, with its real port.
+    /// Serves at these listeners. `names` are those by which it may be asked to change something.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub fn new(listeners: Vec<HttpListener>, names: ServerNames) -> Self {
+        Self { listeners, names, refusals: Arc::default() }
     }
 
     /// The counters of refused connections.
@@ -105,23 +101,25 @@ impl HttpServer {
         });
         let (end, ending) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let mut complaints = Complaints::new(self.address);
+        let mut complaints = Complaints::new(&self.listeners);
         let mut stop = pin!(stop);
+        let mut turn = 0_usize;
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
-                accepted = self.listener.accept() => accepted,
+                accepted = accept(&self.listeners, turn) => accepted,
             };
+            turn = turn.wrapping_add(1);
             match accepted {
-                Ok((stream, from)) => {
+                Ok(connection) => {
                     let place = tokio::select! {
                         () = &mut stop => break,
-                        place = shared.place(&stream, from) => place,
+                        place = shared.place(&connection) => place,
                     };
                     if let Some(place) = place {
-                        tasks.spawn(serve_connection(stream, place, ending.clone()));
+                        tasks.spawn(serve_connection(connection, place, ending.clone()));
                     }
                     // Every connection is read from before the next is accepted: its request may be there
                     // already.
@@ -137,7 +135,7 @@ impl HttpServer {
             }
             complaints.about(&shared.refusals);
         }
-        drop(self.listener);
+        drop(self.listeners);
         end.send_replace(true);
         // Those that are left after that are dropped with their tasks.
         let _ = timeout(END_TIME, async { while tasks.join_next().await.is_some() {} }).await;
@@ -187,8 +185,8 @@ impl Shared {
 
     /// Returns a place for a new connection. If all others are being answered, it waits for the end of an
     /// answer. Connections that come later wait in the kernel's queue meanwhile, in their order.
-    async fn place(self: &Arc<Self>, stream: &TcpStream, from: SocketAddr) -> Option<Place> {
-        if descriptors::is_reserved(stream.as_raw_fd()) {
+    async fn place(self: &Arc<Self>, connection: &AcceptedConnection) -> Option<Place> {
+        if descriptors::is_reserved(connection.descriptor()) {
             self.refuse(RefusalCause::Descriptors);
             self.make_room();
             return None;
@@ -196,7 +194,7 @@ impl Shared {
         let admitted = timeout(ROOM_TIME, async {
             loop {
                 let answered = self.answered.notified();
-                if let Some(place) = self.admit(from) {
+                if let Some(place) = self.admit(connection.source) {
                     return place;
                 }
                 answered.await;
@@ -209,9 +207,9 @@ impl Shared {
         place
     }
 
-    fn admit(self: &Arc<Self>, from: SocketAddr) -> Option<Place> {
+    fn admit(self: &Arc<Self>, source: ConnectionSource) -> Option<Place> {
         let mut table = self.table();
-        let id = match table.connections.admit(from.ip(), Instant::now()) {
+        let id = match table.connections.admit(source, Instant::now()) {
             AdmittedConnection::Open(id) => id,
             AdmittedConnection::InPlaceOf(id, displaced) => {
                 table.end(displaced);
@@ -223,7 +221,7 @@ impl Shared {
         let displaced = Arc::new(Notify::new());
         table.ends.push((id, Arc::clone(&displaced)));
         drop(table);
-        Some(Place { shared: Arc::clone(self), id, displaced, asked: AtomicBool::new(false) })
+        Some(Place { shared: Arc::clone(self), id, source, displaced, asked: AtomicBool::new(false) })
     }
 
     /// Ends the oldest connection without a request, so that its descriptor is free.
@@ -239,6 +237,7 @@ impl Shared {
 struct Place {
     shared: Arc<Shared>,
     id: u64,
+    source: ConnectionSource,
     displaced: Arc<Notify>,
     /// True once a complete request came.
     asked: AtomicBool,
@@ -254,9 +253,29 @@ impl Place {
 
     /// Returns true if its answer has been on the way for too long. If the client took the answer, the server
     /// waits for the next request, and that wait ends earlier.
-    fn is_stuck(&self) -> bool {
-        let since = self.shared.table().connections.sending_since(self.id);
-        since.is_some_and(|since| since.elapsed() >= SEND_TIME)
+    fn is_stuck(&self, taken: &LastTaken) -> bool {
+        let since = match self.shared.table().connections.phase(self.id) {
+            Some((ConnectionPhase::Sending, since)) => since,
+            Some((ConnectionPhase::Streaming, since)) => since.max(taken.at()),
+            Some((ConnectionPhase::Waiting | ConnectionPhase::Answering, _)) | None => return false,
+        };
+        since.elapsed() >= SEND_TIME
+    }
+
+    /// Makes a connection ready for requests; `None`: it is over.
+    async fn ready(&self, connection: AcceptedConnection) -> Option<ReadyConnection> {
+        match connection.ready().await {
+            Ok(ready) => Some(ready),
+            Err(HandshakeFailure::Late) => {
+                self.shared.refuse(RefusalCause::Slow);
+                None
+            }
+            Err(HandshakeFailure::Failed(error)) => {
+                tracing::debug!("a TLS handshake with {} failed: {error}", self.source);
+                self.shared.refuse(RefusalCause::Handshake);
+                None
+            }
+        }
     }
 }
 
@@ -270,8 +289,14 @@ impl Drop for Place {
     }
 }
 
-async fn serve_connection(stream: TcpStream, place: Place, mut ending: watch::Receiver<bool>) {
-    let service = service_fn(|request| answer(&place, request));
+async fn serve_connection(connection: AcceptedConnection, place: Place, mut ending: watch::Receiver<bool>) {
+    let ready = tokio::select! {
+        ready = place.ready(connection) => ready,
+        () = place.displaced.notified() => return,
+    };
+    let Some(ReadyConnection { stream, origin }) = ready else { return };
+    let taken = stream.taken();
+    let service = service_fn(|request| answer(&place, origin.as_ref(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(LARGEST_HEADER);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -286,7 +311,7 @@ async fn serve_connection(stream: TcpStream, place: Place, mut ending: watch::Re
             }
             () = place.displaced.notified() => return,
             () = sleep(SEND_TIME) => {
-                if place.is_stuck() {
+                if place.is_stuck(&taken) {
                     place.shared.refuse(RefusalCause::Slow);
                     return;
                 }
@@ -296,8 +321,15 @@ async fn serve_connection(stream: TcpStream, place: Place, mut ending: watch::Re
     }
 }
 
-async fn answer(place: &Place, request: Request<Incoming>) -> Result<Response, Infallible> {
-    let response = match checked(place, request).await {
+/// The credentials that a listener asks for, and the origin of one of its connections.
+type KnownOrigin = (Arc<ApiAccess>, ConnectionOrigin);
+
+async fn answer(
+    place: &Place,
+    origin: Option<&KnownOrigin>,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
+    let response = match checked(place, origin, request).await {
         Ok(request) => {
             place.asked.store(true, Ordering::Relaxed);
             place.enter(ConnectionPhase::Answering);
@@ -311,15 +343,40 @@ async fn answer(place: &Place, request: Request<Incoming>) -> Result<Response, I
         }
         Err(refused) => refused,
     };
-    place.enter(ConnectionPhase::Sending);
+    let is_open_ended = response.extensions().get::<OpenEndedAnswer>().is_some();
+    place.enter(if is_open_ended { ConnectionPhase::Streaming } else { ConnectionPhase::Sending });
     Ok(response)
 }
 
-/// A request whose header may be carried out, and all of whose body has arrived.
-async fn checked(place: &Place, request: Request<Incoming>) -> Result<Request<Body>, Response> {
-    let (parts, body) = request.into_parts();
-    if let Err(unwelcome) = place.shared.names.check(&parts) {
+/// A request whose header may be carried out, whose caller is known, and all of whose body has arrived.
+async fn checked(
+    place: &Place,
+    origin: Option<&KnownOrigin>,
+    request: Request<Incoming>,
+) -> Result<Request<Body>, Response> {
+    let (mut parts, body) = request.into_parts();
+    let welcome = match origin {
+        Some((_, ConnectionOrigin::Process { .. })) => check_body(&parts),
+        Some(_) | None => place.shared.names.check(&parts),
+    };
+    if let Err(unwelcome) = welcome {
         return Err(problem(unwelcome.status(), unwelcome.code(), &unwelcome.to_string()));
+    }
+    if let Some((access, origin)) = origin {
+        match access.caller(origin, &parts.headers) {
+            Ok(caller) => {
+                caller.map(|caller| parts.extensions.insert(caller));
+            }
+            Err(unknown) => {
+                if unknown == UnknownCaller::Token {
+                    tracing::warn!(
+                        "{}: a request over HTTP shows a token that is not accepted",
+                        place.source
+                    );
+                }
+                return Err(unauthorized(&unknown.to_string()));
+            }
+        }
     }
     let body = match timeout(BODY_TIME, Limited::new(body, LARGEST_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
@@ -342,16 +399,17 @@ async fn checked(place: &Place, request: Request<Incoming>) -> Result<Request<Bo
 
 /// The log messages about refused connections: once a minute, with their number.
 struct Complaints {
-    address: SocketAddr,
+    addresses: String,
     next: Instant,
     told: u64,
     next_failure: Instant,
 }
 
 impl Complaints {
-    fn new(address: SocketAddr) -> Self {
+    fn new(listeners: &[HttpListener]) -> Self {
         let now = Instant::now();
-        Self { address, next: now, told: 0, next_failure: now }
+        let addresses: Vec<_> = listeners.iter().map(|listener| listener.address().to_string()).collect();
+        Self { addresses: addresses.join(", "), next: now, told: 0, next_failure: now }
     }
 
     fn about(&mut self, refusals: &HttpRefusals) {
@@ -365,10 +423,10 @@ impl Complaints {
         let causes =
             RefusalCause::ALL.map(|cause| format!("{} {}", refusals.of(cause), cause.name())).join(", ");
         tracing::warn!(
-            "http://{}: {more} connections refused or closed before their answer (in all: {causes}); look \
+            "HTTP at {}: {more} connections refused or closed before their answer (in all: {causes}); look \
                 for a \
              client that opens connections and sends no request",
-            self.address
+            self.addresses
         );
     }
 
@@ -376,7 +434,7 @@ impl Complaints {
         let now = Instant::now();
         if now >= self.next_failure {
             self.next_failure = now + BETWEEN_COMPLAINTS;
-            tracing::error!("http://{}: cannot accept connections: {error}", self.address);
+            tracing::error!("HTTP at {}: cannot accept connections: {error}", self.addresses);
         }
     }
 }

@@ -13,7 +13,7 @@ use tidegate_gateway::{
     AddedExports, Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, PeerReports,
     StartError,
 };
-use tidegate_http::{BearerToken, HttpRefusals, NoRandom, TokenError};
+use tidegate_http::{BearerToken, NoRandom, TokenError};
 use tidegate_journal::{ActionRecord, WallTime};
 use tidegate_units::{ConsumerName, ResourceName, TimeOfDay};
 
@@ -27,15 +27,16 @@ use crate::overrides;
 use crate::policy;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
+use tidegate_service::api::{ApiRoutes, ApiSettings, EventFeed, ServerError, ServiceServer, needs_restart};
 use tidegate_service::journal::{RecentDecisions, reload_record};
 use tidegate_service::log;
-use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, ScrapeRequest};
+use tidegate_service::metrics::{ReloadCounts, ScrapeRequest};
 use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
     action_record, end_record,
 };
 use tidegate_service::signals::{self, ServiceSignal};
-use tidegate_service::status::{ServiceStatus, StatusRequest, routes};
+use tidegate_service::status::{ServiceKind, ServiceStatus, StatusRequest};
 use tidegate_service::supervisor::Supervisor;
 
 /// The interval at which the laws' decisions are read. The gateway remembers 64, which at the shortest
@@ -135,9 +136,9 @@ pub enum ServeError {
     /// This host cannot take part in its cluster.
     #[error("cannot join the cluster: {0}")]
     Join(#[from] JoinError),
-    /// Metrics cannot be served.
+    /// Nothing can be served over HTTP.
     #[error(transparent)]
-    Metrics(#[from] MetricsError),
+    Server(#[from] ServerError),
     /// The token of `admit` cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -181,21 +182,20 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     log_lines(&ConfigSummary::new(&config).pools());
     let access = QuestionAccess::default();
     access.set(admit_token(&config)?.as_ref())?;
-    let metrics = config
-        .metrics
-        .map(|address| {
-            let more = api::routes(sender.clone(), access.clone())
-                .merge(routes(sender.clone()))
-                .merge(tidegate_service::overrides::routes(sender.clone()));
-            MetricsServer::start(address, sender.clone(), more)
-        })
-        .transpose()?;
-    if let Some(metrics) = &metrics {
-        tracing::info!("metrics on http://{}/metrics", metrics.address());
+    let feed = EventFeed::default();
+    let settings = config.api.clone().or_else(|| ApiSettings::of_runtime_directory(ServiceKind::Serve));
+    let journal_folder = config.gateway.journal.as_ref().map(|journal| journal.folder.clone());
+    let pages = ApiRoutes {
+        of_tokens: api::routes(sender.clone(), access.clone()),
+        ..ApiRoutes::of_every_service(sender.clone(), &feed, journal_folder)
+    };
+    let server = ServiceServer::start(config.metrics, settings.as_ref(), pages)?;
+    if let Some(server) = &server {
+        server.introduce();
     }
     let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("ready, listening on {}", addresses.join(", "));
-    let journal = RecentDecisions::default();
+    let journal = RecentDecisions::telling(feed);
     let mut service = RunningService {
         path: path.to_owned(),
         config,
@@ -207,7 +207,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         journal,
         records: status::PoolRecords::new(),
         reloads: ReloadCounts::default(),
-        http_refused: metrics.as_ref().map(MetricsServer::refusals),
+        server,
         contracts,
         pending: None,
         reading: None,
@@ -311,8 +311,8 @@ struct RunningService {
     /// Totals of the consumers some seconds ago.
     records: status::PoolRecords,
     reloads: ReloadCounts,
-    /// HTTP connections that were refused.
-    http_refused: Option<Arc<HttpRefusals>>,
+    /// The server of metrics and API.
+    server: Option<ServiceServer>,
     contracts: PoolStandings,
     /// Read, and not in force yet.
     pending: Option<Pending>,
@@ -397,7 +397,7 @@ impl RunningService {
             gateway,
             decisions: self.journal.counts(),
             reloads: self.reloads,
-            http_refused: self.http_refused.clone(),
+            http_refused: self.server.as_ref().map(ServiceServer::refusals),
             log: log::missing(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
             contracts: self.contracts.status(time_of_day()).collect(),
@@ -576,6 +576,7 @@ impl RunningService {
     fn try_reload(&mut self, config: ServeConfig) -> Result<Reloaded, String> {
         let fixed = [
             ("metrics", config.metrics != self.config.metrics),
+            ("api.listen or api.names", needs_restart(config.api.as_ref(), self.config.api.as_ref())),
             ("cluster", config.cluster != self.config.cluster),
             ("journal", config.gateway.journal != self.config.gateway.journal),
         ];
@@ -660,12 +661,17 @@ impl RunningService {
         overrides.retain(|pool| has_pool(&config, pool), |pool, export| has_export(&config, pool, export));
         let wanted = in_force(&config, &self.policies, &contracts, &overrides);
         let token = admit_token(&config).map_err(|error| error.to_string())?;
+        let credentials = config.api.as_ref().map(ApiSettings::credentials).transpose();
+        let credentials = credentials.map_err(|error| error.to_string())?;
         if wanted.tls == self.config.gateway.tls {
             // The files may hold other certificates than at the last reload.
             self.gateway.renew_certificates().map_err(|error| error.to_string())?;
         }
         self.gateway.apply_opened(wanted, volumes).map_err(|error| error.to_string())?;
         self.access.set(token.as_ref()).map_err(|error| error.to_string())?;
+        if let Some((server, credentials)) = self.server.as_ref().zip(credentials) {
+            server.accept(credentials);
+        }
         let lost = changes::lost_signals(&self.config.gateway, &config.gateway);
         (self.config, self.contracts, self.overrides) = (config, contracts, overrides);
         Ok(Reloaded::InForce { lost })

@@ -9,25 +9,43 @@ use std::str::FromStr;
 use thiserror::Error;
 pub use tidegate_config::ConfigError;
 use tidegate_config::{FindingList, PlacedValue, Section, read_text};
+use tidegate_http::ListenAddress;
 use tidegate_journal::JournalConfig;
 use tidegate_units::Bytes;
 
-/// Returns the address at which a service with this configuration, a gateway or an agent, serves its metrics
-/// and its status. The rest of the configuration is not checked: an administrator may be in the middle of
-/// changing it.
+use crate::api::ApiSettings;
+
+/// The addresses at which a service answers over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceAddresses {
+    /// The addresses of its API, with their ports as they are written. `None`: nothing is said of it.
+    pub api: Option<Vec<ListenAddress>>,
+    /// The address of its metrics and its status.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Returns the addresses of a service with this configuration, a gateway or an agent. The rest of the
+/// configuration is not checked: an administrator may be in the middle of changing it.
 ///
 /// # Errors
-/// When the file cannot be read, or its `metrics` are no address.
-pub fn metrics_address(path: &Path) -> Result<Option<SocketAddr>, ConfigError> {
+/// When the file cannot be read, or its `metrics` or its `api` is wrong.
+pub fn service_addresses(path: &Path) -> Result<ServiceAddresses, ConfigError> {
     let text = read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     let (mut report, mut of_others) = (FindingList::new(&name, &text), FindingList::new(&name, &text));
-    let address = tidegate_config::parse(&text, &mut report).and_then(|document| {
-        let root = Section::new(&document, 0..0, String::new(), &["metrics"], &mut of_others);
-        Some(root.parsed::<MetricsAddress>("metrics", &mut report)?.value.0)
+    let addresses = tidegate_config::parse(&text, &mut report).map(|document| {
+        let root = Section::new(&document, 0..0, String::new(), &["metrics", "api"], &mut of_others);
+        let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
+        let api = ApiSettings::read(&root, path.parent().unwrap_or(Path::new("")), &mut report);
+        ServiceAddresses {
+            api: api.map(|given| given.settings.listen),
+            metrics: metrics.map(|given| given.value.0),
+        }
     });
-    let findings = report.into_findings();
-    if findings.is_empty() { Ok(address) } else { Err(ConfigError::Invalid(findings)) }
+    match addresses {
+        Some(addresses) if !report.has_errors() => Ok(addresses),
+        _ => Err(ConfigError::Invalid(report.into_findings())),
+    }
 }
 
 /// Reads the text of a configuration.

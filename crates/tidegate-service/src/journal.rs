@@ -9,6 +9,7 @@ use tidegate_control::{Decision, LawOutput, SignalState};
 use tidegate_journal::ActionRecord;
 use tidegate_units::{Instant, ResourceName};
 
+use crate::api::EventFeed;
 use crate::metrics::InputCounts;
 
 /// Returns the entry of the decision journal for a service that took its configuration anew.
@@ -22,6 +23,7 @@ pub fn reload_record(path: &Path) -> ActionRecord {
 #[derive(Debug, Default)]
 pub struct RecentDecisions {
     pools: BTreeMap<ResourceName, Pool>,
+    feed: EventFeed,
 }
 
 #[derive(Debug, Default)]
@@ -83,12 +85,14 @@ impl Phase {
 }
 
 impl Pool {
-    fn take(&mut self, decision: &Decision, is_carried_out: bool) {
+    fn take(&mut self, decision: &Decision, is_carried_out: bool, feed: &EventFeed) {
         self.counts.add(decision.input);
         let phase = Phase::of(decision, is_carried_out);
         let but = if phase.failed { "; but the throttle fails, and none is" } else { "" };
         if self.is_news(decision, is_carried_out) {
-            tracing::info!("{decision}{but}");
+            let said = format!("{decision}{but}");
+            tracing::info!("{said}");
+            feed.tell(decision, &said);
             self.told = Some(Told { phase, output: output(decision), at: decision.at });
         } else {
             tracing::debug!("{decision}{but}");
@@ -118,19 +122,26 @@ fn output(decision: &Decision) -> f64 {
 }
 
 impl RecentDecisions {
+    /// No decisions yet. What the log will be told, the subscribers of `feed` are told, too.
+    #[must_use]
+    pub fn telling(feed: EventFeed) -> Self {
+        Self { feed, ..Self::default() }
+    }
+
     /// Takes note of the new decisions about a resource. Of `total` decisions since the start, `recent` are
     /// the last ones, oldest first. Changes go to the log at level info, everything at level debug.
     pub fn follow(&mut self, resource: &ResourceName, total: u64, recent: &[Decision]) {
         let pool = self.pools.entry(resource.clone()).or_default();
         for decision in new_decisions(total, recent, pool.seen) {
-            pool.take(decision, true);
+            pool.take(decision, true, &self.feed);
         }
         pool.seen = total;
     }
 
     /// Takes note of one decision, in the same way, and of whether what it says is done.
     pub fn note(&mut self, decision: &Decision, is_carried_out: bool) {
-        self.pools.entry(decision.resource.clone()).or_default().take(decision, is_carried_out);
+        let pool = self.pools.entry(decision.resource.clone()).or_default();
+        pool.take(decision, is_carried_out, &self.feed);
     }
 
     /// The decisions so far by what the signal said.

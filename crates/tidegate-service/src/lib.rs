@@ -1,8 +1,9 @@
 //! The parts that both services, the gateway's and the agent's, are made of: log, signals, supervisor, the
-//! journal of decisions, `/metrics`, `/v1/status`, and the file of a configuration.
+//! journal of decisions, the API over HTTP, and the file of a configuration.
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod config;
 pub mod entitlements;
 pub mod explain;

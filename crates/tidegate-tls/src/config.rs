@@ -78,12 +78,45 @@ pub struct ClientTls {
     pub(crate) server: pki_types::ServerName<'static>,
 }
 
+impl ServerTls {
+    /// Returns the library's settings, for handshakes that are not made here.
+    #[must_use]
+    pub fn settings(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl ClientTls {
+    /// Returns the library's settings and the server's name, for handshakes that are not made here.
+    #[must_use]
+    pub fn settings(&self) -> (Arc<ClientConfig>, pki_types::ServerName<'static>) {
+        (Arc::clone(&self.config), self.server.clone())
+    }
+}
+
+/// The demand of a server for its clients' certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Every client shows one.
+    Required,
+    /// A client may show one, which is verified then.
+    Optional,
+}
+
 impl ServerFiles {
-    /// Reads the files.
+    /// Reads the files. With authorities, every client must show a certificate.
     ///
     /// # Errors
     /// When one of them cannot be used.
     pub fn load(&self) -> Result<ServerTls, TlsError> {
+        self.load_with(ClientCertificates::Required)
+    }
+
+    /// Reads the files, for clients that must or may show a certificate.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub fn load_with(&self, certificates: ClientCertificates) -> Result<ServerTls, TlsError> {
         let key = files::pair(&self.identity)?;
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -92,9 +125,13 @@ impl ServerFiles {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let roots = Arc::new(files::authorities(path)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
-                builder
-                    .with_client_cert_verifier(verifier.map_err(|_| TlsError::NoCertificate(path.clone()))?)
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier = match certificates {
+                    ClientCertificates::Required => verifier,
+                    ClientCertificates::Optional => verifier.allow_unauthenticated(),
+                };
+                let verifier = verifier.build().map_err(|_| TlsError::NoCertificate(path.clone()))?;
+                builder.with_client_cert_verifier(verifier)
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));

@@ -20,9 +20,12 @@ mod name;
 mod relay;
 mod stream;
 
-pub use config::{ClientFiles, ClientTls, ServerFiles, ServerName, ServerNameError, ServerTls};
+pub use config::{
+    ClientCertificates, ClientFiles, ClientTls, ServerFiles, ServerName, ServerNameError, ServerTls,
+};
 pub use files::{
     TlsError, TlsIdentity, check_authorities, check_certificate, check_pair, check_private_key, warn_if_open,
 };
+pub use name::names as certificate_names;
 pub use relay::{RelayEnd, RelayError, TlsRelay};
 pub use stream::{HandshakeError, TlsStream};

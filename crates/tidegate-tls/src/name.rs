@@ -18,7 +18,8 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 /// The DNS names in a verified certificate's subjectAltName, in small letters. Where there is none, its
 /// common name: the certificates that the manuals of QEMU and libvirt have clients make carry no other.
-pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+#[must_use]
+pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
     let names: Vec<_> = certificate.valid_dns_names().map(str::to_ascii_lowercase).collect();
     if !names.is_empty() {

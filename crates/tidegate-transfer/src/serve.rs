@@ -16,7 +16,7 @@ use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tidegate_http::{HttpServer, ServerNames, TokenAdmission, TokenRefused};
+use tidegate_http::{HttpListener, HttpServer, ServerNames, TokenAdmission, TokenRefused};
 use tidegate_placement::{PlaceError, PlacementConfigError};
 use tidegate_units::{Instant, NameError, ResourceName};
 use tokio::signal::unix::{SignalKind, signal};
@@ -96,10 +96,9 @@ async fn run(
 ) -> Result<(), ServeError> {
     let api = BrokerApi::new(config, broker)?;
     let listen = |source| ServeError::Listen { address: config.listen, source };
-    let server = HttpServer::bind(config.listen, ServerNames::new(config.names.iter().cloned()))
-        .await
-        .map_err(listen)?;
-    let address = server.address();
+    let listener = HttpListener::anonymous(config.listen).await.map_err(listen)?;
+    let address = listener.address().clone();
+    let server = HttpServer::new(vec![listener], ServerNames::new(config.names.iter().cloned()));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }

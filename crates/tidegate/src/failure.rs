@@ -19,6 +19,7 @@ use tidegate_transfer::AskError;
 use crate::admit::error::AdmitError;
 use crate::arena::error::ArenaError;
 use crate::demo::DemoError;
+use crate::http::ServiceError;
 use crate::page::plot::PlotError;
 use crate::reproduce::error::ReproduceError;
 use crate::status::error::StatusError;
@@ -72,6 +73,9 @@ pub(crate) enum CommandFailure {
     /// The status of a service is not known.
     #[error(transparent)]
     Status(#[from] StatusError),
+    /// A running service has no answer.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     /// The decision journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -240,6 +244,8 @@ impl CommandFailure {
             Self::Journal(JournalError::Io { .. } | JournalError::InUse(_)) => FAILED,
             Self::Journal(_) => USAGE,
             Self::Broker(tidegate_transfer::ServeError::Placement(_)) => USAGE,
+            // The question was wrong: the same one will fail again.
+            Self::Service(ServiceError::Refused { status: 400 | 404 | 422, .. }) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,
             // The reader of the pipe has closed it: it has read enough.

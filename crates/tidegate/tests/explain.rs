@@ -65,6 +65,27 @@ fn who_is_throttled_is_explained_as_it_was_and_replayed_bit_for_bit() {
         (info.status.code() == Some(0)).then(|| text(&info.stdout))
     });
     assert!(info.contains("\"bytes\":"), "{info}");
+    // The service explains itself, from the same journal.
+    let url = format!("http://{}", service.address());
+    let asked = tidegate(&["explain", "backup", "--since", "30min", "--url", &url, "--json"]);
+    assert_eq!(asked.status.code(), Some(0), "{}", text(&asked.stderr));
+    let document: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    assert_eq!(
+        (&document[0]["resource"], &document[0]["consumers"][0]["name"]),
+        (&"array".into(), &"backup".into())
+    );
+    let for_people = tidegate(&["explain", "--url", &url]);
+    assert!(text(&for_people.stdout).contains("backup"), "{}", text(&for_people.stderr));
+    for (query, status, said) in [
+        ("name=backpu", 404, "did you mean `backup`?"),
+        ("at=yesterday", 400, "`at`: write 2026-11-26T14:00:00Z"),
+        ("since=9", 400, "`since`: `9`: the unit is missing"),
+        ("pool=array", 400, "unknown field `pool`"),
+        ("at=2001-01-01T00:00:00Z", 404, "nothing is kept of"),
+    ] {
+        let (code, body) = service.ask(&format!("GET /v1/explain?{query}"), "");
+        assert!(code == status && body.contains(said), "{query}: {code} {body}");
+    }
     // The last window that was in force, read back from the scheduler.
     let in_force = service.metric(window).unwrap();
     drop((database, backup));

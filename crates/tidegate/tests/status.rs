@@ -5,7 +5,15 @@
 mod service;
 
 use std::fs;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -299,7 +307,7 @@ fn where_nothing_can_be_asked_it_is_said_what_to_do() {
         (
             "listen = ['unix:s']\n",
             1,
-            "there is no `metrics`, so that the service answers nowhere: add `metrics = ",
+            "there is no `metrics` and no `[api]`, so that the service answers nowhere: add `metrics = ",
         ),
         ("metrics = '127.0.0.1:0'\n", 1, "`metrics` has port 0"),
         ("listen = '127.0.0.1:1'\n[node.a]\n", 1, "this is a broker's configuration"),
@@ -317,4 +325,188 @@ fn where_nothing_can_be_asked_it_is_said_what_to_do() {
         let output = tidegate(&[&["status"], wrong].concat());
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
+}
+
+/// A gateway whose API has a socket beside the address of the metrics.
+const API: &str = "
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:0'
+api = { listen = ['unix:api.sock'] }
+[pool.p]
+backend = { kind = 'emulated', exponential = { rate = '200 IO/s', servers = 1, capacity = '1GiB' } }
+target = '20ms'
+export.database = { size = '64MiB', protected = true }
+export.backup = { size = '64MiB' }
+";
+
+fn description() -> Value {
+    serde_json::from_str(include_str!("../../../docs/service.openapi.json")).unwrap()
+}
+
+/// Checks that a document has the keys of its description, and no others.
+fn conforms(schema: &Value, document: &Value, place: &str) {
+    if let Some(name) = schema["$ref"].as_str() {
+        let schemas = &description()["components"]["schemas"];
+        return conforms(&schemas[name.rsplit('/').next().unwrap()], document, place);
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let kind = |choice: &&Value| match document {
+            Value::Null => choice["type"] == "null",
+            _ => {
+                let state = &choice["properties"]["state"]["const"];
+                choice["type"] != "null" && (state.is_null() || *state == document["state"])
+            }
+        };
+        let choice = choices.iter().find(kind).unwrap_or_else(|| panic!("{place}: {document}"));
+        return conforms(choice, document, place);
+    }
+    match document {
+        Value::Object(document) if schema.get("properties").is_some() => {
+            let properties = schema["properties"].as_object().unwrap();
+            for (key, value) in document {
+                let described =
+                    properties.get(key).unwrap_or_else(|| panic!("{place}.{key} is not described"));
+                conforms(described, value, &format!("{place}.{key}"));
+            }
+            for key in schema["required"].as_array().unwrap() {
+                assert!(document.contains_key(key.as_str().unwrap()), "{place}: {key} is missing");
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                conforms(&schema["items"], item, place);
+            }
+        }
+        scalar => {
+            let kind = match scalar {
+                Value::Null => "null",
+                Value::Bool(_) => "boolean",
+                Value::String(_) => "string",
+                Value::Number(_) => "number",
+                _ => "object",
+            };
+            let allowed = match &schema["type"] {
+                Value::Array(types) => types.clone(),
+                one => vec![one.clone()],
+            };
+            let fits = |name: &Value| *name == kind || (*name == "integer" && kind == "number");
+            assert!(allowed.iter().any(fits), "{place}: {scalar} is no {allowed:?}");
+            if let (Some(words), Some(text)) = (schema["enum"].as_array(), scalar.as_str()) {
+                assert!(words.iter().any(|word| word == text), "{place}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_description_of_the_api_has_the_pages_and_the_keys_that_there_are() {
+    let service = Service::start("serve", API);
+    assert_eq!(serde_json::from_str::<Value>(&service.get("/v1/openapi.json")).unwrap(), description());
+    let curl = |method: &str, page: &str| {
+        let socket = service.path("api.sock");
+        let url = format!("http://localhost{page}");
+        let output = Command::new("curl")
+            .args(["-s", "-o", "/dev/null", "-m", "2", "-w", "%{http_code}", "-X", method, "--unix-socket"])
+            .args([socket.to_str().unwrap(), &url])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (page, operations) in description()["paths"].as_object().unwrap() {
+        for method in ["get", "post", "put", "delete"] {
+            // Through the socket, the service's own user is an operator.
+            let is_there = curl(&method.to_uppercase(), page) != "405";
+            assert_eq!(is_there, operations.get(method).is_some(), "{method} {page}");
+        }
+    }
+    assert_eq!(curl("GET", "/v1/nothing"), "404");
+    let clients = ["database", "backup"].map(|export| LoadClient::start(&service, export, &["--depth", "4"]));
+    let status = until("a load and a decision", || {
+        let status = document(&service);
+        let pool = &status["resources"][0];
+        (pool["recent"].is_object() && pool["decided"].is_object()).then_some(status)
+    });
+    conforms(&description()["components"]["schemas"]["Status"], &status, "Status");
+    drop(clients);
+}
+
+#[test]
+fn the_socket_of_a_configuration_is_asked_first() {
+    let service = Service::start("serve", API);
+    let config = service.path("tidegate.toml");
+    let output = tidegate(&["status", "-c", config.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&format!(" at unix:{}\n", service.path("api.sock").display())), "{text}");
+    let url = format!("unix:{}", service.path("api.sock").display());
+    let named = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["status", "--json"])
+        .env("TIDEGATE_URL", &url)
+        .output()
+        .unwrap();
+    assert_eq!(named.status.code(), Some(0), "{}", String::from_utf8_lossy(&named.stderr));
+}
+
+/// A stream of events, as lines.
+fn events(service: &Service) -> BufReader<UnixStream> {
+    let mut stream = UnixStream::connect(service.path("api.sock")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(90))).unwrap();
+    write!(stream, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    BufReader::new(stream)
+}
+
+/// The data of the next event of a kind.
+fn next_event(lines: &mut impl BufRead, kind: &str) -> Value {
+    let wanted = format!("event: {kind}\n");
+    let mut line = String::new();
+    while line != wanted {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the stream ended");
+    }
+    line.clear();
+    lines.read_line(&mut line).unwrap();
+    serde_json::from_str(line.strip_prefix("data: ").unwrap()).unwrap()
+}
+
+#[test]
+fn events_have_the_status_each_second_and_decisions_as_in_the_log() {
+    let service = Service::start("serve", API);
+    let schemas = description()["components"]["schemas"].clone();
+    let mut lines = events(&service);
+    let clients =
+        ["database", "backup"].map(|export| LoadClient::start(&service, export, &["--depth", "16"]));
+    let decision = next_event(&mut lines, "decision");
+    conforms(&schemas["DecisionEvent"], &decision, "DecisionEvent");
+    assert_eq!(decision["resource"], "p");
+    service.await_log(decision["said"].as_str().unwrap());
+    // Longer than an answer that is not taken may last, and than the time between two requests.
+    for _ in 0..17 {
+        conforms(&schemas["Status"], &next_event(&mut lines, "status"), "Status");
+    }
+    drop(clients);
+}
+
+#[test]
+fn a_subscriber_that_takes_nothing_is_cut_off() {
+    // Exports whose status fills the buffers of a socket in a few seconds.
+    let exports: String = (0..900).map(|at| format!("export.e{at} = {{ size = '64KiB' }}\n")).collect();
+    let service = Service::start("serve", &format!("{API}{exports}"));
+    let _stuck = events(&service);
+    let (mut taking, taken) = (events(&service), Arc::new(AtomicUsize::new(0)));
+    let reader = thread::spawn({
+        let taken = Arc::clone(&taken);
+        move || {
+            // Until the service is gone.
+            let mut line = String::new();
+            while taking.read_line(&mut line).is_ok_and(|length| length > 0) {
+                taken.fetch_add(1, Ordering::Relaxed);
+                line.clear();
+            }
+        }
+    });
+    let slow = "tidegate_http_refused_connections_total{reason=\"slow\"}";
+    until("the end of the stream that is not taken", || service.metric(slow).filter(|count| *count > 0.0));
+    let before = taken.load(Ordering::Relaxed);
+    until("more events of the other one", || (taken.load(Ordering::Relaxed) > before).then_some(()));
+    drop(service);
+    reader.join().unwrap();
 }

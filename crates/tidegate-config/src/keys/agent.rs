@@ -53,6 +53,12 @@ pub const AGENT: KeyTable = table!(
         .details("[metrics.md](../reference/metrics.md#the-agent)."),
         super::serve::JOURNAL_TABLE,
         Key::new(
+            "api",
+            Table("api"),
+            "the socket in systemd's runtime directory, if there is one",
+            "the [API](../guide/access.md#the-api): where it listens, and which callers may change something"
+        ),
+        Key::new(
             "histograms",
             Flag,
             "false",

@@ -7,6 +7,7 @@ use std::fmt::{self, Display, Write as _};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 pub mod agent;
+pub mod api;
 pub mod broker;
 pub mod law;
 pub mod scenario;
@@ -97,6 +98,7 @@ pub const TABLES: &[KeyTable] = &[
     serve::LISTEN,
     serve::TLS,
     serve::ADMIT,
+    api::API,
     serve::JOURNAL,
     serve::CLUSTER,
     serve::CARRIER,

@@ -36,6 +36,12 @@ pub const SERVE: KeyTable = table!(
         ),
         JOURNAL_TABLE,
         Key::new(
+            "api",
+            Table("api"),
+            "the socket in systemd's runtime directory, if there is one",
+            "the [API](../guide/access.md#the-api): where it listens, and which callers may change something"
+        ),
+        Key::new(
             "admit",
             Table("admit"),
             "none",

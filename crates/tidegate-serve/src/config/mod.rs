@@ -38,6 +38,7 @@ use pool::ReadPool;
 use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{FindingList, PlacedValue, Section};
+use tidegate_service::api::ApiSettings;
 pub use tidegate_service::config::ConfigError;
 use tidegate_service::config::{JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics};
 
@@ -55,6 +56,8 @@ pub struct ServeConfig {
     pub gateway: GatewayConfig,
     /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
     pub metrics: Option<SocketAddr>,
+    /// The API; `None`: the socket in systemd's runtime directory, if there is one.
+    pub api: Option<ApiSettings>,
     /// The file with the token that questions about contracts show; `None`: they are not answered.
     pub admit_token: Option<PathBuf>,
     /// The time that a drain waits for clients before it cuts them off.
@@ -166,6 +169,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
     if let Some(metrics) = &metrics {
         warn_of_open_metrics(metrics, &mut context.report);
     }
+    let api = ApiSettings::read(&root, context.folder, &mut context.report);
     let admit_token = admit_token(&root, &mut context);
     if let (Some(metrics), true) = (&metrics, admit_token.is_some())
         && !metrics.value.0.ip().is_loopback()
@@ -194,6 +198,9 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
         if let Some(plan) = &cluster {
             cluster::check(plan, &mut context.report);
         }
+        if let Some(api) = &api {
+            api.check_files(&mut context.report);
+        }
         if let Some(PlacedValue { value, span }) = &tls
             && let Err(error @ TlsError::Pair { .. }) = value.load()
         {
@@ -213,6 +220,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
             ..GatewayConfig::new(Vec::new(), pools)
         },
         metrics: metrics.map(|given| given.value.0),
+        api: api.map(|given| given.settings),
         admit_token,
         drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
         contracts,
@@ -370,6 +378,7 @@ mod tests {
         ("## The whole", ROOT_KEYS),
         ("### `listen`", endpoints::LISTEN_KEYS),
         ("### `tls`", endpoints::TLS_KEYS),
+        ("## `[api]`", tidegate_config::keys::api::API.names),
         ("## `[cluster]`", cluster::KEYS),
         ("### `carrier`", cluster::CARRIER_KEYS),
         ("### `policy`", cluster::POLICY_KEYS),

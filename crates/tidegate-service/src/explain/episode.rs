@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidegate_journal::WallTime;
 
-use super::{ThrottleFigures, as_text};
+use super::{ThrottleFigures, time_text};
 
 /// A shorter release does not end an episode: laws near their set point release for moments.
 const PAUSE_S: f64 = 10.0;
@@ -14,13 +14,13 @@ const PAUSE_S: f64 = 10.0;
 const MOST: usize = 200;
 
 /// A span in which a consumer was throttled, with short releases.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThrottleEpisode {
     /// Time of the first decision that throttled it.
-    #[serde(serialize_with = "as_text")]
+    #[serde(with = "time_text")]
     pub from: WallTime,
     /// Time of the last one so far.
-    #[serde(serialize_with = "as_text")]
+    #[serde(with = "time_text")]
     pub until: WallTime,
     /// Seconds for which it was throttled: less than the whole span if it was released for moments.
     pub throttled_seconds: f64,

@@ -5,10 +5,11 @@
 //! replays them, and keeps what [`ResourceExplanation`] tells.
 
 mod episode;
+mod question;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use tidegate_control::{
     ConsumerObservation, Decision, LawKind, LawOutput, LoopConfig, Observation, SignalRequests, SignalState,
 };
@@ -17,6 +18,7 @@ use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName};
 
 pub use episode::ThrottleEpisode;
 use episode::{EpisodeTracker, ThrottleMoment};
+pub use question::{AskedTime, ExplainError, JournalExplanation, NoTime, asked_span, explain_journal};
 
 /// Rates and latencies are of the last so many seconds.
 const RECENT_S: f64 = 10.0;
@@ -25,12 +27,12 @@ const RECENT_S: f64 = 10.0;
 const MOST_ABSENT: usize = 1_000;
 
 /// The state of one resource at one time, with its reasons.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResourceExplanation {
     /// The resource.
     pub resource: String,
     /// Time of the last decision that is considered.
-    #[serde(serialize_with = "as_text")]
+    #[serde(with = "time_text")]
     pub at: WallTime,
     /// The law.
     pub law: LawKind,
@@ -52,7 +54,7 @@ pub struct ResourceExplanation {
 }
 
 /// The signal of the last decision.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SignalExplanation {
     /// Requests whose latency it is.
     pub requests: SignalRequests,
@@ -69,7 +71,7 @@ pub struct SignalExplanation {
 }
 
 /// A throttle in figures. `null`: it does not throttle by that.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ThrottleFigures {
     /// Requests of all eligible consumers that may be at the storage.
     pub window_requests: Option<f64>,
@@ -108,7 +110,7 @@ impl From<&ConsumerReading> for InForceFigures {
 }
 
 /// One consumer at that time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerExplanation {
     /// Its name.
     pub name: String,
@@ -354,9 +356,22 @@ impl ConsumerFold {
     }
 }
 
-/// Writes a time as people write it.
-pub(crate) fn as_text<S: Serializer>(time: &WallTime, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(time)
+/// Times as people write them.
+pub(crate) mod time_text {
+    use std::time::SystemTime;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tidegate_journal::WallTime;
+
+    pub(crate) fn serialize<S: Serializer>(time: &WallTime, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(time)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WallTime, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_rfc3339(&text).map(SystemTime::into).map_err(D::Error::custom)
+    }
 }
 
 /// The latency that the law compared. If nothing completes, it is the age of the oldest request.

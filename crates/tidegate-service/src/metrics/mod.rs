@@ -8,7 +8,7 @@ mod samples;
 mod spec;
 
 pub use counts::{InputCounts, ReloadCounts};
-pub use http::{MetricsError, MetricsServer, PATIENCE, ScrapeRequest};
+pub use http::{PATIENCE, ScrapeRequest, routes};
 pub use paced::PacedAnswer;
 pub use samples::{
     MetricSamples, SampleValue, band, encode, flag, http_refused, log_samples, number, seconds, to_text,

@@ -39,20 +39,30 @@ pub fn routes<E: From<StatusRequest> + Send + 'static>(events: SyncSender<E>) ->
 }
 
 async fn status<E: From<StatusRequest> + Send + 'static>(State(api): State<Arc<Api<E>>>) -> Response {
-    let (code, text) = match api.paced.next(async || ask(&api.events).await).await {
-        Some(text) => (StatusCode::OK, text.to_string()),
+    let pretty = async || {
+        let status = current_status(&api.events).await?;
+        serde_json::to_string_pretty(&status).ok().map(Into::into)
+    };
+    match api.paced.next(pretty).await {
+        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], format!("{text}\n"))
+            .into_response(),
         None => {
             let why = "the service does not answer: it is stopping, or overloaded";
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{:#}", serde_json::json!({ "error": why })))
+            problem(StatusCode::SERVICE_UNAVAILABLE, why)
         }
-    };
-    (code, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
+    }
 }
 
-async fn ask<E: From<StatusRequest>>(events: &SyncSender<E>) -> Option<Arc<str>> {
+/// Returns an error in words.
+pub(crate) fn problem(code: StatusCode, why: &str) -> Response {
+    let text = format!("{:#}\n", serde_json::json!({ "error": why }));
+    (code, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// Asks the service for its status. `None`: it does not answer.
+pub(crate) async fn current_status<E: From<StatusRequest>>(events: &SyncSender<E>) -> Option<ServiceStatus> {
     let (sender, receiver) = oneshot::channel();
     // As with a scrape: a full queue means that the service has enough to do.
     events.try_send(StatusRequest(sender).into()).ok()?;
-    let status = timeout(PATIENCE, receiver).await.ok()?.ok()?;
-    serde_json::to_string_pretty(&status).ok().map(Into::into)
+    timeout(PATIENCE, receiver).await.ok()?.ok()
 }

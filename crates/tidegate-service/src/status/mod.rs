@@ -15,6 +15,7 @@ use tidegate_control::{BandPosition, LawKind, WaitReason};
 use crate::overrides::OverridesDocument;
 
 pub use api::{StatusRequest, routes};
+pub(crate) use api::{current_status, problem};
 pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
 pub use promise::{JudgedBy, KEPT, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};

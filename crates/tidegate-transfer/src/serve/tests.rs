@@ -32,8 +32,9 @@ async fn start(config: &str, folder: &FilePath) -> (String, BrokerApi) {
     let config = BrokerConfig::parse("broker.toml", config, folder).unwrap();
     let broker = Broker::new(&config, Catalogue::open(folder).unwrap(), Instant::ZERO).unwrap();
     let api = BrokerApi::new(&config, broker).unwrap();
-    let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), ServerNames::default()).await.unwrap();
-    let address = server.address();
+    let listener = HttpListener::anonymous(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.address().clone();
+    let server = HttpServer::new(vec![listener], ServerNames::default());
     tokio::spawn(server.serve(router(api.clone()), std::future::pending()));
     (format!("http://{address}"), api)
 }

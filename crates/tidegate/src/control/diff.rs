@@ -14,7 +14,7 @@ use tidegate_service::overrides::{
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use crate::failure::CommandFailure;
-use crate::http::ServiceUrl;
+use crate::http::CallerOptions;
 
 /// Compare configurations with running services
 #[derive(clap::Args)]
@@ -47,8 +47,12 @@ struct DiffArgs {
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
+    /// Address of the service: http://HOST:PORT, https://HOST:PORT or unix:PATH
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
     #[command(flatten)]
-    at: ServiceUrl,
+    caller: CallerOptions,
 
     /// Print one JSON document
     #[arg(long)]
@@ -59,7 +63,10 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), CommandFailure> {
     let ConfigCommand::Diff(args) = &args.command;
     let path = &args.config;
     let file = settings_of(path)?;
-    let client = args.at.client_beside(path)?;
+    let client = match &args.url {
+        Some(url) => args.caller.client(url)?,
+        None => args.caller.client_of(path)?,
+    };
     let running: ServiceSettings = client.get("/v1/settings")?.read("list of settings")?;
     let differences = differences(&file, &running);
     let mut out = io::stdout();

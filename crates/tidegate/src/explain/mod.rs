@@ -3,13 +3,12 @@
 mod text;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use tidegate_config::nearest;
-use tidegate_journal::LoopReplay;
-use tidegate_service::explain::ExplanationFold;
+use tidegate_service::explain::{ExplainError, JournalExplanation, ResourceExplanation, explain_journal};
 
 use crate::failure::CommandFailure;
-use crate::journal::damaged;
+use crate::http::{CallerOptions, with_query};
 use crate::journal::place::{JournalPlace, JournalSpan};
 use text::ExplanationText;
 
@@ -17,11 +16,16 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate explain backup
   tidegate explain backup --at 14:00
-  tidegate explain array --since 2h --json";
+  tidegate explain array --since 2h --json
+  tidegate explain backup --url https://storage-1.example:9810 --token-file reader.token";
+
+/// A service reads its journal for at most 30 s.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Explain which consumers are throttled: since when, how much, why, for which other, and at what cost
 ///
-/// Reads the decision journal, and decides again from what was recorded. Times are UTC.
+/// Reads the decision journal, and decides again from what was recorded. With --url, a running service reads
+/// its own. Times are UTC.
 ///
 /// Exit status: 0 explained; 1 the journal cannot be read; 2 an unknown name, or a time that is not kept.
 #[derive(clap::Args)]
@@ -37,54 +41,57 @@ pub(crate) struct Args {
     #[command(flatten)]
     place: JournalPlace,
 
+    /// Address of a running service, which reads its own journal: http://HOST:PORT, https://HOST:PORT or
+    /// unix:PATH
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    #[command(flatten)]
+    caller: CallerOptions,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
-    let reader = args.place.open()?;
-    let mut replay = reader.replay(args.span.filter(), LoopReplay::as_recorded())?;
-    let mut fold = ExplanationFold::default();
-    let mut damage = Vec::new();
-    while let Some(replayed) = replay.next() {
-        match replayed {
-            Ok(replayed) => {
-                let (loops, resource) = (replay.loops(), replayed.recorded.resource());
-                if let (Some(config), Some(mechanism)) = (loops.config(resource), loops.mechanism(resource)) {
-                    fold.take(&replayed, config, mechanism);
-                }
-            }
-            Err(error) => damage.push(damaged(error)?),
+    let (explanations, document) = match &args.url {
+        Some(_) if args.place.is_named() => {
+            let why = "a service with `--url` reads its own journal: leave `-c` and `--journal` out";
+            return Err(CommandFailure::Usage(why.to_owned()));
         }
-    }
-    let explanations = fold.explain(args.name.as_deref());
-    if explanations.is_empty()
-        && let Some(name) = &args.name
-    {
-        return Err(unknown(name, &fold.names()));
-    }
-    let unreadable = replay.loops().unreadable().iter().map(ToString::to_string);
-    for remark in unreadable.chain(damage.iter().map(ToString::to_string)) {
-        writeln!(io::stderr(), "tidegate: {remark}")?;
-    }
+        Some(url) => asked(args, url)?,
+        None => read(args)?,
+    };
     let mut out = io::stdout();
     if args.json {
-        serde_json::to_writer(&mut out, &explanations).map_err(io::Error::from)?;
-        writeln!(out)?;
+        writeln!(out, "{}", document.trim_end())?;
     } else {
         write!(out, "{}", ExplanationText { explanations: &explanations, tells_all: args.span.is_long() })?;
     }
     Ok(())
 }
 
-fn unknown(name: &str, known: &[String]) -> CommandFailure {
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let shown = name.escape_debug();
-    let help = match nearest(name, &known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if known.is_empty() => "nothing was decided in that time".to_owned(),
-        None => format!("there are {}", known.join(", ")),
-    };
-    CommandFailure::Usage(format!("no consumer or resource `{shown}` in that time: {help}"))
+/// Explains from a journal in a folder of this machine.
+fn read(args: &Args) -> Result<(Vec<ResourceExplanation>, String), CommandFailure> {
+    let reader = args.place.open()?;
+    let explained = explain_journal(&reader, args.span.filter(), args.name.as_deref(), || true);
+    let JournalExplanation { explanations, remarks } = explained.map_err(|error| match error {
+        ExplainError::Journal(error) => error.into(),
+        ExplainError::Unknown(_) | ExplainError::Stopped => CommandFailure::Usage(error.to_string()),
+    })?;
+    for remark in remarks {
+        writeln!(io::stderr(), "tidegate: {remark}")?;
+    }
+    let document = serde_json::to_string(&explanations).map_err(io::Error::from)?;
+    Ok((explanations, document))
+}
+
+/// Asks a service, which reads its own journal.
+fn asked(args: &Args, url: &str) -> Result<(Vec<ResourceExplanation>, String), CommandFailure> {
+    let mut query = args.span.query();
+    query.extend(args.name.as_deref().map(|name| ("name", name.to_owned())));
+    let client = args.caller.client(url)?;
+    let answer = client.with_patience(PATIENCE).get(&with_query("/v1/explain", &query))?;
+    Ok((answer.read("explanation")?, answer.body))
 }

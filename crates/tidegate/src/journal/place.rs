@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::{Duration, SystemTime};
 
-use thiserror::Error;
-use tidegate_journal::{EntryFilter, JournalReader, WallTime};
+use tidegate_journal::{EntryFilter, JournalReader};
 use tidegate_service::config::journal_folder;
+use tidegate_service::explain::{AskedTime, NoTime, asked_span};
 use tidegate_units::Latency;
 
 use crate::failure::CommandFailure;
@@ -28,6 +27,11 @@ pub(crate) struct JournalPlace {
 }
 
 impl JournalPlace {
+    /// Returns true if a configuration or a folder is named.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.config.is_some() || self.journal.is_some()
+    }
+
     pub(crate) fn open(&self) -> Result<JournalReader, CommandFailure> {
         let folder = match (&self.journal, &self.config) {
             (Some(folder), _) => folder.clone(),
@@ -65,7 +69,7 @@ pub(crate) struct JournalSpan {
     /// End of the span: 2026-11-26T14:00:00Z, or 14:00 for the last time that it was that late (UTC)
     /// [default: now]
     #[arg(long, value_name = "TIME")]
-    at: Option<AskedTime>,
+    at: Option<GivenTime>,
 
     /// Length of the span, such as 30m or 2h [default: 1h]
     #[arg(long, value_name = "DURATION")]
@@ -80,63 +84,28 @@ impl JournalSpan {
 
     /// Returns the span as times of day. Without an end it goes to the newest entry, and beyond.
     pub(crate) fn filter(&self) -> EntryFilter {
-        let until = self.at.map_or_else(WallTime::now, |asked| asked.0);
-        let length = self.since.map_or(DEFAULT_SPAN, Latency::to_duration);
-        let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-        let from = WallTime::from_nanos(until.as_nanos().saturating_sub(length));
-        EntryFilter { from, until, resource: None }
+        asked_span(self.at.as_ref().map(|asked| asked.time), self.since)
+    }
+
+    /// Returns the span as it is asked of a service.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        let at = self.at.as_ref().map(|asked| ("at", asked.text.clone()));
+        let since = self.since.map(|since| ("since", format!("{}ns", since.as_nanos())));
+        at.into_iter().chain(since).collect()
     }
 }
 
-const DEFAULT_SPAN: Duration = Duration::from_secs(3_600);
+/// A time that was asked for, and its text.
+#[derive(Debug, Clone)]
+struct GivenTime {
+    text: String,
+    time: AskedTime,
+}
 
-/// A time that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct AskedTime(WallTime);
-
-#[derive(Debug, Error)]
-#[error("write 2026-11-26T14:00:00Z, or 14:00 (UTC)")]
-struct NoTime;
-
-impl FromStr for AskedTime {
+impl FromStr for GivenTime {
     type Err = NoTime;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        asked(text, SystemTime::now()).map(|time| Self(time.into())).ok_or(NoTime)
-    }
-}
-
-/// Returns the time that a text means. A time of day is the last one before `now`.
-fn asked(text: &str, now: SystemTime) -> Option<SystemTime> {
-    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        return Some(time);
-    }
-    let today = humantime::format_rfc3339_seconds(now).to_string();
-    let (date, _) = today.split_once('T')?;
-    let of_day = if text.matches(':').count() == 1 { format!("{text}:00") } else { text.to_owned() };
-    let time = humantime::parse_rfc3339(&format!("{date}T{of_day}Z")).ok()?;
-    Some(if time > now { time - Duration::from_secs(86_400) } else { time })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_of_day_is_the_last_one_that_was() {
-        let at = |text: &str| humantime::parse_rfc3339(text).unwrap();
-        let now = at("2026-11-26T10:00:00Z");
-        for (text, meant) in [
-            ("09:30", "2026-11-26T09:30:00Z"),
-            ("09:30:15", "2026-11-26T09:30:15Z"),
-            ("23:00", "2026-11-25T23:00:00Z"),
-            ("2026-11-01T00:00:00Z", "2026-11-01T00:00:00Z"),
-            ("2026-11-01 12:00:00", "2026-11-01T12:00:00Z"),
-        ] {
-            assert_eq!(asked(text, now), Some(at(meant)), "{text}");
-        }
-        for text in ["yesterday", "25:00", "9:30", ""] {
-            assert_eq!(asked(text, now), None, "{text}");
-        }
+        Ok(Self { text: text.to_owned(), time: text.parse()? })
     }
 }

@@ -1,18 +1,17 @@
 //! Other users of a pool, according to the gateway's metrics.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::http;
+use crate::http::{ServiceAddress, ServiceClient, ServiceError};
 
 /// The time that the whole page may take: while it is waited for, the pool is loaded.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A larger page is not of metrics: ten thousand consumers need a part of this.
-const LARGEST: u64 = 256 << 20;
+const LARGEST: usize = 256 << 20;
 
 /// Metrics of the consumers of a pool: counts of answered requests, and numbers of requests not answered yet.
 const ANSWERED: [&str; 2] = ["tidegate_requests_total", "tidegate_errors_total"];
@@ -37,7 +36,7 @@ pub(crate) enum NeighboursError {
         /// The address of the metrics.
         address: String,
         /// The cause.
-        source: io::Error,
+        source: ServiceError,
     },
     /// Those of another gateway.
     #[error("{address}: these are not the metrics of the gateway that has the export `{export}`")]
@@ -180,9 +179,9 @@ fn answered(page: &str, pool: &str) -> BTreeMap<String, f64> {
     answered
 }
 
-fn get(address: &str, page: &str) -> io::Result<String> {
-    let answer = http::get(address, page, PATIENCE, LARGEST)?;
-    if answer.status == 200 { Ok(answer.body) } else { Err(io::Error::other(answer.line)) }
+fn get(address: &str, page: &str) -> Result<String, ServiceError> {
+    let client = ServiceClient::at(ServiceAddress::Http(address.to_owned()));
+    Ok(client.with_patience(PATIENCE).with_largest(LARGEST).get(page)?.body)
 }
 
 #[cfg(test)]
@@ -207,7 +206,7 @@ mod tests {
         });
         let began = Instant::now();
         let error = get(&address, "/metrics").unwrap_err();
-        assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+        assert!(matches!(error, ServiceError::Silent { .. }), "{error}");
         assert!(began.elapsed() >= PATIENCE && began.elapsed() < 5 * PATIENCE, "{:?}", began.elapsed());
         server.join().unwrap();
     }

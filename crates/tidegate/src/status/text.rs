@@ -31,7 +31,7 @@ impl fmt::Display for StatusText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { status, address } = self;
         let service = status.service.name();
-        writeln!(f, "tidegate {service} {} at http://{address}\n", status.program)?;
+        writeln!(f, "tidegate {service} {} at {address}\n", status.program)?;
         if let Some(cluster) = &status.cluster {
             write!(f, "{}", ClusterText(cluster))?;
         }
@@ -393,7 +393,7 @@ mod tests {
             resources: vec![array()],
         };
         assert_eq!(
-            StatusText { status: &status, address: "127.0.0.1:9809" }.to_string(),
+            StatusText { status: &status, address: "http://127.0.0.1:9809" }.to_string(),
             "tidegate serve 0.1.0 at http://127.0.0.1:9809\n\n\
              pool array: operating in band 2 at 20 % (500 IO/s); 2 of 2 throttled\n\
              law self-tuning, target 20.0ms, decides every 1.00s\n\

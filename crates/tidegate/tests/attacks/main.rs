@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 
 mod access;
+mod api;
 mod connections;
 mod degraded;
 mod false_broker;

@@ -1,0 +1,245 @@
+//! `GET /v1/events`: the status each second, and decisions that the log is told, as server-sent events.
+//!
+//! A subscriber that is slow loses events, and is told how many. Nothing waits for a subscriber.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_util::stream::unfold;
+use serde_json::json;
+use tidegate_control::Decision;
+use tidegate_http::OpenEndedAnswer;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{Receiver, Sender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::status::{StatusRequest, current_status, problem};
+
+/// Subscribers at the same time: a quarter of the connections of the server.
+pub const MOST_SUBSCRIBERS: usize = 16;
+
+/// The time between two events with the status.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Decisions that wait for a subscriber: one of each of two hundred resources.
+const WAITING_DECISIONS: usize = 256;
+
+/// Statuses that wait for a subscriber. Each may have hundreds of kilobytes.
+const WAITING_STATUSES: usize = 4;
+
+/// The events of a service, for those that subscribe to them.
+#[derive(Debug, Clone)]
+pub struct EventFeed {
+    decisions: Sender<Arc<str>>,
+    statuses: Sender<StatusEvent>,
+    seats: Arc<Semaphore>,
+    ticking: Arc<AtomicBool>,
+}
+
+/// The status of a moment. `None`: the service did not answer.
+type StatusEvent = Option<Arc<str>>;
+
+impl Default for EventFeed {
+    fn default() -> Self {
+        Self {
+            decisions: channel(WAITING_DECISIONS).0,
+            statuses: channel(WAITING_STATUSES).0,
+            seats: Arc::new(Semaphore::new(MOST_SUBSCRIBERS)),
+            ticking: Arc::default(),
+        }
+    }
+}
+
+impl EventFeed {
+    /// Tells subscribers of a decision, in the words of the log.
+    pub(crate) fn tell(&self, decision: &Decision, said: &str) {
+        if self.decisions.receiver_count() == 0 {
+            return;
+        }
+        let event = json!({
+            "resource": decision.resource,
+            "said": said,
+            "held": decision.held,
+            "dry_run": decision.dry_run,
+        });
+        // The last subscriber may have left.
+        let _ = self.decisions.send(event.to_string().into());
+    }
+
+    /// The page, for an HTTP server: each status is a question to the service.
+    pub fn routes<E: From<StatusRequest> + Send + 'static>(self, events: SyncSender<E>) -> Router {
+        Router::new()
+            .route("/v1/events", get(stream::<E>))
+            .with_state(Arc::new(EventPage { events, feed: self }))
+    }
+}
+
+struct EventPage<E> {
+    events: SyncSender<E>,
+    feed: EventFeed,
+}
+
+async fn stream<E: From<StatusRequest> + Send + 'static>(State(page): State<Arc<EventPage<E>>>) -> Response {
+    let Ok(seat) = Arc::clone(&page.feed.seats).try_acquire_owned() else {
+        let why = format!("{MOST_SUBSCRIBERS} clients receive events already: end one of them");
+        return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
+    };
+    let subscriber = Subscriber {
+        decisions: page.feed.decisions.subscribe(),
+        statuses: page.feed.statuses.subscribe(),
+        _seat: seat,
+    };
+    // One thread serves all pages, so that nothing comes between this and the end of the ticks.
+    if !page.feed.ticking.swap(true, Ordering::Relaxed) {
+        tokio::spawn(tick(page));
+    }
+    let events = unfold(subscriber, |mut subscriber| async {
+        let event = subscriber.next().await?;
+        Some((Ok::<_, Infallible>(event), subscriber))
+    });
+    let mut answer = Sse::new(events).into_response();
+    answer.extensions_mut().insert(OpenEndedAnswer);
+    answer
+}
+
+/// Asks for the status as long as there are subscribers.
+async fn tick<E: From<StatusRequest>>(page: Arc<EventPage<E>>) {
+    let mut ticks = interval_at(Instant::now(), STATUS_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if page.feed.statuses.receiver_count() == 0 {
+            page.feed.ticking.store(false, Ordering::Relaxed);
+            return;
+        }
+        let status = current_status(&page.events).await;
+        let text = status.and_then(|status| serde_json::to_string(&status).ok());
+        // The last subscriber may have left.
+        let _ = page.feed.statuses.send(text.map(Into::into));
+    }
+}
+
+struct Subscriber {
+    decisions: Receiver<Arc<str>>,
+    statuses: Receiver<StatusEvent>,
+    _seat: OwnedSemaphorePermit,
+}
+
+impl Subscriber {
+    /// Waits for the next event.
+    async fn next(&mut self) -> Option<Event> {
+        Some(tokio::select! {
+            biased;
+            decision = self.decisions.recv() => match decision {
+                Ok(text) => Event::default().event("decision").data(text),
+                Err(lost) => lost_events(&lost)?,
+            },
+            status = self.statuses.recv() => match status {
+                Ok(Some(text)) => Event::default().event("status").data(text),
+                Ok(None) => Event::default().comment("the service does not answer"),
+                Err(lost) => lost_events(&lost)?,
+            },
+        })
+    }
+}
+
+fn lost_events(error: &RecvError) -> Option<Event> {
+    match error {
+        RecvError::Lagged(count) => {
+            Some(Event::default().event("lost").data(json!({ "events": count }).to_string()))
+        }
+        RecvError::Closed => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+    use std::thread;
+
+    use axum::body::{Body, BodyDataStream};
+    use futures_util::StreamExt;
+
+    use super::*;
+    use crate::status::{ServiceKind, ServiceStatus};
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    fn page(feed: &EventFeed) -> (Arc<EventPage<StatusRequest>>, thread::JoinHandle<()>) {
+        let (events, asked) = sync_channel::<StatusRequest>(4);
+        let answering = thread::spawn(move || {
+            for request in asked {
+                request.answer(ServiceStatus::new(ServiceKind::Serve, true, Vec::new()));
+            }
+        });
+        (Arc::new(EventPage { events, feed: feed.clone() }), answering)
+    }
+
+    async fn next(body: &mut BodyDataStream) -> String {
+        String::from_utf8(body.next().await.unwrap().unwrap().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_slow_subscriber_is_told_how_many_events_it_lost() {
+        let feed = EventFeed::default();
+        let (page, answering) = page(&feed);
+        runtime().block_on(async {
+            let mut body = Body::into_data_stream(stream(State(page)).await.into_body());
+            for number in 0..WAITING_DECISIONS + 7 {
+                feed.decisions.send(number.to_string().into()).unwrap();
+            }
+            assert_eq!(next(&mut body).await, "event: lost\ndata: {\"events\":7}\n\n");
+            assert_eq!(next(&mut body).await, "event: decision\ndata: 7\n\n");
+        });
+        answering.join().unwrap();
+    }
+
+    #[test]
+    fn the_status_comes_until_the_last_subscriber_left() {
+        let feed = EventFeed::default();
+        let (page, answering) = page(&feed);
+        runtime().block_on(async {
+            let mut body = Body::into_data_stream(stream(State(Arc::clone(&page))).await.into_body());
+            for _ in 0..3 {
+                let status = next(&mut body).await;
+                assert!(status.starts_with("event: status\ndata: {\"version\":1,"), "{status}");
+            }
+            drop(body);
+            while page.feed.ticking.load(Ordering::Relaxed) {
+                tokio::time::sleep(STATUS_INTERVAL / 10).await;
+            }
+        });
+        drop(page);
+        answering.join().unwrap();
+    }
+
+    #[test]
+    fn one_subscriber_more_than_there_are_seats_is_refused() {
+        let feed = EventFeed::default();
+        let (page, answering) = page(&feed);
+        runtime().block_on(async {
+            let mut taken = Vec::new();
+            for _ in 0..MOST_SUBSCRIBERS {
+                taken.push(stream(State(Arc::clone(&page))).await);
+                assert_eq!(taken.last().unwrap().status(), StatusCode::OK);
+            }
+            assert_eq!(stream(State(Arc::clone(&page))).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+            taken.pop();
+            assert_eq!(stream(State(Arc::clone(&page))).await.status(), StatusCode::OK);
+        });
+        drop(page);
+        answering.join().unwrap();
+    }
+}

@@ -1,0 +1,10 @@
+//! The HTTP API of a service: its listeners and its callers, and the pages that both services have.
+
+mod events;
+mod explanation;
+mod server;
+mod settings;
+
+pub use events::{EventFeed, MOST_SUBSCRIBERS};
+pub use server::{ApiRoutes, OPENAPI, ServerError, ServiceServer};
+pub use settings::{ApiSettings, CredentialsError, PlacedApi, needs_restart};

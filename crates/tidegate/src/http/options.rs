@@ -1,0 +1,194 @@
+//! The options by which commands find a service and show it who asks.
+
+use std::env;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use tidegate_agent::is_agents;
+use tidegate_http::{BearerToken, ListenAddress};
+use tidegate_service::config::{ServiceAddresses, service_addresses};
+use tidegate_tls::{ClientFiles, TlsIdentity};
+use tidegate_transfer::config::is_brokers;
+
+use super::address::ServiceAddress;
+use super::error::{ServiceError, USUAL};
+use super::{Endpoint, ServiceClient};
+use crate::failure::CommandFailure;
+
+/// The sockets of the services that the packages install.
+const USUAL_SOCKETS: [&str; 2] = ["/run/tidegate/serve.sock", "/run/tidegate-agent/agent.sock"];
+
+/// The authorities that the system trusts.
+const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// A running service.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServiceOptions {
+    /// The service's configuration, which says where it answers: through its Unix socket if it has one
+    #[arg(short, long, value_name = "FILE", conflicts_with = "url")]
+    config: Option<PathBuf>,
+
+    /// Address of the service: http://HOST:PORT, https://HOST:PORT or unix:PATH [default: TIDEGATE_URL, or a
+    /// socket under /run/tidegate, or http://127.0.0.1:9809]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    #[command(flatten)]
+    caller: CallerOptions,
+}
+
+/// The credentials of a caller.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CallerOptions {
+    /// File with the token of a caller [default: TIDEGATE_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// With https: authorities one of which must have signed the service's certificate, in PEM form
+    /// [default: those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// With https: the caller's certificate, in PEM form
+    #[arg(long, value_name = "FILE", requires = "private_key")]
+    certificate: Option<PathBuf>,
+
+    /// With https: the private key of the caller's certificate
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    private_key: Option<PathBuf>,
+}
+
+impl ServiceOptions {
+    /// Makes a client of the service that the options mean.
+    pub(crate) fn client(&self) -> Result<ServiceClient, CommandFailure> {
+        let from_environment = || env::var("TIDEGATE_URL").ok().filter(|url| !url.is_empty());
+        match (&self.config, self.url.clone()) {
+            (Some(path), _) => self.caller.client_of(path),
+            (None, Some(url)) => self.caller.client(&url),
+            (None, None) => match from_environment() {
+                Some(url) => self.caller.client(&url),
+                None => self.caller.client_at(usual_addresses()),
+            },
+        }
+    }
+}
+
+impl CallerOptions {
+    /// Makes a client of the service at this address.
+    pub(crate) fn client(&self, url: &str) -> Result<ServiceClient, CommandFailure> {
+        self.client_at(vec![url.parse().map_err(usage)?])
+    }
+
+    /// Makes a client of the service with this configuration.
+    pub(crate) fn client_of(&self, config: &Path) -> Result<ServiceClient, CommandFailure> {
+        self.client_at(configured(config)?)
+    }
+
+    fn client_at(&self, addresses: Vec<ServiceAddress>) -> Result<ServiceClient, CommandFailure> {
+        let from_environment =
+            env::var_os("TIDEGATE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+        let file = self.token_file.clone().or(from_environment);
+        let token = file.as_deref().map(BearerToken::from_file).transpose().map_err(usage)?;
+        let endpoints = addresses.into_iter().map(|address| self.endpoint(address));
+        Ok(ServiceClient::new(endpoints.collect::<Result<_, _>>()?, token))
+    }
+
+    fn endpoint(&self, address: ServiceAddress) -> Result<Endpoint, CommandFailure> {
+        let Some(server) = address.server() else { return Ok(Endpoint { address, tls: None }) };
+        let identity = self.certificate.clone().zip(self.private_key.clone());
+        let files = ClientFiles {
+            authorities: self.ca.clone().unwrap_or_else(|| SYSTEM_AUTHORITIES.into()),
+            identity: identity.map(|(certificate, private_key)| TlsIdentity { certificate, private_key }),
+            server: server.parse().map_err(usage)?,
+        };
+        let tls = Some(files.load().map_err(|error| {
+            CommandFailure::Usage(format!("{error}; name the authorities of the service with `--ca FILE`"))
+        })?);
+        Ok(Endpoint { address, tls })
+    }
+}
+
+fn usage(error: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::Usage(error.to_string())
+}
+
+fn usual_addresses() -> Vec<ServiceAddress> {
+    let sockets = USUAL_SOCKETS.iter().filter(|path| Path::new(path).exists());
+    let sockets = sockets.map(|path| ServiceAddress::Unix(path.into()));
+    sockets.chain([ServiceAddress::Http(USUAL.to_owned())]).collect()
+}
+
+/// The addresses in a configuration, the best first: at sockets and loopback addresses a reader needs no
+/// token.
+fn configured(path: &Path) -> Result<Vec<ServiceAddress>, CommandFailure> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    if is_brokers(&text) {
+        return Err(ServiceError::Broker(path.to_owned()).into());
+    }
+    let ServiceAddresses { api, metrics } = service_addresses(path)?;
+    let usual = USUAL_SOCKETS[usize::from(is_agents(&text))];
+    // A service without `[api]` that systemd started has it.
+    let socket = api.is_none().then(|| PathBuf::from(usual)).filter(|socket| socket.exists());
+    let api = api.unwrap_or_else(|| socket.into_iter().map(ListenAddress::Unix).collect());
+    let metrics = metrics.map(ListenAddress::Tcp);
+    let (near, far): (Vec<_>, Vec<_>) = api.into_iter().partition(ListenAddress::is_local);
+    let (sockets, loopback): (Vec<_>, Vec<_>) =
+        near.into_iter().partition(|address| matches!(address, ListenAddress::Unix(_)));
+    let plain = sockets.into_iter().chain(loopback).chain(metrics).map(|address| (address, false));
+    let all: Vec<_> = plain.chain(far.into_iter().map(|address| (address, true))).collect();
+    if all.is_empty() {
+        return Err(ServiceError::NoAddress(path.to_owned()).into());
+    }
+    let known: Vec<_> =
+        all.into_iter().filter_map(|(address, encrypted)| reachable(address, encrypted)).collect();
+    if known.is_empty() { Err(ServiceError::AnyPort(path.to_owned()).into()) } else { Ok(known) }
+}
+
+/// Returns the address to ask: this machine's own for a service that listens on all addresses. `None`: the
+/// port is not known.
+fn reachable(address: ListenAddress, encrypted: bool) -> Option<ServiceAddress> {
+    let address = match address {
+        ListenAddress::Unix(path) => return Some(ServiceAddress::Unix(path)),
+        ListenAddress::Tcp(address) if address.port() == 0 => return None,
+        ListenAddress::Tcp(address) => address,
+    };
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    let authority = SocketAddr::new(ip, address.port()).to_string();
+    Some(if encrypted { ServiceAddress::Https(authority) } else { ServiceAddress::Http(authority) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_that_listens_everywhere_is_asked_here() {
+        for (listens, asked) in [
+            ("0.0.0.0:1", "http://127.0.0.1:1"),
+            ("[::]:1", "http://[::1]:1"),
+            ("10.0.0.1:1", "http://10.0.0.1:1"),
+        ] {
+            assert_eq!(reachable(listens.parse().unwrap(), false).unwrap().to_string(), asked);
+        }
+    }
+
+    #[test]
+    fn the_socket_is_asked_before_anything_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.toml");
+        let text = "metrics = '127.0.0.1:1'\n[api]\nlisten = ['10.0.0.1:2', '127.0.0.1:3', '[::1]:0', 'unix:s']\n\
+                    readers = 'r'\ntls = { certificate_file = 'c', private_key_file = 'k' }\n";
+        fs::write(&path, text).unwrap();
+        let shown: Vec<_> = configured(&path).unwrap().iter().map(ToString::to_string).collect();
+        let socket = format!("unix:{}", folder.path().join("s").display());
+        assert_eq!(
+            shown,
+            [socket.as_str(), "http://127.0.0.1:3", "http://127.0.0.1:1", "https://10.0.0.1:2"]
+        );
+    }
+}
