@@ -14,7 +14,7 @@ use service::{LoadClient, Service, until};
 const POOL: &str = "
 listen = ['unix:nbd.sock']
 metrics = '127.0.0.1:0'
-journal = { folder = 'journal' }
+journal = { folder = 'journal', limit = '64MiB' }
 [api]
 listen = ['unix:api.sock']
 [pool.array]

@@ -413,7 +413,7 @@ fn the_description_of_the_api_has_the_pages_and_the_keys_that_there_are() {
         String::from_utf8(output.stdout).unwrap()
     };
     for (page, operations) in description()["paths"].as_object().unwrap() {
-        for method in ["get", "post", "put", "delete"] {
+        for method in ["get", "post", "put", "patch", "delete"] {
             // Through the socket, the service's own user is an operator.
             let is_there = curl(&method.to_uppercase(), page) != "405";
             assert_eq!(is_there, operations.get(method).is_some(), "{method} {page}");
@@ -427,6 +427,8 @@ fn the_description_of_the_api_has_the_pages_and_the_keys_that_there_are() {
         (pool["recent"].is_object() && pool["decided"].is_object()).then_some(status)
     });
     conforms(&description()["components"]["schemas"]["Status"], &status, "Status");
+    let settings = serde_json::from_str(&service.get("/v1/settings")).unwrap();
+    conforms(&description()["components"]["schemas"]["Settings"], &settings, "Settings");
     drop(clients);
 }
 

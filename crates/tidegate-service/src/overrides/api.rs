@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use axum::body::Bytes;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch};
@@ -74,12 +74,6 @@ impl From<PathRejection> for ControlError {
     }
 }
 
-impl From<QueryRejection> for ControlError {
-    fn from(error: QueryRejection) -> Self {
-        Self::NotUnderstood(error.body_text())
-    }
-}
-
 fn answer(status: StatusCode, document: &impl Serialize) -> Response {
     // Invariant: documents are made of text, numbers and lists, and no key is anything but text.
     let text = serde_json::to_string_pretty(document).expect("a document of plain values");
@@ -140,9 +134,10 @@ async fn release<E: From<ControlRequest>>(
 async fn end_release<E: From<ControlRequest>>(
     State(events): Events<E>,
     Extension(caller): Extension<Caller>,
-    scope: Result<Query<ReleaseScope>, QueryRejection>,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, ControlError> {
-    let Query(scope) = scope?;
+    let scope = serde_urlencoded::from_str::<ReleaseScope>(&query.unwrap_or_default());
+    let scope = scope.map_err(|error| ControlError::NotUnderstood(error.to_string()))?;
     let is_all = scope.resource.is_none() && scope.consumer.is_none();
     change(&events, caller, OverrideAction::EndRelease { scope: (!is_all).then_some(scope) }).await
 }
