@@ -6,6 +6,7 @@ mod agent;
 mod arena;
 mod check;
 mod columns;
+mod control;
 mod demo;
 mod descriptors;
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub struct ThrottleFigures {
 }
 
 /// Limits in force for a consumer, as they were read back from the throttle. `null`: none.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct InForceFigures {
     /// Delay of each packet.
     pub delay_seconds: Option<f64>,
