@@ -12,6 +12,7 @@ pub mod config;
 pub mod fuzz;
 pub mod metrics;
 mod policy;
+mod rollups;
 pub mod serve;
 mod status;
 pub mod summary;

@@ -14,7 +14,8 @@ use tidegate_gateway::{
     StartError,
 };
 use tidegate_http::{BearerToken, HttpRefusals, NoRandom, TokenError};
-use tidegate_journal::ActionRecord;
+use tidegate_journal::{ActionRecord, WallTime};
+use tidegate_rollups::RollupError;
 use tidegate_units::{ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, ModelOf, QuestionAccess};
@@ -24,6 +25,7 @@ use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
 use crate::metrics::MetricsExposition;
 use crate::policy;
+use crate::rollups::GatewayRollups;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
 use tidegate_service::journal::RecentDecisions;
@@ -131,6 +133,9 @@ pub enum ServeError {
     /// Tokens cannot be compared safely.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
+    /// Rollups cannot be written.
+    #[error(transparent)]
+    Rollups(#[from] RollupError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -165,6 +170,8 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
     })?;
+    let rollups = config.gateway.journal.as_ref().map(|journal| GatewayRollups::start(&journal.folder));
+    let rollups = rollups.transpose()?;
     log_lines(&ConfigSummary::new(&config).pools());
     let access = QuestionAccess::default();
     access.set(admit_token(&config)?.as_ref())?;
@@ -190,6 +197,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         access,
         journal,
         records: status::PoolRecords::new(),
+        rollups,
         reloads: ReloadCounts::default(),
         http_refused: metrics.as_ref().map(MetricsServer::refusals),
         contracts,
@@ -208,7 +216,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     service.run(&events)
 }
 
-/// The wall clock, which is read here and nowhere else: what was agreed on is about times of day.
+/// The time of day by the wall clock: contracts are about times of day.
 fn time_of_day() -> TimeOfDay {
     let seconds = match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -284,6 +292,8 @@ struct RunningService {
     journal: RecentDecisions,
     /// Totals of the consumers some seconds ago.
     records: status::PoolRecords,
+    /// Minutes of the consumers; `None` without a decision journal.
+    rollups: Option<GatewayRollups>,
     reloads: ReloadCounts,
     /// HTTP connections that were refused.
     http_refused: Option<Arc<HttpRefusals>>,
@@ -349,10 +359,26 @@ impl RunningService {
             self.journal.follow(&pool.name, pool.decisions, &pool.recent_decisions);
         }
         if status::is_due(&self.records, &snapshot) {
-            let config = in_force(&self.config, &self.policies, &self.contracts);
-            status::note(&mut self.records, &config, &snapshot);
+            self.note(&snapshot);
+        }
+        if let Some(rollups) = &mut self.rollups {
+            rollups.look(WallTime::now(), &snapshot);
         }
         Ok(snapshot)
+    }
+
+    /// Takes note of what consumers did.
+    fn note(&mut self, snapshot: &GatewaySnapshot) {
+        let config = in_force(&self.config, &self.policies, &self.contracts);
+        let wall = WallTime::now();
+        status::note(&mut self.records, &config, snapshot, |pool, consumer, reading| {
+            if let Some(rollups) = &mut self.rollups {
+                rollups.note(wall, pool, consumer, reading);
+            }
+        });
+        if let Some(rollups) = &mut self.rollups {
+            rollups.write_ended(wall);
+        }
     }
 
     fn answer(&mut self, scrape: ScrapeRequest) -> Result<(), GatewayError> {
@@ -629,9 +655,18 @@ impl RunningService {
         let deadline = self.config.drain_deadline;
         self.supervisor.stopping(deadline);
         // A pool that is silent costs a part of the time that there is.
-        log_lines(&ContractSummary::new(&self.look()?));
+        let snapshot = self.look()?;
+        self.note(&snapshot);
+        if let Some(rollups) = &mut self.rollups {
+            rollups.write_all();
+        }
+        log_lines(&ContractSummary::new(&snapshot));
         tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
-        let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()))?;
+        let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()));
+        if let Some(rollups) = self.rollups {
+            rollups.close();
+        }
+        let report = report?;
         for pool in &report.stuck {
             tracing::error!(
                 "pool {pool}: its worker waits in the kernel and does not end; its sockets are shut down; \

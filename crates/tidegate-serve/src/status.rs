@@ -8,8 +8,9 @@ use tidegate_control::SignalState;
 use tidegate_gateway::{
     ConsumerSnapshot, GatewayConfig, GatewaySnapshot, OpSnapshot, PoolConfig, PoolSnapshot,
 };
+use tidegate_service::rollups::MinuteReading;
 use tidegate_service::status::{
-    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, MemberStatus,
+    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, Judgement, LoadFigures, MOST_CONSUMERS, MemberStatus,
     PromiseCounters, PromiseReading, PromiseRecord, RecentCounters, ResourceStatus, ServiceKind,
     ServiceStatus, decided, law, seconds,
 };
@@ -40,9 +41,19 @@ pub(crate) fn is_due(pools: &PoolRecords, snapshot: &GatewaySnapshot) -> bool {
     snapshot.pools.iter().any(is_due)
 }
 
-/// Takes note of what consumers did, under the configuration in force.
-pub(crate) fn note(pools: &mut PoolRecords, config: &GatewayConfig, snapshot: &GatewaySnapshot) {
-    pools.retain(|name, _| snapshot.pools.iter().any(|pool| pool.name == *name));
+/// Takes note of what consumers did, under the configuration in force, and gives each consumer's reading to
+/// `rollups`.
+pub(crate) fn note(
+    pools: &mut PoolRecords,
+    config: &GatewayConfig,
+    snapshot: &GatewaySnapshot,
+    mut rollups: impl FnMut(&PoolSnapshot, &ConsumerSnapshot, MinuteReading),
+) {
+    // A pool that is silent for a while has broken promises by then, which its record will say.
+    let is_there = |name: &ResourceName| {
+        snapshot.silent.contains(name) || snapshot.pools.iter().any(|pool| pool.name == *name)
+    };
+    pools.retain(|name, _| is_there(name));
     for pool in &snapshot.pools {
         let record = pools.entry(pool.name.clone()).or_default();
         record.judged = Some(pool.at);
@@ -53,13 +64,24 @@ pub(crate) fn note(pools: &mut PoolRecords, config: &GatewayConfig, snapshot: &G
         let config = config.pools.iter().find(|config| config.name == pool.name);
         record.promises.retain(|name, _| pool.consumers.iter().any(|consumer| consumer.name == *name));
         for consumer in &pool.consumers {
-            match reading(config, pool, consumer) {
+            let reading = reading(config, pool, consumer);
+            let judgement = match reading {
                 Some(reading) => {
                     let promise = record.promises.entry(consumer.name.clone()).or_default();
-                    promise.note(pool.at, reading);
+                    promise.note(pool.at, reading)
                 }
-                None => drop(record.promises.remove(&consumer.name)),
-            }
+                None => {
+                    record.promises.remove(&consumer.name);
+                    Judgement::default()
+                }
+            };
+            let minute = MinuteReading {
+                total: total(consumer),
+                promise: reading.map(|reading| reading.terms()),
+                judgement,
+                is_outstanding: consumer.queued + consumer.in_flight > 0,
+            };
+            rollups(pool, consumer, minute);
         }
     }
 }

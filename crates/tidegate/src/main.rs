@@ -23,6 +23,7 @@ mod page;
 mod parallel;
 mod policy;
 mod replay;
+mod report;
 mod reproduce;
 mod serve;
 mod sim;
@@ -58,6 +59,7 @@ enum Command {
     Explain(explain::Args),
     Journal(journal::Args),
     Replay(replay::Args),
+    Report(report::Args),
     Release(agent::ReleaseArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
@@ -83,6 +85,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Explain(args) => explain::run(args),
         Command::Journal(args) => journal::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Report(args) => report::run(args),
         Command::Release(args) => agent::release(args),
         Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),

@@ -4,13 +4,12 @@ mod text;
 
 use std::io::{self, Write};
 
-use tidegate_config::nearest;
 use tidegate_journal::LoopReplay;
 use tidegate_service::explain::ExplanationFold;
 
 use crate::failure::CommandFailure;
 use crate::journal::damaged;
-use crate::journal::place::{JournalPlace, JournalSpan};
+use crate::journal::place::{JournalPlace, JournalSpan, unknown_name};
 use text::ExplanationText;
 
 const EXAMPLES: &str = "\
@@ -61,7 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     if explanations.is_empty()
         && let Some(name) = &args.name
     {
-        return Err(unknown(name, &fold.names()));
+        let nothing = "nothing was decided in that time";
+        return Err(unknown_name("consumer or resource", name, "that time", &fold.names(), nothing));
     }
     let unreadable = replay.loops().unreadable().iter().map(ToString::to_string);
     for remark in unreadable.chain(damage.iter().map(ToString::to_string)) {
@@ -75,15 +75,4 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         write!(out, "{}", ExplanationText { explanations: &explanations, tells_all: args.span.is_long() })?;
     }
     Ok(())
-}
-
-fn unknown(name: &str, known: &[String]) -> CommandFailure {
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let shown = name.escape_debug();
-    let help = match nearest(name, &known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if known.is_empty() => "nothing was decided in that time".to_owned(),
-        None => format!("there are {}", known.join(", ")),
-    };
-    CommandFailure::Usage(format!("no consumer or resource `{shown}` in that time: {help}"))
 }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
+use tidegate_config::nearest;
 use tidegate_journal::{EntryFilter, JournalReader, WallTime};
 use tidegate_service::config::journal_folder;
 use tidegate_units::Latency;
@@ -29,19 +30,40 @@ pub(crate) struct JournalPlace {
 
 impl JournalPlace {
     pub(crate) fn open(&self) -> Result<JournalReader, CommandFailure> {
-        let folder = match (&self.journal, &self.config) {
-            (Some(folder), _) => folder.clone(),
-            (None, Some(config)) => configured(config)?,
-            (None, None) if Path::new(USUAL).exists() => configured(Path::new(USUAL))?,
-            (None, None) => {
-                return Err(CommandFailure::Usage(format!(
-                    "there is no {USUAL}: name the configuration with `-c FILE`, or the journal with \
-                     `--journal DIR`"
-                )));
-            }
-        };
-        Ok(JournalReader::open(&folder)?)
+        Ok(JournalReader::open(&self.folder()?)?)
     }
+
+    /// Returns the folder of the journal.
+    pub(crate) fn folder(&self) -> Result<PathBuf, CommandFailure> {
+        match (&self.journal, &self.config) {
+            (Some(folder), _) => Ok(folder.clone()),
+            (None, Some(config)) => configured(config),
+            (None, None) if Path::new(USUAL).exists() => configured(Path::new(USUAL)),
+            (None, None) => Err(CommandFailure::Usage(format!(
+                "there is no {USUAL}: name the configuration with `-c FILE`, or the journal with \
+                 `--journal DIR`"
+            ))),
+        }
+    }
+}
+
+/// Returns the failure for a name that is not among the known ones. `kind` says what it should name, and
+/// `span` the time that was looked at; `empty` is the help if there are none.
+pub(crate) fn unknown_name(
+    kind: &str,
+    name: &str,
+    span: &str,
+    known: &[String],
+    empty: &str,
+) -> CommandFailure {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let shown = name.escape_debug();
+    let help = match nearest(name, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => empty.to_owned(),
+        None => format!("there are {}", known.join(", ")),
+    };
+    CommandFailure::Usage(format!("no {kind} `{shown}` in {span}: {help}"))
 }
 
 fn configured(config: &Path) -> Result<PathBuf, CommandFailure> {
