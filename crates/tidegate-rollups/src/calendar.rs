@@ -239,7 +239,8 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_months() {
-        for text in ["2026-13", "2026-00", "2026-1", "26-11", "2026/11", "2026-11-01", "1969-12", "", "２０２６-11"]
+        for text in
+            ["2026-13", "2026-00", "2026-1", "26-11", "2026/11", "2026-11-01", "1969-12", "", "２０２６-11"]
         {
             let error = text.parse::<Month>().unwrap_err().to_string();
             assert!(error.ends_with("is no month; write for example `2026-11`"), "{error}");

@@ -19,7 +19,10 @@ pub enum RollupError {
         source: io::Error,
     },
     /// Another process writes rollups there.
-    #[error("{}: another process writes its rollups there; give each service a folder of its own", .0.display())]
+    #[error(
+        "{}: another process writes its rollups there; give each service a folder of its own",
+        .0.display()
+    )]
     InUse(PathBuf),
     /// The file has no rollups.
     #[error("{}: byte {offset}: {reason}; move it to another folder", path.display())]
@@ -33,8 +36,8 @@ pub enum RollupError {
     },
     /// A newer version wrote the file.
     #[error(
-        "{}: byte {offset}: written in rollup format version {found}, this build reads up to {known}; read it \
-         with a newer build",
+        "{}: byte {offset}: written in rollup format version {found}, this build reads up to {known}; read \
+         it with a newer build",
         path.display()
     )]
     NewerVersion {

@@ -165,7 +165,8 @@ mod tests {
         };
         busy.add_wait(WaitReason::Law, Duration::from_millis(12_250));
         let last = Month::from_index(682).day(8).previous();
-        let counts = [busy, whole, MinuteCounts { was_stuck: true, watched: Duration::from_secs(17), ..whole }];
+        let counts =
+            [busy, whole, MinuteCounts { was_stuck: true, watched: Duration::from_secs(17), ..whole }];
         let batch = |(later, counts): (u32, MinuteCounts)| MinuteBatch {
             minute: last.later(later),
             rollups: vec![(key("w1", JudgedBy::Requests), counts), (key("w2", JudgedBy::Seconds), whole)],

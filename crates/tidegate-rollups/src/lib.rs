@@ -1,8 +1,8 @@
 //! Rollups: what each consumer was promised and got in each minute, on disk for 13 months.
 //!
-//! [`RollupWriter`] takes the minutes of a service and never makes it wait. [`RollupReader`] gives the minutes
-//! of a month back. Minutes that come twice are added up. So a service that was killed can write the rest of
-//! its last minute, and a clock that was set back does no harm.
+//! [`RollupWriter`] takes the minutes of a service and never makes it wait. [`RollupReader`] gives the
+//! minutes of a month back. Minutes that come twice are added up. So a service that was killed can write the
+//! rest of its last minute, and a clock that was set back does no harm.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

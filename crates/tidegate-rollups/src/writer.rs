@@ -50,7 +50,8 @@ impl RollupWriter {
         let lock = lock(&folder)?;
         let (messages, received) = sync_channel(MOST_WAITING);
         let (ends, ended) = sync_channel(0);
-        let writer = MonthWriter { folder: folder.clone(), open: None, waiting: VecDeque::new(), failing: false };
+        let writer =
+            MonthWriter { folder: folder.clone(), open: None, waiting: VecDeque::new(), failing: false };
         let run = move || {
             writer.run(&received);
             // Unlocks explicitly. A process that is being started holds a copy of every open file until it
@@ -82,8 +83,8 @@ impl RollupWriter {
         }
     }
 
-    /// Waits until everything handed over so far is in the file, at most this long. Returns true if it is, or if
-    /// the disk did not take it. Not for a service's thread.
+    /// Waits until everything handed over so far is in the file, at most this long. Returns true if it is, or
+    /// if the disk did not take it. Not for a service's thread.
     #[must_use]
     pub fn flush(&self, longest: Duration) -> bool {
         let (answer, written) = sync_channel(1);

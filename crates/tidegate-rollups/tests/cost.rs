@@ -1,4 +1,4 @@
-//! The size of a month of rollups on disk, measured. The figures of `docs/reference/rollups.md` are from here.
+//! The size of a month of rollups on disk, measured: the figures of `docs/reference/rollups.md`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, and fails by panicking")]
 
@@ -20,10 +20,7 @@ fn key(consumer: usize) -> RollupKey {
     RollupKey {
         resource: ResourceName::new("disk").unwrap(),
         consumer: ConsumerName::new(&format!("tenant-{consumer:04}")).unwrap(),
-        promise: Some(PromiseTerms {
-            response_time: Latency::from_millis(20),
-            judged_by: JudgedBy::Seconds,
-        }),
+        promise: Some(PromiseTerms { response_time: Latency::from_millis(20), judged_by: JudgedBy::Seconds }),
     }
 }
 

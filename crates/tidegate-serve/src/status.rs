@@ -10,9 +10,9 @@ use tidegate_gateway::{
 };
 use tidegate_service::rollups::MinuteReading;
 use tidegate_service::status::{
-    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, Judgement, LoadFigures, MOST_CONSUMERS, MemberStatus,
-    PromiseCounters, PromiseReading, PromiseRecord, RecentCounters, ResourceStatus, ServiceKind,
-    ServiceStatus, decided, law, seconds,
+    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, Judgement, LoadFigures, MOST_CONSUMERS,
+    MemberStatus, PromiseCounters, PromiseReading, PromiseRecord, RecentCounters, ResourceStatus,
+    ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
@@ -237,4 +237,91 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
         read_bytes_per_second: all.iter().map(|did| did.read_bytes_per_second).sum(),
         written_bytes_per_second: all.iter().map(|did| did.written_bytes_per_second).sum(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::Contract;
+    use tidegate_gateway::{ContractSnapshot, FineHistogram, TenantSnapshot};
+    use tidegate_units::{Iops, Shares, Window};
+
+    use super::*;
+
+    fn name() -> ResourceName {
+        ResourceName::new("disk").unwrap()
+    }
+
+    /// A pool after so many seconds, with a consumer under a contract that had so many late requests of 100.
+    fn pool(second: u64, requests: u64, late: u64) -> PoolSnapshot {
+        let terms = Contract::new(Iops::new(10.0), Latency::from_millis(10), Latency::from_millis(8));
+        let contract = ContractSnapshot {
+            contract: Some(terms.unwrap()),
+            requests,
+            late,
+            active: Duration::from_secs(second),
+        };
+        let consumer = ConsumerSnapshot {
+            name: ConsumerName::new("w1").unwrap(),
+            shares: Shares::DEFAULT,
+            protected: false,
+            removed: false,
+            sessions: 1,
+            queued: 0,
+            waits_for: None,
+            in_flight: 1,
+            delay: Latency::ZERO,
+            reads: OpSnapshot { bytes: 4_096 * requests, ..OpSnapshot::default() },
+            writes: OpSnapshot::default(),
+            flushes: 0,
+            trims: 0,
+            hung: false,
+            errors: 0,
+            poisoned: false,
+            reserved: None,
+            tenant: Some(TenantSnapshot {
+                rate: None,
+                released: FineHistogram::default(),
+                contract: Some(contract),
+            }),
+            upstream: None,
+        };
+        PoolSnapshot {
+            name: name(),
+            at: Instant::from_nanos(second * 1_000_000_000),
+            consumers: vec![consumer],
+            awaited: Vec::new(),
+            sessions: 1,
+            bytes_in_use: Bytes::ZERO,
+            bytes_in_use_peak: Bytes::ZERO,
+            in_flight: 1,
+            window: Window::new(32.0),
+            decision: None,
+            recent_decisions: Vec::new(),
+            decisions: 0,
+        }
+    }
+
+    #[test]
+    fn a_pool_that_was_silent_is_judged_for_that_time_when_it_answers_again() {
+        let config = GatewayConfig::new(Vec::new(), Vec::new());
+        let mut records = PoolRecords::new();
+        let mut noted = Vec::new();
+        let mut note = |pools: Vec<PoolSnapshot>| {
+            let silent = if pools.is_empty() { vec![name()] } else { Vec::new() };
+            let snapshot =
+                GatewaySnapshot { pools, silent, handshakes: 0, handshakes_ended: 0, refused: Vec::new() };
+            super::note(&mut records, &config, &snapshot, |_, _, reading| noted.push(reading));
+        };
+        note(vec![pool(0, 0, 0)]);
+        note(vec![pool(1, 100, 0)]);
+        note(Vec::new());
+        note(vec![pool(60, 200, 100)]);
+        let judgements: Vec<_> = noted.iter().map(|reading| reading.judgement).collect();
+        let judged = |judged, kept| Judgement { judged, kept };
+        assert_eq!(judgements, [judged(0, 0), judged(100, 100), judged(100, 0)]);
+        assert_eq!(noted[2].total.read, Bytes::new(819_200));
+        let consumer = ConsumerName::new("w1").unwrap();
+        let status = records[&name()].promises[&consumer].status().unwrap();
+        assert_eq!(status.hour, Some(0.5), "the hour before the silence is not forgotten");
+    }
 }

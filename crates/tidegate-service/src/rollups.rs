@@ -9,11 +9,12 @@ use std::time::Duration;
 use tidegate_control::WaitReason;
 use tidegate_journal::WallTime;
 use tidegate_rollups::{Minute, MinuteBatch, MinuteCounts, PromiseTerms, RollupKey};
-use tidegate_units::{Bytes, ConsumerName, Instant, ResourceName};
+use tidegate_units::{ConsumerName, Instant, ResourceName};
 
 use crate::status::{ConsumerTotal, Judgement};
 
-/// The reason to wait at one moment counts for at most this time. Chosen: a service looks four times a second.
+/// The longest time for which the reason to wait at one moment counts. Chosen: a service looks four times a
+/// second.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 /// One moment on both clocks.
@@ -76,11 +77,8 @@ impl MinuteFold {
         let did = reading.total.since(&own.total);
         let elapsed = own.noted.map_or(Duration::ZERO, |noted| now.at.saturating_since(noted));
         (own.total, own.promise, own.noted) = (reading.total, reading.promise, Some(now.at));
-        let key = RollupKey {
-            resource: resource.clone(),
-            consumer: consumer.clone(),
-            promise: reading.promise,
-        };
+        let key =
+            RollupKey { resource: resource.clone(), consumer: consumer.clone(), promise: reading.promise };
         let minute = minute_until(now.wall);
         let of_minute = now.wall.saturating_since(minute.begin());
         let before = elapsed.saturating_sub(of_minute);
@@ -118,11 +116,7 @@ impl MinuteFold {
         let elapsed = own.looked.map_or(Duration::ZERO, |looked| now.at.saturating_since(looked));
         own.looked = Some(now.at);
         let Some(reason) = waits_for else { return };
-        let key = RollupKey {
-            resource: resource.clone(),
-            consumer: consumer.clone(),
-            promise: own.promise,
-        };
+        let key = RollupKey { resource: resource.clone(), consumer: consumer.clone(), promise: own.promise };
         let counts = self.minutes.entry(minute_until(now.wall)).or_default().entry(key).or_default();
         counts.add_wait(reason, elapsed.min(LONGEST_LOOK));
     }
@@ -161,7 +155,7 @@ impl MinuteFold {
 #[cfg(test)]
 mod tests {
     use tidegate_rollups::{JudgedBy, Month};
-    use tidegate_units::Latency;
+    use tidegate_units::{Bytes, Latency};
 
     use super::*;
 
@@ -197,7 +191,8 @@ mod tests {
             read: Bytes::new(40_960 * seconds),
             written: Bytes::new(512 * seconds),
         };
-        let judgement = Judgement { judged: u64::from(seconds > 0), kept: u64::from(!seconds.is_multiple_of(10)) };
+        let judgement =
+            Judgement { judged: u64::from(seconds > 0), kept: u64::from(!seconds.is_multiple_of(10)) };
         MinuteReading { total, promise: promise(), judgement, is_outstanding: true }
     }
 
@@ -276,7 +271,8 @@ mod tests {
         let at = |second| time(Duration::from_secs(second), Duration::ZERO);
         fold.note(&disk, &w1, at(1), reading(7));
         fold.note(&disk, &w1, at(2), reading(2));
-        let contract = PromiseTerms { response_time: Latency::from_millis(20), judged_by: JudgedBy::Requests };
+        let contract =
+            PromiseTerms { response_time: Latency::from_millis(20), judged_by: JudgedBy::Requests };
         fold.note(&disk, &w1, at(3), MinuteReading { promise: Some(contract), ..reading(3) });
         fold.retain(&disk, |_| false);
         fold.note(&disk, &w1, at(4), MinuteReading { promise: None, ..reading(1) });

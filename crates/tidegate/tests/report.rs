@@ -1,5 +1,5 @@
-//! `tidegate report` of a simulated month, of what a real gateway wrote before it was killed, and of files that
-//! are wrong.
+//! `tidegate report` of a simulated month, of what a real gateway wrote before it was killed, and of wrong
+//! files.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_journal::WallTime;
 use tidegate_rollups::{
-    Minute, MinuteBatch, MinuteCounts, Month, PromiseTerms, RollupKey, RollupWriter, JudgedBy,
+    JudgedBy, Minute, MinuteBatch, MinuteCounts, Month, PromiseTerms, RollupKey, RollupWriter,
 };
 use tidegate_service::rollups::{LookTime, MinuteFold, MinuteReading};
 use tidegate_service::status::{ConsumerTotal, PromiseCounters, PromiseReading, PromiseRecord};
@@ -54,8 +54,8 @@ fn report(folder: &Path, consumer: &str, month: &str) -> Value {
     serde_json::from_slice(&said.stdout).unwrap()
 }
 
-/// A tenant that sends a request every two seconds by day, promised 150 ms, on an array that another one loads
-/// for two hours.
+/// A tenant that sends a request every two seconds by day. It is promised 150 ms, on an array that another
+/// one loads for two hours.
 const DAY: &str = r#"
     name = "day"
     duration = "24h"
@@ -86,8 +86,8 @@ struct RunningService {
     fold: MinuteFold,
 }
 
-/// A month of the tenant. Each second of the simulation goes through the service's own code, and is counted by
-/// itself beside it.
+/// A month of the tenant. Each second of the simulation goes through the service's own code, and is counted
+/// by itself beside it.
 struct MonthRecorder {
     folder: PathBuf,
     day: u32,
@@ -313,7 +313,8 @@ fn check(figures: &Value, own: &OwnCount, minutes: [u64; 4], all: u64) {
     assert_eq!((&promise["judged"], &promise["kept"]), (&own.judged.into(), &own.kept.into()), "{figures}");
     assert_eq!(promise["judged_by"], "seconds");
     assert_eq!((&figures["requests"], &figures["read_bytes"]), (&own.requests.into(), &own.bytes.into()));
-    let found = ["judged", "missed", "idle", "unknown"].map(|kind| figures["minutes"][kind].as_u64().unwrap());
+    let found =
+        ["judged", "missed", "idle", "unknown"].map(|kind| figures["minutes"][kind].as_u64().unwrap());
     assert_eq!(found, minutes, "{figures}");
     assert_eq!(figures["minutes"]["total"], all);
     // Each minute's sum of latencies is rounded to a microsecond.
@@ -374,7 +375,9 @@ export.backup = { size = '64MiB', limit = { iops = '100 IO/s' } }
 /// Requests of an export so far, by the metrics.
 fn requests(service: &Service, export: &str) -> u64 {
     let of = |operation: &str| {
-        let series = format!("tidegate_response_time_seconds_count{{pool=\"array\",consumer=\"{export}\",op=\"{operation}\"}}");
+        let series = format!(
+            "tidegate_response_time_seconds_count{{pool=\"array\",consumer=\"{export}\",op=\"{operation}\"}}"
+        );
         service.metric(&series).unwrap_or_else(|| panic!("{series}")) as u64
     };
     of("read") + of("write")
@@ -466,7 +469,10 @@ fn questions_and_files_that_are_wrong_end_with_status_2_and_their_place() {
     let now = Minute::of(WallTime::now()).month();
     fails(&["w11", "--month", "2026-06"], "no consumer `w11` in 2026-06: did you mean `w1`?");
     fails(&["backup", "--month", "2026-06"], "no consumer `backup` in 2026-06: there are w1, w2");
-    fails(&["w1", "--month", "2026-05"], &format!("nothing is kept of 2026-05; kept are 2026-04, 2026-06, {now}"));
+    fails(
+        &["w1", "--month", "2026-05"],
+        &format!("nothing is kept of 2026-05; kept are 2026-04, 2026-06, {now}"),
+    );
     fails(&["w1"], "nothing is known of that month yet");
     for wrong in ["06-2026", "2026-13", "june", "2026-6"] {
         fails(&["w1", "--month", wrong], "is no month; write for example `2026-11`");
@@ -480,13 +486,13 @@ fn questions_and_files_that_are_wrong_end_with_status_2_and_their_place() {
     // What is left is reported, and what is lost is told.
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let statement = fails(&["w1", "--month", "2026-06", "--json"], &format!("{place}: byte"));
-    let statement: Value = serde_json::from_slice(&statement).unwrap();
+    let statement: Value = serde_json::from_str(&statement).unwrap();
     assert_eq!(statement["total"]["requests"], 200);
     let mut damaged = whole.clone();
     damaged[whole.len() - 40] ^= 1;
     fs::write(&path, &damaged).unwrap();
     let statement = fails(&["w1", "--month", "2026-06", "--json"], "a checksum does not match");
-    let statement: Value = serde_json::from_slice(&statement).unwrap();
+    let statement: Value = serde_json::from_str(&statement).unwrap();
     assert_eq!(statement["total"]["requests"], 200);
     let mut newer = whole;
     newer[8] = 7;

@@ -1,4 +1,4 @@
-//! The statement of a month for one consumer: what it was promised, how much of that was kept, and what it got.
+//! The statement of a month for one consumer: what it was promised, how much of that was kept, what it got.
 //!
 //! Nothing is measured or judged here. [`StatementFold`] adds up the rollups of the month, and
 //! [`MonthStatement`] is the result. All times are UTC.
@@ -11,8 +11,8 @@ use serde::Serialize;
 use tidegate_rollups::{Minute, MinuteCounts, Month, PromiseTerms, RollupKey};
 use tidegate_units::ConsumerName;
 
-pub use figures::{MinuteNumbers, PromiseFigures, SpanFigures, WaitFigures};
 use figures::SpanSum;
+pub use figures::{MinuteNumbers, PromiseFigures, SpanFigures, WaitFigures};
 
 /// What one consumer got in one month.
 #[derive(Debug, Clone, PartialEq, Serialize)]

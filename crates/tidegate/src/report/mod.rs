@@ -72,8 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     print(args, &statement)?;
     if let Some(path) = &args.html {
         let page = page::write(&statement).map_err(CommandFailure::Plot)?;
-        fs::write(path, page)
-            .map_err(|source| CommandFailure::WriteReport { path: path.clone(), source })?;
+        fs::write(path, page).map_err(|source| CommandFailure::WriteReport { path: path.clone(), source })?;
     }
     if let Some(path) = &args.csv {
         write_rows(path, &statement)?;

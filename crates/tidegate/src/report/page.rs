@@ -96,7 +96,7 @@ fn plots(out: &mut String, statement: &MonthStatement) -> Result<(), PlotError> 
     };
     let _ = writeln!(
         out,
-        "<section>\n<h2>Kept</h2>\n<p class=\"sub\">per cent of the promise, for each day that was judged</p>\n\
+        "<section>\n<h2>Kept</h2>\n<p class=\"sub\">per cent of the promise, each judged day</p>\n\
          <p class=\"legend\"><span>{}kept</span><span>{}{} counts as kept</span></p>",
         swatch(PART),
         dash(LIMIT),
@@ -121,7 +121,8 @@ fn plots(out: &mut String, statement: &MonthStatement) -> Result<(), PlotError> 
         out.push_str("</section>\n");
     }
     let rates = by_day(&|figures| figures.iops);
-    let greatest = statement.total.peak_iops.map_or_else(|| "–".to_owned(), |iops| Iops::new(iops).to_string());
+    let greatest =
+        statement.total.peak_iops.map_or_else(|| "–".to_owned(), |iops| Iops::new(iops).to_string());
     let _ = writeln!(
         out,
         "<section>\n<h2>Throughput</h2>\n<p class=\"sub\">requests per second, mean of each day; the busiest \

@@ -114,7 +114,9 @@ pub(super) fn day_rows(statement: &MonthStatement) -> Vec<Vec<String>> {
 /// Returns the row of a day or the month, with a cell for each of [`COLUMNS`].
 pub(super) fn row(name: String, figures: &SpanFigures) -> Vec<String> {
     let minutes = &figures.minutes;
-    let time = |seconds: Option<f64>| seconds.map_or_else(unknown, |seconds| Latency::from_secs_f64(seconds).to_string());
+    let time = |seconds: Option<f64>| {
+        seconds.map_or_else(unknown, |seconds| Latency::from_secs_f64(seconds).to_string())
+    };
     let rate = |iops: Option<f64>| iops.map_or_else(unknown, |iops| Iops::new(iops).to_string());
     let waited = figures.waited.law_seconds + figures.waited.limit_seconds;
     vec![
@@ -182,7 +184,10 @@ mod tests {
 
     #[test]
     fn parts_are_rounded_down_and_numbers_are_grouped() {
-        assert_eq!([0.0, 0.95, 0.999_999, 1.0, 0.9931].map(per_cent), ["0 %", "95 %", "99.99 %", "100 %", "99.31 %"]);
+        assert_eq!(
+            [0.0, 0.95, 0.999_999, 1.0, 0.9931].map(per_cent),
+            ["0 %", "95 %", "99.99 %", "100 %", "99.31 %"]
+        );
         assert_eq!([0, 999, 1_000, 2_591_000].map(grouped), ["0", "999", "1,000", "2,591,000"]);
         assert_eq!([0.0, 59.4, 60.0, 3_600.0].map(span), ["0s", "59s", "1min", "1.0h"]);
     }
