@@ -17,7 +17,7 @@ const SECONDS_PER_MINUTE: f64 = 60.0;
 /// The figures of a span of time. `null` means unknown; it never means good.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanFigures {
-    /// Each promise that held in the span, and how much of it was kept.
+    /// Each promise of the span, and how much of it was kept.
     pub promises: Vec<PromiseFigures>,
     /// Its minutes.
     pub minutes: MinuteNumbers,

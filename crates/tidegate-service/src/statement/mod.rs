@@ -1,4 +1,4 @@
-//! The statement of a month for one consumer: what it was promised, how much of that was kept, what it got.
+//! The statement of a month for one consumer: its promises, how much of them was kept, and what it got.
 //!
 //! Nothing is measured or judged here. [`StatementFold`] adds up the rollups of the month, and
 //! [`MonthStatement`] is the result. All times are UTC.
@@ -14,7 +14,7 @@ use tidegate_units::ConsumerName;
 use figures::SpanSum;
 pub use figures::{MinuteNumbers, PromiseFigures, SpanFigures, WaitFigures};
 
-/// What one consumer got in one month.
+/// The service that one consumer got in one month, beside its promises.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MonthStatement {
     /// The consumer.
