@@ -37,7 +37,7 @@ use toml::de::DeTable;
 
 pub use error::{ConfigError, read_text};
 pub use finding::{Finding, FindingList, Severity};
-pub use nearest::nearest;
+pub use nearest::{nearest, unknown_name};
 pub use placed::PlacedValue;
 pub use section::{Section, TextOrTable};
 

@@ -28,6 +28,19 @@ pub fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
         .map(|(_, word)| word)
 }
 
+/// Returns the message for a name that is not among the known ones. `kind` says what it should name, and
+/// `span` the time that was looked at; `empty` is the help if there are none.
+#[must_use]
+pub fn unknown_name(kind: &str, name: &str, span: &str, known: &[String], empty: &str) -> String {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let help = match nearest(name, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => empty.to_owned(),
+        None => format!("there are {}", known.join(", ")),
+    };
+    format!("no {kind} `{}` in {span}: {help}", name.escape_debug())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

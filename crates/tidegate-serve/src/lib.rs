@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod metrics;
 mod overrides;
 mod policy;
+mod rollups;
 pub mod serve;
 mod status;
 pub mod summary;

@@ -15,6 +15,7 @@ use tidegate_gateway::{
 };
 use tidegate_http::{BearerToken, NoRandom, TokenError};
 use tidegate_journal::{ActionRecord, WallTime};
+use tidegate_rollups::RollupError;
 use tidegate_units::{ConsumerName, ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, ModelOf, QuestionAccess};
@@ -25,6 +26,7 @@ use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
 use crate::metrics::MetricsExposition;
 use crate::overrides;
 use crate::policy;
+use crate::rollups::GatewayRollups;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
 use tidegate_service::api::{ApiRoutes, ApiSettings, EventFeed, ServerError, ServiceServer, needs_restart};
@@ -145,6 +147,9 @@ pub enum ServeError {
     /// Tokens cannot be compared safely.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
+    /// Rollups cannot be written.
+    #[error(transparent)]
+    Rollups(#[from] RollupError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -179,6 +184,8 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
     })?;
+    let rollups = config.gateway.journal.as_ref().map(|journal| GatewayRollups::start(&journal.folder));
+    let rollups = rollups.transpose()?;
     log_lines(&ConfigSummary::new(&config).pools());
     let access = QuestionAccess::default();
     access.set(admit_token(&config)?.as_ref())?;
@@ -206,6 +213,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         access,
         journal,
         records: status::PoolRecords::new(),
+        rollups,
         reloads: ReloadCounts::default(),
         server,
         contracts,
@@ -232,7 +240,7 @@ pub fn settings(path: &Path) -> Result<ServiceSettings, ConfigError> {
     Ok(overrides::settings(&ServeConfig::load(path)?.gateway, OverridesDocument::default()))
 }
 
-/// The wall clock, which is read here and nowhere else: what was agreed on is about times of day.
+/// The time of day by the wall clock: contracts are about times of day.
 fn time_of_day() -> TimeOfDay {
     let seconds = match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -310,6 +318,8 @@ struct RunningService {
     journal: RecentDecisions,
     /// Totals of the consumers some seconds ago.
     records: status::PoolRecords,
+    /// Minutes of the consumers; `None` without a decision journal.
+    rollups: Option<GatewayRollups>,
     reloads: ReloadCounts,
     /// The server of metrics and API.
     server: Option<ServiceServer>,
@@ -385,10 +395,26 @@ impl RunningService {
             self.journal.follow(&pool.name, pool.decisions, &pool.recent_decisions);
         }
         if status::is_due(&self.records, &snapshot) {
-            let config = self.in_force();
-            status::note(&mut self.records, &config, &snapshot);
+            self.note(&snapshot);
+        }
+        if let Some(rollups) = &mut self.rollups {
+            rollups.look(WallTime::now(), &snapshot);
         }
         Ok(snapshot)
+    }
+
+    /// Takes note of what consumers did.
+    fn note(&mut self, snapshot: &GatewaySnapshot) {
+        let config = self.in_force();
+        let wall = WallTime::now();
+        status::note(&mut self.records, &config, snapshot, |pool, consumer, reading| {
+            if let Some(rollups) = &mut self.rollups {
+                rollups.note(wall, pool, consumer, reading);
+            }
+        });
+        if let Some(rollups) = &mut self.rollups {
+            rollups.write_ended(wall);
+        }
     }
 
     fn answer(&mut self, scrape: ScrapeRequest) -> Result<(), GatewayError> {
@@ -705,9 +731,18 @@ impl RunningService {
         let deadline = self.config.drain_deadline;
         self.supervisor.stopping(deadline);
         // A pool that is silent costs a part of the time that there is.
-        log_lines(&ContractSummary::new(&self.look()?));
+        let snapshot = self.look()?;
+        self.note(&snapshot);
+        if let Some(rollups) = &mut self.rollups {
+            rollups.write_all();
+        }
+        log_lines(&ContractSummary::new(&snapshot));
         tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
-        let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()))?;
+        let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()));
+        if let Some(rollups) = self.rollups {
+            rollups.close();
+        }
+        let report = report?;
         for pool in &report.stuck {
             tracing::error!(
                 "pool {pool}: its worker waits in the kernel and does not end; its sockets are shut down; \

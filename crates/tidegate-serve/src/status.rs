@@ -8,10 +8,11 @@ use tidegate_control::SignalState;
 use tidegate_gateway::{
     ConsumerSnapshot, GatewayConfig, GatewaySnapshot, OpSnapshot, PoolConfig, PoolSnapshot,
 };
+use tidegate_service::rollups::MinuteReading;
 use tidegate_service::status::{
-    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, MemberStatus,
-    PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus, RecentCounters, ResourceStatus,
-    ServiceKind, ServiceStatus, decided, law, seconds,
+    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, Judgement, LoadFigures, MOST_CONSUMERS,
+    MemberStatus, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus, RecentCounters,
+    ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
@@ -40,9 +41,19 @@ pub(crate) fn is_due(pools: &PoolRecords, snapshot: &GatewaySnapshot) -> bool {
     snapshot.pools.iter().any(is_due)
 }
 
-/// Takes note of what consumers did, under the configuration in force.
-pub(crate) fn note(pools: &mut PoolRecords, config: &GatewayConfig, snapshot: &GatewaySnapshot) {
-    pools.retain(|name, _| snapshot.pools.iter().any(|pool| pool.name == *name));
+/// Takes note of what consumers did, under the configuration in force, and gives each consumer's reading to
+/// `rollups`.
+pub(crate) fn note(
+    pools: &mut PoolRecords,
+    config: &GatewayConfig,
+    snapshot: &GatewaySnapshot,
+    mut rollups: impl FnMut(&PoolSnapshot, &ConsumerSnapshot, MinuteReading),
+) {
+    // A pool that is silent for a while has broken promises by then, which its record will say.
+    let is_there = |name: &ResourceName| {
+        snapshot.silent.contains(name) || snapshot.pools.iter().any(|pool| pool.name == *name)
+    };
+    pools.retain(|name, _| is_there(name));
     for pool in &snapshot.pools {
         let record = pools.entry(pool.name.clone()).or_default();
         record.judged = Some(pool.at);
@@ -53,13 +64,24 @@ pub(crate) fn note(pools: &mut PoolRecords, config: &GatewayConfig, snapshot: &G
         let config = config.pools.iter().find(|config| config.name == pool.name);
         record.promises.retain(|name, _| pool.consumers.iter().any(|consumer| consumer.name == *name));
         for consumer in &pool.consumers {
-            match reading(config, pool, consumer) {
+            let reading = reading(config, pool, consumer);
+            let judgement = match reading {
                 Some(reading) => {
                     let promise = record.promises.entry(consumer.name.clone()).or_default();
-                    promise.note(pool.at, reading);
+                    promise.note(pool.at, reading)
                 }
-                None => drop(record.promises.remove(&consumer.name)),
-            }
+                None => {
+                    record.promises.remove(&consumer.name);
+                    Judgement::default()
+                }
+            };
+            let minute = MinuteReading {
+                total: total(consumer),
+                promise: reading.map(|reading| reading.terms()),
+                judgement,
+                is_outstanding: consumer.queued + consumer.in_flight > 0,
+            };
+            rollups(pool, consumer, minute);
         }
     }
 }
@@ -227,4 +249,91 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
         read_bytes_per_second: all.iter().map(|did| did.read_bytes_per_second).sum(),
         written_bytes_per_second: all.iter().map(|did| did.written_bytes_per_second).sum(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::Contract;
+    use tidegate_gateway::{ContractSnapshot, FineHistogram, TenantSnapshot};
+    use tidegate_units::{Iops, Shares, Window};
+
+    use super::*;
+
+    fn name() -> ResourceName {
+        ResourceName::new("disk").unwrap()
+    }
+
+    /// A pool after so many seconds, with a consumer under a contract that had so many late requests of 100.
+    fn pool(second: u64, requests: u64, late: u64) -> PoolSnapshot {
+        let terms = Contract::new(Iops::new(10.0), Latency::from_millis(10), Latency::from_millis(8));
+        let contract = ContractSnapshot {
+            contract: Some(terms.unwrap()),
+            requests,
+            late,
+            active: Duration::from_secs(second),
+        };
+        let consumer = ConsumerSnapshot {
+            name: ConsumerName::new("w1").unwrap(),
+            shares: Shares::DEFAULT,
+            protected: false,
+            removed: false,
+            sessions: 1,
+            queued: 0,
+            waits_for: None,
+            in_flight: 1,
+            delay: Latency::ZERO,
+            reads: OpSnapshot { bytes: 4_096 * requests, ..OpSnapshot::default() },
+            writes: OpSnapshot::default(),
+            flushes: 0,
+            trims: 0,
+            hung: false,
+            errors: 0,
+            poisoned: false,
+            reserved: None,
+            tenant: Some(TenantSnapshot {
+                rate: None,
+                released: FineHistogram::default(),
+                contract: Some(contract),
+            }),
+            upstream: None,
+        };
+        PoolSnapshot {
+            name: name(),
+            at: Instant::from_nanos(second * 1_000_000_000),
+            consumers: vec![consumer],
+            awaited: Vec::new(),
+            sessions: 1,
+            bytes_in_use: Bytes::ZERO,
+            bytes_in_use_peak: Bytes::ZERO,
+            in_flight: 1,
+            window: Window::new(32.0),
+            decision: None,
+            recent_decisions: Vec::new(),
+            decisions: 0,
+        }
+    }
+
+    #[test]
+    fn a_pool_that_was_silent_is_judged_for_that_time_when_it_answers_again() {
+        let config = GatewayConfig::new(Vec::new(), Vec::new());
+        let mut records = PoolRecords::new();
+        let mut noted = Vec::new();
+        let mut note = |pools: Vec<PoolSnapshot>| {
+            let silent = if pools.is_empty() { vec![name()] } else { Vec::new() };
+            let snapshot =
+                GatewaySnapshot { pools, silent, handshakes: 0, handshakes_ended: 0, refused: Vec::new() };
+            super::note(&mut records, &config, &snapshot, |_, _, reading| noted.push(reading));
+        };
+        note(vec![pool(0, 0, 0)]);
+        note(vec![pool(1, 100, 0)]);
+        note(Vec::new());
+        note(vec![pool(60, 200, 100)]);
+        let judgements: Vec<_> = noted.iter().map(|reading| reading.judgement).collect();
+        let judged = |judged, kept| Judgement { judged, kept };
+        assert_eq!(judgements, [judged(0, 0), judged(100, 100), judged(100, 0)]);
+        assert_eq!(noted[2].total.read, Bytes::new(819_200));
+        let consumer = ConsumerName::new("w1").unwrap();
+        let status = records[&name()].promises[&consumer].status().unwrap();
+        assert_eq!(status.hour, Some(0.5), "the hour before the silence is not forgotten");
+    }
 }

@@ -1,5 +1,5 @@
 //! The parts that both services, the gateway's and the agent's, are made of: log, signals, supervisor, the
-//! journal of decisions, the API over HTTP, and the file of a configuration.
+//! journal of decisions, rollups and statements, the API over HTTP, and the file of a configuration.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,8 @@ pub mod journal;
 pub mod log;
 pub mod metrics;
 pub mod overrides;
+pub mod rollups;
 pub mod signals;
+pub mod statement;
 pub mod status;
 pub mod supervisor;

@@ -11,6 +11,7 @@ use tidegate_config::Finding;
 use tidegate_gateway::StartError;
 use tidegate_journal::JournalError;
 use tidegate_load::LoadError;
+use tidegate_rollups::RollupError;
 use tidegate_serve::config::{ConfigError, CredentialError};
 use tidegate_serve::serve::ServeError;
 use tidegate_sim::{InvalidScenario, ScenarioError};
@@ -79,6 +80,9 @@ pub(crate) enum CommandFailure {
     /// The decision journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The rollups.
+    #[error(transparent)]
+    Rollups(#[from] RollupError),
     /// Resources whose replay has other commands than the recorded ones.
     #[error("commands of {0} resources are not those that were recorded: another build wrote the journal")]
     Replay(usize),
@@ -242,7 +246,8 @@ impl CommandFailure {
             Self::ReadContracts { .. } | Self::InvalidContracts(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
             Self::Journal(JournalError::Io { .. } | JournalError::InUse(_)) => FAILED,
-            Self::Journal(_) => USAGE,
+            Self::Rollups(RollupError::Io { .. } | RollupError::InUse(_)) => FAILED,
+            Self::Journal(_) | Self::Rollups(_) => USAGE,
             Self::Broker(tidegate_transfer::ServeError::Placement(_)) => USAGE,
             // The question was wrong: the same one will fail again.
             Self::Service(ServiceError::Refused { status: 400 | 404 | 422, .. }) => USAGE,

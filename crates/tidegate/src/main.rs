@@ -24,6 +24,7 @@ mod page;
 mod parallel;
 mod policy;
 mod replay;
+mod report;
 mod reproduce;
 mod serve;
 mod sim;
@@ -59,6 +60,7 @@ enum Command {
     Explain(explain::Args),
     Journal(journal::Args),
     Replay(replay::Args),
+    Report(report::Args),
     Set(control::SetArgs),
     Release(control::ReleaseArgs),
     Config(control::ConfigArgs),
@@ -86,6 +88,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Explain(args) => explain::run(args),
         Command::Journal(args) => journal::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Report(args) => report::run(args),
         Command::Set(args) => control::set(args),
         Command::Release(args) => control::release(args),
         Command::Config(args) => control::config(args),

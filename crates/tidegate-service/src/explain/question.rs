@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
-use tidegate_config::nearest;
+use tidegate_config::unknown_name;
 use tidegate_journal::{EntryFilter, JournalError, JournalReader, LoopReplay, WallTime};
 use tidegate_units::Latency;
 
@@ -114,14 +114,7 @@ pub fn explain_journal(
 }
 
 fn unknown(name: &str, known: &[String]) -> String {
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let shown = name.escape_debug();
-    let help = match nearest(name, &known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if known.is_empty() => "nothing was decided in that time".to_owned(),
-        None => format!("there are {}", known.join(", ")),
-    };
-    format!("no consumer or resource `{shown}` in that time: {help}")
+    unknown_name("consumer or resource", name, "that time", known, "nothing was decided in that time")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub use api::{StatusRequest, routes};
 pub(crate) use api::{current_status, problem};
 pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
-pub use promise::{JudgedBy, KEPT, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
+pub use promise::{JudgedBy, Judgement, KEPT, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
 pub use recent::{ConsumerTotal, RecentCounters};
 
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+pub use tidegate_rollups::JudgedBy;
+use tidegate_rollups::PromiseTerms;
 use tidegate_units::{Instant, Latency};
 
 /// A promise counts as kept if at least this part of a span is: contracts allow 5 % late requests.
@@ -39,18 +41,12 @@ impl PromiseStatus {
     /// Returns true if the promise was kept in the last minute. `None`: not known.
     #[must_use]
     pub fn is_kept(&self) -> Option<bool> {
-        self.minute.map(|part| part >= KEPT)
+        self.minute.map(is_enough)
     }
 }
 
-/// The unit in which fulfilment is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JudgedBy {
-    /// Seconds whose mean latency was within the promise.
-    Seconds,
-    /// Requests that were not late, under a contract.
-    Requests,
+fn is_enough(part: f64) -> bool {
+    part >= KEPT
 }
 
 /// Counters of a consumer since the start, from which its promise is judged.
@@ -83,10 +79,45 @@ pub enum PromiseCounters {
     },
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Judgement {
-    judged: u64,
-    kept: u64,
+impl PromiseReading {
+    /// Returns the promise.
+    #[must_use]
+    pub const fn terms(&self) -> PromiseTerms {
+        let judged_by = match self.counters {
+            PromiseCounters::Latencies { .. } => JudgedBy::Seconds,
+            PromiseCounters::Contract { .. } => JudgedBy::Requests,
+        };
+        PromiseTerms { response_time: self.promised, judged_by }
+    }
+}
+
+/// Numbers of seconds or requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Judgement {
+    /// Those that were judged.
+    pub judged: u64,
+    /// Those of them in which the promise was kept.
+    pub kept: u64,
+}
+
+impl Judgement {
+    /// Adds another judgement.
+    pub const fn add(&mut self, other: Self) {
+        self.judged = self.judged.saturating_add(other.judged);
+        self.kept = self.kept.saturating_add(other.kept);
+    }
+
+    /// Returns the kept part, from 0 to 1. `None`: nothing was judged.
+    #[must_use]
+    pub fn part(self) -> Option<f64> {
+        (self.judged > 0).then(|| self.kept as f64 / self.judged as f64)
+    }
+
+    /// Returns true if at least [`KEPT`] was kept. `None`: nothing was judged.
+    #[must_use]
+    pub fn is_kept(self) -> Option<bool> {
+        self.part().map(is_enough)
+    }
 }
 
 /// The judgements of a span, in slots. The last slot is the current one.
@@ -115,15 +146,14 @@ impl SlotRing {
             self.slots.push_back(Judgement::default());
         }
         if let Some(slot) = self.slots.back_mut() {
-            slot.judged = slot.judged.saturating_add(judgement.judged);
-            slot.kept = slot.kept.saturating_add(judgement.kept);
+            slot.add(judgement);
         }
     }
 
     fn kept(&self) -> Option<f64> {
-        let judged: u64 = self.slots.iter().map(|slot| slot.judged).sum();
-        let kept: u64 = self.slots.iter().map(|slot| slot.kept).sum();
-        (judged > 0).then(|| kept as f64 / judged as f64)
+        let mut sum = Judgement::default();
+        self.slots.iter().for_each(|slot| sum.add(*slot));
+        sum.part()
     }
 }
 
@@ -135,15 +165,16 @@ pub struct PromiseRecord {
 }
 
 impl PromiseRecord {
-    /// Takes a reading of now. Readings closer than a second to the last judged one change nothing.
-    pub fn note(&mut self, now: Instant, reading: PromiseReading) {
+    /// Takes a reading of now, and returns the judgement since the last judged one. Readings closer than a
+    /// second to that change nothing.
+    pub fn note(&mut self, now: Instant, reading: PromiseReading) -> Judgement {
         let Some((then, before)) = self.last else {
             self.last = Some((now, reading));
-            return;
+            return Judgement::default();
         };
         let elapsed = now.saturating_since(then);
         if elapsed < JUDGED {
-            return;
+            return Judgement::default();
         }
         self.last = Some((now, reading));
         let judgement = judge(before, reading, elapsed);
@@ -151,6 +182,7 @@ impl PromiseRecord {
             ring.advance(now, span);
             ring.add(judgement);
         }
+        judgement
     }
 
     /// Returns the fulfilment as of the last reading. `None` before there is one.
@@ -158,11 +190,8 @@ impl PromiseRecord {
     pub fn status(&self) -> Option<PromiseStatus> {
         let (_, reading) = self.last?;
         let [minute, hour, day] = [0, 1, 2].map(|span| self.spans[span].kept());
-        let judged_by = match reading.counters {
-            PromiseCounters::Latencies { .. } => JudgedBy::Seconds,
-            PromiseCounters::Contract { .. } => JudgedBy::Requests,
-        };
-        let response_time_seconds = reading.promised.as_secs_f64();
+        let PromiseTerms { response_time, judged_by } = reading.terms();
+        let response_time_seconds = response_time.as_secs_f64();
         Some(PromiseStatus { response_time_seconds, judged_by, minute, hour, day })
     }
 }

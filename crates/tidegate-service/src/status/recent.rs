@@ -29,6 +29,28 @@ pub struct ConsumerTotal {
     pub written: Bytes,
 }
 
+impl ConsumerTotal {
+    /// Returns the requests since an earlier moment. Counters that began anew count from nothing.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let bytes = |now: Bytes, then: Bytes| now.get().checked_sub(then.get()).map(Bytes::new);
+        let latency = |now: Latency, then: Latency| now.as_nanos().checked_sub(then.as_nanos());
+        let difference = || {
+            Some(Self {
+                count: self.count.checked_sub(earlier.count)?,
+                sum: Latency::from_nanos(latency(self.sum, earlier.sum)?),
+                client: (
+                    self.client.0.checked_sub(earlier.client.0)?,
+                    Latency::from_nanos(latency(self.client.1, earlier.client.1)?),
+                ),
+                read: bytes(self.read, earlier.read)?,
+                written: bytes(self.written, earlier.written)?,
+            })
+        };
+        difference().unwrap_or(*self)
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Mark<K> {
     at: Instant,

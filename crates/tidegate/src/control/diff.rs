@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tidegate_agent::{self as agent, is_agents};
-use tidegate_service::overrides::{
-    ConsumerInForce, OverridesDocument, ResourceInForce, ServiceSettings,
-};
+use tidegate_service::overrides::{ConsumerInForce, OverridesDocument, ResourceInForce, ServiceSettings};
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use crate::failure::CommandFailure;
@@ -228,10 +226,8 @@ mod tests {
         assert_eq!(differences(&file, &file), []);
         let overrides = r#"{"resources": [{"resource": "disk", "target_seconds": 0.012, "dry_run": null,
             "by": "uid 0", "since": "x"}], "consumers": [], "releases": []}"#;
-        let said: Vec<_> = differences(&file, &settings(0.012, None, overrides))
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let said: Vec<_> =
+            differences(&file, &settings(0.012, None, overrides)).iter().map(ToString::to_string).collect();
         assert_eq!(
             said,
             [

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 use tidegate_units::{Iops, Latency, Shares};
 
-use super::target::ControlTarget;
 use super::status;
+use super::target::ControlTarget;
 use crate::failure::CommandFailure;
 use crate::http::ServiceOptions;
 
@@ -75,8 +75,10 @@ fn patch(settings: &[String]) -> Result<Map<String, Value>, String> {
             "dry_run" => ("dry_run", switch(value)),
             _ => {
                 let keys = ["target", "limit", "shares", "dry_run"];
-                let help = tidegate_config::nearest(key, &keys)
-                    .map_or_else(|| format!("use one of {}", keys.join(", ")), |near| format!("did you mean `{near}`?"));
+                let help = tidegate_config::nearest(key, &keys).map_or_else(
+                    || format!("use one of {}", keys.join(", ")),
+                    |near| format!("did you mean `{near}`?"),
+                );
                 return Err(wrong(format!("no setting of this name can be changed; {help}")));
             }
         };
@@ -91,7 +93,11 @@ fn parsed<T: std::str::FromStr>(value: &str, json: impl Fn(T) -> Value) -> Resul
 where
     T::Err: std::fmt::Display,
 {
-    if value == FILE { Ok(Value::Null) } else { value.parse().map(json).map_err(|error: T::Err| error.to_string()) }
+    if value == FILE {
+        Ok(Value::Null)
+    } else {
+        value.parse().map(json).map_err(|error: T::Err| error.to_string())
+    }
 }
 
 fn in_range(shares: Value) -> Result<Value, String> {

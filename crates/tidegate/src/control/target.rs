@@ -16,11 +16,7 @@ impl ControlTarget {
     ///
     /// # Errors
     /// In words: the name is unknown, or several resources have a consumer of it.
-    pub(super) fn find(
-        status: &ServiceStatus,
-        name: &str,
-        resource: Option<&str>,
-    ) -> Result<Self, String> {
+    pub(super) fn find(status: &ServiceStatus, name: &str, resource: Option<&str>) -> Result<Self, String> {
         let resources = &status.resources;
         if let Some(resource) = resource {
             let names: Vec<_> = resources.iter().map(|known| known.name.as_str()).collect();

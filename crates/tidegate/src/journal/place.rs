@@ -33,12 +33,16 @@ impl JournalPlace {
     }
 
     pub(crate) fn open(&self) -> Result<JournalReader, CommandFailure> {
-        let folder = match (&self.journal, &self.config) {
-            (Some(folder), _) => folder.clone(),
-            (None, Some(config)) => configured(&[config])?,
-            (None, None) => configured(&USUAL.map(Path::new))?,
-        };
-        Ok(JournalReader::open(&folder)?)
+        Ok(JournalReader::open(&self.folder()?)?)
+    }
+
+    /// Returns the folder of the journal.
+    pub(crate) fn folder(&self) -> Result<PathBuf, CommandFailure> {
+        match (&self.journal, &self.config) {
+            (Some(folder), _) => Ok(folder.clone()),
+            (None, Some(config)) => configured(&[config]),
+            (None, None) => configured(&USUAL.map(Path::new)),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-tls", 3),
     ("tidegate-gateway", 4),
     ("tidegate-load", 4),
+    ("tidegate-rollups", 4),
     ("tidegate-sim", 4),
     ("tidegate-cluster", 4),
     ("tidegate-host", 4),
