@@ -16,7 +16,8 @@
 //! | descriptors | all but a [reserve](descriptors) | the connection is closed |
 //!
 //! A request that changes something must come from a client that is no web page of another site: see
-//! [`ServerNames`]. At the listeners of an API, its [caller](caller::Caller) is known, and must be an operator.
+//! [`ServerNames`]. At the listeners of an API, its [caller](caller::Caller) is known, and must be an
+//! operator.
 
 #![forbid(unsafe_code)]
 

@@ -200,7 +200,10 @@ impl TlsStream {
             }
         }
         match self.feed() {
-            Ok(state) if state.peer_has_closed() => Err(HandshakeError::HungUp),
+            // What came with the goodbye is read first.
+            Ok(state) if state.peer_has_closed() && state.plaintext_bytes_to_read() == 0 => {
+                Err(HandshakeError::HungUp)
+            }
             Ok(_) => Ok(()),
             Err(error) => Err(HandshakeError::Tls(error)),
         }

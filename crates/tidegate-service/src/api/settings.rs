@@ -39,7 +39,10 @@ pub enum CredentialsError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// Every reader would be an operator.
-    #[error("{} and {} hold one token: every reader could change something", .readers.display(), .operators.display())]
+    #[error(
+        "{} and {} hold one token: every reader could change something",
+        .readers.display(), .operators.display()
+    )]
     SameToken {
         /// The file of `readers`.
         readers: PathBuf,

@@ -181,7 +181,8 @@ mod tests {
     fn the_socket_is_asked_before_anything_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.toml");
-        let text = "metrics = '127.0.0.1:1'\n[api]\nlisten = ['10.0.0.1:2', '127.0.0.1:3', '[::1]:0', 'unix:s']\n\
+        let text = "metrics = '127.0.0.1:1'\n[api]\n\
+                    listen = ['10.0.0.1:2', '127.0.0.1:3', '[::1]:0', 'unix:s']\n\
                     readers = 'r'\ntls = { certificate_file = 'c', private_key_file = 'k' }\n";
         fs::write(&path, text).unwrap();
         let shown: Vec<_> = configured(&path).unwrap().iter().map(ToString::to_string).collect();

@@ -199,6 +199,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
             // Until its reader is gone.
             while stream.write_all(b"x").is_ok() {
                 thread::sleep(Duration::from_millis(20));

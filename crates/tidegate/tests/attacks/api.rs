@@ -11,8 +11,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Uid, geteuid};
-use rustix::thread::set_thread_res_uid;
+use rustix::process::{Gid, Uid, geteuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tidegate_tls::{ClientFiles, TlsIdentity, TlsStream};
 
 use crate::pki::Authority;
@@ -109,7 +109,9 @@ fn over_loopback_only_the_operators_token_changes_something() {
 fn ask_as_nobody(socket: &Path, asked: &'static str, token: Option<&'static str>) -> Option<u16> {
     let socket = socket.to_owned();
     let asking = move || {
-        let nobody = Uid::from_raw(65_534);
+        let (nobody, nogroup) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+        set_thread_groups(&[]).unwrap();
+        set_thread_res_gid(nogroup, nogroup, nogroup).unwrap();
         set_thread_res_uid(nobody, nobody, nobody).unwrap();
         let stream = UnixStream::connect(socket).ok()?;
         Some(ask_over(stream, asked, token))
