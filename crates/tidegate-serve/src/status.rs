@@ -276,6 +276,7 @@ mod tests {
             name: ConsumerName::new("w1").unwrap(),
             shares: Shares::DEFAULT,
             protected: false,
+            released: false,
             removed: false,
             sessions: 1,
             queued: 0,
