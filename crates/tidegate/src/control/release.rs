@@ -30,7 +30,8 @@ Examples:
 /// else, and reads the kernel back. It needs root or CAP_NET_ADMIN for that. A gateway that does not run
 /// throttles nothing.
 ///
-/// Exit status: 0 released; 1 something is still throttled, or is not known; 2 wrong usage.
+/// Exit status: 0 released; 1 something is still throttled, or not known; 2 the service refuses, or wrong
+/// usage.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReleaseArgs {

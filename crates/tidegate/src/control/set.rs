@@ -23,7 +23,7 @@ Examples:
 /// Changes target and dry run of a pool or resource, or shares and limit of an export. A reload keeps the
 /// changes, and a restart ends them. `tidegate status` and `tidegate config diff` show them.
 ///
-/// Exit status: 0 the change is in force; 1 the service refused it, or does not answer; 2 wrong usage.
+/// Exit status: 0 the change is in force; 1 the service does not answer; 2 it refuses, or wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SetArgs {
