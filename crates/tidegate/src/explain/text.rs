@@ -326,7 +326,7 @@ mod tests {
         told.consumers[0].in_force = Some(limits);
         let expected = "a delay of 12.0ms for each request, carried out by limits of cgroups";
         assert_eq!(line(&told, "by").unwrap(), expected);
-        let expected = "120 IO/s read, 4.00MB/s written, as read back just before";
+        let expected = "120 IO/s read, 3.8 MiB/s written, as read back just before";
         assert_eq!(line(&told, "in force").unwrap(), expected);
         told.consumers[0].in_force = Some(InForceFigures::default());
         assert_eq!(line(&told, "in force").unwrap(), "nothing, as read back just before");
