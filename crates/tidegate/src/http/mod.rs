@@ -105,10 +105,10 @@ impl ServiceClient {
 
     /// Asks for a page.
     pub(crate) fn get(&self, page: &str) -> Result<ServiceAnswer, ServiceError> {
-        self.ask(Method::GET, page, None)
+        self.ask(&Method::GET, page, None)
     }
 
-    fn ask(&self, method: Method, page: &str, body: Option<String>) -> Result<ServiceAnswer, ServiceError> {
+    fn ask(&self, method: &Method, page: &str, body: Option<&str>) -> Result<ServiceAnswer, ServiceError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ServiceError::System)?;
         runtime.block_on(async {
@@ -116,7 +116,7 @@ impl ServiceClient {
             let mut first = None;
             for endpoint in &self.endpoints {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let asked = self.exchange(endpoint, &method, page, body.clone());
+                let asked = self.exchange(endpoint, method, page, body);
                 let address = || endpoint.address.clone();
                 let error = match timeout(left, asked).await {
                     Ok(Ok((status, body))) => return answered(address(), status, body),
@@ -140,7 +140,7 @@ impl ServiceClient {
         endpoint: &Endpoint,
         method: &Method,
         page: &str,
-        body: Option<String>,
+        body: Option<&str>,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let stream = endpoint.connect().await?;
         let (mut sender, connection) =
@@ -158,7 +158,8 @@ impl ServiceClient {
         }
         // A page has no characters that a request cannot have: names in it are encoded.
         let invalid = |error: hyper::http::Error| Failure::Body(error.into());
-        let request = request.body(Full::<Bytes>::from(body.unwrap_or_default())).map_err(invalid)?;
+        let request =
+            request.body(Full::<Bytes>::from(body.unwrap_or_default().to_owned())).map_err(invalid)?;
         // It ends with the runtime.
         tokio::spawn(connection);
         let answer = sender.send_request(request).await.map_err(Failure::Broken)?;
@@ -166,22 +167,20 @@ impl ServiceClient {
         let body = Limited::new(answer.into_body(), self.largest).collect().await.map_err(Failure::Body)?;
         Ok((status, body.to_bytes()))
     }
-}
 
-impl ServiceClient {
     /// Sends a question or a command.
     pub(crate) fn post(&self, page: &str, document: &impl Serialize) -> Result<ServiceAnswer, ServiceError> {
-        self.ask(Method::POST, page, Some(json(document)))
+        self.ask(&Method::POST, page, Some(&json(document)))
     }
 
     /// Changes parts of what has this page.
     pub(crate) fn patch(&self, page: &str, document: &impl Serialize) -> Result<ServiceAnswer, ServiceError> {
-        self.ask(Method::PATCH, page, Some(json(document)))
+        self.ask(&Method::PATCH, page, Some(&json(document)))
     }
 
     /// Removes what has this page.
     pub(crate) fn delete(&self, page: &str) -> Result<ServiceAnswer, ServiceError> {
-        self.ask(Method::DELETE, page, None)
+        self.ask(&Method::DELETE, page, None)
     }
 }
 
