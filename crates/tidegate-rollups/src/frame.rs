@@ -187,7 +187,10 @@ mod tests {
 
     const SEED: u32 = 7;
 
-    fn parts(bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<(u64, u64, bool)>) {
+    /// Place, bytes, and true at the end of the file.
+    type FoundDamage = (u64, u64, bool);
+
+    fn parts(bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<FoundDamage>) {
         let (mut blocks, mut damage) = (Vec::new(), Vec::new());
         let mut reader = BlockReader::new(bytes, SEED);
         while let Some(part) = reader.next_part().unwrap() {
