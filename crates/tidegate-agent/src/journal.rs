@@ -222,8 +222,8 @@ sys/fs/cgroup/batch/io.stat
             let (read_ms, write_ms) = (40 * reads, 20 * writes);
             let (read, written, all_ms) = (8 * reads, 128 * writes, read_ms + write_ms);
             format!(
-                "254 {minor} dm-{minor} {reads} 0 {read} {read_ms} {writes} 0 {written} {write_ms} 0 0 {all_ms} \
-                 0 0 0 0 0 0\n"
+                "254 {minor} dm-{minor} {reads} 0 {read} {read_ms} {writes} 0 {written} {write_ms} 0 0 \
+                 {all_ms} 0 0 0 0 0 0\n"
             )
         };
         let text = [line(0, reads, 0), line(1, 0, writes), line(2, 0, writes)].concat();

@@ -1,4 +1,4 @@
-//! What operators change at run time, over the agent's configuration.
+//! Settings that operators change at run time, over the agent's configuration.
 
 use tidegate_control::LoopConfig;
 use tidegate_service::overrides::{

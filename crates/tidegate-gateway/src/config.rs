@@ -354,8 +354,8 @@ pub struct ExportConfig {
     pub shares: Shares,
     /// True if no law may throttle the export: its reads are the signal, which the law keeps fast.
     pub protected: bool,
-    /// True if neither a law nor the limit throttles the export for now. No configuration says so: an operator
-    /// releases it at run time.
+    /// True if neither a law nor the limit throttles the export for now. No configuration says so: an
+    /// operator releases it at run time.
     pub released: bool,
     /// A rate that goes before all shares, in I/Os of average size ([`tidegate_sched::CostModel`]).
     pub reservation: Option<Iops>,

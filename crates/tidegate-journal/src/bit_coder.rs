@@ -24,7 +24,7 @@ const WEIGHTS: [u32; MOST_LEARNT + 1] = {
 /// Probability of a one after the bits so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BitModel {
-    /// Of 16 bits, and never zero: the part that is taken away is rounded down.
+    /// Probability of a one, as a part of 2¹⁶. It is never zero: the part that is taken away is rounded down.
     of_one: u16,
     learnt: u8,
 }

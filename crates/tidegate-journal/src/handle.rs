@@ -163,7 +163,7 @@ impl JournalWriter {
 #[derive(Debug)]
 struct LastDecision {
     body: Arc<DecisionBody>,
-    /// What the next one is compared with if this one is quiet.
+    /// The summary that the next decision is compared with, if this one is quiet.
     quiet: Option<QuietDecision>,
 }
 
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!((retention.dropped, retention.is_failing), (0, false));
         assert!(retention.written >= HOUR * RESOURCES, "{retention:?}");
         assert!(retention.bytes <= retention.limit, "{retention:?}");
-        // The journal is full before the last ten minutes, so that only the oldest segment goes for a new one.
+        // The journal is full before the last ten minutes: only the oldest segment goes for a new one.
         let [before, last] = [peaks[4], peaks[5]];
         assert!(last.iter().zip(before).all(|(last, before)| *last <= before + 2), "{peaks:?}");
         assert!(last[0] <= BOUNDS.entries / 2 && last[1] <= BOUNDS.bytes / 2, "{peaks:?}");

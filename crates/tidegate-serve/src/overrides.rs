@@ -1,4 +1,4 @@
-//! What operators change at run time, over the configuration with policies and contracts.
+//! Settings that operators change at run time, over the configuration with policies and contracts.
 
 use tidegate_gateway::{ExportConfig, GatewayConfig, PoolConfig};
 use tidegate_service::overrides::{

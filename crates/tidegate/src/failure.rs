@@ -63,7 +63,7 @@ pub(crate) enum CommandFailure {
     /// Consumers that were released, and that the service shows as throttled all the same.
     #[error("still throttled: {0}; `tidegate status` and the log say more")]
     StillThrottled(String),
-    /// What was removed from the kernel is there again.
+    /// Throttles that were removed from the kernel and are there again.
     #[error(
         "removed, and it is there again: a living agent puts it back; stop the agent, or release through it"
     )]

@@ -28,7 +28,7 @@ fn tidegate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap()
 }
 
-/// Returns the first row that DuckDB answers a query with. `None`, with a word, where `scripts/duckdb` has not
+/// Returns the first row that DuckDB answers a query with. `None`, with a word, if `scripts/duckdb` has not
 /// installed it.
 #[allow(clippy::print_stderr, reason = "a test that leaves a part out says so")]
 fn duckdb(query: &str) -> Option<String> {
@@ -175,7 +175,7 @@ fn an_agents_decisions_are_kept_and_replayed_across_a_reload() {
     let decided = || agent.metric("tidegate_resource_decisions_total{resource=\"gone\",input=\"idle\"}");
     until("some decisions", || decided().filter(|decisions| *decisions > 5.0));
     agent.configure(&configuration.replace("15ms", "30ms"));
-    agent.await_log("] reloaded ");
+    agent.await_log("reloaded ");
     let before = decided().unwrap();
     until("decisions after the reload", || decided().filter(|decisions| *decisions > before + 5.0));
     agent.configure(&configuration.replace("1MiB", "2MiB"));

@@ -460,7 +460,7 @@ fn a_metrics_address_in_use_is_named() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.starts_with(&format!("tidegate: cannot serve metrics on {address}: ")), "{said}");
+    assert!(said.starts_with(&format!("tidegate: cannot serve HTTP at {address}: ")), "{said}");
 }
 
 fn count(log: &str, part: &str) -> usize {

@@ -296,7 +296,7 @@ fn a_released_consumer_has_neither_rate_nor_limit_until_its_release_ends() {
     queue.reconfigure_consumer(&mut account, ConsumerTerms { released: true, ..limited.clone() }, at(1));
     queue.settle(&mut account, at(1));
     assert!(enqueue(&mut queue, &mut account, at(1)) >= 10, "with those that waited");
-    // A law goes on to command a rate, which is not carried out, and throttles nobody.
+    // A law goes on to command a rate, which is not carried out.
     let consumers = vec![queue.observe(&mut account, [None; 2], at(1_001))];
     let observation = Observation::new(ResourceName::new("r").unwrap(), at(1_001), consumers);
     let (mut commands, decision) = queue.decide(&observation).unwrap();

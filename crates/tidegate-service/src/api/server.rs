@@ -57,8 +57,8 @@ pub struct ApiRoutes {
 }
 
 impl ApiRoutes {
-    /// The pages of every service: metrics, status, settings, events, and explanations from the journal in this folder.
-    /// Each question becomes an event of the service.
+    /// The pages of every service: metrics, status, settings, events, and explanations from the journal in
+    /// this folder. Each question becomes an event of the service.
     #[must_use]
     pub fn of_every_service<E>(events: SyncSender<E>, feed: &EventFeed, journal: Option<PathBuf>) -> Self
     where

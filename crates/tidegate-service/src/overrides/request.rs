@@ -1,4 +1,4 @@
-//! What operators ask for: bodies of requests, checked.
+//! Requests of operators: their bodies, checked.
 
 use std::fmt;
 use std::time::Duration;
