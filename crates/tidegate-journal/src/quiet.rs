@@ -6,7 +6,7 @@
 use tidegate_control::{Commands, ConsumerObservation, Observation, OperationTotals};
 use tidegate_units::{Latency, Shares};
 
-use crate::record::ThrottleReading;
+use crate::record::{ConsumerReading, ThrottleReading};
 
 /// The parts of a decision that is to be recorded.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +97,7 @@ impl QuietRest {
         let reads = reading.map_or(&[][..], |reading| &reading.consumers);
         let is_unlimited = reads.is_empty()
             || names().eq(reads.iter().map(|each| &each.name))
-                && reads.iter().all(|each| each.is_unlimited());
+                && reads.iter().all(ConsumerReading::is_unlimited);
         let is_quiet = observation.cluster.is_none() && observation.percentile.is_none();
         (is_quiet && is_free && is_unlimited).then(|| Self {
             window: commands.window.map(|window| window.get().to_bits()),

@@ -8,6 +8,7 @@ use tidegate_agent as agent;
 use tidegate_host::throttle::{self, RemovedThrottles};
 use tidegate_service::overrides::{OverridesDocument, ReleaseEntry};
 use tidegate_service::status::ServiceStatus;
+use tidegate_units::{ConsumerName, ResourceName};
 
 use super::status;
 use super::target::ControlTarget;
@@ -107,8 +108,8 @@ fn of_service(
     let body = json!({ "resource": resource, "consumer": consumer, "for_seconds": seconds });
     let overrides: OverridesDocument = client.post("/v1/releases", &body)?.read("list of overrides")?;
     let is_it = |entry: &&ReleaseEntry| {
-        entry.resource.as_ref().map(|name| name.as_str()) == resource.map(String::as_str)
-            && entry.consumer.as_ref().map(|name| name.as_str()) == consumer.map(String::as_str)
+        entry.resource.as_ref().map(ResourceName::as_str) == resource.map(String::as_str)
+            && entry.consumer.as_ref().map(ConsumerName::as_str) == consumer.map(String::as_str)
     };
     let until = overrides.releases.iter().find(is_it).map_or("now", |entry| entry.until.as_str());
     let throttled = still_throttled(&status(client)?, target.as_ref());

@@ -100,7 +100,7 @@ mod tests {
 
     fn resource(name: &str, consumers: &[&str]) -> ResourceStatus {
         let consumers = consumers.iter().map(|name| {
-            let name = ConsumerName::new(*name).unwrap();
+            let name = ConsumerName::new(name).unwrap();
             tidegate_service::status::ByLaw::default().status(&name, false)
         });
         ResourceStatus {
