@@ -90,8 +90,8 @@ impl Latency {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Returns the nearest latency with zeros in all but the highest `bits` bits. It is off by at most one part
-    /// in 2 to the power of `bits`.
+    /// Returns the nearest latency with zeros in all but the highest `bits` bits. It is off by at most one
+    /// part in 2 to the power of `bits`.
     #[must_use]
     pub const fn rounded(self, bits: u32) -> Self {
         let dropped = (u64::BITS - self.0.leading_zeros()).saturating_sub(bits);
