@@ -317,7 +317,7 @@ mod tests {
         let observe = |place: u64| {
             let consumer = ConsumerName::new(&format!("consumer-{place}")).unwrap();
             let mut observed = ConsumerObservation::idle(consumer, Shares::DEFAULT, place == 0);
-            if resource == 0 || resource < 4 && step / 3_000 % 2 == 0 {
+            if resource == 0 || resource < 4 && (step / 3_000).is_multiple_of(2) {
                 let noise = (step * 7_919 + place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
                 observed.reads.count = 20 + noise % 50;
                 observed.reads.total_latency =
