@@ -74,7 +74,7 @@ impl Minute {
 #[serde(try_from = "String", into = "String")]
 pub struct Month {
     year: u16,
-    /// From 1 to 12.
+    /// Month of the year, from 1 to 12.
     month: u8,
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn folder(journal: &Path) -> PathBuf {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RollupFile {
     pub(crate) month: Month,
-    /// From 1.
+    /// Number of the file within its month, from 1.
     pub(crate) number: u32,
     pub(crate) path: PathBuf,
 }

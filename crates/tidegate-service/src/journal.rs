@@ -122,7 +122,7 @@ fn output(decision: &Decision) -> f64 {
 }
 
 impl RecentDecisions {
-    /// No decisions yet. What the log will be told, the subscribers of `feed` are told, too.
+    /// No decisions yet. Subscribers of `feed` are told the same decisions as the log.
     #[must_use]
     pub fn telling(feed: EventFeed) -> Self {
         Self { feed, ..Self::default() }

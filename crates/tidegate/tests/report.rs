@@ -78,7 +78,7 @@ struct OwnCount {
     is_stuck: bool,
 }
 
-/// What the service knows while it runs: it begins anew after a stop.
+/// State of the service while it runs: it begins anew after a stop.
 #[derive(Default)]
 struct RunningService {
     total: ConsumerTotal,
