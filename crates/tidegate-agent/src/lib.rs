@@ -20,6 +20,7 @@ mod kernel_limits;
 pub mod metrics;
 mod overrides;
 mod pattern;
+mod promises;
 mod regulator;
 mod resource;
 mod sensor;
@@ -67,6 +68,7 @@ pub use survey::{MachineSurvey, ResourceFinding};
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;
 use self::journal::AgentJournal;
+use self::promises::ResourcePromises;
 use self::sensor::NodeSensors;
 use self::status::{LoadKey, OfAgent};
 use crate::metrics::{AgentExposition, ResourceStatus};
@@ -186,8 +188,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     signals::receive(sender.clone(), AgentEvent::Signal).map_err(AgentError::Signals)?;
     let regulator = MachineRegulator::new(SystemRoot::default(), &config)?;
     let histograms = LatencyHistograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
-    let acts = config.laws().any(|law| !law.dry_run);
-    let throttle = if acts { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
+    let throttle = if acts(&config) { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
     let kept = config.journal.clone();
     let feed = EventFeed::default();
     let api = config.api.clone().or_else(|| ApiSettings::of_runtime_directory(ServiceKind::Agent));
@@ -207,10 +208,12 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         config,
         overrides: Overrides::default(),
         throttle,
+        guardian: guardian.clone(),
         histograms,
         sensors: NodeSensors::default(),
         journal: RecentDecisions::telling(feed),
         recent: RecentCounters::default(),
+        promises: ResourcePromises::default(),
         complaints: RecurringErrors::default(),
         reloads: ReloadCounts::default(),
         server,
@@ -238,6 +241,11 @@ pub fn settings(path: &Path) -> Result<ServiceSettings, ConfigError> {
     Ok(overrides::settings(&AgentConfig::load(path)?, OverridesDocument::default()))
 }
 
+/// Returns true if a configuration is more than dry runs.
+fn acts(config: &AgentConfig) -> bool {
+    config.laws().any(|law| !law.dry_run)
+}
+
 fn load(path: &Path, dry_run: bool) -> Result<AgentConfig, ConfigError> {
     let mut config = AgentConfig::load(path)?;
     if dry_run {
@@ -258,8 +266,9 @@ struct Agent {
     /// Settings that operators changed since the start.
     overrides: Overrides,
     regulator: MachineRegulator,
-    /// `None` on a dry run of everything: then the kernel is not touched.
+    /// `None` while there was nothing but dry runs: then the kernel is not touched.
     throttle: Option<GuardedThrottle>,
+    guardian: GuardianCommand,
     histograms: Option<LatencyHistograms>,
     sensors: NodeSensors,
     journal: RecentDecisions,
@@ -267,6 +276,7 @@ struct Agent {
     decision_journal: Option<AgentJournal>,
     /// Totals of the resources and their consumers some seconds ago.
     recent: RecentCounters<LoadKey>,
+    promises: ResourcePromises,
     complaints: RecurringErrors,
     reloads: ReloadCounts,
     /// The server of metrics and API.
@@ -374,6 +384,7 @@ impl Agent {
         if self.recent.is_due(now) {
             self.recent.note(now, status::totals(&self.regulator.status()));
         }
+        self.promises.note(now, self.regulator.regulated());
         if let Some(journal) = &mut self.decision_journal {
             journal.record(&self.regulator, now, &self.unheld);
             if let Some(throttle) = &self.throttle {
@@ -439,6 +450,7 @@ impl Agent {
             laws: self.config.laws().collect(),
             goals: self.regulator.goals(),
             recent: &self.recent,
+            promises: self.promises.status(),
             fails: &|name| self.unheld.contains(name),
         });
         ServiceStatus { overrides: self.overrides.document(), ..status }
@@ -466,6 +478,7 @@ impl Agent {
             guardian_starts: self.throttle.as_ref().map_or(0, GuardedThrottle::guardians),
             resources: self.status(),
             decisions: self.journal.counts(),
+            promises: self.promises.status(),
             request_times: request_times.unwrap_or_default(),
         };
         // The client has gone away: nothing waits for the answer.
@@ -488,7 +501,6 @@ impl Agent {
 
     fn try_reload(&mut self) -> Result<(), String> {
         let config = load(&self.path, self.dry_run).map_err(|error| error.to_string())?;
-        let acts = config.laws().any(|law| !law.dry_run);
         let fixed = [
             ("throttle", config.throttle != self.file.throttle),
             ("packets", config.packets != self.file.packets),
@@ -498,7 +510,6 @@ impl Agent {
             ("journal", config.journal != self.file.journal),
             ("histograms", config.histograms != self.file.histograms),
             ("statistic", config.needs_histograms() && self.histograms.is_none()),
-            ("dry_run of all resources", acts != self.throttle.is_some()),
         ];
         let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
         if !changed.is_empty() {
@@ -518,15 +529,19 @@ impl Agent {
         Ok(())
     }
 
-    /// Puts a configuration into force under overrides; nothing is changed if that fails.
+    /// Puts a configuration into force under overrides; nothing is changed if that fails. The first one that
+    /// is more than dry runs starts the throttle.
     fn put_into_force(
         &mut self,
         file: AgentConfig,
         overrides: Overrides,
         action: ActionRecord,
-    ) -> Result<(), SetUpError> {
+    ) -> Result<(), AgentError> {
         let mut config = file.clone();
         overrides::apply(&mut config, &overrides);
+        if self.throttle.is_none() && acts(&config) {
+            self.throttle = Some(GuardedThrottle::start(&config, &self.guardian)?);
+        }
         self.regulator.reconfigure(&config)?;
         (self.file, self.config, self.overrides) = (file, config, overrides);
         let now = self.now();
@@ -550,13 +565,16 @@ impl Agent {
 
     /// Does what an operator asks. The answer comes after the throttle has been told.
     fn change(&mut self, action: &OverrideAction, by: &str) -> Result<OverridesDocument, OverrideRefusal> {
-        overrides::check(action, &self.regulator.status(), self.throttle.is_some())?;
+        overrides::check(action, &self.regulator.status(), !self.dry_run)?;
         let after = self.overrides.after(action, by, (Clock::now(), WallTime::now()));
         self.put_into_force(self.file.clone(), after, action_record(action, by))
             .map_err(|error| OverrideRefusal::Impossible(error.to_string()))?;
         tracing::info!("{by}: {action}");
         if self.regulates() {
             self.step();
+        }
+        if action.lets_go() && self.throttle.as_ref().is_some_and(|throttle| !throttle.acts()) {
+            return Err(OverrideRefusal::StillThrottled);
         }
         Ok(self.overrides.document())
     }

@@ -13,6 +13,7 @@ use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
 use tidegate_http::HttpRefusals;
 use tidegate_regulate::{RegulatedResource, StorageLoad};
+use tidegate_service::status::PromiseStatus;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use tidegate_service::log::LogCounts;
@@ -55,6 +56,10 @@ pub enum AgentMetric {
     SetPoint,
     /// The response time that the law compares with the set point.
     Estimate,
+    /// The latency promised to reads.
+    Promised,
+    /// Part of a span of time in which that promise was kept.
+    PromiseKept,
     /// The delay in force.
     Delay,
     /// Writes that a device may take per second.
@@ -95,7 +100,7 @@ const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -111,6 +116,8 @@ impl AgentMetric {
         Self::Window,
         Self::SetPoint,
         Self::Estimate,
+        Self::Promised,
+        Self::PromiseKept,
         Self::Delay,
         Self::WriteLimit,
         Self::WriteLimitBytes,
@@ -199,6 +206,20 @@ impl AgentMetric {
                 Gauge,
                 RESOURCE,
                 "The response time that the law compares with the set point; absent before the first sample",
+            ),
+            Self::Promised => (
+                "tidegate_resource_promised",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "Latency promised to the reads of the resource; absent where the target is a percentile",
+            ),
+            Self::PromiseKept => (
+                "tidegate_resource_promise_kept",
+                Some(Unit::Ratios),
+                Gauge,
+                &["resource", "over"][..],
+                "Part of the last minute, hour and day in which that promise was kept, from 0 to 1",
             ),
             Self::Delay => (
                 "tidegate_resource_delay",
@@ -385,6 +406,8 @@ pub struct AgentExposition {
     pub resources: Vec<ResourceStatus>,
     /// Their decisions.
     pub decisions: BTreeMap<ResourceName, InputCounts>,
+    /// The promises to their reads, and how much of them was kept.
+    pub promises: BTreeMap<ResourceName, PromiseStatus>,
     /// The response times of the requests of each resource. A resource whose requests are not counted has no
     /// entry.
     pub request_times: BTreeMap<ResourceName, ReadsAndWrites>,
@@ -457,6 +480,17 @@ impl AgentExposition {
             }
             AgentMetric::SetPoint => decision.map(|decision| seconds(decision.set_point)),
             AgentMetric::Estimate => decision.and_then(|decision| decision.estimate).map(seconds),
+            AgentMetric::Promised => self
+                .promises
+                .get(&resource.name)
+                .map(|promise| SampleValue::Number(promise.response_time_seconds)),
+            AgentMetric::PromiseKept => {
+                for (over, kept) in self.promises.get(&resource.name).into_iter().flat_map(|one| one.spans())
+                {
+                    samples.add(&[name, over], SampleValue::Number(kept));
+                }
+                None
+            }
             AgentMetric::Delay => Some(seconds(resource.delay)),
             AgentMetric::WriteLimit | AgentMetric::WriteLimitBytes => {
                 for (device, limit) in &resource.limits {

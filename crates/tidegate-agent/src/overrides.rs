@@ -13,27 +13,22 @@ use crate::pattern::ConsumerPattern;
 /// Lays overrides over a configuration.
 pub(crate) fn apply(config: &mut AgentConfig, overrides: &Overrides) {
     for resource in &mut config.resources {
-        change(&mut resource.law, overrides);
+        overrides.lay_over(&mut resource.law);
         let released = overrides.released_consumers(&resource.law.resource);
         resource.exempt.extend(released.map(|name| ConsumerPattern::Name(name.to_string())));
     }
     for cgroups in &mut config.cgroups {
-        change(&mut cgroups.law, overrides);
+        overrides.lay_over(&mut cgroups.law);
         cgroups.released = overrides.released_consumers(&cgroups.law.resource).cloned().collect();
     }
 }
 
-fn change(law: &mut LoopConfig, overrides: &Overrides) {
-    let changes = overrides.of_resource(&law.resource);
-    law.target = changes.target.unwrap_or(law.target);
-    law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || overrides.is_released(&law.resource);
-}
-
-/// Checks that the agent has what an action is about, and can do it. `acts`: it has a throttle.
+/// Checks that the agent has what an action is about, and can do it. `may_act`: it was not started with
+/// `--dry-run`.
 pub(crate) fn check(
     action: &OverrideAction,
     resources: &[ResourceStatus],
-    acts: bool,
+    may_act: bool,
 ) -> Result<(), OverrideRefusal> {
     if let Some(name) = action.resource()
         && !resources.iter().any(|resource| resource.name == *name)
@@ -42,9 +37,8 @@ pub(crate) fn check(
         return Err(OverrideRefusal::no_resource(name, known));
     }
     match action {
-        OverrideAction::Resource { patch, .. } if patch.dry_run == Some(Some(false)) && !acts => {
-            let why = "the agent started with a dry run of all resources, without a throttle: change the \
-                       configuration, and restart the agent";
+        OverrideAction::Resource { patch, .. } if patch.dry_run == Some(Some(false)) && !may_act => {
+            let why = "the agent was started with `--dry-run`: restart it without";
             Err(OverrideRefusal::Impossible(why.to_owned()))
         }
         OverrideAction::Consumer { .. } => {
@@ -72,14 +66,7 @@ pub(crate) fn check(
 
 /// Returns the settings of a configuration.
 pub(crate) fn settings(config: &AgentConfig, overrides: OverridesDocument) -> ServiceSettings {
-    let resource = |law: &LoopConfig| ResourceInForce {
-        name: law.resource.clone(),
-        law: Some(law.law.kind().to_string()),
-        target_seconds: Some(law.target.as_secs_f64()),
-        interval_seconds: Some(law.interval.as_secs_f64()),
-        dry_run: law.dry_run,
-        consumers: Vec::new(),
-    };
+    let resource = |law: &LoopConfig| ResourceInForce::of(&law.resource, Some(law), Vec::new());
     ServiceSettings {
         version: ServiceSettings::VERSION,
         service: "agent".to_owned(),

@@ -199,7 +199,7 @@ impl MachineRegulator {
 
     /// Returns the regulation of all resources. Their order stays the same until the next
     /// [`reconfigure`](Self::reconfigure).
-    pub(super) fn regulated(&self) -> impl Iterator<Item = &RegulatedResource> {
+    pub(super) fn regulated(&self) -> impl Iterator<Item = &RegulatedResource> + Clone {
         let of_cgroups = self.cgroups.iter().map(CgroupResource::regulated);
         self.resources.iter().map(SessionResource::regulated).chain(of_cgroups)
     }

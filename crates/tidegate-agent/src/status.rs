@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tidegate_control::{LoopConfig, OperationTotals};
 use tidegate_regulate::StorageLoad;
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, RecentCounters, ResourceStatus,
-    ServiceKind, ServiceStatus, decided, law, seconds,
+    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, PromiseStatus, RecentCounters,
+    ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
@@ -21,6 +21,7 @@ pub(crate) struct OfAgent<'a> {
     /// Goals of cgroups.
     pub(crate) goals: BTreeMap<(ResourceName, ConsumerName), Latency>,
     pub(crate) recent: &'a RecentCounters<LoadKey>,
+    pub(crate) promises: BTreeMap<ResourceName, PromiseStatus>,
     /// A predicate, true for resources whose members are not throttled, although they are to be.
     pub(crate) fails: &'a dyn Fn(&ResourceName) -> bool,
 }
@@ -90,6 +91,7 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         present: resource.present,
         throttle_fails: fails,
         law,
+        promise: agent.promises.get(&resource.name).copied(),
         decided: resource.decision.as_ref().map(|decision| decided(decision, agent.now)),
         recent: agent.recent.since(
             agent.now,
@@ -163,6 +165,7 @@ mod tests {
             laws: vec![&config],
             goals: BTreeMap::new(),
             recent: &recent,
+            promises: BTreeMap::new(),
             fails: &|_| fails,
         });
         status.resources.into_iter().next().unwrap()

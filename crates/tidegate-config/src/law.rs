@@ -213,6 +213,26 @@ pub fn statistic(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<
     section.choice("statistic", &SignalStatistic::NAMED, report).map(|given| given.value)
 }
 
+/// Gives a law its statistic. One that the law does not take is reported, and is not taken.
+pub fn set_statistic(
+    law: &mut LoopConfig,
+    statistic: SignalStatistic,
+    section: &Section<'_>,
+    report: &mut FindingList<'_>,
+) {
+    law.statistic = statistic;
+    if let Err(error) = law.validate() {
+        report.error(&place_of_statistic(section), error.to_string());
+        law.statistic = SignalStatistic::Mean;
+    }
+}
+
+/// Returns the place of the statistic of a law.
+#[must_use]
+pub fn place_of_statistic(section: &Section<'_>) -> std::ops::Range<usize> {
+    section.value("statistic").map_or_else(|| section.span().clone(), toml::Spanned::span)
+}
+
 /// The choice to set the set point automatically.
 #[derive(Clone, Copy, PartialEq)]
 enum Automatic {

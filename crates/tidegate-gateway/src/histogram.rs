@@ -3,7 +3,7 @@
 //! added.
 
 use serde::Serialize;
-use tidegate_regulate::LatencySamples;
+use tidegate_regulate::{LatencyCollection, LatencySamples};
 use tidegate_units::Latency;
 
 /// Eight buckets per octave: a bucket is 6 % to 12.5 % wide.
@@ -131,6 +131,25 @@ impl<const SUB_BITS: u32> LatencySamples for LogLinear<SUB_BITS> {
     }
 }
 
+impl<const SUB_BITS: u32> LatencyCollection for LogLinear<SUB_BITS> {
+    fn count(&self) -> u64 {
+        Self::count(self)
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if other.count > 0 {
+            self.counts.iter_mut().zip(&other.counts).for_each(|(count, other)| *count += other);
+            self.count += other.count;
+            self.sum_nanos = self.sum_nanos.saturating_add(other.sum_nanos);
+            self.max = self.max.max(other.max);
+        }
+    }
+
+    fn quantile(&self, fraction: f64) -> Option<Latency> {
+        Self::quantile(self, fraction)
+    }
+}
+
 const fn buckets(sub_bits: u32) -> usize {
     (((MAX_BITS - MIN_BITS) << sub_bits) + 2) as usize
 }
@@ -181,6 +200,20 @@ mod tests {
     fn without_samples_nothing_is_known() {
         let empty = TimeHistogram::default();
         assert_eq!((empty.mean(), empty.quantile(0.5)), (None, None));
+    }
+
+    #[test]
+    fn what_happened_in_both() {
+        let millis = |range: std::ops::RangeInclusive<u64>| {
+            let mut histogram = FineHistogram::default();
+            range.for_each(|millis| histogram.record(Latency::from_millis(millis)));
+            histogram
+        };
+        let mut both = millis(1..=60);
+        both.merge(&millis(61..=100));
+        assert_eq!(both, millis(1..=100));
+        let p95 = both.quantile(0.95).unwrap().as_millis_f64();
+        assert!((95.0..97.0).contains(&p95), "{p95}");
     }
 
     #[test]

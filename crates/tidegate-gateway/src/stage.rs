@@ -3,11 +3,14 @@
 
 use std::collections::VecDeque;
 
-use tidegate_control::{ConsumerObservation, Decision, LoopConfig, MeanOutstanding, Observation, combine};
+use tidegate_control::{
+    ConsumerObservation, Decision, LoopConfig, MeanOutstanding, Observation, SignalPercentile, combine,
+};
 use tidegate_journal::{ResourceJournal, ThrottleReading};
 use tidegate_nbd::CheckedOperation;
 use tidegate_regulate::{
     CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, RegulatedQueue,
+    SignalLatencies,
 };
 use tidegate_sched::{BucketRelease, Discipline, PullAnswer, SfqConfig, StorageExtent};
 use tidegate_units::{ConsumerName, Instant, ResourceName, Window};
@@ -45,6 +48,8 @@ pub(crate) struct PoolStage {
     queue: RegulatedQueue<usize>,
     /// The times of the law's steps; `None` without a law.
     timer: Option<StepTimer>,
+    /// The latencies of the signal's requests, if the law steers by a percentile of them.
+    latencies: Option<Box<SignalLatencies<FineHistogram>>>,
     partners: PoolPartners,
     /// The journal of the law's decisions.
     journal: Option<ResourceJournal>,
@@ -85,12 +90,14 @@ impl PoolStage {
             resource: config.name.clone(),
             queue: queue.expect(VALID),
             timer: None,
+            latencies: None,
             partners,
             journal: None,
             recent: VecDeque::new(),
             decisions: 0,
         };
         stage.set_timer(now);
+        stage.set_statistic(config.exports.iter().any(|export| export.protected), now);
         stage.begin_to_record(now);
         stage
     }
@@ -134,6 +141,8 @@ impl PoolStage {
         let depth = Window::new(f64::from(depth));
         self.queue.reconfigure(depth, release, law, now).expect(VALID);
         self.set_timer(now);
+        // The next step knows which consumers are protected.
+        self.set_statistic(false, now);
         self.begin_to_record(now);
     }
 
@@ -164,6 +173,17 @@ impl PoolStage {
                 None => StepTimer { next: latest, returned: false },
             }
         });
+    }
+
+    /// Begins to count latencies if the law steers by a percentile that is not counted yet.
+    fn set_statistic(&mut self, is_any_protected: bool, now: Instant) {
+        let Some(law) = self.queue.law() else {
+            self.latencies = None;
+            return;
+        };
+        if self.latencies.as_ref().is_none_or(|known| known.statistic() != law.statistic) {
+            self.latencies = SignalLatencies::new(law, is_any_protected, now).map(Box::new);
+        }
     }
 
     /// Has a request, or the next slice of one, wait for its turn. `extent` is what it is charged with.
@@ -290,6 +310,13 @@ impl PoolStage {
             is_sample: succeeded && dispatched >= consumer.answered,
         };
         self.queue.completed(&mut consumer.account, &completed, now);
+        if let Some(kind) = completed.kind.filter(|_| completed.is_sample)
+            && let Some(latencies) = self.latencies.as_mut()
+            && let Some(counted) =
+                latencies.of_request(consumer.account.terms().protected, kind == OperationKind::Read)
+        {
+            counted.record(now.latency_since(dispatched));
+        }
         if succeeded && let Some(statistics) = consumer.statistics_of(&request.operation) {
             statistics.backend.record(now.latency_since(dispatched));
         }
@@ -343,6 +370,7 @@ impl PoolStage {
         let observed =
             consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now)).collect();
         let mut observation = Observation::new(self.resource.clone(), at, observed);
+        observation.percentile = self.end_of_interval(&observation, now);
         let report = self.partners.peers.as_ref().and_then(|peers| {
             let report = self.queue.report(&observation)?;
             observation.cluster = Some(combine(peers.host(), &report, &peers.heard(), interval));
@@ -365,6 +393,15 @@ impl PoolStage {
             self.recent.pop_front();
         }
         self.recent.push_back(decision);
+    }
+
+    /// Returns the percentile of the interval that an observation is of.
+    fn end_of_interval(&mut self, observation: &Observation, now: Instant) -> Option<SignalPercentile> {
+        let (latencies, law) = (self.latencies.as_mut()?, self.queue.law()?);
+        let percentile = latencies.end(now);
+        let is_any_protected = observation.consumers.iter().any(|consumer| consumer.protected);
+        latencies.set_requests(law.signal.requests(is_any_protected));
+        percentile
     }
 
     /// Returns a consumer's measurements since the last observation, as exact as decisions need them.

@@ -22,6 +22,9 @@ mod load;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// The gateway's default.
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Figures of a run.
 #[derive(Debug)]
 struct Cost {
@@ -41,6 +44,19 @@ impl Cost {
 
 /// Runs loops for a time, with timers that are late by some microseconds.
 fn run(law: LawConfig, sensor: Sensor, active: u32, idle: u32, clients: u32, seconds: u32) -> Cost {
+    run_each(INTERVAL, law, sensor, [active, idle], clients, seconds)
+}
+
+/// The same with an interval of a tenth or a quarter of a second.
+fn run_each(
+    interval: Duration,
+    law: LawConfig,
+    sensor: Sensor,
+    [active, idle]: [u32; 2],
+    clients: u32,
+    seconds: u32,
+) -> Cost {
+    let per_second = u32::try_from(1_000 / interval.as_millis()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let config = JournalConfig::new(folder.path().to_owned(), "test".to_owned());
     let mut random = Pcg64::seed_from_u64(1);
@@ -48,18 +64,18 @@ fn run(law: LawConfig, sensor: Sensor, active: u32, idle: u32, clients: u32, sec
     let journal = JournalWriter::start(config, now).unwrap();
     let mut resources: Vec<(LoadedResource, ResourceJournal)> = Vec::new();
     for number in 0..active + idle {
-        let resource = LoadedResource::new(number, law, INTERVAL, clients, sensor);
+        let resource = LoadedResource::new(number, law, interval, clients, sensor);
         let recorded = journal.resource(&resource.control, now);
         resources.push((resource, recorded));
     }
     assert!(journal.flush(Duration::from_secs(60)));
     let beginning = journal.retention().bytes;
     let (mut caller, mut decisions) = (Duration::ZERO, 0);
-    let steps = seconds * 10;
+    let steps = seconds * per_second;
     let clock = cost_of_clock();
     let begin = [process_time(), thread_time()];
     for step in 1..=steps {
-        let due = Instant::from_nanos(1_000_000_000_000 + u64::from(step) * 100_000_000);
+        let due = Instant::from_nanos(1_000_000_000_000) + interval * step;
         let mut late = || Duration::from_nanos(random.random_range(20_000..80_000));
         now = due + late();
         for (place, (resource, recorded)) in resources.iter_mut().enumerate() {
@@ -80,7 +96,7 @@ fn run(law: LawConfig, sensor: Sensor, active: u32, idle: u32, clients: u32, sec
             caller += (thread_time() - handing).saturating_sub(clock);
             decisions += 1;
         }
-        if step % 5 == 0 {
+        if step % per_second.div_ceil(2) == 0 {
             assert!(journal.flush(Duration::from_secs(60)));
         }
     }
@@ -160,11 +176,12 @@ fn figures() {
 #[ignore = "a measurement, for a release build"]
 fn figures_of_a_large_host() {
     let auto: LawConfig = AutoConfig::default().into();
-    for sensor in [Sensor::Gateway, Sensor::Agent] {
-        let all = run(auto, sensor, 50, 950, 8, 60);
+    let all = [(Sensor::Gateway, INTERVAL), (Sensor::Gateway, DEFAULT_INTERVAL), (Sensor::Agent, INTERVAL)];
+    for (sensor, interval) in all {
+        let all = run_each(interval, auto, sensor, [50, 950], 8, 60);
         let day = (all.bytes - all.beginning) as f64 / 60.0 * 86_400.0;
         println!(
-            "{sensor:?}: 1000 resources of 8 consumers at 100 ms, 50 active: {:.2} GiB a day; callers \
+            "{sensor:?}: 1000 resources of 8 consumers at {interval:?}, 50 active: {:.2} GiB a day; callers \
              {:.2} % of a core, writer {:.2} %",
             day / f64::from(1 << 30),
             100.0 * all.caller,

@@ -38,7 +38,7 @@ pub use limit::{DirectionLimits, RateLimit};
 pub use load::{DeviceLoad, InFlight, SentLoad, StorageLoad};
 pub use mix::DirectionMix;
 pub use pace::WritePace;
-pub use percentile::{LatencyCollection, RecentPercentile};
+pub use percentile::{LatencyCollection, RecentPercentile, SignalLatencies};
 pub use queue::{PendingCommands, QueueConfig, RegulatedQueue};
 pub use rate_account::{ContractRecord, RateAccount};
 pub use request::{CompletedRequest, OperationKind};

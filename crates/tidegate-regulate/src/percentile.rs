@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_control::{SignalPercentile, SignalStatistic};
-use tidegate_units::Latency;
+use tidegate_control::{LoopConfig, SignalPercentile, SignalRequests, SignalStatistic};
+use tidegate_units::{Instant, Latency};
 
 /// Requests of longer ago say nothing of now.
 const MEMORY: Duration = Duration::from_secs(2);
@@ -106,6 +106,56 @@ impl<C: LatencyCollection> RecentPercentile<C> {
 
     fn quantile(&self, requests: &C) -> Option<Latency> {
         requests.quantile(f64::from(self.percent) / 100.0)
+    }
+}
+
+/// The percentile of the signal's requests, where each request is seen.
+#[derive(Debug)]
+pub struct SignalLatencies<C> {
+    requests: SignalRequests,
+    recent: RecentPercentile<C>,
+    /// The end of the last control interval.
+    since: Instant,
+}
+
+impl<C: LatencyCollection> SignalLatencies<C> {
+    /// `None` if the law steers by the mean. `is_any_protected`: a consumer is, so that its reads may be the
+    /// signal.
+    #[must_use]
+    pub fn new(law: &LoopConfig, is_any_protected: bool, now: Instant) -> Option<Self> {
+        let requests = law.signal.requests(is_any_protected);
+        Some(Self { requests, recent: RecentPercentile::new(law.statistic)?, since: now })
+    }
+
+    /// Returns the collection of a request that completed, to record its latency. `None`: the signal is of
+    /// others.
+    pub const fn of_request(&mut self, protected: bool, is_read: bool) -> Option<&mut C> {
+        if self.requests.include(protected, is_read) { Some(self.recent.current()) } else { None }
+    }
+
+    /// Takes note of whose requests the signal is from now on.
+    pub const fn set_requests(&mut self, requests: SignalRequests) {
+        self.requests = requests;
+    }
+
+    /// Returns the percentile when a control interval ends.
+    pub fn end(&mut self, now: Instant) -> Option<SignalPercentile> {
+        let interval = now.saturating_since(self.since);
+        self.since = now;
+        self.recent.end(interval)
+    }
+
+    /// Forgets all requests: nothing was seen until now.
+    pub fn begin_anew(&mut self, now: Instant) {
+        if let Some(recent) = RecentPercentile::new(self.recent.statistic()) {
+            (self.recent, self.since) = (recent, now);
+        }
+    }
+
+    /// Returns the percentile's name.
+    #[must_use]
+    pub const fn statistic(&self) -> SignalStatistic {
+        self.recent.statistic()
     }
 }
 

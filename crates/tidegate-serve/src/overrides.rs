@@ -15,10 +15,8 @@ pub(crate) fn apply(config: &mut GatewayConfig, overrides: &Overrides) {
         return;
     }
     for pool in &mut config.pools {
-        let changes = overrides.of_resource(&pool.name);
         if let Some(law) = &mut pool.law {
-            law.target = changes.target.unwrap_or(law.target);
-            law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || overrides.is_released(&pool.name);
+            overrides.lay_over(law);
         }
         for (name, changes) in overrides.of_consumers(&pool.name) {
             let Some(export) = pool.exports.iter_mut().find(|export| export.name == *name) else { continue };
@@ -78,13 +76,8 @@ fn find_pool<'a>(config: &'a GatewayConfig, name: &ResourceName) -> Result<&'a P
 
 /// Returns the settings of a configuration.
 pub(crate) fn settings(config: &GatewayConfig, overrides: OverridesDocument) -> ServiceSettings {
-    let resource = |pool: &PoolConfig| ResourceInForce {
-        name: pool.name.clone(),
-        law: pool.law.as_ref().map(|law| law.law.kind().to_string()),
-        target_seconds: pool.law.as_ref().map(|law| law.target.as_secs_f64()),
-        interval_seconds: pool.law.as_ref().map(|law| law.interval.as_secs_f64()),
-        dry_run: pool.law.as_ref().is_some_and(|law| law.dry_run),
-        consumers: pool.exports.iter().map(consumer).collect(),
+    let resource = |pool: &PoolConfig| {
+        ResourceInForce::of(&pool.name, pool.law.as_ref(), pool.exports.iter().map(consumer).collect())
     };
     ServiceSettings {
         version: ServiceSettings::VERSION,

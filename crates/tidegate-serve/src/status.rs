@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_cluster::PeerStatus;
-use tidegate_control::SignalState;
+use tidegate_control::{SignalState, SignalStatistic};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewayConfig, GatewaySnapshot, OpSnapshot, PoolConfig, PoolSnapshot,
 };
@@ -107,7 +107,9 @@ fn reading(
     let law = config.law.as_ref()?;
     let goal = config.exports.iter().find(|export| export.name == consumer.name)?.goal;
     let has_protected = pool.consumers.iter().any(|consumer| consumer.protected);
-    let target = (consumer.protected || !has_protected).then_some(law.target);
+    // Totals do not tell a percentile.
+    let is_mean = law.statistic == SignalStatistic::Mean;
+    let target = (is_mean && (consumer.protected || !has_protected)).then_some(law.target);
     // Other laws judge goals only where the pool's signal is of everything.
     let is_judged = consumer.protected || !has_protected || law.law.kind().has_operating_point();
     let promised = goal.filter(|_| is_judged).or(target)?;
@@ -228,6 +230,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
         present: pool.awaited.is_empty() || !pool.consumers.is_empty(),
         throttle_fails: false,
         law: config.and_then(|pool| pool.law.as_ref()).map(law),
+        promise: None,
         decided: pool.decision.as_ref().map(|decision| decided(decision, pool.at)),
         recent: all.and_then(|all| together(&all)),
         consumers: pool.consumers.iter().take(MOST_CONSUMERS).map(one).collect(),

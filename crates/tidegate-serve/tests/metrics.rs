@@ -233,6 +233,13 @@ fn agents_exposition() -> AgentExposition {
         total_latency: Latency::from_millis(50),
         ..OperationTotals::default()
     };
+    let promise = PromiseStatus {
+        response_time_seconds: 0.015,
+        judged_by: JudgedBy::Seconds,
+        minute: Some(0.75),
+        hour: None,
+        day: Some(1.0),
+    };
     AgentExposition {
         reloads: ReloadCounts { applied: 1, refused: 2 },
         http_refused: Some(Arc::default()),
@@ -261,6 +268,7 @@ fn agents_exposition() -> AgentExposition {
                 .into(),
         }],
         decisions: BTreeMap::from([(name.clone(), counts)]),
+        promises: BTreeMap::from([(name.clone(), promise)]),
         request_times: BTreeMap::from([(name, ReadsAndWrites::default())]),
     }
 }
@@ -272,6 +280,8 @@ fn the_agents_exposition_says_what_is_so() {
         "tidegate_resource_law_info{resource=\"vg0\",law=\"queueing-model\"} 1",
         "tidegate_resource_window_requests{resource=\"vg0\"} 4.5",
         "tidegate_resource_delay_seconds{resource=\"vg0\"} 0.0085",
+        "tidegate_resource_promised_seconds{resource=\"vg0\"} 0.015",
+        "tidegate_resource_promise_kept_ratios{resource=\"vg0\",over=\"minute\"} 0.75",
         "tidegate_resource_write_limit_requests_per_second{resource=\"vg0\",device=\"dm-1\"} 300.0",
         "tidegate_resource_write_limit_bytes_per_second{resource=\"vg0\",device=\"dm-1\"} 19660800.0",
         "tidegate_resource_throttled_consumers{resource=\"vg0\"} 2.0",

@@ -5,12 +5,12 @@
 mod service;
 
 use std::fs;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use service::disk_reader::DiskReader;
-use service::{LoadClient, Service, until};
+use service::disk_reader::{DiskReader, OwnAgent};
+use service::{LoadClient, Service, text, tidegate, until};
 
 /// A database beside a backup, on an array of one server that serves 200 requests per second.
 const POOL: &str = "
@@ -23,10 +23,6 @@ target = '20ms'
 export.database = { size = '64MiB', protected = true }
 export.backup = { size = '64MiB' }
 ";
-
-fn tidegate(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap()
-}
 
 /// Returns the first row that DuckDB answers a query with. `None`, with a word, if `scripts/duckdb` has not
 /// installed it.
@@ -42,10 +38,6 @@ fn duckdb(query: &str) -> Option<String> {
     };
     assert!(answer.status.success(), "{query}: {}", text(&answer.stderr));
     Some(text(&answer.stdout).trim_end().to_owned())
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[test]
@@ -202,60 +194,30 @@ fn an_agents_decisions_are_kept_and_replayed_across_a_reload() {
     assert!((gone["signal"]["target_seconds"].as_f64().unwrap() - 0.03).abs() < 1e-9, "{gone}");
 }
 
-/// An agent of a network namespace of its own, which is the only one there.
-struct OwnAgent(Child);
-
-impl OwnAgent {
-    fn terminate(&mut self) {
-        let done = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
-        assert!(done.success() && self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for OwnAgent {
-    fn drop(&mut self) {
-        // It has ended, unless the test has failed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// With real limits, as root.
 #[test]
 #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
 fn an_agents_limits_are_explained_as_they_were_read_back_from_the_kernel() {
-    let namespaces = Command::new("unshare").args(["--net", "true"]).status();
-    let reader = namespaces.ok().filter(std::process::ExitStatus::success);
-    let Some(reader) = reader.and_then(|_| DiskReader::start("explain")) else {
+    let Some(reader) = DiskReader::start_for_own_agent("explain") else {
         return eprintln!("skipped: it takes root, cgroups with limits of I/O, losetup, and unshare");
     };
     let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
     let cgroup = cgroup.to_str().unwrap();
     let keep = tempfile::tempdir().unwrap();
-    let config = keep.path().join("agent.toml");
     let configuration = format!(
         "throttle = 'cgroup'\njournal = {{ folder = 'journal' }}\n[resource.disk]\ndevice = '{device}'\n\
          law = 'pid'\ntarget = '20us'\ncgroups = ['{cgroup}']\n"
     );
-    fs::write(&config, configuration).unwrap();
     // The folder is relative to that of the configuration.
     let journal = keep.path().join("journal").to_str().unwrap().to_owned();
-    let log = fs::File::create(keep.path().join("log")).unwrap();
-    let agent = Command::new("unshare")
-        .args(["--net", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
-        .arg(&config)
-        .stdin(Stdio::null())
-        .stderr(log)
-        .spawn();
-    let mut agent = OwnAgent(agent.unwrap());
+    let mut agent = OwnAgent::start(keep.path(), &configuration);
     let explained = || {
         let said = tidegate(&["explain", cgroup, "--journal", &journal, "--json"]);
         let document: Option<Value> = serde_json::from_slice(&said.stdout).ok();
         document.map(|document| document[0].clone())
     };
     let disk = until("a limit that was read back", || {
-        let ended = agent.0.try_wait().unwrap();
-        assert!(ended.is_none(), "{}", fs::read_to_string(keep.path().join("log")).unwrap());
+        agent.expect_alive();
         explained().filter(|disk| disk["consumers"][0]["in_force"]["read_iops"].is_number())
     });
     assert_eq!(disk["mechanism"], "cgroup_limit");

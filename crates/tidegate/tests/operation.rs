@@ -4,11 +4,12 @@
 
 mod service;
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-use service::{LoadClient, Service, until};
+use service::disk_reader::{DiskReader, OwnAgent};
+use service::{LoadClient, Service, text, tidegate, until};
 
 /// A database beside a backup, on an array of one server that serves 200 requests per second.
 const POOL: &str = "
@@ -28,19 +29,19 @@ export.backup = { size = '64MiB', limit = { iops = '20 IO/s' } }
 fn operate(service: &Service, arguments: &[&str]) -> Output {
     let url = format!("unix:{}", service.path("api.sock").display());
     let arguments = [arguments, &["--url", &url]].concat();
-    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap()
+    tidegate(&arguments)
 }
 
 fn done(service: &Service, arguments: &[&str]) -> String {
     let output = operate(service, arguments);
-    let error = String::from_utf8(output.stderr).unwrap();
+    let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
+    text(&output.stdout)
 }
 
 fn refused(service: &Service, arguments: &[&str]) -> String {
     let output = operate(service, arguments);
-    let error = String::from_utf8(output.stderr).unwrap();
+    let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
     error
 }
@@ -131,4 +132,50 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         assert!((400..500).contains(&status), "{request}: {status} {body}");
     }
     assert_eq!(status(&service)["resources"][0]["law"]["dry_run"], false);
+}
+
+/// With real limits, as root.
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+fn a_release_that_the_kernel_did_not_follow_was_answered_as_if_it_had() {
+    let Some(reader) = DiskReader::start_for_own_agent("release") else {
+        return eprintln!("skipped: it takes root, cgroups with limits of I/O, losetup, and unshare");
+    };
+    let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
+    let cgroup = cgroup.to_str().unwrap();
+    let keep = tempfile::tempdir().unwrap();
+    let configuration = format!(
+        "throttle = 'cgroup'\n[api]\nlisten = ['unix:api.sock']\n[resource.disk]\ndevice = '{device}'\n\
+         law = 'pid'\ntarget = '20us'\ncgroups = ['{cgroup}']\ndry_run = true\n"
+    );
+    let mut agent = OwnAgent::start(keep.path(), &configuration);
+    let url = format!("unix:{}", keep.path().join("api.sock").display());
+    let throttled = || {
+        let said = tidegate(&["status", "--json", "--url", &url]);
+        let status: Value = serde_json::from_slice(&said.stdout).ok()?;
+        status["resources"][0]["consumers"][0]["held"].as_bool()
+    };
+    until("an answer", || {
+        agent.expect_alive();
+        throttled().filter(|held| !held)
+    });
+    // The agent touched nothing so far, and starts its throttle now.
+    let said = tidegate(&["set", "disk", "dry_run=off", "--url", &url]);
+    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+    until("a limit", || {
+        agent.expect_alive();
+        reader.is_limited().then_some(())
+    });
+    agent.let_write(&reader.cgroup, false);
+    let said = tidegate(&["release", "--url", &url]);
+    assert_eq!(said.status.code(), Some(1), "{}", text(&said.stdout));
+    let why = text(&said.stderr);
+    assert!(why.contains("cannot be changed yet") && why.contains("guardian"), "{why}");
+    agent.let_write(&reader.cgroup, true);
+    until("a release in the kernel", || {
+        let said = tidegate(&["release", "--url", &url]);
+        (said.status.code() == Some(0)).then_some(())
+    });
+    assert_eq!((throttled(), reader.is_limited()), (Some(false), false));
+    agent.terminate();
 }

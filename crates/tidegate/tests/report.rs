@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -23,20 +22,12 @@ use tidegate_service::status::{ConsumerTotal, PromiseCounters, PromiseReading, P
 use tidegate_sim::{Recorder, Scenario, SeriesRow, simulate};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
-use service::{LoadClient, Service, until};
+use service::{LoadClient, Service, text, tidegate, until};
 
 /// Longer than a disk needs for some minutes of rollups.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SECONDS_PER_DAY: u64 = 86_400;
-
-fn tidegate(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
 
 fn month() -> Month {
     "2026-06".parse().unwrap()

@@ -262,6 +262,11 @@ fn an_agents_consumers_had_no_throughput() {
     assert_eq!(recent["written_bytes_per_second"], 0.0, "{recent:#}");
     assert_eq!(recent["response_time_seconds"], Value::Null, "the kernel does not say it of a cgroup");
     let text = said(&agent, &[]);
+    // Of the whole device the kernel says it: an agent did not tell whether it kept what it promises.
+    assert!(text.contains("\nreads within 15.0ms: kept 1m/1h/1d "), "{text}");
+    until("a judged second", || document(&agent)["resources"][0]["promise"]["hour"].as_f64());
+    let kept = "tidegate_resource_promise_kept_ratios{resource=\"disk\",over=\"day\"}";
+    assert!(agent.metric(kept).is_some_and(|part| (0.0..=1.0).contains(&part)), "{kept}");
     let line = text.lines().find(|line| line.starts_with(cgroup)).unwrap();
     assert!(line.contains("iB/s") && line.contains(" 0 B/s"), "{text}");
 }

@@ -86,8 +86,10 @@ pub(in super::super) fn read(
     ];
     let law = law::read_one_of(section, &laws, report)?;
     if law.statistic != SignalStatistic::Mean {
-        let place = section.value("statistic").map_or_else(|| section.span().clone(), toml::Spanned::span);
-        report.error(&place, "`statistic` can only be `mean` with the throttle `cgroup`");
+        report.error(
+            &law::place_of_statistic(section),
+            "`statistic` can only be `mean` with the throttle `cgroup`",
+        );
         return None;
     }
     let floor = law.law.floor().unwrap_or(pid.floor);

@@ -363,6 +363,17 @@ pub const POOL: KeyTable = table!(
         target as its ceiling. Of the law `window` only, and only without protected exports: see \
         `knee`."
         ),
+        Key::new(
+            "statistic",
+            Words(&["mean", "p50", "p90", "p95", "p99"]),
+            "`\"mean\"`",
+            "the [statistic](../guide/gateway.md#percentiles) of the requests' latency that is compared \
+        with the target"
+        )
+        .details(
+            "Other than `mean` not with `cluster`, with `normalise`, and with the laws `integral` and \
+        `self-tuning`, and not with goals under the model of a queue."
+        ),
         Key::new("interval", Time, "`\"250ms\"`", "the time between two decisions of the law")
             .bounds("`\"10ms\"` to `\"1min\"`")
             .details(

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Contract, IntegralConfig, LawConfig as ControlLaw, SelfTuningConfig};
+use tidegate_control::{
+    AutoConfig, Contract, IntegralConfig, LawConfig as ControlLaw, SelfTuningConfig, SignalStatistic,
+};
 use tidegate_units::{Bytes, Iops, Latency};
 
 use super::*;
@@ -105,6 +107,39 @@ fn a_tenant_begins_at_what_was_promised_and_who_was_promised_nothing_at_the_floo
         assert_eq!(then, PullAnswer::NotBefore(at(next)));
         assert_eq!(serve(&mut stage, &mut consumer, at(next), Duration::ZERO).0, [at(next)]);
     }
+}
+
+#[test]
+fn a_pool_steers_by_the_percentile_of_the_protected_reads_alone() {
+    let auto = ControlLaw::Auto(AutoConfig::default());
+    let law = LoopConfig { statistic: SignalStatistic::P90, ..LoopConfig { law: auto, ..law() } };
+    let mut stage = stage(law.clone());
+    let database = ExportConfig { protected: true, ..export("database", None) };
+    let (mut database, mut batch) = (stage.add(&database, at(0)), stage.add(&export("batch", None), at(0)));
+    let mut now = 0;
+    let mut interval = |stage: &mut PoolStage, database_took: &dyn Fn(u64) -> u64| {
+        for number in 0..20 {
+            for (consumer, took) in [(&mut database, database_took(number)), (&mut batch, 300)] {
+                stage.enqueue(consumer, 0, EXTENT, at(now));
+                serve(stage, consumer, at(now), Duration::from_millis(took));
+            }
+        }
+        now += 1_000;
+        assert!(step(stage, &mut [&mut database, &mut batch], at(now)));
+        stage.recent().back().unwrap().measured.unwrap().as_millis_f64()
+    };
+    // At first it is not known that an export is protected.
+    interval(&mut stage, &|_| 5);
+    let near = |measured: f64, expected: f64| (measured / expected - 1.0).abs() < 0.02;
+    let measured = interval(&mut stage, &|number| if number < 3 { 50 } else { 5 });
+    assert!(near(measured, 50.0), "{measured}: one of ten takes longer than that");
+    let measured = interval(&mut stage, &|number| if number < 1 { 50 } else { 5 });
+    assert!(near(measured, 5.0), "{measured}: one of twenty is more than 90 % do not need");
+    // A reload goes on by the mean.
+    let by_mean = LoopConfig { statistic: SignalStatistic::Mean, ..law };
+    stage.reconfigure(1, Some(&by_mean), BucketRelease::default(), at(3_000));
+    let measured = interval(&mut stage, &|number| if number < 10 { 15 } else { 5 });
+    assert!(near(measured, 10.0), "{measured}");
 }
 
 /// A goal reaches the law, and a first rate the bucket. Before the law has seen a consumer, none is

@@ -2,7 +2,7 @@
 
 use tidegate_config::law::{self, AvailableLaws, LawReader};
 use tidegate_config::{FindingList, PlacedValue, Section, release};
-use tidegate_control::{LawConfig, LoopConfig, SharesOf, WindowConfig};
+use tidegate_control::{LawConfig, LoopConfig, SharesOf, SignalStatistic, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_sched::Discipline;
@@ -54,7 +54,9 @@ pub(super) fn read(
     let shared = section.flag("cluster", &mut context.report);
     let window = WindowConfig::for_resource(shared);
     let laws = AvailableLaws { reader: LawReader::Gateway, window, rates: true };
-    let law = resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
+    let mut law =
+        resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
+    statistic(section, law.as_mut(), shared, &mut context.report);
     let exports = exports(section, backend.as_ref(), context);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
         context.report.warning(
@@ -138,6 +140,32 @@ pub(super) fn read(
     let beforehand = contracts::beforehand(section, context);
     let promised = contracts::promised(section, &pool, &exports, beforehand, &mut context.report);
     Some(ReadPool { config: pool, exports, member, promised })
+}
+
+/// Reads the statistic by which the law steers.
+fn statistic(
+    section: &Section<'_>,
+    law: Option<&mut LoopConfig>,
+    shared: bool,
+    report: &mut FindingList<'_>,
+) {
+    let Some(statistic) = law::statistic(section, report) else { return };
+    let Some(law) = law else {
+        // A law that is written, and wrong, is reported as that.
+        if !section.has("law") && !section.has("target") {
+            let why = format!("{} has no law: add a `target`", section.what());
+            report.warning(&law::place_of_statistic(section), "`statistic` has no effect", why);
+        }
+        return;
+    };
+    law::set_statistic(law, statistic, section, report);
+    if shared && law.statistic != SignalStatistic::Mean {
+        report.error_with_help(
+            &law::place_of_statistic(section),
+            "hosts tell each other means, and no percentiles",
+            "steer a pool of a cluster by `statistic = \"mean\"`",
+        );
+    }
 }
 
 fn exports(

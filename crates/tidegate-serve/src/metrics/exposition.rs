@@ -208,10 +208,8 @@ impl MetricsExposition {
             samples.add(&labels, SampleValue::Number(promise.response_time_seconds));
             return;
         }
-        for (over, kept) in [("minute", promise.minute), ("hour", promise.hour), ("day", promise.day)] {
-            if let Some(kept) = kept {
-                samples.add(&[labels[0], labels[1], over], SampleValue::Number(kept));
-            }
+        for (over, kept) in promise.spans() {
+            samples.add(&[labels[0], labels[1], over], SampleValue::Number(kept));
         }
     }
 }

@@ -17,13 +17,13 @@ use axum::routing::get;
 use futures_util::stream::unfold;
 use serde_json::json;
 use tidegate_control::Decision;
-use tidegate_http::OpenEndedAnswer;
+use tidegate_http::{OpenEndedAnswer, problem};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::status::{StatusRequest, current_status, problem};
+use crate::status::{StatusRequest, current_status};
 
 /// Subscribers at the same time: a quarter of the connections of the server.
 pub const MOST_SUBSCRIBERS: usize = 16;
@@ -92,7 +92,7 @@ struct EventPage<E> {
 async fn stream<E: From<StatusRequest> + Send + 'static>(State(page): State<Arc<EventPage<E>>>) -> Response {
     let Ok(seat) = Arc::clone(&page.feed.seats).try_acquire_owned() else {
         let why = format!("{MOST_SUBSCRIBERS} clients receive events already: end one of them");
-        return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
+        return problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-subscribers", &why);
     };
     let subscriber = Subscriber {
         decisions: page.feed.decisions.subscribe(),

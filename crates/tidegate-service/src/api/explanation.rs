@@ -16,6 +16,7 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use serde::Deserialize;
 use thiserror::Error;
+use tidegate_http::problem;
 use tidegate_journal::{JournalError, JournalReader};
 use tidegate_units::Latency;
 use tokio::sync::Semaphore;
@@ -23,7 +24,6 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use crate::explain::{AskedTime, ExplainError, JournalExplanation, asked_span, explain_journal};
-use crate::status::problem;
 
 /// The time that an answer may take. An hour of a resource that decides each 100 ms takes about a second.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -64,15 +64,21 @@ enum QuestionRefusal {
 }
 
 impl QuestionRefusal {
-    const fn status(&self) -> StatusCode {
+    /// Returns the status of the answer, and its code for programs.
+    const fn status(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Query(_) | Self::Value { .. } => StatusCode::BAD_REQUEST,
-            Self::NoJournal | Self::Explain(ExplainError::Unknown(_)) => StatusCode::NOT_FOUND,
+            Self::Query(_) | Self::Value { .. } => (StatusCode::BAD_REQUEST, "not-understood"),
+            Self::NoJournal => (StatusCode::NOT_FOUND, "no-journal"),
+            Self::Explain(ExplainError::Unknown(_)) => (StatusCode::NOT_FOUND, "unknown-name"),
             Self::Explain(ExplainError::Journal(
                 JournalError::OutsideRetention { .. } | JournalError::Empty(_),
-            )) => StatusCode::NOT_FOUND,
-            Self::Busy | Self::Explain(ExplainError::Stopped) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Explain(ExplainError::Journal(_)) | Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            )) => (StatusCode::NOT_FOUND, "not-kept"),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::Explain(ExplainError::Stopped) => (StatusCode::SERVICE_UNAVAILABLE, "too-long"),
+            Self::Explain(ExplainError::Journal(_)) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "unreadable-journal")
+            }
+            Self::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
         }
     }
 }
@@ -100,7 +106,10 @@ async fn explain(State(page): State<ExplanationPage>, RawQuery(query): RawQuery)
             text.push('\n');
             (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], text).into_response()
         }
-        Err(refused) => problem(refused.status(), &refused.to_string()),
+        Err(refused) => {
+            let (status, code) = refused.status();
+            problem(status, code, &refused.to_string())
+        }
     }
 }
 

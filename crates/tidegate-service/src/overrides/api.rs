@@ -63,6 +63,9 @@ impl IntoResponse for ControlError {
             Self::Refused(OverrideRefusal::NoResource { .. }) => (StatusCode::NOT_FOUND, "unknown-resource"),
             Self::Refused(OverrideRefusal::NoConsumer { .. }) => (StatusCode::NOT_FOUND, "unknown-consumer"),
             Self::Refused(OverrideRefusal::Impossible(_)) => (StatusCode::UNPROCESSABLE_ENTITY, "impossible"),
+            Self::Refused(OverrideRefusal::StillThrottled) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "still-throttled")
+            }
         };
         problem(status, code, &self.to_string())
     }

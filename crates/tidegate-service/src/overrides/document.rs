@@ -1,6 +1,7 @@
 //! Settings in force and overrides, as documents.
 
 use serde::{Deserialize, Serialize};
+use tidegate_control::LoopConfig;
 use tidegate_units::{ConsumerName, ResourceName};
 
 /// The settings of a running service, or of a configuration.
@@ -36,6 +37,21 @@ pub struct ResourceInForce {
     pub dry_run: bool,
     /// The consumers that the configuration names.
     pub consumers: Vec<ConsumerInForce>,
+}
+
+impl ResourceInForce {
+    /// Returns the settings of a resource by its law, if it has one.
+    #[must_use]
+    pub fn of(name: &ResourceName, law: Option<&LoopConfig>, consumers: Vec<ConsumerInForce>) -> Self {
+        Self {
+            name: name.clone(),
+            law: law.map(|law| law.law.kind().to_string()),
+            target_seconds: law.map(|law| law.target.as_secs_f64()),
+            interval_seconds: law.map(|law| law.interval.as_secs_f64()),
+            dry_run: law.is_some_and(|law| law.dry_run),
+            consumers,
+        }
+    }
 }
 
 /// Settings of a consumer.

@@ -26,6 +26,12 @@ pub enum OverrideRefusal {
     /// The service cannot do it.
     #[error("{0}")]
     Impossible(String),
+    /// The change stands, and what the kernel has in force does not follow it yet.
+    #[error(
+        "the change stands, but the limits in force cannot be changed yet: the guardian removes all of them \
+         within 10 s; ask `tidegate status`"
+    )]
+    StillThrottled,
 }
 
 fn hint(nearest: Option<&str>) -> String {

@@ -62,6 +62,16 @@ impl OverrideAction {
             Self::Resource { .. } | Self::EndRelease { scope: None } => None,
         }
     }
+
+    /// Returns true if consumers are to be throttled by nothing after it.
+    #[must_use]
+    pub fn lets_go(&self) -> bool {
+        match self {
+            Self::Release { .. } => true,
+            Self::Resource { patch, .. } => patch.dry_run == Some(Some(true)),
+            Self::Consumer { .. } | Self::EndRelease { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for OverrideAction {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use tidegate_control::LoopConfig;
 use tidegate_journal::{ActionRecord, WallTime};
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
@@ -35,9 +36,15 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// Lays the settings of a law's resource over the configuration's. A release is a dry run.
+    pub fn lay_over(&self, law: &mut LoopConfig) {
+        let changes = self.of_resource(&law.resource);
+        law.target = changes.target.unwrap_or(law.target);
+        law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || self.is_released(&law.resource);
+    }
+
     /// Returns the settings that were changed of a resource.
-    #[must_use]
-    pub fn of_resource(&self, name: &ResourceName) -> ResourceChanges {
+    pub(super) fn of_resource(&self, name: &ResourceName) -> ResourceChanges {
         self.resources.get(name).map(|(changes, _)| *changes).unwrap_or_default()
     }
 

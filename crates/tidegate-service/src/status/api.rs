@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tidegate_http::problem;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -48,15 +49,9 @@ async fn status<E: From<StatusRequest> + Send + 'static>(State(api): State<Arc<A
             .into_response(),
         None => {
             let why = "the service does not answer: it is stopping, or overloaded";
-            problem(StatusCode::SERVICE_UNAVAILABLE, why)
+            problem(StatusCode::SERVICE_UNAVAILABLE, "silent", why)
         }
     }
-}
-
-/// Returns an error in words.
-pub(crate) fn problem(code: StatusCode, why: &str) -> Response {
-    let text = format!("{:#}\n", serde_json::json!({ "error": why }));
-    (code, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// Asks the service for its status. `None`: it does not answer.

@@ -14,8 +14,8 @@ use tidegate_control::{BandPosition, LawKind, WaitReason};
 
 use crate::overrides::OverridesDocument;
 
+pub(crate) use api::current_status;
 pub use api::{StatusRequest, routes};
-pub(crate) use api::{current_status, problem};
 pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
 pub use promise::{JudgedBy, Judgement, KEPT, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
@@ -91,6 +91,10 @@ pub struct ResourceStatus {
     pub throttle_fails: bool,
     /// Its law, as configured. `null`: shares and limits only.
     pub law: Option<LawStatus>,
+    /// An agent's promise that the reads take no longer than the target, and how much of it was kept. `null`:
+    /// it is judged of each consumer, or not at all.
+    #[serde(default)]
+    pub promise: Option<PromiseStatus>,
     /// The last decision. `null`: nothing yet.
     pub decided: Option<DecisionStatus>,
     /// The recent load of all its consumers together. `null`: not known yet.

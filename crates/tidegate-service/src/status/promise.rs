@@ -43,6 +43,12 @@ impl PromiseStatus {
     pub fn is_kept(&self) -> Option<bool> {
         self.minute.map(is_enough)
     }
+
+    /// Returns the fulfilled parts that are known, by their spans of time.
+    pub fn spans(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let spans = [("minute", self.minute), ("hour", self.hour), ("day", self.day)];
+        spans.into_iter().filter_map(|(over, kept)| Some((over, kept?)))
+    }
 }
 
 fn is_enough(part: f64) -> bool {

@@ -59,7 +59,7 @@ impl Simulation<'_> {
     fn observe(&mut self, stage: u32) -> Observation {
         let now = instant(self.now);
         let stage = &mut self.stages[stage as usize];
-        let percentile = stage.percentile.as_mut().and_then(|latencies| latencies.end(self.now));
+        let percentile = stage.percentile.as_mut().and_then(|latencies| latencies.end(now));
         let (queue, ports) = (&mut stage.queue, &stage.ports);
         let consumers = ports
             .iter()

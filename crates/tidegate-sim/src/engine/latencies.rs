@@ -3,10 +3,8 @@
 //! A percentile takes each request's latency, and most scenarios go by means. So this is kept only where a
 //! host's statistic is a percentile.
 
-use std::time::Duration;
-
-use tidegate_control::{LoopConfig, SignalPercentile, SignalRequests, SignalStatistic};
-use tidegate_regulate::{LatencyCollection, LatencySamples, RecentPercentile};
+use tidegate_control::SignalStatistic;
+use tidegate_regulate::{LatencyCollection, LatencySamples};
 use tidegate_units::Latency;
 
 use super::measure::LatencyDistribution;
@@ -14,6 +12,12 @@ use super::measure::LatencyDistribution;
 /// Latencies in nanoseconds, each as it is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExactLatencies(Vec<u64>);
+
+impl ExactLatencies {
+    pub(super) fn record(&mut self, nanos: u64) {
+        self.0.push(nanos);
+    }
+}
 
 impl LatencyCollection for ExactLatencies {
     fn count(&self) -> u64 {
@@ -36,43 +40,6 @@ fn quantile(values: &[u64], fraction: f64) -> Option<u64> {
     let rank = (fraction * values.len() as f64 - 1e-9).ceil() as usize;
     let mut values = values.to_vec();
     Some(*values.select_nth_unstable(rank.saturating_sub(1).min(last)).1)
-}
-
-/// The percentile of the signal's requests that a law steers by.
-#[derive(Debug)]
-pub(super) struct SignalLatencies {
-    requests: SignalRequests,
-    recent: RecentPercentile<ExactLatencies>,
-    /// The end of the last control interval.
-    since: u64,
-}
-
-impl SignalLatencies {
-    /// `None` if the law steers by the mean.
-    pub(super) fn new(law: &LoopConfig, is_any_protected: bool) -> Option<Self> {
-        let requests = law.signal.requests(is_any_protected);
-        Some(Self { requests, recent: RecentPercentile::new(law.statistic)?, since: 0 })
-    }
-
-    /// Takes a request that completed.
-    pub(super) fn record(&mut self, protected: bool, is_read: bool, nanos: u64) {
-        if self.requests.include(protected, is_read) {
-            self.recent.current().0.push(nanos);
-        }
-    }
-
-    /// Returns the percentile when a control interval ends.
-    pub(super) fn end(&mut self, now: u64) -> Option<SignalPercentile> {
-        let interval = Duration::from_nanos(now - std::mem::replace(&mut self.since, now));
-        self.recent.end(interval)
-    }
-
-    /// Forgets all requests: the host was down until now.
-    pub(super) fn begin_anew(&mut self, now: u64) {
-        if let Some(recent) = RecentPercentile::new(self.recent.statistic()) {
-            (self.recent, self.since) = (recent, now);
-        }
-    }
 }
 
 /// The latencies by which a virtual machine is judged.

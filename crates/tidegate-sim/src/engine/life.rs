@@ -140,7 +140,7 @@ impl Simulation<'_> {
             }
             state.window.set(Some(state.queue.window().get()), self.now);
             if let Some(percentile) = &mut state.percentile {
-                percentile.begin_anew(self.now);
+                percentile.begin_anew(instant(self.now));
             }
         }
         for stream in 0..self.streams.len() as u32 {

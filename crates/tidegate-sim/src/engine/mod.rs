@@ -23,6 +23,7 @@ use tidegate_control::LoopConfig;
 use tidegate_device::{Device, DeviceCompletion, DeviceIo, IoKind, MAX_IN_FLIGHT};
 use tidegate_regulate::{
     CompletedRequest, ConsumerAccount, ConsumerTerms, MeanSince, OperationKind, QueueConfig, RegulatedQueue,
+    SignalLatencies,
 };
 use tidegate_sched::{PullAnswer, SfqConfig, StorageExtent};
 use tidegate_units::{Bytes, Instant, Latency, ResourceName, Window};
@@ -35,7 +36,7 @@ use crate::recorder::Recorder;
 use crate::scenario::{ChangedArray, Scenario, ScenarioHost, VirtualMachine};
 use crate::table::PlaceTable;
 use cluster::SteeringHosts;
-use latencies::{JudgedLatencies, SignalLatencies};
+use latencies::{ExactLatencies, JudgedLatencies};
 use load::{VmOperation, WorkloadStream};
 use measure::{PromiseCounts, RequestTally, WindowTime};
 use plan::{EnginePlan, nanos};
@@ -209,7 +210,7 @@ struct HostStage {
     /// closer together.
     steering: Option<Box<StageSteering>>,
     /// The latencies that its law steers by, if it steers by a percentile.
-    percentile: Option<Box<SignalLatencies>>,
+    percentile: Option<Box<SignalLatencies<ExactLatencies>>>,
     window: WindowTime,
     promises: PromiseCounts,
 }
@@ -391,8 +392,8 @@ impl<'a> Simulation<'a> {
         for stage in &mut self.stages {
             let vms = stage.ports.iter().map(|&port| self.ports[port as usize].vm);
             let is_any_protected = vms.into_iter().any(|vm| self.scenario.vms[vm as usize].protected);
-            let law = stage.queue.law();
-            stage.percentile = law.and_then(|law| SignalLatencies::new(law, is_any_protected)).map(Box::new);
+            let percentile = |law| SignalLatencies::new(law, is_any_protected, Instant::ZERO);
+            stage.percentile = stage.queue.law().and_then(percentile).map(Box::new);
         }
         for vm in 0..self.vms.len() {
             let host = self.host_of(vm as u32);
@@ -628,8 +629,10 @@ impl<'a> Simulation<'a> {
             let vm = &mut self.vms[port.vm as usize];
             vm.felt.record(felt);
             let judged = !vm.protected || kind == OperationKind::Read;
-            if let Some(signal) = &mut stage.percentile {
-                signal.record(vm.protected, kind == OperationKind::Read, device);
+            if let Some(signal) = &mut stage.percentile
+                && let Some(latencies) = signal.of_request(vm.protected, kind == OperationKind::Read)
+            {
+                latencies.record(device);
             }
             if let Some(latencies) = vm.judged_latencies.as_mut().filter(|_| judged) {
                 latencies.record(device);

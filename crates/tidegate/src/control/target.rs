@@ -108,6 +108,7 @@ mod tests {
             present: true,
             throttle_fails: false,
             law: None,
+            promise: None,
             decided: None,
             recent: None,
             consumers: consumers.collect(),

@@ -5,8 +5,8 @@ use std::fmt;
 
 use tidegate_control::{BandPosition, WaitReason};
 use tidegate_service::status::{
-    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, OperatingPoint, ResourceStatus, ServiceKind,
-    ServiceStatus,
+    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, OperatingPoint, PromiseStatus, ResourceStatus,
+    ServiceKind, ServiceStatus,
 };
 use tidegate_units::{ByteRate, Iops, Latency, Window};
 
@@ -125,6 +125,11 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
         let (target, interval) = (time(*target_seconds), time(*interval_seconds));
         writeln!(f, "law {kind}, target {target}, decides every {interval}")?;
     }
+    if let Some(promise) = &resource.promise {
+        let broken = if promise.is_kept() == Some(false) { ": BROKEN" } else { "" };
+        let (latency, parts) = (time(promise.response_time_seconds), kept_parts(promise));
+        writeln!(f, "reads within {latency}: kept 1m/1h/1d {parts}{broken}")?;
+    }
     if let Some(decided) = &resource.decided {
         writeln!(f, "decided {} ago: {}", time(decided.age_seconds), decided.said)?;
     }
@@ -218,9 +223,12 @@ fn promise_cell(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
     if broken { format!("{latency} BROKEN") } else { latency }
 }
 
-/// The parts of the last minute, hour and day in which the promise was kept.
 fn kept(one: &ConsumerStatus) -> String {
-    let Some(promise) = one.promise else { return none() };
+    one.promise.as_ref().map_or_else(none, kept_parts)
+}
+
+/// Returns the parts of the last minute, hour and day in which a promise was kept.
+fn kept_parts(promise: &PromiseStatus) -> String {
     // 99.96 % is not all.
     let percent = |part: f64| format!("{:.0}", (part * 100.0).floor());
     let [minute, hour, day] =
@@ -281,7 +289,7 @@ fn rate(per_second: f64) -> String {
 mod tests {
     use tidegate_control::LawKind;
     use tidegate_service::overrides::OverridesDocument;
-    use tidegate_service::status::{JudgedBy, LoadFigures, PromiseStatus};
+    use tidegate_service::status::{JudgedBy, LoadFigures};
 
     use super::*;
 
@@ -333,6 +341,7 @@ mod tests {
                 interval_seconds: 1.0,
                 dry_run: false,
             }),
+            promise: None,
             decided: Some(DecisionStatus {
                 age_seconds: 0.31,
                 said: "array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms (2 of 2 \

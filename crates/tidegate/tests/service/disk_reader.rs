@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::{limits_alone, until};
 
@@ -18,6 +18,21 @@ pub(crate) struct DiskReader {
 }
 
 impl DiskReader {
+    /// Returns true if the kernel limits how many reads per second it may send.
+    pub(crate) fn is_limited(&self) -> bool {
+        let file = |name| fs::read_to_string(self.cgroup.join(name)).unwrap_or_default();
+        // Cgroups v2 write each limit that there is none of as `max`.
+        let of_v2 = file("io.max");
+        let is_number = |limit: &str| limit.strip_prefix("riops=").is_some_and(|limit| limit != "max");
+        !file("blkio.throttle.read_iops_device").is_empty() || of_v2.split_whitespace().any(is_number)
+    }
+
+    /// The same, where an [`OwnAgent`] can be had as well.
+    pub(crate) fn start_for_own_agent(test: &str) -> Option<Self> {
+        let namespaces = Command::new("unshare").args(["--net", "--mount", "true"]).status();
+        namespaces.ok().filter(ExitStatus::success).and_then(|_| Self::start(test))
+    }
+
     pub(crate) fn start(test: &str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"].map(Path::new);
         let root = roots.into_iter().find(|root| {
@@ -51,6 +66,57 @@ impl DiskReader {
             .spawn()
             .unwrap();
         Some(Self { cgroup, device, process, _disk: disk, _alone: alone })
+    }
+}
+
+/// An agent of a network and a mount namespace of its own, which is the only one there.
+pub(crate) struct OwnAgent {
+    process: Child,
+    log: PathBuf,
+}
+
+impl OwnAgent {
+    /// Starts it with a configuration in this folder.
+    pub(crate) fn start(folder: &Path, configuration: &str) -> Self {
+        let (config, log) = (folder.join("agent.toml"), folder.join("log"));
+        fs::write(&config, configuration).unwrap();
+        let process = Command::new("unshare")
+            .args(["--net", "--mount", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap())
+            .spawn();
+        Self { process: process.unwrap(), log }
+    }
+
+    pub(crate) fn expect_alive(&mut self) {
+        let ended = self.process.try_wait().unwrap();
+        assert!(ended.is_none(), "{}", fs::read_to_string(&self.log).unwrap());
+    }
+
+    /// Lets the agent and its guardian write to the mount that has a folder, or not.
+    pub(crate) fn let_write(&self, folder: &Path, may_write: bool) {
+        let id = self.process.id().to_string();
+        let options = if may_write { "remount,bind,rw" } else { "remount,bind,ro" };
+        let script = "mount -o \"$0\" \"$(findmnt --noheadings --output TARGET --target \"$1\")\"";
+        let done = Command::new("nsenter")
+            .args(["--target", &id, "--mount", "sh", "-ec", script, options])
+            .arg(folder)
+            .status();
+        assert!(done.unwrap().success());
+    }
+
+    pub(crate) fn terminate(&mut self) {
+        let done = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
+        assert!(done.success() && self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for OwnAgent {
+    fn drop(&mut self) {
+        // It has ended, unless the test has failed.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

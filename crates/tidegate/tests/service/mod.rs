@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,16 @@ pub(crate) mod disk_reader;
 
 /// Longer than anything here takes, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Runs the program to its end.
+pub(crate) fn tidegate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap()
+}
+
+/// Returns what a program printed.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
 
 /// Waits for a condition.
 pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {

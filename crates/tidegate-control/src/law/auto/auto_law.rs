@@ -60,6 +60,21 @@ const REPORTED: f64 = 2.0;
 /// margin.
 const STEP: (f64, f64) = (0.6, 2.0);
 
+/// A storage has become another one where the latency jumps by this logarithm, and by so many standard
+/// deviations of it.
+const OTHER_STORAGE: (f64, f64) = (0.3, 4.0);
+
+/// The parts of the known floor and of the usual latency at which a storage that nothing makes quicker has
+/// become quicker, or slower; and the requests after which that is known.
+const QUICKER: (f64, f64) = (0.8, 200.0);
+const SLOWER: (f64, f64) = (1.25, 30.0);
+
+/// The usual latency at the edge of futile windows is at least this much of the floor.
+const LEAST_USUAL: f64 = 1.2;
+
+/// A window is at the edge of the futile ones up to this logarithm above it.
+const AT_EDGE: f64 = 0.05;
+
 /// A window of all hosts from this part of the greatest on throttles nothing.
 const OPEN: f64 = 0.999;
 
@@ -663,7 +678,7 @@ impl AutoLaw {
         if self.level.requests() > 0.0 && known > 0.0 {
             let deviation = (1.0 / epoch.count.max(1.0) + 1.0 / self.level.requests()).sqrt();
             let jump = (latency / known).ln().abs();
-            if jump > 0.3 && jump > 4.0 * deviation {
+            if jump > OTHER_STORAGE.0 && jump > OTHER_STORAGE.1 * deviation {
                 self.level = Measured::default();
                 self.consumers.begin_anew();
                 if self.gate.is_trying() {
@@ -673,14 +688,15 @@ impl AutoLaw {
         }
         let Some(futility) = self.gate.futility() else { return };
         let floor = futility.floor;
-        let usual = futility.at_edge.max(1.2 * floor);
-        let at_edge = self.window <= futility.edge + 0.05;
-        let quicker = self.level.requests() >= 200.0 && self.level.latency_of() < 0.8 * floor;
-        let slower = at_edge
-            && self.level.requests() >= 30.0
-            && self.level.latency_of() > 1.25 * usual * (1.0 + 2.0 / self.level.requests().sqrt());
-        if self.level.requests() >= 200.0 {
-            self.gate.lower_floor(self.level.latency_of());
+        let usual = futility.at_edge.max(LEAST_USUAL * floor);
+        let at_edge = self.window <= futility.edge + AT_EDGE;
+        let (requests, latency) = (self.level.requests(), self.level.latency_of());
+        let quicker = requests >= QUICKER.1 && latency < QUICKER.0 * floor;
+        // Two standard deviations of a mean of exponential latencies.
+        let slower =
+            at_edge && requests >= SLOWER.1 && latency > SLOWER.0 * usual * (1.0 + 2.0 / requests.sqrt());
+        if requests >= QUICKER.1 {
+            self.gate.lower_floor(latency);
         }
         if quicker || slower {
             self.gate.storage_changed();

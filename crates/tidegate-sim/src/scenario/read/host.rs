@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tidegate_config::law::{self, AvailableLaws, LawReader};
 use tidegate_config::{FindingList, PlacedValue, Section, release};
-use tidegate_control::{BetaScale, LoopConfig, SignalStatistic, WindowConfig};
+use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
 use tidegate_sched::{Discipline, FlowBatch, RequestCost};
 use tidegate_units::{Bytes, HostName, Instant, Latency, ResourceName};
 
@@ -172,12 +172,7 @@ fn statistic(table: &Section<'_>, host: &mut ScenarioHost, report: &mut FindingL
     let Some(statistic) = law::statistic(table, report) else { return };
     host.statistic = statistic;
     if let Some(law) = &mut host.law {
-        law.statistic = statistic;
-        if let Err(error) = law.validate() {
-            let place = table.value("statistic").map_or_else(|| table.span().clone(), toml::Spanned::span);
-            report.error(&place, error.to_string());
-            law.statistic = SignalStatistic::Mean;
-        }
+        law::set_statistic(law, statistic, table, report);
     }
 }
 
