@@ -23,6 +23,7 @@ mod pattern;
 mod promises;
 mod regulator;
 mod resource;
+mod rollups;
 mod sensor;
 mod status;
 mod survey;
@@ -40,6 +41,7 @@ use tidegate_host::sense::session::{TargetKind, TargetReading};
 use tidegate_host::throttle::ThrottleMethod;
 use tidegate_host::{ReadError, SystemRoot};
 use tidegate_journal::{ActionRecord, JournalError, WallTime};
+use tidegate_rollups::RollupError;
 use tidegate_service::api::{ApiRoutes, ApiSettings, EventFeed, ServerError, ServiceServer, needs_restart};
 use tidegate_service::config::ConfigError;
 use tidegate_service::journal::{RecentDecisions, reload_record};
@@ -49,6 +51,7 @@ use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
     action_record, end_record,
 };
+use tidegate_service::rollups::{LookTime, RollupRecorder};
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{RecentCounters, ServiceKind, ServiceStatus, StatusRequest};
 use tidegate_service::supervisor::Supervisor;
@@ -124,6 +127,9 @@ pub enum AgentError {
     /// The decision journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// Rollups cannot be written.
+    #[error(transparent)]
+    Rollups(#[from] RollupError),
     /// Nothing can be served over HTTP.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -197,6 +203,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     if let Some(server) = &server {
         server.introduce();
     }
+    let rollups = kept.as_ref().map(|kept| RollupRecorder::start(&kept.folder)).transpose()?;
     let begin = Clock::now();
     let kept = kept.map(|kept| AgentJournal::start(kept, config.throttle, &regulator, Instant::ZERO));
     let mut agent = Agent {
@@ -214,6 +221,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         journal: RecentDecisions::telling(feed),
         recent: RecentCounters::default(),
         promises: ResourcePromises::default(),
+        rollups,
         complaints: RecurringErrors::default(),
         reloads: ReloadCounts::default(),
         server,
@@ -277,6 +285,8 @@ struct Agent {
     /// Totals of the resources and their consumers some seconds ago.
     recent: RecentCounters<LoadKey>,
     promises: ResourcePromises,
+    /// Minutes, if decisions are kept.
+    rollups: Option<RollupRecorder>,
     complaints: RecurringErrors,
     reloads: ReloadCounts,
     /// The server of metrics and API.
@@ -384,7 +394,9 @@ impl Agent {
         if self.recent.is_due(now) {
             self.recent.note(now, status::totals(&self.regulator.status()));
         }
-        self.promises.note(now, self.regulator.regulated());
+        if self.promises.is_due(now) {
+            self.judge(now);
+        }
         if let Some(journal) = &mut self.decision_journal {
             journal.record(&self.regulator, now, &self.unheld);
             if let Some(throttle) = &self.throttle {
@@ -393,6 +405,25 @@ impl Agent {
         }
         for decision in &step.decisions {
             self.journal.note(decision, !self.unheld.contains(&decision.resource));
+        }
+    }
+
+    /// Judges the promises, and adds what was done to the rollups.
+    fn judge(&mut self, now: Instant) {
+        let wall = WallTime::now();
+        self.promises.note(now, self.regulator.regulated(), |resource, promise, judgement| {
+            if let Some(recorder) = &mut self.rollups {
+                let time = LookTime { at: now, wall };
+                rollups::note_reads(&mut recorder.fold, time, resource, promise, judgement);
+            }
+        });
+        if self.rollups.is_none() {
+            return;
+        }
+        let (resources, status) = (self.status(), self.whole_status());
+        if let Some(recorder) = &mut self.rollups {
+            rollups::note_consumers(&mut recorder.fold, now, wall, &resources, &status);
+            recorder.write_ended(wall);
         }
     }
 
@@ -595,13 +626,20 @@ impl Agent {
         }
     }
 
-    fn end(self) {
+    fn end(mut self) {
         self.supervisor.stopping(LET_GO);
+        self.judge(self.now());
+        if let Some(rollups) = &mut self.rollups {
+            rollups.write_all();
+        }
         if let Some(throttle) = self.throttle {
             throttle.let_go();
         }
         if let Some(journal) = &self.decision_journal {
             journal.close();
+        }
+        if let Some(rollups) = self.rollups {
+            rollups.close();
         }
     }
 }

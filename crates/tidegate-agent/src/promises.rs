@@ -1,43 +1,57 @@
 //! The promise of each resource: its reads take no longer than the target in the mean of a second.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tidegate_control::{SignalState, SignalStatistic};
 use tidegate_regulate::RegulatedResource;
-use tidegate_service::status::{PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
+use tidegate_service::status::{Judgement, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
 use tidegate_units::{Instant, ResourceName};
+
+/// The time between two looks at the promises: each second is judged.
+const BETWEEN: Duration = Duration::from_secs(1);
 
 /// The records of the promises of all resources.
 #[derive(Debug, Default)]
-pub(crate) struct ResourcePromises(BTreeMap<ResourceName, PromiseRecord>);
+pub(crate) struct ResourcePromises {
+    records: BTreeMap<ResourceName, PromiseRecord>,
+    /// The time of the last look.
+    judged: Option<Instant>,
+}
 
 impl ResourcePromises {
-    /// Judges what the resources did. Those that are not named any more are forgotten.
+    /// Returns true if it is time to look.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.judged.is_none_or(|judged| now.saturating_since(judged) >= BETWEEN)
+    }
+
+    /// Judges what the resources did, and gives each reading with its judgement to `rollups`. Resources that
+    /// are not named any more are forgotten.
     pub(crate) fn note<'a>(
         &mut self,
         now: Instant,
         resources: impl Iterator<Item = &'a RegulatedResource> + Clone,
+        mut rollups: impl FnMut(&'a RegulatedResource, Option<PromiseReading>, Judgement),
     ) {
-        self.0.retain(|name, _| resources.clone().any(|resource| resource.law().resource == *name));
+        self.judged = Some(now);
+        self.records.retain(|name, _| resources.clone().any(|resource| resource.law().resource == *name));
         for resource in resources {
             let name = &resource.law().resource;
-            match (reading(resource), self.0.get_mut(name)) {
-                (Some(reading), Some(record)) => {
-                    record.note(now, reading);
+            let reading = reading(resource);
+            let judgement = match reading {
+                Some(reading) => self.records.entry(name.clone()).or_default().note(now, reading),
+                None => {
+                    self.records.remove(name);
+                    Judgement::default()
                 }
-                (Some(reading), None) => {
-                    self.0.entry(name.clone()).or_default().note(now, reading);
-                }
-                (None, _) => {
-                    self.0.remove(name);
-                }
-            }
+            };
+            rollups(resource, reading, judgement);
         }
     }
 
     /// Returns how much of each promise was kept.
     pub(crate) fn status(&self) -> BTreeMap<ResourceName, PromiseStatus> {
-        self.0.iter().filter_map(|(name, record)| Some((name.clone(), record.status()?))).collect()
+        self.records.iter().filter_map(|(name, record)| Some((name.clone(), record.status()?))).collect()
     }
 }
 

@@ -41,7 +41,8 @@ pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<LoadKey,
     of_each.collect()
 }
 
-fn total(reads: &OperationTotals, writes: &OperationTotals) -> ConsumerTotal {
+/// Returns the totals of reads and writes together.
+pub(crate) fn total(reads: &OperationTotals, writes: &OperationTotals) -> ConsumerTotal {
     ConsumerTotal {
         count: reads.count.saturating_add(writes.count),
         sum: reads.total_latency.saturating_add(writes.total_latency),

@@ -26,7 +26,7 @@ use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
 use crate::metrics::MetricsExposition;
 use crate::overrides;
 use crate::policy;
-use crate::rollups::GatewayRollups;
+use crate::rollups;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
 use tidegate_service::api::{ApiRoutes, ApiSettings, EventFeed, ServerError, ServiceServer, needs_restart};
@@ -37,6 +37,7 @@ use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
     action_record, end_record,
 };
+use tidegate_service::rollups::{LookTime, RollupRecorder};
 use tidegate_service::signals::{self, ServiceSignal};
 use tidegate_service::status::{ServiceKind, ServiceStatus, StatusRequest};
 use tidegate_service::supervisor::Supervisor;
@@ -184,7 +185,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
     })?;
-    let rollups = config.gateway.journal.as_ref().map(|journal| GatewayRollups::start(&journal.folder));
+    let rollups = config.gateway.journal.as_ref().map(|journal| RollupRecorder::start(&journal.folder));
     let rollups = rollups.transpose()?;
     log_lines(&ConfigSummary::new(&config).pools());
     let access = QuestionAccess::default();
@@ -319,7 +320,7 @@ struct RunningService {
     /// Totals of the consumers some seconds ago.
     records: status::PoolRecords,
     /// Minutes of the consumers; `None` without a decision journal.
-    rollups: Option<GatewayRollups>,
+    rollups: Option<RollupRecorder>,
     reloads: ReloadCounts,
     /// The server of metrics and API.
     server: Option<ServiceServer>,
@@ -398,7 +399,7 @@ impl RunningService {
             self.note(&snapshot);
         }
         if let Some(rollups) = &mut self.rollups {
-            rollups.look(WallTime::now(), &snapshot);
+            rollups::look(&mut rollups.fold, WallTime::now(), &snapshot);
         }
         Ok(snapshot)
     }
@@ -409,7 +410,8 @@ impl RunningService {
         let wall = WallTime::now();
         status::note(&mut self.records, &config, snapshot, |pool, consumer, reading| {
             if let Some(rollups) = &mut self.rollups {
-                rollups.note(wall, pool, consumer, reading);
+                let now = LookTime { at: pool.at, wall };
+                rollups.fold.note(&pool.name, &consumer.name, now, reading);
             }
         });
         if let Some(rollups) = &mut self.rollups {

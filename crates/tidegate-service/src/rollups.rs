@@ -1,14 +1,17 @@
 //! Rollups from what a service counts and judges anyway: nothing is judged twice.
 //!
 //! [`MinuteFold`] takes each consumer's counters about once a second, together with the judgement of its
-//! promise, and adds them up to minutes. It reads no clock.
+//! promise, and adds them up to minutes. It reads no clock. [`RollupRecorder`] brings them to the disk.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate_control::WaitReason;
 use tidegate_journal::WallTime;
-use tidegate_rollups::{Minute, MinuteBatch, MinuteCounts, PromiseTerms, RollupKey};
+use tidegate_rollups::{
+    Minute, MinuteBatch, MinuteCounts, PromiseTerms, RollupError, RollupKey, RollupWriter,
+};
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
 use crate::status::{ConsumerTotal, Judgement};
@@ -16,6 +19,47 @@ use crate::status::{ConsumerTotal, Judgement};
 /// The longest time for which the reason to wait at one moment counts. Chosen: a service looks four times a
 /// second.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
+
+/// The longest time that the end of a service waits for the last minutes to be written. Chosen: a disk that
+/// needs longer hangs.
+const LAST_WRITE: Duration = Duration::from_secs(1);
+
+/// The minutes of a service's consumers, on their way to the disk.
+#[derive(Debug)]
+pub struct RollupRecorder {
+    /// The minutes under way.
+    pub fold: MinuteFold,
+    writer: RollupWriter,
+}
+
+impl RollupRecorder {
+    /// Begins to write beside the decision journal in this folder.
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    pub fn start(journal: &Path) -> Result<Self, RollupError> {
+        Ok(Self { fold: MinuteFold::default(), writer: RollupWriter::start(journal)? })
+    }
+
+    /// Hands over the minutes that are over, after the readings of all consumers.
+    pub fn write_ended(&mut self, wall: WallTime) {
+        for batch in self.fold.take_ended(wall) {
+            self.writer.write(batch);
+        }
+    }
+
+    /// Hands over the minutes under way, as far as they are known.
+    pub fn write_all(&mut self) {
+        for batch in self.fold.take_all() {
+            self.writer.write(batch);
+        }
+    }
+
+    /// Waits a little for the disk.
+    pub fn close(self) {
+        self.writer.close(LAST_WRITE);
+    }
+}
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use tidegate_service::status::{ConsumerTotal, PromiseCounters, PromiseReading, P
 use tidegate_sim::{Recorder, Scenario, SeriesRow, simulate};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
+use service::disk_reader::DiskReader;
 use service::{LoadClient, Service, text, tidegate, until};
 
 /// Longer than a disk needs for some minutes of rollups.
@@ -496,4 +497,48 @@ fn questions_and_files_that_are_wrong_end_with_status_2_and_their_place() {
     fails(&["w1", "--month", "2026-06"], &format!("{place}: byte 8: written in rollup format version 7"));
     fs::write(&path, "time,requests\n").unwrap();
     fails(&["w1", "--month", "2026-06"], &format!("{place}: byte 0: this is no file of rollups"));
+}
+
+/// On a dry run, so that nothing is limited; as root, because of the cgroup.
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+fn an_agents_reads_are_reported_with_their_promise_and_its_consumers_without_a_latency() {
+    let Some(reader) = DiskReader::start("report") else {
+        return eprintln!("skipped: it takes root, cgroups with counters of I/O, and losetup");
+    };
+    let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
+    let cgroup = cgroup.to_str().unwrap();
+    let keep = tempfile::tempdir().unwrap();
+    let journal = keep.path().join("journal");
+    let agent = Service::start(
+        "agent",
+        &format!(
+            "metrics = '127.0.0.1:0'\nthrottle = 'cgroup'\njournal = {{ folder = '{}' }}\n[resource.disk]\n\
+             device = '{device}'\nlaw = 'pid'\ntarget = '60s'\ndry_run = true\ncgroups = ['{cgroup}']\n",
+            journal.display()
+        ),
+    );
+    let kept = "tidegate_resource_promise_kept_ratios{resource=\"disk\",over=\"day\"}";
+    until("a judged second", || agent.metric(kept));
+    let reads = "tidegate_resource_completed_requests_total{resource=\"disk\",op=\"read\"}";
+    let before = agent.metric(reads).unwrap();
+    until("more reads", || agent.metric(reads).filter(|reads| *reads > before + 100.0));
+    assert!(agent.terminate().0.success());
+    let month = WallTime::now().to_string()[..7].to_owned();
+    let folder = journal.to_str().unwrap();
+    until("the end of the minute", || {
+        let said = tidegate(&["report", "disk", "--month", &month, "--journal", folder]);
+        let is_over = said.status.code() == Some(0);
+        assert!(is_over || text(&said.stderr).contains("is not over yet"), "{}", text(&said.stderr));
+        is_over.then_some(())
+    });
+    let of_reads = &report(&journal, "disk", &month)["total"];
+    let promise = &of_reads["promises"][0];
+    assert_eq!((&promise["response_time_seconds"], &promise["is_kept"]), (&60.0.into(), &true.into()));
+    assert!(of_reads["storage_seconds"].as_f64().unwrap() > 0.0, "{of_reads}");
+    assert!(of_reads["requests"].as_u64().unwrap() as f64 > before, "{of_reads}");
+    let of_cgroup = &report(&journal, cgroup, &month)["total"];
+    assert_eq!(of_cgroup["promises"], serde_json::json!([]));
+    assert_eq!((&of_cgroup["storage_seconds"], &of_cgroup["client_seconds"]), (&Value::Null, &Value::Null));
+    assert!(of_cgroup["read_bytes"].as_u64().unwrap() > 0, "{of_cgroup}");
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate_control::WaitReason;
 use tidegate_rollups::{JudgedBy, MinuteCounts, PromiseTerms};
+use tidegate_units::Latency;
 
 use crate::status::Judgement;
 
@@ -161,6 +162,8 @@ impl SpanSum {
         let counts = &self.counts;
         let known = self.minutes.total - self.minutes.unknown;
         let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
+        // An agent counts requests whose latency it does not know. No request takes no time.
+        let latency = |sum: Latency, count| mean(sum.as_secs_f64(), count).filter(|mean| *mean > 0.0);
         let waited = |reason| counts.waited_for(reason).as_secs_f64();
         let promise = |(terms, judgement): (&PromiseTerms, &Judgement)| PromiseFigures {
             response_time_seconds: terms.response_time.as_secs_f64(),
@@ -178,8 +181,8 @@ impl SpanSum {
             written_bytes: counts.written.get(),
             iops: mean(self.known_requests as f64 / SECONDS_PER_MINUTE, known),
             peak_iops: (known > 0).then(|| self.busiest as f64 / SECONDS_PER_MINUTE),
-            storage_seconds: mean(counts.storage_time.as_secs_f64(), counts.storage_requests),
-            client_seconds: mean(counts.client_time.as_secs_f64(), counts.requests),
+            storage_seconds: latency(counts.storage_time, counts.storage_requests),
+            client_seconds: latency(counts.client_time, counts.requests),
             waited: WaitFigures {
                 law_seconds: waited(WaitReason::Law),
                 limit_seconds: waited(WaitReason::Limit),

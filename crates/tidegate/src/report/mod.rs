@@ -93,9 +93,13 @@ fn unknown(reader: &RollupReader, name: &str, month: Month) -> CommandFailure {
             names.insert(key.consumer.to_string());
         }
     });
+    let is_under_way = names.contains(name);
     let names: Vec<String> = names.into_iter().collect();
     match read {
         Err(error) => error.into(),
+        Ok(_) if is_under_way => {
+            CommandFailure::Usage(format!("the first minute of `{name}` is not over yet: ask again after it"))
+        }
         Ok(_) => {
             let empty = "nothing is known of that month yet";
             CommandFailure::Usage(unknown_name("consumer", name, &month.to_string(), &names, empty))
