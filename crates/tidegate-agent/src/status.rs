@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tidegate_control::{LoopConfig, OperationTotals};
 use tidegate_regulate::StorageLoad;
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, RecentCounters, ResourceStatus,
-    ServiceKind, ServiceStatus, decided, law, seconds,
+    ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, PromiseCounts, RecentCounters,
+    ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
@@ -96,6 +96,8 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
             &(resource.name.clone(), None),
             total(&resource.reads, &resource.writes),
         ),
+        // An agent promises nothing to a consumer by itself.
+        promises: PromiseCounts::default(),
         consumers: resource.members.iter().take(MOST_CONSUMERS).map(one).collect(),
         consumers_left_out: resource.members.len().saturating_sub(MOST_CONSUMERS),
     }

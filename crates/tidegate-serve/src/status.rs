@@ -230,6 +230,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
         law: config.and_then(|pool| pool.law.as_ref()).map(law),
         decided: pool.decision.as_ref().map(|decision| decided(decision, pool.at)),
         recent: all.and_then(|all| together(&all)),
+        promises: pool.consumers.iter().filter_map(promise).collect(),
         consumers: pool.consumers.iter().take(MOST_CONSUMERS).map(one).collect(),
         consumers_left_out: pool.consumers.len().saturating_sub(MOST_CONSUMERS),
     }

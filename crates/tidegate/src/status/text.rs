@@ -281,7 +281,7 @@ fn rate(per_second: f64) -> String {
 mod tests {
     use tidegate_control::LawKind;
     use tidegate_service::overrides::OverridesDocument;
-    use tidegate_service::status::{JudgedBy, LoadFigures, PromiseStatus};
+    use tidegate_service::status::{JudgedBy, LoadFigures, PromiseCounts, PromiseStatus};
 
     use super::*;
 
@@ -367,6 +367,7 @@ mod tests {
                     ..consumer("mining")
                 },
             ],
+            promises: PromiseCounts::default(),
             consumers_left_out: 0,
         }
     }
