@@ -65,7 +65,9 @@ function hash(text) {
 
 async function tests(folder) {
   const files = (place, end) =>
-    readdirSync(join(here, place)).filter((name) => name.endsWith(end)).map((name) => join(here, place, name));
+    readdirSync(join(here, place))
+      .filter((name) => name.endsWith(end))
+      .map((name) => join(here, place, name));
   await build({
     entryPoints: [...files("tests/unit", ".test.ts"), ...files("tests", ".ts")],
     outdir: folder,

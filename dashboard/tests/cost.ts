@@ -1,5 +1,5 @@
-// What an open dashboard costs: processor time of the service and of the page's thread, with 1,000 resources and
-// 10,000 consumers.
+// What an open dashboard costs: processor time of the service and of the page's thread, with 1,000
+// resources and 10,000 consumers.
 //
 //   node cost.mjs --program BINARY --chromium BINARY [--seconds NUMBER]
 
@@ -72,7 +72,13 @@ async function measure(running: Browser): Promise<void> {
     });
   }
   const stream = await streamBytes();
-  console.log(JSON.stringify({ resources: RESOURCES, consumers: RESOURCES * CONSUMERS, seconds, status_bytes: stream, results }, null, 2));
+  console.log(
+    JSON.stringify(
+      { resources: RESOURCES, consumers: RESOURCES * CONSUMERS, seconds, status_bytes: stream, results },
+      null,
+      2,
+    ),
+  );
 }
 
 async function open(running: Browser): Promise<Page> {
@@ -109,7 +115,9 @@ function processTicks(): number {
 /** The bytes of one status event, as a page gets it. */
 async function streamBytes(): Promise<number> {
   const stop = new AbortController();
-  const answer = await fetch(`${gateway.url(port)}v1/events?consumers_of=${resource(0)}`, { signal: stop.signal });
+  const answer = await fetch(`${gateway.url(port)}v1/events?consumers_of=${resource(0)}`, {
+    signal: stop.signal,
+  });
   const reader = answer.body?.getReader();
   let bytes = 0;
   for (;;) {

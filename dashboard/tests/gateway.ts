@@ -27,7 +27,9 @@ cluster = true
 
 /** A database beside a backup, and two consumers that bands divide an array for. */
 const FIRST_HOST = `
-${HOST.replace("HOST", "host-1").replace("\n[cluster]", `
+${HOST.replace("HOST", "host-1").replace(
+  "\n[cluster]",
+  `
 journal = { folder = 'journal', limit = '64MiB' }
 
 [api]
@@ -35,7 +37,8 @@ listen = ['127.0.0.1:PORT']
 readers = 'readers'
 operators = 'operators'
 
-[cluster]`)}
+[cluster]`,
+)}
 dry_run = true
 export.database = { size = '64MiB', protected = true }
 export.backup = { size = '64MiB' }
@@ -67,7 +70,10 @@ export class Gateways {
   readonly #first: Gateway;
   readonly #second: Gateway;
 
-  private constructor(readonly program: string, port: number) {
+  private constructor(
+    readonly program: string,
+    port: number,
+  ) {
     this.url = `http://127.0.0.1:${port}/`;
     this.#first = new Gateway(program, FIRST_HOST.replace("PORT", String(port)), join(this.#folder, "first"));
     this.#second = new Gateway(program, SECOND_HOST, join(this.#folder, "second"));
@@ -102,7 +108,11 @@ export class Gateways {
 export class Gateway {
   #process: ChildProcess | undefined;
 
-  constructor(readonly program: string, configuration: string, readonly folder = temporaryFolder()) {
+  constructor(
+    readonly program: string,
+    configuration: string,
+    readonly folder = temporaryFolder(),
+  ) {
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, "readers"), READERS, { mode: 0o600 });
     writeFileSync(join(folder, "operators"), OPERATORS, { mode: 0o600 });
@@ -163,7 +173,11 @@ export class Load {
   #process: ChildProcess | undefined;
   #isStopped = false;
 
-  constructor(readonly gateway: { program: string; uri(name: string): string }, readonly name: string, readonly options: string[]) {
+  constructor(
+    readonly gateway: { program: string; uri(name: string): string },
+    readonly name: string,
+    readonly options: string[],
+  ) {
     this.#start();
   }
 

@@ -39,8 +39,14 @@ const gateways = await Gateways.start(values.program);
 const loads: Load[] = [];
 const launched = await chromium.launch({ executablePath: values.chromium, args: ["--no-sandbox"] });
 try {
-  loads.push(new Load(gateways, "database", ["--rate", "30"]), new Load(gateways, "backup", ["--depth", "16"]));
-  loads.push(new Load(gateways, "business", ["--depth", "4"]), new Load(gateways, "mining", ["--depth", "8"]));
+  loads.push(
+    new Load(gateways, "database", ["--rate", "30"]),
+    new Load(gateways, "backup", ["--depth", "16"]),
+  );
+  loads.push(
+    new Load(gateways, "business", ["--depth", "4"]),
+    new Load(gateways, "mining", ["--depth", "8"]),
+  );
   await walk(launched);
   console.log("walked through the dashboard");
 } finally {
@@ -83,9 +89,18 @@ async function walk(browser: Browser): Promise<void> {
   await step("a database suffers on a dry run, and the page says so", async () => {
     await page.goto(`${gateways.url}#/array`);
     await page.getByRole("heading", { name: "array", level: 1 }).waitFor();
-    await page.getByText(/Dry run: nothing is throttled\. The law would throttle 1 of 1/).first().waitFor();
-    await page.getByText(/1 promise broken in the last minute\./).first().waitFor();
-    await page.getByRole("row", { name: /database/ }).getByText("minute: broken").waitFor({ state: "attached" });
+    await page
+      .getByText(/Dry run: nothing is throttled\. The law would throttle 1 of 1/)
+      .first()
+      .waitFor();
+    await page
+      .getByText(/1 promise broken in the last minute\./)
+      .first()
+      .waitFor();
+    await page
+      .getByRole("row", { name: /database/ })
+      .getByText("minute: broken")
+      .waitFor({ state: "attached" });
     await page.waitForFunction(() => document.title.startsWith("dry run"));
     // Some seconds of a line.
     await page.waitForTimeout(pictures === undefined ? 1_000 : 20_000);
@@ -103,17 +118,36 @@ async function walk(browser: Browser): Promise<void> {
     await dialog.waitFor({ state: "detached" });
     await page.getByRole("status").getByText("the dry run of array has ended").waitFor();
     await page.getByRole("button", { name: "Operator" }).waitFor();
-    await page.getByText(/1 of 1 consumers throttled to a window/).first().waitFor();
-    await page.getByRole("region", { name: "Changed by operators" }).getByText("no dry run of array").waitFor();
+    await page
+      .getByText(/1 of 1 consumers throttled to a window/)
+      .first()
+      .waitFor();
+    await page
+      .getByRole("region", { name: "Changed by operators" })
+      .getByText("no dry run of array")
+      .waitFor();
   });
 
   await step("the law regulates, and the feed tells of it in the words of the log", async () => {
-    await page.getByRole("row", { name: /backup/ }).getByText("throttled").waitFor();
-    await page.getByRole("list", { name: /Decisions/ }).getByText(/the others throttled to a window/).first().waitFor();
-    await page.waitForFunction(() => {
-      const kept = [...document.querySelectorAll("tr")].find((row) => row.textContent?.startsWith("database"));
-      return kept?.querySelector(".kept span")?.classList.contains("broken") === false;
-    }, undefined, { timeout: PATIENCE });
+    await page
+      .getByRole("row", { name: /backup/ })
+      .getByText("throttled")
+      .waitFor();
+    await page
+      .getByRole("list", { name: /Decisions/ })
+      .getByText(/the others throttled to a window/)
+      .first()
+      .waitFor();
+    await page.waitForFunction(
+      () => {
+        const kept = [...document.querySelectorAll("tr")].find((row) =>
+          row.textContent?.startsWith("database"),
+        );
+        return kept?.querySelector(".kept span")?.classList.contains("broken") === false;
+      },
+      undefined,
+      { timeout: PATIENCE },
+    );
     await page.waitForTimeout(pictures === undefined ? 0 : 40_000);
     await picture(page, "dashboard");
   });
@@ -150,7 +184,10 @@ async function walk(browser: Browser): Promise<void> {
   await step("arrow keys move along a chart", async () => {
     await page.getByRole("img", { name: /^Latency\./ }).focus();
     await page.keyboard.press("ArrowLeft");
-    await page.getByText(/^at \d\d:\d\d:\d\d/).first().waitFor();
+    await page
+      .getByText(/^at \d\d:\d\d:\d\d/)
+      .first()
+      .waitFor();
   });
 
   await step("a release lets the backup go, and its end holds it again", async () => {
@@ -160,12 +197,20 @@ async function walk(browser: Browser): Promise<void> {
     await dialog.getByRole("button", { name: "Release", exact: true }).click();
     await dialog.getByText(/Released until .* by operators' token/).waitFor();
     await dialog.getByRole("button", { name: "Close" }).click();
-    await page.getByRole("row", { name: /backup/ }).getByText("released").waitFor();
+    await page
+      .getByRole("row", { name: /backup/ })
+      .getByText("released")
+      .waitFor();
     const changes = page.getByRole("region", { name: "Changed by operators" });
     await barriers(page, "a release");
-    await changes.getByRole("row", { name: /backup of array released until/ })
-      .getByRole("button", { name: "End the release" }).click();
-    await page.getByRole("row", { name: /backup/ }).getByText("throttled").waitFor();
+    await changes
+      .getByRole("row", { name: /backup of array released until/ })
+      .getByRole("button", { name: "End the release" })
+      .click();
+    await page
+      .getByRole("row", { name: /backup/ })
+      .getByText("throttled")
+      .waitFor();
     assert.equal(await changes.getByText(/released until/).count(), 0);
   });
 
@@ -174,8 +219,14 @@ async function walk(browser: Browser): Promise<void> {
     await page.getByRole("link", { name: /^vault/ }).click();
     await page.getByRole("heading", { name: "vault", level: 1 }).waitFor();
     await page.getByText("Operating point").first().waitFor();
-    await page.getByText(/in band \d at \d+ %|beyond the last band/).first().waitFor();
-    await page.getByRole("region", { name: "Hosts of cluster san-a" }).getByRole("row", { name: /host-2 yes/ }).waitFor();
+    await page
+      .getByText(/in band \d at \d+ %|beyond the last band/)
+      .first()
+      .waitFor();
+    await page
+      .getByRole("region", { name: "Hosts of cluster san-a" })
+      .getByRole("row", { name: /host-2 yes/ })
+      .waitFor();
     await page.getByLabel("Search resources and consumers").fill("");
   });
 
@@ -201,7 +252,10 @@ async function walk(browser: Browser): Promise<void> {
 
   await step("a service that is gone is not called well, and is found again", async () => {
     await gateways.stopFirst();
-    await page.getByRole("alert").getByText(/Not connected:.* say nothing of now/).waitFor();
+    await page
+      .getByRole("alert")
+      .getByText(/Not connected:.* say nothing of now/)
+      .waitFor();
     await page.waitForFunction(() => document.title.startsWith("not connected"));
     await barriers(page, "a service that is gone");
     await picture(page, "dashboard-gone");
@@ -214,9 +268,17 @@ async function walk(browser: Browser): Promise<void> {
   await step("the page asks its own service alone", async () => {
     const others = asked.filter((url) => !url.startsWith(gateways.url) && !url.startsWith("data:"));
     assert.deepEqual(others, []);
-    const blocked = await page.evaluate(async () => fetch("http://127.0.0.1:9/").then(() => "sent", () => "blocked"));
+    const blocked = await page.evaluate(async () =>
+      fetch("http://127.0.0.1:9/").then(
+        () => "sent",
+        () => "blocked",
+      ),
+    );
     assert.equal(blocked, "blocked");
-    assert.ok(complaints.every((text) => text.includes("http://127.0.0.1:9/")), complaints.join("\n"));
+    assert.ok(
+      complaints.every((text) => text.includes("http://127.0.0.1:9/")),
+      complaints.join("\n"),
+    );
     const { length } = Buffer.from(await (await fetch(gateways.url)).arrayBuffer());
     console.log(`  the page has ${length} bytes`);
     assert.ok(length < 200_000, `${length} bytes`);
@@ -248,7 +310,10 @@ async function openAs(browser: Browser, look: Look): Promise<{ context: BrowserC
   await page.getByRole("navigation", { name: "Resources" }).waitFor();
   await barriers(page, `${look.name}, the list of resources`);
   await page.goto(`${gateways.url}#/array`);
-  await page.getByRole("row", { name: /backup/ }).getByText("throttled").waitFor();
+  await page
+    .getByRole("row", { name: /backup/ })
+    .getByText("throttled")
+    .waitFor();
   return { context, page };
 }
 
@@ -262,7 +327,9 @@ async function barriers(page: Page, place: string): Promise<void> {
     const results = await axe.run({
       runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
     });
-    return results.violations.flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html}\n${failureSummary}`));
+    return results.violations.flatMap(({ id, nodes }) =>
+      nodes.map(({ html, failureSummary }) => `${id}: ${html}\n${failureSummary}`),
+    );
   });
   assert.deepEqual(found, [], `barriers in ${place}`);
 }

@@ -32,7 +32,10 @@ export function judgeResource(resource: ResourceStatus, sees: boolean): Judgemen
   if (decided.age_seconds > Math.max(OLD_INTERVALS * law.interval_seconds, OLD_SECONDS)) {
     const ago = duration(decided.age_seconds);
     const every = duration(law.interval_seconds);
-    return unknown("decision is old", `Unknown: the last decision was ${ago} ago, instead of every ${every}.`);
+    return unknown(
+      "decision is old",
+      `Unknown: the last decision was ${ago} ago, instead of every ${every}.`,
+    );
   }
   if (resource.throttle_fails) {
     return {
@@ -45,9 +48,8 @@ export function judgeResource(resource: ResourceStatus, sees: boolean): Judgemen
   if (decided.input === "overload") {
     return { tone: "bad", short: "overload", long: `Overload: nothing completes${throttling(resource)}.` };
   }
-  const broken = promises.broken > 0
-    ? ` ${plural(promises.broken, "promise")} broken in the last minute.`
-    : "";
+  const broken =
+    promises.broken > 0 ? ` ${plural(promises.broken, "promise")} broken in the last minute.` : "";
   if (law.dry_run) {
     const would = held > 0 ? `would throttle ${held} of ${throttled}` : "would throttle nothing";
     return {
@@ -57,7 +59,10 @@ export function judgeResource(resource: ResourceStatus, sees: boolean): Judgemen
     };
   }
   if (decided.input === "unknown" || decided.input === "no_time") {
-    return unknown("latency unknown", `Latency unknown: requests wait, and none completed${throttling(resource)}.`);
+    return unknown(
+      "latency unknown",
+      `Latency unknown: requests wait, and none completed${throttling(resource)}.`,
+    );
   }
   if (decided.input === "idle") {
     return {

@@ -19,13 +19,29 @@ export interface Series {
 type Column = Exclude<keyof Series, "times">;
 
 const COLUMNS: readonly Column[] = [
-  "latency", "worst", "target", "setPoint", "window", "delay", "rate", "held", "iops",
+  "latency",
+  "worst",
+  "target",
+  "setPoint",
+  "window",
+  "delay",
+  "rate",
+  "held",
+  "iops",
 ];
 
 export function emptySeries(): Series {
   return {
-    times: [], latency: [], worst: [], target: [], setPoint: [],
-    window: [], delay: [], rate: [], held: [], iops: [],
+    times: [],
+    latency: [],
+    worst: [],
+    target: [],
+    setPoint: [],
+    window: [],
+    delay: [],
+    rate: [],
+    held: [],
+    iops: [],
   };
 }
 
@@ -118,7 +134,8 @@ export function historySeries(history: ResourceHistory): Series {
   };
   for (const point of history.points) {
     // A part without decisions may follow from a control interval longer than a part.
-    const isGap = expected !== null && point.at_seconds - expected > Math.max(history.step_seconds, GAP_SECONDS);
+    const isGap =
+      expected !== null && point.at_seconds - expected > Math.max(history.step_seconds, GAP_SECONDS);
     if (isGap && expected !== null) append(expected, null);
     append(point.at_seconds, point);
     expected = point.at_seconds + history.step_seconds;

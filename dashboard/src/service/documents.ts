@@ -65,12 +65,9 @@ export interface DecisionStatus {
 }
 
 export type OperatingPoint =
-  | { state: "holds_nobody" }
-  | { state: "limits"; iops: number; band: BandPosition | null };
+  { state: "holds_nobody" } | { state: "limits"; iops: number; band: BandPosition | null };
 
-export type BandPosition =
-  | { in: { band: number; part: number } }
-  | { beyond: { bands: number; by: number } };
+export type BandPosition = { in: { band: number; part: number } } | { beyond: { bands: number; by: number } };
 
 export interface LoadFigures {
   seconds: number;

@@ -10,7 +10,9 @@ export function AccessButton({ store }: { store: Store }) {
   const [isOpen, setOpen] = useState(false);
   return (
     <>
-      <button class="plain tool" onClick={() => setOpen(true)}>{words(store)}</button>
+      <button class="plain tool" onClick={() => setOpen(true)}>
+        {words(store)}
+      </button>
       {isOpen ? (
         <Dialog title="Access" onClose={() => setOpen(false)}>
           <AccessForm store={store} why={null} onDone={() => setOpen(false)} />
@@ -25,7 +27,15 @@ function words({ caller }: Store): string {
   return caller.role === "operator" ? "Operator" : "Reading only";
 }
 
-export function AccessForm({ store, why, onDone }: { store: Store; why: string | null; onDone?: () => void }) {
+export function AccessForm({
+  store,
+  why,
+  onDone,
+}: {
+  store: Store;
+  why: string | null;
+  onDone?: () => void;
+}) {
   const [text, setText] = useState("");
   const [isBusy, setBusy] = useState(false);
   const { caller } = store;
@@ -57,14 +67,19 @@ export function AccessForm({ store, why, onDone }: { store: Store; why: string |
         />
       </label>
       <p class="soft">
-        The files of both tokens are named by <code>readers</code> and <code>operators</code> in <code>[api]</code> of
-        the configuration. The page keeps the token in this tab alone, until the tab is closed.
+        The files of both tokens are named by <code>readers</code> and <code>operators</code> in{" "}
+        <code>[api]</code> of the configuration. The page keeps the token in this tab alone, until the tab is
+        closed.
       </p>
       <p class="buttons">
         {hasToken ? (
-          <button type="button" disabled={isBusy} onClick={() => void use(null)}>Forget the token</button>
+          <button type="button" disabled={isBusy} onClick={() => void use(null)}>
+            Forget the token
+          </button>
         ) : null}
-        <button class="main" disabled={isBusy || text.trim() === ""}>Use this token</button>
+        <button class="main" disabled={isBusy || text.trim() === ""}>
+          Use this token
+        </button>
       </p>
     </form>
   );

@@ -44,7 +44,11 @@ export function useAction(store: Store, run: () => Promise<Overrides>, done: str
   };
 }
 
-export function ActionProblem({ store, action, onToken }: {
+export function ActionProblem({
+  store,
+  action,
+  onToken,
+}: {
   store: Store;
   action: ActionRun;
   onToken: () => void;
@@ -52,15 +56,22 @@ export function ActionProblem({ store, action, onToken }: {
   if (action.problem === null) return null;
   return (
     <div role="alert">
-      {action.needsToken
-        ? <AccessForm store={store} why={action.problem} onDone={onToken} />
-        : <p class="problem">It was not done: {action.problem}.</p>}
+      {action.needsToken ? (
+        <AccessForm store={store} why={action.problem} onDone={onToken} />
+      ) : (
+        <p class="problem">It was not done: {action.problem}.</p>
+      )}
     </div>
   );
 }
 
 /** A button that acts at once. If a token is needed, it asks for one, and then acts. */
-export function ActionButton({ store, words, done, run }: {
+export function ActionButton({
+  store,
+  words,
+  done,
+  run,
+}: {
   store: Store;
   words: string;
   done: string;
@@ -69,7 +80,9 @@ export function ActionButton({ store, words, done, run }: {
   const action = useAction(store, run, done);
   return (
     <>
-      <button disabled={action.isBusy} onClick={() => void action.start()}>{words}</button>
+      <button disabled={action.isBusy} onClick={() => void action.start()}>
+        {words}
+      </button>
       {action.problem === null ? null : (
         <Dialog title={words} onClose={action.reset}>
           <ActionProblem store={store} action={action} onToken={() => void action.start()} />

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { age } from "../model/figures";
+import { age, clock } from "../model/figures";
 import { judgeResource, totals } from "../model/judgement";
 import type { Store } from "../store";
 import { HostsCard } from "./hosts";
@@ -53,20 +53,38 @@ export function App({ store }: { store: Store }) {
   const isStale = status !== null && Date.now() - store.statusAt > STALE_MS;
 
   useEffect(() => {
-    const said = found === null || status === null ? "" : `${judgeResource(found, status.sees).short} · ${found.name} · `;
+    const said =
+      found === null || status === null
+        ? ""
+        : `${judgeResource(found, status.sees).short} · ${found.name} · `;
     document.title = `${isStale ? "not connected · " : said}Tidegate`;
   });
 
   return (
     <>
-      <a class="skip" href="#resource" onClick={focusMain}>To the figures</a>
+      <a class="skip" href="#resource" onClick={focusMain}>
+        To the figures
+      </a>
       <Top store={store} isStale={isStale} />
       <Banner store={store} isStale={isStale} />
-      {status === null ? <Waiting store={store} /> : (
-        <div class={`layout ${isOne ? "single" : ""} ${wanted !== null || isOne ? "chosen" : ""} ${isStale ? "stale" : ""}`}>
+      {status === null ? (
+        <Waiting store={store} />
+      ) : (
+        <div
+          class={classes({
+            layout: true,
+            single: isOne,
+            chosen: wanted !== null || isOne,
+            stale: isStale,
+          })}
+        >
           {isOne ? null : <ResourceList rows={resources} shown={shown} />}
           <main id="resource" tabIndex={-1}>
-            {isOne ? null : <a class="back" href="#/">‹ All {resources.length} resources</a>}
+            {isOne ? null : (
+              <a class="back" href="#/">
+                ‹ All {resources.length} resources
+              </a>
+            )}
             {found !== null ? (
               <ResourceView key={found.name} store={store} status={status} resource={found} />
             ) : (
@@ -81,9 +99,17 @@ export function App({ store }: { store: Store }) {
           </main>
         </div>
       )}
-      <div class="toast" role="status">{store.toast}</div>
+      <div class="toast" role="status">
+        {store.toast}
+      </div>
     </>
   );
+}
+
+function classes(names: Record<string, boolean>): string {
+  return Object.keys(names)
+    .filter((name) => names[name])
+    .join(" ");
 }
 
 function focusMain(event: Event): void {
@@ -99,23 +125,47 @@ function Top({ store, isStale }: { store: Store; isStale: boolean }) {
     <header class="top">
       <span class="brand">
         <svg width="22" height="22" viewBox="0 0 22 22" aria-hidden="true">
-          <path d="M1 15c3.3-4 6.7 4 10 0s6.7-4 10 0M1 9c3.3-4 6.7 4 10 0" fill="none" stroke="var(--chart-latency)" stroke-width="2.4" stroke-linecap="round" />
+          <path
+            d="M1 15c3.3-4 6.7 4 10 0s6.7-4 10 0M1 9c3.3-4 6.7 4 10 0"
+            fill="none"
+            stroke="var(--chart-latency)"
+            stroke-width="2.4"
+            stroke-linecap="round"
+          />
           <path d="M16 3v7" stroke="var(--chart-target)" stroke-width="2.4" stroke-linecap="round" />
         </svg>
         Tidegate
         {status === null ? null : (
-          <small class="soft">{status.service === "serve" ? "gateway" : "agent"} {status.program}{status.cluster === null ? "" : ` on ${status.cluster.host}`}</small>
+          <small class="soft">
+            {status.service === "serve" ? "gateway" : "agent"} {status.program}
+            {status.cluster === null ? "" : ` on ${status.cluster.host}`}
+          </small>
         )}
       </span>
       <span class="facts">
         {status === null || sum === null ? null : (
           <>
-            <span><b>{status.resources.length.toLocaleString("en")}</b> {status.resources.length === 1 ? "resource" : "resources"}</span>
-            <span><b>{sum.consumers.toLocaleString("en")}</b> {sum.consumers === 1 ? "consumer" : "consumers"}</span>
-            <span><b>{sum.held.toLocaleString("en")}</b> throttled</span>
-            <span><b>{sum.broken.toLocaleString("en")}</b> {sum.broken === 1 ? "promise" : "promises"} broken in the last minute</span>
+            <span>
+              <b>{status.resources.length.toLocaleString("en")}</b>{" "}
+              {status.resources.length === 1 ? "resource" : "resources"}
+            </span>
+            <span>
+              <b>{sum.consumers.toLocaleString("en")}</b> {sum.consumers === 1 ? "consumer" : "consumers"}
+            </span>
+            <span>
+              <b>{sum.held.toLocaleString("en")}</b> throttled
+            </span>
+            <span>
+              <b>{sum.broken.toLocaleString("en")}</b> {sum.broken === 1 ? "promise" : "promises"} broken in
+              the last minute
+            </span>
             {hosts === undefined ? null : (
-              <span><b>{hosts.filter((host) => !host.stale).length} of {hosts.length}</b> other hosts heard</span>
+              <span>
+                <b>
+                  {hosts.filter((host) => !host.stale).length} of {hosts.length}
+                </b>{" "}
+                other hosts heard
+              </span>
             )}
           </>
         )}
@@ -136,12 +186,14 @@ function connectionWords({ connection, statusAt, status }: Store, isStale: boole
 
 function Banner({ store, isStale }: { store: Store; isStale: boolean }) {
   const { connection, status, statusAt } = store;
-  const old = status === null ? "" : ` The figures below are of ${new Date(statusAt).toLocaleTimeString("en-GB")}, and say nothing of now.`;
+  const old = status === null ? "" : ` The figures below are of ${clock(statusAt)}, and say nothing of now.`;
   if (connection.state === "lost") {
     const wait = Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1_000));
     return (
       <div class="banner bad" role="alert">
-        <span>Not connected: {connection.why}.{old}</span>
+        <span>
+          Not connected: {connection.why}.{old}
+        </span>
         <span>Trying again {wait === 0 ? "now" : `in ${wait} s`}.</span>
         <button onClick={() => store.retry()}>Try now</button>
       </div>
@@ -157,7 +209,9 @@ function Banner({ store, isStale }: { store: Store; isStale: boolean }) {
   if (connection.state === "refused" && status !== null) {
     return (
       <div class="banner bad" role="alert">
-        <span>The service refuses: {connection.why}.{old}</span>
+        <span>
+          The service refuses: {connection.why}.{old}
+        </span>
         <AccessButton store={store} />
       </div>
     );
@@ -171,7 +225,9 @@ function Waiting({ store }: { store: Store }) {
       <div class="layout single chosen">
         <main id="resource">
           <section class="card">
-            <header><h1>A token is needed</h1></header>
+            <header>
+              <h1>A token is needed</h1>
+            </header>
             <div class="body">
               <AccessForm store={store} why={store.connection.why} />
             </div>
@@ -180,6 +236,9 @@ function Waiting({ store }: { store: Store }) {
       </div>
     );
   }
-  return <p class="boot" role="status">{store.connection.state === "lost" ? "No status yet." : "Asking the service…"}</p>;
+  return (
+    <p class="boot" role="status">
+      {store.connection.state === "lost" ? "No status yet." : "Asking the service…"}
+    </p>
+  );
 }
-

@@ -22,7 +22,15 @@ export interface ChartLine {
 const HEIGHT = 180;
 const LOW_HEIGHT = 110;
 
-export function Chart({ title, times, from, to, lines, format, isLow = false }: {
+export function Chart({
+  title,
+  times,
+  from,
+  to,
+  lines,
+  format,
+  isLow = false,
+}: {
   title: string;
   times: number[];
   from: number;
@@ -160,8 +168,20 @@ function chartOptions(
       y: { range: (_plot, _least, most) => [0, Number.isFinite(most) && most > 0 ? most * 1.15 : 1] },
     },
     axes: [
-      { ...axis, size: 26, gap: 3, space: 80, values: (_plot, splits) => splits.map((split) => timeLabel(split, range.current)) },
-      { ...axis, size: 66, gap: 3, space: 26, values: (_plot, splits) => splits.map((split) => format(split)) },
+      {
+        ...axis,
+        size: 26,
+        gap: 3,
+        space: 80,
+        values: (_plot, splits) => splits.map((split) => timeLabel(split, range.current)),
+      },
+      {
+        ...axis,
+        size: 66,
+        gap: 3,
+        space: 26,
+        values: (_plot, splits) => splits.map((split) => format(split)),
+      },
     ],
     series: [
       {},
@@ -185,7 +205,12 @@ function stepped(): Pick<uPlot.Series, "paths"> {
 
 const SHORT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const EXACT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const DATED = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const DATED = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  hour: "2-digit",
+  minute: "2-digit",
+});
 
 function timeLabel(seconds: number, [from, to]: [number, number]): string {
   const form = to - from > 86_400 * 1.5 ? DATED : to - from < 180 ? EXACT : SHORT;

@@ -9,17 +9,28 @@ import type { ResourceHistory, ResourceStatus } from "../service/documents";
 import type { Store } from "../store";
 import { Chart, type ChartLine } from "./chart";
 
-type Span = { live: true } | { live: false; words: string; seconds: number } | { live: false; words: string; from: Date; to: Date };
+type Span =
+  | { live: true }
+  | { live: false; words: string; seconds: number }
+  | { live: false; words: string; from: Date; to: Date };
 
 const LEAST_LIVE_SECONDS = 60;
 const LIVE: Span = { live: true };
-const SPANS: readonly [string, number][] = [["1 h", 3_600], ["6 h", 21_600], ["24 h", 86_400], ["7 days", 604_800]];
+const SPANS: readonly [string, number][] = [
+  ["1 h", 3_600],
+  ["6 h", 21_600],
+  ["24 h", 86_400],
+  ["7 days", 604_800],
+];
 
 export function ChartsCard({ store, resource }: { store: Store; resource: ResourceStatus }) {
   const [span, setSpan] = useState<Span>(LIVE);
   const [picks, setPicks] = useState(false);
   const history = useHistory(resource.name, span, store);
-  const recorded = useMemo(() => (history.history === null ? emptySeries() : historySeries(history.history)), [history.history]);
+  const recorded = useMemo(
+    () => (history.history === null ? emptySeries() : historySeries(history.history)),
+    [history.history],
+  );
   const live = store.series(resource.name).series;
   const series = span.live ? live : recorded;
   const now = store.statusAt / 1_000;
@@ -31,22 +42,37 @@ export function ChartsCard({ store, resource }: { store: Store; resource: Resour
       <header>
         <h2 id="charts">Latency and throttle</h2>
         <div class="picker" role="group" aria-label="Time">
-          <button aria-pressed={span.live} onClick={() => { setSpan(LIVE); setPicks(false); }}>Live</button>
+          <button
+            aria-pressed={span.live}
+            onClick={() => {
+              setSpan(LIVE);
+              setPicks(false);
+            }}
+          >
+            Live
+          </button>
           {SPANS.map(([words, seconds]) => (
             <button
               key={words}
               aria-pressed={!span.live && span.words === words}
-              onClick={() => { setSpan({ live: false, words, seconds }); setPicks(false); }}
+              onClick={() => {
+                setSpan({ live: false, words, seconds });
+                setPicks(false);
+              }}
             >
               {words}
             </button>
           ))}
-          <button aria-pressed={picks} aria-expanded={picks} onClick={() => setPicks(!picks)}>Other…</button>
+          <button aria-pressed={picks} aria-expanded={picks} onClick={() => setPicks(!picks)}>
+            Other…
+          </button>
         </div>
       </header>
       {picks ? <RangeForm onPick={(range) => setSpan(range)} /> : null}
       <div class="body charts">
-        <p class="soft" role="status">{note(span, history, live.times[0])}</p>
+        <p class="soft" role="status">
+          {note(span, history, live.times[0])}
+        </p>
         <Charts series={series} from={from} to={to} />
       </div>
     </section>
@@ -74,14 +100,30 @@ function Charts({ series, from, to }: { series: Series; from: number; to: number
   const latency: ChartLine[] = [
     { label: "each interval", values: series.worst, colour: "chart-worst", width: 1 },
     { label: "smoothed", values: series.latency, colour: "chart-latency" },
-    { label: "set point", values: series.setPoint, colour: "chart-set-point", dash: [2, 3], width: 1, steps: true },
+    {
+      label: "set point",
+      values: series.setPoint,
+      colour: "chart-set-point",
+      dash: [2, 3],
+      width: 1,
+      steps: true,
+    },
     { label: "target", values: series.target, colour: "chart-target", dash: [8, 4], steps: true },
   ];
   return (
     <>
       <Chart title="Latency" times={series.times} from={from} to={to} lines={latency} format={timeFormat} />
       {throttles(series).map(({ title, line, format }) => (
-        <Chart key={title} title={title} times={series.times} from={from} to={to} lines={[line]} format={format} isLow />
+        <Chart
+          key={title}
+          title={title}
+          times={series.times}
+          from={from}
+          to={to}
+          lines={[line]}
+          format={format}
+          isLow
+        />
       ))}
       <Chart
         title="Throughput"
@@ -105,7 +147,11 @@ interface Throttle {
 /** The throttles that were used in this time; without any, the number of throttled consumers. */
 function throttles(series: Series): Throttle[] {
   const line = (label: string, values: (number | null)[]): ChartLine => ({
-    label, values, colour: "chart-throttle", steps: true, fill: true,
+    label,
+    values,
+    colour: "chart-throttle",
+    steps: true,
+    fill: true,
   });
   const isUsed = (values: (number | null)[]): boolean => values.some((value) => value !== null);
   const all: Throttle[] = [
@@ -119,9 +165,11 @@ function throttles(series: Series): Throttle[] {
 }
 
 const timeFormat = (value: number | null): string => (value === 0 ? "0" : duration(value));
-const rateFormat = (value: number | null): string => (value === 0 ? "0" : value === null ? UNKNOWN : `${plainRate(value)} IO/s`);
+const rateFormat = (value: number | null): string =>
+  value === 0 ? "0" : value === null ? UNKNOWN : `${plainRate(value)} IO/s`;
 const requestFormat = (value: number | null): string => (value === null ? "none" : requests(value));
-const countFormat = (value: number | null): string => (value === null ? UNKNOWN : Number.isInteger(value) ? String(value) : "");
+const countFormat = (value: number | null): string =>
+  value === null ? UNKNOWN : Number.isInteger(value) ? String(value) : "";
 
 interface HistoryAnswer {
   history: ResourceHistory | null;
@@ -157,7 +205,9 @@ function useHistory(resource: string, span: Span, store: Store): HistoryAnswer {
         }
       },
     );
-    return () => { if (!span.live) stop.abort(); };
+    return () => {
+      if (!span.live) stop.abort();
+    };
   }, [resource, span, store]);
   return answer;
 }
@@ -176,9 +226,27 @@ function RangeForm({ onPick }: { onPick: (span: Span) => void }) {
         if (isRange) onPick({ live: false, words: "other", from: begin, to: end });
       }}
     >
-      <label>From<input type="datetime-local" step="1" value={from} onInput={(event) => setFrom(event.currentTarget.value)} /></label>
-      <label>To<input type="datetime-local" step="1" value={to} onInput={(event) => setTo(event.currentTarget.value)} /></label>
-      <button class="main" disabled={!isRange}>Show</button>
+      <label>
+        From
+        <input
+          type="datetime-local"
+          step="1"
+          value={from}
+          onInput={(event) => setFrom(event.currentTarget.value)}
+        />
+      </label>
+      <label>
+        To
+        <input
+          type="datetime-local"
+          step="1"
+          value={to}
+          onInput={(event) => setTo(event.currentTarget.value)}
+        />
+      </label>
+      <button class="main" disabled={!isRange}>
+        Show
+      </button>
       {isRange ? null : <span class="problem">The end must come after the beginning.</span>}
     </form>
   );

@@ -15,7 +15,12 @@ import { ToneWords } from "./tone";
 
 const EPISODES = 10;
 
-export function ConsumerDialog({ store, resource, name, onClose }: {
+export function ConsumerDialog({
+  store,
+  resource,
+  name,
+  onClose,
+}: {
   store: Store;
   resource: ResourceStatus;
   name: string;
@@ -29,9 +34,13 @@ export function ConsumerDialog({ store, resource, name, onClose }: {
   const state = one === undefined ? null : consumerState(one);
   return (
     <Dialog title={`${name} at ${resource.name}`} onClose={onClose}>
-      {state === null
-        ? <p class="soft">It is not among the consumers now.</p>
-        : <p><ToneWords tone={state.tone}>{state.words} now</ToneWords></p>}
+      {state === null ? (
+        <p class="soft">It is not among the consumers now.</p>
+      ) : (
+        <p>
+          <ToneWords tone={state.tone}>{state.words} now</ToneWords>
+        </p>
+      )}
       <Explanation resource={resource.name} name={name} />
       {settings === null ? null : <Settings settings={settings} />}
       {one === undefined || one.protected ? null : (
@@ -39,7 +48,9 @@ export function ConsumerDialog({ store, resource, name, onClose }: {
           <h3 id="release">Release</h3>
           {release === undefined ? (
             <>
-              <p class="soft">Neither a law nor its limit throttles it for a time. Promises to others may break.</p>
+              <p class="soft">
+                Neither a law nor its limit throttles it for a time. Promises to others may break.
+              </p>
               <ReleaseForm store={store} resource={resource.name} consumer={name} onDone={() => undefined} />
             </>
           ) : (
@@ -79,13 +90,21 @@ function Explanation({ resource, name }: { resource: string; name: string }) {
         if (isMeant) setAnswer({ problem: error instanceof Refusal ? error.message : String(error) });
       },
     );
-    return () => { isMeant = false; };
+    return () => {
+      isMeant = false;
+    };
   }, [resource, name, at, turn]);
   const isTime = time !== "" && !Number.isNaN(new Date(time).getTime());
   return (
     <section class="field" aria-labelledby="explanation">
       <h3 id="explanation">Explanation</h3>
-      <div role="status">{answer === null ? <p class="soft">Reading the decision journal…</p> : <ExplanationText answer={answer} name={name} />}</div>
+      <div role="status">
+        {answer === null ? (
+          <p class="soft">Reading the decision journal…</p>
+        ) : (
+          <ExplanationText answer={answer} name={name} />
+        )}
+      </div>
       <form
         class="picker"
         onSubmit={(event) => {
@@ -95,10 +114,23 @@ function Explanation({ resource, name }: { resource: string; name: string }) {
       >
         <label class="field">
           As it was at
-          <input type="datetime-local" step="1" value={time} onInput={(event) => setTime(event.currentTarget.value)} />
+          <input
+            type="datetime-local"
+            step="1"
+            value={time}
+            onInput={(event) => setTime(event.currentTarget.value)}
+          />
         </label>
         <button disabled={!isTime}>Explain</button>
-        <button type="button" onClick={() => { setAt(null); setTurn(turn + 1); }}>Now</button>
+        <button
+          type="button"
+          onClick={() => {
+            setAt(null);
+            setTurn(turn + 1);
+          }}
+        >
+          Now
+        </button>
       </form>
     </section>
   );
@@ -108,25 +140,38 @@ function ExplanationText({ answer, name }: { answer: NonNullable<Answer>; name: 
   if ("problem" in answer) return <p class="problem">No explanation: {answer.problem}.</p>;
   const { explanation } = answer;
   const consumer = explanation.consumers.find((one) => one.name === name);
-  const words = consumer === undefined
-    ? { heading: "Nothing is known of it in that time.", rows: [] }
-    : consumerWords(explanation, consumer);
+  const words =
+    consumer === undefined
+      ? { heading: "Nothing is known of it in that time.", rows: [] }
+      : consumerWords(explanation, consumer);
   const episodes = consumer?.episodes.slice(-EPISODES).reverse() ?? [];
   return (
     <>
-      <p><b>{words.heading}</b></p>
+      <p>
+        <b>{words.heading}</b>
+      </p>
       <dl class="pairs">
-        {words.rows.map(([word, text]) => [<dt key={word}>{word}</dt>, <dd key={`${word}.`}><WithCode text={text} /></dd>])}
-        <dt>signal</dt><dd>{signalWords(explanation)}</dd>
-        <dt>decided</dt><dd>{explanation.said}</dd>
-        <dt>as of</dt><dd>{clock(explanation.at)}</dd>
+        {words.rows.map(([word, text]) => [
+          <dt key={word}>{word}</dt>,
+          <dd key={`${word}.`}>
+            <WithCode text={text} />
+          </dd>,
+        ])}
+        <dt>signal</dt>
+        <dd>{signalWords(explanation)}</dd>
+        <dt>decided</dt>
+        <dd>{explanation.said}</dd>
+        <dt>as of</dt>
+        <dd>{clock(explanation.at)}</dd>
       </dl>
       {episodes.length === 0 ? null : (
         <details>
           <summary>Throttled spans of the hour before ({consumer?.episodes.length})</summary>
           <ul>
             {episodes.map((episode) => (
-              <li key={episode.from}>{clock(episode.from)} to {clock(episode.until)}: {episodeWords(episode)}</li>
+              <li key={episode.from}>
+                {clock(episode.from)} to {clock(episode.until)}: {episodeWords(episode)}
+              </li>
             ))}
           </ul>
         </details>
@@ -137,7 +182,9 @@ function ExplanationText({ answer, name }: { answer: NonNullable<Answer>; name: 
 
 /** Text in which backticks mean code. */
 function WithCode({ text }: { text: string }) {
-  return <>{text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part))}</>;
+  return (
+    <>{text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part))}</>
+  );
 }
 
 function Settings({ settings }: { settings: ConsumerSettings }) {
@@ -145,7 +192,8 @@ function Settings({ settings }: { settings: ConsumerSettings }) {
   if (settings.reservation_iops !== null) told.push(["reservation", iops(settings.reservation_iops)]);
   if (settings.goal_seconds !== null) told.push(["goal", duration(settings.goal_seconds)]);
   if (settings.limit_iops !== null) told.push(["limit", iops(settings.limit_iops)]);
-  if (settings.limit_bytes_per_second !== null) told.push(["limit", byteRate(settings.limit_bytes_per_second)]);
+  if (settings.limit_bytes_per_second !== null)
+    told.push(["limit", byteRate(settings.limit_bytes_per_second)]);
   return (
     <section class="field" aria-labelledby="settings">
       <h3 id="settings">Settings in force</h3>
@@ -161,12 +209,17 @@ function useSettings(resource: string, name: string): ConsumerSettings | null {
   const [settings, setSettings] = useState<ConsumerSettings | null>(null);
   useEffect(() => {
     let isMeant = true;
-    service.settings().then((all) => {
-      const one = all.resources.find((each) => each.name === resource);
-      const found = one?.consumers.find((consumer) => consumer.name === name) ?? null;
-      if (isMeant) setSettings(found);
-    }, () => undefined);
-    return () => { isMeant = false; };
+    service.settings().then(
+      (all) => {
+        const one = all.resources.find((each) => each.name === resource);
+        const found = one?.consumers.find((consumer) => consumer.name === name) ?? null;
+        if (isMeant) setSettings(found);
+      },
+      () => undefined,
+    );
+    return () => {
+      isMeant = false;
+    };
   }, [resource, name]);
   return settings;
 }

@@ -3,7 +3,11 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
 
-export function Dialog({ title, onClose, children }: {
+export function Dialog({
+  title,
+  onClose,
+  children,
+}: {
   title: string;
   onClose: () => void;
   children: ComponentChildren;
@@ -19,13 +23,20 @@ export function Dialog({ title, onClose, children }: {
     <dialog
       ref={place}
       aria-labelledby={heading}
-      onCancel={(event) => { event.preventDefault(); onClose(); }}
-      onClick={(event) => { if (event.target === place.current) onClose(); }}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onClick={(event) => {
+        if (event.target === place.current) onClose();
+      }}
     >
-      <header>
+      <div class="title">
         <h2 id={heading}>{title}</h2>
-        <button class="plain" onClick={onClose}>Close</button>
-      </header>
+        <button class="plain" onClick={onClose}>
+          Close
+        </button>
+      </div>
       <div class="body">{children}</div>
     </dialog>
   );

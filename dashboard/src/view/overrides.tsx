@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 
 import { clock, duration, iops } from "../model/figures";
 import { service } from "../service/client";
-import type { Overrides } from "../service/documents";
+import type { Overrides, ReleaseEntry } from "../service/documents";
 import type { Store } from "../store";
 import { ActionButton } from "./action";
 import { Pager, pageOf } from "./pager";
@@ -34,7 +34,14 @@ export function OverridesCard({ store, overrides }: { store: Store; overrides: O
       <div class="body">
         <table class="wide">
           <thead>
-            <tr><th scope="col">Change</th><th scope="col">By</th><th scope="col">Since</th><th scope="col"><span class="unseen">Action</span></th></tr>
+            <tr>
+              <th scope="col">Change</th>
+              <th scope="col">By</th>
+              <th scope="col">Since</th>
+              <th scope="col">
+                <span class="unseen">Action</span>
+              </th>
+            </tr>
           </thead>
           <tbody>
             {shown.items.map((row) => (
@@ -42,7 +49,14 @@ export function OverridesCard({ store, overrides }: { store: Store; overrides: O
                 <td data-label="Change">{row.what}</td>
                 <td data-label="By">{row.by}</td>
                 <td data-label="Since">{clock(row.since)}</td>
-                <td data-label=""><ActionButton store={store} words={row.undo} done={`${row.undo}: ${row.what}`} run={row.run} /></td>
+                <td data-label="">
+                  <ActionButton
+                    store={store}
+                    words={row.undo}
+                    done={`${row.undo}: ${row.what}`}
+                    run={row.run}
+                  />
+                </td>
               </tr>
             ))}
           </tbody>
@@ -54,9 +68,11 @@ export function OverridesCard({ store, overrides }: { store: Store; overrides: O
 }
 
 function rowsOf(overrides: Overrides): Row[] {
+  const of = ({ resource, consumer }: ReleaseEntry): string =>
+    `${consumer ?? "all consumers"} of ${resource ?? "every resource"}`;
   const releases = overrides.releases.map((one): Row => ({
     key: `release/${one.resource}/${one.consumer}`,
-    what: `${one.consumer ?? "all consumers"} of ${one.resource ?? "every resource"} released until ${clock(one.until)}`,
+    what: `${of(one)} released until ${clock(one.until)}`,
     by: one.by,
     since: one.since,
     undo: "End the release",
@@ -64,7 +80,12 @@ function rowsOf(overrides: Overrides): Row[] {
   }));
   const resources = overrides.resources.flatMap((one): Row[] => {
     const row = (name: string, what: string, run: () => Promise<Overrides>): Row => ({
-      key: `${name}/${one.resource}`, what, by: one.by, since: one.since, undo: "Undo", run,
+      key: `${name}/${one.resource}`,
+      what,
+      by: one.by,
+      since: one.since,
+      undo: "Undo",
+      run,
     });
     const rows: Row[] = [];
     if (one.dry_run !== null) {
@@ -82,7 +103,9 @@ function rowsOf(overrides: Overrides): Row[] {
     what: `${one.consumer} of ${one.resource}: ${[
       one.shares === null ? null : `${one.shares} shares`,
       one.limit_iops === null ? null : `limit ${iops(one.limit_iops)}`,
-    ].filter((word) => word !== null).join(", ")}`,
+    ]
+      .filter((word) => word !== null)
+      .join(", ")}`,
     by: one.by,
     since: one.since,
     undo: "Undo",

@@ -15,16 +15,37 @@ export function pageOf<T>(all: T[], wanted: number, size: number): Page<T> {
   return { items: all.slice(from, from + size), number, pages, from, total: all.length };
 }
 
-export function Pager<T>({ page, noun, onPage }: { page: Page<T>; noun: string; onPage: (page: number) => void }) {
+export function Pager<T>({
+  page,
+  noun,
+  onPage,
+}: {
+  page: Page<T>;
+  noun: string;
+  onPage: (page: number) => void;
+}) {
   if (page.pages === 1) return null;
   const last = page.from + page.items.length;
   return (
     <div class="pager">
       <span class="number">
-        {(page.from + 1).toLocaleString("en")} to {last.toLocaleString("en")} of {page.total.toLocaleString("en")} {noun}
+        {(page.from + 1).toLocaleString("en")} to {last.toLocaleString("en")} of{" "}
+        {page.total.toLocaleString("en")} {noun}
       </span>
-      <button aria-label={`Earlier ${noun}`} disabled={page.number === 0} onClick={() => onPage(page.number - 1)}>‹</button>
-      <button aria-label={`Further ${noun}`} disabled={page.number === page.pages - 1} onClick={() => onPage(page.number + 1)}>›</button>
+      <button
+        aria-label={`Earlier ${noun}`}
+        disabled={page.number === 0}
+        onClick={() => onPage(page.number - 1)}
+      >
+        ‹
+      </button>
+      <button
+        aria-label={`Further ${noun}`}
+        disabled={page.number === page.pages - 1}
+        onClick={() => onPage(page.number + 1)}
+      >
+        ›
+      </button>
     </div>
   );
 }

@@ -6,7 +6,11 @@ import type { Store } from "../store";
 import { ActionProblem, useAction } from "./action";
 import { Dialog } from "./dialog";
 
-export function DryRunDialog({ store, resource, onClose }: {
+export function DryRunDialog({
+  store,
+  resource,
+  onClose,
+}: {
   store: Store;
   resource: ResourceStatus;
   onClose: () => void;
@@ -15,9 +19,13 @@ export function DryRunDialog({ store, resource, onClose }: {
   // The words stay while the status changes.
   const [isBeginning] = useState(begins);
   const { name } = resource;
-  const done = isBeginning ? `${name} is on a dry run: nothing is throttled` : `the dry run of ${name} has ended`;
+  const done = isBeginning
+    ? `${name} is on a dry run: nothing is throttled`
+    : `the dry run of ${name} has ended`;
   const action = useAction(store, () => service.setDryRun(name, isBeginning), done);
-  const start = async (): Promise<void> => { if (await action.start()) onClose(); };
+  const start = async (): Promise<void> => {
+    if (await action.start()) onClose();
+  };
   return (
     <Dialog title={isBeginning ? `Dry run of ${name}` : `End the dry run of ${name}`} onClose={onClose}>
       <p>
@@ -46,7 +54,12 @@ const TIMES: readonly [number, string][] = [
   [86_400, "24 hours"],
 ];
 
-export function ReleaseForm({ store, resource, consumer, onDone }: {
+export function ReleaseForm({
+  store,
+  resource,
+  consumer,
+  onDone,
+}: {
   store: Store;
   resource: string;
   consumer: string | null;
@@ -59,24 +72,37 @@ export function ReleaseForm({ store, resource, consumer, onDone }: {
     () => service.release(resource, consumer, seconds),
     `${consumer ?? `all consumers of ${resource}`} released for ${words}`,
   );
-  const start = async (): Promise<void> => { if (await action.start()) onDone(); };
+  const start = async (): Promise<void> => {
+    if (await action.start()) onDone();
+  };
   return (
     <>
       <label class="field">
         Release for
         <select value={seconds} onChange={(event) => setSeconds(Number(event.currentTarget.value))}>
-          {TIMES.map(([time, name]) => <option key={time} value={time}>{name}</option>)}
+          {TIMES.map(([time, name]) => (
+            <option key={time} value={time}>
+              {name}
+            </option>
+          ))}
         </select>
       </label>
       <ActionProblem store={store} action={action} onToken={() => void start()} />
       <div class="buttons">
-        <button class="main" disabled={action.isBusy} onClick={() => void start()}>Release</button>
+        <button class="main" disabled={action.isBusy} onClick={() => void start()}>
+          Release
+        </button>
       </div>
     </>
   );
 }
 
-export function ReleaseDialog({ store, resource, consumer, onClose }: {
+export function ReleaseDialog({
+  store,
+  resource,
+  consumer,
+  onClose,
+}: {
   store: Store;
   resource: string;
   consumer: string | null;

@@ -17,7 +17,10 @@ export interface RankedResource {
 
 /** Orders resources by what they need, and else by the configuration: so rows seldom move. */
 export function ranked(status: ServiceStatus): RankedResource[] {
-  const rows = status.resources.map((resource) => ({ resource, judgement: judgeResource(resource, status.sees) }));
+  const rows = status.resources.map((resource) => ({
+    resource,
+    judgement: judgeResource(resource, status.sees),
+  }));
   const rank = (row: RankedResource): number => TONES.indexOf(row.judgement.tone);
   return rows.sort((one, other) => rank(one) - rank(other));
 }
@@ -42,9 +45,10 @@ export function ResourceList({ rows, shown }: { rows: RankedResource[]; shown: s
   const text = search.trim().toLowerCase();
   const byConsumer = useConsumerNames(text.length >= 2);
   const matches = rows.filter(({ resource, judgement }) => {
-    const isMeant = text === ""
-      || resource.name.toLowerCase().includes(text)
-      || (byConsumer?.get(resource.name)?.some((name) => name.includes(text)) ?? false);
+    const isMeant =
+      text === "" ||
+      resource.name.toLowerCase().includes(text) ||
+      (byConsumer?.get(resource.name)?.some((name) => name.includes(text)) ?? false);
     return isMeant && (tone === "" || judgement.tone === tone);
   });
   const current = pageOf(matches, page, PAGE);
@@ -52,38 +56,58 @@ export function ResourceList({ rows, shown }: { rows: RankedResource[]; shown: s
   return (
     <nav class="card list" aria-label="Resources">
       <div class="filters">
-        <label class="unseen" for="search">Search resources and consumers</label>
+        <label class="unseen" for="search">
+          Search resources and consumers
+        </label>
         <input
           id="search"
           type="search"
           placeholder="Search resources and consumers"
           value={search}
-          onInput={(event) => { setSearch(event.currentTarget.value); restart(); }}
+          onInput={(event) => {
+            setSearch(event.currentTarget.value);
+            restart();
+          }}
         />
-        <label class="unseen" for="tone">Show resources that are</label>
+        <label class="unseen" for="tone">
+          Show resources that are
+        </label>
         <select
           id="tone"
           value={tone}
-          onChange={(event) => { setTone(event.currentTarget.value as Tone | ""); restart(); }}
+          onChange={(event) => {
+            setTone(event.currentTarget.value as Tone | "");
+            restart();
+          }}
         >
           <option value="">All {rows.length.toLocaleString("en")}, the worst first</option>
           {TONES.map((one) => {
             const count = rows.filter((row) => row.judgement.tone === one).length;
-            return count === 0 && tone !== one ? null
-              : <option key={one} value={one}>{count.toLocaleString("en")} {TONE_NAMES[one]}</option>;
+            return count === 0 && tone !== one ? null : (
+              <option key={one} value={one}>
+                {count.toLocaleString("en")} {TONE_NAMES[one]}
+              </option>
+            );
           })}
         </select>
       </div>
       <ul>
         {current.items.map(({ resource, judgement }) => (
           <li key={resource.name}>
-            <a href={linkTo(resource.name)} {...(resource.name === shown ? { "aria-current": "page" as const } : {})}>
-              <span class={`tone ${judgement.tone}`}><ToneShape tone={judgement.tone} /></span>
+            <a
+              href={linkTo(resource.name)}
+              {...(resource.name === shown ? { "aria-current": "page" as const } : {})}
+            >
+              <span class={`tone ${judgement.tone}`}>
+                <ToneShape tone={judgement.tone} />
+              </span>
               <span class="name">{resource.name}</span>
               <Figure resource={resource} />
               <span class="short">
                 {judgement.short}
-                {resource.promises.broken > 0 ? `, ${plural(resource.promises.broken, "promise")} broken` : ""}
+                {resource.promises.broken > 0
+                  ? `, ${plural(resource.promises.broken, "promise")} broken`
+                  : ""}
               </span>
             </a>
           </li>
@@ -114,13 +138,16 @@ function useConsumerNames(isWanted: boolean): Map<string, string[]> | null {
     if (!isWanted || !isOld) return undefined;
     let isMeant = true;
     const timer = setTimeout(() => {
-      service.status().then((status) => {
-        const entries = status.resources.map((one): [string, string[]] => [
-          one.name,
-          one.consumers.map((consumer) => consumer.name.toLowerCase()),
-        ]);
-        if (isMeant) setNames({ at: Date.now(), of: new Map(entries) });
-      }, () => undefined);
+      service.status().then(
+        (status) => {
+          const entries = status.resources.map((one): [string, string[]] => [
+            one.name,
+            one.consumers.map((consumer) => consumer.name.toLowerCase()),
+          ]);
+          if (isMeant) setNames({ at: Date.now(), of: new Map(entries) });
+        },
+        () => undefined,
+      );
     }, 400);
     return () => {
       isMeant = false;

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 
 import { byteRate, duration, iops, plural, requests, UNKNOWN } from "../model/figures";
 import { bandWords, judgeResource } from "../model/judgement";
-import type { ResourceStatus, ServiceStatus } from "../service/documents";
+import type { LoadFigures, ResourceStatus, ServiceStatus } from "../service/documents";
 import type { Store } from "../store";
 import { ChartsCard } from "./charts_card";
 import { ConsumerDialog } from "./consumer_dialog";
@@ -13,7 +13,11 @@ import { DecisionsCard } from "./decisions";
 import { DryRunDialog, ReleaseDialog } from "./resource_actions";
 import { ToneWords } from "./tone";
 
-export function ResourceView({ store, status, resource }: {
+export function ResourceView({
+  store,
+  status,
+  resource,
+}: {
   store: Store;
   status: ServiceStatus;
   resource: ResourceStatus;
@@ -29,15 +33,24 @@ export function ResourceView({ store, status, resource }: {
         <div class="body row">
           <div class="words">
             <h1 id="resource-name">{resource.name}</h1>
-            <p><ToneWords tone={judgement.tone} className="verdict">{judgement.long}</ToneWords></p>
+            <p>
+              <ToneWords tone={judgement.tone} className="verdict">
+                {judgement.long}
+              </ToneWords>
+            </p>
             {law === null ? null : (
-              <p class="soft">Law {law.kind.replace("_", "-")}, target {duration(law.target_seconds)}, decides every {duration(law.interval_seconds)}.</p>
+              <p class="soft">
+                Law {law.kind.replace("_", "-")}, target {duration(law.target_seconds)}, decides every{" "}
+                {duration(law.interval_seconds)}.
+              </p>
             )}
             {decided === null ? null : <p class="said">{decided.said}</p>}
           </div>
           {law === null ? null : (
             <div class="actions">
-              <button onClick={() => setAsked("dry run")}>{law.dry_run ? "End the dry run" : "Dry run"}</button>
+              <button onClick={() => setAsked("dry run")}>
+                {law.dry_run ? "End the dry run" : "Dry run"}
+              </button>
               <button onClick={() => setAsked("release")}>Release all</button>
             </div>
           )}
@@ -52,12 +65,7 @@ export function ResourceView({ store, status, resource }: {
         <ReleaseDialog store={store} resource={resource.name} consumer={null} onClose={close} />
       ) : null}
       {consumer === null ? null : (
-        <ConsumerDialog
-          store={store}
-          resource={resource}
-          name={consumer}
-          onClose={() => setConsumer(null)}
-        />
+        <ConsumerDialog store={store} resource={resource} name={consumer} onClose={() => setConsumer(null)} />
       )}
     </>
   );
@@ -74,33 +82,44 @@ function Figures({ resource }: { resource: ResourceStatus }) {
         <div>
           <dt>Latency that the law steers</dt>
           <dd class="value">{decided?.input === "samples" ? duration(decided.estimate_seconds) : UNKNOWN}</dd>
-          <dd class="more">target {duration(law.target_seconds)}, steered to {duration(decided?.set_point_seconds)}</dd>
+          <dd class="more">
+            target {duration(law.target_seconds)}, steered to {duration(decided?.set_point_seconds)}
+          </dd>
         </div>
       )}
       {decided === null ? null : (
         <div>
           <dt>{law?.dry_run ? "Would be throttled" : "Throttled"}</dt>
-          <dd class="value">{decided.held} of {decided.throttled}</dd>
+          <dd class="value">
+            {decided.held} of {decided.throttled}
+          </dd>
           <dd class="more">{throttle(resource)}</dd>
         </div>
       )}
       <div>
         <dt>Throughput</dt>
         <dd class="value">{iops(recent?.iops)}</dd>
-        <dd class="more">
-          {recent === null ? UNKNOWN : `${byteRate(recent.read_bytes_per_second)} read, ${byteRate(recent.written_bytes_per_second)} written`}
-        </dd>
+        <dd class="more">{recent === null ? UNKNOWN : throughput(recent)}</dd>
       </div>
       <div>
         <dt>Mean latency of all requests</dt>
         <dd class="value">{latencyOfAll(resource)}</dd>
-        <dd class="more">{recent?.client_seconds == null ? "at the storage" : `at the storage; clients wait ${duration(recent.client_seconds)}`}</dd>
+        <dd class="more">
+          {recent?.client_seconds == null
+            ? "at the storage"
+            : `at the storage; clients wait ${duration(recent.client_seconds)}`}
+        </dd>
       </div>
       {promised === 0 ? null : (
         <div>
           <dt>Promises in the last minute</dt>
-          <dd class="value">{promises.broken === 0 ? `${promises.kept} kept` : `${promises.broken} broken`}</dd>
-          <dd class="more">{plural(promised, "promise")}{promises.unknown > 0 ? `, ${promises.unknown} without requests` : ""}</dd>
+          <dd class="value">
+            {promises.broken === 0 ? `${promises.kept} kept` : `${promises.broken} broken`}
+          </dd>
+          <dd class="more">
+            {plural(promised, "promise")}
+            {promises.unknown > 0 ? `, ${promises.unknown} without requests` : ""}
+          </dd>
         </div>
       )}
       {point === null ? null : (
@@ -110,7 +129,9 @@ function Figures({ resource }: { resource: ResourceStatus }) {
           <dd class="more">
             {band === null ? "" : bandWords(band)}
             {band !== null && "in" in band ? (
-              <div class="meter" aria-hidden="true"><div style={{ width: `${Math.round(band.in.part * 100)}%` }} /></div>
+              <div class="meter" aria-hidden="true">
+                <div style={{ width: `${Math.round(band.in.part * 100)}%` }} />
+              </div>
             ) : null}
           </dd>
         </div>
@@ -119,14 +140,24 @@ function Figures({ resource }: { resource: ResourceStatus }) {
   );
 }
 
+function throughput({ read_bytes_per_second, written_bytes_per_second }: LoadFigures): string {
+  return `${byteRate(read_bytes_per_second)} read, ${byteRate(written_bytes_per_second)} written`;
+}
+
 function latencyOfAll({ recent }: ResourceStatus): string {
   if (recent === null) return UNKNOWN;
-  return recent.response_time_seconds === null ? (recent.iops === 0 ? "idle" : UNKNOWN) : duration(recent.response_time_seconds);
+  return recent.response_time_seconds === null
+    ? recent.iops === 0
+      ? "idle"
+      : UNKNOWN
+    : duration(recent.response_time_seconds);
 }
 
 function throttle({ decided, law }: ResourceStatus): string {
   if (decided === null || decided.held === 0) return "consumers that may be";
-  if (decided.window_requests !== null) return `window of ${requests(decided.window_requests)} requests for all of them`;
-  if (decided.delay_seconds !== null && decided.delay_seconds > 0) return `delays up to ${duration(decided.delay_seconds)}`;
+  if (decided.window_requests !== null)
+    return `window of ${requests(decided.window_requests)} requests for all of them`;
+  if (decided.delay_seconds !== null && decided.delay_seconds > 0)
+    return `delays up to ${duration(decided.delay_seconds)}`;
   return law?.dry_run ? "by rates" : "by rates, see below";
 }

@@ -43,5 +43,9 @@ export function ThemeButton() {
     applyTheme();
     setCurrent(other);
   };
-  return <button class="plain tool" onClick={toggle}>{other === "dark" ? "Dark" : "Light"}</button>;
+  return (
+    <button class="plain tool" onClick={toggle}>
+      {other === "dark" ? "Dark" : "Light"}
+    </button>
+  );
 }

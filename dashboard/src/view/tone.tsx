@@ -15,8 +15,21 @@ const SHAPES: Record<Tone | "plain", preact.JSX.Element | null> = {
   // A ring with a question.
   unknown: (
     <>
-      <circle cx="8" cy="8" r="6.4" fill="none" stroke="currentColor" stroke-width="1.6" stroke-dasharray="2.2 1.6" />
-      <path d="M6 6.2c0-2.6 4-2.6 4 0 0 1.4-2 1.5-2 3M8 11v1.3" fill="none" stroke="currentColor" stroke-width="1.5" />
+      <circle
+        cx="8"
+        cy="8"
+        r="6.4"
+        fill="none"
+        stroke="currentColor"
+        stroke-width="1.6"
+        stroke-dasharray="2.2 1.6"
+      />
+      <path
+        d="M6 6.2c0-2.6 4-2.6 4 0 0 1.4-2 1.5-2 3M8 11v1.3"
+        fill="none"
+        stroke="currentColor"
+        stroke-width="1.5"
+      />
     </>
   ),
   // A funnel: less comes out than goes in.
@@ -24,7 +37,12 @@ const SHAPES: Record<Tone | "plain", preact.JSX.Element | null> = {
   // An eye: it looks on.
   dry: (
     <>
-      <path d="M1 8c3-5.6 11-5.6 14 0-3 5.6-11 5.6-14 0Z" fill="none" stroke="currentColor" stroke-width="1.5" />
+      <path
+        d="M1 8c3-5.6 11-5.6 14 0-3 5.6-11 5.6-14 0Z"
+        fill="none"
+        stroke="currentColor"
+        stroke-width="1.5"
+      />
       <circle cx="8" cy="8" r="2.2" fill="currentColor" />
     </>
   ),
@@ -48,11 +66,17 @@ const SHAPES: Record<Tone | "plain", preact.JSX.Element | null> = {
 export function ToneShape({ tone }: { tone: Tone | "plain" }) {
   const shape = SHAPES[tone];
   return shape === null ? null : (
-    <svg width="16" height="16" viewBox="0 0 16 16" aria-hidden="true">{shape}</svg>
+    <svg width="16" height="16" viewBox="0 0 16 16" aria-hidden="true">
+      {shape}
+    </svg>
   );
 }
 
-export function ToneWords({ tone, children, className = "" }: {
+export function ToneWords({
+  tone,
+  children,
+  className = "",
+}: {
   tone: Tone | "plain";
   children: ComponentChildren;
   className?: string;

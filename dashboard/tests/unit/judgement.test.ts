@@ -29,10 +29,14 @@ test("a broken promise, an overload and a throttle that fails are trouble", () =
 });
 
 test("throttling is said with its means", () => {
-  const said = (decided: Partial<DecisionStatus>): string => judgeResource(resource({ held: 1, ...decided }), true).long;
+  const said = (decided: Partial<DecisionStatus>): string =>
+    judgeResource(resource({ held: 1, ...decided }), true).long;
   assert.match(said({ window_requests: 1.62 }), /1 of 2 consumers throttled to a window of 1\.62 requests/);
   assert.match(said({ delay_seconds: 0.004 }), /by delays of up to 4\.00 ms/);
-  assert.match(said({ operating_point: { state: "limits", iops: 635, band: null } }), /to 635 IO\/s together/);
+  assert.match(
+    said({ operating_point: { state: "limits", iops: 635, band: null } }),
+    /to 635 IO\/s together/,
+  );
 });
 
 test("a dry run throttles nothing, whatever it decides", () => {
@@ -44,21 +48,39 @@ test("a dry run throttles nothing, whatever it decides", () => {
 
 test("a consumer that completes nothing is not called quick", () => {
   const recent = {
-    seconds: 2, iops: 0, response_time_seconds: null, client_seconds: null,
-    read_bytes_per_second: 0, written_bytes_per_second: 0,
+    seconds: 2,
+    iops: 0,
+    response_time_seconds: null,
+    client_seconds: null,
+    read_bytes_per_second: 0,
+    written_bytes_per_second: 0,
   };
-  assert.equal(storageLatency(consumer({ oldest_seconds: 4, recent, measured_seconds: 0.001 })), "none in 4.00 s");
+  assert.equal(
+    storageLatency(consumer({ oldest_seconds: 4, recent, measured_seconds: 0.001 })),
+    "none in 4.00 s",
+  );
   assert.equal(storageLatency(consumer({ recent, outstanding: 0 })), "idle");
   assert.equal(storageLatency(consumer({})), "unknown");
 });
 
 test("states of consumers are those of the status", () => {
   const words = [
-    consumer({ held: true }), consumer({ waits_for: "limit" }), consumer({ waits_for: "share" }),
-    consumer({ released: true }), consumer({ protected: true }), consumer({ held: false }), consumer({}),
+    consumer({ held: true }),
+    consumer({ waits_for: "limit" }),
+    consumer({ waits_for: "share" }),
+    consumer({ released: true }),
+    consumer({ protected: true }),
+    consumer({ held: false }),
+    consumer({}),
   ].map((one) => consumerState(one).words);
   assert.deepEqual(words, [
-    "throttled", "at its limit", "waits for its share", "released", "protected", "free", "unknown",
+    "throttled",
+    "at its limit",
+    "waits for its share",
+    "released",
+    "protected",
+    "free",
+    "unknown",
   ]);
   assert.equal(consumerState(consumer({ held: true, poisoned: true })).tone, "bad");
 });

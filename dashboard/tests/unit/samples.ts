@@ -1,7 +1,10 @@
 import type { ConsumerStatus, DecisionStatus, ResourceStatus } from "../../src/service/documents";
 
 /** A resource that decided a moment ago. */
-export function resource(decided: Partial<DecisionStatus>, more: Partial<ResourceStatus> = {}): ResourceStatus {
+export function resource(
+  decided: Partial<DecisionStatus>,
+  more: Partial<ResourceStatus> = {},
+): ResourceStatus {
   return {
     name: "array",
     present: true,

@@ -7,18 +7,37 @@ import { resource } from "./samples";
 
 function history(times: number[], step: number): ResourceHistory {
   const point = (at: number): HistoryPoint => ({
-    at_seconds: at, judged_seconds: step, latency_seconds: 0.01, worst_latency_seconds: 0.02, target_seconds: 0.02,
-    set_point_seconds: 0.018, window_requests: null, delay_seconds: null, rate_iops: null, held: 0, throttled: 1,
-    iops: 5, dry_run: false,
+    at_seconds: at,
+    judged_seconds: step,
+    latency_seconds: 0.01,
+    worst_latency_seconds: 0.02,
+    target_seconds: 0.02,
+    set_point_seconds: 0.018,
+    window_requests: null,
+    delay_seconds: null,
+    rate_iops: null,
+    held: 0,
+    throttled: 1,
+    iops: 5,
+    dry_run: false,
   });
-  return { resource: "array", from_seconds: 0, to_seconds: 1_000, step_seconds: step, points: times.map(point) };
+  return {
+    resource: "array",
+    from_seconds: 0,
+    to_seconds: 1_000,
+    step_seconds: step,
+    points: times.map(point),
+  };
 }
 
 test("seconds without a status are a gap, and not a line", () => {
   const live = new LiveSeries();
   for (const second of [100, 101, 102, 110, 111]) live.push(second, resource({}));
   assert.deepEqual(live.series.times, [100, 101, 102, 103, 110, 111]);
-  assert.deepEqual(live.series.latency.map((value) => value === null), [false, false, false, true, false, false]);
+  assert.deepEqual(
+    live.series.latency.map((value) => value === null),
+    [false, false, false, true, false, false],
+  );
 });
 
 test("silence is a gap, although the target goes on", () => {
