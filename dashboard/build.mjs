@@ -31,7 +31,7 @@ async function page(folder) {
     absWorkingDir: here,
     logLevel: "warning",
   });
-  const script = bundle.outputFiles[0].text.trimEnd().replaceAll("</script", "<\\/script");
+  const script = bundle.outputFiles[0].text.trimEnd().replaceAll(/<(\/?script)/g, "\\x3c$1");
   const styled = await transform(readFileSync(source("style.css"), "utf8"), {
     loader: "css",
     minify: true,
@@ -43,8 +43,8 @@ async function page(folder) {
     .replace("/*SCRIPT*/", () => script);
   const policy = [
     "default-src 'none'",
-    `script-src ${hash(script)}`,
-    `style-src ${hash(style)}`,
+    `script-src ${hash(element(html, "script"))}`,
+    `style-src ${hash(element(html, "style"))}`,
     "connect-src 'self'",
     "img-src data:",
     "base-uri 'none'",
@@ -57,6 +57,13 @@ async function page(folder) {
   writeFileSync(join(folder, "index.html"), html);
   writeFileSync(join(folder, "policy.txt"), `${policy}\n`);
   console.log(`${join(folder, "index.html")}: ${Buffer.byteLength(html)} bytes`);
+}
+
+/** The text of the one element of a name, as a browser hashes it: with the space around it. */
+function element(html, name) {
+  const parts = html.split(new RegExp(`</?${name}>`));
+  if (parts.length !== 3) throw new Error(`the page has not one <${name}>`);
+  return parts[1];
 }
 
 function hash(text) {
