@@ -87,18 +87,20 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
     let mut law = agent.laws.iter().find(|law| law.resource == resource.name).map(|config| law(config));
     // Also where only the command line says so.
     law.iter_mut().for_each(|law| law.dry_run |= resource.dry_run);
+    let promise = agent.promises.get(&resource.name).copied();
     ResourceStatus {
         name: resource.name.to_string(),
         present: resource.present,
         throttle_fails: fails,
         law,
-        promise: agent.promises.get(&resource.name).copied(),
+        promise,
         decided: resource.decision.as_ref().map(|decision| decided(decision, agent.now)),
         recent: agent.recent.since(
             agent.now,
             &(resource.name.clone(), None),
             total(&resource.reads, &resource.writes),
         ),
+        promises: promise.into_iter().collect(),
         consumers: resource.members.iter().take(MOST_CONSUMERS).map(one).collect(),
         consumers_left_out: resource.members.len().saturating_sub(MOST_CONSUMERS),
     }

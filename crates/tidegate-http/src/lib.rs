@@ -17,7 +17,7 @@
 //!
 //! A request that changes something must come from a client that is no web page of another site: see
 //! [`ServerNames`]. At the listeners of an API, its [caller](caller::Caller) is known, and must be an
-//! operator.
+//! operator. [Public pages](HttpServer::with_public_pages) are for every caller.
 
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use http::{Request, StatusCode};
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -73,6 +74,7 @@ pub struct OpenEndedAnswer;
 pub struct HttpServer {
     listeners: Vec<HttpListener>,
     names: ServerNames,
+    public_pages: &'static [&'static str],
     refusals: Arc<HttpRefusals>,
 }
 
@@ -80,7 +82,14 @@ impl HttpServer {
     /// Serves at these listeners. `names` are those by which it may be asked to change something.
     #[must_use]
     pub fn new(listeners: Vec<HttpListener>, names: ServerNames) -> Self {
-        Self { listeners, names, refusals: Arc::default() }
+        Self { listeners, names, public_pages: &[], refusals: Arc::default() }
+    }
+
+    /// Gives these pages to callers that show no credentials, too. They are for GET and HEAD alone, and must
+    /// hold no secrets: a browser loads a page before it can show a token.
+    #[must_use]
+    pub fn with_public_pages(self, public_pages: &'static [&'static str]) -> Self {
+        Self { public_pages, ..self }
     }
 
     /// The counters of refused connections.
@@ -95,6 +104,7 @@ impl HttpServer {
         let shared = Arc::new(Shared {
             router,
             names: self.names,
+            public_pages: self.public_pages,
             refusals: self.refusals,
             connections: Mutex::default(),
             answered: Notify::new(),
@@ -152,6 +162,7 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 struct Shared {
     router: Router,
     names: ServerNames,
+    public_pages: &'static [&'static str],
     refusals: Arc<HttpRefusals>,
     connections: Mutex<Table>,
     /// An answer has come to its end, or a connection has.
@@ -181,6 +192,12 @@ impl Shared {
 
     fn refuse(&self, cause: RefusalCause) {
         self.refusals.count(cause);
+    }
+
+    /// Returns true if a request is answered whoever asks.
+    fn is_public(&self, request: &Parts) -> bool {
+        [Method::GET, Method::HEAD].contains(&request.method)
+            && self.public_pages.contains(&request.uri.path())
     }
 
     /// Returns a place for a new connection. If all others are being answered, it waits for the end of an
@@ -362,7 +379,7 @@ async fn checked(
     if let Err(unwelcome) = welcome {
         return Err(problem(unwelcome.status(), unwelcome.code(), &unwelcome.to_string()));
     }
-    if let Some((access, origin)) = origin {
+    if let Some((access, origin)) = origin.filter(|_| !place.shared.is_public(&parts)) {
         match access.caller(origin, &parts.headers) {
             Ok(caller) => {
                 caller.map(|caller| parts.extensions.insert(caller));

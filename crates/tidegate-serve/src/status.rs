@@ -233,6 +233,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
         promise: None,
         decided: pool.decision.as_ref().map(|decision| decided(decision, pool.at)),
         recent: all.and_then(|all| together(&all)),
+        promises: pool.consumers.iter().filter_map(promise).collect(),
         consumers: pool.consumers.iter().take(MOST_CONSUMERS).map(one).collect(),
         consumers_left_out: pool.consumers.len().saturating_sub(MOST_CONSUMERS),
     }

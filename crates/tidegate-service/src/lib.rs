@@ -7,6 +7,7 @@ pub mod api;
 pub mod config;
 pub mod entitlements;
 pub mod explain;
+pub mod history;
 pub mod journal;
 pub mod log;
 pub mod metrics;

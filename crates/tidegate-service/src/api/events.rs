@@ -3,18 +3,19 @@
 //! A subscriber that is slow loses events, and is told how many. Nothing waits for a subscriber.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream::unfold;
+use serde::Deserialize;
 use serde_json::json;
 use tidegate_control::Decision;
 use tidegate_http::{OpenEndedAnswer, problem};
@@ -23,7 +24,7 @@ use tokio::sync::broadcast::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::status::{StatusRequest, current_status};
+use crate::status::{ServiceStatus, StatusRequest, current_status};
 
 /// Subscribers at the same time: a quarter of the connections of the server.
 pub const MOST_SUBSCRIBERS: usize = 16;
@@ -47,7 +48,35 @@ pub struct EventFeed {
 }
 
 /// The status of a moment. `None`: the service did not answer.
-type StatusEvent = Option<Arc<str>>;
+type StatusEvent = Option<Arc<StatusMoment>>;
+
+/// A status, and its text, which is made once for all that want the whole of it.
+#[derive(Debug)]
+struct StatusMoment {
+    status: ServiceStatus,
+    text: OnceLock<String>,
+}
+
+impl StatusMoment {
+    /// Returns the text for a subscriber. `None`: there is none, although a status always has one.
+    fn text(&self, scope: &EventScope) -> Option<String> {
+        match &scope.consumers_of {
+            None => {
+                let text = || serde_json::to_string(&self.status).unwrap_or_default();
+                Some(self.text.get_or_init(text).clone())
+            }
+            Some(resource) => serde_json::to_string(&self.status.with_consumers_of(resource)).ok(),
+        }
+    }
+}
+
+/// The part of the status that a subscriber wants, as in the page's query.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventScope {
+    /// The only resource whose consumers are told of. `None`: those of all resources are.
+    consumers_of: Option<String>,
+}
 
 impl Default for EventFeed {
     fn default() -> Self {
@@ -89,7 +118,17 @@ struct EventPage<E> {
     feed: EventFeed,
 }
 
-async fn stream<E: From<StatusRequest> + Send + 'static>(State(page): State<Arc<EventPage<E>>>) -> Response {
+async fn stream<E: From<StatusRequest> + Send + 'static>(
+    State(page): State<Arc<EventPage<E>>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let scope = match serde_urlencoded::from_str(&query.unwrap_or_default()) {
+        Ok(scope) => scope,
+        Err(error) => {
+            let why = format!("the request is not understood: {error}; write ?consumers_of=RESOURCE");
+            return problem(StatusCode::BAD_REQUEST, "not-understood", &why);
+        }
+    };
     let Ok(seat) = Arc::clone(&page.feed.seats).try_acquire_owned() else {
         let why = format!("{MOST_SUBSCRIBERS} clients receive events already: end one of them");
         return problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-subscribers", &why);
@@ -97,6 +136,7 @@ async fn stream<E: From<StatusRequest> + Send + 'static>(State(page): State<Arc<
     let subscriber = Subscriber {
         decisions: page.feed.decisions.subscribe(),
         statuses: page.feed.statuses.subscribe(),
+        scope,
         _seat: seat,
     };
     // One thread serves all pages, so that nothing comes between this and the end of the ticks.
@@ -123,15 +163,16 @@ async fn tick<E: From<StatusRequest>>(page: Arc<EventPage<E>>) {
             return;
         }
         let status = current_status(&page.events).await;
-        let text = status.and_then(|status| serde_json::to_string(&status).ok());
+        let moment = status.map(|status| Arc::new(StatusMoment { status, text: OnceLock::new() }));
         // The last subscriber may have left.
-        let _ = page.feed.statuses.send(text.map(Into::into));
+        let _ = page.feed.statuses.send(moment);
     }
 }
 
 struct Subscriber {
     decisions: Receiver<Arc<str>>,
     statuses: Receiver<StatusEvent>,
+    scope: EventScope,
     _seat: OwnedSemaphorePermit,
 }
 
@@ -145,7 +186,7 @@ impl Subscriber {
                 Err(lost) => lost_events(&lost)?,
             },
             status = self.statuses.recv() => match status {
-                Ok(Some(text)) => Event::default().event("status").data(text),
+                Ok(Some(moment)) => Event::default().event("status").data(moment.text(&self.scope)?),
                 Ok(None) => Event::default().comment("the service does not answer"),
                 Err(lost) => lost_events(&lost)?,
             },
@@ -169,9 +210,10 @@ mod tests {
 
     use axum::body::{Body, BodyDataStream};
     use futures_util::StreamExt;
+    use tidegate_units::ConsumerName;
 
     use super::*;
-    use crate::status::{ServiceKind, ServiceStatus};
+    use crate::status::{ByLaw, PromiseCounts, ResourceStatus, ServiceKind};
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
@@ -196,7 +238,7 @@ mod tests {
         let feed = EventFeed::default();
         let (page, answering) = page(&feed);
         runtime().block_on(async {
-            let mut body = Body::into_data_stream(stream(State(page)).await.into_body());
+            let mut body = Body::into_data_stream(stream(State(page), RawQuery(None)).await.into_body());
             for number in 0..WAITING_DECISIONS + 7 {
                 feed.decisions.send(number.to_string().into()).unwrap();
             }
@@ -211,7 +253,8 @@ mod tests {
         let feed = EventFeed::default();
         let (page, answering) = page(&feed);
         runtime().block_on(async {
-            let mut body = Body::into_data_stream(stream(State(Arc::clone(&page))).await.into_body());
+            let mut body =
+                Body::into_data_stream(stream(State(Arc::clone(&page)), RawQuery(None)).await.into_body());
             for _ in 0..3 {
                 let status = next(&mut body).await;
                 assert!(status.starts_with("event: status\ndata: {\"version\":1,"), "{status}");
@@ -226,18 +269,51 @@ mod tests {
     }
 
     #[test]
+    fn a_subscriber_gets_the_consumers_that_it_asks_for() {
+        let consumer = ByLaw::default().status(&ConsumerName::new("backup").unwrap(), false);
+        let resource = |name: &str| ResourceStatus {
+            name: name.to_owned(),
+            present: true,
+            throttle_fails: false,
+            law: None,
+            decided: None,
+            recent: None,
+            promises: PromiseCounts { kept: 2, broken: 1, unknown: 0 },
+            consumers: vec![consumer.clone(), consumer.clone()],
+            consumers_left_out: 1,
+        };
+        let status = ServiceStatus::new(ServiceKind::Serve, true, vec![resource("a"), resource("b")]);
+        let moment = StatusMoment { status: status.clone(), text: OnceLock::new() };
+        let told = |query: &str| {
+            let scope = serde_urlencoded::from_str(query).unwrap();
+            serde_json::from_str::<ServiceStatus>(&moment.text(&scope).unwrap()).unwrap()
+        };
+        assert_eq!(told(""), status);
+        let counts = |query: &str| {
+            let resources = told(query).resources.into_iter();
+            resources.map(|one| (one.consumers.len(), one.consumers_left_out)).collect::<Vec<_>>()
+        };
+        assert_eq!(counts("consumers_of=b"), [(0, 3), (2, 1)]);
+        assert_eq!(counts("consumers_of="), [(0, 3), (0, 3)]);
+        assert!(serde_urlencoded::from_str::<EventScope>("consumer=b").is_err());
+    }
+
+    #[test]
     fn one_subscriber_more_than_there_are_seats_is_refused() {
         let feed = EventFeed::default();
         let (page, answering) = page(&feed);
         runtime().block_on(async {
             let mut taken = Vec::new();
             for _ in 0..MOST_SUBSCRIBERS {
-                taken.push(stream(State(Arc::clone(&page))).await);
+                taken.push(stream(State(Arc::clone(&page)), RawQuery(None)).await);
                 assert_eq!(taken.last().unwrap().status(), StatusCode::OK);
             }
-            assert_eq!(stream(State(Arc::clone(&page))).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(
+                stream(State(Arc::clone(&page)), RawQuery(None)).await.status(),
+                StatusCode::SERVICE_UNAVAILABLE
+            );
             taken.pop();
-            assert_eq!(stream(State(Arc::clone(&page))).await.status(), StatusCode::OK);
+            assert_eq!(stream(State(Arc::clone(&page)), RawQuery(None)).await.status(), StatusCode::OK);
         });
         drop(page);
         answering.join().unwrap();

@@ -1,7 +1,11 @@
 //! The HTTP API of a service: its listeners and its callers, and the pages that both services have.
 
+mod caller;
+mod dashboard;
 mod events;
 mod explanation;
+mod history;
+mod journal_desk;
 mod server;
 mod settings;
 

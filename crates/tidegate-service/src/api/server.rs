@@ -18,8 +18,12 @@ use tidegate_http::{
     ApiAccess, ApiCredentials, HttpListener, HttpRefusals, HttpServer, ListenAddress, ServerNames, SocketFile,
 };
 
+use super::caller::callers;
+use super::dashboard::{PUBLIC_PAGES, dashboard};
 use super::events::EventFeed;
 use super::explanation::explanations;
+use super::history::histories;
+use super::journal_desk::JournalDesk;
 use super::settings::{ApiSettings, CredentialsError};
 use crate::metrics::{self, ScrapeRequest};
 use crate::overrides::{self, ControlRequest};
@@ -57,18 +61,22 @@ pub struct ApiRoutes {
 }
 
 impl ApiRoutes {
-    /// The pages of every service: metrics, status, settings, events, and explanations from the journal in
-    /// this folder. Each question becomes an event of the service.
+    /// The pages of every service: the dashboard, metrics, status, settings, events, and explanations and
+    /// histories from the journal in this folder. Each question becomes an event of the service.
     #[must_use]
     pub fn of_every_service<E>(events: SyncSender<E>, feed: &EventFeed, journal: Option<PathBuf>) -> Self
     where
         E: From<ScrapeRequest> + From<StatusRequest> + From<ControlRequest> + Send + 'static,
     {
+        let desk = JournalDesk::new(journal);
         let of_roles = metrics::routes(events.clone())
             .merge(status::routes(events.clone()))
             .merge(overrides::routes(events.clone()))
             .merge(feed.clone().routes(events))
-            .merge(explanations(journal))
+            .merge(explanations(desk.clone()))
+            .merge(histories(desk))
+            .merge(callers())
+            .merge(dashboard())
             .route("/v1/openapi.json", get(openapi));
         Self { of_roles, of_tokens: Router::new() }
     }
@@ -120,7 +128,7 @@ impl ServiceServer {
             listeners.push(listener);
         }
         let files = listeners.iter_mut().filter_map(HttpListener::take_file).collect();
-        let server = HttpServer::new(listeners, names);
+        let server = HttpServer::new(listeners, names).with_public_pages(PUBLIC_PAGES);
         let refusals = server.refusals();
         let router = routes.of_roles.layer(from_fn(only_operators_change)).merge(routes.of_tokens);
         let body = move || runtime.block_on(server.serve(router, pending()));
@@ -133,6 +141,7 @@ impl ServiceServer {
     pub fn introduce(&self) {
         if let Some(address) = self.metrics {
             tracing::info!("metrics on http://{address}/metrics");
+            tracing::info!("dashboard on http://{address}/");
         }
         if !self.api.is_empty() {
             let addresses: Vec<_> = self.api.iter().map(ToString::to_string).collect();

@@ -17,6 +17,14 @@ const DEFAULT_SPAN: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AskedTime(WallTime);
 
+impl AskedTime {
+    /// The time.
+    #[must_use]
+    pub const fn time(self) -> WallTime {
+        self.0
+    }
+}
+
 /// The error for a text that is not such a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("write 2026-11-26T14:00:00Z, or 14:00 (UTC)")]

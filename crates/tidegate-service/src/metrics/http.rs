@@ -63,7 +63,7 @@ async fn healthz<E: From<ScrapeRequest> + Send + 'static>(
 
 async fn elsewhere() -> impl IntoResponse {
     let pages =
-        "There are the pages /metrics, /healthz and /v1/status here; /v1/openapi.json describes the API\n";
+        "There are the pages /, /metrics, /healthz and /v1/status here; /v1/openapi.json describes the API\n";
     (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, PLAIN)], pages)
 }
 

@@ -18,7 +18,9 @@ pub(crate) use api::current_status;
 pub use api::{StatusRequest, routes};
 pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
-pub use promise::{JudgedBy, Judgement, KEPT, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus};
+pub use promise::{
+    JudgedBy, Judgement, KEPT, PromiseCounters, PromiseCounts, PromiseReading, PromiseRecord, PromiseStatus,
+};
 pub use recent::{ConsumerTotal, RecentCounters};
 
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
@@ -56,6 +58,22 @@ impl ServiceStatus {
         let program = env!("CARGO_PKG_VERSION").to_owned();
         let overrides = OverridesDocument::default();
         Self { version: Self::VERSION, service, program, sees, cluster: None, resources, overrides }
+    }
+
+    /// The same, where consumers of other resources than this one are counted as left out.
+    #[must_use]
+    pub fn with_consumers_of(&self, resource: &str) -> Self {
+        let of =
+            |one: &ResourceStatus| if one.name == resource { one.clone() } else { one.without_consumers() };
+        Self {
+            version: self.version,
+            service: self.service,
+            program: self.program.clone(),
+            sees: self.sees,
+            cluster: self.cluster.clone(),
+            resources: self.resources.iter().map(of).collect(),
+            overrides: self.overrides.clone(),
+        }
     }
 }
 
@@ -99,11 +117,31 @@ pub struct ResourceStatus {
     pub decided: Option<DecisionStatus>,
     /// The recent load of all its consumers together. `null`: not known yet.
     pub recent: Option<LoadFigures>,
+    /// The numbers of consumers whose promise was kept, and not kept, in the last minute.
+    #[serde(default)]
+    pub promises: PromiseCounts,
     /// In the order of the configuration; an agent's are the eligible consumers, by name. At most
     /// [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerStatus>,
     /// The number of consumers beside them.
     pub consumers_left_out: usize,
+}
+
+impl ResourceStatus {
+    fn without_consumers(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            present: self.present,
+            throttle_fails: self.throttle_fails,
+            law: self.law.clone(),
+            promise: self.promise,
+            decided: self.decided.clone(),
+            recent: self.recent,
+            promises: self.promises,
+            consumers: Vec::new(),
+            consumers_left_out: self.consumers_left_out.saturating_add(self.consumers.len()),
+        }
+    }
 }
 
 /// The task of a law.

@@ -51,6 +51,31 @@ impl PromiseStatus {
     }
 }
 
+/// Numbers of consumers, by the fulfilment of their promises in the last minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PromiseCounts {
+    /// Those whose promise was kept.
+    pub kept: usize,
+    /// Those whose promise was broken.
+    pub broken: usize,
+    /// Those that were promised something, and of which nothing could be judged.
+    pub unknown: usize,
+}
+
+impl FromIterator<PromiseStatus> for PromiseCounts {
+    fn from_iter<T: IntoIterator<Item = PromiseStatus>>(promises: T) -> Self {
+        promises.into_iter().fold(Self::default(), |mut counts, promise| {
+            let count = match promise.is_kept() {
+                Some(true) => &mut counts.kept,
+                Some(false) => &mut counts.broken,
+                None => &mut counts.unknown,
+            };
+            *count = count.saturating_add(1);
+            counts
+        })
+    }
+}
+
 fn is_enough(part: f64) -> bool {
     part >= KEPT
 }
@@ -295,6 +320,13 @@ mod tests {
         }
         let status = record.status().unwrap();
         assert_eq!((status.judged_by, status.minute), (JudgedBy::Requests, Some(0.98)));
+    }
+
+    #[test]
+    fn promises_are_counted_by_their_last_minute() {
+        let of = |means: &[u64]| record(means).0.status().unwrap();
+        let counts = [of(&[5]), of(&[40]), of(&[5, 5]), of(&[])].into_iter().collect::<PromiseCounts>();
+        assert_eq!(counts, PromiseCounts { kept: 2, broken: 1, unknown: 1 });
     }
 
     #[test]

@@ -112,6 +112,7 @@ mod tests {
             decided: None,
             recent: None,
             consumers: consumers.collect(),
+            promises: tidegate_service::status::PromiseCounts::default(),
             consumers_left_out: 0,
         }
     }

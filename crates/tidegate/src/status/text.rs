@@ -289,7 +289,7 @@ fn rate(per_second: f64) -> String {
 mod tests {
     use tidegate_control::LawKind;
     use tidegate_service::overrides::OverridesDocument;
-    use tidegate_service::status::{JudgedBy, LoadFigures};
+    use tidegate_service::status::{JudgedBy, LoadFigures, PromiseCounts};
 
     use super::*;
 
@@ -376,6 +376,7 @@ mod tests {
                     ..consumer("mining")
                 },
             ],
+            promises: PromiseCounts::default(),
             consumers_left_out: 0,
         }
     }

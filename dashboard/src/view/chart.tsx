@@ -1,0 +1,218 @@
+// A chart of some columns over time.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+
+import { clock, UNKNOWN } from "../model/figures";
+import { lastAndGreatest } from "../model/series";
+import { colour, onTheme } from "./theme";
+
+export interface ChartLine {
+  label: string;
+  values: (number | null)[];
+  /** A colour of style.css, without its dashes. */
+  colour: string;
+  dash?: number[];
+  width?: number;
+  /** A value stays until the next one, instead of a slope between them. */
+  steps?: boolean;
+  fill?: boolean;
+}
+
+const HEIGHT = 180;
+const LOW_HEIGHT = 110;
+
+export function Chart({
+  title,
+  times,
+  from,
+  to,
+  lines,
+  format,
+  isLow = false,
+}: {
+  title: string;
+  times: number[];
+  from: number;
+  to: number;
+  lines: ChartLine[];
+  format: (value: number | null) => string;
+  isLow?: boolean;
+}) {
+  const place = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const [index, setIndex] = useState<number | null>(null);
+  const range = useRef<[number, number]>([from, to]);
+  range.current = [from, to];
+  const height = isLow ? LOW_HEIGHT : HEIGHT;
+  const shape = lines.map((line) => line.label).join("|");
+
+  useEffect(() => {
+    const box = place.current;
+    if (box === null) return undefined;
+    const build = (): void => {
+      chart.current?.destroy();
+      const options = chartOptions(box.clientWidth, height, lines, format, range, setIndex);
+      chart.current = new uPlot(options, columns(times, lines), box);
+    };
+    build();
+    const resize = new ResizeObserver(() => {
+      if (box.clientWidth > 0) chart.current?.setSize({ width: box.clientWidth, height });
+    });
+    resize.observe(box);
+    const forget = onTheme(build);
+    return () => {
+      resize.disconnect();
+      forget();
+      chart.current?.destroy();
+      chart.current = null;
+    };
+  }, [shape, height]);
+
+  useEffect(() => {
+    chart.current?.setData(columns(times, lines));
+  });
+
+  const isEmpty = lines.every((line) => line.values.every((value) => value === null));
+  const at = index ?? times.length - 1;
+  const onKey = (event: KeyboardEvent): void => {
+    const step = event.key === "ArrowLeft" ? -1 : event.key === "ArrowRight" ? 1 : 0;
+    if (step === 0 || times.length === 0) return;
+    event.preventDefault();
+    const next = Math.min(Math.max(at + step * (event.shiftKey ? 20 : 1), 0), times.length - 1);
+    const plot = chart.current;
+    plot?.setCursor({ left: plot.valToPos(times[next] ?? to, "x"), top: 1 });
+    setIndex(next);
+  };
+  return (
+    <div class="chart">
+      <h3>
+        {title}
+        <span class="legend">
+          {index !== null && times[at] !== undefined ? <span>at {clock(times[at] * 1_000)}</span> : null}
+          {lines.map((line) => (
+            <span key={line.label}>
+              <Swatch line={line} />
+              {line.label} <b>{format(line.values[at] ?? null)}</b>
+            </span>
+          ))}
+        </span>
+      </h3>
+      <div
+        class="plot"
+        role="img"
+        aria-label={summary(title, lines, format)}
+        tabIndex={0}
+        ref={place}
+        onKeyDown={onKey}
+        onBlur={() => setIndex(null)}
+      >
+        {isEmpty ? <span class="empty">nothing known in this time</span> : null}
+      </div>
+    </div>
+  );
+}
+
+/** The sample of a line beside its name. */
+function Swatch({ line }: { line: ChartLine }) {
+  return (
+    <svg width="22" height="8" aria-hidden="true">
+      <path
+        d="M0 4h22"
+        stroke={`var(--${line.colour})`}
+        stroke-width={line.width ?? 2}
+        stroke-dasharray={line.dash?.join(" ")}
+      />
+    </svg>
+  );
+}
+
+/** The chart in words, for those who do not see it. */
+function summary(title: string, lines: ChartLine[], format: (value: number | null) => string): string {
+  const told = lines.map((line) => {
+    const { last, greatest } = lastAndGreatest(line.values);
+    if (greatest === null) return `${line.label}: ${UNKNOWN}`;
+    return `${line.label}: now ${format(last)}, at most ${format(greatest)}`;
+  });
+  return `${title}. ${told.join("; ")}. Arrow keys move along it.`;
+}
+
+function columns(times: number[], lines: ChartLine[]): uPlot.AlignedData {
+  return [times, ...lines.map((line) => line.values)];
+}
+
+function chartOptions(
+  width: number,
+  height: number,
+  lines: ChartLine[],
+  format: (value: number | null) => string,
+  range: { current: [number, number] },
+  setIndex: (index: number | null) => void,
+): uPlot.Options {
+  const axis = {
+    stroke: colour("soft"),
+    font: "12px system-ui, sans-serif",
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { stroke: colour("line"), width: 1, size: 4 },
+  };
+  return {
+    width: Math.max(width, 50),
+    height,
+    legend: { show: false },
+    padding: [8, 8, 0, 0],
+    cursor: { y: false, drag: { setScale: false, x: false }, sync: { key: "tidegate" }, points: { size: 7 } },
+    hooks: { setCursor: [(plot) => setIndex(plot.cursor.idx ?? null)] },
+    scales: {
+      x: { time: true, range: () => range.current },
+      // From zero on: a latency looks as great as it is.
+      y: { range: (_plot, _least, most) => [0, Number.isFinite(most) && most > 0 ? most * 1.15 : 1] },
+    },
+    axes: [
+      {
+        ...axis,
+        size: 26,
+        gap: 3,
+        space: 80,
+        values: (_plot, splits) => splits.map((split) => timeLabel(split, range.current)),
+      },
+      {
+        ...axis,
+        size: 66,
+        gap: 3,
+        space: 26,
+        values: (_plot, splits) => splits.map((split) => format(split)),
+      },
+    ],
+    series: [
+      {},
+      ...lines.map((line): uPlot.Series => ({
+        stroke: colour(line.colour),
+        width: line.width ?? 2,
+        points: { show: false },
+        spanGaps: false,
+        ...(line.dash === undefined ? {} : { dash: line.dash }),
+        ...(line.fill ? { fill: `${colour(line.colour)}22` } : {}),
+        ...(line.steps ? stepped() : {}),
+      })),
+    ],
+  };
+}
+
+function stepped(): Pick<uPlot.Series, "paths"> {
+  const paths = uPlot.paths.stepped?.({ align: 1 });
+  return paths === undefined ? {} : { paths };
+}
+
+const SHORT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const EXACT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DATED = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  hour: "2-digit",
+  minute: "2-digit",
+});
+
+function timeLabel(seconds: number, [from, to]: [number, number]): string {
+  const form = to - from > 86_400 * 1.5 ? DATED : to - from < 180 ? EXACT : SHORT;
+  return form.format(new Date(seconds * 1_000));
+}
