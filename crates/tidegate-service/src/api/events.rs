@@ -276,6 +276,7 @@ mod tests {
             present: true,
             throttle_fails: false,
             law: None,
+            promise: None,
             decided: None,
             recent: None,
             promises: PromiseCounts { kept: 2, broken: 1, unknown: 0 },
