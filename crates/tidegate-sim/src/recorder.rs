@@ -1,7 +1,7 @@
 //! Interfaces to observe a simulation while it runs.
 
 use serde::Serialize;
-use tidegate_control::Decision;
+use tidegate_control::{Decision, Observation};
 use tidegate_units::{ConsumerName, HostName, Instant};
 
 /// Listens to a simulation. A recorder changes nothing in it.
@@ -12,6 +12,9 @@ pub trait Recorder {
 
     /// A decision of a host's law, or of a virtual machine's where each has one.
     fn decision(&mut self, _host: &HostName, _consumer: Option<&ConsumerName>, _decision: &Decision) {}
+
+    /// The observation that a decision follows from, just before it.
+    fn observation(&mut self, _host: &HostName, _observation: &Observation) {}
 
     /// Virtual time has come this far. Called once per interval of the time series.
     fn progress(&mut self, _now: Instant) {}

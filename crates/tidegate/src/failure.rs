@@ -86,6 +86,9 @@ pub(crate) enum CommandFailure {
     /// Resources whose replay has other commands than the recorded ones.
     #[error("commands of {0} resources are not those that were recorded: another build wrote the journal")]
     Replay(usize),
+    /// Resources of which a rehearsal claims nothing.
+    #[error("nothing can be claimed about {0} resources: the report has the reasons")]
+    NoClaim(usize),
     /// The load generator.
     #[error(transparent)]
     Load(#[from] LoadError),

@@ -23,6 +23,7 @@ mod logging;
 mod page;
 mod parallel;
 mod policy;
+mod rehearse;
 mod replay;
 mod report;
 mod reproduce;
@@ -60,6 +61,7 @@ enum Command {
     Explain(explain::Args),
     Journal(journal::Args),
     Replay(replay::Args),
+    Rehearse(rehearse::Args),
     Report(report::Args),
     Set(control::SetArgs),
     Release(control::ReleaseArgs),
@@ -88,6 +90,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Explain(args) => explain::run(args),
         Command::Journal(args) => journal::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Rehearse(args) => rehearse::run(args),
         Command::Report(args) => report::run(args),
         Command::Set(args) => control::set(args),
         Command::Release(args) => control::release(args),

@@ -108,6 +108,7 @@ impl Simulation<'_> {
             observation.cluster = self.cluster.conclude(member, law.interval, self.now);
             steering.together = observation.cluster.as_ref().and_then(|cluster| cluster.mean);
         }
+        recorder.observation(&self.scenario.hosts[stage.host as usize].name, observation);
         let Some((mut commands, decision)) = stage.queue.decide(observation) else { return };
         if let Some(member) = steering.member.filter(|_| tells_decisions(stage.queue.law()))
             && let Some(report) = self.cluster.prepared(member)

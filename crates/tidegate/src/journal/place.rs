@@ -75,7 +75,7 @@ pub(crate) struct JournalSpan {
     #[arg(long, value_name = "TIME")]
     at: Option<GivenTime>,
 
-    /// Length of the span, such as 30m or 2h [default: 1h]
+    /// Length of the span, such as 30min or 2h [default: 1h]
     #[arg(long, value_name = "DURATION")]
     since: Option<Latency>,
 }
@@ -89,6 +89,11 @@ impl JournalSpan {
     /// Returns the span as times of day. Without an end it goes to the newest entry, and beyond.
     pub(crate) fn filter(&self) -> EntryFilter {
         asked_span(self.at.as_ref().map(|asked| asked.time), self.since)
+    }
+
+    /// Returns the same, with another length where none is given.
+    pub(crate) fn filter_or(&self, usual: Latency) -> EntryFilter {
+        asked_span(self.at.as_ref().map(|asked| asked.time), self.since.or(Some(usual)))
     }
 
     /// Returns the span as it is asked of a service.

@@ -17,6 +17,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-ebpf", 2),
     ("tidegate-placement", 2),
     ("tidegate-regulate", 2),
+    ("tidegate-rehearsal", 2),
     ("tidegate-admission", 3),
     ("tidegate-http", 3),
     ("tidegate-journal", 3),
