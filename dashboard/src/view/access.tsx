@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { token } from "../service/client";
 import type { Store } from "../store";
 import { Dialog } from "./dialog";
+import { WithCode } from "./text";
 
 export function AccessButton({ store }: { store: Store }) {
   const [isOpen, setOpen] = useState(false);
@@ -49,14 +50,21 @@ export function AccessForm({
   const hasToken = token.get() !== null;
   return (
     <form
-      class="body"
+      class="stack"
       onSubmit={(event) => {
         event.preventDefault();
         if (text.trim() !== "") void use(text.trim());
       }}
     >
-      {why === null ? null : <p class="problem">The service says: {why}.</p>}
-      {caller === null ? null : <p>{standing(caller.role, caller.name, hasToken)}</p>}
+      {why !== null ? (
+        <p class="problem">
+          <WithCode text={`The service says: ${why}.`} />
+        </p>
+      ) : caller === null ? null : (
+        <p>
+          <WithCode text={standing(caller.role, caller.name, hasToken)} />
+        </p>
+      )}
       <label class="field">
         Token of readers or operators
         <input

@@ -7,6 +7,7 @@ import type { Overrides } from "../service/documents";
 import type { Store } from "../store";
 import { AccessForm } from "./access";
 import { Dialog } from "./dialog";
+import { WithCode } from "./text";
 
 export interface ActionRun {
   isBusy: boolean;
@@ -59,7 +60,9 @@ export function ActionProblem({
       {action.needsToken ? (
         <AccessForm store={store} why={action.problem} onDone={onToken} />
       ) : (
-        <p class="problem">It was not done: {action.problem}.</p>
+        <p class="problem">
+          <WithCode text={`It was not done: ${action.problem}.`} />
+        </p>
       )}
     </div>
   );

@@ -159,7 +159,7 @@ function chartOptions(
     width: Math.max(width, 50),
     height,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 28, 0, 0],
     cursor: { y: false, drag: { setScale: false, x: false }, sync: { key: "tidegate" }, points: { size: 7 } },
     hooks: { setCursor: [(plot) => setIndex(plot.cursor.idx ?? null)] },
     scales: {

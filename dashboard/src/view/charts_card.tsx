@@ -33,7 +33,8 @@ export function ChartsCard({ store, resource }: { store: Store; resource: Resour
   );
   const live = store.series(resource.name).series;
   const series = span.live ? live : recorded;
-  const now = store.statusAt / 1_000;
+  // Not before the last figure, which counts for the scale, too.
+  const now = Math.max(store.statusAt / 1_000, live.times.at(-1) ?? 0);
   const [from, to] = span.live
     ? [liveFrom(live, now), now]
     : [history.history?.from_seconds ?? now - 3_600, history.history?.to_seconds ?? now];

@@ -11,6 +11,7 @@ import type { Store } from "../store";
 import { ActionButton } from "./action";
 import { Dialog } from "./dialog";
 import { ReleaseForm } from "./resource_actions";
+import { WithCode } from "./text";
 import { ToneWords } from "./tone";
 
 const EPISODES = 10;
@@ -137,7 +138,12 @@ function Explanation({ resource, name }: { resource: string; name: string }) {
 }
 
 function ExplanationText({ answer, name }: { answer: NonNullable<Answer>; name: string }) {
-  if ("problem" in answer) return <p class="problem">No explanation: {answer.problem}.</p>;
+  if ("problem" in answer)
+    return (
+      <p class="problem">
+        <WithCode text={`No explanation: ${answer.problem}.`} />
+      </p>
+    );
   const { explanation } = answer;
   const consumer = explanation.consumers.find((one) => one.name === name);
   const words =
@@ -177,13 +183,6 @@ function ExplanationText({ answer, name }: { answer: NonNullable<Answer>; name: 
         </details>
       )}
     </>
-  );
-}
-
-/** Text in which backticks mean code. */
-function WithCode({ text }: { text: string }) {
-  return (
-    <>{text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part))}</>
   );
 }
 

@@ -1,4 +1,4 @@
-// A dialog that takes the keyboard, and gives it back. The browser does both.
+// A dialog that takes the keyboard, and gives it back.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
@@ -16,8 +16,13 @@ export function Dialog({
   const heading = useId();
   useEffect(() => {
     const dialog = place.current;
+    const before = document.activeElement;
     if (dialog !== null && !dialog.open) dialog.showModal();
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      // A dialog that is removed while it closes does not give the focus back by itself.
+      if (before instanceof HTMLElement) before.focus();
+    };
   }, []);
   return (
     <dialog

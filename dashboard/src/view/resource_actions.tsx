@@ -37,9 +37,11 @@ export function DryRunDialog({
       <ActionProblem store={store} action={action} onToken={() => void start()} />
       <div class="buttons">
         <button onClick={onClose}>Cancel</button>
-        <button class="main" disabled={action.isBusy} onClick={() => void start()}>
-          {isBeginning ? "Begin the dry run" : "End the dry run"}
-        </button>
+        {action.needsToken ? null : (
+          <button class="main" disabled={action.isBusy} onClick={() => void start()}>
+            {isBeginning ? "Begin the dry run" : "End the dry run"}
+          </button>
+        )}
       </div>
     </Dialog>
   );
@@ -89,9 +91,11 @@ export function ReleaseForm({
       </label>
       <ActionProblem store={store} action={action} onToken={() => void start()} />
       <div class="buttons">
-        <button class="main" disabled={action.isBusy} onClick={() => void start()}>
-          Release
-        </button>
+        {action.needsToken ? null : (
+          <button class="main" disabled={action.isBusy} onClick={() => void start()}>
+            Release
+          </button>
+        )}
       </div>
     </>
   );
