@@ -542,6 +542,8 @@ mod tests {
     #[test]
     fn two_lines_are_enough() {
         let config = parse("[resource.vg0]\ntarget = \"15ms\"\n").unwrap();
+        let by_auto = parse("[resource.vg0]\nlaw = \"auto\"\ntarget = \"15ms\"\n").unwrap();
+        assert_eq!(by_auto.resources[0].law, config.resources[0].law);
         let by_pid = parse("[resource.vg0]\nlaw = \"pid\"\ntarget = \"15ms\"\n").unwrap();
         assert_eq!(by_pid.resources[0].law.interval, INTERVAL);
         let vg0 = &config.resources[0];

@@ -82,8 +82,7 @@ pub enum LawReader {
 #[must_use]
 pub const fn default_law(reader: LawReader) -> LawKind {
     match reader {
-        LawReader::Gateway | LawReader::Scenario => LawKind::Auto,
-        LawReader::Agent => LawKind::Pid,
+        LawReader::Gateway | LawReader::Agent | LawReader::Scenario => LawKind::Auto,
     }
 }
 

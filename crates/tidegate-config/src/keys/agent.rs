@@ -130,19 +130,19 @@ pub const RESOURCE: KeyTable = table!(
         Key::new("exempt", Either(&[Text, List(&Text)]), "none", "consumers that are never eligible"),
         Key::new(
             "law",
-            Words(&["pid", "auto", "window", "queueing-model", "self-tuning"]),
-            "`\"pid\"`",
-            "the control law: a delay, or a window, [by latency](../guide/agent.md#other-laws) or \
+            Words(&["auto", "pid", "window", "queueing-model", "self-tuning"]),
+            "`\"auto\"`",
+            "the control law: a window, or a delay, [by latency](../guide/agent.md#other-laws) or \
         [by a model](../guide/agent.md#other-laws)"
         )
         .details(
-            "With `throttle = \"cgroup\"` it is `pid`, `auto` or `self-tuning`. The last one \
+            "With `throttle = \"cgroup\"` it is `auto`, `pid` or `self-tuning`. The last one \
         [divides by bands](../guide/cgroups.md#bands) and needs that throttle."
         ),
         Key::new(
             "set_point",
             Number((Included(0.0), Included(1.0))),
-            "0.8",
+            "0.98; of the others than `auto` 0.8",
             "the part of the target that is steered to"
         ),
         Key::new(
@@ -156,7 +156,7 @@ pub const RESOURCE: KeyTable = table!(
         Key::new(
             "interval",
             Time,
-            "`\"100ms\"`, of the two of windows `\"250ms\"`, of the self-tuning one `\"1s\"`",
+            "`\"250ms\"`; of `pid` `\"100ms\"`, of the self-tuning one `\"1s\"`",
             "the time between two decisions"
         ),
         Key::new("smoothing", Time, "`\"200ms\"`", "the time constant of the signal's average"),
