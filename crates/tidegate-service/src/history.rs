@@ -79,7 +79,9 @@ impl HistorySpan {
     #[must_use]
     pub fn asked(from: Option<AskedTime>, to: Option<AskedTime>, points: usize) -> Option<Self> {
         let to = to.map_or_else(WallTime::now, AskedTime::time);
-        let hour = || WallTime::from(SystemTime::from(to).checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
+        let hour = || {
+            WallTime::from(SystemTime::from(to).checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH))
+        };
         let from = from.map_or_else(hour, AskedTime::time);
         (from < to && points > 0).then_some(Self { from, to, points })
     }

@@ -67,7 +67,8 @@ fn the_page_needs_no_token_and_everything_else_does() {
     assert!(page.starts_with("<!doctype html>") && page.len() < 200_000, "{} bytes", page.len());
     assert_eq!(header(&head, "content-type"), "text/html; charset=utf-8");
     let policy = header(&head, "content-security-policy");
-    for part in ["default-src 'none'", "script-src 'sha256-", "connect-src 'self'", "frame-ancestors 'none'"] {
+    for part in ["default-src 'none'", "script-src 'sha256-", "connect-src 'self'", "frame-ancestors 'none'"]
+    {
         assert!(policy.contains(part) && !policy.contains("unsafe"), "{policy}");
     }
     let known = format!("If-None-Match: W/\"x\", {}\r\n", header(&head, "etag"));
@@ -75,9 +76,15 @@ fn the_page_needs_no_token_and_everything_else_does() {
     assert_eq!(ask(&address, "GET /", "If-None-Match: \"x\"\r\n").0, 200);
     // A wrong token does not keep from the page that asks for the right one.
     assert_eq!(ask(&address, "GET /", "Authorization: Bearer nothing\r\n").0, 200);
-    for request in
-        ["POST /", "GET //", "GET /index.html", "GET /v1/status", "GET /v1/events", "GET /v1/caller", "GET /metrics"]
-    {
+    for request in [
+        "POST /",
+        "GET //",
+        "GET /index.html",
+        "GET /v1/status",
+        "GET /v1/events",
+        "GET /v1/caller",
+        "GET /metrics",
+    ] {
         assert_eq!(ask(&address, request, "").0, 401, "{request}");
     }
     assert!(service.terminate().0.success());
@@ -114,7 +121,8 @@ fn the_history_of_a_resource_is_that_of_the_journal() {
     let history = until("a decision that throttled", || {
         let (status, body) = get("resource=array&points=60");
         let history = (status == 200).then(|| serde_json::from_str::<Value>(&body).unwrap())?;
-        let is_throttled = |point: &Value| point["held"].as_u64() > Some(0) && point["window_requests"].is_f64();
+        let is_throttled =
+            |point: &Value| point["held"].as_u64() > Some(0) && point["window_requests"].is_f64();
         history["points"].as_array()?.iter().any(is_throttled).then_some(history)
     });
     assert_eq!((&history["resource"], &history["step_seconds"]), (&json!("array"), &json!(60.0)));
@@ -122,7 +130,10 @@ fn the_history_of_a_resource_is_that_of_the_journal() {
     assert!((1..=60).contains(&points.len()), "minutes before the start are left out: {history}");
     let last = points.last().unwrap();
     let figure = |key: &str| last[key].as_f64().unwrap_or_else(|| panic!("{key} of {last}"));
-    assert!(figure("worst_latency_seconds") >= figure("latency_seconds") / 2.0 && figure("iops") > 0.0, "{last}");
+    assert!(
+        figure("worst_latency_seconds") >= figure("latency_seconds") / 2.0 && figure("iops") > 0.0,
+        "{last}"
+    );
     assert!((figure("target_seconds") - 0.02).abs() < 1e-9, "{last}");
     for (query, status, said) in [
         ("", 400, "missing field `resource`; write ?resource=NAME"),

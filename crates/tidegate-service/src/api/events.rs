@@ -4,8 +4,8 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -253,7 +253,8 @@ mod tests {
         let feed = EventFeed::default();
         let (page, answering) = page(&feed);
         runtime().block_on(async {
-            let mut body = Body::into_data_stream(stream(State(Arc::clone(&page)), RawQuery(None)).await.into_body());
+            let mut body =
+                Body::into_data_stream(stream(State(Arc::clone(&page)), RawQuery(None)).await.into_body());
             for _ in 0..3 {
                 let status = next(&mut body).await;
                 assert!(status.starts_with("event: status\ndata: {\"version\":1,"), "{status}");
@@ -307,7 +308,10 @@ mod tests {
                 taken.push(stream(State(Arc::clone(&page)), RawQuery(None)).await);
                 assert_eq!(taken.last().unwrap().status(), StatusCode::OK);
             }
-            assert_eq!(stream(State(Arc::clone(&page)), RawQuery(None)).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(
+                stream(State(Arc::clone(&page)), RawQuery(None)).await.status(),
+                StatusCode::SERVICE_UNAVAILABLE
+            );
             taken.pop();
             assert_eq!(stream(State(Arc::clone(&page)), RawQuery(None)).await.status(), StatusCode::OK);
         });

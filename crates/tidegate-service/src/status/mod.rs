@@ -18,7 +18,9 @@ pub use api::{StatusRequest, routes};
 pub(crate) use api::{current_status, problem};
 pub use cluster::{ClusterStatus, MemberStatus};
 pub use laws::{ByLaw, decided, law, seconds};
-pub use promise::{JudgedBy, Judgement, KEPT, PromiseCounters, PromiseCounts, PromiseReading, PromiseRecord, PromiseStatus};
+pub use promise::{
+    JudgedBy, Judgement, KEPT, PromiseCounters, PromiseCounts, PromiseReading, PromiseRecord, PromiseStatus,
+};
 pub use recent::{ConsumerTotal, RecentCounters};
 
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
@@ -61,7 +63,8 @@ impl ServiceStatus {
     /// The same, where consumers of other resources than this one are counted as left out.
     #[must_use]
     pub fn with_consumers_of(&self, resource: &str) -> Self {
-        let of = |one: &ResourceStatus| if one.name == resource { one.clone() } else { one.without_consumers() };
+        let of =
+            |one: &ResourceStatus| if one.name == resource { one.clone() } else { one.without_consumers() };
         Self {
             version: self.version,
             service: self.service,
