@@ -39,6 +39,7 @@ operators = 'operators'
 
 [cluster]`,
 )}
+law = 'window'
 dry_run = true
 export.database = { size = '64MiB', protected = true }
 export.backup = { size = '64MiB' }

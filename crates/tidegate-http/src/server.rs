@@ -194,7 +194,7 @@ impl Shared {
         self.refusals.count(cause);
     }
 
-    /// Returns true if a request is answered whoever asks.
+    /// Returns true if a request is answered without credentials.
     fn is_public(&self, request: &Parts) -> bool {
         [Method::GET, Method::HEAD].contains(&request.method)
             && self.public_pages.contains(&request.uri.path())

@@ -1,7 +1,7 @@
 //! `GET /`: the dashboard. It is one page that asks the other pages, as any other client does.
 //!
-//! The page is the same for every caller and holds no secrets, so it needs no credentials. `dashboard/` at the
-//! root of the repository has its sources, and `scripts/dashboard` builds it.
+//! The page is the same for every caller and holds no secrets, so it needs no credentials. Its sources are in
+//! `dashboard/` at the root of the repository, and `scripts/dashboard` builds it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders without documents of this project.
-const ELSEWHERE: &[&str] = &["target", ".git", ".lab", "corpus"];
+const ELSEWHERE: &[&str] = &["target", ".git", ".lab", "corpus", "node_modules"];
 
 /// A Markdown file.
 pub(crate) struct Document {
