@@ -19,9 +19,10 @@ const SAMPLE_SECONDS: (f64, f64) = (1.0, 30.0);
 /// The variance of the model itself, of logarithms: a tenth squared.
 const MODEL_VARIANCE: f64 = 0.01;
 
-/// The weights of the first guesses of s, w and a, which decide where the samples say nothing. A class that
-/// is only seen under load has the unloaded latency of the others.
-const PRIOR: [f64; 3] = [10.0, 0.05, 4.0];
+/// The weights of the first guesses of s, w and a, which are standard deviations of a third. They decide where
+/// the samples say nothing. A class that is only seen under load has the unloaded latency of the others, and
+/// of classes that always come together each brings as much work.
+const PRIOR: [f64; 3] = [10.0, 10.0, 10.0];
 
 /// Requests that a class needs for a guess of the unloaded latency.
 const HEARD: f64 = 200.0;
@@ -188,28 +189,34 @@ fn model_of(shape: CurveShape, theta: &[f64]) -> StorageModel {
     StorageModel { shape, unloaded: exp(0), work: exp(1), felt: exp(2) }
 }
 
-/// Returns the logarithms of s, then of w and of a, to begin with. s is the least latency of all classes that
-/// a tenth of the samples stay below, and w is the median of latency over all requests outstanding. a is 1.
+/// Returns the logarithms of s, then of w and of a, to begin with. They are the same for all classes. s is
+/// the least latency of a class that a tenth of its samples stay below. w is the latency over all requests
+/// outstanding, in the fifth of the samples with the most of these. a is 1.
 fn first_guess(shape: CurveShape, samples: &[LoadSample], classes: usize) -> Vec<f64> {
-    let mut theta = vec![0.0; PRIOR.len() * classes];
     let mut least = f64::INFINITY;
     for class in 0..classes {
-        let heard = samples.iter().filter(|sample| sample.completed[class].0 > 0.0);
-        let (mut latencies, mut parts): (Vec<f64>, Vec<f64>) = heard
-            .map(|sample| {
-                let latency = sample.completed[class].1 / sample.completed[class].0;
-                let all: f64 = sample.outstanding.iter().sum();
-                (latency, latency.powf(1.0 / shape.growth) / all.max(1.0))
-            })
-            .unzip();
-        let requests: f64 = samples.iter().map(|sample| sample.completed[class].0).sum();
+        let heard = samples.iter().map(|sample| sample.completed[class]).filter(|sums| sums.0 > 0.0);
+        let requests: f64 = heard.clone().map(|sums| sums.0).sum();
+        let mut latencies: Vec<f64> = heard.map(|(count, total)| total / count).collect();
         if let Some(low) = quantile(&mut latencies, 0.1).filter(|_| requests >= HEARD) {
             least = least.min(low.max(1e-7));
         }
-        let part = quantile(&mut parts, 0.5).unwrap_or(1e-3).max(1e-9);
-        theta[classes + class] = part.ln();
     }
-    theta[..classes].fill(if least.is_finite() { least.ln() } else { 1e-3_f64.ln() });
+    let all = |sample: &LoadSample| sample.outstanding.iter().sum::<f64>();
+    let most = quantile(&mut samples.iter().map(all).collect::<Vec<f64>>(), 0.8).unwrap_or(0.0);
+    let (mut count, mut total, mut outstanding, mut loaded) = (0.0, 0.0, 0.0, 0.0);
+    for sample in samples.iter().filter(|sample| all(sample) >= most) {
+        for sums in &sample.completed {
+            (count, total) = (count + sums.0, total + sums.1);
+        }
+        (outstanding, loaded) = (outstanding + all(sample), loaded + 1.0);
+    }
+    let latency = if count > 0.0 { total / count } else { 1e-3 }.max(1e-7);
+    let outstanding = (outstanding / f64::max(loaded, 1.0)).max(1.0);
+    let least = if least.is_finite() { least } else { latency };
+    let mut theta = vec![least.ln(); classes];
+    theta.resize(2 * classes, (latency.powf(1.0 / shape.growth) / outstanding).ln());
+    theta.resize(PRIOR.len() * classes, 0.0);
     theta
 }
 
