@@ -30,6 +30,8 @@ mod serve;
 mod sim;
 mod status;
 mod table_file;
+mod terminal;
+mod top;
 mod transfer;
 
 use std::process::ExitCode;
@@ -56,6 +58,7 @@ enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
     Agent(agent::Args),
+    Top(top::Args),
     Status(status::Args),
     Explain(explain::Args),
     Journal(journal::Args),
@@ -84,6 +87,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Demo(args) => demo::run(args).map_err(CommandFailure::from),
         Command::Serve(args) => serve::run(args),
         Command::Agent(args) => agent::run(args),
+        Command::Top(args) => top::run(args),
         Command::Status(args) => status::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Journal(args) => journal::run(args),
