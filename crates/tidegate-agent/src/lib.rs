@@ -186,8 +186,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     signals::receive(sender.clone(), AgentEvent::Signal).map_err(AgentError::Signals)?;
     let regulator = MachineRegulator::new(SystemRoot::default(), &config)?;
     let histograms = LatencyHistograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
-    let acts = config.laws().any(|law| !law.dry_run);
-    let throttle = if acts { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
+    let throttle = if acts(&config) { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
     let kept = config.journal.clone();
     let feed = EventFeed::default();
     let api = config.api.clone().or_else(|| ApiSettings::of_runtime_directory(ServiceKind::Agent));
@@ -202,6 +201,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         decision_journal: kept.transpose()?,
         path: path.to_owned(),
         dry_run,
+        guardian: guardian.clone(),
         regulator,
         file: config.clone(),
         config,
@@ -246,6 +246,11 @@ fn load(path: &Path, dry_run: bool) -> Result<AgentConfig, ConfigError> {
     Ok(config)
 }
 
+/// Returns true if any resource is to be throttled.
+fn acts(config: &AgentConfig) -> bool {
+    config.laws().any(|law| !law.dry_run)
+}
+
 #[derive(Debug)]
 struct Agent {
     path: PathBuf,
@@ -258,8 +263,9 @@ struct Agent {
     /// Settings that operators changed since the start.
     overrides: Overrides,
     regulator: MachineRegulator,
-    /// `None` on a dry run of everything: then the kernel is not touched.
+    /// `None` while everything has been a dry run since the start: then the kernel is not touched.
     throttle: Option<GuardedThrottle>,
+    guardian: GuardianCommand,
     histograms: Option<LatencyHistograms>,
     sensors: NodeSensors,
     journal: RecentDecisions,
@@ -488,7 +494,6 @@ impl Agent {
 
     fn try_reload(&mut self) -> Result<(), String> {
         let config = load(&self.path, self.dry_run).map_err(|error| error.to_string())?;
-        let acts = config.laws().any(|law| !law.dry_run);
         let fixed = [
             ("throttle", config.throttle != self.file.throttle),
             ("packets", config.packets != self.file.packets),
@@ -498,7 +503,6 @@ impl Agent {
             ("journal", config.journal != self.file.journal),
             ("histograms", config.histograms != self.file.histograms),
             ("statistic", config.needs_histograms() && self.histograms.is_none()),
-            ("dry_run of all resources", acts != self.throttle.is_some()),
         ];
         let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
         if !changed.is_empty() {
@@ -524,10 +528,18 @@ impl Agent {
         file: AgentConfig,
         overrides: Overrides,
         action: ActionRecord,
-    ) -> Result<(), SetUpError> {
+    ) -> Result<(), AgentError> {
         let mut config = file.clone();
         overrides::apply(&mut config, &overrides);
+        // The first resource whose dry run ends needs a throttle. Without one, nothing is to change.
+        let fresh = match self.throttle {
+            None if acts(&config) => Some(GuardedThrottle::start(&config, &self.guardian)?),
+            _ => None,
+        };
         self.regulator.reconfigure(&config)?;
+        if fresh.is_some() {
+            self.throttle = fresh;
+        }
         (self.file, self.config, self.overrides) = (file, config, overrides);
         let now = self.now();
         if let Some(journal) = &mut self.decision_journal {
@@ -550,7 +562,7 @@ impl Agent {
 
     /// Does what an operator asks. The answer comes after the throttle has been told.
     fn change(&mut self, action: &OverrideAction, by: &str) -> Result<OverridesDocument, OverrideRefusal> {
-        overrides::check(action, &self.regulator.status(), self.throttle.is_some())?;
+        overrides::check(action, &self.regulator.status(), self.dry_run)?;
         let after = self.overrides.after(action, by, (Clock::now(), WallTime::now()));
         self.put_into_force(self.file.clone(), after, action_record(action, by))
             .map_err(|error| OverrideRefusal::Impossible(error.to_string()))?;

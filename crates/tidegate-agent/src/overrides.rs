@@ -29,11 +29,12 @@ fn change(law: &mut LoopConfig, overrides: &Overrides) {
     law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || overrides.is_released(&law.resource);
 }
 
-/// Checks that the agent has what an action is about, and can do it. `acts`: it has a throttle.
+/// Checks that the agent has what an action is about, and can do it. `is_dry`: it was started with
+/// `--dry-run`.
 pub(crate) fn check(
     action: &OverrideAction,
     resources: &[ResourceStatus],
-    acts: bool,
+    is_dry: bool,
 ) -> Result<(), OverrideRefusal> {
     if let Some(name) = action.resource()
         && !resources.iter().any(|resource| resource.name == *name)
@@ -42,9 +43,9 @@ pub(crate) fn check(
         return Err(OverrideRefusal::no_resource(name, known));
     }
     match action {
-        OverrideAction::Resource { patch, .. } if patch.dry_run == Some(Some(false)) && !acts => {
-            let why = "the agent started with a dry run of all resources, without a throttle: change the \
-                       configuration, and restart the agent";
+        OverrideAction::Resource { patch, .. } if patch.dry_run == Some(Some(false)) && is_dry => {
+            let why = "the agent was started with `--dry-run`, which no operator overrides: restart it \
+                       without";
             Err(OverrideRefusal::Impossible(why.to_owned()))
         }
         OverrideAction::Consumer { .. } => {

@@ -65,6 +65,7 @@ enum Command {
     Replay(replay::Args),
     Report(report::Args),
     Set(control::SetArgs),
+    DryRun(control::DryRunArgs),
     Release(control::ReleaseArgs),
     Config(control::ConfigArgs),
     #[command(hide = true)]
@@ -94,6 +95,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Replay(args) => replay::run(args),
         Command::Report(args) => report::run(args),
         Command::Set(args) => control::set(args),
+        Command::DryRun(args) => control::dry_run(args),
         Command::Release(args) => control::release(args),
         Command::Config(args) => control::config(args),
         Command::Guard(args) => agent::guard(args),
