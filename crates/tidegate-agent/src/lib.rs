@@ -20,6 +20,7 @@ mod kernel_limits;
 pub mod metrics;
 mod overrides;
 mod pattern;
+mod proposal;
 mod regulator;
 mod resource;
 mod sensor;
@@ -59,10 +60,14 @@ pub use finding::SurveyFinding;
 pub use guarded::{ActError, release_orphaned};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use pattern::{ConsumerPattern, PatternError};
+pub use proposal::{
+    ConfigurationProposal, FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ProposalRequest,
+    ReadSource, RegulationKind, measure,
+};
 pub use regulator::{MachineRegulator, RegulationStep};
 pub use resource::SetUpError;
 pub use sensor::{ReportedBrokers, SensorConfig};
-pub use survey::{MachineSurvey, ResourceFinding};
+pub use survey::{MachineSurvey, MethodFinding, ResourceFinding};
 
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;

@@ -15,6 +15,7 @@ mod explain;
 mod failure;
 mod http;
 mod identify;
+mod init;
 mod journal;
 mod keys;
 mod live;
@@ -56,6 +57,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Init(init::Args),
     Serve(serve::Args),
     Agent(agent::Args),
     Top(top::Args),
@@ -86,6 +88,7 @@ enum Command {
 fn run(command: &Command) -> Result<(), CommandFailure> {
     match command {
         Command::Demo(args) => demo::run(args).map_err(CommandFailure::from),
+        Command::Init(args) => init::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Agent(args) => agent::run(args),
         Command::Top(args) => top::run(args),
