@@ -62,7 +62,7 @@ pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use pattern::{ConsumerPattern, PatternError};
 pub use proposal::{
     ConfigurationProposal, FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ProposalRequest,
-    ReadSource, RegulationKind, measure,
+    ReadSource, RegulationKind, take_inventory,
 };
 pub use regulator::{MachineRegulator, RegulationStep};
 pub use resource::SetUpError;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tidegate_agent::{
-    AgentConfig, AgentError, ConfigurationProposal, ConsumerPattern, ProposalRequest, measure,
+    AgentConfig, AgentError, ConfigurationProposal, ConsumerPattern, ProposalRequest, take_inventory,
 };
 use tidegate_units::Latency;
 
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         io::stderr(),
         "watching storage and its consumers for {watched}, then reading from idle storage"
     )?;
-    let inventory = measure(&request).map_err(AgentError::Blind)?;
+    let inventory = take_inventory(&request).map_err(AgentError::Blind)?;
     let proposal = inventory.propose(&request, &origin()).map_err(CommandFailure::NothingProposed)?;
     let Some(path) = &args.output else {
         AgentConfig::parse("the proposal", &proposal.text)?;

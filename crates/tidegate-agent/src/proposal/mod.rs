@@ -52,7 +52,7 @@ pub struct ConfigurationProposal {
 ///
 /// # Errors
 /// When this machine's storage cannot be seen.
-pub fn measure(request: &ProposalRequest) -> Result<MachineInventory, ReadError> {
+pub fn take_inventory(request: &ProposalRequest) -> Result<MachineInventory, ReadError> {
     let root = SystemRoot::default();
     let mut inventory = MachineInventory::take(&root)?;
     if !request.storages.is_empty() {

@@ -153,13 +153,10 @@ fn write_resource(
 fn write_hosts(text: &mut String, storage: &FoundStorage, request: &ProposalRequest) {
     text.push_str("# Consumers that write more than 1 MiB/s may be throttled, except those in `exempt`.\n");
     let protected: Vec<_> = request.protected.iter().map(|one| quoted(&one.to_string())).collect();
-    match protected.is_empty() {
-        false => {
-            let _ = writeln!(text, "exempt = [{}]", protected.join(", "));
-        }
-        true => {
-            text.push_str("# Name the database's host here: # exempt = [\"iqn.2026-01.example:database\"]\n")
-        }
+    if protected.is_empty() {
+        text.push_str("# Name the database's host here:\n# exempt = [\"iqn.2026-01.example:database\"]\n");
+    } else {
+        let _ = writeln!(text, "exempt = [{}]", protected.join(", "));
     }
     if storage.consumers.is_empty() {
         text.push_str("# No host is logged in now.\n");

@@ -51,6 +51,9 @@ pub(crate) fn svg(
     Ok(svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1))
 }
 
+/// Points of a line, or places on a plot.
+pub(crate) type PlotPoints = Vec<(f64, f64)>;
+
 /// The upper end of an axis, in greatest values of ordinary ones.
 const ROOM: f64 = 1.5;
 
@@ -90,7 +93,7 @@ impl AxisTop {
     }
 
     /// Returns the points with those beyond the end at the end, and where to mark each run of them.
-    pub(crate) fn cut(&self, points: &[(f64, f64)]) -> (Vec<(f64, f64)>, Vec<(f64, f64)>) {
+    pub(crate) fn cut(&self, points: &[(f64, f64)]) -> (PlotPoints, PlotPoints) {
         let (mut marks, mut is_beyond) = (Vec::new(), false);
         let shown = points.iter().map(|(x, y)| {
             let was_beyond = std::mem::replace(&mut is_beyond, *y > self.end);
