@@ -21,6 +21,7 @@ pub mod metrics;
 mod overrides;
 mod pattern;
 mod promises;
+mod proposal;
 mod regulator;
 mod resource;
 mod rollups;
@@ -63,10 +64,14 @@ pub use finding::SurveyFinding;
 pub use guarded::{ActError, release_orphaned};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use pattern::{ConsumerPattern, PatternError};
+pub use proposal::{
+    ConfigurationProposal, FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ProposalRequest,
+    ReadSource, RegulationKind, take_inventory,
+};
 pub use regulator::{MachineRegulator, RegulationStep};
 pub use resource::SetUpError;
 pub use sensor::{ReportedBrokers, SensorConfig};
-pub use survey::{MachineSurvey, ResourceFinding};
+pub use survey::{MachineSurvey, MethodFinding, ResourceFinding};
 
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;
@@ -210,12 +215,12 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         decision_journal: kept.transpose()?,
         path: path.to_owned(),
         dry_run,
+        guardian: guardian.clone(),
         regulator,
         file: config.clone(),
         config,
         overrides: Overrides::default(),
         throttle,
-        guardian: guardian.clone(),
         histograms,
         sensors: NodeSensors::default(),
         journal: RecentDecisions::telling(feed),
@@ -274,7 +279,7 @@ struct Agent {
     /// Settings that operators changed since the start.
     overrides: Overrides,
     regulator: MachineRegulator,
-    /// `None` while there was nothing but dry runs: then the kernel is not touched.
+    /// `None` while everything has been a dry run since the start: then the kernel is not touched.
     throttle: Option<GuardedThrottle>,
     guardian: GuardianCommand,
     histograms: Option<LatencyHistograms>,
@@ -570,10 +575,15 @@ impl Agent {
     ) -> Result<(), AgentError> {
         let mut config = file.clone();
         overrides::apply(&mut config, &overrides);
-        if self.throttle.is_none() && acts(&config) {
-            self.throttle = Some(GuardedThrottle::start(&config, &self.guardian)?);
-        }
+        // The first resource whose dry run ends needs a throttle. Without one, nothing is to change.
+        let fresh = match self.throttle {
+            None if acts(&config) => Some(GuardedThrottle::start(&config, &self.guardian)?),
+            _ => None,
+        };
         self.regulator.reconfigure(&config)?;
+        if fresh.is_some() {
+            self.throttle = fresh;
+        }
         (self.file, self.config, self.overrides) = (file, config, overrides);
         let now = self.now();
         if let Some(journal) = &mut self.decision_journal {

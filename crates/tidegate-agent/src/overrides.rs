@@ -38,7 +38,8 @@ pub(crate) fn check(
     }
     match action {
         OverrideAction::Resource { patch, .. } if patch.dry_run == Some(Some(false)) && !may_act => {
-            let why = "the agent was started with `--dry-run`: restart it without";
+            let why = "the agent was started with `--dry-run`, which no operator overrides: restart it \
+                       without";
             Err(OverrideRefusal::Impossible(why.to_owned()))
         }
         OverrideAction::Consumer { .. } => {

@@ -6,9 +6,11 @@ use std::io;
 
 use serde::Serialize;
 use tidegate_host::sense::session::{TargetReading, TargetSession};
+use tidegate_host::sense::volume::{BlockDevice, DeviceKind};
 use tidegate_host::sense::{CgroupReader, TargetSessions, latency};
-use tidegate_host::throttle::{KernelCapability, ThrottleMethod, cgroups, probe, rate};
+use tidegate_host::throttle::{DelayedPackets, KernelCapability, ThrottleMethod, cgroups, probe, rate};
 use tidegate_host::{ReadError, SystemRoot};
+use tidegate_units::Bytes;
 
 use super::cgroups::config::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
@@ -24,8 +26,34 @@ pub struct MachineSurvey {
     pub sensors: Vec<SurveyFinding>,
     /// Each part of the throttle.
     pub throttles: Vec<SurveyFinding>,
+    /// Each throttle by its name in a configuration.
+    pub methods: Vec<MethodFinding>,
+    /// Storage that a configuration could name.
+    pub storage: Vec<String>,
     /// Each resource of the configuration.
     pub resources: Vec<ResourceFinding>,
+}
+
+/// A throttle by its name in a configuration.
+#[derive(Debug, Serialize)]
+pub struct MethodFinding {
+    /// The throttle.
+    #[serde(rename = "throttle", serialize_with = "as_text")]
+    pub method: ThrottleMethod,
+    /// The missing parts, with what would help. Empty: it works here.
+    pub lacks: Vec<String>,
+}
+
+impl MethodFinding {
+    /// Returns true if it works here.
+    #[must_use]
+    pub const fn works(&self) -> bool {
+        self.lacks.is_empty()
+    }
+}
+
+fn as_text<S: serde::Serializer>(method: &ThrottleMethod, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(method)
 }
 
 /// A resource on this machine.
@@ -35,6 +63,8 @@ pub struct ResourceFinding {
     pub resource: String,
     /// True if its storage is here.
     pub here: bool,
+    /// True if it decides and throttles nothing.
+    pub dry_run: bool,
     /// The initiators that are logged in to a volume of it, or its cgroups.
     pub consumers: BTreeSet<String>,
     /// The open questions about them, one text for each consumer.
@@ -67,13 +97,14 @@ impl MachineSurvey {
                 .collect()
         };
         let lacking: Vec<String> = config.map(lacking).unwrap_or_default();
-        let throttles = throttles(&tried);
+        let (throttles, methods) = (throttles(&tried), methods_of(&tried));
         let watch = match MachineWatch::new(SystemRoot::default()) {
             Ok(watch) => watch,
             Err(error) => {
                 let blind =
                     SurveyFinding { what: DEVICES.to_owned(), works: false, detail: error.to_string() };
-                return Self { sensors: vec![blind], throttles, resources: Vec::new() };
+                let (storage, resources) = (Vec::new(), Vec::new());
+                return Self { sensors: vec![blind], throttles, methods, storage, resources };
             }
         };
         let volumes = watch.volumes();
@@ -108,7 +139,10 @@ impl MachineSurvey {
             }
         }
         sensors.extend(config.into_iter().flat_map(|config| &config.sensors).map(sensor::finding));
-        Self { sensors, throttles, resources }
+        let groups = volumes.volume_groups().into_iter().map(str::to_owned);
+        let disks = volumes.devices().iter().filter(|device| is_disk(device));
+        let storage = groups.chain(disks.map(|device| device.name.clone())).collect();
+        Self { sensors, throttles, methods, storage, resources }
     }
 }
 
@@ -119,6 +153,79 @@ impl MachineSurvey {
         let unheld = self.resources.iter().filter(|resource| !resource.cannot_be_held.is_empty());
         unheld.map(|resource| resource.resource.as_str()).collect()
     }
+}
+
+impl MachineSurvey {
+    /// Returns the survey in one line: whether a configuration works here, or what could be written.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        if self.resources.is_empty() {
+            return self.verdict_of_machine();
+        }
+        let absent: Vec<_> =
+            self.resources.iter().filter(|one| !one.here).map(|one| one.resource.as_str()).collect();
+        let count = self.resources.len();
+        let consumers: usize = self.resources.iter().map(|one| one.consumers.len()).sum();
+        let dry = match self.resources.iter().filter(|one| one.dry_run).count() {
+            0 => String::new(),
+            dry if dry == count => "; all on a dry run, so that nothing is throttled".to_owned(),
+            dry => format!("; {dry} of them on a dry run"),
+        };
+        let absent = match absent.is_empty() {
+            true => String::new(),
+            false => format!("; not here yet: {}", absent.join(", ")),
+        };
+        format!("works here: {count} resources, {consumers} consumers now{absent}{dry}")
+    }
+
+    fn verdict_of_machine(&self) -> String {
+        let names = |works: bool| {
+            let methods = self.methods.iter().filter(|one| one.works() == works);
+            methods.map(|one| one.method.to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let lacks = names(false);
+        let can = match (names(true), lacks.is_empty()) {
+            (works, _) if works.is_empty() => format!("can throttle by none of {lacks}: see `lacks` above"),
+            (works, true) => format!("can throttle by {works}"),
+            (works, false) => format!("can throttle by {works}, not by {lacks}: see `lacks` above"),
+        };
+        match &self.storage[..] {
+            [] => format!("{can}; no storage to regulate was found"),
+            all => format!("{can}; storage to regulate: {}; next: tidegate init", all.join(", ")),
+        }
+    }
+}
+
+/// Returns true if the device is a disk with room for data, and none in memory.
+pub(crate) fn is_disk(device: &BlockDevice) -> bool {
+    /// A smaller disk holds no data worth a promise.
+    const LEAST: Bytes = Bytes::new(1 << 30);
+    let is_in_memory = ["ram", "zram"].iter().any(|name| device.name.starts_with(name));
+    device.kind == DeviceKind::Disk && device.size >= LEAST && !is_in_memory
+}
+
+/// Tries each throttle.
+pub(crate) fn methods() -> Vec<MethodFinding> {
+    methods_of(&tried())
+}
+
+fn methods_of(tried: &[io::Result<Vec<KernelCapability>>]) -> Vec<MethodFinding> {
+    const ALL: [ThrottleMethod; 4] =
+        [ThrottleMethod::Netem, ThrottleMethod::Edt, ThrottleMethod::Rate, ThrottleMethod::Cgroup];
+    let of = |method: ThrottleMethod| {
+        let needed = tried.iter().flatten().flatten();
+        let needed = needed.filter(|capability| capability.is_needed(method, DelayedPackets::All));
+        let mut lacks: Vec<_> = needed
+            .filter_map(|capability| Some(format!("{}: {}", capability.what, capability.lacks()?)))
+            .collect();
+        // Those that delay packets are tried first, together.
+        let delays = matches!(method, ThrottleMethod::Netem | ThrottleMethod::Edt);
+        if let (true, Some(Err(error))) = (delays, tried.first()) {
+            lacks.push(format!("cannot be tried: {error}; run this as root"));
+        }
+        MethodFinding { method, lacks }
+    };
+    ALL.map(of).into()
 }
 
 fn request_times() -> SurveyFinding {
@@ -168,6 +275,7 @@ fn resource_finding(
     ResourceFinding {
         resource: config.law.resource.to_string(),
         here: watch.has(&config.storage),
+        dry_run: config.law.dry_run,
         consumers: of().map(|session| session.consumer.to_string()).collect(),
         doubts: of()
             .filter_map(|session| Some(format!("{}: {}", session.consumer, session.doubt.as_ref()?)))
@@ -206,6 +314,7 @@ fn cgroup_finding(config: &CgroupConfig, watch: &MachineWatch, root: &SystemRoot
     ResourceFinding {
         resource: config.law.resource.to_string(),
         here: device.is_some(),
+        dry_run: config.law.dry_run,
         consumers,
         doubts: BTreeSet::new(),
         beyond: BTreeSet::new(),
@@ -286,6 +395,47 @@ sys/fs/cgroup/wrong/io.stat
 sys/fs/cgroup/loop -> loop
 ";
 
+    fn nothing() -> MachineSurvey {
+        let (sensors, throttles, methods) = (Vec::new(), Vec::new(), Vec::new());
+        MachineSurvey { sensors, throttles, methods, storage: Vec::new(), resources: Vec::new() }
+    }
+
+    #[test]
+    fn the_verdict_names_what_works_what_is_missing_and_storage_of_this_machine() {
+        let method = |method, lacks: &[&str]| MethodFinding {
+            method,
+            lacks: lacks.iter().map(|&lack| lack.to_owned()).collect(),
+        };
+        let methods =
+            vec![method(ThrottleMethod::Netem, &["sch_netem: no"]), method(ThrottleMethod::Cgroup, &[])];
+        let storage = vec!["vg0".to_owned(), "vda".to_owned()];
+        assert_eq!(
+            MachineSurvey { methods, storage, ..nothing() }.verdict(),
+            "can throttle by cgroup, not by netem: see `lacks` above; storage to regulate: vg0, vda; next: \
+             tidegate init"
+        );
+        assert!(nothing().verdict().contains("no storage to regulate was found"));
+        let resource = |name: &str, here, dry_run| ResourceFinding {
+            resource: name.to_owned(),
+            here,
+            dry_run,
+            consumers: BTreeSet::from(["a".to_owned()]),
+            doubts: BTreeSet::new(),
+            beyond: BTreeSet::new(),
+            unaccounted: BTreeSet::new(),
+            blind: None,
+            cannot_be_held: Vec::new(),
+            bands: Vec::new(),
+        };
+        let verdict = |resources| MachineSurvey { resources, ..nothing() }.verdict();
+        assert_eq!(
+            verdict(vec![resource("vg0", true, false), resource("vg1", false, true)]),
+            "works here: 2 resources, 2 consumers now; not here yet: vg1; 1 of them on a dry run"
+        );
+        let all = "works here: 1 resources, 1 consumers now; all on a dry run, so that nothing is throttled";
+        assert_eq!(verdict(vec![resource("vg0", true, true)]), all);
+    }
+
     #[test]
     fn cgroups_that_cannot_be_seen_are_not_nobody() {
         let tree = tempfile::tempdir().unwrap();
@@ -299,7 +449,7 @@ sys/fs/cgroup/loop -> loop
             );
             let config = AgentConfig::parse("agent.toml", &told).unwrap();
             let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];
-            MachineSurvey { sensors: Vec::new(), throttles: Vec::new(), resources }.to_string()
+            MachineSurvey { resources, ..nothing() }.to_string()
         };
         assert_eq!(shown("db"), "resource disk: 1 consumers\n  db\n");
         for (cgroups, why) in

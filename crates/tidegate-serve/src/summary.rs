@@ -116,6 +116,19 @@ impl ConfigSummary {
 }
 
 impl ConfigSummary {
+    /// Returns the configuration in one line.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let exports: usize = self.pools.iter().map(|pool| pool.exports.len()).sum();
+        let laws: Vec<_> = self.pools.iter().filter_map(|pool| pool.law.as_ref()).collect();
+        let dry = match laws.iter().filter(|law| law.dry_run).count() {
+            0 => String::new(),
+            dry => format!(", {dry} of them on a dry run"),
+        };
+        let (pools, laws) = (self.pools.len(), laws.len());
+        format!("works here: {pools} pools, {exports} exports, {laws} laws{dry}")
+    }
+
     /// Returns the pools in words. A service logs its addresses by themselves: the configuration may leave
     /// ports to the system.
     pub(crate) fn pools(&self) -> String {

@@ -45,6 +45,9 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct CheckDocument<'a> {
     valid: bool,
+    /// The whole in one line. A configuration with mistakes has none but them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<String>,
     findings: Vec<FindingDocument<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     serves: Option<&'a ConfigSummary>,
@@ -137,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     if args.json {
         print_json(&checked)?;
     }
-    let checked = checked?;
+    let checked = checked.map_err(counted)?;
     for warning in &checked.warnings {
         writeln!(io::stderr(), "{warning}")?;
     }
@@ -153,7 +156,35 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         ComesTo::Machine(survey) => write!(out, "{survey}")?,
         ComesTo::Broker(summary) => writeln!(out, "{summary}")?,
     }
-    can_hold(&checked.comes_to)
+    // If nothing can be throttled or served, the failure is the verdict, and comes last.
+    can_hold(&checked.comes_to)?;
+    Ok(writeln!(out, "verdict: {}", checked.comes_to.verdict())?)
+}
+
+/// Counts the mistakes of a configuration.
+fn counted(error: ConfigError) -> CommandFailure {
+    match error {
+        ConfigError::Invalid(ref findings) => {
+            let is_mistake = |finding: &&Finding| matches!(finding.severity(), Severity::Error);
+            let mistakes = findings.iter().filter(is_mistake).count();
+            CommandFailure::WrongConfig { findings: error, mistakes }
+        }
+        ConfigError::Read { .. } => error.into(),
+    }
+}
+
+impl ComesTo {
+    /// The whole in one line.
+    fn verdict(&self) -> String {
+        match self {
+            Self::Serves(summary) => summary.verdict(),
+            Self::Machine(survey) => survey.verdict(),
+            Self::Broker(summary) => match summary.absent.len() {
+                0 => "works here: all folders are on this machine".to_owned(),
+                absent => format!("works for clients that have the {absent} folders that are not here"),
+            },
+        }
+    }
 }
 
 /// A configuration that is right comes to nothing on a machine that lacks what it takes.
@@ -195,8 +226,10 @@ fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), CommandFailu
         Err(ConfigError::Read { .. }) => return Ok(()),
     };
     let findings = findings.iter().map(FindingDocument::from).collect();
+    let verdict = checked.as_ref().ok().map(|checked| checked.comes_to.verdict());
+    let valid = checked.is_ok();
     let mut outcome =
-        CheckDocument { valid: checked.is_ok(), findings, serves: None, machine: None, places_on: None };
+        CheckDocument { valid, verdict, findings, serves: None, machine: None, places_on: None };
     match checked.as_ref().ok().map(|checked| &checked.comes_to) {
         Some(ComesTo::Serves(summary)) => outcome.serves = Some(summary),
         Some(ComesTo::Machine(survey)) => outcome.machine = Some(survey),

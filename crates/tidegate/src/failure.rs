@@ -54,6 +54,25 @@ pub(crate) enum CommandFailure {
     /// A valid configuration of `serve` on a machine that cannot serve it.
     #[error("this machine cannot serve it: {0}")]
     CannotServe(io::Error),
+    /// A configuration with mistakes, which were counted.
+    #[error("{findings}\nverdict: {mistakes} mistakes: nothing starts with this configuration")]
+    WrongConfig {
+        /// The mistakes, with their places.
+        findings: ConfigError,
+        /// Their number.
+        mistakes: usize,
+    },
+    /// There is no configuration to propose.
+    #[error("{0}")]
+    NothingProposed(String),
+    /// A proposed configuration.
+    #[error("{}: the configuration cannot be written: {source}", path.display())]
+    WriteConfiguration {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// Gains were not found.
     #[error(transparent)]
     Identify(IdentifyError),
@@ -244,7 +263,8 @@ impl From<ArenaError> for CommandFailure {
 impl CommandFailure {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Config(_) | Self::Load(LoadError::Config(_)) => USAGE,
+            Self::Usage(_) | Self::Config(_) | Self::WrongConfig { .. } => USAGE,
+            Self::Load(LoadError::Config(_)) => USAGE,
             Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
             Self::ReadContracts { .. } | Self::InvalidContracts(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
@@ -268,6 +288,7 @@ impl CommandFailure {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             // Findings begin with their place, which editors and terminals make clickable.
             Self::Config(ConfigError::Invalid(_))
+            | Self::WrongConfig { .. }
             | Self::InvalidScenario(_)
             | Self::InvalidContracts(_)
             | Self::Admit(AdmitError::Impossible(_))

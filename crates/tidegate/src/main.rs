@@ -15,6 +15,7 @@ mod explain;
 mod failure;
 mod http;
 mod identify;
+mod init;
 mod journal;
 mod keys;
 mod live;
@@ -31,6 +32,8 @@ mod serve;
 mod sim;
 mod status;
 mod table_file;
+mod terminal;
+mod top;
 mod transfer;
 
 use std::process::ExitCode;
@@ -55,8 +58,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Init(init::Args),
     Serve(serve::Args),
     Agent(agent::Args),
+    Top(top::Args),
     Status(status::Args),
     Explain(explain::Args),
     Journal(journal::Args),
@@ -64,6 +69,7 @@ enum Command {
     Rehearse(rehearse::Args),
     Report(report::Args),
     Set(control::SetArgs),
+    DryRun(control::DryRunArgs),
     Release(control::ReleaseArgs),
     Config(control::ConfigArgs),
     #[command(hide = true)]
@@ -84,8 +90,10 @@ enum Command {
 fn run(command: &Command) -> Result<(), CommandFailure> {
     match command {
         Command::Demo(args) => demo::run(args).map_err(CommandFailure::from),
+        Command::Init(args) => init::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Agent(args) => agent::run(args),
+        Command::Top(args) => top::run(args),
         Command::Status(args) => status::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Journal(args) => journal::run(args),
@@ -93,6 +101,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Rehearse(args) => rehearse::run(args),
         Command::Report(args) => report::run(args),
         Command::Set(args) => control::set(args),
+        Command::DryRun(args) => control::dry_run(args),
         Command::Release(args) => control::release(args),
         Command::Config(args) => control::config(args),
         Command::Guard(args) => agent::guard(args),

@@ -88,7 +88,9 @@ fn settings_change_at_run_time_survive_a_reload_and_are_told_from_the_file() {
     let diff =
         |arguments: &[&str]| operate(&service, &[&["config", "diff", "-c", &file], arguments].concat());
     assert_eq!(diff(&[]).status.code(), Some(0));
-    done(&service, &["set", "array", "target=12ms", "dry_run=on"]);
+    done(&service, &["set", "array", "target=12ms"]);
+    let said = done(&service, &["dry-run", "on", "array"]);
+    assert_eq!(said, "array: dry run, throttles nothing, until the service restarts\n");
     done(&service, &["set", "backup", "shares=50", "limit=40 IO/s"]);
     service.signal("-HUP");
     service.await_log("reloaded ");
@@ -101,11 +103,15 @@ fn settings_change_at_run_time_survive_a_reload_and_are_told_from_the_file() {
     assert_eq!(settings, ["dry_run", "target", "limit", "shares"]);
     assert!(found.iter().all(|one| one["by"].as_str().unwrap().starts_with("uid ")), "{found:?}");
 
-    done(&service, &["set", "array", "target=file", "dry_run=file"]);
+    let said = done(&service, &["dry-run", "file", "array"]);
+    assert_eq!(said, "array: no dry run, the law throttles, as in the configuration\n");
+    done(&service, &["set", "array", "target=file"]);
     done(&service, &["set", "backup", "shares=file", "limit=file"]);
     assert_eq!(diff(&[]).status.code(), Some(0));
     let actions = service.log();
-    for action in ["array: target set to 12.0ms, dry_run set to true", "backup at array: shares set to 50"] {
+    for action in
+        ["array: target set to 12.0ms", "array: dry_run set to true", "backup at array: shares set to 50"]
+    {
         assert!(actions.contains(action), "{actions}");
     }
 }
@@ -115,7 +121,12 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let service = Service::start("serve", POOL);
     for (arguments, said) in [
         (&["set", "aray", "target=1ms"][..], "did you mean `array`?"),
-        (&["set", "array", "shares=1"], "is a resource: it has `target` and `dry_run`"),
+        (&["set", "array", "shares=1"], "is a resource: it has a `target`"),
+        (&["set", "array", "dry_run=on"], "use `tidegate dry-run on|off|file RESOURCE`"),
+        (
+            &["dry-run", "on", "backup"],
+            "`backup` is a consumer, and a dry run is its resource's: name `array`",
+        ),
         (&["set", "database", "limit=50 IO/s"], "`database` is protected"),
         (&["set", "backup", "limit=1 IO/s"], "or the law leaves it at least"),
         (&["release", "bakcup"], "did you mean `backup`?"),

@@ -1,11 +1,13 @@
 //! Commands that read or change the settings of a running service.
 
 mod diff;
+mod dry_run;
 mod release;
 mod set;
 mod target;
 
 pub(crate) use diff::{ConfigArgs, config};
+pub(crate) use dry_run::{DryRunArgs, dry_run};
 pub(crate) use release::{ReleaseArgs, release};
 pub(crate) use set::{SetArgs, set};
 

@@ -13,15 +13,15 @@ use crate::http::ServiceOptions;
 const EXAMPLES: &str = "\
 Examples:
   tidegate set disk target=12ms
-  tidegate set disk dry_run=on
   tidegate set backup shares=50 'limit=200 IO/s'
   tidegate set backup limit=file
   tidegate set disk target=12ms --url https://storage-1:9810 --token-file ops.token";
 
 /// Change settings of a running service, until it restarts
 ///
-/// Changes target and dry run of a pool or resource, or shares and limit of an export. A reload keeps the
-/// changes, and a restart ends them. `tidegate status` and `tidegate config diff` show them.
+/// Changes the target of a pool or resource, or shares and limit of an export. A reload keeps the changes,
+/// and a restart ends them. `tidegate status` and `tidegate config diff` show them. `tidegate dry-run`
+/// switches dry runs.
 ///
 /// Exit status: 0 the change is in force; 1 the service does not answer; 2 it refuses, or wrong usage.
 #[derive(clap::Args)]
@@ -30,8 +30,8 @@ pub(crate) struct SetArgs {
     /// Name of the pool, the resource or the consumer
     name: String,
 
-    /// Settings: target=LATENCY, dry_run=on|off, shares=N, limit=RATE; with the value `file` the setting is
-    /// that of the configuration again
+    /// Settings: target=LATENCY, shares=N, limit=RATE; with the value `file` the setting is that of the
+    /// configuration again
     #[arg(required = true, value_name = "SETTING=VALUE")]
     settings: Vec<String>,
 
@@ -57,8 +57,8 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
 /// The value by which a setting is that of the configuration again.
 const FILE: &str = "file";
 
-/// Settings of a resource; the others are those of a consumer.
-const OF_RESOURCE: [&str; 2] = ["target_seconds", "dry_run"];
+/// The setting of a resource; the others are those of a consumer.
+const OF_RESOURCE: &str = "target_seconds";
 
 /// Returns the body of the request.
 fn patch(settings: &[String]) -> Result<Map<String, Value>, String> {
@@ -72,9 +72,9 @@ fn patch(settings: &[String]) -> Result<Map<String, Value>, String> {
             "target" => ("target_seconds", parsed(value, |value: Latency| json!(value.as_secs_f64()))),
             "limit" => ("limit_iops", parsed(value, |value: Iops| json!(value.per_second()))),
             "shares" => ("shares", parsed(value, |shares: u32| json!(shares)).and_then(in_range)),
-            "dry_run" => ("dry_run", switch(value)),
+            "dry_run" => return Err(wrong("use `tidegate dry-run on|off|file RESOURCE`".to_owned())),
             _ => {
-                let keys = ["target", "limit", "shares", "dry_run"];
+                let keys = ["target", "limit", "shares"];
                 let help = tidegate_config::nearest(key, &keys).map_or_else(
                     || format!("use one of {}", keys.join(", ")),
                     |near| format!("did you mean `{near}`?"),
@@ -108,22 +108,13 @@ fn in_range(shares: Value) -> Result<Value, String> {
     }
 }
 
-fn switch(value: &str) -> Result<Value, String> {
-    match value {
-        FILE => Ok(Value::Null),
-        "on" | "true" => Ok(json!(true)),
-        "off" | "false" => Ok(json!(false)),
-        _ => Err("write `on`, `off` or `file`".to_owned()),
-    }
-}
-
 /// Checks that the settings are those of a resource, or those of a consumer.
 fn fits(patch: &Map<String, Value>, target: &ControlTarget) -> Result<(), String> {
-    let wrong = patch.keys().find(|key| OF_RESOURCE.contains(&key.as_str()) != target.consumer.is_none());
+    let wrong = patch.keys().find(|key| (*key == OF_RESOURCE) != target.consumer.is_none());
     match (wrong, &target.consumer) {
         (None, _) => Ok(()),
         (Some(_), Some(consumer)) => Err(format!("`{consumer}` is a consumer: it has `shares` and `limit`")),
-        (Some(_), None) => Err(format!("`{}` is a resource: it has `target` and `dry_run`", target.resource)),
+        (Some(_), None) => Err(format!("`{}` is a resource: it has a `target`", target.resource)),
     }
 }
 
@@ -138,10 +129,9 @@ mod tests {
 
     #[test]
     fn settings_have_units_and_file_undoes_them() {
-        let said = body(&["target=12ms", "dry_run=on"]).unwrap();
-        assert_eq!(said, r#"{"dry_run":true,"target_seconds":0.012}"#);
+        assert_eq!(body(&["target=12ms"]).unwrap(), r#"{"target_seconds":0.012}"#);
         assert_eq!(body(&["shares=300", "limit=50 IO/s"]).unwrap(), r#"{"limit_iops":50.0,"shares":300}"#);
-        assert_eq!(body(&["limit=file", "dry_run=file"]).unwrap(), r#"{"dry_run":null,"limit_iops":null}"#);
+        assert_eq!(body(&["limit=file", "shares=file"]).unwrap(), r#"{"limit_iops":null,"shares":null}"#);
     }
 
     #[test]
@@ -151,7 +141,7 @@ mod tests {
             ("taget=1ms", "did you mean `target`?"),
             ("shares=0", "`shares=0`: "),
             ("target=12", "`target=12`: "),
-            ("dry_run=maybe", "write `on`, `off` or `file`"),
+            ("dry_run=on", "use `tidegate dry-run on|off|file RESOURCE`"),
         ] {
             let error = body(&[setting]).unwrap_err();
             assert!(error.contains(said), "{error}");
@@ -166,9 +156,9 @@ mod tests {
             consumer: consumer.map(str::to_owned),
         };
         let shares = patch(&["shares=1".to_owned()]).unwrap();
-        let dry = patch(&["dry_run=on".to_owned()]).unwrap();
+        let target_patch = patch(&["target=1ms".to_owned()]).unwrap();
         assert_eq!(fits(&shares, &target(Some("vm1"))), Ok(()));
-        assert_eq!(fits(&dry, &target(None)), Ok(()));
-        assert!(fits(&shares, &target(None)).is_err() && fits(&dry, &target(Some("vm1"))).is_err());
+        assert_eq!(fits(&target_patch, &target(None)), Ok(()));
+        assert!(fits(&shares, &target(None)).is_err() && fits(&target_patch, &target(Some("vm1"))).is_err());
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct PhaseResult {
     pub(crate) judged_seconds: usize,
     /// The share of them in which the target was not kept.
     pub(crate) above_target_fraction: f64,
+    /// The same of all seconds, those after the start of a burst too.
+    pub(crate) above_target_of_all_fraction: f64,
     /// Seconds after starts of bursts, reported and not judged.
     pub(crate) burst_start_seconds: usize,
     /// The greatest 1 s mean among them.
@@ -157,7 +159,8 @@ fn judge_phase(phase: &MeasuredPhase, plan: &DemoPlan) -> PhaseResult {
     let (start_seconds, rest): (Vec<_>, Vec<_>) =
         (0u32..).zip(&phase.seconds).partition(|(at, _)| starts(*at));
     let kept: Vec<bool> = rest.iter().filter_map(|(_, second)| keeps(second, plan.target)).collect();
-    let above = kept.iter().filter(|kept| !**kept).count();
+    let starting = start_seconds.iter().filter_map(|(_, second)| keeps(second, plan.target));
+    let all: Vec<bool> = kept.iter().copied().chain(starting).collect();
     let written: u64 = phase.seconds.iter().map(|second| second.written.get()).sum();
     let distribution = &phase.distribution;
     PhaseResult {
@@ -173,7 +176,8 @@ fn judge_phase(phase: &MeasuredPhase, plan: &DemoPlan) -> PhaseResult {
             max: distribution.max.as_millis_f64(),
         },
         judged_seconds: kept.len(),
-        above_target_fraction: if kept.is_empty() { 0.0 } else { above as f64 / kept.len() as f64 },
+        above_target_fraction: broken_part(&kept),
+        above_target_of_all_fraction: broken_part(&all),
         burst_start_seconds: start_seconds.len(),
         burst_start_peak_ms: start_seconds
             .iter()
@@ -193,6 +197,12 @@ fn judge_phase(phase: &MeasuredPhase, plan: &DemoPlan) -> PhaseResult {
         writers_kept_fraction: None,
         woke_late_ms: phase.woke_late.as_millis_f64(),
     }
+}
+
+/// Returns the part of judged seconds that did not keep the target; 0 of none.
+fn broken_part(kept: &[bool]) -> f64 {
+    let broken = kept.iter().filter(|kept| !**kept).count();
+    if kept.is_empty() { 0.0 } else { broken as f64 / kept.len() as f64 }
 }
 
 /// Returns true if a second kept the target; `None` if it cannot be said.
@@ -304,6 +314,7 @@ mod tests {
         let result = regulated(seconds.clone(), vec![5..15, 18..20]);
         assert_eq!((result.judged_seconds, result.burst_start_seconds), (15, 5));
         assert!(result.above_target_fraction.abs() < 1e-12);
+        assert!((result.above_target_of_all_fraction - 3.0 / 20.0).abs() < 1e-12, "all seconds count here");
         assert_eq!(result.burst_start_peak_ms, Some(90.0));
         seconds[8] = quiet(90);
         let result = regulated(seconds, vec![5..15, 18..20]);
@@ -367,6 +378,7 @@ mod tests {
                 keys(phase),
                 [
                     "above_target_fraction",
+                    "above_target_of_all_fraction",
                     "burst_start_greatest_ms",
                     "burst_start_peak_ms",
                     "burst_start_seconds",

@@ -17,14 +17,12 @@ mod view;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
 use tidegate_units::Latency;
 
@@ -35,6 +33,7 @@ use self::scenario::ScenarioError;
 use self::timeline::DemoTimeline;
 use self::view::ViewEnd;
 use crate::page::plot::PlotError;
+use crate::terminal;
 
 /// The file that the report is written to by default.
 const REPORT: &str = "tidegate-demo.html";
@@ -148,13 +147,8 @@ pub(crate) enum DemoError {
 /// error.
 pub(crate) fn run(args: &Args) -> Result<(), DemoError> {
     let plan = args.plan()?;
-    let live = !args.json && !args.no_tui && io::stdout().is_terminal() && io::stdin().is_terminal();
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal asks, a second one does not wait.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let live = !args.json && !args.no_tui && terminal::is_interactive();
+    let stop = terminal::end_signals(live)?;
     let (sender, events) = mpsc::channel();
     let (shown, ran) = thread::scope(|scope| {
         let scenario = scope.spawn(|| scenario::run(&plan, &stop, sender));

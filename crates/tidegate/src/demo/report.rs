@@ -64,7 +64,7 @@ fn header(out: &mut String, outcome: &DemoOutcome) {
 
 fn goals(out: &mut String, outcome: &DemoOutcome) {
     const TITLES: [&str; 4] = [
-        "seconds within target, regulated",
+        "seconds within target, regulated, without the starts of bursts",
         "mean read, regulated",
         "mean read, unregulated",
         "throughput kept by the backups",

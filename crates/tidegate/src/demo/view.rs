@@ -2,27 +2,23 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Duration;
 
 use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
-use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{
-    Axis, Block, BorderType, Chart, Dataset, GraphType, LineGauge, Padding, Paragraph, Wrap,
-};
+use ratatui::widgets::{LineGauge, Padding, Paragraph, Wrap};
 
 use super::plan::{PhaseName, WRITERS};
 use super::plots::AXIS_TARGETS;
 use super::progress::{DemoEvent, DemoProgress};
 use super::text;
 use super::timeline::PhaseSecond;
+use crate::terminal::{self, TerminalView, ViewStep, chart, line, nice, panel};
 
-/// The time between two drawings of the screen and looks at the keyboard: short enough to feel immediate.
-/// Drawing takes next to none of the processor time, which the measurement needs.
-const FRAME: Duration = Duration::from_millis(200);
+/// Frames and axes.
+const GREY: Style = Style::new().fg(Color::DarkGray);
 
 /// A terminal smaller than this gets one line instead.
 const SMALLEST: (u16, u16) = (64, 20);
@@ -36,50 +32,52 @@ pub(crate) enum ViewEnd {
     Quit,
 }
 
-/// Puts the terminal back, whatever happens; a panic is covered by the hook that `ratatui::try_init`
-/// installs.
-struct Restore;
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        ratatui::restore();
-    }
-}
-
 /// Shows events until their sender is gone, the person quits, or `stopped` says so.
 ///
 /// # Errors
 /// When the terminal fails.
 pub(crate) fn show(
-    mut progress: DemoProgress,
+    progress: DemoProgress,
     events: &Receiver<DemoEvent>,
     stopped: &dyn Fn() -> bool,
 ) -> io::Result<ViewEnd> {
-    let mut terminal = ratatui::try_init()?;
-    let _restore = Restore;
-    loop {
+    terminal::show(&mut DemoView { progress, events, stopped })
+}
+
+struct DemoView<'a> {
+    progress: DemoProgress,
+    events: &'a Receiver<DemoEvent>,
+    stopped: &'a dyn Fn() -> bool,
+}
+
+impl TerminalView for DemoView<'_> {
+    type End = ViewEnd;
+
+    fn advance(&mut self) -> ViewStep<ViewEnd> {
+        if (self.stopped)() {
+            return ViewStep::Ended(ViewEnd::Quit);
+        }
         loop {
-            match events.try_recv() {
-                Ok(event) => progress.apply(event),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Ok(ViewEnd::Finished),
+            match self.events.try_recv() {
+                Ok(event) => self.progress.apply(event),
+                // Time passes, and its clock shows it.
+                Err(TryRecvError::Empty) => return ViewStep::Changed,
+                Err(TryRecvError::Disconnected) => return ViewStep::Ended(ViewEnd::Finished),
             }
         }
-        terminal.draw(|frame| render(frame, &progress))?;
-        if stopped() || (event::poll(FRAME)? && quits(&event::read()?)) {
-            return Ok(ViewEnd::Quit);
-        }
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        render(frame, &self.progress);
+    }
+
+    fn key(&mut self, key: KeyEvent) -> Option<ViewEnd> {
+        quits(&key).then_some(ViewEnd::Quit)
     }
 }
 
-fn quits(input: &Input) -> bool {
-    let Input::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = input else { return false };
-    match code {
-        KeyCode::Char('q') | KeyCode::Esc => true,
-        // In raw mode Ctrl-C is a key, not a signal.
-        KeyCode::Char('c') => modifiers.contains(KeyModifiers::CONTROL),
-        _ => false,
-    }
+fn quits(key: &KeyEvent) -> bool {
+    matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) || terminal::interrupts(key)
 }
 
 fn render(frame: &mut Frame<'_>, progress: &DemoProgress) {
@@ -146,26 +144,26 @@ fn render_latency(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
         Some(Some(mean)) => format!(" {} ", text::millis(mean)).bold().green(),
     };
     let promise = format!("target {} ", text::millis(target)).yellow();
-    let block = panel(" Database: its 4 KiB reads, ms, mean per second ")
+    let block = panel(" Database: its 4 KiB reads, ms, mean per second ", GREY)
         .title_top(Line::from(vec![now, promise]).right_aligned());
     let series = series(progress, |second| mean(second).map(|mean| mean.min(AXIS_TARGETS * target)));
     let top = nice(greatest(&series).max(2.0 * target));
     let end = f64::from(progress.plan.seconds());
     let promise = [(0.0, target), (end, target)];
-    let mut datasets = vec![line(&promise, Color::Yellow)];
-    datasets.extend(series.iter().map(|(name, points)| line(points, colour(*name))));
-    frame.render_widget(chart(datasets, block, end, top, 4), area);
+    let mut datasets = vec![line(&promise, Color::Yellow.into())];
+    datasets.extend(series.iter().map(|(name, points)| line(points, colour(*name).into())));
+    frame.render_widget(chart(datasets, block, end, top, (4, GREY)), area);
 }
 
 fn render_throughput(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
     let rate = |second: &PhaseSecond| Some(second.written.get() as f64 / 1e6);
     let now = progress.latest().and_then(rate).unwrap_or(0.0);
-    let block = panel(" Backups: written, MB/s ")
+    let block = panel(" Backups: written, MB/s ", GREY)
         .title_top(Line::from(format!(" {now:.1} MB/s ").bold()).right_aligned());
     let series = series(progress, rate);
     let top = nice(greatest(&series).max(10.0));
-    let datasets = series.iter().map(|(name, points)| line(points, colour(*name))).collect();
-    frame.render_widget(chart(datasets, block, f64::from(progress.plan.seconds()), top, 2), area);
+    let datasets = series.iter().map(|(name, points)| line(points, colour(*name).into())).collect();
+    frame.render_widget(chart(datasets, block, f64::from(progress.plan.seconds()), top, (2, GREY)), area);
 }
 
 fn render_held(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
@@ -191,7 +189,7 @@ fn render_held(frame: &mut Frame<'_>, area: Rect, progress: &DemoProgress) {
     };
     let mut lines = vec![Line::from(story), Line::default(), Line::from(what)];
     lines.extend(progress.why.as_deref().map(|why| Line::from(why.dark_gray())));
-    let block = panel(" What is throttled, and why ").padding(Padding::horizontal(1));
+    let block = panel(" What is throttled, and why ", GREY).padding(Padding::horizontal(1));
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), area);
 }
 
@@ -201,13 +199,6 @@ fn colour(name: PhaseName) -> Color {
         PhaseName::Unregulated => Color::Red,
         PhaseName::Regulated => Color::Green,
     }
-}
-
-fn panel(title: &str) -> Block<'_> {
-    Block::bordered()
-        .border_type(BorderType::Rounded)
-        .border_style(Style::new().fg(Color::DarkGray))
-        .title(title)
 }
 
 type ChartPoints = Vec<(f64, f64)>;
@@ -229,38 +220,11 @@ fn greatest(series: &[(PhaseName, ChartPoints)]) -> f64 {
     series.iter().flat_map(|(_, points)| points).map(|(_, y)| *y).fold(0.0, f64::max)
 }
 
-/// The next number above that a person would put at the end of an axis.
-fn nice(value: f64) -> f64 {
-    let magnitude = 10f64.powf(value.max(1.0).log10().floor());
-    [1.0, 2.0, 4.0, 6.0, 8.0]
-        .map(|step| step * magnitude)
-        .into_iter()
-        .find(|top| *top >= value)
-        .unwrap_or(10.0 * magnitude)
-}
-
-fn line(points: &[(f64, f64)], colour: Color) -> Dataset<'_> {
-    Dataset::default()
-        .marker(Marker::Braille)
-        .graph_type(GraphType::Line)
-        .style(Style::new().fg(colour))
-        .data(points)
-}
-
-fn chart<'a>(datasets: Vec<Dataset<'a>>, block: Block<'a>, end: f64, top: f64, parts: u32) -> Chart<'a> {
-    let grey = Style::new().fg(Color::DarkGray);
-    let labels = (0..=parts).map(|part| format!("{:>4.0}", top * f64::from(part) / f64::from(parts)));
-    Chart::new(datasets)
-        .block(block)
-        .legend_position(None)
-        .x_axis(Axis::default().bounds([0.0, end]).style(grey))
-        .y_axis(Axis::default().bounds([0.0, top]).labels(labels).style(grey))
-}
-
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
+    use std::time::Duration;
+
+    use ratatui::crossterm::event::KeyModifiers;
     use tidegate_units::{Bytes, Window};
 
     use super::super::timeline::ThrottleState;
@@ -286,11 +250,7 @@ mod tests {
     }
 
     fn screen(progress: &DemoProgress, width: u16, height: u16) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| render(frame, progress)).unwrap();
-        let buffer = terminal.backend().buffer();
-        let rows = buffer.content().chunks(usize::from(width));
-        rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>() + "\n").collect()
+        terminal::testing::screen(width, height, |frame| render(frame, progress))
     }
 
     #[test]
@@ -328,20 +288,9 @@ mod tests {
 
     #[test]
     fn q_escape_and_control_c_quit_and_nothing_else() {
-        let key = |code, modifiers| Input::Key(KeyEvent::new(code, modifiers));
-        assert!(quits(&key(KeyCode::Char('q'), KeyModifiers::NONE)));
-        assert!(quits(&key(KeyCode::Esc, KeyModifiers::NONE)));
-        assert!(quits(&key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-        assert!(!quits(&key(KeyCode::Char('c'), KeyModifiers::NONE)));
-        assert!(!quits(&Input::FocusLost));
-    }
-
-    #[test]
-    fn axes_end_at_round_numbers_above_the_data() {
-        for (value, top) in
-            [(0.0, 1.0), (30.0, 40.0), (45.0, 60.0), (81.0, 100.0), (100.0, 100.0), (123.0, 200.0)]
-        {
-            assert!((nice(value) - top).abs() < 1e-9, "{value}: {}", nice(value));
-        }
+        assert!(quits(&KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE)));
+        assert!(quits(&KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE)));
+        assert!(quits(&KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!quits(&KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE)));
     }
 }

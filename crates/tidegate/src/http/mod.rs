@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) use address::ServiceAddress;
 pub(crate) use error::ServiceError;
-pub(crate) use options::{CallerOptions, ServiceOptions};
+pub(crate) use options::{CallerOptions, ServiceOptions, url_of_environment};
 
 /// The time that a service has for an answer. It gives up itself after five seconds, and says so.
 const PATIENCE: Duration = Duration::from_secs(7);
@@ -87,6 +87,11 @@ impl ServiceClient {
     /// Asks at this address, without TLS and without a token.
     pub(crate) fn at(address: ServiceAddress) -> Self {
         Self::new(vec![Endpoint { address, tls: None }], None)
+    }
+
+    /// Returns the address that is asked first.
+    pub(crate) fn address(&self) -> String {
+        self.endpoints.first().map(|endpoint| endpoint.address.to_string()).unwrap_or_default()
     }
 
     fn new(endpoints: Vec<Endpoint>, token: Option<BearerToken>) -> Self {

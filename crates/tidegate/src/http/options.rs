@@ -62,11 +62,10 @@ pub(crate) struct CallerOptions {
 impl ServiceOptions {
     /// Makes a client of the service that the options mean.
     pub(crate) fn client(&self) -> Result<ServiceClient, CommandFailure> {
-        let from_environment = || env::var("TIDEGATE_URL").ok().filter(|url| !url.is_empty());
         match (&self.config, self.url.clone()) {
             (Some(path), _) => self.caller.client_of(path),
             (None, Some(url)) => self.caller.client(&url),
-            (None, None) => match from_environment() {
+            (None, None) => match url_of_environment() {
                 Some(url) => self.caller.client(&url),
                 None => self.caller.client_at(usual_addresses()),
             },
@@ -83,6 +82,17 @@ impl CallerOptions {
     /// Makes a client of the service with this configuration.
     pub(crate) fn client_of(&self, config: &Path) -> Result<ServiceClient, CommandFailure> {
         self.client_at(configured(config)?)
+    }
+
+    /// Makes a client of each service of this machine that has a socket where the packages put it. None has:
+    /// one of the address that every example has.
+    pub(crate) fn clients_of_machine(&self) -> Result<Vec<ServiceClient>, CommandFailure> {
+        let has_socket = USUAL_SOCKETS.iter().any(|path| Path::new(path).exists());
+        let addresses = match has_socket {
+            true => USUAL_SOCKETS.map(|path| ServiceAddress::Unix(path.into())).to_vec(),
+            false => vec![ServiceAddress::Http(USUAL.to_owned())],
+        };
+        addresses.into_iter().map(|address| self.client_at(vec![address])).collect()
     }
 
     fn client_at(&self, addresses: Vec<ServiceAddress>) -> Result<ServiceClient, CommandFailure> {
@@ -107,6 +117,11 @@ impl CallerOptions {
         })?);
         Ok(Endpoint { address, tls })
     }
+}
+
+/// Returns the address that the environment names.
+pub(crate) fn url_of_environment() -> Option<String> {
+    env::var("TIDEGATE_URL").ok().filter(|url| !url.is_empty())
 }
 
 fn usage(error: impl std::fmt::Display) -> CommandFailure {

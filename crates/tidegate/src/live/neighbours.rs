@@ -186,7 +186,7 @@ fn get(address: &str, page: &str) -> Result<String, ServiceError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
     use std::time::Instant;
@@ -199,6 +199,8 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            // An answer before the question would be no HTTP.
+            assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
             // Until its reader is gone.
             while stream.write_all(b"x").is_ok() {

@@ -7,7 +7,12 @@ use std::fmt::Write;
 
 use plotters::style::RGBColor;
 
-/// Begins a page. What follows goes into its `main`; [`end`] closes it.
+/// The product in a paragraph: a report is read by people who have never heard of it.
+const PRODUCT: &str = "\
+    Tidegate is quality of service for shared storage. It measures latency, and throttles the consumers that \
+    matter less, just enough that the important ones keep their target.";
+
+/// Begins a page, which says first what the product is. What follows goes into its `main`; [`end`] closes it.
 ///
 /// `dark` says for each colour of the drawings what it becomes in the dark: drawings are recoloured by value,
 /// so that one of them serves both.
@@ -17,7 +22,8 @@ pub(crate) fn begin(out: &mut String, title: &str, dark: &[(RGBColor, &str)]) {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n<main>\n",
+         <title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n<main>\n\
+         <p class=\"product\">{PRODUCT}</p>\n",
         escape(title),
         include_str!("page.css"),
         recoloured(dark),

@@ -51,6 +51,61 @@ pub(crate) fn svg(
     Ok(svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1))
 }
 
+/// Points of a line, or places on a plot.
+pub(crate) type PlotPoints = Vec<(f64, f64)>;
+
+/// The upper end of an axis, in greatest values of ordinary ones.
+const ROOM: f64 = 1.5;
+
+/// The part of the values that is ordinary.
+const ORDINARY: f64 = 0.9;
+
+/// The upper end of a vertical axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AxisTop {
+    /// The end.
+    pub(crate) end: f64,
+    /// The greatest value, which is beyond the end. `None`: all values are on the axis.
+    pub(crate) beyond: Option<f64>,
+}
+
+impl AxisTop {
+    /// Chooses the end for lines of these values. A few great ones, such as those of a start, are cut where
+    /// all others would be flat beside them: those beyond 1.5 times the 90th percentile, if the greatest is
+    /// more than twice as far (chosen). `least` is on the axis in any case.
+    pub(crate) fn of<'a>(lines: impl Iterator<Item = &'a [(f64, f64)]>, least: f64) -> Self {
+        let (mut greatest, mut ordinary) = (0.0_f64, 0.0_f64);
+        for line in lines {
+            let mut values: Vec<_> = line.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).collect();
+            values.sort_by(f64::total_cmp);
+            greatest = greatest.max(values.last().copied().unwrap_or(0.0));
+            let at = (ORDINARY * values.len() as f64) as usize;
+            // Each line counts by itself: one that is high all the time is not cut for the others.
+            ordinary = ordinary.max(values.get(at).copied().unwrap_or(0.0));
+        }
+        let end = (ROOM * ordinary).max(least);
+        if end > 0.0 && greatest > 2.0 * end {
+            Self { end, beyond: Some(greatest) }
+        } else {
+            let all = 1.08 * greatest.max(least);
+            Self { end: if all > 0.0 { all } else { 1.0 }, beyond: None }
+        }
+    }
+
+    /// Returns the points with those beyond the end at the end, and where to mark each run of them.
+    pub(crate) fn cut(&self, points: &[(f64, f64)]) -> (PlotPoints, PlotPoints) {
+        let (mut marks, mut is_beyond) = (Vec::new(), false);
+        let shown = points.iter().map(|(x, y)| {
+            let was_beyond = std::mem::replace(&mut is_beyond, *y > self.end);
+            if is_beyond && !was_beyond {
+                marks.push((*x, self.end));
+            }
+            (*x, y.min(self.end))
+        });
+        (shown.collect(), marks)
+    }
+}
+
 /// Two axes of numbers with a grid behind them. `label` writes the numbers, where the usual way is not right.
 ///
 /// # Errors
@@ -86,4 +141,43 @@ pub(crate) fn axes<'a, 'b>(
 /// The style of a piece of text.
 pub(crate) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
     (FONT, size).into_font().color(&colour)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(values: impl IntoIterator<Item = f64>) -> Vec<(f64, f64)> {
+        (0..).map(f64::from).zip(values).collect()
+    }
+
+    #[test]
+    fn a_start_does_not_flatten_the_rest() {
+        let window = line((0..100).map(|at| if at < 5 { 1_000.0 } else { 20.0 + f64::from(at % 9) }));
+        let top = AxisTop::of([&window[..]].into_iter(), 0.0);
+        assert!((30.0..60.0).contains(&top.end), "{top:?}");
+        assert_eq!(top.beyond, Some(1_000.0));
+        let (shown, marks) = top.cut(&window);
+        assert!(shown.iter().all(|(_, y)| *y <= top.end));
+        assert_eq!(marks, [(0.0, top.end)], "one mark for the run");
+    }
+
+    #[test]
+    fn values_that_are_often_great_are_not_cut() {
+        let half = line((0..100).map(|at| if at % 2 == 0 { 1_000.0 } else { 20.0 }));
+        let (low, high) = (line([1.0; 50]), line([900.0; 50]));
+        for lines in [vec![half], vec![low, high]] {
+            let top = AxisTop::of(lines.iter().map(Vec::as_slice), 0.0);
+            assert_eq!(top.beyond, None);
+            assert!(top.end >= 900.0, "{top:?}");
+        }
+    }
+
+    #[test]
+    fn marks_are_on_the_axis_and_an_axis_of_nothing_has_an_end() {
+        let flat = line([1.0; 10]);
+        assert!(AxisTop::of([&flat[..]].into_iter(), 30.0).end >= 30.0);
+        assert_eq!(AxisTop::of(std::iter::empty(), 0.0), AxisTop { end: 1.0, beyond: None });
+        assert!(AxisTop::of([&line([f64::NAN, f64::INFINITY])[..]].into_iter(), 0.0).end.is_finite());
+    }
 }

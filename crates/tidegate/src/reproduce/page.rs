@@ -8,7 +8,7 @@ use tidegate_experiments::{
 };
 
 use super::text::{self, figure, spread, with_unit};
-use crate::page::plot::{self, PlotError, svg};
+use crate::page::plot::{self, AxisTop, PlotError, svg};
 use crate::page::{self, escape, swatch};
 
 /// The lines of a plot, one after the other; further ones begin anew.
@@ -177,9 +177,15 @@ fn row(out: &mut String, quantity: &QuantityReport) {
 }
 
 fn draw(out: &mut String, plot: &Plot, lines: &[PlotLine]) -> Result<(), PlotError> {
+    let thin: Vec<_> = lines.iter().map(|line| thinned(&line.points)).collect();
+    let least = plot.marks.iter().map(|(_, value)| 1.08 * value).fold(0.0, f64::max);
+    let top = AxisTop::of(thin.iter().map(Vec::as_slice), least);
+    let cut = top.beyond.map_or_else(String::new, |greatest| {
+        format!("; ▲ cut above {}, the greatest is {}", figure(top.end), figure(greatest))
+    });
     let _ = writeln!(
         out,
-        "<h3>{}</h3>\n<p class=\"sub\">{}, over {}</p>",
+        "<h3>{}</h3>\n<p class=\"sub\">{}, over {}{cut}</p>",
         escape(&plot.title),
         if plot.unit.is_empty() { "a number" } else { plot.unit },
         escape(plot.over),
@@ -192,29 +198,28 @@ fn draw(out: &mut String, plot: &Plot, lines: &[PlotLine]) -> Result<(), PlotErr
         let _ = write!(out, "<span>{}{} = {}</span>", page::dash(MARK), escape(name), figure(*value));
     }
     out.push_str("</p>\n");
-    out.push_str(&drawing(plot, lines)?);
+    out.push_str(&drawing(plot, &thin, top)?);
     Ok(())
 }
 
-fn drawing(plot: &Plot, lines: &[PlotLine]) -> Result<String, PlotError> {
-    let points =
-        || lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite());
+fn drawing(plot: &Plot, lines: &[Vec<(f64, f64)>], top: AxisTop) -> Result<String, PlotError> {
+    let points = || lines.iter().flatten();
     let right = points().map(|(x, _)| *x).fold(0.0, f64::max);
     let left = points().map(|(x, _)| *x).fold(right, f64::min);
     // Time begins at the beginning; sizes and numbers of hosts with the first.
     let left = if plot.over == "s" { 0.0 } else { left };
-    let top = points().map(|(_, y)| *y).fold(0.0, f64::max);
-    let top = plot.marks.iter().map(|(_, value)| *value).fold(top, f64::max) * 1.08;
-    let (right, top) = (if right > left { right } else { left + 1.0 }, if top > 0.0 { top } else { 1.0 });
-    svg(240, |area| {
-        let mut chart = plot::axes(area, left..right, 0.0..top, Some(&|value| figure(*value)))?;
+    let right = if right > left { right } else { left + 1.0 };
+    svg(260, |area| {
+        let mut chart = plot::axes(area, left..right, 0.0..top.end, Some(&|value| figure(*value)))?;
         for (_, value) in &plot.marks {
             let line = DashedLineSeries::new([(left, *value), (right, *value)], 7, 4, MARK.stroke_width(2));
             chart.draw_series(line).map_err(PlotError::new)?;
         }
         for (line, colour) in lines.iter().zip(LINES.iter().cycle()) {
-            let series = LineSeries::new(thinned(&line.points), colour.stroke_width(2));
-            chart.draw_series(series).map_err(PlotError::new)?;
+            let (shown, cut) = top.cut(line);
+            chart.draw_series(LineSeries::new(shown, colour.stroke_width(2))).map_err(PlotError::new)?;
+            let marks = cut.into_iter().map(|at| TriangleMarker::new(at, 6, colour.filled()));
+            chart.draw_series(marks).map_err(PlotError::new)?;
         }
         Ok(())
     })
@@ -257,8 +262,9 @@ mod tests {
             marks: vec![("𝓛", 30.0)],
             lines: Box::new(|_| Vec::new()),
         };
-        for lines in [vec![], vec![PlotLine { name: "one".to_owned(), points: vec![(1.0, 1.0)] }]] {
-            let drawn = drawing(&plot, &lines).unwrap();
+        for lines in [vec![], vec![vec![(1.0, 1.0)]]] {
+            let top = AxisTop::of(lines.iter().map(Vec::as_slice), 0.0);
+            let drawn = drawing(&plot, &lines, top).unwrap();
             assert!(drawn.starts_with("<svg") && !drawn.contains("NaN") && !drawn.contains("inf"));
         }
     }

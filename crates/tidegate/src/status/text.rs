@@ -19,7 +19,8 @@ const INTERVALS: f64 = 3.0;
 /// …and for so long, what was decided last says nothing of now.
 const LEAST_OLD: f64 = 3.0;
 
-const UNKNOWN: &str = "unknown";
+/// The word for a figure that is not known.
+pub(crate) const UNKNOWN: &str = "unknown";
 
 /// The answer of a service.
 pub(super) struct StatusText<'a> {
@@ -50,8 +51,8 @@ impl fmt::Display for StatusText<'_> {
     }
 }
 
-/// The one thing to know about it.
-fn stands(resource: &ResourceStatus, sees: bool) -> String {
+/// The one thing to know about a resource.
+pub(crate) fn stands(resource: &ResourceStatus, sees: bool) -> String {
     if !sees {
         return "unknown: this machine's counters cannot be read".to_owned();
     }
@@ -60,7 +61,7 @@ fn stands(resource: &ResourceStatus, sees: bool) -> String {
     }
     let Some(law) = &resource.law else { return "no law, shares and limits only".to_owned() };
     let Some(decided) = &resource.decided else { return "unknown: nothing was decided yet".to_owned() };
-    if decided.age_seconds > (INTERVALS * law.interval_seconds).max(LEAST_OLD) {
+    if is_old(decided, law) {
         let (age, interval) = (time(decided.age_seconds), time(law.interval_seconds));
         return format!("unknown: decided last {age} ago, instead of every {interval}");
     }
@@ -81,6 +82,11 @@ fn stands(resource: &ResourceStatus, sees: bool) -> String {
             )
         }
     }
+}
+
+/// Returns true if a decision says nothing of now.
+pub(crate) fn is_old(decided: &DecisionStatus, law: &LawStatus) -> bool {
+    decided.age_seconds > (INTERVALS * law.interval_seconds).max(LEAST_OLD)
 }
 
 /// Returns the throttle in force, or the one that would be, in words; `None` if there is none.
@@ -166,7 +172,7 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
 }
 
 /// The mark of a value that does not apply.
-const NONE: &str = "-";
+pub(crate) const NONE: &str = "-";
 
 struct StatusColumn {
     name: &'static str,
@@ -214,16 +220,20 @@ fn none() -> String {
     NONE.to_owned()
 }
 
-/// Its promise, or its own goal, or the target where the law judges it by itself.
-fn promise_cell(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
+/// Its promise, or its own goal, or the target where the law judges it by itself, in seconds.
+pub(crate) fn promised(one: &ConsumerStatus, resource: &ResourceStatus) -> Option<f64> {
     let target = || one.set_point_seconds.and(resource.law.as_ref().map(|law| law.target_seconds));
     let promised = one.promise.map(|promise| promise.response_time_seconds);
+    promised.or(one.goal_seconds).or_else(target)
+}
+
+fn promise_cell(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
     let broken = one.promise.and_then(|promise| promise.is_kept()) == Some(false);
-    let latency = promised.or(one.goal_seconds).or_else(target).map_or_else(none, time);
+    let latency = promised(one, resource).map_or_else(none, time);
     if broken { format!("{latency} BROKEN") } else { latency }
 }
 
-fn kept(one: &ConsumerStatus) -> String {
+pub(crate) fn kept(one: &ConsumerStatus) -> String {
     one.promise.as_ref().map_or_else(none, kept_parts)
 }
 
@@ -240,7 +250,8 @@ fn client(one: &ConsumerStatus) -> String {
     one.recent.and_then(|did| did.client_seconds).map_or_else(none, time)
 }
 
-fn takes(one: &ConsumerStatus) -> String {
+/// Its latency at the storage, in words.
+pub(crate) fn takes(one: &ConsumerStatus) -> String {
     let lately = one.recent.and_then(|did| did.response_time_seconds);
     // A consumer that is silent now is not said to be quick, whatever it was before.
     match (one.oldest_seconds, lately.or(one.measured_seconds)) {
@@ -251,7 +262,8 @@ fn takes(one: &ConsumerStatus) -> String {
     }
 }
 
-const fn state(one: &ConsumerStatus) -> &'static str {
+/// The reason for which its requests wait, or its standing.
+pub(crate) const fn state(one: &ConsumerStatus) -> &'static str {
     match (one.held, one.waits_for) {
         (Some(true), _) => "throttled",
         (_, Some(WaitReason::Limit)) => "at its limit",
@@ -272,16 +284,18 @@ const fn export(one: &ConsumerStatus) -> &'static str {
     if one.removed { "REMOVED, still in use" } else { NONE }
 }
 
-fn bytes(per_second: f64) -> String {
+/// Bytes per second, in words.
+pub(crate) fn bytes(per_second: f64) -> String {
     ByteRate::new(per_second).to_string()
 }
 
-fn time(seconds: f64) -> String {
+/// A latency, in words.
+pub(crate) fn time(seconds: f64) -> String {
     Latency::from_secs_f64(seconds).to_string()
 }
 
-/// Without its unit, which is the column's.
-fn rate(per_second: f64) -> String {
+/// Requests per second without their unit, which is the column's.
+pub(crate) fn rate(per_second: f64) -> String {
     if per_second < 10.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
 }
 

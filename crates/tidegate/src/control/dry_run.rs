@@ -1,0 +1,126 @@
+//! `tidegate dry-run`.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+use tidegate_service::status::ServiceStatus;
+
+use super::status;
+use super::target::ControlTarget;
+use crate::failure::CommandFailure;
+use crate::http::ServiceOptions;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate dry-run off array
+  tidegate dry-run on array --url https://storage-1:9810 --token-file ops.token
+  tidegate dry-run file array";
+
+/// Switch the dry run of a pool or resource while its service runs
+///
+/// On a dry run the law decides, and the log, the status and the journal show it, but it throttles nothing.
+/// The switch holds until the service restarts, also after a reload. `tidegate status` and `tidegate config
+/// diff` show it.
+///
+/// Exit status: 0 it is in force; 1 the service does not answer; 2 it refuses, or wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DryRunArgs {
+    /// The switch
+    #[arg(value_enum)]
+    switch: DryRunSwitch,
+
+    /// Name of the pool or resource
+    resource: String,
+
+    #[command(flatten)]
+    service: ServiceOptions,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum DryRunSwitch {
+    /// Decide, and throttle nothing
+    On,
+    /// Decide, and throttle
+    Off,
+    /// The value in the configuration
+    File,
+}
+
+impl DryRunSwitch {
+    const fn value(self) -> Option<bool> {
+        match self {
+            Self::On => Some(true),
+            Self::Off => Some(false),
+            Self::File => None,
+        }
+    }
+}
+
+pub(crate) fn dry_run(args: &DryRunArgs) -> Result<(), CommandFailure> {
+    let client = args.service.client()?;
+    let target =
+        ControlTarget::find(&status(&client)?, &args.resource, None).map_err(CommandFailure::Usage)?;
+    if let Some(consumer) = &target.consumer {
+        return Err(CommandFailure::Usage(format!(
+            "`{consumer}` is a consumer, and a dry run is its resource's: name `{}`; `tidegate release` \
+             releases one consumer",
+            target.resource
+        )));
+    }
+    let switch = args.switch.value().map_or(Value::Null, Value::Bool);
+    client.patch(&target.page(), &json!({ "dry_run": switch }))?;
+    // Read back: a release makes a dry run, too.
+    let said = in_force(&status(&client)?, &target.resource, args.switch);
+    writeln!(io::stdout(), "{said}")?;
+    Ok(())
+}
+
+/// Says what is in force after the switch.
+fn in_force(status: &ServiceStatus, name: &str, switch: DryRunSwitch) -> String {
+    let resource = status.resources.iter().find(|resource| resource.name == name);
+    let dry_run = resource.and_then(|resource| resource.law.as_ref()).map(|law| law.dry_run);
+    let until = match switch {
+        DryRunSwitch::File => "as in the configuration",
+        DryRunSwitch::On | DryRunSwitch::Off => "until the service restarts",
+    };
+    match (dry_run, switch) {
+        (Some(true), DryRunSwitch::Off) => format!(
+            "{name}: the switch is off, and it throttles nothing all the same: `tidegate status` shows its \
+             release, and `tidegate release {name} --end` ends it"
+        ),
+        (Some(true), _) => format!("{name}: dry run, throttles nothing, {until}"),
+        (Some(false), _) => format!("{name}: no dry run, the law throttles, {until}"),
+        (None, _) => format!("{name}: it is gone from the configuration"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(dry_run: bool, switch: DryRunSwitch) -> String {
+        let status = serde_json::from_value(json!({
+            "version": 1, "service": "serve", "program": "0.1.0", "sees": true,
+            "resources": [{
+                "name": "array", "present": true, "throttle_fails": false, "decided": null, "recent": null,
+                "law": { "kind": "auto", "target_seconds": 0.015, "interval_seconds": 1, "dry_run": dry_run },
+                "consumers": [], "consumers_left_out": 0,
+            }],
+        }));
+        in_force(&status.unwrap(), "array", switch)
+    }
+
+    #[test]
+    fn what_is_in_force_is_said_and_not_what_was_asked() {
+        assert_eq!(
+            said(true, DryRunSwitch::On),
+            "array: dry run, throttles nothing, until the service restarts"
+        );
+        assert_eq!(
+            said(false, DryRunSwitch::File),
+            "array: no dry run, the law throttles, as in the configuration"
+        );
+        assert!(said(true, DryRunSwitch::Off).contains("`tidegate release array --end`"));
+    }
+}
