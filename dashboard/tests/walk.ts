@@ -212,8 +212,6 @@ async function walk(browser: Browser): Promise<void> {
     for (const look of LOOKS) {
       const other = await openAs(browser, look);
       await barriers(other.page, look.name);
-      if (look.name === "dark") await picture(other.page, "dashboard-dark");
-      if (look.name === "phone") await picture(other.page, "dashboard-phone");
       const width = await other.page.evaluate(() => document.documentElement.scrollWidth);
       assert.ok(width <= look.viewport.width, `${look.name}: the page is ${width} wide`);
       await other.context.close();
@@ -236,7 +234,6 @@ async function walk(browser: Browser): Promise<void> {
       .waitFor();
     await page.waitForFunction(() => document.title.startsWith("not connected"));
     await barriers(page, "a service that is gone");
-    await picture(page, "dashboard-gone");
     await gateways.startFirst();
     await page.getByRole("button", { name: "Try now" }).click();
     await page.getByText("live", { exact: true }).waitFor();

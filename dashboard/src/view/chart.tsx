@@ -213,6 +213,6 @@ const DATED = new Intl.DateTimeFormat("en-GB", {
 });
 
 function timeLabel(seconds: number, [from, to]: [number, number]): string {
-  const form = to - from > 86_400 * 1.5 ? DATED : to - from < 180 ? EXACT : SHORT;
+  const form = to - from > 86_400 * 1.5 ? DATED : to - from < 480 ? EXACT : SHORT;
   return form.format(new Date(seconds * 1_000));
 }

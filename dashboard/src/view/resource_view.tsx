@@ -159,5 +159,5 @@ function throttle({ decided, law }: ResourceStatus): string {
     return `window of ${requests(decided.window_requests)} requests for all of them`;
   if (decided.delay_seconds !== null && decided.delay_seconds > 0)
     return `delays up to ${duration(decided.delay_seconds)}`;
-  return law?.dry_run ? "by rates" : "by rates, see below";
+  return law?.dry_run ? "the last decision says by what" : "by rates, see below";
 }
