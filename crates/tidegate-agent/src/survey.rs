@@ -169,13 +169,13 @@ impl MachineSurvey {
         let dry = match self.resources.iter().filter(|one| one.dry_run).count() {
             0 => String::new(),
             dry if dry == count => "; all on a dry run, so that nothing is throttled".to_owned(),
-            dry => format!("; {dry} of them on a dry run"),
+            dry => format!("; on a dry run: {dry}"),
         };
         let absent = match absent.is_empty() {
             true => String::new(),
             false => format!("; not here yet: {}", absent.join(", ")),
         };
-        format!("works here: {count} resources, {consumers} consumers now{absent}{dry}")
+        format!("works here; resources: {count}, consumers now: {consumers}{absent}{dry}")
     }
 
     fn verdict_of_machine(&self) -> String {
@@ -430,9 +430,10 @@ sys/fs/cgroup/loop -> loop
         let verdict = |resources| MachineSurvey { resources, ..nothing() }.verdict();
         assert_eq!(
             verdict(vec![resource("vg0", true, false), resource("vg1", false, true)]),
-            "works here: 2 resources, 2 consumers now; not here yet: vg1; 1 of them on a dry run"
+            "works here; resources: 2, consumers now: 2; not here yet: vg1; on a dry run: 1"
         );
-        let all = "works here: 1 resources, 1 consumers now; all on a dry run, so that nothing is throttled";
+        let all =
+            "works here; resources: 1, consumers now: 1; all on a dry run, so that nothing is throttled";
         assert_eq!(verdict(vec![resource("vg0", true, true)]), all);
     }
 

@@ -123,10 +123,10 @@ impl ConfigSummary {
         let laws: Vec<_> = self.pools.iter().filter_map(|pool| pool.law.as_ref()).collect();
         let dry = match laws.iter().filter(|law| law.dry_run).count() {
             0 => String::new(),
-            dry => format!(", {dry} of them on a dry run"),
+            dry => format!(", on a dry run: {dry}"),
         };
         let (pools, laws) = (self.pools.len(), laws.len());
-        format!("works here: {pools} pools, {exports} exports, {laws} laws{dry}")
+        format!("works here; pools: {pools}, exports: {exports}, laws: {laws}{dry}")
     }
 
     /// Returns the pools in words. A service logs its addresses by themselves: the configuration may leave

@@ -180,7 +180,7 @@ impl ComesTo {
             Self::Serves(summary) => summary.verdict(),
             Self::Machine(survey) => survey.verdict(),
             Self::Broker(summary) => match summary.absent.len() {
-                0 => "works here: all folders are on this machine".to_owned(),
+                0 => "works here; all folders are on this machine".to_owned(),
                 absent => format!("works for clients that have the {absent} folders that are not here"),
             },
         }

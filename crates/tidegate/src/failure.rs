@@ -55,7 +55,7 @@ pub(crate) enum CommandFailure {
     #[error("this machine cannot serve it: {0}")]
     CannotServe(io::Error),
     /// A configuration with mistakes, which were counted.
-    #[error("{findings}\nverdict: {mistakes} mistakes: nothing starts with this configuration")]
+    #[error("{findings}\nverdict: nothing starts with this configuration; mistakes: {mistakes}")]
     WrongConfig {
         /// The mistakes, with their places.
         findings: ConfigError,

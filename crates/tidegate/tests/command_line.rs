@@ -63,7 +63,8 @@ fn check_finds_what_is_wrong_and_its_place() {
     assert_eq!(
         text(&output.stderr),
         "t.toml:9:1: unknown key `protekted` in export `database`\n \
-         9 | protekted = true\n   | ^^^^^^^^^ did you mean `protected`?\n"
+         9 | protekted = true\n   | ^^^^^^^^^ did you mean `protected`?\n\
+         verdict: nothing starts with this configuration; mistakes: 1\n"
     );
 }
 

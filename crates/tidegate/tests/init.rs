@@ -66,7 +66,7 @@ fn the_configuration_is_accepted_and_its_agent_throttles_when_the_dry_run_ends()
     assert_eq!(fs::read_to_string(&path).unwrap(), text, "nothing is overwritten");
     let (checked, error) = texts(&tidegate(&["check", "-c", file]));
     let verdict = checked.lines().last().unwrap_or_default();
-    assert!(verdict.starts_with("verdict: works here: "), "{checked}{error}");
+    assert!(verdict.starts_with("verdict: works here; "), "{checked}{error}");
     assert!(verdict.ends_with("all on a dry run, so that nothing is throttled"), "{checked}");
 
     let name = text.split_once("[resource.").unwrap().1.split_once(']').unwrap().0.to_owned();

@@ -239,8 +239,8 @@ mod tests {
     fn the_headline_counts_all_seconds_and_says_what_the_starts_of_bursts_cost() {
         let mut timeline = example();
         let said = headline(&judge(&timeline));
-        let kept = "The target of 15.0 ms was kept in 94.2 % of all seconds, and in 100 % without the first 3 \
-                    s of each burst, of which the worst second took 20.0 ms.";
+        let kept = "The target of 15.0 ms was kept in 94.2 % of all seconds, and in 100 % without the first \
+                    3 s of each burst, of which the worst second took 20.0 ms.";
         assert!(said.ends_with(kept), "{said}");
         timeline.phases[2].distribution.count = 0;
         assert_eq!(headline(&judge(&timeline)), "Too little was measured to say anything.");

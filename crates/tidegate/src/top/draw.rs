@@ -114,7 +114,7 @@ fn service_line(view: &ServiceView, state: &TopState) -> Line<'static> {
         for note in overrides(status) {
             line.push(Span::styled(format!(" · {note}"), palette.bad()));
         }
-        let counts = format!(" · {resources} resources, {consumers} consumers");
+        let counts = format!(" · resources: {resources}, consumers: {consumers}");
         line.push(Span::styled(counts, palette.quiet()));
     } else {
         let silent = view.silent_for(state.now).unwrap_or_default().as_secs();
