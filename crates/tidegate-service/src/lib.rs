@@ -8,6 +8,7 @@ pub mod config;
 pub mod entitlements;
 pub mod explain;
 pub mod journal;
+pub mod journald;
 pub mod log;
 pub mod metrics;
 pub mod overrides;
