@@ -50,7 +50,7 @@ use tidegate_service::log;
 use tidegate_service::metrics::{ReloadCounts, ScrapeRequest};
 use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
-    action_record, end_record,
+    action_record, end_record, log_action, log_end,
 };
 use tidegate_service::rollups::{LookTime, RollupRecorder};
 use tidegate_service::signals::{self, ServiceSignal};
@@ -610,7 +610,7 @@ impl Agent {
         let after = self.overrides.after(action, by, (Clock::now(), WallTime::now()));
         self.put_into_force(self.file.clone(), after, action_record(action, by))
             .map_err(|error| OverrideRefusal::Impossible(error.to_string()))?;
-        tracing::info!("{by}: {action}");
+        log_action(action, by);
         if self.regulates() {
             self.step();
         }
@@ -628,7 +628,7 @@ impl Agent {
             return;
         }
         for scope in over {
-            tracing::info!("the release of {scope} is over");
+            log_end(&scope);
             if let Err(error) = self.put_into_force(self.file.clone(), overrides.clone(), end_record(&scope))
             {
                 self.complaints.make(&error);

@@ -40,7 +40,11 @@ const MOST_GROUPS: usize = 1024;
 /// A bound socket.
 #[derive(Debug)]
 enum Socket {
-    Unix { listener: UnixListener, file: SocketFile },
+    Unix {
+        listener: UnixListener,
+        /// `None` if systemd made it.
+        _file: Option<SocketFile>,
+    },
     Tcp(TcpListener),
 }
 
@@ -85,15 +89,23 @@ impl BoundEndpoint {
     pub(crate) fn new(config: &ListenConfig) -> io::Result<Self> {
         match &config.endpoint {
             ListenEndpoint::Unix(path) => {
-                remove_stale(path)?;
-                let listener = bind_unix(path, &config.file)?;
-                let metadata = fs::symlink_metadata(path)?;
-                let file = SocketFile { path: path.clone(), inode: (metadata.dev(), metadata.ino()) };
-                let socket = Socket::Unix { listener, file };
+                let socket = match tidegate_sockets::unix(path) {
+                    Some(listener) => Socket::Unix { listener, _file: None },
+                    None => {
+                        remove_stale(path)?;
+                        let listener = bind_unix(path, &config.file)?;
+                        let metadata = fs::symlink_metadata(path)?;
+                        let file = SocketFile { path: path.clone(), inode: (metadata.dev(), metadata.ino()) };
+                        Socket::Unix { listener, _file: Some(file) }
+                    }
+                };
                 Ok(Self { socket, endpoint: config.endpoint.clone(), tls: config.tls })
             }
             ListenEndpoint::Tcp(address) => {
-                let listener = TcpListener::bind(address)?;
+                let listener = match tidegate_sockets::tcp(*address) {
+                    Some(listener) => listener,
+                    None => TcpListener::bind(address)?,
+                };
                 rustix::net::listen(&listener, BACKLOG)?;
                 listener.set_nonblocking(true)?;
                 let endpoint = ListenEndpoint::Tcp(listener.local_addr()?);
@@ -114,7 +126,7 @@ impl BoundEndpoint {
             TlsUse::Required => TlsMode::Required,
         };
         match &self.socket {
-            Socket::Unix { listener, file } => {
+            Socket::Unix { listener, .. } => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(false)?;
                 let peer = sockopt::socket_peercred(&stream).ok();
@@ -130,7 +142,7 @@ impl BoundEndpoint {
                     .map_or(ConnectionSource::Unknown, |peer| ConnectionSource::User(peer.user));
                 Ok(AcceptedConnection {
                     stream: stream.into(),
-                    peer: format!("unix:{} {pid}", file.path.display()),
+                    peer: format!("{} {pid}", self.endpoint),
                     source,
                     origin: ClientOrigin::Unix(credentials),
                     tls,

@@ -151,6 +151,32 @@ impl HttpListener {
         }
     }
 
+    /// Takes a TCP socket that is listened on already. Without `access` its callers are not known.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub async fn given_tcp(
+        socket: std::net::TcpListener,
+        access: Option<Arc<ApiAccess>>,
+    ) -> io::Result<Self> {
+        let address = ListenAddress::Tcp(socket.local_addr()?);
+        let socket = ListenerSocket::Tcp(TcpListener::from_std(socket)?);
+        Ok(Self { socket, address, access, file: None })
+    }
+
+    /// Takes a Unix socket that is listened on already at `path`. Its file stays at the end.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub async fn given_unix(
+        socket: std::os::unix::net::UnixListener,
+        path: &Path,
+        access: Arc<ApiAccess>,
+    ) -> io::Result<Self> {
+        let socket = ListenerSocket::Unix(UnixListener::from_std(socket)?);
+        Ok(Self { socket, address: ListenAddress::Unix(path.to_owned()), access: Some(access), file: None })
+    }
+
     /// Returns the address that it listens on, with its real port.
     #[must_use]
     pub const fn address(&self) -> &ListenAddress {

@@ -35,7 +35,7 @@ use tidegate_service::log;
 use tidegate_service::metrics::{ReloadCounts, ScrapeRequest};
 use tidegate_service::overrides::{
     ControlRequest, OverrideAction, OverrideRefusal, Overrides, OverridesDocument, ServiceSettings,
-    action_record, end_record,
+    action_record, end_record, log_action, log_end,
 };
 use tidegate_service::rollups::{LookTime, RollupRecorder};
 use tidegate_service::signals::{self, ServiceSignal};
@@ -473,7 +473,7 @@ impl RunningService {
         let wanted = in_force(&self.config, &self.policies, &self.contracts, &after);
         self.gateway.apply(wanted).map_err(|why| OverrideRefusal::Impossible(why.to_string()))?;
         self.overrides = after;
-        tracing::info!("{by}: {action}");
+        log_action(action, by);
         self.record_action(action_record(action, by));
         Ok(self.overrides.document())
     }
@@ -486,7 +486,7 @@ impl RunningService {
         }
         self.enforce();
         for scope in over {
-            tracing::info!("the release of {scope} is over");
+            log_end(&scope);
             self.record_action(end_record(&scope));
         }
     }

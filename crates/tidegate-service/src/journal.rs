@@ -91,11 +91,23 @@ impl Pool {
         let but = if phase.failed { "; but the throttle fails, and none is" } else { "" };
         if self.is_news(decision, is_carried_out) {
             let said = format!("{decision}{but}");
-            tracing::info!("{said}");
+            tracing::info!(
+                tidegate.resource = %decision.resource,
+                tidegate.law = %decision.law,
+                tidegate.throttled = decision.held,
+                tidegate.dry_run = decision.dry_run,
+                "{said}"
+            );
             feed.tell(decision, &said);
             self.told = Some(Told { phase, output: output(decision), at: decision.at });
         } else {
-            tracing::debug!("{decision}{but}");
+            tracing::debug!(
+                tidegate.resource = %decision.resource,
+                tidegate.law = %decision.law,
+                tidegate.throttled = decision.held,
+                tidegate.dry_run = decision.dry_run,
+                "{decision}{but}"
+            );
         }
     }
 

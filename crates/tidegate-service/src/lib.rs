@@ -9,6 +9,7 @@ pub mod entitlements;
 pub mod explain;
 pub mod history;
 pub mod journal;
+pub mod journald;
 pub mod log;
 pub mod metrics;
 pub mod overrides;

@@ -96,13 +96,13 @@ enum Line {
 
 impl LogWriter {
     /// Starts a thread that writes to `out`, for as long as the process lives. `note` makes a line of how
-    /// many are missing.
+    /// many are missing. Each line is one call of `write_all`.
     ///
     /// # Errors
     /// When there is no thread for it.
     pub fn start(
         out: impl Write + Send + 'static,
-        note: impl Fn(u64) -> String + Send + 'static,
+        note: impl Fn(u64) -> Vec<u8> + Send + 'static,
     ) -> io::Result<Self> {
         let (lines, waiting) = channel();
         let shared = Arc::<Shared>::default();
@@ -143,10 +143,10 @@ impl Write for LogWriter {
 }
 
 /// Writes lines in their order. A closed stderr is no failure: there is nowhere to say it.
-fn write_lines(lines: &Receiver<Line>, shared: &Shared, mut out: impl Write, note: impl Fn(u64) -> String) {
+fn write_lines(lines: &Receiver<Line>, shared: &Shared, mut out: impl Write, note: impl Fn(u64) -> Vec<u8>) {
     let say_missing = |out: &mut dyn Write, missing: u64| {
         if missing > 0 {
-            let _ = out.write_all(note(missing).as_bytes());
+            let _ = out.write_all(&note(missing));
         }
     };
     for line in lines {
@@ -209,7 +209,8 @@ mod tests {
 
     fn log() -> (Pipe, LogWriter) {
         let pipe = Pipe::default();
-        let log = LogWriter::start(pipe.clone(), |missing| format!("{missing} missing\n")).unwrap();
+        let log =
+            LogWriter::start(pipe.clone(), |missing| format!("{missing} missing\n").into_bytes()).unwrap();
         (pipe, log)
     }
 

@@ -45,8 +45,12 @@ impl Supervisor {
         Self { socket, watchdog, told: Instant::now() }
     }
 
-    /// Everything is served, for the first time or after a reload.
+    /// Everything is served, for the first time or after a reload. Sockets of systemd that the configuration
+    /// does not name are logged: their clients would wait for ever.
     pub fn ready(&self) {
+        for socket in tidegate_sockets::unused() {
+            tracing::warn!("systemd listens on {socket}, and no key of the configuration names that address");
+        }
         self.tell("READY=1");
     }
 

@@ -69,21 +69,26 @@ pub enum ServeError {
     System(#[from] io::Error),
 }
 
-/// Runs a broker until SIGTERM or SIGINT, with the sensors that measure the devices of its nodes.
+/// Runs a broker until SIGTERM or SIGINT, with the sensors that measure the devices of its nodes. `ready` is
+/// called once it answers, or once it stands by for another broker.
 ///
 /// # Errors
 /// When it cannot begin.
 pub fn serve(
     config: &BrokerConfig,
     sensors: BTreeMap<ResourceName, Box<dyn DeviceSensor>>,
+    mut ready: impl FnMut(),
 ) -> Result<(), ServeError> {
+    if config.site.as_ref().is_some_and(|site| site.standby) {
+        ready();
+    }
     let catalogue = match &config.site {
         Some(site) => Catalogue::open_at_site(&config.state, site)?,
         None => Catalogue::open(&config.state)?,
     };
     let broker = Broker::new(config, catalogue, Instant::ZERO)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(run(config, broker, sensors));
+    let outcome = runtime.block_on(run(config, broker, sensors, ready));
     // A sensor may hang for ever.
     runtime.shutdown_timeout(LEAVING);
     outcome
@@ -93,10 +98,15 @@ async fn run(
     config: &BrokerConfig,
     broker: Broker,
     sensors: BTreeMap<ResourceName, Box<dyn DeviceSensor>>,
+    mut ready: impl FnMut(),
 ) -> Result<(), ServeError> {
     let api = BrokerApi::new(config, broker)?;
     let listen = |source| ServeError::Listen { address: config.listen, source };
-    let listener = HttpListener::anonymous(config.listen).await.map_err(listen)?;
+    let listener = match tidegate_sockets::tcp(config.listen) {
+        Some(socket) => HttpListener::given_tcp(socket, None).await,
+        None => HttpListener::anonymous(config.listen).await,
+    };
+    let listener = listener.map_err(listen)?;
     let address = listener.address().clone();
     let server = HttpServer::new(vec![listener], ServerNames::new(config.names.iter().cloned()));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -105,6 +115,7 @@ async fn run(
     };
     let mut looking = tokio::spawn(look(api.clone(), config.interval, sensors));
     tracing::info!("broker of {} storage nodes on http://{address} ready", config.nodes.len());
+    ready();
     let lost = async {
         match (&mut looking).await {
             Ok(Some(error)) => error,

@@ -1,4 +1,4 @@
-//! The log: lines on stderr, as a terminal or journald wants them.
+//! The log: lines on stderr, or entries of systemd's journal with fields.
 //!
 //! No thread waits for stderr, and no cause can fill a disk: what comes too often is left out, and the log
 //! says how much.
@@ -6,15 +6,18 @@
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
 use std::env;
+use std::fmt::{self as text, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::panic;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_service::journald::{JournalEntry, JournalSocket};
 use tidegate_service::log::{self, LogWriter};
 use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -38,6 +41,21 @@ const PER_SECOND: f64 = 2.0;
 /// The levels, from few messages to many.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// The fields of events that are for the journal: a line on stderr has them in its text.
+const JOURNAL_FIELDS: &str = "tidegate.";
+
+/// The form of the log's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogForm {
+    /// Lines of text.
+    Lines { has_time: bool },
+    /// Entries of the journal.
+    Journal,
+}
+
+/// The form of this process's log, once there is one.
+static FORM: OnceLock<LogForm> = OnceLock::new();
+
 /// Begins to log. `level` is a level or a filter as `tracing` understands it; without it `TIDEGATE_LOG`
 /// decides.
 pub(crate) fn start(level: Option<&str>) -> Result<(), CommandFailure> {
@@ -48,20 +66,39 @@ pub(crate) fn start(level: Option<&str>) -> Result<(), CommandFailure> {
         (None, None) => ("--log", DEFAULT),
     };
     let filter = filter(level).map_err(|why| CommandFailure::Usage(format!("{place}: {why}")))?;
+    let journal = JournalSocket::of_stderr();
     // journald adds the time by itself.
     let has_time = env::var_os("JOURNAL_STREAM").is_none();
+    let form = if journal.is_some() { LogForm::Journal } else { LogForm::Lines { has_time } };
     let missing = move |count| {
-        warning(has_time, &format!("{count} messages are missing here: stderr did not take them in time"))
+        form.warning(&format!("{count} messages are missing here: their reader did not take them in time"))
     };
-    let log = LogWriter::start(io::stderr(), missing)?;
+    let log = match journal {
+        Some(journal) => LogWriter::start(journal, missing)?,
+        None => LogWriter::start(io::stderr(), missing)?,
+    };
     log::install(log.clone());
-    let limited = Limited { has_time, log: log.clone(), causes: Mutex::default() };
-    let lines = fmt::layer()
-        .with_writer(move || log.clone())
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
-    let lines = if has_time { lines.boxed() } else { lines.without_time().boxed() };
-    tracing_subscriber::registry().with(filter).with(limited).with(lines).init();
+    // A second start changes nothing.
+    let _ = FORM.set(form);
+    let limited = Limited { form, log: log.clone(), causes: Mutex::default() };
+    let lines = || {
+        let log = log.clone();
+        fmt::layer()
+            .with_writer(move || log.clone())
+            .with_ansi(io::stderr().is_terminal())
+            .with_target(false)
+            .fmt_fields(debug_fn(|line, field, value| match field.name() {
+                "message" => write!(line, "{value:?}"),
+                name if name.starts_with(JOURNAL_FIELDS) => Ok(()),
+                name => write!(line, " {name}={value:?}"),
+            }))
+    };
+    let messages = match form {
+        LogForm::Journal => JournalMessages { log: log.clone() }.boxed(),
+        LogForm::Lines { has_time: true } => lines().boxed(),
+        LogForm::Lines { has_time: false } => lines().without_time().boxed(),
+    };
+    tracing_subscriber::registry().with(filter).with(limited).with(messages).init();
     // As the usual one, which would wait for stderr.
     panic::set_hook(Box::new(|info| {
         tracing::error!("{info}\n{}", Backtrace::capture());
@@ -87,29 +124,105 @@ fn filter(text: &str) -> Result<EnvFilter, String> {
 
 /// Says the last word, if there is one, and waits for what was logged before.
 pub(crate) fn end(message: Option<&str>) {
-    let message = message.map(|message| format!("{message}\n"));
+    let bytes = |message| match FORM.get() {
+        Some(LogForm::Journal) => JournalEntry::new(priority(Level::ERROR), message).into_bytes(),
+        Some(LogForm::Lines { .. }) | None => format!("{message}\n").into_bytes(),
+    };
     // When stderr is closed, the exit status still says it.
-    match (log::installed(), message) {
-        (Some(mut log), Some(message)) => drop(log.write_all(message.as_bytes())),
-        (None, Some(message)) => drop(io::stderr().write_all(message.as_bytes())),
+    match (log::installed(), message.map(bytes)) {
+        (Some(mut log), Some(message)) => drop(log.write_all(&message)),
+        (None, Some(message)) => drop(io::stderr().write_all(&message)),
         (_, None) => {}
     }
     log::flush(FLUSH);
 }
 
-/// A line of the log that no event is behind.
-fn warning(has_time: bool, text: &str) -> String {
-    let mut line = String::new();
-    if has_time && SystemTime.format_time(&mut Writer::new(&mut line)).is_ok() {
-        line.push(' ');
+impl LogForm {
+    /// A message of the log that no event is behind.
+    fn warning(self, text: &str) -> Vec<u8> {
+        let has_time = match self {
+            Self::Journal => return JournalEntry::new(priority(Level::WARN), text).into_bytes(),
+            Self::Lines { has_time } => has_time,
+        };
+        let mut line = String::new();
+        if has_time && SystemTime.format_time(&mut Writer::new(&mut line)).is_ok() {
+            line.push(' ');
+        }
+        (line + " WARN " + text + "\n").into_bytes()
     }
-    line + " WARN " + text + "\n"
+}
+
+/// Returns the severity of syslog(3).
+const fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+/// Writes events as entries of the journal.
+struct JournalMessages {
+    log: LogWriter,
+}
+
+impl<S: Subscriber> Layer<S> for JournalMessages {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = EventFields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        let mut entry = JournalEntry::new(priority(*metadata.level()), &fields.message);
+        for (name, value) in fields.named {
+            entry.field(&name, &value);
+        }
+        if let (Some(file), Some(line)) = (metadata.file(), metadata.line()) {
+            entry.field("CODE_FILE", file);
+            entry.field("CODE_LINE", &line.to_string());
+        }
+        // It never fails.
+        let _ = self.log.clone().write_all(&entry.into_bytes());
+    }
+}
+
+/// The text of an event, and its fields for the journal.
+#[derive(Default)]
+struct EventFields {
+    message: String,
+    named: Vec<(String, String)>,
+}
+
+impl Visit for EventFields {
+    fn record_debug(&mut self, field: &Field, value: &dyn text::Debug) {
+        match field.name() {
+            // Writing to a text does not fail.
+            "message" => drop(write!(self.message, "{value:?}")),
+            name if name.starts_with(JOURNAL_FIELDS) => {
+                self.named.push((name.to_owned(), format!("{value:?}")));
+            }
+            name => {
+                let _ = write!(self.message, " {name}={value:?}");
+                let name = match name {
+                    // A gateway's words for the same.
+                    "pool" => "resource",
+                    "export" => "consumer",
+                    name => name,
+                };
+                self.named.push((format!("{JOURNAL_FIELDS}{name}"), format!("{value:?}")));
+            }
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        // Without quotation marks.
+        self.record_debug(field, &format_args!("{value}"));
+    }
 }
 
 /// Leaves out what comes too often. A cause is a place in the code. Who asks for more than `info` gets all of
 /// that.
 struct Limited {
-    has_time: bool,
+    form: LogForm,
     log: LogWriter,
     causes: Mutex<HashMap<Identifier, Bucket>>,
 }
@@ -134,7 +247,7 @@ impl<S: Subscriber> Layer<S> for Limited {
             LogVerdict::Passes { left_out } => {
                 let text = format!("{left_out} messages like the next one were left out: too many came");
                 // It never fails.
-                let _ = self.log.clone().write_all(warning(self.has_time, &text).as_bytes());
+                let _ = self.log.clone().write_all(&self.form.warning(&text));
             }
         }
         verdict != LogVerdict::LeftOut

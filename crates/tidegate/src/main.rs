@@ -21,6 +21,7 @@ mod keys;
 mod live;
 mod load;
 mod logging;
+mod manual;
 mod page;
 mod parallel;
 mod policy;
@@ -38,7 +39,7 @@ mod transfer;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::CommandFailure;
 
@@ -74,6 +75,8 @@ enum Command {
     Config(control::ConfigArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
+    #[command(hide = true)]
+    Manual(manual::Args),
     Check(check::Args),
     Identify(identify::Args),
     Admit(admit::Args),
@@ -105,6 +108,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Release(args) => control::release(args),
         Command::Config(args) => control::config(args),
         Command::Guard(args) => agent::guard(args),
+        Command::Manual(args) => manual::run(args, Cli::command()),
         Command::Check(args) => check::run(args),
         Command::Identify(args) => identify::run(args),
         Command::Admit(args) => admit::run(args),
@@ -142,8 +146,6 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -114,7 +114,12 @@ impl ServiceServer {
         let names = ServerNames::new(api.iter().flat_map(|api| api.names.iter().cloned()));
         let (mut listeners, mut bound) = (Vec::new(), Vec::new());
         if let Some(address) = metrics {
-            let listener = runtime.block_on(HttpListener::anonymous(address));
+            let listener = runtime.block_on(async {
+                match tidegate_sockets::tcp(address) {
+                    Some(socket) => HttpListener::given_tcp(socket, None).await,
+                    None => HttpListener::anonymous(address).await,
+                }
+            });
             listeners.push(listener.map_err(|source| at(&ListenAddress::Tcp(address), source))?);
         }
         let metrics = listeners.first().map(HttpListener::address).and_then(|address| match address {
@@ -122,7 +127,7 @@ impl ServiceServer {
             ListenAddress::Unix(_) => None,
         });
         for address in api.iter().flat_map(|api| &api.listen) {
-            let listener = runtime.block_on(HttpListener::bind(address, Arc::clone(&access)));
+            let listener = runtime.block_on(listen(address, Arc::clone(&access)));
             let listener = listener.map_err(|source| at(address, source))?;
             bound.push(listener.address().clone());
             listeners.push(listener);
@@ -159,6 +164,23 @@ impl ServiceServer {
     pub fn refusals(&self) -> Arc<HttpRefusals> {
         Arc::clone(&self.refusals)
     }
+}
+
+/// Listens on an address of the API, with the socket of systemd if there is one.
+async fn listen(address: &ListenAddress, access: Arc<ApiAccess>) -> io::Result<HttpListener> {
+    match address {
+        ListenAddress::Tcp(tcp) => {
+            if let Some(socket) = tidegate_sockets::tcp(*tcp) {
+                return HttpListener::given_tcp(socket, Some(access)).await;
+            }
+        }
+        ListenAddress::Unix(path) => {
+            if let Some(socket) = tidegate_sockets::unix(path) {
+                return HttpListener::given_unix(socket, path, access).await;
+            }
+        }
+    }
+    HttpListener::bind(address, access).await
 }
 
 fn at(address: &ListenAddress, source: io::Error) -> ServerError {

@@ -18,7 +18,7 @@ pub use document::{
 };
 pub use refusal::OverrideRefusal;
 pub use request::{ConsumerPatch, OverrideAction, ReleaseRequest, RequestError, ResourcePatch};
-pub use state::{Overrides, action_record, end_record};
+pub use state::{Overrides, action_record, end_record, log_action, log_end};
 
 #[cfg(test)]
 mod tests;

@@ -194,6 +194,25 @@ pub fn action_record(action: &OverrideAction, by: &str) -> ActionRecord {
     ActionRecord { resource: action.resource().cloned(), actor: by.to_owned(), text: action.to_string() }
 }
 
+/// Logs what an operator did.
+pub fn log_action(action: &OverrideAction, by: &str) {
+    tracing::info!(
+        tidegate.resource = action.resource().map(display),
+        tidegate.consumer = action.consumer().map(display),
+        tidegate.caller = by,
+        "{by}: {action}"
+    );
+}
+
+/// Logs that the time of a release is over.
+pub fn log_end(scope: &ReleaseScope) {
+    tracing::info!(
+        tidegate.resource = scope.resource.as_ref().map(display),
+        tidegate.consumer = scope.consumer.as_ref().map(display),
+        "the release of {scope} is over"
+    );
+}
+
 /// Returns the entry of the decision journal for a release whose time is over.
 #[must_use]
 pub fn end_record(scope: &ReleaseScope) -> ActionRecord {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidegate_host::SystemRoot;
 use tidegate_host::sense::{StorageLane, StorageReader, StorageSample};
 use tidegate_placement::DeviceLane;
+use tidegate_service::supervisor::Supervisor;
 use tidegate_transfer::{BrokerConfig, DeviceSample, DeviceSensor, serve};
 
 use crate::descriptors;
@@ -43,7 +44,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
             sensors.insert(plan.config.name.clone(), Box::new(device));
         }
     }
-    Ok(serve(&config, sensors)?)
+    let supervisor = Supervisor::of_this_process();
+    Ok(serve(&config, sensors, || supervisor.ready())?)
 }
 
 /// The storage under a path of this machine.

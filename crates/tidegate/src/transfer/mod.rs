@@ -207,8 +207,10 @@ pub(crate) struct Args {
 enum TransferCommand {
     Put(PutArgs),
     Get(GetArgs),
+    /// List the objects of the catalogue
     List,
     Remove(RemoveArgs),
+    /// Show the storage nodes
     Nodes,
     Probe(probe::ProbeArgs),
     CopyCatalogue(copy::CopyArgs),

@@ -15,6 +15,7 @@ mod hung_volume;
 mod idle_http_connections;
 mod lost_write_back;
 mod memory;
+mod passed_sockets;
 mod pki;
 mod posing;
 mod stuck_log;

@@ -14,6 +14,8 @@ const GATEWAY: &str = "listen = ['unix:nbd.sock']\n[pool.p]\nbackend = { kind = 
     }\n[pool.p.export.a]\npath = 'disk.raw'\n";
 const AGENT: &str = "[resource.gone]\ndevice = 'no-such-device'\ntarget = '15ms'\ndry_run = true\n";
 
+const BROKER: &str = "listen = '127.0.0.1:0'\nstate = 'state'\n[node.a]\nplace = 'file:///nowhere'\n";
+
 struct Supervised {
     process: Child,
     socket: UnixDatagram,
@@ -82,4 +84,12 @@ fn systemd_hears_how_a_service_stands_and_that_one_that_hangs_is_silent() {
         service.hears("STOPPING=1\nEXTEND_TIMEOUT_USEC=");
         assert!(until("its end", || service.process.try_wait().unwrap()).success());
     }
+}
+
+#[test]
+fn systemd_hears_that_a_broker_answers() {
+    let mut broker = Supervised::start("broker", BROKER);
+    broker.hears("READY=1");
+    broker.signal("-TERM");
+    assert!(until("its end", || broker.process.try_wait().unwrap()).success());
 }

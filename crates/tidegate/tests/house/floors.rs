@@ -21,6 +21,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-admission", 3),
     ("tidegate-http", 3),
     ("tidegate-journal", 3),
+    ("tidegate-sockets", 3),
     ("tidegate-tls", 3),
     ("tidegate-gateway", 4),
     ("tidegate-load", 4),
