@@ -109,12 +109,11 @@ fn service_line(view: &ServiceView, state: &TopState) -> Line<'static> {
     if view.is_current {
         let (service, program) = (status.service.name(), &status.program);
         let consumers: usize = status.resources.iter().map(consumers_of).sum();
-        let resources = status.resources.len();
         line.push(Span::styled(format!("{service} {program} at {}", view.address), palette.strong()));
         for note in overrides(status) {
             line.push(Span::styled(format!(" · {note}"), palette.bad()));
         }
-        let counts = format!(" · resources: {resources}, consumers: {consumers}");
+        let counts = format!(" · consumers: {consumers}");
         line.push(Span::styled(counts, palette.quiet()));
     } else {
         let silent = view.silent_for(state.now).unwrap_or_default().as_secs();
