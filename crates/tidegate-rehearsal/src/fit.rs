@@ -19,9 +19,9 @@ const SAMPLE_SECONDS: (f64, f64) = (1.0, 30.0);
 /// The variance of the model itself, of logarithms: a tenth squared.
 const MODEL_VARIANCE: f64 = 0.01;
 
-/// The weights of the first guesses of s, w and a, which are standard deviations of a third. They decide where
-/// the samples say nothing. A class that is only seen under load has the unloaded latency of the others, and
-/// of classes that always come together each brings as much work.
+/// The weights of the first guesses of s, w and a, which are standard deviations of a third. They decide
+/// where the samples say nothing. A class that is only seen under load has the unloaded latency of the
+/// others, and of classes that always come together each brings as much work.
 const PRIOR: [f64; 3] = [10.0, 10.0, 10.0];
 
 /// Requests that a class needs for a guess of the unloaded latency.

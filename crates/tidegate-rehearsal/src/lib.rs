@@ -4,8 +4,8 @@
 //! control interval. [`rehearse`] asks what the same time would have been with the law in force:
 //!
 //! 1. It fits a model of the storage to the recording: latency by the requests outstanding, of each
-//!    consumer's reads and writes. Every second block of the recording is held out, and the errors there are
-//!    stated.
+//!    consumer's reads and writes. A first fit leaves every second block of the recording unseen, and the
+//!    errors there are stated.
 //! 2. It tells open demand, which arrives whatever the latency, from closed demand, which keeps a number of
 //!    requests outstanding. Where the recording does not tell, both are assumed in turn.
 //! 3. It runs the real [`ControlLoop`](tidegate_control::ControlLoop) against the model, interval by

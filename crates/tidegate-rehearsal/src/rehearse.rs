@@ -16,7 +16,7 @@ use crate::report::{
 use crate::run::{POINTS, RunOutcome, RunPlan, run};
 use crate::seconds::{JudgedSeconds, signal_kinds};
 use crate::storage_model::{CurveShape, RequestClasses, StorageModel};
-use crate::validation::{HeldOutErrors, errors, learnt, loaded_latencies, shapes};
+use crate::validation::{UnseenErrors, errors, learnt, loaded_latencies, shapes};
 
 /// Number of runs: with as many, the least and the greatest leave out about a tenth of what is possible.
 const RUNS: usize = 24;
@@ -31,7 +31,7 @@ const LEAST_REQUESTS: f64 = 1_000.0;
 /// The greatest fraction of decisions at which the law may have throttled in the recording.
 const MOST_ACTED: f64 = 0.01;
 
-/// The greatest median error of the signal's latency in held-out blocks.
+/// The greatest median error of the signal's latency in unseen blocks.
 const MOST_ERROR: f64 = 0.25;
 
 /// The most that the modelled fraction of seconds above the target may differ from the measured one: in all,
@@ -175,9 +175,9 @@ impl<'a> Rehearsal<'a> {
     fn rehearse(&self) -> (Option<ModelReport>, RehearsalOutcome) {
         let shapes = shapes(&self.samples, self.classes.len());
         let Some(&best) = shapes.first() else { return (None, RehearsalOutcome::Refused(Vec::new())) };
-        let held_out = learnt(best, &self.samples, self.classes.len());
+        let half = learnt(best, &self.samples, self.classes.len());
         let block = self.samples.block_seconds;
-        let errors = errors(self.recording, &self.classes, &held_out, self.signal, block);
+        let errors = errors(self.recording, &self.classes, &half, self.signal, block);
         let model = fit(best, &self.samples.samples, &|_| 1.0, self.classes.len()).0;
         let range = LoadRange::of(self, &model);
         let reproduced = self.run(&model, DemandKind::Closed, 0, false, 0.0);
@@ -199,7 +199,7 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// Returns the reasons to claim nothing that follow from the model.
-    fn refusals(&self, errors: &HeldOutErrors, modelled: f64, range: &LoadRange) -> Vec<Refusal> {
+    fn refusals(&self, errors: &UnseenErrors, modelled: f64, range: &LoadRange) -> Vec<Refusal> {
         let measured = self.measured.time.above_fraction;
         let mut refusals = Vec::new();
         if let Some(loaded) = loaded_latencies(&self.samples.samples, &self.classes)
@@ -309,7 +309,7 @@ impl<'a> Rehearsal<'a> {
         &self,
         model: &StorageModel,
         shapes: usize,
-        errors: &HeldOutErrors,
+        errors: &UnseenErrors,
         reproduced: f64,
     ) -> ModelReport {
         let consumers = self.recording.consumers.iter().enumerate();

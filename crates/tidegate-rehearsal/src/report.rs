@@ -45,7 +45,7 @@ pub struct MeasuredTime {
 /// The fitted model, and its errors on blocks that the fit had not seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelReport {
-    /// Length of a block, in seconds. Every second one is held out.
+    /// Length of a block, in seconds. A first fit leaves every second one unseen.
     pub block_seconds: f64,
     /// The sharpness p of the curve.
     pub sharpness: f64,
@@ -53,7 +53,7 @@ pub struct ModelReport {
     pub growth: f64,
     /// The number of forms of the curve that fit about as well. All of them are rehearsed.
     pub shapes: usize,
-    /// Median error of ten-second mean latencies of the signal in held-out blocks, as a fraction.
+    /// Median error of ten-second mean latencies of the signal in unseen blocks, as a fraction.
     pub signal_error: f64,
     /// The error that 90 % of them do not exceed.
     pub signal_error_p90: f64,
@@ -157,9 +157,9 @@ impl Estimate {
 pub struct CurvePoint {
     /// Beginning of the part, in seconds of recorded time.
     pub at_seconds: f64,
-    /// As it was.
+    /// Recorded mean.
     pub measured_seconds: Option<f64>,
-    /// With the law.
+    /// Mean with the law.
     pub predicted_seconds: Option<f64>,
 }
 
@@ -277,7 +277,7 @@ impl fmt::Display for Refusal {
             ),
             Self::PoorModel { error, most } => write!(
                 f,
-                "the model misses the latencies of held-out blocks by {} (median), more than {}",
+                "the model misses the latencies of unseen blocks by {} (median), more than {}",
                 percent(error),
                 percent(most)
             ),

@@ -11,22 +11,22 @@ use crate::storage_model::{CurveShape, RequestClasses, StorageModel};
 /// Length of the means whose errors are stated, in seconds.
 const MEAN: f64 = 10.0;
 
-/// A form of the curve is rehearsed as well if its misfit in held-out blocks is within this factor of the
+/// A form of the curve is rehearsed as well if its misfit in unseen blocks is within this factor of the
 /// best one's, and this much more. The second is a tenth of the expected variance.
 const AS_GOOD: (f64, f64) = (1.1, 0.1);
 
 /// Writes that a latency with little load needs.
 const HEARD: f64 = 100.0;
 
-/// Errors in held-out blocks, as fractions.
+/// Errors in unseen blocks, as fractions.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HeldOutErrors {
+pub(crate) struct UnseenErrors {
     pub(crate) signal: f64,
     pub(crate) signal_p90: f64,
     pub(crate) throughput: Option<f64>,
 }
 
-/// Returns the forms of the curve that fit held-out blocks about as well as the best one, the best first. A
+/// Returns the forms of the curve that fit unseen blocks about as well as the best one, the best first. A
 /// throughput that grows with the number outstanding takes evidence: a fixed one fits clearly worse.
 pub(crate) fn shapes(samples: &LoadSamples, classes: usize) -> Vec<CurveShape> {
     let tried = CurveShape::all().map(|shape| {
@@ -43,12 +43,12 @@ pub(crate) fn shapes(samples: &LoadSamples, classes: usize) -> Vec<CurveShape> {
     tried.into_iter().map(|(shape, _)| shape).collect()
 }
 
-/// The weight of a block in the fit: every second one is held out.
+/// The weight of a block in the fit: every second one stays unseen.
 pub(crate) fn is_learnt(block: usize) -> f64 {
     f64::from(u8::from(block % 2 == 0))
 }
 
-/// Fits a model of this form to the blocks that are not held out.
+/// Fits a model of this form to the blocks that the first fit sees.
 pub(crate) fn learnt(shape: CurveShape, samples: &LoadSamples, classes: usize) -> StorageModel {
     fit(shape, &samples.samples, &is_learnt, classes).0
 }
@@ -66,14 +66,14 @@ struct MeanSums {
     eligible_modelled: f64,
 }
 
-/// Returns the errors of a model in held-out blocks.
+/// Returns the errors of a model in unseen blocks.
 pub(crate) fn errors(
     recording: &Recording,
     classes: &RequestClasses,
     model: &StorageModel,
     signal: SignalRequests,
     block_seconds: f64,
-) -> HeldOutErrors {
+) -> UnseenErrors {
     let kinds: Vec<[bool; 2]> =
         recording.consumers.iter().map(|consumer| signal_kinds(signal, consumer.protected)).collect();
     let loads = LatencyNoise::new(recording, model, classes, 0, false);
@@ -117,7 +117,7 @@ pub(crate) fn errors(
             sums = MeanSums::default();
         }
     }
-    HeldOutErrors {
+    UnseenErrors {
         signal: quantile(&mut latencies, 0.5).unwrap_or(f64::INFINITY),
         signal_p90: quantile(&mut latencies, 0.9).unwrap_or(f64::INFINITY),
         throughput: quantile(&mut throughputs, 0.5),

@@ -3,7 +3,7 @@
 mod page;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -120,7 +120,7 @@ fn read(
 ) -> Result<BTreeMap<ResourceName, RecordedResource>, CommandFailure> {
     let mut replay = reader.replay(args.span.filter_or(USUAL_SPAN), LoopReplay::as_recorded())?;
     let mut recorded = BTreeMap::new();
-    let mut names = BTreeMap::new();
+    let mut others = BTreeSet::new();
     while let Some(replayed) = replay.next() {
         let replayed = match replayed {
             Ok(replayed) => replayed,
@@ -131,15 +131,15 @@ fn read(
         };
         let resource = replayed.recorded.resource();
         if args.resource.as_ref().is_some_and(|wanted| wanted != resource.as_str()) {
-            names.entry(resource.clone()).or_insert(());
+            others.insert(resource.clone());
             continue;
         }
         let (config, mechanism) = (replay.loops().config(resource), replay.loops().mechanism(resource));
-        if !recorded.contains_key(resource) {
-            let (recording, from) = (Recording::new(resource.clone()), replayed.time);
-            recorded.insert(resource.clone(), RecordedResource { recording, from, to: from });
-        }
-        let Some(resource) = recorded.get_mut(resource) else { continue };
+        let resource = recorded.entry(resource.clone()).or_insert_with(|| RecordedResource {
+            recording: Recording::new(resource.clone()),
+            from: replayed.time,
+            to: replayed.time,
+        });
         if let Some(config) = config {
             resource.recording.configure(config);
         }
@@ -150,7 +150,7 @@ fn read(
     }
     match (&args.resource, recorded.is_empty()) {
         (Some(name), true) => {
-            let names: Vec<String> = names.into_keys().map(|name| name.to_string()).collect();
+            let names: Vec<String> = others.iter().map(ToString::to_string).collect();
             let empty = "nothing was decided in that time";
             let unknown = unknown_name("resource", name, "that time", &names, empty);
             Err(CommandFailure::Usage(unknown))

@@ -4,8 +4,7 @@ use std::fmt;
 
 use tidegate_control::SignalRequests;
 use tidegate_rehearsal::{
-    ConsumerPrediction, DemandKind, Estimate, ModelReport, Prediction, Refusal, RehearsalOutcome,
-    RehearsalReport,
+    ConsumerPrediction, DemandKind, Estimate, ModelReport, Prediction, RehearsalOutcome, RehearsalReport,
 };
 use tidegate_units::{Bytes, Latency};
 
@@ -88,7 +87,7 @@ pub(super) fn sentences(rehearsed: &RehearsedResource) -> Vec<String> {
                 time(report.measured.latency_seconds),
             ));
         }
-        RehearsalOutcome::Refused(reasons) => sentences.extend(reasons.iter().map(Refusal::to_string)),
+        RehearsalOutcome::Refused(reasons) => sentences.extend(reasons.iter().map(ToString::to_string)),
     }
     let law = report.law.map_or_else(String::new, |law| format!(" under the law {}", law.name()));
     sentences.push(format!(
@@ -132,7 +131,7 @@ fn of_model(model: &ModelReport) -> Vec<String> {
         .map_or_else(String::new, |error| format!(", and throughputs by {}", percent(error)));
     vec![
         format!(
-            "the model misses ten-second latencies of held-out blocks by {} (median; 90 % by less than {})\
+            "the model misses ten-second latencies of unseen blocks by {} (median; 90 % by less than {})\
              {throughput}",
             percent(model.signal_error),
             percent(model.signal_error_p90),
