@@ -485,7 +485,8 @@ impl AgentExposition {
                 .get(&resource.name)
                 .map(|promise| SampleValue::Number(promise.response_time_seconds)),
             AgentMetric::PromiseKept => {
-                for (over, kept) in self.promises.get(&resource.name).into_iter().flat_map(PromiseStatus::spans)
+                for (over, kept) in
+                    self.promises.get(&resource.name).into_iter().flat_map(PromiseStatus::spans)
                 {
                     samples.add(&[name, over], SampleValue::Number(kept));
                 }

@@ -262,11 +262,11 @@ impl Normal {
             if weight == 0.0 {
                 continue;
             }
-            let mut work = 0.0;
-            for class in 0..classes {
-                slopes[class] = sample.outstanding[class] * model.work[class];
-                work += slopes[class];
+            let of_classes = sample.outstanding.iter().zip(&model.work);
+            for (slope, (outstanding, work)) in slopes.iter_mut().zip(of_classes) {
+                *slope = outstanding * work;
             }
+            let work: f64 = slopes.iter().sum();
             // ∂ ln U / ∂ ln w.
             slopes.iter_mut().for_each(|slope| *slope *= shape.growth / work.max(f64::MIN_POSITIVE));
             let load = model.load(work);

@@ -45,7 +45,7 @@ pub(crate) fn shapes(samples: &LoadSamples, classes: usize) -> Vec<CurveShape> {
 
 /// The weight of a block in the fit: every second one stays unseen.
 pub(crate) fn is_learnt(block: usize) -> f64 {
-    f64::from(u8::from(block % 2 == 0))
+    f64::from(u8::from(block.is_multiple_of(2)))
 }
 
 /// Fits a model of this form to the blocks that the first fit sees.
