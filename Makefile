@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test acceptance stress experiments bench lint packages compiler book deb release
+.PHONY: help demo test acceptance stress experiments bench lint packages compiler book deb image release
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -39,6 +39,11 @@ book: ## The guide and the reference as HTML, with mdBook
 deb: compiler ## A Debian package with the program, its services and documents
 	$(CARGO) build --locked --profile dist --bin tidegate
 	@scripts/deb
+
+# Only the last crate is compiled otherwise: how the C library is linked is decided there.
+image: compiler ## An OCI image of a static program: target/tidegate-oci.tar
+	$(CARGO) rustc --locked --release --package tidegate --bin tidegate -- -C target-feature=+crt-static
+	@scripts/image $(BIN)
 
 compiler: ## Install clang, which compiles the programs for the kernel (Debian, as root)
 	@scripts/compiler
