@@ -232,7 +232,8 @@ impl<'a> Rehearsal<'a> {
                 let shape = shapes[at % shapes.len()];
                 let classes = self.classes.len();
                 let model = fit(shape, &self.samples.samples, &|block| weights[block], classes).0;
-                let unknown = if (at / shapes.len()).is_multiple_of(2) { DemandKind::Closed } else { DemandKind::Open };
+                let unknown =
+                    if (at / shapes.len()).is_multiple_of(2) { DemandKind::Closed } else { DemandKind::Open };
                 self.run(&model, unknown, random.next_u64(), true, lowest)
             })
             .collect()
