@@ -178,7 +178,7 @@ impl<'a> Rehearsal<'a> {
         let half = learnt(best, &self.samples, self.classes.len());
         let block = self.samples.block_seconds;
         let errors = errors(self.recording, &self.classes, &half, self.signal, block);
-        let model = fit(best, &self.samples.samples, &|_| 1.0, self.classes.len()).0;
+        let model = fit(best, &self.samples.samples, &|_| 1.0, self.classes.len());
         let range = LoadRange::of(self, &model);
         let reproduced = self.run(&model, DemandKind::Closed, 0, false, 0.0);
         let modelled = reproduced.seconds.above_fraction();
@@ -231,7 +231,7 @@ impl<'a> Rehearsal<'a> {
                 let weights = resampled(self.samples.blocks, &mut random);
                 let shape = shapes[at % shapes.len()];
                 let classes = self.classes.len();
-                let model = fit(shape, &self.samples.samples, &|block| weights[block], classes).0;
+                let model = fit(shape, &self.samples.samples, &|block| weights[block], classes);
                 let unknown =
                     if (at / shapes.len()).is_multiple_of(2) { DemandKind::Closed } else { DemandKind::Open };
                 self.run(&model, unknown, random.next_u64(), true, lowest)

@@ -30,7 +30,7 @@ pub(crate) struct UnseenErrors {
 /// throughput that grows with the number outstanding takes evidence: a fixed one fits clearly worse.
 pub(crate) fn shapes(samples: &LoadSamples, classes: usize) -> Vec<CurveShape> {
     let tried = CurveShape::all().map(|shape| {
-        let (model, _) = fit(shape, &samples.samples, &is_learnt, classes);
+        let model = fit(shape, &samples.samples, &is_learnt, classes);
         (shape, misfit(&model, &samples.samples, &|block| 1.0 - is_learnt(block)))
     });
     let mut tried: Vec<(CurveShape, f64)> = tried.collect();
@@ -50,7 +50,7 @@ pub(crate) fn is_learnt(block: usize) -> f64 {
 
 /// Fits a model of this form to the blocks that the first fit sees.
 pub(crate) fn learnt(shape: CurveShape, samples: &LoadSamples, classes: usize) -> StorageModel {
-    fit(shape, &samples.samples, &is_learnt, classes).0
+    fit(shape, &samples.samples, &is_learnt, classes)
 }
 
 /// Sums of a mean under way.

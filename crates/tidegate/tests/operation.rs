@@ -171,7 +171,7 @@ fn a_release_that_the_kernel_did_not_follow_was_answered_as_if_it_had() {
         throttled().filter(|held| !held)
     });
     // The agent touched nothing so far, and starts its throttle now.
-    let said = tidegate(&["set", "disk", "dry_run=off", "--url", &url]);
+    let said = tidegate(&["dry-run", "off", "disk", "--url", &url]);
     assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
     until("a limit", || {
         agent.expect_alive();

@@ -114,7 +114,7 @@ fn a_dry_run_is_rehearsed_the_same_way_each_time() {
     assert_eq!((&backup["name"], &backup["demand"]), (&"backup-1".into(), &"closed".into()));
     assert_eq!(predicted["consumers"][0]["demand"], "open");
 
-    let unknown = rehearse(&folder, &["lnu"]);
+    let unknown = rehearse(&folder, &["lum"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("did you mean `lun`?"), "{}", text(&unknown.stderr));
 }
