@@ -70,7 +70,7 @@ export function App({ store }: { store: Store }) {
       {status === null ? (
         <Waiting store={store} />
       ) : (
-        <div
+        <main
           class={classes({
             layout: true,
             single: isOne,
@@ -79,7 +79,7 @@ export function App({ store }: { store: Store }) {
           })}
         >
           {isOne ? null : <ResourceList rows={resources} shown={shown} />}
-          <main id="resource" tabIndex={-1}>
+          <div class="content" id="resource" tabIndex={-1}>
             {isOne ? null : (
               <a class="back" href="#/">
                 ‹ All {resources.length} resources
@@ -96,8 +96,8 @@ export function App({ store }: { store: Store }) {
             )}
             <OverridesCard store={store} overrides={status.overrides} />
             {status.cluster === null ? null : <HostsCard cluster={status.cluster} />}
-          </main>
-        </div>
+          </div>
+        </main>
       )}
       <div class="toast" role="status">
         {store.toast}
@@ -222,8 +222,8 @@ function Banner({ store, isStale }: { store: Store; isStale: boolean }) {
 function Waiting({ store }: { store: Store }) {
   if (store.connection.state === "refused") {
     return (
-      <div class="layout single chosen">
-        <main id="resource">
+      <main class="layout single chosen">
+        <div class="content" id="resource">
           <section class="card">
             <header>
               <h1>A token is needed</h1>
@@ -232,8 +232,8 @@ function Waiting({ store }: { store: Store }) {
               <AccessForm store={store} why={store.connection.why} />
             </div>
           </section>
-        </main>
-      </div>
+        </div>
+      </main>
     );
   }
   return (

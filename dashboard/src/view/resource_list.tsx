@@ -55,6 +55,7 @@ export function ResourceList({ rows, shown }: { rows: RankedResource[]; shown: s
   const restart = (): void => setPage(0);
   return (
     <nav class="card list" aria-label="Resources">
+      <h1>Resources</h1>
       <div class="filters">
         <label class="unseen" for="search">
           Search resources and consumers
