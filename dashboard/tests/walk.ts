@@ -224,6 +224,7 @@ async function walk(browser: Browser): Promise<void> {
     await page.getByRole("button", { name: "Light", exact: true }).waitFor();
     assert.equal(await page.evaluate(() => document.documentElement.dataset["theme"]), "dark");
     await page.getByRole("button", { name: "Light", exact: true }).click();
+    await page.getByText("live", { exact: true }).waitFor();
   });
 
   await step("a service that is gone is not called well, and is found again", async () => {
