@@ -163,7 +163,7 @@ fn judge(windows: &[DemandWindow]) -> DemandKind {
     }
     let variances = variances(windows);
     let mean = windows.iter().map(|window| window.outstanding).sum::<f64>() / windows.len() as f64;
-    // A whole number that stays is a depth. What arrives by itself comes and goes.
+    // A whole number that stays is a depth. Requests that arrive by themselves come and go.
     let is_whole = mean > 0.9 && (mean / mean.round() - 1.0).abs() < STAYS.1;
     if is_whole && variances[1].sqrt() < STAYS.0 {
         return DemandKind::Closed;

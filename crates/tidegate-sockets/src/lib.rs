@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_known_by_its_address_and_what_nobody_listens_on_is_none() {
+    fn a_socket_is_known_by_its_address_and_an_address_without_one_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nbd.sock");
         let unix = PassedSocket::new("nbd".into(), UnixListener::bind(&path).unwrap().into());
