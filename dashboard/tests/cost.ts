@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { chromium, type Browser, type Page } from "playwright-core";
+import { chromium, type Browser, type CDPSession } from "playwright-core";
 
 import { freePort, Gateway, Load } from "./gateway";
 
@@ -50,7 +50,8 @@ try {
 }
 
 async function measure(running: Browser): Promise<void> {
-  const pages: Page[] = [];
+  // Each page has its session from the beginning: the browser counts from when a session asks.
+  const pages: CDPSession[] = [];
   const results = [];
   for (const number of PAGES) {
     while (pages.length < number) pages.push(await open(running));
@@ -81,13 +82,15 @@ async function measure(running: Browser): Promise<void> {
   );
 }
 
-async function open(running: Browser): Promise<Page> {
+async function open(running: Browser): Promise<CDPSession> {
   const page = await running.newPage({ viewport: { width: 1_280, height: 900 } });
   const begin = Date.now();
   await page.goto(gateway.url(port));
   await page.getByText("live", { exact: true }).waitFor();
   console.error(`live ${Date.now() - begin} ms after it was asked for`);
-  return page;
+  const session = await page.context().newCDPSession(page);
+  await session.send("Performance.enable");
+  return session;
 }
 
 interface PageTime {
@@ -97,12 +100,9 @@ interface PageTime {
   JSHeapUsedSize: number;
 }
 
-async function pageTime(page: Page | undefined): Promise<PageTime | null> {
-  if (page === undefined) return null;
-  const session = await page.context().newCDPSession(page);
-  await session.send("Performance.enable");
+async function pageTime(session: CDPSession | undefined): Promise<PageTime | null> {
+  if (session === undefined) return null;
   const { metrics } = await session.send("Performance.getMetrics");
-  await session.detach();
   return Object.fromEntries(metrics.map(({ name, value }) => [name, value])) as unknown as PageTime;
 }
 
