@@ -1,10 +1,10 @@
 //! Zeroing and trimming of ranges: in slices, each charged with its cost as far as that is known.
 //!
 //! Storage that can mark a range does in a millisecond what takes a minute where zeros are written. The
-//! protocol has one request for both, of up to 4 GiB and more. So such a request is carried out slice by slice. Each
-//! slice waits for its turn like a request of its own. Limits, shares and buckets see it, and other requests
-//! go in between. The slices that remain end with their session. A slice that is marked counts as one I/O. A
-//! slice that is written, or may be, counts by its bytes.
+//! protocol has one request for both, of 4 GiB and more. So such a request is carried out slice by slice.
+//! Each slice waits for its turn like a request of its own. Limits, shares and buckets see it, and other
+//! requests go in between. The slices that remain end with their session. A slice that is marked counts as
+//! one I/O. A slice that is written, or may be, counts by its bytes.
 //!
 //! The gateway learns the abilities of the storage. The first slice is short and counts by its bytes. If the
 //! storage turns out to be unable to mark, zeros are written from then on. Storage that takes longer than

@@ -322,7 +322,13 @@ fn libnbds_shell_asks_for_options_in_its_own_order() {
          h.block_status(1 << 20, 16 << 20, lambda c, o, e, err: told.append(e) or 0, nbd.CMD_FLAG_REQ_ONE)\n\
          assert told[1] == [1 << 20, 0], told\n\
          h.cache(1 << 20, 16 << 20)\n\
-         assert h.pread(512, 16 << 20, nbd.CMD_FLAG_DF) == b'\\xa5' * 512\n\
+         assert h.pread(512, 16 << 20) == b'\\xa5' * 512\n\
+         chunks = []\n\
+         note = lambda data, offset, kind, err: chunks.append((offset, len(data), kind)) or 0\n\
+         assert h.pread_structured(8192, (16 << 20) - 4096, note, nbd.CMD_FLAG_DF) is not None\n\
+         assert chunks == [((16 << 20) - 4096, 8192, nbd.READ_DATA)], chunks\n\
+         h.pread_structured(4096, 0, note)\n\
+         assert chunks[1] == (0, 4096, nbd.READ_HOLE), chunks\n\
          h.zero(1 << 20, 16 << 20, nbd.CMD_FLAG_FAST_ZERO)\n\
          print('whole')",
         served.uri("vol")

@@ -424,12 +424,23 @@ fn a_request_that_breaks_every_connection_fails_in_the_end_and_others_do_not() {
 #[test]
 fn whatever_answers_in_place_of_a_lost_upstream_is_tried_again() {
     let directory = tempfile::tempdir().unwrap();
-    let greetings: [&[u8]; 4] = [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"",
+    let replies = |replies: &[(u32, u32, u32)]| {
+        let mut bytes = b"NBDMAGICIHAVEOPT\x00\x03".to_vec();
+        for (option, kind, length) in replies {
+            bytes.extend_from_slice(&0x0003_e889_0455_65a9_u64.to_be_bytes());
+            [option, kind, length]
+                .into_iter()
+                .for_each(|field| bytes.extend_from_slice(&field.to_be_bytes()));
+        }
+        bytes
+    };
+    let greetings: [Vec<u8>; 4] = [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+        Vec::new(),
         // A greeting, then a reply of 4 GiB to the option.
-        b"NBDMAGICIHAVEOPT\x00\x03\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x03\xff\xff\xff\xff",
-        b"NBDMAGICIHAVEOPT\x00\x03\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x80\x00\x00\x06\x00\x00\x00\x00",
+        replies(&[(11, 3, u32::MAX)]),
+        // A server that knows nothing but GO, and has no such export.
+        replies(&[(11, 0x8000_0001, 0), (8, 0x8000_0001, 0), (7, 0x8000_0006, 0)]),
     ];
     let greet = move |number: usize, mut stream: std::os::unix::net::UnixStream| {
         let Some(greeting) = number.checked_sub(1).and_then(|number| greetings.get(number)) else {

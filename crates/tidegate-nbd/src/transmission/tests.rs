@@ -194,10 +194,8 @@ proptest! {
             }
             let offset = cookie >> 8;
             let length = data.as_ref().map_or(0, Vec::len) as u32;
-            pending.insert(
-                cookie,
-                if data.is_some() { PendingReply::Read { offset, length } } else { PendingReply::Other { offset } },
-            );
+            let read = PendingReply::Read { offset, length };
+            pending.insert(cookie, if data.is_some() { read } else { PendingReply::Other { offset } });
             let mut outcome = Outcome { ended: true, ..Outcome::default() };
             match (errno, data) {
                 (Some(errno), _) => {
