@@ -8,7 +8,7 @@ use std::process::{Command as Program, Stdio};
 use std::time::{Duration, Instant};
 
 use common::raw::Raw;
-use common::{MIB, Served, emulated_pool, file, file_pool, name, pool_name};
+use common::{MIB, Served, emulated_pool, file, file_pool, name, pool_name, run};
 use tidegate_control::{LawConfig, LoopConfig, PidConfig};
 use tidegate_gateway::{ApplyError, DrainReport, ExportConfig, ExportStore, ListenEndpoint};
 use tidegate_nbd::Errno;
