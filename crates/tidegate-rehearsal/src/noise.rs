@@ -50,7 +50,8 @@ impl Scatter {
     const NONE: Self = Self { factor: 1.0, requests: f64::INFINITY };
 
     /// Returns the factor of another number of requests. The mean of more of them scatters less, as the root
-    /// of their number. That of fewer is taken as it is, since requests of one interval wait for the same queue.
+    /// of their number. That of fewer is taken as it is, since requests of one interval wait for the same
+    /// queue.
     fn of(self, requests: f64) -> f64 {
         let part = (self.requests / requests.max(1.0)).sqrt().min(1.0);
         self.factor.powf(part)
