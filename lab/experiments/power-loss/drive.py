@@ -128,7 +128,7 @@ def mutations(options):
         for name, (case, file, text, replacement) in MUTATIONS.items():
             with without(tree, file, text, replacement):
                 subprocess.run(["cargo", "build", "--locked", "-q", "-p", "tidegate", "--bin", "tidegate"], cwd=tree, check=True,
-                               env={**os.environ, "CARGO_TARGET_DIR": options.target_dir, "RUSTFLAGS": "--cap-lints=allow"})
+                               env={**os.environ, "CARGO_TARGET_DIR": options.target_dir})
             cases = run(options, 1, os.path.join(options.target_dir, "debug", "tidegate"), "--only", case)
             if cases is None:
                 return None
