@@ -192,6 +192,20 @@ fn requests_of_terabytes_are_one_request_under_extended_headers() {
 }
 
 #[test]
+fn long_writes_go_through_two_gateways_under_extended_headers() {
+    let served = Served::start(|directory| vec![file_pool(directory, &["vol"], 64 * MIB)]);
+    let through = Served::start(|_| vec![upstream_pool(&served.socket(), &[("vol", "vol")])]);
+    let mut client = Chunked::open(&through.socket(), "vol", MessageStyle::Extended);
+    for (cookie, length) in [(1000, 512), (1001, 65_536), (1002, MIB), (1003, 32 * MIB)] {
+        let write = WireRequest::new(NbdCommand::Write, CommandFlags::NONE, cookie, MIB, length);
+        let payload = vec![cookie as u8; length as usize];
+        assert_eq!(client.send(&write, &payload), WholeReply::default(), "{length}");
+        assert!(client.ask(NbdCommand::Read, MIB, length).data == payload, "{length}");
+    }
+    assert_eq!(client.ask(NbdCommand::Flush, 0, 0), WholeReply::default());
+}
+
+#[test]
 fn contexts_may_be_named_in_the_request_and_other_payloads_are_refused() {
     let [served, _] = &sparse()[..] else { unreachable!() };
     let mut client = Chunked::open(&served.socket(), "vol", MessageStyle::Extended);
