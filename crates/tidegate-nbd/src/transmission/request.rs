@@ -145,7 +145,8 @@ impl WireRequest {
         let offset = fields.u64().unwrap_or_default();
         Ok(if style == MessageStyle::Extended {
             let length = fields.u64().unwrap_or_default();
-            let has_payload = flags.contains(CommandFlags::PAYLOAD_LEN);
+            // A `WRITE` must have the flag. QEMU's client omits it, and sends the payload all the same.
+            let has_payload = flags.contains(CommandFlags::PAYLOAD_LEN) || command == NbdCommand::Write;
             let flags = flags.without(CommandFlags::PAYLOAD_LEN);
             Self { command, flags, cookie, offset, length, has_payload }
         } else {
@@ -240,9 +241,15 @@ mod tests {
         assert_eq!(compact, Ok(flagged), "an unknown flag, and no payload");
         let extended = WireRequest::parse(&flagged.encode(MessageStyle::Extended), MessageStyle::Extended);
         assert_eq!(extended.map(|request| request.payload_length()), Ok(512));
-        let bare = WireRequest { command: NbdCommand::Write, flags: CommandFlags::NONE, ..flagged };
-        let bare = WireRequest::parse(&bare.encode(MessageStyle::Extended), MessageStyle::Extended);
-        assert_eq!(bare.map(|request| request.payload_length()), Ok(0));
+    }
+
+    #[test]
+    fn a_write_that_qemu_sends_without_the_flag_has_its_payload() {
+        let write = WireRequest::new(NbdCommand::Write, CommandFlags::FUA, 1, 0, 512u32);
+        let mut bytes = write.encode(MessageStyle::Extended).to_vec();
+        assert_eq!(bytes[5], 0x21);
+        bytes[5] = 1;
+        assert_eq!(WireRequest::parse(&bytes, MessageStyle::Extended), Ok(write));
     }
 
     #[test]
