@@ -438,7 +438,7 @@ fn shake_hands(
                     socket: Arc::new(socket),
                     peer,
                     export,
-                    style: opened.replies,
+                    terms: opened.terms,
                     already: chunk[start..end].to_vec(),
                     slot: Arc::clone(&slot),
                     _pin: pin,

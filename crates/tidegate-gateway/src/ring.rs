@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
+use tidegate_nbd::AllocationMap;
 
 use crate::bell::WorkerBell;
 use crate::buffer::AlignedBuffer;
@@ -106,6 +107,8 @@ pub(crate) struct CompletedOperation {
 pub(crate) enum LentMemory {
     Nothing,
     Buffer(AlignedBuffer),
+    /// An answer about allocation, which no kernel writes to.
+    Allocation(Box<AllocationMap>),
     Replies(Box<ReplyMessage<ReadyReply>>),
     Requests(Box<ReplyMessage<OutgoingRequest>>),
 }

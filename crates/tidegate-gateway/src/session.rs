@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tidegate_nbd::transmission::ReplyStyle;
+use tidegate_nbd::SessionTerms;
 use tidegate_units::Instant;
 
 use crate::input::SessionInput;
@@ -40,7 +40,7 @@ pub(crate) struct ClientSession {
     pub(crate) peer: String,
     /// The worker's key of its export.
     pub(crate) export: usize,
-    pub(crate) style: ReplyStyle,
+    pub(crate) terms: SessionTerms,
     pub(crate) phase: SessionPhase,
     pub(crate) input: SessionInput,
     /// The time at which the receive under way began.
@@ -80,7 +80,7 @@ impl ClientSession {
             socket: new.socket,
             peer: new.peer,
             export,
-            style: new.style,
+            terms: new.terms,
             phase: SessionPhase::Open,
             receiving: None,
             stalled: false,

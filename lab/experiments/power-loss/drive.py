@@ -45,12 +45,12 @@ MUTATIONS = {
         "        if !syncs.busy {"),
     "a sync covers all that wait for it": (
         "buffered", "request.rs",
-        "            start = start.min(offset);\n            end = end.max(offset + u64::from(length));",
-        "            start = offset;\n            end = end.min(0) + offset + u64::from(length);"),
+        "            start = start.min(offset);\n            end = end.max(offset + length);",
+        "            start = offset;\n            end = end.min(0) + offset + length;"),
     "FUA is passed on": (
         "upstream", "upstream/plan.rs",
-        "(NbdCommand::Write, fua(durable), offset, left.min(self.longest))",
-        "(NbdCommand::Write, fua(durable && false), offset, left.min(self.longest))"),
+        "(NbdCommand::Write, fua(durable), offset, left.min(self.longest.into()))",
+        "(NbdCommand::Write, fua(durable && false), offset, left.min(self.longest.into()))"),
 }
 
 

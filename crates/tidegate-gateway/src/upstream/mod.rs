@@ -126,12 +126,13 @@ impl UpstreamExport {
     ) -> Self {
         let ledger = ChangeLedger::default();
         let mut links = Slab::new();
-        links.insert(UpstreamLink::new(first.socket, 1, ledger.mark(), now));
+        let plan = UpstreamPlan::new(&first.terms.geometry);
+        links.insert(UpstreamLink::new(first, 1, ledger.mark(), now));
         Self {
             pool,
             name,
             target,
-            plan: UpstreamPlan::new(&first.geometry),
+            plan,
             links,
             opened: 1,
             flights: Slab::new(),
@@ -236,7 +237,7 @@ impl UpstreamExport {
         hands: &mut WorkerLoan<'_>,
     ) {
         let outcome = outcome.and_then(|connected| {
-            self.plan.check(&connected.geometry)?;
+            self.plan.check(&connected.terms.geometry)?;
             Ok(connected)
         });
         match outcome {
@@ -271,12 +272,7 @@ impl UpstreamExport {
             );
         }
         self.opened += 1;
-        let key = self.links.insert(UpstreamLink::new(
-            connected.socket,
-            self.opened,
-            self.ledger.mark(),
-            hands.now,
-        ));
+        let key = self.links.insert(UpstreamLink::new(connected, self.opened, self.ledger.mark(), hands.now));
         self.receive(key, hands);
         self.pump(hands);
     }
