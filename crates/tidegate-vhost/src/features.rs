@@ -42,8 +42,13 @@ pub struct DiskProperties {
     pub payload: u32,
     /// Refuses every change.
     pub read_only: bool,
-    /// Can discard ranges and make them zero.
-    pub ranges: bool,
+    /// Can bring writes to stable storage when the guest asks for it. A disk that cannot has them there, as
+    /// far as it knows, once it has answered them.
+    pub flush: bool,
+    /// Can discard ranges.
+    pub discard: bool,
+    /// Can make ranges zero.
+    pub zeroes: bool,
     /// The name that the guest is told; cut to 20 bytes.
     pub serial: String,
 }
@@ -57,14 +62,18 @@ impl DiskProperties {
             | bit(VIRTIO_BLK_F_SIZE_MAX)
             | bit(VIRTIO_BLK_F_SEG_MAX)
             | bit(VIRTIO_BLK_F_BLK_SIZE)
-            | bit(VIRTIO_BLK_F_FLUSH)
-            | bit(VIRTIO_BLK_F_CONFIG_WCE)
             | bit(VIRTIO_BLK_F_MQ);
+        if self.flush {
+            features |= bit(VIRTIO_BLK_F_FLUSH) | bit(VIRTIO_BLK_F_CONFIG_WCE);
+        }
         if self.read_only {
             features |= bit(VIRTIO_BLK_F_RO);
         }
-        if self.ranges && !self.read_only {
-            features |= bit(VIRTIO_BLK_F_DISCARD) | bit(VIRTIO_BLK_F_WRITE_ZEROES);
+        if self.discard {
+            features |= bit(VIRTIO_BLK_F_DISCARD);
+        }
+        if self.zeroes {
+            features |= bit(VIRTIO_BLK_F_WRITE_ZEROES);
         }
         features
     }
@@ -124,7 +133,9 @@ mod tests {
             block: 1,
             payload: 32 << 20,
             read_only: false,
-            ranges: true,
+            flush: true,
+            discard: true,
+            zeroes: true,
             serial: "database".into(),
         }
     }
@@ -159,7 +170,7 @@ mod tests {
         assert!(may_cache(all, true) && !may_cache(all, false));
         assert!(may_cache(all & !bit(VIRTIO_BLK_F_CONFIG_WCE), false), "it has no choice");
         assert!(!may_cache(all & !bit(VIRTIO_BLK_F_FLUSH), true));
-        let read_only = DiskProperties { read_only: true, ..disk() }.features();
+        let read_only = DiskProperties { read_only: true, discard: false, ..disk() }.features();
         assert!(has(read_only, VIRTIO_BLK_F_RO) && !has(read_only, VIRTIO_BLK_F_DISCARD));
     }
 }

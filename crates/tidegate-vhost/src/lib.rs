@@ -22,6 +22,9 @@ mod memory;
 mod request;
 mod ring;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 pub use event::{EventDescriptor, NotEventDescriptor};
 pub use features::{DiskProperties, MOST_QUEUES};
 pub use front_end::{DiskOwner, FrontEndError, OwnerGone, serve};

@@ -65,6 +65,14 @@ impl GuestMemory {
         Ok(Self { regions, mapped })
     }
 
+    /// Memory of this process alone, for tests.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn anonymous(length: u64) -> Self {
+        let ranges = [(GuestAddress(0), length as usize)];
+        let mapped = GuestMemoryMmap::from_ranges(&ranges).expect("there is memory");
+        Self { regions: Vec::new(), mapped }
+    }
+
     pub(crate) fn mapped(&self) -> &GuestMemoryMmap {
         &self.mapped
     }

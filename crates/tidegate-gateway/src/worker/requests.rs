@@ -120,6 +120,9 @@ impl PoolWorker {
                 "{:?} failed: {errno}", request.operation
             );
         }
+        if session.disk.is_some() {
+            return self.answer_disk(request, result, now);
+        }
         let (frame, data) = match (result, request.operation) {
             (Ok(()), CheckedOperation::Read { offset, length }) => {
                 // Invariant: a read that succeeded has its data.
