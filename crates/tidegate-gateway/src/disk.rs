@@ -76,7 +76,10 @@ pub(crate) struct SessionDisk {
     pub(crate) serial: String,
     /// `None` until the front end has shared some.
     pub(crate) memory: Option<GuestMemory>,
+    /// As many as the greatest index that was ever started has.
     pub(crate) rings: Vec<Option<StartedRing>>,
+    /// The ring that is looked into first.
+    pub(crate) first: usize,
     pub(crate) calls: Vec<Option<Arc<EventDescriptor>>>,
     pub(crate) may_cache: bool,
     pub(crate) requests: Slab<TakenRequest>,
@@ -93,7 +96,8 @@ impl SessionDisk {
             id: new.id,
             serial: new.serial,
             memory: None,
-            rings: (0..MOST_QUEUES).map(|_| None).collect(),
+            rings: Vec::new(),
+            first: 0,
             calls: (0..MOST_QUEUES).map(|_| None).collect(),
             may_cache: false,
             requests: Slab::new(),
@@ -101,6 +105,21 @@ impl SessionDisk {
             signals: 0,
             _under_way: new.under_way,
         }
+    }
+
+    /// Returns the ring if it has started, and the memory that it lies in.
+    pub(crate) fn started(&mut self, index: u16) -> Option<(&mut StartedRing, &GuestMemory)> {
+        let ring = self.rings.get_mut(usize::from(index))?.as_mut()?;
+        // Invariant: a ring starts in memory.
+        Some((ring, self.memory.as_ref()?))
+    }
+
+    pub(crate) fn start(&mut self, index: u16, ring: StartedRing) {
+        let index = usize::from(index);
+        if self.rings.len() <= index {
+            self.rings.resize_with(index + 1, || None);
+        }
+        self.rings[index] = Some(ring);
     }
 
     /// Returns true if no operation of the kernel's is under way for it.

@@ -95,9 +95,7 @@ pub fn serve(socket: UnixStream, disk: DiskProperties, owner: impl DiskOwner) ->
     };
     match error {
         Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_) => FrontEndError::HungUp,
-        Error::ReqHandlerError(error) if error.get_ref().is_some_and(|cause| cause.is::<OwnerGone>()) => {
-            OwnerGone.into()
-        }
+        Error::ReqHandlerError(error) if is_owner_gone(&error) => OwnerGone.into(),
         error => FrontEndError::Protocol(error),
     }
 }
@@ -123,6 +121,10 @@ struct FrontEnd<O> {
     cache: bool,
     in_flight: Option<InFlightRegion>,
     rings: Vec<RingSetup>,
+}
+
+fn is_owner_gone(error: &io::Error) -> bool {
+    error.get_ref().and_then(|cause| cause.downcast_ref::<OwnerGone>()).is_some()
 }
 
 /// An error of the handler with its reason.

@@ -122,6 +122,12 @@ impl DiskRing {
     /// # Errors
     /// When the ring or the request is malformed.
     pub fn next(&mut self, memory: &GuestMemory) -> Result<Option<DiskRequest>, RingError> {
+        let next = self.look(memory);
+        // Zeros in the place of memory that is gone look like a ring of any kind.
+        if memory.is_lost() { Err(RingError::MemoryLost) } else { next }
+    }
+
+    fn look(&mut self, memory: &GuestMemory) -> Result<Option<DiskRequest>, RingError> {
         let mapped = memory.mapped();
         let table =
             DescriptorTable { address: GuestAddress(self.queue.desc_table()), length: self.queue.size() };
@@ -132,9 +138,8 @@ impl DiskRing {
         if self.stopping {
             return Ok(None);
         }
-        let Some(head) = self.queue.iter(mapped)?.next().map(|chain| chain.head_index()) else {
-            return if memory.is_lost() { Err(RingError::MemoryLost) } else { Ok(None) };
-        };
+        let head = self.queue.iter(mapped)?.next().map(|chain| chain.head_index());
+        let Some(head) = head else { return Ok(None) };
         let request = DiskRequest::read(mapped, table, head)?;
         if let Some(record) = &mut self.record {
             record.taken(head)?;

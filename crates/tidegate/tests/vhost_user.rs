@@ -141,7 +141,7 @@ fn a_limit_throttles_a_machine_and_the_status_shows_it() {
         machine.put(0, slot, READ, 0, &[], 512);
     }
     machine.kick(0);
-    until("a backlog", || service.get("/v1/status").contains("\"waits_for\":\"limit\"").then_some(()));
+    until("a backlog", || service.get("/v1/status").contains("\"waits_for\": \"limit\"").then_some(()));
     machine.await_completed(0, usize::from(SLOTS));
     // A busy machine is slower, and never faster than its limit.
     assert!(began.elapsed() >= Duration::from_millis(u64::from(SLOTS - 2) * 10), "{:?}", began.elapsed());

@@ -109,7 +109,7 @@ def main():
                     now, done = time.monotonic(), gateway.metric("tidegate_requests_total", 'op="write"') or 0
                     if began is None and done > started:
                         began = (now, done)
-                    limited = limited or '"waits_for":"limit"' in gateway.ask("/v1/status")
+                    limited = limited or '"waits_for": "limit"' in gateway.ask("/v1/status")
                     if done >= target:
                         rates.append((done - began[1]) / (now - began[0]))
                     return done >= target

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
-use tidegate_vhost::{CompletedRequest, DiskRequest, DiskRing, EventDescriptor, RingError};
+use tidegate_vhost::{CompletedRequest, DiskRequest, DiskRing, EventDescriptor, MOST_QUEUES, RingError};
 use tracing::warn;
 
 use super::PoolWorker;
@@ -13,6 +13,10 @@ use crate::request::{ClientRequest, memory_of};
 use crate::ring::RingToken;
 use crate::session::{MemoryWait, SessionPhase};
 use crate::zeroing::RequestSlice;
+
+/// Requests that are taken out of a disk's rings at once. A guest that adds requests which are refused as fast
+/// as the worker answers them would otherwise keep it for ever. Chosen: twice what a session may have.
+const AT_ONCE: usize = 256;
 
 /// The outcome of a look into a ring.
 enum RingLook {
@@ -39,15 +43,15 @@ impl PoolWorker {
             DiskOrder::Call { index, call } => {
                 disk.calls[usize::from(index)] = call.map(Arc::new);
                 // Results that nothing could be told of until now.
-                if let Some(started) = &mut disk.rings[usize::from(index)] {
+                if let Some((started, _)) = disk.started(index) {
                     started.has_results = true;
                 }
                 self.attend_to(key);
             }
             DiskOrder::Cache { may_cache } => disk.may_cache = may_cache,
             DiskOrder::Start { index, ring } => self.start_ring(key, index, *ring, now),
-            DiskOrder::Stop { index, reply } => match &mut disk.rings[usize::from(index)] {
-                Some(started) => {
+            DiskOrder::Stop { index, reply } => match disk.started(index) {
+                Some((started, _)) => {
                     started.ring.stop();
                     started.stopping = Some(reply);
                     self.take_from_rings(key, now);
@@ -63,8 +67,10 @@ impl PoolWorker {
         let Some(disk) = &mut self.sessions[key].disk else { return };
         let watch = disk.watches.insert(index);
         let kick = Arc::clone(ring.kick());
-        disk.rings[usize::from(index)] =
-            Some(StartedRing { ring, taken: 0, watch: Some(watch), has_results: true, stopping: None });
+        disk.start(
+            index,
+            StartedRing { ring, taken: 0, watch: Some(watch), has_results: true, stopping: None },
+        );
         self.ring.watch(RingToken::Kicked { session: key, watch }, kick);
         self.take_from_rings(key, now);
         self.attend_to(key);
@@ -75,8 +81,8 @@ impl PoolWorker {
         let session = &mut self.sessions[key];
         let Some(disk) = &mut session.disk else { return };
         let index = disk.watches[watch];
-        match &disk.rings[usize::from(index)] {
-            Some(started) if started.watch == Some(watch) => {
+        match disk.started(index) {
+            Some((started, _)) if started.watch == Some(watch) => {
                 kick.take();
                 self.ring.watch(RingToken::Kicked { session: key, watch }, kick);
                 // One that waits for room has its turn after those that have waited longer.
@@ -96,14 +102,20 @@ impl PoolWorker {
         if let Some(disk) = &mut self.sessions[key].disk {
             disk.signals -= 1;
         }
+        self.attend_to(key);
         self.remove_if_gone(key, now);
     }
 
     /// Takes the requests that are in a disk's rings, until a bound is reached.
     pub(super) fn take_from_rings(&mut self, key: usize, now: Instant) {
-        let rings = self.sessions[key].disk.as_ref().map_or(0, |disk| disk.rings.len());
-        for index in 0..rings {
-            match self.take_from_ring(key, index, now) {
+        let Some(disk) = &mut self.sessions[key].disk else { return };
+        let rings = disk.rings.len();
+        // Each ring is the first one now and then: the bounds are the session's.
+        let first = disk.first;
+        disk.first = (first + 1).checked_rem(rings).unwrap_or(0);
+        let mut left = AT_ONCE;
+        for index in (first..rings).chain(0..first) {
+            match self.take_from_ring(key, index as u16, &mut left, now) {
                 Ok(RingLook::Empty) => {}
                 Ok(RingLook::Stalled) => break,
                 Ok(RingLook::Closed) => return,
@@ -114,7 +126,13 @@ impl PoolWorker {
         self.attend_to(key);
     }
 
-    fn take_from_ring(&mut self, key: usize, index: usize, now: Instant) -> Result<RingLook, RingError> {
+    fn take_from_ring(
+        &mut self,
+        key: usize,
+        index: u16,
+        left: &mut usize,
+        now: Instant,
+    ) -> Result<RingLook, RingError> {
         loop {
             let session = &mut self.sessions[key];
             // A drained disk leaves what comes to the next gateway.
@@ -123,7 +141,9 @@ impl PoolWorker {
             }
             let export = &mut self.exports[session.export];
             let Some(disk) = &mut session.disk else { return Ok(RingLook::Closed) };
-            let (Some(memory), Some(started)) = (&disk.memory, &mut disk.rings[index]) else {
+            // Not by `started`: other parts of the disk are needed beside it.
+            let place = disk.rings.get_mut(usize::from(index)).and_then(Option::as_mut);
+            let (Some(memory), Some(started)) = (&disk.memory, place) else {
                 return Ok(RingLook::Empty);
             };
             if session.requests >= self.config.limits.session_requests || !export.consumer.has_room() {
@@ -131,6 +151,14 @@ impl PoolWorker {
                 self.stall(key);
                 return Ok(RingLook::Stalled);
             }
+            if *left == 0 {
+                // Goes on in the next turn.
+                session.memory_wait = None;
+                self.memory.wake_waiting(export.account);
+                self.stall(key);
+                return Ok(RingLook::Stalled);
+            }
+            *left -= 1;
             let Some(request) = started.ring.next(memory)? else {
                 if !started.ring.is_stopping() && started.ring.listen(memory)? {
                     continue;
@@ -176,7 +204,7 @@ impl PoolWorker {
                 buffer = Some(payload);
             }
             let export = session.export;
-            let taken = TakenRequest { ring: index as u16, request };
+            let taken = TakenRequest { ring: index, request };
             let cookie = disk.requests.insert(taken) as u64;
             let request = self.requests.insert(ClientRequest {
                 session: key,
@@ -209,7 +237,7 @@ impl PoolWorker {
     fn refuse_disk_request(
         &mut self,
         key: usize,
-        index: usize,
+        index: u16,
         request: &DiskRequest,
         errno: Errno,
     ) -> Result<(), RingError> {
@@ -223,7 +251,7 @@ impl PoolWorker {
             );
         }
         if let Some(disk) = &mut session.disk
-            && let (Some(memory), Some(started)) = (&disk.memory, &mut disk.rings[index])
+            && let Some((started, memory)) = disk.started(index)
         {
             started.has_results = true;
             started.ring.complete(memory, request, &CompletedRequest::Status(status_of(Err(errno))))?;
@@ -240,9 +268,8 @@ impl PoolWorker {
         self.memory.release(account, &mut session.bytes, request.charged);
         let Some(disk) = &mut session.disk else { return };
         let taken = disk.requests.remove(request.cookie as usize);
-        let ring = disk.rings[usize::from(taken.ring)].as_mut();
         let mut put = Ok(());
-        if let (Some(memory), Some(started)) = (&disk.memory, ring) {
+        if let Some((started, memory)) = disk.started(taken.ring) {
             let completed = match (result, request.operation, &request.buffer) {
                 (Ok(()), CheckedOperation::Read { length, .. }, Some(data)) => {
                     CompletedRequest::Data(&data[..length as usize])
@@ -272,7 +299,10 @@ impl PoolWorker {
         let (mut signals, mut ended, mut failure) = (Vec::new(), Vec::new(), None);
         for (index, place) in disk.rings.iter_mut().enumerate() {
             let (Some(memory), Some(started)) = (&disk.memory, place.as_mut()) else { continue };
-            if std::mem::take(&mut started.has_results)
+            // One for each ring, or the front end lets none of them complete.
+            let may_signal = disk.signals + signals.len() < usize::from(MOST_QUEUES);
+            if may_signal
+                && std::mem::take(&mut started.has_results)
                 && let Some(call) = &disk.calls[index]
             {
                 match started.ring.wants_signal(memory) {

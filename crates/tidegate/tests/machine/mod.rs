@@ -4,12 +4,14 @@
 #![allow(dead_code, reason = "not every test needs every helper")]
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::time::Timespec;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
@@ -73,6 +75,8 @@ struct Ring {
     kick: EventFd,
     call: EventFd,
     available: u16,
+    /// The available index when the device was last told.
+    told: u16,
     used: u16,
 }
 
@@ -86,6 +90,7 @@ impl Machine {
             kick: EventFd::new(EFD_NONBLOCK).unwrap(),
             call: EventFd::new(EFD_NONBLOCK).unwrap(),
             available: 0,
+            told: 0,
             used: 0,
         };
         Self {
@@ -177,7 +182,7 @@ impl Machine {
         let zeros = vec![0; (self.rings.len() as u64 * RING_BYTES) as usize];
         self.memory.write_slice(&zeros, GuestAddress(0)).unwrap();
         for ring in &mut self.rings {
-            (ring.available, ring.used) = (0, 0);
+            (ring.available, ring.told, ring.used) = (0, 0, 0);
         }
     }
 
@@ -284,6 +289,18 @@ impl Machine {
         self.rings[ring].kick.write(1).unwrap();
     }
 
+    /// The same, if the device wants to be told: it says at which index.
+    pub(crate) fn kick_if_wanted(&mut self, ring: usize) {
+        let event = ring as u64 * RING_BYTES + USED + 4 + 8 * u64::from(RING);
+        fence(Ordering::SeqCst);
+        let event: u16 = self.memory.load(GuestAddress(event), Ordering::SeqCst).unwrap();
+        let (available, told) = (self.rings[ring].available, self.rings[ring].told);
+        self.rings[ring].told = available;
+        if available.wrapping_sub(event).wrapping_sub(1) < available.wrapping_sub(told) {
+            self.kick(ring);
+        }
+    }
+
     /// The slots whose requests are complete since the last call.
     pub(crate) fn completed(&mut self, ring: usize) -> Vec<u16> {
         let mut slots = Vec::new();
@@ -313,9 +330,10 @@ impl Machine {
                 "waited in vain for {count} requests, {} are complete",
                 slots.len()
             );
-            match self.rings[ring].call.read() {
-                Ok(_) => slots.extend(self.completed(ring)),
-                Err(_) => std::thread::sleep(Duration::from_micros(200)),
+            if wait_for(&self.rings[ring].call) {
+                // Another look may have taken it.
+                let _ = self.rings[ring].call.read();
+                slots.extend(self.completed(ring));
             }
         }
         slots
@@ -338,4 +356,12 @@ impl Machine {
         assert_eq!(self.await_completed(0, 1), [0]);
         (self.status(0, 0), self.data(0, 0, room as usize))
     }
+}
+
+/// Waits for a signal, for a second at most; says whether it came.
+fn wait_for(event: &EventFd) -> bool {
+    // SAFETY: the descriptor is open for as long as the event, which outlives the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) };
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&second)).is_ok_and(|ready| ready > 0)
 }
