@@ -1,18 +1,29 @@
 #!/usr/bin/env python3
 """Speed of the gateway beside nbdkit and qemu-nbd: same file, same cache mode, same client, one go.
 
-Runs of both sides alternate, so that the machine's noise meets both; what is reported is the median of the
-ratios of neighbouring runs (above 1: the gateway is faster). Prints a table and, with --out, leaves a dated
-JSON document with the machine's description.
+    gateway-vs-peers.py                    every point: three quarters of an hour
+    gateway-vs-peers.py --short            four points, three rounds: two minutes
+    gateway-vs-peers.py --points 'write 4k depth 1' --rounds 20
+
+A point is a load. In each round every server has one run, in an order that rotates, so that the machine's noise meets all
+of them. Reported is the median over the rounds of the ratio to the peer in the same round, with the order statistics that
+cover the median with at least 95 % (of ten rounds: the second and the ninth). A ratio of IOPS above 1 means that the
+gateway is faster; one of processor time per request below 1, that it takes less. The processor time is the server's own,
+its kernel's workers included.
+
+Prints a table and, with --out, leaves a dated JSON document with the machine's description. Exit status 1 with
+--at-least, when a median ratio of IOPS is below it.
 """
 
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -20,44 +31,93 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PEERS = ("nbdkit", "qemu-nbd")
+TICKS = os.sysconf("SC_CLK_TCK")
+BASE = {"block": "4k", "depth": 1, "clients": 1, "tcp": False, "direct": False, "peers": PEERS}
 
 
-def tidegate(binary, data, socket, scratch, qos):
+def points():
+    """Reads and writes of three sizes at three depths; then each other factor alone."""
+    found = {}
+    for kind in ("read", "write"):
+        for block in ("4k", "64k", "1m"):
+            for depth in (1, 8, 32):
+                found[f"{kind} {block} depth {depth}"] = {"kind": kind, "block": block, "depth": depth}
+        base = {"kind": kind, "block": "4k", "depth": 32}
+        found[f"{kind} 4k depth 128"] = base | {"depth": 128}
+        found[f"{kind} 4k depth 32, four clients"] = base | {"clients": 4}
+        found[f"{kind} 4k depth 32, TCP"] = base | {"tcp": True}
+        # nbdkit has no direct mode.
+        found[f"{kind} 4k depth 32, O_DIRECT"] = base | {"direct": True, "peers": ("qemu-nbd",)}
+        found[f"{kind} 4k depth 32, QoS off"] = base | {"peers": ("tidegate-plain",)}
+    return {name: BASE | point for name, point in found.items()}
+
+
+SHORT = ("read 4k depth 1", "read 4k depth 32", "write 4k depth 1", "write 64k depth 8")
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def tidegate(point, place, options, data, scratch, qos=True):
     config = os.path.join(scratch, "serve.toml")
-    law = 'law = "window"\ntarget = "1s"\n' if qos else ""
+    law = 'law = "auto"\ntarget = "1s"\n' if qos else ""
     with open(config, "w") as out:
-        out.write(f'listen = ["unix:{socket}"]\n[pool.bench]\nbackend = {{ kind = "file", direct = false }}\n'
-                  f'depth = 64\n{law}[pool.bench.export.bench]\npath = "{data}"\n')
-    return [binary, "serve", "-c", config]
+        out.write(f'listen = ["{place}"]\n[pool.bench]\nbackend = {{ kind = "file", direct = {str(point["direct"]).lower()} }}\n'
+                  f'depth = 128\n{law}[pool.bench.export.bench]\npath = "{data}"\n')
+    return [options.binary, "serve", "-c", config]
 
 
-def server(name, options, data, socket, scratch):
-    return {
-        "tidegate": lambda: tidegate(options.binary, data, socket, scratch, qos=True),
-        "tidegate-plain": lambda: tidegate(options.binary, data, socket, scratch, qos=False),
-        "nbdkit": lambda: ["nbdkit", "-f", "-U", socket, "-e", "bench", "file", data],
-        "qemu-nbd": lambda: ["qemu-nbd", "-t", "-f", "raw", "-x", "bench", "-e", "8", "--aio=io_uring",
-                             "--cache=writeback", "-k", socket, data],
-    }[name]()
+def command(name, point, options, data, scratch, port):
+    unix = os.path.join(scratch, "nbd.sock")
+    if name.startswith("tidegate"):
+        place = f"tcp:127.0.0.1:{port}" if port else f"unix:{unix}"
+        return tidegate(point, place, options, data, scratch, qos=name == "tidegate")
+    if name == "nbdkit":
+        place = ["-i", "127.0.0.1", "-p", str(port)] if port else ["-U", unix]
+        return ["nbdkit", "-f", *place, "-e", "bench", "file", data]
+    place = ["-b", "127.0.0.1", "-p", str(port)] if port else ["-k", unix]
+    cache = "none" if point["direct"] else "writeback"
+    return ["qemu-nbd", "-t", "-f", "raw", "-x", "bench", "-e", "8", "--aio=io_uring", f"--cache={cache}", *place, data]
 
 
-def run(name, depth, options, data):
+def answers(place):
+    family = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
+    with socket.socket(family) as client:
+        return client.connect_ex(place) == 0
+
+
+def processor_seconds(process):
+    """User and system time of all threads of a process, those of the kernel's workers for it included."""
+    with open(f"/proc/{process.pid}/stat") as file:
+        fields = file.read().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def run(name, point, options, data):
     """One run of fio against one server; the server's own process, started and ended here."""
     with tempfile.TemporaryDirectory() as scratch:
-        socket = os.path.join(scratch, "nbd.sock")
+        port = free_port() if point["tcp"] else None
+        unix = os.path.join(scratch, "nbd.sock")
         log = open(os.path.join(scratch, "log"), "wb")
-        process = subprocess.Popen(server(name, options, data, socket, scratch), stdout=log, stderr=log)
+        process = subprocess.Popen(command(name, point, options, data, scratch, port), stdout=log, stderr=log)
         try:
             deadline = time.monotonic() + 10
-            while not os.path.exists(socket):
+            while not answers(("127.0.0.1", port) if port else unix):
                 if process.poll() is not None or time.monotonic() > deadline:
                     sys.exit(f"{name} did not start:\n{open(log.name).read()}")
                 time.sleep(0.01)
+            uri = f"nbd://127.0.0.1:{port}/bench" if port else f"nbd+unix:///bench?socket={unix}"
+            before = processor_seconds(process)
             output = subprocess.run(
-                ["fio", "--name=bench", "--ioengine=nbd", f"--uri=nbd+unix:///bench?socket={socket}",
-                 "--rw=randread", "--bs=4k", f"--iodepth={depth}", "--time_based", "--ramp_time=1",
-                 f"--runtime={options.seconds}", "--randrepeat=1", "--output-format=json"],
+                ["fio", "--name=bench", "--ioengine=nbd", f"--uri={uri}", f"--rw=rand{point['kind']}", f"--bs={point['block']}",
+                 f"--iodepth={point['depth']}", f"--numjobs={point['clients']}", "--group_reporting", "--time_based",
+                 f"--runtime={options.seconds}", "--randrepeat=1", "--norandommap", "--output-format=json"],
                 check=True, capture_output=True, text=True).stdout
+            spent = processor_seconds(process) - before
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -65,64 +125,98 @@ def run(name, depth, options, data):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    read = json.loads(output[output.index("{"):])["jobs"][0]["read"]
-    latency = read["clat_ns"]
-    return {"iops": read["iops"], "mean_us": latency["mean"] / 1e3,
-            "p99_us": latency["percentile"]["99.000000"] / 1e3}
+    found = json.loads(output[output.index("{"):])["jobs"][0][point["kind"]]
+    return {"iops": found["iops"], "mean_us": found["clat_ns"]["mean"] / 1e3, "processor_us": 1e6 * spent / found["total_ios"],
+            "p99_us": found["clat_ns"]["percentile"]["99.000000"] / 1e3}
 
 
-def compare(ours, peer, depth, options, data):
-    pairs = []
-    for number in range(options.pairs):
-        order = (ours, peer) if number % 2 == 0 else (peer, ours)
-        both = {name: run(name, depth, options, data) for name in order}
-        pairs.append((both[ours], both[peer]))
-        print(".", end="", flush=True, file=sys.stderr)
-    print(file=sys.stderr)
-    ratio = lambda key: statistics.median(a[key] / b[key] for a, b in pairs)
-    middle = lambda side, key: statistics.median(pair[side][key] for pair in pairs)
-    return {"ours": ours, "peer": peer, "depth": depth, "pairs": len(pairs),
-            "iops_ratio": ratio("iops"), "p99_ratio": ratio("p99_us"),
-            "iops": middle(0, "iops"), "peer_iops": middle(1, "iops"),
-            "p99_us": middle(0, "p99_us"), "peer_p99_us": middle(1, "p99_us")}
+def interval(values):
+    """The median, and the order statistics between which it lies with at least 95 %."""
+    ordered, count = sorted(values), len(values)
+    outside = 0
+    # Binomial: the part of samples whose k-th value is above the median.
+    while outside < count // 2 and 2 * sum(math.comb(count, k) for k in range(outside + 1)) / 2**count <= 0.05:
+        outside += 1
+    low = max(outside - 1, 0)
+    return {"median": statistics.median(ordered), "low": ordered[low], "high": ordered[count - 1 - low]}
+
+
+def measure(name, point, options, data):
+    servers = ("tidegate", *point["peers"])
+    rounds = []
+    for number in range(options.rounds):
+        first = number % len(servers)
+        rounds.append({server: run(server, point, options, data) for server in servers[first:] + servers[:first]})
+    figures = {server: {key: statistics.median(found[server][key] for found in rounds) for key in rounds[0][server]}
+               for server in servers}
+    ratios = {peer: {key: interval([found["tidegate"][key] / found[peer][key] for found in rounds if found[peer][key] > 0])
+                     for key in ("iops", "p99_us", "processor_us")} for peer in point["peers"]}
+    print_row(name, figures, ratios)
+    return {"point": name, **{key: value for key, value in point.items() if key != "peers"}, "rounds": options.rounds,
+            "servers": figures, "ratios": ratios}
+
+
+def print_head():
+    print(f"{'point':<34}{'IOPS':>9}  {'peer':<15}{'IOPS ratio':>20}{'processor µs':>14}{'ratio':>7}{'p99 ratio':>11}")
+
+
+def print_row(name, figures, ratios):
+    ours = figures["tidegate"]
+    for peer, ratio in ratios.items():
+        iops = ratio["iops"]
+        span = f"{iops['median']:.2f} ({iops['low']:.2f} to {iops['high']:.2f})"
+        print(f"{name:<34}{ours['iops']:>9.0f}  {peer:<15}{span:>20}{ours['processor_us']:>14.1f}"
+              f"{ratio['processor_us']['median']:>7.2f}{ratio['p99_us']['median']:>11.2f}", flush=True)
+
+
+def machine():
+    with open("/proc/cpuinfo") as file:
+        processor = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "")
+    return {"cpu": processor, "cores": os.cpu_count(), "kernel": platform.release()}
+
+
+def arguments(known):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default=os.path.join(ROOT, "target/release/tidegate"))
+    parser.add_argument("--rounds", type=int, default=10, help="runs of each server at a point (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=3, help="seconds of each run (default: %(default)s)")
+    parser.add_argument("--points", nargs="+", choices=list(known), metavar="POINT", help="these points (default: all)")
+    parser.add_argument("--short", action="store_true", help="four points, three rounds of two seconds")
+    parser.add_argument("--at-least", type=float, metavar="RATIO", help="the least median ratio of IOPS to a peer")
+    parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
+    options = parser.parse_args()
+    if options.short:
+        options.points, options.rounds, options.seconds = options.points or SHORT, 3, 2
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default=os.path.join(ROOT, "target/release/tidegate"))
-    parser.add_argument("--pairs", type=int, default=10, help="alternating pairs of runs (default 10)")
-    parser.add_argument("--seconds", type=int, default=3, help="measured seconds of each run (default 3)")
-    parser.add_argument("--peers", nargs="+", default=["nbdkit", "qemu-nbd", "tidegate-plain"], metavar="PEER")
-    parser.add_argument("--depths", nargs="+", type=int, default=[1, 32], metavar="DEPTH")
-    parser.add_argument("--out", help="folder for the dated result")
-    options = parser.parse_args()
-    for tool in ("fio", "nbdkit", "qemu-nbd"):
+    known = points()
+    options = arguments(known)
+    for tool in ("fio", *PEERS):
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is missing: run `make packages`")
-
     with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target")) as folder:
         data = os.path.join(folder, "data")
         with open(data, "wb") as out:
             for _ in range(256):
                 out.write(os.urandom(1 << 20))
-        results = [compare("tidegate", peer, depth, options, data)
-                   for peer in options.peers for depth in options.depths]
-
-    print(f"{'against':<16}{'depth':>6}{'IOPS':>10}{'theirs':>10}{'ratio':>8}{'p99 µs':>9}{'theirs':>9}{'ratio':>8}")
-    for r in results:
-        print(f"{r['peer']:<16}{r['depth']:>6}{r['iops']:>10.0f}{r['peer_iops']:>10.0f}{r['iops_ratio']:>8.3f}"
-              f"{r['p99_us']:>9.0f}{r['peer_p99_us']:>9.0f}{r['p99_ratio']:>8.3f}")
+        print_head()
+        results = [measure(name, known[name], options, data) for name in options.points or known]
+    ratios = [ratio["iops"]["median"] for found in results for peer, ratio in found["ratios"].items() if peer in PEERS]
+    if ratios:
+        print(f"IOPS beside the peers: the least {min(ratios):.2f}, the median {statistics.median(ratios):.2f}")
     if options.out:
         now = datetime.datetime.now(datetime.timezone.utc)
-        cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
-        document = {"date": now.isoformat(timespec="seconds"), "seconds": options.seconds,
-                    "machine": {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release()},
-                    "results": results}
-        os.makedirs(options.out, exist_ok=True)
-        with open(os.path.join(options.out, f"{now:%Y-%m-%d}-gateway-vs-peers.json"), "w") as out:
-            json.dump(document, out, indent=2)
+        document = {"experiment": "gateway beside nbdkit and qemu-nbd", "date": now.isoformat(timespec="seconds"),
+                    "seconds": options.seconds, "machine": machine(), "results": results}
+        path = os.path.join(options.out, f"{now.date().isoformat()}-gateway-vs-peers.json")
+        with open(path, "w") as out:
+            json.dump(document, out, indent=1)
             out.write("\n")
+        print(f"result: {path}", file=sys.stderr)
+    return 1 if options.at_least is not None and min(ratios, default=math.inf) < options.at_least else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

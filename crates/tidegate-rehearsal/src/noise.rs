@@ -35,8 +35,27 @@ pub(crate) struct LatencyNoise<'a> {
     /// The step that factors are taken from, and the time for which it goes on.
     at: usize,
     left: f64,
-    /// The last factors of each consumer's reads and writes.
-    last: Vec<[f64; 2]>,
+    /// The last scatter of each consumer's reads and writes.
+    last: Vec<[Scatter; 2]>,
+}
+
+/// The latency of some requests over that of the model.
+#[derive(Debug, Clone, Copy)]
+struct Scatter {
+    factor: f64,
+    requests: f64,
+}
+
+impl Scatter {
+    const NONE: Self = Self { factor: 1.0, requests: f64::INFINITY };
+
+    /// Returns the factor of another number of requests. The mean of more of them scatters less, as the root
+    /// of their number. That of fewer is taken as it is, since requests of one interval wait for the same
+    /// queue.
+    fn of(self, requests: f64) -> f64 {
+        let part = (self.requests / requests.max(1.0)).sqrt().min(1.0);
+        self.factor.powf(part)
+    }
 }
 
 impl<'a> LatencyNoise<'a> {
@@ -65,7 +84,7 @@ impl<'a> LatencyNoise<'a> {
             stretch,
             at: 0,
             left: 0.0,
-            last: vec![[1.0; 2]; recording.consumers.len()],
+            last: vec![[Scatter::NONE; 2]; recording.consumers.len()],
         }
     }
 
@@ -107,20 +126,21 @@ impl<'a> LatencyNoise<'a> {
         self.recording.steps.get(at).is_some_and(|step| !step.begins) && self.recording.is_steady(at)
     }
 
-    /// Returns the factors of a consumer's reads and writes at the place.
-    pub(crate) fn factors(&mut self, consumer: usize) -> [f64; 2] {
+    /// Returns the factors of so many reads and writes of a consumer, at the place.
+    pub(crate) fn factors(&mut self, consumer: usize, requests: [f64; 2]) -> [f64; 2] {
         let activities = self.recording.activities(self.at);
         let activity = activities.iter().find(|activity| activity.consumer as usize == consumer);
         let load = self.recorded_load(self.at);
         let class = self.classes.of(consumer);
-        for (kind, factor) in self.last[consumer].iter_mut().enumerate() {
+        for (kind, last) in self.last[consumer].iter_mut().enumerate() {
             let Some(completed) = activity.map(|activity| activity.completed[kind]) else { continue };
             let measured = f64::from(completed.latency) / f64::from(completed.count);
             if completed.count > 0.0 && measured > 0.0 {
-                *factor = measured / self.model.latency(class[kind], load);
+                let factor = measured / self.model.latency(class[kind], load);
+                *last = Scatter { factor, requests: completed.count.into() };
             }
         }
-        self.last[consumer]
+        [0, 1].map(|kind| self.last[consumer][kind].of(requests[kind]))
     }
 }
 

@@ -327,8 +327,9 @@ impl<'a> Running<'a> {
                 consumer.backlog = served.remaining;
             }
             let mean = flow.reads * served.latency[0] + (1.0 - flow.reads) * served.latency[1];
-            let noise = self.noise.factors(flow.consumer);
-            for (kind, part) in [flow.reads, 1.0 - flow.reads].into_iter().enumerate() {
+            let parts = [flow.reads, 1.0 - flow.reads];
+            let noise = self.noise.factors(flow.consumer, parts.map(|part| part * served.requests));
+            for (kind, part) in parts.into_iter().enumerate() {
                 let latency = served.latency[kind] * noise[kind];
                 consumer.unreported[kind] += part * served.requests;
                 let count = consumer.unreported[kind].floor();

@@ -455,6 +455,8 @@ fn files_that_cannot_be_used_are_found_with_their_place() {
     assert!(socket.contains("tidegate.toml:1:11: `") && socket.contains("is not a socket"), "{socket}");
     let folderless = load(&with_export("disk.raw").replace("unix:s", "unix:no/s"));
     assert!(folderless.contains("there is no folder") && folderless.contains("create it"), "{folderless}");
+    // The packaged service finds its folder, which is not there before its first start.
+    assert_eq!(load(&with_export("disk.raw").replace("unix:s", "unix:/run/tidegate/nbd.sock")), "");
 }
 
 #[test]

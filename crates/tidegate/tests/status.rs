@@ -7,7 +7,7 @@ mod service;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -53,6 +53,31 @@ fn said(service: &Service, options: &[&str]) -> String {
 
 fn document(service: &Service) -> Value {
     serde_json::from_str(&said(service, &["--json"])).unwrap()
+}
+
+#[test]
+fn a_watched_status_outlives_the_service_and_ends_with_its_reader() {
+    let service = Service::start("serve", BANDS);
+    let url = format!("http://{}", service.address());
+    let mut watching = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["status", "--url", &url, "--watch", "0.1", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut documents = BufReader::new(watching.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        let document: Value = serde_json::from_str(&documents.next().unwrap().unwrap()).unwrap();
+        assert_eq!(document["resources"][0]["name"], "p", "{document}");
+    }
+    drop(service);
+    let mut complaints = BufReader::new(watching.stderr.take().unwrap()).lines();
+    let complaint = complaints.next().unwrap().unwrap();
+    assert!(complaint.contains("tidegate: ") && complaint.contains("127.0.0.1"), "{complaint}");
+    assert!(watching.try_wait().unwrap().is_none(), "it asks again");
+    drop(complaints);
+    let ended = until("the end without a reader", || watching.try_wait().unwrap());
+    assert!(ended.success(), "{ended}");
 }
 
 #[test]

@@ -60,6 +60,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 from judging import KEPT, part_within, settled
+from service import unprivileged
 
 WRITERS = (2, 3, 4)
 JOBS = 4
@@ -96,18 +97,6 @@ def now_ms():
     return round(time.time() * 1000)
 
 
-PACKAGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../packaging")
-
-
-def capabilities(*drop_ins):
-    """What the service has, with those of these drop-ins that there are, as setpriv wants it."""
-    files = [f"{PACKAGING}/tidegate-agent.service",
-             *(path for name in drop_ins for path in glob.glob(f"{PACKAGING}/tidegate-agent.service.d/{name}.conf"))]
-    given = [line.partition("=")[2] for path in files for line in iscsi.read(path).splitlines()
-             if line.startswith("AmbientCapabilities=")]
-    return ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in " ".join(given).split())])
-
-
 # What else than a throttle a phase is named after: its lines of the configuration, its law if it is not the PID, and the
 # drop-in that these take.
 SIGNALS = {"p95": ('statistic = "p95"', None, "histograms"), "window": ("", WINDOW, None), "auto": ("", {"law": '"auto"'}, None),
@@ -124,12 +113,6 @@ HELD = {"netem": lambda kernel: kernel["rules"], "edt": lambda kernel: kernel["f
 
 def throttle_of(name):
     return next((throttle for throttle in ("edt", "rate") if name.startswith(f"{throttle}-")), "netem")
-
-
-def unprivileged(*drop_ins):
-    """How a program is started as the service is: as nobody, with the capabilities that it needs."""
-    sets = [option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", capabilities(*drop_ins))]
-    return ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs", *sets]
 
 
 class Agent:

@@ -215,9 +215,12 @@ impl From<TlsError> for Problem {
     }
 }
 
+/// The folder of the packaged service. systemd makes it at each start, so that a check finds none before.
+const SERVICE_FOLDER: &str = "/run/tidegate";
+
 fn folder_of(path: &Path) -> Result<(), Problem> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.is_dir() {
+    if folder.is_dir() || folder == Path::new(SERVICE_FOLDER) {
         return Ok(());
     }
     let what = format!("there is no folder `{}`", folder.display());

@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""In the guest: what is on the disk after a power loss at any moment, under the kernel's dm-log-writes.
+
+usage: guest.py [--seed N] [--rounds N] [--only CASE,…]
+
+dm-log-writes keeps a log of what reaches the disk, and in which order: a write only when a flush after it, or its own FUA,
+has completed. What a disk without a battery certainly has after a power loss is the log up to that moment. A client writes
+blocks with their version, zeroes some, and flushes before all answers are there. After each flush it puts a mark into the
+log. At every mark the disk is rebuilt from the log: each sector must have a version between the last that the client may
+rely on and the last that it sent.
+
+   direct       the gateway on the device, past the page cache
+   buffered     the same, through the page cache
+   ext4         on a file of ext4, through the page cache; the file system recovers its journal first
+   upstream     a gateway in front of the gateway of `direct`
+   liar         a gateway in front of qemu-nbd that ignores flushes. The loss must be found, or the experiment proves nothing
+
+Leaves /out/measured.json. Exit status 1 when a case other than `liar` loses something, or `liar` does not.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+SECTOR = 512
+BLOCK = 4096
+BLOCKS = 512
+SIZE = 64 << 20
+LOG_SIZE = 512 << 20
+MAPPED = "/dev/mapper/logged"
+SOCKET = "/tmp/{}.sock"
+
+READ, WRITE, DISCONNECT, FLUSH, WRITE_ZEROES = 0, 1, 2, 3, 6
+FUA = 1
+OPT_GO = 7
+INFO_EXPORT = 0
+REP_ACK, REP_INFO = 1, 3
+
+
+class Failed(Exception):
+    """A step that did not work, and what was said."""
+
+
+def run(*command):
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if ended.returncode != 0:
+        raise Failed(f"{' '.join(command)}: {ended.stdout.strip()}")
+    return ended.stdout.strip()
+
+
+class Client:
+    """A client of NBD that does not wait: it sends requests, and takes answers as they come."""
+
+    def __init__(self, path, export):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self._receive(18)
+        name = export.encode()
+        option = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
+        self.socket.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", OPT_GO, len(option)) + option)
+        while True:
+            _, _, kind, length = struct.unpack(">QIII", self._receive(20))
+            self._receive(length)
+            if kind == REP_ACK:
+                break
+            if kind != REP_INFO:
+                raise Failed(f"{export}: the option's answer is {kind:#x}")
+
+    def _receive(self, length):
+        data = bytearray()
+        while len(data) < length:
+            part = self.socket.recv(length - len(data))
+            if not part:
+                raise Failed("the server closed the connection")
+            data += part
+        return bytes(data)
+
+    def send(self, command, cookie, offset=0, length=0, flags=0, data=b""):
+        self.socket.sendall(struct.pack(">IHHQQI", 0x25609513, flags, command, cookie, offset, length) + data)
+
+    def answer(self):
+        """The cookie of the next answer."""
+        _, error, cookie = struct.unpack(">IIQ", self._receive(16))
+        if error:
+            raise Failed(f"request {cookie} failed with {error}")
+        return cookie
+
+
+class Expectation:
+    """Of each block: the version that may be relied on, the last one that was sent, and which of them are zeros."""
+
+    def __init__(self):
+        self.durable = [0] * BLOCKS
+        self.sent = [0] * BLOCKS
+        self.zeros = [{0} for _ in range(BLOCKS)]
+
+    def snapshot(self):
+        return list(self.durable), list(self.sent)
+
+    def wrong(self, snapshot, image):
+        """Sectors of an image that have neither of the versions that they may have."""
+        durable, sent = snapshot
+        found = []
+        for block in range(BLOCKS):
+            for at in range(block * BLOCK, (block + 1) * BLOCK, SECTOR):
+                sector = image[at:at + SECTOR]
+                if not self.may_have(block, durable[block], sent[block], sector):
+                    number, version = struct.unpack_from("<II", sector)
+                    found.append({"sector": at // SECTOR, "has": [number, version], "durable": durable[block], "sent": sent[block]})
+        return found
+
+    def may_have(self, block, durable, sent, sector):
+        if not any(sector):
+            return any(durable <= version <= sent for version in self.zeros[block])
+        number, version = struct.unpack_from("<II", sector)
+        return number == block and durable <= version <= sent and sector == content(block, version)[:SECTOR]
+
+
+def content(block, version):
+    return struct.pack("<II", block, version) * (BLOCK // 8)
+
+
+def load(client, expectation, chance, rounds, mark):
+    """Writes, and flushes at a moment when some of the writes are not answered yet. Snapshots by the names of their marks."""
+    snapshots, cookie = {}, 0
+    for number in range(rounds):
+        waiting, version_of = set(), {}
+        blocks = chance.sample(range(BLOCKS), chance.randint(1, 24))
+        for block in blocks:
+            cookie += 1
+            expectation.sent[block] += 1
+            version = expectation.sent[block]
+            flags = FUA if chance.random() < 0.15 else 0
+            version_of[cookie] = (block, version, flags)
+            waiting.add(cookie)
+            if chance.random() < 0.15:
+                expectation.zeros[block].add(version)
+                client.send(WRITE_ZEROES, cookie, block * BLOCK, BLOCK, flags)
+            else:
+                client.send(WRITE, cookie, block * BLOCK, BLOCK, flags, content(block, version))
+        answered = []
+
+        def take():
+            done = client.answer()
+            waiting.discard(done)
+            if done in version_of:
+                block, version, flags = version_of[done]
+                answered.append(done)
+                if flags & FUA:
+                    expectation.durable[block] = version
+            return done
+
+        for _ in range(chance.randint(0, len(blocks))):
+            take()
+        before = list(answered)
+        cookie += 1
+        flush = cookie
+        client.send(FLUSH, flush)
+        while take() != flush:
+            pass
+        for done in before:
+            block, version, _ = version_of[done]
+            expectation.durable[block] = version
+        name = f"m{number}"
+        mark(name)
+        snapshots[name] = expectation.snapshot()
+        while waiting:
+            take()
+    return snapshots
+
+
+def entries(log):
+    """What dm-log-writes has logged: (sector, number of sectors, flags, the name of a mark, the place of the data)."""
+    magic, _, count, sector_size = struct.unpack_from("<QQQI", log)
+    if magic != 0x6A736677736872:
+        raise Failed(f"no log: {magic:#x}")
+    at = sector_size
+    for _ in range(count):
+        sector, sectors, flags, length = struct.unpack_from("<QQQQ", log, at)
+        name = log[at + 32:at + 32 + length].decode() if flags & 8 else None
+        yield sector, sectors, flags, name, at + sector_size
+        at += sector_size + (0 if flags & 4 else sectors * SECTOR)
+
+
+def at_marks(log_path, image):
+    """The disk as it is at each mark: the image is changed in place."""
+    with open(log_path, "rb") as file:
+        log = file.read()
+    for sector, sectors, flags, name, data in entries(log):
+        if name is not None:
+            yield name
+        elif flags & 4:
+            image[sector * SECTOR:(sector + sectors) * SECTOR] = bytes(sectors * SECTOR)
+        else:
+            image[sector * SECTOR:(sector + sectors) * SECTOR] = log[data:data + sectors * SECTOR]
+
+
+@contextlib.contextmanager
+def logged_disk(prepare):
+    """A disk under dm-log-writes: the path of the log, and the image that the disk had before."""
+    paths = {"data": "/tmp/data.disk", "log": "/tmp/log.disk"}
+    for name, size in (("data", SIZE), ("log", LOG_SIZE)):
+        with open(paths[name], "wb") as file:
+            file.truncate(size)
+    prepare(paths["data"])
+    with open(paths["data"], "rb") as file:
+        image = bytearray(file.read())
+    data, log = (run("losetup", "-f", "--show", paths[name]) for name in ("data", "log"))
+    run("dmsetup", "create", "--noudevsync", "--noudevrules", "logged", "--table", f"0 {SIZE // SECTOR} log-writes {data} {log}")
+    run("dmsetup", "mknodes", "logged")
+    try:
+        yield paths["log"], image
+    finally:
+        run("dmsetup", "remove", "--noudevsync", "--retry", "logged")
+        run("losetup", "-d", data)
+        run("losetup", "-d", log)
+
+
+@contextlib.contextmanager
+def server(name, command):
+    path = SOCKET.format(name)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+    with open(f"/out/{name}.log", "a") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    for _ in range(600):
+        if os.path.exists(path) or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    if not os.path.exists(path):
+        with open(f"/out/{name}.log") as log:
+            raise Failed(f"{name} did not start: {log.read()}")
+    try:
+        yield path
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def gateway(name, backend, export):
+    configuration = f"/tmp/{name}.toml"
+    with open(configuration, "w") as file:
+        file.write(f"listen = ['unix:{SOCKET.format(name)}']\n[pool.p]\nbackend = {{ {backend} }}\nexport.disk = {{ {export} }}\n")
+    return server(name, ["tidegate", "serve", "-c", configuration])
+
+
+def on_device(stack, direct):
+    return stack.enter_context(gateway("storage", f"kind = 'file', direct = {direct}", f"path = '{MAPPED}'"))
+
+
+def in_front_of(stack, upstream):
+    return stack.enter_context(gateway("front", f"kind = 'nbd', address = 'unix:{upstream}'", ""))
+
+
+def mark(name):
+    run("dmsetup", "message", "logged", "0", "mark", name)
+
+
+def raw(image):
+    return image
+
+
+def case(name, chance, rounds):
+    prepare, volume = (make_ext4, in_ext4) if name == "ext4" else (lambda path: None, raw)
+    expectation = Expectation()
+    with logged_disk(prepare) as (log, image), contextlib.ExitStack() as stack:
+        if name == "ext4":
+            os.makedirs("/mnt/volume", exist_ok=True)
+            run("mount", MAPPED, "/mnt/volume")
+            stack.callback(run, "umount", "/mnt/volume")
+            path = stack.enter_context(gateway("storage", "kind = 'file', direct = false", "path = '/mnt/volume/disk.raw'"))
+        elif name == "liar":
+            command = ["qemu-nbd", "-t", "-f", "raw", "-x", "disk", "--cache=unsafe", "-k", SOCKET.format("storage"), MAPPED]
+            path = in_front_of(stack, stack.enter_context(server("storage", command)))
+        else:
+            path = on_device(stack, "false" if name == "buffered" else "true")
+            path = in_front_of(stack, path) if name == "upstream" else path
+        snapshots = load(Client(path, "disk"), expectation, chance, rounds, mark)
+        checked, lost = 0, []
+        for place, reached in enumerate(at_marks(log, image)):
+            if reached in snapshots and (name != "ext4" or place % 5 == 0 or reached == f"m{rounds - 1}"):
+                checked += 1
+                lost += [{"mark": reached, **wrong} for wrong in expectation.wrong(snapshots[reached], volume(image))]
+    return {"case": name, "rounds": rounds, "checked": checked, "lost": len(lost), "first": lost[:3]}
+
+
+def make_ext4(path):
+    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", path)
+    os.makedirs("/mnt/prepared", exist_ok=True)
+    run("mount", "-o", "loop", path, "/mnt/prepared")
+    with open("/mnt/prepared/disk.raw", "wb") as file:
+        file.write(bytes(BLOCKS * BLOCK))
+    run("umount", "/mnt/prepared")
+
+
+def in_ext4(image):
+    """The volume's file on a copy of the disk, after the file system has recovered its journal."""
+    with open("/tmp/copy.disk", "wb") as file:
+        file.write(image)
+    os.makedirs("/mnt/copy", exist_ok=True)
+    run("mount", "-o", "loop", "/tmp/copy.disk", "/mnt/copy")
+    try:
+        with open("/mnt/copy/disk.raw", "rb") as file:
+            return file.read()
+    finally:
+        run("umount", "/mnt/copy")
+
+
+def main():
+    cases = ("direct", "buffered", "ext4", "upstream", "liar")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=60, help="flushes of each case (default: %(default)s)")
+    parser.add_argument("--only", default=",".join(cases), metavar="CASE,…")
+    options = parser.parse_args()
+    run("modprobe", "-a", "loop", "dm-mod", "dm-log-writes", "ext4")
+    chance = random.Random(options.seed)
+    results = []
+    for name in options.only.split(","):
+        results.append(case(name, chance, options.rounds))
+        print(results[-1], flush=True)
+    with open("/out/measured.json", "w") as file:
+        json.dump({"seed": options.seed, "cases": results}, file, indent=1)
+    right = all((found["lost"] > 0) == (found["case"] == "liar") and found["checked"] > 0 for found in results)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failed as failure:
+        sys.exit(f"power-loss: {failure}")
