@@ -76,7 +76,7 @@ pub(crate) struct SessionDisk {
     pub(crate) serial: String,
     /// `None` until the front end has shared some.
     pub(crate) memory: Option<GuestMemory>,
-    /// As many as the greatest index that was ever started has.
+    /// The rings by their index, up to the greatest that was ever started.
     pub(crate) rings: Vec<Option<StartedRing>>,
     /// The ring that is looked into first.
     pub(crate) first: usize,

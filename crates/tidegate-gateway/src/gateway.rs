@@ -21,12 +21,12 @@ use tracing::{debug, error, info};
 use crate::backend::{EmulatedVolume, ExportVolume, open_file};
 use crate::clock::GatewayClock;
 use crate::config::{
-    BackendConfig, DiskSocket, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError, ListenConfig,
+    BackendConfig, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError, ListenConfig,
     ListenEndpoint, PoolConfig, PoolLimits,
 };
 use crate::directory::{DirectoryEntry, ExportDirectory};
 use crate::endpoint::BoundEndpoint;
-use crate::listener::disks::{BoundDisk, DiskListener};
+use crate::listener::disks::{BoundDisk, DiskListener, DiskSocketError};
 use crate::listener::{EndpointListener, RunningHandshakes};
 use crate::peers::{PeerReports, PoolPartners};
 use crate::stats::{AwaitedSnapshot, GatewaySnapshot, PoolSnapshot};
@@ -124,15 +124,8 @@ pub enum StartError {
         source: io::Error,
     },
     /// A socket for an export's disk cannot be listened on.
-    #[error("export `{export}`: cannot listen on {socket}: {source}")]
-    Disk {
-        /// The export.
-        export: ConsumerName,
-        /// The socket.
-        socket: DiskSocket,
-        /// The system's answer.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Disk(#[from] DiskSocketError),
     /// An export's file cannot be opened or is not fit to be served.
     #[error("export `{export}`: {}: {source}", path.display())]
     Open {
@@ -353,8 +346,8 @@ impl Gateway {
         for pool in &self.pools {
             pool.check()?;
         }
-        let disks = BoundDisk::all(&config, &self.disks)?;
-        let disks = self.listen_for_disks(disks)?;
+        let disks = BoundDisk::all(&config, &self.disks).map_err(StartError::from)?;
+        let disks = self.listen_for_disks(disks).map_err(StartError::from)?;
         // From here on nothing fails.
         self.disks.retain(|disk| disk.is_in(&config));
         self.disks.extend(disks);
@@ -458,7 +451,7 @@ impl Gateway {
         Ok(report)
     }
 
-    fn listen_for_disks(&self, bound: Vec<BoundDisk>) -> Result<Vec<DiskListener>, StartError> {
+    fn listen_for_disks(&self, bound: Vec<BoundDisk>) -> Result<Vec<DiskListener>, DiskSocketError> {
         let start = |bound| DiskListener::start(bound, &self.directory, &self.handshakes);
         bound.into_iter().map(start).collect()
     }

@@ -55,6 +55,7 @@ pub use config::{
 };
 pub use gateway::{AddedExports, ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, StartError};
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
+pub use listener::disks::DiskSocketError;
 pub use peers::PeerReports;
 pub use ring::check_io_uring;
 pub use stats::{

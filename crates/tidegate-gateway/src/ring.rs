@@ -403,9 +403,10 @@ impl IoRing {
         let entry = entry.user_data(key as u64);
         loop {
             // SAFETY: the entry points only to a static, or into `held`, which `operations` owns until the
-            // completion. Moving a Buffer or a Box does not move the memory it owns. The descriptor is borrowed from its owner
-            // now; the kernel takes its own reference in `submit_and_wait`, before the owner can close it:
-            // sessions and exports are dropped only when none of their operations is outstanding.
+            // completion. Moving a Buffer or a Box does not move the memory it owns. The descriptor is
+            // borrowed from its owner now; the kernel takes its own reference in `submit_and_wait`, before
+            // the owner can close it: sessions and exports are dropped only when none of their operations is
+            // outstanding, and `held` has a share of an event.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }

@@ -1,5 +1,8 @@
-//! A load on a vhost-user disk, by a front end of our own: `disk_load SOCKET DEPTH SECONDS read|write [BYTES]`.
-//! Prints the requests per second. `bench/vhost-user-vs-qemu.py` drives it.
+//! A load on a vhost-user disk, by a front end of our own. It prints the requests per second.
+//!
+//!     disk_load SOCKET DEPTH SECONDS read|write [BYTES]
+//!
+//! `bench/vhost-user-vs-qemu.py` drives it.
 
 #![allow(clippy::unwrap_used, reason = "a bench ends with the first thing that fails")]
 #![allow(clippy::print_stdout, reason = "its result")]

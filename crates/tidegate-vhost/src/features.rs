@@ -7,7 +7,7 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-use crate::request::SECTOR;
+use crate::request::{MOST_SEGMENTS, SECTOR};
 
 /// The most rings of one disk. Chosen: a ring for each processor of most guests; the worker serves them all.
 pub const MOST_QUEUES: u16 = 64;
@@ -15,13 +15,10 @@ pub const MOST_QUEUES: u16 = 64;
 /// The longest ring that is taken.
 pub(crate) const LONGEST_RING: u16 = 1024;
 
-/// Segments of a request, less its header and its status: what fits QEMU's usual ring of 128.
-pub(crate) const MOST_SEGMENTS: u32 = 126;
-
 /// Sectors of one range to discard or to zero: 1 GiB, so that its length in bytes fits 32 bits.
 const MOST_RANGE_SECTORS: u32 = 1 << 21;
 
-/// Where the guest writes its choice of the write cache.
+/// The offset at which the guest writes its choice of the write cache.
 pub(crate) const CACHE_OFFSET: u32 = 32;
 
 /// The length of the configuration space, as far as its fields have a meaning here.

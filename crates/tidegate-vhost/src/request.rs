@@ -9,10 +9,11 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemory as _, GuestMemoryMmap, Permissions};
 
-use crate::features::MOST_SEGMENTS;
-
 /// The unit of offsets and lengths on the ring.
 pub const SECTOR: u64 = 512;
+
+/// Segments of a request, less its header and its status: what fits QEMU's usual ring of 128.
+pub(crate) const MOST_SEGMENTS: u32 = 126;
 
 /// Descriptors of one request: those of the most segments, a header and a status, each in parts of any size.
 /// Chosen: twice what the guest is told, so that only a hostile one has more.
@@ -120,7 +121,7 @@ pub enum MalformedRequest {
     /// The chain is too long, or runs in a circle.
     #[error("a chain has more than {MOST_DESCRIPTORS} descriptors, or 4 GiB")]
     Length,
-    /// What the device may write comes before what it may read.
+    /// A part that the device may write comes before one that it may read.
     #[error("a chain has a readable descriptor after a writable one")]
     Order,
     /// There is no whole header.
@@ -333,4 +334,85 @@ fn take_last_byte(parts: &mut Vec<DataPart>) -> Option<GuestAddress> {
         parts.pop();
     }
     Some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::GuestMemory;
+
+    const NEXT: u16 = 1;
+    const WRITE: u16 = 2;
+
+    /// Reads a request of these parts of memory: where they are, how long, and whether they can be written.
+    fn read(memory: &GuestMemory, parts: &[(u64, u32, bool)]) -> Result<DiskRequest, MalformedRequest> {
+        for (at, (address, length, writable)) in parts.iter().enumerate() {
+            let last = at + 1 == parts.len();
+            let flags = if *writable { WRITE } else { 0 } | if last { 0 } else { NEXT };
+            let descriptor = Descriptor::new(*address, *length, flags, at as u16 + 1);
+            memory.mapped().write_obj(descriptor, GuestAddress(at as u64 * DESCRIPTOR)).unwrap();
+        }
+        let table = DescriptorTable { address: GuestAddress(0), length: 16 };
+        DiskRequest::read(memory.mapped(), table, 0)
+    }
+
+    fn with_header(kind: u32, sector: u64) -> GuestMemory {
+        let memory = GuestMemory::anonymous(1 << 16);
+        let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
+        memory.mapped().write_slice(&header, GuestAddress(0x1000)).unwrap();
+        memory
+    }
+
+    fn part(address: u64, length: u32) -> DataPart {
+        DataPart { address: GuestAddress(address), length }
+    }
+
+    /// A driver that keeps to version 1 may cut a request anywhere (virtio 1.2, 2.7.4.1).
+    #[test]
+    fn header_data_and_status_may_be_cut_anywhere() {
+        let memory = with_header(VIRTIO_BLK_T_IN, 7);
+        let parts = [
+            (0x1000, 3, false),
+            (0x1003, 0, false),
+            (0x1003, 13, false),
+            (0x2000, 100, true),
+            (0x3000, 413, true),
+            (0x4000, 0, true),
+        ];
+        let request = read(&memory, &parts).unwrap();
+        assert_eq!(request.command, DiskCommand::Read { offset: 7 * 512, length: 512 });
+        assert_eq!(request.data, [part(0x2000, 100), part(0x3000, 412)]);
+        assert_eq!(request.status, GuestAddress(0x3000 + 412));
+
+        let memory = with_header(VIRTIO_BLK_T_OUT, 1);
+        let request = read(&memory, &[(0x1000, 16 + 512, false), (0x2000, 1, true)]).unwrap();
+        assert_eq!(request.command, DiskCommand::Write { offset: 512, length: 512 });
+        assert_eq!(request.data, [part(0x1010, 512)]);
+    }
+
+    #[test]
+    fn a_range_is_read_as_it_is_written_and_one_that_overflows_is_refused() {
+        let range = |kind, sector: u64, sectors: u32, flags: u32| {
+            let memory = with_header(kind, 0);
+            let range = [&sector.to_le_bytes()[..], &sectors.to_le_bytes(), &flags.to_le_bytes()].concat();
+            memory.mapped().write_slice(&range, GuestAddress(0x2000)).unwrap();
+            read(&memory, &[(0x1000, 16, false), (0x2000, 16, false), (0x3000, 1, true)]).unwrap().command
+        };
+        let discard = DiskCommand::Discard { offset: 1 << 40, length: 4096 };
+        assert_eq!(range(VIRTIO_BLK_T_DISCARD, 1 << 31, 8, 0), discard);
+        let zeroes = DiskCommand::WriteZeroes { offset: 512, length: 512, unmap: true };
+        assert_eq!(range(VIRTIO_BLK_T_WRITE_ZEROES, 1, 1, 1), zeroes);
+        let refused = DiskCommand::Refuse(RequestStatus::Failed);
+        assert_eq!(range(VIRTIO_BLK_T_DISCARD, u64::MAX, 8, 0), refused);
+        assert_eq!(range(VIRTIO_BLK_T_DISCARD, 0, u32::MAX, 0), refused);
+        let unknown = DiskCommand::Refuse(RequestStatus::Unsupported);
+        assert_eq!(range(VIRTIO_BLK_T_DISCARD, 0, 8, 1), unknown, "only zeroing knows the flag");
+    }
+
+    #[test]
+    fn a_write_that_the_device_is_to_write_into_is_empty() {
+        let memory = with_header(VIRTIO_BLK_T_OUT, 0);
+        let request = read(&memory, &[(0x1000, 16, false), (0x2000, 513, true)]).unwrap();
+        assert_eq!(request.command, DiskCommand::Refuse(RequestStatus::Failed));
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use thiserror::Error;
 use tidegate_nbd::transmission::ReplyStyle;
 use tidegate_units::ConsumerName;
 use tidegate_vhost::{DiskOwner, DiskRing, EventDescriptor, FrontEndError, GuestMemory, OwnerGone};
@@ -20,12 +21,23 @@ use crate::config::{DiskSocket, GatewayConfig, ListenConfig, ListenEndpoint, Tls
 use crate::directory::{ExportDirectory, SeatReservation};
 use crate::disk::{DiskOrder, NewDisk, properties};
 use crate::endpoint::{AcceptedConnection, BoundEndpoint};
-use crate::gateway::StartError;
 use crate::stats::RefusalReason;
 use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
 
 /// The identity of the next disk.
 static NEXT_DISK: AtomicU64 = AtomicU64::new(0);
+
+/// A socket for an export's disk cannot be listened on.
+#[derive(Debug, Error)]
+#[error("export `{export}`: cannot listen on {socket}: {source}")]
+pub struct DiskSocketError {
+    /// The export.
+    pub export: ConsumerName,
+    /// The socket.
+    pub socket: DiskSocket,
+    /// The system's answer.
+    pub source: io::Error,
+}
 
 /// A socket of an export, bound.
 #[derive(Debug)]
@@ -40,7 +52,7 @@ impl BoundDisk {
     ///
     /// # Errors
     /// When one of them cannot be bound; none is left then.
-    pub(crate) fn all(config: &GatewayConfig, known: &[DiskListener]) -> Result<Vec<Self>, StartError> {
+    pub(crate) fn all(config: &GatewayConfig, known: &[DiskListener]) -> Result<Vec<Self>, DiskSocketError> {
         let mut bound = Vec::new();
         for export in config.pools.iter().flat_map(|pool| &pool.exports) {
             for socket in &export.disks {
@@ -52,7 +64,7 @@ impl BoundDisk {
                 let (export, socket) = (export.name.clone(), socket.clone());
                 match BoundEndpoint::new(&listen) {
                     Ok(endpoint) => bound.push(Self { export, socket, bound: endpoint }),
-                    Err(source) => return Err(StartError::Disk { export, socket, source }),
+                    Err(source) => return Err(DiskSocketError { export, socket, source }),
                 }
             }
         }
@@ -76,9 +88,9 @@ impl DiskListener {
         disk: BoundDisk,
         directory: &Arc<ExportDirectory>,
         handshakes: &Arc<RunningHandshakes>,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, DiskSocketError> {
         let BoundDisk { export, socket, bound } = disk;
-        let failed = |source| StartError::Disk { export: export.clone(), socket: socket.clone(), source };
+        let failed = |source| DiskSocketError { export: export.clone(), socket: socket.clone(), source };
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let stop = Arc::new(stop.map_err(|error| failed(error.into()))?);
         let acceptor = DiskAcceptor {

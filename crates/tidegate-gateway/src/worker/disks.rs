@@ -14,8 +14,8 @@ use crate::ring::RingToken;
 use crate::session::{MemoryWait, SessionPhase};
 use crate::zeroing::RequestSlice;
 
-/// Requests that are taken out of a disk's rings at once. A guest that adds requests which are refused as fast
-/// as the worker answers them would otherwise keep it for ever. Chosen: twice what a session may have.
+/// Requests that are taken out of a disk's rings at once. A guest that adds requests which are refused, as
+/// fast as the worker answers them, would otherwise keep it for ever. Chosen: twice what a session may have.
 const AT_ONCE: usize = 256;
 
 /// The outcome of a look into a ring.

@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    BackendConfig, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint, PoolConfig, ServerFiles,
-    StartError, TlsError, TlsUse,
+    BackendConfig, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint, PoolConfig,
+    ServerFiles, StartError, TlsError, TlsUse,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -88,7 +88,7 @@ impl ServeConfig {
     /// of a disk that cannot be listened on.
     #[must_use]
     pub fn finding(&self, error: &StartError) -> Option<Finding> {
-        let StartError::Disk { socket, source, .. } = error else { return None };
+        let StartError::Disk(DiskSocketError { socket, source, .. }) = error else { return None };
         let (_, place) = self.disk_places.iter().find(|(path, _)| *path == socket.path)?;
         Some(place.error(format!("cannot listen on `{socket}`: {source}")))
     }
