@@ -84,6 +84,7 @@ def main():
     parser.add_argument("--out", help="leave a dated document here")
     options = parser.parse_args()
     about = driver.described()
+    about["machine"] = about["machine"].replace("virtual clock", "the machine's clock")
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "disk.raw"), "wb") as disk:
             disk.truncate(options.size << 20)
@@ -130,7 +131,7 @@ def main():
         fio, complaints = None, ""
         if os.path.exists(os.path.join(out, "fio.json")):
             with open(os.path.join(out, "fio.json")) as file:
-                fio = json.loads(file.read()[0:] or "null")["jobs"][0]
+                fio = json.load(file)["jobs"][0]
         for name in ("kernel", "disk"):
             if os.path.exists(os.path.join(out, name)):
                 with open(os.path.join(out, name)) as file:
