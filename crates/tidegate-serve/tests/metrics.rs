@@ -82,6 +82,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         released: false,
         removed: false,
         sessions: 1,
+        disks: 1,
         queued,
         waits_for: (queued > 0 && !protected).then_some(WaitReason::Law),
         in_flight: 1,
