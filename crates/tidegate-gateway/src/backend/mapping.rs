@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(told(&file, early), [(MIB, true)]);
     }
 
-    /// What lies beyond the end cannot be read, and is no hole that reads as zeroes.
+    /// Bytes beyond the end cannot be read, so they are no hole that reads as zeroes.
     #[test]
     fn a_file_that_was_cut_has_no_hole_beyond_its_end() {
         let file = sparse();

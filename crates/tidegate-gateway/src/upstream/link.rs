@@ -9,7 +9,6 @@ use tidegate_nbd::transmission::{MessageStyle, NbdCommand, ReplyParser, RequestF
 use tidegate_nbd::{CommandFlags, SessionTerms};
 use tidegate_units::Instant;
 
-use super::connect::UpstreamConnection;
 use super::ledger::LedgerMark;
 use crate::buffer::AlignedBuffer;
 use crate::message::{MessageItem, ReplyMessage};
@@ -106,10 +105,16 @@ pub(super) struct UpstreamLink {
 }
 
 impl UpstreamLink {
-    pub(super) fn new(connection: UpstreamConnection, ordinal: u64, mark: LedgerMark, now: Instant) -> Self {
-        let SessionTerms { style, allocation, .. } = connection.terms;
+    pub(super) fn new(
+        socket: OwnedFd,
+        terms: &SessionTerms,
+        ordinal: u64,
+        mark: LedgerMark,
+        now: Instant,
+    ) -> Self {
+        let SessionTerms { style, allocation, .. } = *terms;
         Self {
-            socket: connection.socket,
+            socket,
             style,
             allocation,
             ordinal,

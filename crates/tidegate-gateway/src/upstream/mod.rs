@@ -127,7 +127,8 @@ impl UpstreamExport {
         let ledger = ChangeLedger::default();
         let mut links = Slab::new();
         let plan = UpstreamPlan::new(&first.terms.geometry);
-        links.insert(UpstreamLink::new(first, 1, ledger.mark(), now));
+        let UpstreamConnection { socket, terms } = first;
+        links.insert(UpstreamLink::new(socket, &terms, 1, ledger.mark(), now));
         Self {
             pool,
             name,
@@ -272,7 +273,13 @@ impl UpstreamExport {
             );
         }
         self.opened += 1;
-        let key = self.links.insert(UpstreamLink::new(connected, self.opened, self.ledger.mark(), hands.now));
+        let key = self.links.insert(UpstreamLink::new(
+            connected.socket,
+            &connected.terms,
+            self.opened,
+            self.ledger.mark(),
+            hands.now,
+        ));
         self.receive(key, hands);
         self.pump(hands);
     }
