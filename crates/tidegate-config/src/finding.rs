@@ -74,6 +74,22 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A place in a document, for what turns out to be wrong after it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindingPlace {
+    file: String,
+    excerpt: SourceExcerpt,
+}
+
+impl FindingPlace {
+    /// The document cannot be used because of what is written here.
+    #[must_use]
+    pub fn error(&self, message: impl Into<String>) -> Finding {
+        let Self { file, excerpt } = self.clone();
+        Finding { severity: Severity::Error, file, excerpt, message: shown(message.into()), help: None }
+    }
+}
+
 /// Findings, collected while a document is read: a person wants to see all of them at once.
 #[derive(Debug)]
 pub struct FindingList<'a> {
@@ -153,6 +169,12 @@ impl<'a> FindingList<'a> {
         let (message, help) = (shown(message), help.map(shown));
         let (file, excerpt) = (self.source.name.to_owned(), self.source.excerpt(span));
         self.findings.push(Finding { severity, file, excerpt, message, help });
+    }
+
+    /// The place of what is written there.
+    #[must_use]
+    pub fn place(&self, span: &Range<usize>) -> FindingPlace {
+        FindingPlace { file: self.source.name.to_owned(), excerpt: self.source.excerpt(span) }
     }
 
     /// The findings in the order of the text.

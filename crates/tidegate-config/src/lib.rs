@@ -36,7 +36,7 @@ mod source;
 use toml::de::DeTable;
 
 pub use error::{ConfigError, read_text};
-pub use finding::{Finding, FindingList, Severity};
+pub use finding::{Finding, FindingList, FindingPlace, Severity};
 pub use nearest::{nearest, unknown_name};
 pub use placed::PlacedValue;
 pub use section::{Section, TextOrTable};

@@ -350,6 +350,8 @@ pub struct ExportConfig {
     pub shared_volume: bool,
     /// The clients that may use it.
     pub access: ExportAccess,
+    /// The sockets at which virtual machines have it as a disk (vhost-user-blk), one machine at each.
+    pub disks: Vec<DiskSocket>,
     /// Its weight against the other consumers of the pool.
     pub shares: Shares,
     /// True if no law may throttle the export: its reads are the signal, which the law keeps fast.
@@ -384,6 +386,7 @@ impl ExportConfig {
             read_only: false,
             shared_volume: false,
             access: ExportAccess::default(),
+            disks: Vec::new(),
             shares: Shares::DEFAULT,
             protected: false,
             released: false,
@@ -402,6 +405,21 @@ impl ExportConfig {
         // characters.
         let own = || ExportName::new(self.name.as_str()).expect("a consumer's name is an export name");
         self.served_as.clone().unwrap_or_else(own)
+    }
+}
+
+/// A socket of a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSocket {
+    /// Its path. A stale file there is replaced; the file is removed at the end.
+    pub path: PathBuf,
+    /// The rights to it.
+    pub file: SocketFile,
+}
+
+impl fmt::Display for DiskSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vhost-user:{}", self.path.display())
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_nbd::handshake::ExportAnswer;
 use tidegate_nbd::{ExportDescription, ExportName};
 use tidegate_tls::ServerTls;
+use tidegate_units::ConsumerName;
 
 use crate::access::{AccessVerdict, ExportAccess, KnownClient};
 use crate::seats::ConnectionSource;
@@ -17,6 +18,7 @@ use crate::worker::door::{ExportPin, SessionSlot, WorkerDoor};
 #[derive(Debug, Clone)]
 pub(crate) struct DirectoryEntry {
     pub(crate) name: ExportName,
+    pub(crate) consumer: ConsumerName,
     pub(crate) export: ExportDescription,
     pub(crate) access: ExportAccess,
     /// The export's identity across all pools; a later export of the same name has another.
@@ -112,6 +114,29 @@ impl ExportDirectory {
         }
         let slot = entry.door.reserve(entry.id, source).map_err(RefusedQuestion)?;
         Ok((entry.export, Some(SeatReservation { export: entry.id, slot, pin: entry.pin })))
+    }
+
+    /// Keeps a place for the front end of a disk.
+    ///
+    /// # Errors
+    /// The reason for which it is refused.
+    pub(crate) fn find_disk(
+        &self,
+        consumer: &ConsumerName,
+        client: &KnownClient,
+        source: ConnectionSource,
+    ) -> Result<(ExportDescription, SeatReservation), RefusalReason> {
+        if self.shutting_down.load(Ordering::Relaxed) {
+            return Err(RefusalReason::ShuttingDown);
+        }
+        let found = self.lock().iter().find(|entry| entry.consumer == *consumer).cloned();
+        // Its socket is there because it is configured.
+        let entry = found.ok_or(RefusalReason::Unreached)?;
+        if let Some(refusal) = refused(&entry.access, client) {
+            return Err(refusal);
+        }
+        let slot = entry.door.reserve(entry.id, source)?;
+        Ok((entry.export, SeatReservation { export: entry.id, slot, pin: entry.pin }))
     }
 
     fn served(&self, name: &ExportName, client: &KnownClient) -> Result<DirectoryEntry, RefusalReason> {

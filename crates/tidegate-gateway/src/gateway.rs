@@ -26,6 +26,7 @@ use crate::config::{
 };
 use crate::directory::{DirectoryEntry, ExportDirectory};
 use crate::endpoint::BoundEndpoint;
+use crate::listener::disks::{BoundDisk, DiskListener, DiskSocketError};
 use crate::listener::{EndpointListener, RunningHandshakes};
 use crate::peers::{PeerReports, PoolPartners};
 use crate::stats::{AwaitedSnapshot, GatewaySnapshot, PoolSnapshot};
@@ -60,6 +61,7 @@ pub struct Gateway {
     addresses: Vec<ListenEndpoint>,
     /// Dropped before the pools: no client connects while they end.
     listeners: Vec<EndpointListener>,
+    disks: Vec<DiskListener>,
     pools: Vec<PoolHandle>,
     next_export: u64,
     /// Upstreams that were reached after the start.
@@ -121,6 +123,9 @@ pub enum StartError {
         /// The system's answer.
         source: io::Error,
     },
+    /// A socket for an export's disk cannot be listened on.
+    #[error(transparent)]
+    Disk(#[from] DiskSocketError),
     /// An export's file cannot be opened or is not fit to be served.
     #[error("export `{export}`: {}: {source}", path.display())]
     Open {
@@ -232,6 +237,7 @@ impl Gateway {
                 .map_err(|source| StartError::Listen { endpoint: listen.endpoint.clone(), source })
         };
         let bound: Vec<BoundEndpoint> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
+        let disks = BoundDisk::all(&config, &[])?;
         let clock = GatewayClock::start();
         let journal = config.journal.clone().map(|journal| JournalWriter::start(journal, clock.now()));
         let journal = journal.transpose()?;
@@ -244,6 +250,7 @@ impl Gateway {
             handshakes: Arc::default(),
             addresses: bound.iter().map(|bound| bound.endpoint().clone()).collect(),
             listeners: Vec::new(),
+            disks: Vec::new(),
             pools: Vec::new(),
             next_export: 0,
             reached,
@@ -269,6 +276,7 @@ impl Gateway {
                     .map_err(|source| StartError::Listen { endpoint, source })?;
             gateway.listeners.push(listener);
         }
+        gateway.disks = gateway.listen_for_disks(disks)?;
         debug!(endpoints = ?gateway.addresses, "serving");
         Ok(gateway)
     }
@@ -338,7 +346,11 @@ impl Gateway {
         for pool in &self.pools {
             pool.check()?;
         }
+        let disks = BoundDisk::all(&config, &self.disks).map_err(StartError::from)?;
+        let disks = self.listen_for_disks(disks).map_err(StartError::from)?;
         // From here on nothing fails.
+        self.disks.retain(|disk| disk.is_in(&config));
+        self.disks.extend(disks);
         self.next_export = next_export;
         for (pool, prepared) in self.pools.iter_mut().zip(prepared) {
             pool.change(prepared);
@@ -417,6 +429,7 @@ impl Gateway {
     fn end(&mut self, patience: Duration) -> Result<DrainReport, GatewayError> {
         self.directory.shut_down();
         self.listeners.clear();
+        self.disks.clear();
         let deadline = self.clock.now() + patience;
         for pool in &self.pools {
             pool.door.send(WorkerCommand::Drain(deadline));
@@ -438,11 +451,17 @@ impl Gateway {
         Ok(report)
     }
 
+    fn listen_for_disks(&self, bound: Vec<BoundDisk>) -> Result<Vec<DiskListener>, DiskSocketError> {
+        let start = |bound| DiskListener::start(bound, &self.directory, &self.handshakes);
+        bound.into_iter().map(start).collect()
+    }
+
     /// Tells handshakes what there is.
     fn publish(&self) {
         let entries = self.pools.iter().flat_map(|pool| {
             pool.exports.iter().map(|opened| DirectoryEntry {
                 name: opened.config.served_name(),
+                consumer: opened.config.name.clone(),
                 export: opened.export.clone(),
                 access: opened.config.access.clone(),
                 id: opened.id,
@@ -845,6 +864,9 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
             }
             if before.served_as != export.served_as {
                 fixed.push(format!("export `{}`: the name that it is served as", export.name));
+            }
+            if before.disks != export.disks {
+                fixed.push(format!("export `{}`: where it is a disk", export.name));
             }
             if before.shared_volume != export.shared_volume {
                 fixed.push(format!("export `{}`: whether its volume is shared", export.name));

@@ -26,6 +26,7 @@ mod clock;
 mod config;
 mod crowd;
 mod directory;
+mod disk;
 mod endpoint;
 mod gateway;
 mod histogram;
@@ -48,12 +49,13 @@ mod zeroing;
 pub use access::{AccessRule, AddressRange, CertificateName, ExportAccess, NetworkError};
 pub use claim::{VolumeFacts, VolumeId};
 pub use config::{
-    BackendConfig, DataStore, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError, HandshakeLimits,
-    KeptSessions, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves, PoolConfig, PoolLimits,
-    ReplayRule, SocketFile, TlsUse, UpstreamConfig,
+    BackendConfig, DataStore, DiskSocket, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError,
+    HandshakeLimits, KeptSessions, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves, PoolConfig,
+    PoolLimits, ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };
 pub use gateway::{AddedExports, ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, StartError};
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
+pub use listener::disks::DiskSocketError;
 pub use peers::PeerReports;
 pub use ring::check_io_uring;
 pub use stats::{

@@ -1,5 +1,6 @@
 //! Endpoints: accepting connections, and their handshakes, in short-lived threads with a deadline.
 
+pub(crate) mod disks;
 mod doorstep;
 
 use std::io;
@@ -439,6 +440,7 @@ fn shake_hands(
                     peer,
                     export,
                     terms: opened.terms,
+                    disk: None,
                     already: chunk[start..end].to_vec(),
                     slot: Arc::clone(&slot),
                     _pin: pin,

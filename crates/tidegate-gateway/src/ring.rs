@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 use tidegate_nbd::AllocationMap;
+use tidegate_vhost::EventDescriptor;
 
 use crate::bell::WorkerBell;
 use crate::buffer::AlignedBuffer;
@@ -87,6 +88,12 @@ pub(crate) enum RingToken {
     Cached { request: usize },
     /// An export's data is on stable storage.
     Synced { export: usize },
+    /// A guest says that there are requests in a ring, or the watch for that was ended.
+    Kicked { session: usize, watch: usize },
+    /// A guest was told of results.
+    Signalled { session: usize },
+    /// The ring's own: an operation was asked to end.
+    Cancelled,
     /// Bytes of an export's upstream arrived on one of its connections.
     UpstreamReceived { export: usize, link: usize },
     /// A part of the requests to an export's upstream is on its way.
@@ -111,6 +118,8 @@ pub(crate) enum LentMemory {
     Allocation(Box<AllocationMap>),
     Replies(Box<ReplyMessage<ReadyReply>>),
     Requests(Box<ReplyMessage<OutgoingRequest>>),
+    /// A descriptor, which is open for as long.
+    Event(Arc<EventDescriptor>),
 }
 
 impl From<Box<ReplyMessage<ReadyReply>>> for LentMemory {
@@ -313,10 +322,14 @@ impl IoRing {
             // Invariant: `submit` made this key, and each operation here completes exactly once (none is
             // multishot).
             let operation = self.operations.remove(entry.user_data() as usize);
-            if operation.token == RingToken::Bell {
-                self.bell.silence();
-                self.listen();
-                continue;
+            match operation.token {
+                RingToken::Bell => {
+                    self.bell.silence();
+                    self.listen();
+                    continue;
+                }
+                RingToken::Cancelled => continue,
+                _ => {}
             }
             let result = match entry.result() {
                 count if count >= 0 => Ok(count as usize),
@@ -364,14 +377,39 @@ impl IoRing {
         self.submit(token, entry, held);
     }
 
+    /// Completes once the event is signalled, or the watch is ended.
+    pub(crate) fn watch(&mut self, token: RingToken, event: Arc<EventDescriptor>) {
+        let entry = opcode::PollAdd::new(Fd(event.as_fd().as_raw_fd()), libc::POLLIN as u32).build();
+        self.submit(token, entry, LentMemory::Event(event));
+    }
+
+    /// Ends a watch, which then completes.
+    pub(crate) fn end_watch(&mut self, token: RingToken) {
+        let watch = self.operations.iter().find(|(_, operation)| operation.token == token);
+        if let Some((key, _)) = watch {
+            let entry = opcode::PollRemove::new(key as u64).build();
+            self.submit(RingToken::Cancelled, entry, LentMemory::Nothing);
+        }
+    }
+
+    /// Signals an event. The ring does it, and not a system call of this thread: the other side of the event
+    /// decides whether writing to it can block.
+    pub(crate) fn signal(&mut self, token: RingToken, event: Arc<EventDescriptor>) {
+        static ONE: u64 = 1;
+        let count = (&raw const ONE).cast();
+        let entry = opcode::Write::new(Fd(event.as_fd().as_raw_fd()), count, size_of::<u64>() as u32).build();
+        self.submit(token, entry, LentMemory::Event(event));
+    }
+
     fn submit(&mut self, token: RingToken, entry: squeue::Entry, held: LentMemory) {
         let key = self.operations.insert(RingOperation { token, held });
         let entry = entry.user_data(key as u64);
         loop {
-            // SAFETY: the entry points only into `held`, which `operations` owns until the completion. Moving
-            // a Buffer or a Box does not move the memory it owns. The descriptor is borrowed from its owner
-            // now; the kernel takes its own reference in `submit_and_wait`, before the owner can close it:
-            // sessions and exports are dropped only when none of their operations is outstanding.
+            // SAFETY: the entry points only to a static, or into `held`, which `operations` owns until the
+            // completion. Moving a Buffer or a Box does not move the memory it owns. The descriptor is
+            // borrowed from its owner now; the kernel takes its own reference in `submit_and_wait`, before
+            // the owner can close it: sessions and exports are dropped only when none of their operations is
+            // outstanding, and `held` has a share of an event.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -483,8 +521,6 @@ fn window(buffer: &mut AlignedBuffer, part: BufferPart) -> (*mut u8, u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     #[test]

@@ -1,4 +1,4 @@
-//! A client's connection in the transmission phase.
+//! A client's connection in the transmission phase, or a virtual machine's to its disk.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tidegate_nbd::SessionTerms;
 use tidegate_units::Instant;
 
+use crate::disk::SessionDisk;
 use crate::input::SessionInput;
 use crate::message::{ReadyReply, ReplyMessage};
 use crate::worker::door::{NewSession, SessionSlot};
@@ -41,6 +42,9 @@ pub(crate) struct ClientSession {
     /// The worker's key of its export.
     pub(crate) export: usize,
     pub(crate) terms: SessionTerms,
+    /// The disk of a virtual machine, whose requests come by its rings; nothing is received from the socket
+    /// or sent to it then. `None` for a client of NBD.
+    pub(crate) disk: Option<Box<SessionDisk>>,
     pub(crate) phase: SessionPhase,
     pub(crate) input: SessionInput,
     /// The time at which the receive under way began.
@@ -81,6 +85,7 @@ impl ClientSession {
             peer: new.peer,
             export,
             terms: new.terms,
+            disk: new.disk.map(|disk| Box::new(SessionDisk::new(disk))),
             phase: SessionPhase::Open,
             receiving: None,
             stalled: false,
@@ -105,6 +110,7 @@ impl ClientSession {
             && self.receiving.is_none()
             && self.message.is_some()
             && self.requests == 0
+            && self.disk.as_ref().is_none_or(|disk| disk.is_quiet())
     }
 
     /// Returns true if the session waits for memory that others have. Nothing that it has itself can be what
@@ -113,9 +119,13 @@ impl ClientSession {
         self.stalled && self.memory_wait.is_some() && self.bytes == self.input.charged()
     }
 
-    /// Returns the time of its last request, if nothing is under way on it that an end would lose.
+    /// Returns the time of its last request, if nothing is under way on it that an end would lose. The disk
+    /// of a machine is in use for as long as it is connected.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
-        let idle = self.phase == SessionPhase::Open && self.requests == 0 && !self.input.is_within_request();
+        let idle = self.phase == SessionPhase::Open
+            && self.requests == 0
+            && self.disk.is_none()
+            && !self.input.is_within_request();
         idle.then_some(self.active)
     }
 

@@ -244,6 +244,7 @@ impl PoolStage {
             released: terms.released,
             removed,
             sessions,
+            disks: 0,
             queued: account.queued() as usize,
             waits_for: self.queue.wait_reason(account, now),
             in_flight: account.in_flight() as usize,

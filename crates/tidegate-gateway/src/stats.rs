@@ -179,6 +179,8 @@ pub struct ConsumerSnapshot {
     pub removed: bool,
     /// Its sessions.
     pub sessions: usize,
+    /// Those of them that are disks of virtual machines.
+    pub disks: usize,
     /// Requests waiting in the gateway.
     pub queued: usize,
     /// The reason for which they wait for their turn. `None`: none waits for it.

@@ -442,7 +442,7 @@ fn whatever_answers_in_place_of_a_lost_upstream_is_tried_again() {
         // A server that knows nothing but GO, and has no such export.
         replies(&[(11, 0x8000_0001, 0), (8, 0x8000_0001, 0), (7, 0x8000_0006, 0)]),
     ];
-    let count = greetings.len();
+    let number_of_greetings = greetings.len();
     let greet = move |number: usize, mut stream: std::os::unix::net::UnixStream| {
         let Some(greeting) = number.checked_sub(1).and_then(|number| greetings.get(number)) else {
             return Some(stream);
@@ -465,7 +465,7 @@ fn whatever_answers_in_place_of_a_lost_upstream_is_tried_again() {
     let mut client = Raw::open(&served.socket(), "vol");
     client.send(NbdCommand::Read, 1, 0, 65_536);
     assert!(client.data(65_536) == (1, expected(0, 65_536)));
-    assert!(server.connections.load(Ordering::Relaxed) > count);
+    assert!(server.connections.load(Ordering::Relaxed) > number_of_greetings);
 }
 
 /// A drain ends though the upstream never will.

@@ -184,6 +184,10 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let gateway = Gateway::start_among(first, |pool| {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
+    });
+    let gateway = gateway.map_err(|error| match config.finding(&error) {
+        Some(finding) => ServeError::Config(ConfigError::Invalid(vec![finding])),
+        None => error.into(),
     })?;
     let rollups = config.gateway.journal.as_ref().map(|journal| RollupRecorder::start(&journal.folder));
     let rollups = rollups.transpose()?;

@@ -283,6 +283,7 @@ mod tests {
             released: false,
             removed: false,
             sessions: 1,
+            disks: 0,
             queued: 0,
             waits_for: None,
             in_flight: 1,

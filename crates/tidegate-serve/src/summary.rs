@@ -62,6 +62,9 @@ struct ExportSummary {
     shares: u32,
     protected: bool,
     read_only: bool,
+    /// The addresses at which virtual machines have it as a disk.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disks: Vec<String>,
     #[serde(rename = "reservation_iops", skip_serializing_if = "Option::is_none")]
     reservation: Option<Iops>,
     #[serde(rename = "limit_iops", skip_serializing_if = "Option::is_none")]
@@ -235,6 +238,7 @@ fn export(export: &ExportConfig, requirements: Vec<Timed>) -> ExportSummary {
         shares: export.shares.get(),
         protected: export.protected,
         read_only: export.read_only,
+        disks: export.disks.iter().map(ToString::to_string).collect(),
         reservation: export.reservation,
         limit_iops: iops,
         limit_bytes: bytes_per_s,
@@ -340,7 +344,10 @@ impl fmt::Display for ExportSummary {
         if let Some(goal) = self.goal_seconds {
             write!(f, ", goal {}", Latency::from_secs_f64(goal))?;
         }
-        if self.read_only { f.write_str(", read-only") } else { Ok(()) }
+        if self.read_only {
+            f.write_str(", read-only")?;
+        }
+        if self.disks.is_empty() { Ok(()) } else { write!(f, ", disk at {}", self.disks.join(", ")) }
     }
 }
 
@@ -407,6 +414,7 @@ mod tests {
         [pool.vg0.export.b]
         path = '/dev/vg0/b'
         read_only = true
+        listen = ['vhost-user:/run/b.sock']
         limit = { iops = '500 IO/s', bandwidth = '20MiB/s' }
         [pool.toy]
         backend = { kind = 'emulated', preset = 'sata-stripe' }
@@ -442,7 +450,8 @@ mod tests {
              pool vg0: files, past the page cache, depth 32; law window: keeps protected reads under 15.0ms \
              (set point 12.0ms), decides every 250ms, dry run: holds nothing\n  \
              database  /dev/vg0/database, protected\n  \
-             b         /dev/vg0/b, 100 shares, at most 500 IO/s, at most 20 MiB/s, read-only\n\
+             b         /dev/vg0/b, 100 shares, at most 500 IO/s, at most 20 MiB/s, read-only, \
+             disk at vhost-user:/run/b.sock\n\
              pool toy: emulated sata-stripe, up to 1 GiB in memory, depth 32; no law, shares and limits \
              only\n  \
              scratch  4 GiB, 7 shares, at least 50 IO/s, at most 90 IO/s while others wait\n\

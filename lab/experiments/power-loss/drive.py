@@ -57,7 +57,7 @@ MUTATIONS = {
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=60, help="flushes of each case (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=60, help="marks of each case (default: %(default)s)")
     parser.add_argument("--mutations", action="store_true", help="remove each rule, and see that it is missed")
     parser.add_argument("--target-dir", default=os.path.join(ROOT, "target", "mutations"), metavar="DIR",
                         help="where the changed programs are built (default: target/mutations)")

@@ -118,6 +118,7 @@ pub const TABLES: &[KeyTable] = &[
     law::RELEASE,
     serve::LIMITS,
     serve::EXPORT,
+    serve::DISK,
     serve::ALLOW,
     serve::LIMIT,
     serve::CONTRACT,

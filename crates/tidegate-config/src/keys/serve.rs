@@ -710,6 +710,40 @@ pub const EXPORT: KeyTable = table!(
             "the clients that may use it: see below"
         ),
         Key::new("description", Text, "none", "shown to clients that list exports"),
+        Key::new(
+            "listen",
+            List(&Either(&[Format("`vhost-user:PATH`"), Table("disk")])),
+            "none",
+            "the sockets at which [virtual machines have the export as a \
+        disk](../guide/gateway.md#disks-of-virtual-machines)"
+        )
+        .details(
+            "An address is `vhost-user:PATH`, or a [table](#listen-of-an-export). One machine at a time is \
+        connected to a socket. Its folder must exist."
+        ),
+    ]
+);
+
+/// Keys of an export's `listen`.
+pub const DISK: KeyTable = table!(
+    "disk",
+    "### `listen` of an export",
+    [
+        Key::new("address", Format("`vhost-user:PATH`"), "required", "the address where QEMU connects"),
+        Key::new(
+            "mode",
+            Format("octal number in quotes"),
+            "`\"0660\"`",
+            "the file's mode, whatever the umask"
+        )
+        .details("To connect, a process needs the right to write."),
+        Key::new("owner", Format("name or number in quotes"), "the service's user", "the file's owner"),
+        Key::new(
+            "group",
+            Format("name or number in quotes"),
+            "the service's group",
+            "the file's group; `\"kvm\"` lets libvirt's QEMU in"
+        ),
     ]
 );
 

@@ -28,6 +28,7 @@ impl PoolWorker {
                 }
                 WorkerCommand::Change(change) => self.change(*change, now),
                 WorkerCommand::Drain(deadline) => self.begin_drain(deadline, now),
+                WorkerCommand::Disk { disk, order } => self.disk_order(disk, order, now),
                 WorkerCommand::Completed(completed) => self.completed(completed, now),
                 WorkerCommand::Connected { export, outcome } => {
                     self.upstream_connected(export, *outcome, now);
@@ -113,7 +114,11 @@ impl PoolWorker {
     }
 
     fn snapshot(&self, now: Instant) -> PoolSnapshot {
-        let consumers = self.exports.iter().map(|(_, export)| {
+        let mut disks = vec![0; self.exports.capacity()];
+        for (_, session) in self.sessions.iter().filter(|(_, session)| session.disk.is_some()) {
+            disks[session.export] += 1;
+        }
+        let consumers = self.exports.iter().map(|(key, export)| {
             let upstream = match &export.volume {
                 ExportVolume::Upstream(upstream) => Some(upstream.snapshot()),
                 ExportVolume::File(_) | ExportVolume::Region { .. } => None,
@@ -121,7 +126,7 @@ impl PoolWorker {
             let consumer = self.stage.snapshot(&export.consumer, export.sessions, export.removed, now);
             let hung = export.silence == VolumeSilence::Hung;
             let (poisoned, queued) = (export.syncs.poisoned, consumer.queued + export.parked.len());
-            ConsumerSnapshot { upstream, hung, poisoned, queued, ..consumer }
+            ConsumerSnapshot { upstream, hung, poisoned, queued, disks: disks[key], ..consumer }
         });
         PoolSnapshot {
             name: self.config.name.clone(),

@@ -16,6 +16,7 @@ use tidegate_units::Instant;
 use crate::backend::ExportVolume;
 use crate::bell::WorkerBell;
 use crate::config::{ExportConfig, PoolLimits};
+use crate::disk::{DiskOrder, NewDisk};
 use crate::ring::CompletedOperation;
 use crate::seats::{ConnectionSource, PoolSeats};
 use crate::stats::{PoolSnapshot, RefusalReason};
@@ -41,6 +42,11 @@ pub(crate) enum WorkerCommand {
     Connected {
         export: u64,
         outcome: Box<Result<UpstreamConnection, UpstreamError>>,
+    },
+    /// The front end of a disk wants something, or has gone.
+    Disk {
+        disk: u64,
+        order: DiskOrder,
     },
     /// An operation is done that a volume's own thread has submitted.
     Completed(CompletedOperation),
@@ -75,6 +81,8 @@ pub(crate) struct NewSession {
     /// The export's identity across all pools.
     pub(crate) export: u64,
     pub(crate) terms: SessionTerms,
+    /// `None` for a client of NBD.
+    pub(crate) disk: Option<NewDisk>,
     /// Bytes that the handshake has read beyond its end.
     pub(crate) already: Vec<u8>,
     /// Shared with the relay of a session by TLS.

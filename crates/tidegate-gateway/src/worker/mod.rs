@@ -4,6 +4,7 @@
 //! else touches what it owns; other threads send it [`WorkerCommand`]s.
 
 mod commands;
+mod disks;
 pub(crate) mod door;
 mod requests;
 mod sessions;
@@ -271,6 +272,10 @@ impl PoolWorker {
                 self.at_upstream(export, now, |upstream, hands| upstream.sent(link, result, message, hands));
                 self.forget_if_removed(export, now);
             }
+            (RingToken::Kicked { session, watch }, LentMemory::Event(kick)) => {
+                self.kicked(session, watch, kick, now);
+            }
+            (RingToken::Signalled { session }, LentMemory::Event(_)) => self.signalled(session, now),
             (token, memory) => unreachable!("{token:?} does not own {memory:?}"),
         }
     }

@@ -123,6 +123,9 @@ impl PoolWorker {
                 "{:?} failed: {errno}", request.operation
             );
         }
+        if session.disk.is_some() {
+            return self.answer_disk(request, result, now);
+        }
         let (style, replied) = (session.terms.style, request.operation.replied(request.cookie));
         let (frame, data) = match (result, request.operation) {
             (Ok(()), CheckedOperation::Read { length, .. }) => {

@@ -81,7 +81,10 @@ impl PoolWorker {
     }
 
     /// Takes the requests that have arrived, then waits for more, unless a bound is reached.
-    fn read_requests(&mut self, key: usize, now: Instant) {
+    pub(super) fn read_requests(&mut self, key: usize, now: Instant) {
+        if self.sessions[key].disk.is_some() {
+            return self.take_from_rings(key, now);
+        }
         loop {
             let session = &mut self.sessions[key];
             if session.phase != SessionPhase::Open || session.receiving.is_some() {
@@ -175,7 +178,7 @@ impl PoolWorker {
         }
     }
 
-    fn stall(&mut self, key: usize) {
+    pub(super) fn stall(&mut self, key: usize) {
         if !std::mem::replace(&mut self.sessions[key].stalled, true) {
             self.stalled.push_back(key);
         }
@@ -208,7 +211,8 @@ impl PoolWorker {
         for index in 0..self.stalled.len() {
             let key = self.stalled[index];
             let session = &mut self.sessions[key];
-            if !session.waits_for_others() {
+            // A guest's driver waits for as long as it takes.
+            if session.disk.is_some() || !session.waits_for_others() {
                 continue;
             }
             let export = &self.exports[session.export];
@@ -281,6 +285,10 @@ impl PoolWorker {
             let Some(session) = self.sessions.get_mut(key) else { continue };
             session.listed = false;
             if session.phase == SessionPhase::Closed {
+                continue;
+            }
+            if session.disk.is_some() {
+                self.attend_to_disk(key, now);
                 continue;
             }
             if !session.replies.is_empty()
@@ -456,6 +464,7 @@ impl PoolWorker {
             unanswered = session.requests, "session closed: {reason}"
         );
         self.abandon_payload(key);
+        self.release_rings(key);
         self.remove_if_gone(key, now);
     }
 

@@ -134,7 +134,7 @@ pub(super) fn is_local(endpoint: &ListenEndpoint) -> bool {
     }
 }
 
-fn file(
+pub(super) fn file(
     section: &Section<'_>,
     endpoint: Option<&ListenEndpoint>,
     report: &mut FindingList<'_>,

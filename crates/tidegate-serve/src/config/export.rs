@@ -8,7 +8,7 @@ use tidegate_gateway::{BackendConfig, ExportConfig, ExportName, ExportStore};
 use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, DailyValues, Iops, Latency, Shares};
 
-use super::{PathUse, ReadContext, allow, upstream};
+use super::{PathUse, ReadContext, allow, disks, upstream};
 
 pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::EXPORT.names;
 
@@ -44,6 +44,7 @@ pub(super) fn read(
     let store = store(section, consumer.as_ref(), backend, (read_only, shared_volume), context);
     let served_as = served_as(section, &mut context.report);
     let access = allow::read(section, context);
+    let disks = disks::read(section, context);
     let shares = section.whole("shares", 1..=u64::from(Shares::MAX.get()), &mut context.report);
     let shares = shares.and_then(|given| Shares::new(u32::try_from(given.value).ok()?));
     let mut export = ExportConfig::new(consumer?, store?);
@@ -51,6 +52,7 @@ pub(super) fn read(
     export.shared_volume = shared_volume;
     export.served_as = served_as;
     export.access = access;
+    export.disks = disks;
     export.shares = shares.unwrap_or_default();
     export.protected = section.flag("protected", &mut context.report);
     if export.protected

@@ -10,6 +10,9 @@ use tidegate_gateway::ListenEndpoint;
 /// The longest path in the kernel's `sockaddr_un`, less the terminating zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
+/// The beginning of a disk's address.
+const DISK: &str = "vhost-user:";
+
 /// An endpoint as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListenAddress(pub(super) ListenEndpoint);
@@ -17,6 +20,8 @@ pub(super) struct ListenAddress(pub(super) ListenEndpoint);
 /// The reasons why a text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum ListenError {
+    #[error("`{0}` is the disk of one export: write it into `listen` of that export")]
+    Disk(String),
     #[error("`{0}` must begin with `unix:` or `tcp:`, for example `unix:/run/tidegate/nbd.sock`")]
     Scheme(String),
     #[error("`unix:` needs a path, for example `unix:/run/tidegate/nbd.sock`")]
@@ -36,11 +41,39 @@ impl FromStr for ListenAddress {
             };
         }
         let Some(address) = text.strip_prefix("tcp:") else {
+            if text.starts_with(DISK) {
+                return Err(ListenError::Disk(text.escape_debug().to_string()));
+            }
             return Err(ListenError::Scheme(text.escape_debug().to_string()));
         };
         match address.parse::<SocketAddr>() {
             Ok(address) => Ok(Self(ListenEndpoint::Tcp(address))),
             Err(_) => Err(ListenError::Address(text.escape_debug().to_string())),
+        }
+    }
+}
+
+/// The path of a disk's socket as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DiskAddress(pub(super) PathBuf);
+
+/// The reasons why a text is not the address of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum DiskAddressError {
+    #[error("`{0}` must begin with `vhost-user:`, for example `vhost-user:/run/tidegate/database.sock`")]
+    Scheme(String),
+    #[error("`vhost-user:` needs a path, for example `vhost-user:/run/tidegate/database.sock`")]
+    NoPath,
+}
+
+impl FromStr for DiskAddress {
+    type Err = DiskAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix(DISK) {
+            None => Err(DiskAddressError::Scheme(text.escape_debug().to_string())),
+            Some("") => Err(DiskAddressError::NoPath),
+            Some(path) => Ok(Self(PathBuf::from(path))),
         }
     }
 }
@@ -63,6 +96,15 @@ mod tests {
         assert_eq!("unix:/a b".parse(), Ok(ListenAddress(ListenEndpoint::Unix("/a b".into()))));
         let address = "[::1]:10809".parse().unwrap();
         assert_eq!("tcp:[::1]:10809".parse(), Ok(ListenAddress(ListenEndpoint::Tcp(address))));
+    }
+
+    #[test]
+    fn a_disk_has_a_path_and_belongs_to_an_export() {
+        assert_eq!("vhost-user:/a b".parse(), Ok(DiskAddress("/a b".into())));
+        assert_eq!("vhost-user:".parse::<DiskAddress>(), Err(DiskAddressError::NoPath));
+        assert_eq!("unix:/a".parse::<DiskAddress>(), Err(DiskAddressError::Scheme("unix:/a".to_owned())));
+        let in_the_wrong_place = "vhost-user:/a".parse::<ListenAddress>();
+        assert_eq!(in_the_wrong_place, Err(ListenError::Disk("vhost-user:/a".to_owned())));
     }
 
     #[test]

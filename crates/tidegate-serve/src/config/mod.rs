@@ -10,6 +10,7 @@ mod allow;
 mod backend;
 mod cluster;
 mod contracts;
+mod disks;
 mod endpoints;
 mod export;
 mod listen;
@@ -25,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    BackendConfig, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint, PoolConfig, ServerFiles,
-    TlsError, TlsUse,
+    BackendConfig, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint, PoolConfig,
+    ServerFiles, StartError, TlsError, TlsUse,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -37,7 +38,7 @@ use pool::ReadPool;
 
 use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
-use tidegate_config::{FindingList, PlacedValue, Section};
+use tidegate_config::{FindingList, FindingPlace, PlacedValue, Section};
 use tidegate_service::api::ApiSettings;
 pub use tidegate_service::config::ConfigError;
 use tidegate_service::config::{JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics};
@@ -66,6 +67,8 @@ pub struct ServeConfig {
     pub contracts: Vec<PoolContracts>,
     /// The hosts that share pools' resources with this one; `None`: there are none.
     pub cluster: Option<ClusterPlan>,
+    /// The sockets of disks, and their places in the file.
+    disk_places: Vec<(PathBuf, FindingPlace)>,
     /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
@@ -79,6 +82,15 @@ impl ServeConfig {
         let text =
             read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         read(&path.display().to_string(), &text, folder(path), Touch::Files)
+    }
+
+    /// Returns the place in the file of what kept a gateway from starting, where that is known: the address
+    /// of a disk that cannot be listened on.
+    #[must_use]
+    pub fn finding(&self, error: &StartError) -> Option<Finding> {
+        let StartError::Disk(DiskSocketError { socket, source, .. }) = error else { return None };
+        let (_, place) = self.disk_places.iter().find(|(path, _)| *path == socket.path)?;
+        Some(place.error(format!("cannot listen on `{socket}`: {source}")))
     }
 
     /// Reads a configuration text without looking at the files it names. `name` is what findings call it;
@@ -106,6 +118,8 @@ struct ReadContext<'a> {
     report: FindingList<'a>,
     folder: &'a Path,
     touched: Vec<PathUse>,
+    /// The sockets of disks, and their places.
+    disks: Vec<(PathBuf, FindingPlace)>,
     /// The places of rules that want certificates of clients.
     certificate_rules: Vec<Range<usize>>,
     /// True if the files that it names are read.
@@ -155,6 +169,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
         report: FindingList::new(name, text),
         folder,
         touched: Vec::new(),
+        disks: Vec::new(),
         certificate_rules: Vec::new(),
         reads: touch == Touch::Files,
     };
@@ -207,6 +222,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
             context.report.error(span, error.to_string());
         }
     }
+    let disk_places = std::mem::take(&mut context.disks);
     let failed = context.report.has_errors();
     let findings = context.report.into_findings();
     if failed {
@@ -225,6 +241,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
         drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
         contracts,
         cluster: cluster.map(|given| given.value),
+        disk_places,
         warnings: findings,
     })
 }
@@ -395,6 +412,7 @@ mod tests {
         ("### `release`", tidegate_config::release::KEYS),
         ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
         ("### `[pool.NAME.export.EXPORT]`", export::KEYS),
+        ("### `listen` of an export", disks::KEYS),
         ("### `allow`", allow::KEYS),
         ("### `limit`", export::LIMIT_KEYS),
         ("### `contract`", contract::ADMITTED_KEYS),

@@ -268,6 +268,7 @@ fn consumer_samples<'a>(
         ServeMetric::Errors => SampleValue::Count(consumer.errors),
         ServeMetric::Poisoned => flag(consumer.poisoned),
         ServeMetric::Sessions => number(consumer.sessions),
+        ServeMetric::Disks => number(consumer.disks),
         ServeMetric::Queued => number(consumer.queued),
         ServeMetric::InFlight => number(consumer.in_flight),
         ServeMetric::Hung => flag(consumer.hung),

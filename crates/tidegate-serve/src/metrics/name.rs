@@ -87,6 +87,8 @@ pub enum ServeMetric {
     BackendTime,
     /// Sessions of a consumer.
     Sessions,
+    /// Disks of virtual machines among them.
+    Disks,
     /// Requests waiting in the gateway.
     Queued,
     /// Requests of a consumer at the backend.
@@ -159,7 +161,7 @@ const SPAN: &[&str] = &["pool", "consumer", "over"];
 
 impl ServeMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 70] = [
+    pub const ALL: [Self; 71] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -203,6 +205,7 @@ impl ServeMetric {
         Self::ResponseTime,
         Self::BackendTime,
         Self::Sessions,
+        Self::Disks,
         Self::Queued,
         Self::InFlight,
         Self::Hung,
@@ -459,6 +462,10 @@ impl ServeMetric {
                 "From dispatch to completion at the backend: the storage's own response time",
             ),
             Self::Sessions => ("tidegate_sessions", None, Gauge, CONSUMER, "Sessions of the consumer"),
+            Self::Disks => {
+                let help = "Sessions of the consumer that are disks of virtual machines (vhost-user)";
+                ("tidegate_disks", None, Gauge, CONSUMER, help)
+            }
             Self::Queued => {
                 ("tidegate_queued", requests(), Gauge, CONSUMER, "Requests waiting in the gateway")
             }

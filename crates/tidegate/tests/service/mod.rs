@@ -89,6 +89,32 @@ impl Service {
         service
     }
 
+    /// Kills it, and starts it again in the same folder with the same configuration.
+    pub(crate) fn kill_and_restart(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.restart();
+    }
+
+    /// Starts it again in the same folder, after it has ended.
+    pub(crate) fn restart(&mut self) {
+        let before = self.log().matches(" ready").count();
+        let log = fs::File::options().append(true).open(self.path("log")).unwrap();
+        self.process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["serve", "-c"])
+            .arg(self.path("tidegate.toml"))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        until("the next start", || (self.log().matches(" ready").count() > before).then_some(()));
+    }
+
+    /// Ends it in order; it can be started again.
+    pub(crate) fn drain(&mut self) -> ExitStatus {
+        self.signal("-TERM");
+        until("the end of the service", || self.process.try_wait().unwrap())
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }

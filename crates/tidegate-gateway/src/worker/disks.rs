@@ -1,0 +1,352 @@
+//! Disks of virtual machines: requests out of their rings, and results into them.
+
+use std::sync::Arc;
+
+use tidegate_nbd::{CheckedOperation, Errno};
+use tidegate_units::Instant;
+use tidegate_vhost::{CompletedRequest, DiskRequest, DiskRing, EventDescriptor, MOST_QUEUES, RingError};
+use tracing::warn;
+
+use super::PoolWorker;
+use crate::disk::{DiskOrder, JudgedRequest, StartedRing, TakenRequest, judge, status_of};
+use crate::request::{ClientRequest, memory_of};
+use crate::ring::RingToken;
+use crate::session::{MemoryWait, SessionPhase};
+use crate::zeroing::RequestSlice;
+
+/// Requests that are taken out of a disk's rings at once. A guest that adds requests which are refused, as
+/// fast as the worker answers them, would otherwise keep it for ever. Chosen: twice what a session may have.
+const AT_ONCE: usize = 256;
+
+/// The outcome of a look into a ring.
+enum RingLook {
+    /// Nothing is left in it.
+    Empty,
+    /// The session waits for room.
+    Stalled,
+    /// The session is closed.
+    Closed,
+}
+
+impl PoolWorker {
+    /// Carries out what a front end wants. One that is gone already wants nothing.
+    pub(super) fn disk_order(&mut self, id: u64, order: DiskOrder, now: Instant) {
+        let of_disk =
+            |disk: &Option<Box<crate::disk::SessionDisk>>| disk.as_ref().is_some_and(|disk| disk.id == id);
+        let found = self.sessions.iter_mut().find(|(_, session)| of_disk(&session.disk));
+        let Some((key, session)) = found.filter(|(_, session)| session.phase == SessionPhase::Open) else {
+            return;
+        };
+        let Some(disk) = &mut session.disk else { return };
+        match order {
+            DiskOrder::Memory(memory) => disk.memory = Some(memory),
+            DiskOrder::Call { index, call } => {
+                disk.calls[usize::from(index)] = call.map(Arc::new);
+                // Results that nothing could be told of until now.
+                if let Some((started, _)) = disk.started(index) {
+                    started.has_results = true;
+                }
+                self.attend_to(key);
+            }
+            DiskOrder::Cache { may_cache } => disk.may_cache = may_cache,
+            DiskOrder::Start { index, ring } => self.start_ring(key, index, *ring, now),
+            DiskOrder::Stop { index, reply } => match disk.started(index) {
+                Some((started, _)) => {
+                    started.ring.stop();
+                    started.stopping = Some(reply);
+                    self.take_from_rings(key, now);
+                }
+                // The front end may have gone.
+                None => drop(reply.send(None)),
+            },
+            DiskOrder::End(reason) => self.close(key, &reason, now),
+        }
+    }
+
+    fn start_ring(&mut self, key: usize, index: u16, ring: DiskRing, now: Instant) {
+        let Some(disk) = &mut self.sessions[key].disk else { return };
+        let watch = disk.watches.insert(index);
+        let kick = Arc::clone(ring.kick());
+        disk.start(
+            index,
+            StartedRing { ring, taken: 0, watch: Some(watch), has_results: true, stopping: None },
+        );
+        self.ring.watch(RingToken::Kicked { session: key, watch }, kick);
+        self.take_from_rings(key, now);
+        self.attend_to(key);
+    }
+
+    /// A guest says that there are requests in a ring, or the watch for that has ended.
+    pub(super) fn kicked(&mut self, key: usize, watch: usize, kick: Arc<EventDescriptor>, now: Instant) {
+        let session = &mut self.sessions[key];
+        let Some(disk) = &mut session.disk else { return };
+        let index = disk.watches[watch];
+        match disk.started(index) {
+            Some((started, _)) if started.watch == Some(watch) => {
+                kick.take();
+                self.ring.watch(RingToken::Kicked { session: key, watch }, kick);
+                // One that waits for room has its turn after those that have waited longer.
+                if !session.stalled {
+                    self.take_from_rings(key, now);
+                }
+            }
+            _ => {
+                disk.watches.remove(watch);
+                self.remove_if_gone(key, now);
+            }
+        }
+    }
+
+    /// A guest was told of results.
+    pub(super) fn signalled(&mut self, key: usize, now: Instant) {
+        if let Some(disk) = &mut self.sessions[key].disk {
+            disk.signals -= 1;
+        }
+        self.attend_to(key);
+        self.remove_if_gone(key, now);
+    }
+
+    /// Takes the requests that are in a disk's rings, until a bound is reached.
+    pub(super) fn take_from_rings(&mut self, key: usize, now: Instant) {
+        let Some(disk) = &mut self.sessions[key].disk else { return };
+        let rings = disk.rings.len();
+        // Each ring is the first one now and then: the bounds are the session's.
+        let first = disk.first;
+        disk.first = (first + 1).checked_rem(rings).unwrap_or(0);
+        let mut left = AT_ONCE;
+        for index in (first..rings).chain(0..first) {
+            match self.take_from_ring(key, index as u16, &mut left, now) {
+                Ok(RingLook::Empty) => {}
+                Ok(RingLook::Stalled) => break,
+                Ok(RingLook::Closed) => return,
+                Err(error) => return self.close(key, &format!("the disk ends: {error}"), now),
+            }
+        }
+        // A ring may have stopped.
+        self.attend_to(key);
+    }
+
+    fn take_from_ring(
+        &mut self,
+        key: usize,
+        index: u16,
+        left: &mut usize,
+        now: Instant,
+    ) -> Result<RingLook, RingError> {
+        loop {
+            let session = &mut self.sessions[key];
+            // A drained disk leaves what comes to the next gateway.
+            if session.phase != SessionPhase::Open || self.drain.is_some() {
+                return Ok(RingLook::Closed);
+            }
+            let export = &mut self.exports[session.export];
+            let Some(disk) = &mut session.disk else { return Ok(RingLook::Closed) };
+            // Not by `started`: other parts of the disk are needed beside it.
+            let place = disk.rings.get_mut(usize::from(index)).and_then(Option::as_mut);
+            let (Some(memory), Some(started)) = (&disk.memory, place) else {
+                return Ok(RingLook::Empty);
+            };
+            if session.requests >= self.config.limits.session_requests || !export.consumer.has_room() {
+                session.memory_wait = None;
+                self.stall(key);
+                return Ok(RingLook::Stalled);
+            }
+            if *left == 0 {
+                // Goes on in the next turn.
+                session.memory_wait = None;
+                self.memory.wake_waiting(export.account);
+                self.stall(key);
+                return Ok(RingLook::Stalled);
+            }
+            *left -= 1;
+            let Some(request) = started.ring.next(memory)? else {
+                if !started.ring.is_stopping() && started.ring.listen(memory)? {
+                    continue;
+                }
+                return Ok(RingLook::Empty);
+            };
+            started.ring.hush(memory)?;
+            (session.active, session.used) = (now, true);
+            let operation = match judge(&session.terms, request.command, disk.may_cache) {
+                Ok(JudgedRequest::Operation(operation)) => operation,
+                Ok(JudgedRequest::Identify) => {
+                    started.ring.complete(memory, &request, &CompletedRequest::Serial(&disk.serial))?;
+                    started.has_results = true;
+                    continue;
+                }
+                Ok(JudgedRequest::Refused(status)) => {
+                    export.consumer.count_error();
+                    started.ring.complete(memory, &request, &CompletedRequest::Status(status))?;
+                    started.has_results = true;
+                    continue;
+                }
+                Err(errno) => {
+                    self.refuse_disk_request(key, index, &request, errno)?;
+                    continue;
+                }
+            };
+            let charged = memory_of(&operation);
+            if !self.memory.allowance(export.account, &mut session.bytes).grant(charged) {
+                started.ring.put_back(&request);
+                let returns = self.memory.returns(export.account);
+                session.memory_wait.get_or_insert(MemoryWait { since: now, returns });
+                self.stall(key);
+                return Ok(RingLook::Stalled);
+            }
+            session.memory_wait = None;
+            session.requests += 1;
+            started.taken += 1;
+            let mut buffer = None;
+            let mut read = Ok(());
+            if let CheckedOperation::Write { length, .. } = operation {
+                let mut payload = self.buffers.take(length as usize);
+                read = started.ring.read_data(memory, &request, &mut payload);
+                buffer = Some(payload);
+            }
+            let export = session.export;
+            let taken = TakenRequest { ring: index, request };
+            let cookie = disk.requests.insert(taken) as u64;
+            let request = self.requests.insert(ClientRequest {
+                session: key,
+                export,
+                cookie,
+                operation,
+                buffer,
+                allocation: None,
+                charged,
+                arrived: now,
+                released: now,
+                dispatched: None,
+                syncing: false,
+                done: 0,
+                slice: RequestSlice::whole(0),
+                change: None,
+            });
+            if read.is_err() {
+                // Gives back what it has; the disk ends then.
+                self.answer(request, Err(Errno::Io), now);
+                read?;
+            } else if operation == CheckedOperation::Flush {
+                // As for clients of NBD: past the scheduler.
+                self.sync(export, request, now);
+            } else {
+                self.enqueue(request, now);
+            }
+        }
+    }
+
+    fn refuse_disk_request(
+        &mut self,
+        key: usize,
+        index: u16,
+        request: &DiskRequest,
+        errno: Errno,
+    ) -> Result<(), RingError> {
+        let session = &mut self.sessions[key];
+        let consumer = &mut self.exports[session.export].consumer;
+        consumer.count_error();
+        if !std::mem::replace(&mut session.complained, true) {
+            warn!(
+                export = %consumer.name(), peer = session.peer,
+                "a request is refused: {errno}; further ones of this disk are not logged"
+            );
+        }
+        if let Some(disk) = &mut session.disk
+            && let Some((started, memory)) = disk.started(index)
+        {
+            started.has_results = true;
+            started.ring.complete(memory, request, &CompletedRequest::Status(status_of(Err(errno))))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the result of a request into its ring, or drops it when the session is closed.
+    pub(super) fn answer_disk(&mut self, request: ClientRequest, result: Result<(), Errno>, now: Instant) {
+        let key = request.session;
+        let session = &mut self.sessions[key];
+        let account = self.exports[session.export].account;
+        session.requests -= 1;
+        self.memory.release(account, &mut session.bytes, request.charged);
+        let Some(disk) = &mut session.disk else { return };
+        let taken = disk.requests.remove(request.cookie as usize);
+        let mut put = Ok(());
+        if let Some((started, memory)) = disk.started(taken.ring) {
+            let completed = match (result, request.operation, &request.buffer) {
+                (Ok(()), CheckedOperation::Read { length, .. }, Some(data)) => {
+                    CompletedRequest::Data(&data[..length as usize])
+                }
+                _ => CompletedRequest::Status(status_of(result)),
+            };
+            put = started.ring.complete(memory, &taken.request, &completed);
+            started.taken -= 1;
+            started.has_results = true;
+        }
+        if let Some(buffer) = request.buffer {
+            self.buffers.put(buffer);
+        }
+        if session.phase == SessionPhase::Closed {
+            self.remove_if_gone(key, now);
+        } else if let Err(error) = put {
+            self.close(key, &format!("the disk ends: {error}"), now);
+        } else {
+            self.attend_to(key);
+        }
+    }
+
+    /// Tells a guest of results, and the front end of rings that have stopped. Called once per turn.
+    pub(super) fn attend_to_disk(&mut self, key: usize, now: Instant) {
+        let session = &mut self.sessions[key];
+        let Some(disk) = &mut session.disk else { return };
+        let (mut signals, mut ended, mut failure) = (Vec::new(), Vec::new(), None);
+        for (index, place) in disk.rings.iter_mut().enumerate() {
+            let (Some(memory), Some(started)) = (&disk.memory, place.as_mut()) else { continue };
+            // One for each ring, or the front end lets none of them complete.
+            let may_signal = disk.signals + signals.len() < usize::from(MOST_QUEUES);
+            if may_signal
+                && std::mem::take(&mut started.has_results)
+                && let Some(call) = &disk.calls[index]
+            {
+                match started.ring.wants_signal(memory) {
+                    Ok(true) => signals.push(Arc::clone(call)),
+                    Ok(false) => {}
+                    Err(error) => failure = Some(error),
+                }
+            }
+            if started.taken == 0
+                && !started.ring.owes()
+                && let Some(reply) = started.stopping.take()
+            {
+                // The front end may have gone.
+                let _ = reply.send(Some(started.ring.base()));
+                ended.extend(started.watch);
+                *place = None;
+            }
+        }
+        disk.signals += signals.len();
+        let is_over = self.drain.is_some() && session.requests == 0;
+        signals.into_iter().for_each(|call| self.signal(key, call));
+        ended.into_iter().for_each(|watch| self.end_watch(key, watch));
+        if let Some(error) = failure {
+            self.close(key, &format!("the disk ends: {error}"), now);
+        } else if is_over {
+            self.close(key, "drained", now);
+        }
+    }
+
+    fn signal(&mut self, key: usize, call: Arc<EventDescriptor>) {
+        self.ring.signal(RingToken::Signalled { session: key }, call);
+    }
+
+    fn end_watch(&mut self, key: usize, watch: usize) {
+        self.ring.end_watch(RingToken::Kicked { session: key, watch });
+    }
+
+    /// Lets the rings of a closed session go. What is under way for them is dropped when it is done: the next
+    /// gateway does it again.
+    pub(super) fn release_rings(&mut self, key: usize) {
+        let Some(disk) = &mut self.sessions[key].disk else { return };
+        disk.rings.iter_mut().for_each(|place| *place = None);
+        let watches: Vec<usize> = disk.watches.iter().map(|(watch, _)| watch).collect();
+        watches.into_iter().for_each(|watch| self.end_watch(key, watch));
+    }
+}

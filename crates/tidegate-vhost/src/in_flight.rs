@@ -1,0 +1,223 @@
+//! The requests in flight, in memory that outlives this process: the front end keeps it, and gives it to the
+//! next gateway, which does again what was not completed.
+//!
+//! Layout and order of the updates are those of the vhost-user specification ("Inflight I/O tracking", split
+//! virtqueue). Each completion goes in steps, and a process may die between any two of them:
+//!
+//! 1. [`before_used`](RingRecord::before_used): the head is noted as the last one;
+//! 2. the used ring is updated;
+//! 3. [`after_used`](RingRecord::after_used): the head is no longer in flight, then the used index is noted.
+//!
+//! If the indexes differ at the next start, step 2 was done and 3 was not: the head is complete.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
+
+use crate::features::{LONGEST_RING, MOST_QUEUES};
+use crate::memory::{GuestMemory, SharedRegion};
+
+const HEADER: u64 = 16;
+const ENTRY: u64 = 16;
+/// Rings begin at multiples of this, so that no two share a line of the cache.
+const ALIGNMENT: u64 = 64;
+/// The layout that is known. Zero: a region that is new.
+const VERSION: u16 = 1;
+
+// Offsets in a ring's header and in an entry.
+const VERSION_AT: u64 = 8;
+const LENGTH_AT: u64 = 10;
+const LAST_AT: u64 = 12;
+const USED_AT: u64 = 14;
+const COUNTER_AT: u64 = 8;
+
+fn bytes_of_ring(length: u16) -> u64 {
+    (HEADER + ENTRY * u64::from(length)).next_multiple_of(ALIGNMENT)
+}
+
+/// A region for all rings of a device.
+#[derive(Debug)]
+pub(crate) struct InFlightRegion {
+    memory: GuestMemory,
+    queues: u16,
+    length: u16,
+}
+
+impl InFlightRegion {
+    /// The file of a new region, and its size.
+    ///
+    /// # Errors
+    /// When there are to be too many or too long rings, or the system has no memory.
+    pub(crate) fn create(queues: u16, length: u16) -> io::Result<(File, u64)> {
+        let size = size_of_region(queues, length)?;
+        let file = memfd_create("tidegate-in-flight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, size)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok((file.into(), size))
+    }
+
+    /// A region that the front end has kept, or one that is new.
+    ///
+    /// # Errors
+    /// When it is too small for its rings, or cannot be mapped.
+    pub(crate) fn open(file: File, offset: u64, size: u64, queues: u16, length: u16) -> io::Result<Self> {
+        if size < size_of_region(queues, length)? {
+            return Err(io::Error::other("the region for requests in flight is too small for its rings"));
+        }
+        let memory = GuestMemory::new(vec![SharedRegion::map(0, file, offset, size)?])?;
+        Ok(Self { memory, queues, length })
+    }
+
+    /// The record of one ring; `None` if the region has none that is long enough.
+    pub(crate) fn ring(&self, index: u16, length: u16) -> Option<RingRecord> {
+        let fits = index < self.queues && length <= self.length;
+        let base = u64::from(index) * bytes_of_ring(self.length);
+        fits.then(|| RingRecord { memory: self.memory.clone(), base, length, counter: 0 })
+    }
+}
+
+fn size_of_region(queues: u16, length: u16) -> io::Result<u64> {
+    if queues == 0 || queues > MOST_QUEUES || length == 0 || length > LONGEST_RING {
+        return Err(io::Error::other(format!("no device has {queues} rings of {length} descriptors")));
+    }
+    Ok(u64::from(queues) * bytes_of_ring(length))
+}
+
+/// The requests in flight of one ring.
+#[derive(Debug)]
+pub(crate) struct RingRecord {
+    memory: GuestMemory,
+    base: u64,
+    length: u16,
+    /// Numbers requests in the order in which they came.
+    counter: u64,
+}
+
+type Recorded = Result<(), GuestMemoryError>;
+
+impl RingRecord {
+    /// Begins or goes on with a record. Returns the heads that were in flight, in the order in which they
+    /// came. `used` is the index in the used ring.
+    pub(crate) fn recover(&mut self, used: u16) -> Result<Vec<u16>, GuestMemoryError> {
+        let mapped = self.memory.mapped();
+        let header = |at: u64| GuestAddress(self.base + at);
+        let version: u16 = mapped.load(header(VERSION_AT), Ordering::Acquire)?;
+        if version != VERSION {
+            for head in 0..self.length {
+                mapped.store(0u8, self.entry(head), Ordering::Relaxed)?;
+            }
+            mapped.store(self.length, header(LENGTH_AT), Ordering::Relaxed)?;
+            mapped.store(used, header(USED_AT), Ordering::Relaxed)?;
+            mapped.store(VERSION, header(VERSION_AT), Ordering::Release)?;
+            return Ok(Vec::new());
+        }
+        let noted: u16 = mapped.load(header(USED_AT), Ordering::Acquire)?;
+        if noted != used {
+            let last: u16 = mapped.load(header(LAST_AT), Ordering::Acquire)?;
+            if last < self.length {
+                mapped.store(0u8, self.entry(last), Ordering::Release)?;
+            }
+            mapped.store(used, header(USED_AT), Ordering::Release)?;
+        }
+        let mut heads = Vec::new();
+        for head in 0..self.length {
+            if mapped.load::<u8>(self.entry(head), Ordering::Acquire)? == 1 {
+                let at = GuestAddress(self.entry(head).0 + COUNTER_AT);
+                heads.push((mapped.load::<u64>(at, Ordering::Relaxed)?, head));
+            }
+        }
+        heads.sort_unstable();
+        self.counter = heads.last().map_or(0, |(counter, _)| counter.wrapping_add(1));
+        Ok(heads.into_iter().map(|(_, head)| head).collect())
+    }
+
+    /// Notes that a request was taken out of the ring.
+    pub(crate) fn taken(&mut self, head: u16) -> Recorded {
+        let mapped = self.memory.mapped();
+        let entry = self.entry(head);
+        mapped.store(self.counter, GuestAddress(entry.0 + COUNTER_AT), Ordering::Relaxed)?;
+        mapped.store(1u8, entry, Ordering::Release)?;
+        self.counter = self.counter.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Notes the request that is about to be completed.
+    pub(crate) fn before_used(&self, head: u16) -> Recorded {
+        self.memory.mapped().store(head, GuestAddress(self.base + LAST_AT), Ordering::SeqCst)
+    }
+
+    /// Notes that a request was completed; `used` is the index in the used ring after that.
+    pub(crate) fn after_used(&self, head: u16, used: u16) -> Recorded {
+        let mapped = self.memory.mapped();
+        mapped.store(0u8, self.entry(head), Ordering::SeqCst)?;
+        mapped.store(used, GuestAddress(self.base + USED_AT), Ordering::SeqCst)
+    }
+
+    fn entry(&self, head: u16) -> GuestAddress {
+        GuestAddress(self.base + HEADER + ENTRY * u64::from(head))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(file: &File, size: u64) -> InFlightRegion {
+        InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128).unwrap()
+    }
+
+    #[test]
+    fn a_successor_finds_what_was_in_flight_in_its_order() {
+        let (file, size) = InFlightRegion::create(2, 128).unwrap();
+        let mut first = region(&file, size).ring(1, 128).unwrap();
+        assert!(first.recover(7).unwrap().is_empty());
+        for head in [5, 3, 9] {
+            first.taken(head).unwrap();
+        }
+        first.before_used(3).unwrap();
+        first.after_used(3, 8).unwrap();
+        let mut second = region(&file, size).ring(1, 128).unwrap();
+        assert_eq!(second.recover(8).unwrap(), [5, 9]);
+        second.taken(1).unwrap();
+        assert_eq!(region(&file, size).ring(1, 128).unwrap().recover(8).unwrap(), [5, 9, 1]);
+        assert!(region(&file, size).ring(0, 128).unwrap().recover(0).unwrap().is_empty(), "another ring");
+    }
+
+    #[test]
+    fn a_death_between_any_two_steps_of_a_completion_neither_loses_nor_doubles_it() {
+        for steps in 0..4 {
+            let (file, size) = InFlightRegion::create(2, 128).unwrap();
+            let mut ring = region(&file, size).ring(0, 128).unwrap();
+            ring.recover(0).unwrap();
+            ring.taken(5).unwrap();
+            ring.taken(6).unwrap();
+            let mut used = 0;
+            if steps > 0 {
+                ring.before_used(5).unwrap();
+            }
+            if steps > 1 {
+                used = 1;
+            }
+            if steps > 2 {
+                // The first half of `after_used`.
+                let entry = ring.entry(5);
+                ring.memory.mapped().store(0u8, entry, Ordering::SeqCst).unwrap();
+            }
+            let left = region(&file, size).ring(0, 128).unwrap().recover(used).unwrap();
+            assert_eq!(left, if used == 1 { vec![6] } else { vec![5, 6] }, "{steps} steps");
+        }
+    }
+
+    #[test]
+    fn a_region_too_small_or_absurd_is_refused() {
+        let (file, size) = InFlightRegion::create(1, 128).unwrap();
+        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128).is_err());
+        assert!(InFlightRegion::open(file, 0, size * 2, 1, 128).is_err(), "beyond its file");
+        for (queues, length) in [(0, 128), (1, 0), (u16::MAX, 128), (1, u16::MAX)] {
+            assert!(InFlightRegion::create(queues, length).is_err());
+        }
+    }
+}
