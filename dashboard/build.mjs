@@ -1,6 +1,6 @@
-// Builds the page: one HTML file with its script and style, and the policy that permits exactly these.
+// Builds the pages: each is one HTML file with its script and style, and the policy that permits exactly these.
 //
-//   node build.mjs FOLDER       writes index.html and policy.txt into the folder
+//   node build.mjs FOLDER       writes service/ and broker/ into the folder, each with index.html and policy.txt
 //   node build.mjs --tests FILE bundles the tests beside their sources
 
 import { createHash } from "node:crypto";
@@ -16,9 +16,15 @@ const source = (name) => join(here, "src", name);
 /** Browsers of the last four years. */
 const TARGET = ["chrome109", "firefox115", "safari16.4"];
 
-async function page(folder) {
+/** The pages: their templates and scripts. */
+const PAGES = {
+  service: { template: "index.html", script: "main.tsx" },
+  broker: { template: "broker.html", script: "broker/main.tsx" },
+};
+
+async function page(folder, { template, script: entry }) {
   const bundle = await build({
-    entryPoints: [source("main.tsx")],
+    entryPoints: [source(entry)],
     bundle: true,
     write: false,
     minify: true,
@@ -38,7 +44,7 @@ async function page(folder) {
     target: TARGET,
   });
   const style = styled.code.trimEnd();
-  const html = readFileSync(source("index.html"), "utf8")
+  const html = readFileSync(source(template), "utf8")
     .replace("/*STYLE*/", () => style)
     .replace("/*SCRIPT*/", () => script);
   const policy = [
@@ -92,8 +98,9 @@ async function tests(folder) {
 
 const [first, second] = process.argv.slice(2);
 if (first === "--tests" && second !== undefined) await tests(second);
-else if (first !== undefined && second === undefined) await page(first);
-else {
+else if (first !== undefined && second === undefined) {
+  for (const [name, parts] of Object.entries(PAGES)) await page(join(first, name), parts);
+} else {
   console.error("usage: node build.mjs FOLDER, or node build.mjs --tests FOLDER");
   process.exit(2);
 }

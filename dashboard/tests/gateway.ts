@@ -105,26 +105,21 @@ export class Gateways {
   }
 }
 
-/** One gateway, in a folder of its own. */
-export class Gateway {
+/** A service of the program, in a folder. */
+export class Service {
   #process: ChildProcess | undefined;
 
   constructor(
     readonly program: string,
-    configuration: string,
-    readonly folder = temporaryFolder(),
-  ) {
-    mkdirSync(folder, { recursive: true });
-    writeFileSync(join(folder, "readers"), READERS, { mode: 0o600 });
-    writeFileSync(join(folder, "operators"), OPERATORS, { mode: 0o600 });
-    writeFileSync(join(folder, "tidegate.toml"), configuration);
-  }
+    readonly command: string[],
+    readonly folder: string,
+  ) {}
 
   async start(): Promise<void> {
     const log = join(this.folder, "log");
     writeFileSync(log, "");
     const file = openSync(log, "a");
-    const started = spawn(this.program, ["serve", "-c", "tidegate.toml"], {
+    const started = spawn(this.program, this.command, {
       cwd: this.folder,
       stdio: ["ignore", "ignore", file],
     });
@@ -146,14 +141,25 @@ export class Gateway {
     await ended;
   }
 
+  get pid(): number | undefined {
+    return this.#process?.pid;
+  }
+}
+
+/** One gateway, in a folder of its own. */
+export class Gateway extends Service {
+  constructor(program: string, configuration: string, folder = temporaryFolder()) {
+    super(program, ["serve", "-c", "tidegate.toml"], folder);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, "readers"), READERS, { mode: 0o600 });
+    writeFileSync(join(folder, "operators"), OPERATORS, { mode: 0o600 });
+    writeFileSync(join(folder, "tidegate.toml"), configuration);
+  }
+
   /** Stops it, and removes its folder. */
   async end(): Promise<void> {
     await this.stop();
     rmSync(this.folder, { recursive: true, force: true });
-  }
-
-  get pid(): number | undefined {
-    return this.#process?.pid;
   }
 
   url(port: number): string {
@@ -165,7 +171,7 @@ export class Gateway {
   }
 }
 
-function temporaryFolder(): string {
+export function temporaryFolder(): string {
   return mkdtempSync(join(tmpdir(), "tidegate-dashboard-"));
 }
 

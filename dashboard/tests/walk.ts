@@ -5,15 +5,13 @@
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
-import { createRequire } from "node:module";
 import { parseArgs } from "node:util";
 
 import { chromium, type Browser, type BrowserContext, type Locator, type Page } from "playwright-core";
 
+import { walkBroker } from "./broker";
 import { Gateways, Load, OPERATORS, READERS } from "./gateway";
-
-/** Longer than anything here takes, on the slowest machine. */
-const PATIENCE = 90_000;
+import { barriers, fits, LOOKS, PATIENCE, step, WIDE, type Look } from "./walking";
 
 const { values } = parseArgs({
   options: { program: { type: "string" }, chromium: { type: "string" }, pictures: { type: "string" } },
@@ -23,18 +21,6 @@ if (values.program === undefined || values.chromium === undefined) {
   process.exit(2);
 }
 const pictures = values.pictures;
-const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-
-type Look = { name: string; colorScheme: "light" | "dark"; viewport: { width: number; height: number } };
-const WIDE = { width: 1_280, height: 900 };
-const PHONE = { width: 390, height: 844 };
-const LOOKS: readonly Look[] = [
-  { name: "light", colorScheme: "light", viewport: WIDE },
-  { name: "dark", colorScheme: "dark", viewport: WIDE },
-  { name: "phone", colorScheme: "light", viewport: PHONE },
-  { name: "dark phone", colorScheme: "dark", viewport: PHONE },
-];
-
 const gateways = await Gateways.start(values.program);
 const loads: Load[] = [];
 const launched = await chromium.launch({ executablePath: values.chromium, args: ["--no-sandbox"] });
@@ -48,6 +34,7 @@ try {
     new Load(gateways, "mining", ["--depth", "8"]),
   );
   await walk(launched);
+  await walkBroker(launched, values.program);
   console.log("walked through the dashboard");
 } finally {
   for (const load of loads) load.stop();
@@ -212,8 +199,7 @@ async function walk(browser: Browser): Promise<void> {
     for (const look of LOOKS) {
       const other = await openAs(browser, look);
       await barriers(other.page, look.name);
-      const width = await other.page.evaluate(() => document.documentElement.scrollWidth);
-      assert.ok(width <= look.viewport.width, `${look.name}: the page is ${width} wide`);
+      await fits(other.page, look);
       await other.context.close();
     }
   });
@@ -271,15 +257,6 @@ function consumerRow(page: Page, name: string): Locator {
   return page.getByRole("region", { name: "Consumers" }).getByRole("row", { name: new RegExp(`^${name}`) });
 }
 
-async function step(name: string, run: () => Promise<void>): Promise<void> {
-  console.log(name);
-  try {
-    await run();
-  } catch (error) {
-    throw new Error(`${name}: failed`, { cause: error });
-  }
-}
-
 /** Opens the page as an operator sees it, in this look. */
 async function openAs(browser: Browser, look: Look): Promise<{ context: BrowserContext; page: Page }> {
   const context = await browser.newContext({ viewport: look.viewport, colorScheme: look.colorScheme });
@@ -292,35 +269,6 @@ async function openAs(browser: Browser, look: Look): Promise<{ context: BrowserC
   await page.goto(`${gateways.url}#/array`);
   await consumerRow(page, "backup").getByText("throttled").waitFor();
   return { context, page };
-}
-
-/** Fails when axe-core finds a barrier by WCAG 2.2 A or AA. */
-async function barriers(page: Page, place: string): Promise<void> {
-  const isThere = await page.evaluate(() => "axe" in window);
-  // By the inspector: the page's own policy permits no other script.
-  if (!isThere) await page.evaluate(await axeSource());
-  const found = await page.evaluate(async () => {
-    const { axe } = window as unknown as { axe: { run: (options: unknown) => Promise<AxeResults> } };
-    const results = await axe.run({
-      runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
-    });
-    return results.violations.flatMap(({ id, nodes }) =>
-      nodes.map(({ html, failureSummary }) => `${id}: ${html}\n${failureSummary}`),
-    );
-  });
-  assert.deepEqual(found, [], `barriers in ${place}`);
-}
-
-interface AxeResults {
-  violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[];
-}
-
-let axeText: string | undefined;
-
-async function axeSource(): Promise<string> {
-  const { readFile } = await import("node:fs/promises");
-  axeText ??= await readFile(axe, "utf8");
-  return axeText;
 }
 
 async function picture(page: Page, name: string, isWhole = true): Promise<void> {

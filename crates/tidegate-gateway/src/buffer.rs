@@ -107,6 +107,17 @@ pub(crate) fn class_bytes(length: usize) -> usize {
     length.max(SMALLEST).next_power_of_two()
 }
 
+/// Returns true if all bytes are zero. Of data that is not, a few looks are enough in almost all cases, so
+/// that every read can be asked.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    let is_zero = |word: &[u8; 16]| u128::from_ne_bytes(*word) == 0;
+    let probes = [words.first(), words.get(words.len() / 2), words.last()];
+    probes.into_iter().flatten().all(is_zero)
+        && words.iter().all(is_zero)
+        && rest.iter().all(|byte| *byte == 0)
+}
+
 /// Buffers kept for the next request. It keeps at most `limit` bytes; buffers returned beyond that are freed.
 #[derive(Debug)]
 pub(crate) struct BufferPool {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use slab::Slab;
-use tidegate_nbd::transmission::{NbdCommand, WireRequest};
-use tidegate_nbd::{CheckedOperation, CommandFlags, Errno, ExportGeometry, TransmissionFlags};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, WireRequest};
+use tidegate_nbd::{CheckedOperation, CommandFlags, Errno, ExportGeometry, SessionTerms, TransmissionFlags};
 use tidegate_vhost::{
     DiskCommand, DiskProperties, DiskRequest, DiskRing, EventDescriptor, GuestMemory, MOST_QUEUES,
     RequestStatus,
@@ -128,6 +128,11 @@ impl SessionDisk {
     }
 }
 
+/// The terms of a disk. No message of NBD comes or goes.
+pub(crate) fn terms(geometry: ExportGeometry) -> SessionTerms {
+    SessionTerms { geometry, style: MessageStyle::Simple, allocation: None }
+}
+
 /// The disk that an export is to a guest.
 pub(crate) fn properties(geometry: &ExportGeometry, serial: &str) -> DiskProperties {
     let has = |flag| geometry.flags.contains(flag);
@@ -157,7 +162,7 @@ pub(crate) enum JudgedRequest {
 /// # Errors
 /// When the export cannot do it.
 pub(crate) fn judge(
-    geometry: &ExportGeometry,
+    terms: &SessionTerms,
     command: DiskCommand,
     may_cache: bool,
 ) -> Result<JudgedRequest, Errno> {
@@ -174,9 +179,10 @@ pub(crate) fn judge(
         DiskCommand::Refuse(status) => return Ok(JudgedRequest::Refused(status)),
     };
     let is_change = matches!(command, NbdCommand::Write | NbdCommand::Trim | NbdCommand::WriteZeroes);
-    let durable = is_change && !may_cache && geometry.flags.contains(TransmissionFlags::SEND_FUA);
+    let durable = is_change && !may_cache && terms.geometry.flags.contains(TransmissionFlags::SEND_FUA);
     let flags = if durable { flags.with(CommandFlags::FUA) } else { flags };
-    geometry.check(&WireRequest { command, flags, cookie: 0, offset, length }).map(JudgedRequest::Operation)
+    let request = WireRequest::new(command, flags, 0, offset, length);
+    terms.check(&request, &[]).map(JudgedRequest::Operation)
 }
 
 /// The status that a guest is told.
@@ -194,8 +200,8 @@ mod tests {
 
     use super::*;
 
-    fn geometry(flags: TransmissionFlags) -> ExportGeometry {
-        ExportGeometry { size: 1 << 20, flags, blocks: BlockSizes::default() }
+    fn of_flags(flags: TransmissionFlags) -> SessionTerms {
+        terms(ExportGeometry { size: 1 << 20, flags, blocks: BlockSizes::default() })
     }
 
     #[test]
@@ -204,7 +210,7 @@ mod tests {
             .with(TransmissionFlags::SEND_FUA)
             .with(TransmissionFlags::SEND_WRITE_ZEROES);
         let write = DiskCommand::Write { offset: 0, length: 512 };
-        let judged = |command, may_cache| judge(&geometry(flags), command, may_cache).unwrap();
+        let judged = |command, may_cache| judge(&of_flags(flags), command, may_cache).unwrap();
         for may_cache in [false, true] {
             let fua = !may_cache;
             let operation = CheckedOperation::Write { offset: 0, length: 512, fua };
@@ -224,12 +230,12 @@ mod tests {
 
     #[test]
     fn a_request_beyond_the_end_or_of_another_kind_is_refused_as_by_nbd() {
-        let plain = geometry(TransmissionFlags::SEND_FLUSH);
+        let plain = of_flags(TransmissionFlags::SEND_FLUSH);
         let beyond = DiskCommand::Write { offset: 1 << 20, length: 512 };
         assert_eq!(judge(&plain, beyond, true), Err(Errno::NoSpc));
         let discard = DiskCommand::Discard { offset: 0, length: 512 };
         assert_eq!(judge(&plain, discard, true), Err(Errno::Inval));
-        let read_only = geometry(TransmissionFlags::READ_ONLY);
+        let read_only = of_flags(TransmissionFlags::READ_ONLY);
         assert_eq!(judge(&read_only, DiskCommand::Write { offset: 0, length: 512 }, true), Err(Errno::Perm));
     }
 }

@@ -1,7 +1,7 @@
 //! The bytes that a client sends, taken apart: requests, with payloads in buffers of their own.
 
-use tidegate_nbd::transmission::{REQUEST_SIZE, TOLERATED_PAYLOAD, WireRequest};
-use tidegate_nbd::{CheckedOperation, Errno, ExportGeometry};
+use tidegate_nbd::transmission::{EXTENDED_REQUEST_SIZE, RepliedRequest, TOLERATED_PAYLOAD, WireRequest};
+use tidegate_nbd::{CheckedOperation, Errno, SessionTerms};
 
 use crate::buffer::{AlignedBuffer, BufferPool, class_bytes};
 use crate::memory::MemoryAllowance;
@@ -23,7 +23,7 @@ pub(crate) enum ParsedStep {
     /// A request to carry out, its payload complete.
     Request { cookie: u64, operation: CheckedOperation, payload: Option<AlignedBuffer>, charged: u64 },
     /// A request that the protocol refuses.
-    Refused { cookie: u64, errno: Errno },
+    Refused { request: RepliedRequest, errno: Errno },
     /// The next request, or the rest of a payload, needs memory that was not granted. Nothing was taken: ask
     /// again later, or give the request up with [`SessionInput::refuse`].
     Full,
@@ -56,7 +56,7 @@ enum InputState {
         ahead: u64,
     },
     Discard {
-        cookie: u64,
+        request: RepliedRequest,
         errno: Errno,
         remaining: usize,
     },
@@ -93,7 +93,7 @@ impl SessionInput {
     /// only while nothing is being received.
     pub(crate) fn next(
         &mut self,
-        geometry: &ExportGeometry,
+        terms: &SessionTerms,
         pool: &mut BufferPool,
         allowance: &mut MemoryAllowance<'_>,
     ) -> ParsedStep {
@@ -102,22 +102,26 @@ impl SessionInput {
             let available = &received[self.start..self.end];
             match &mut self.state {
                 InputState::Header => {
-                    let Some(header) = available.first_chunk::<REQUEST_SIZE>() else {
+                    let Some((header, rest)) = available.split_at_checked(terms.style.request_size()) else {
                         return ParsedStep::More;
                     };
-                    let request = match WireRequest::parse(header) {
+                    let request = match WireRequest::parse(header, terms.style) {
                         Ok(request) => request,
                         Err(error) => return ParsedStep::Broken(error.to_string()),
                     };
-                    let payload = request.payload_length();
-                    match geometry.check(&request) {
+                    let Some(query) = rest.get(..terms.query_length(&request)) else {
+                        return ParsedStep::More;
+                    };
+                    let head = header.len() + query.len();
+                    let payload = request.payload_length() - query.len() as u64;
+                    match terms.check(&request, query) {
                         Ok(operation) => {
                             let occupied = crate::request::memory_of(&operation);
                             let CheckedOperation::Write { length, .. } = operation else {
                                 if occupied > 0 && !allowance.grant(occupied) {
                                     return ParsedStep::Full;
                                 }
-                                self.start += REQUEST_SIZE;
+                                self.start += head;
                                 return ParsedStep::Request {
                                     cookie: request.cookie,
                                     operation,
@@ -128,7 +132,7 @@ impl SessionInput {
                             let Some(charge) = allowance.begin_payload(occupied) else {
                                 return ParsedStep::Full;
                             };
-                            self.start += REQUEST_SIZE;
+                            self.start += head;
                             self.state = InputState::Payload {
                                 cookie: request.cookie,
                                 operation,
@@ -139,13 +143,14 @@ impl SessionInput {
                                 ahead: charge.ahead,
                             };
                         }
-                        Err(_) if payload > TOLERATED_PAYLOAD => {
-                            return ParsedStep::Broken(format!("a refused write announces {payload} bytes"));
+                        Err(_) if payload > u64::from(TOLERATED_PAYLOAD) => {
+                            let text = format!("a refused request announces a payload of {payload} bytes");
+                            return ParsedStep::Broken(text);
                         }
                         Err(errno) => {
-                            self.start += REQUEST_SIZE;
+                            self.start += head;
                             self.state = InputState::Discard {
-                                cookie: request.cookie,
+                                request: replied(&request),
                                 errno,
                                 remaining: payload as usize,
                             };
@@ -181,14 +186,14 @@ impl SessionInput {
                     self.state = InputState::Header;
                     return parsed;
                 }
-                InputState::Discard { cookie, errno, remaining } => {
+                InputState::Discard { request, errno, remaining } => {
                     let count = available.len().min(*remaining);
                     *remaining -= count;
                     self.start += count;
                     if *remaining > 0 {
                         return ParsedStep::More;
                     }
-                    let parsed = ParsedStep::Refused { cookie: *cookie, errno: *errno };
+                    let parsed = ParsedStep::Refused { request: *request, errno: *errno };
                     self.state = InputState::Header;
                     return parsed;
                 }
@@ -242,24 +247,24 @@ impl SessionInput {
 
     /// Gives up the request for which [`next`](Self::next) has just said [`ParsedStep::Full`]: its payload is
     /// dropped as it comes, then it is [`ParsedStep::Refused`]. Returns the memory that it had.
-    pub(crate) fn refuse(&mut self, errno: Errno) -> Abandoned {
+    pub(crate) fn refuse(&mut self, terms: &SessionTerms, errno: Errno) -> Abandoned {
         match &self.state {
-            InputState::Payload { cookie, filled, length, .. } => {
-                let discard = InputState::Discard { cookie: *cookie, errno, remaining: *length - *filled };
+            InputState::Payload { cookie, operation, filled, length, .. } => {
+                let (request, remaining) = (operation.replied(*cookie), *length - *filled);
                 let abandoned = self.abandon();
-                self.state = discard;
+                self.state = InputState::Discard { request, errno, remaining };
                 abandoned
             }
             InputState::Header => {
+                let size = terms.style.request_size();
                 let header = self.buffer.as_ref().and_then(|received| {
-                    received[self.start..self.end]
-                        .first_chunk()
-                        .and_then(|header| WireRequest::parse(header).ok())
+                    let header = received[self.start..self.end].get(..size)?;
+                    WireRequest::parse(header, terms.style).ok()
                 });
                 if let Some(request) = header {
-                    self.start += REQUEST_SIZE;
+                    self.start += size;
                     let remaining = request.payload_length() as usize;
-                    self.state = InputState::Discard { cookie: request.cookie, errno, remaining };
+                    self.state = InputState::Discard { request: replied(&request), errno, remaining };
                 }
                 Abandoned::default()
             }
@@ -286,16 +291,21 @@ impl SessionInput {
     }
 }
 
+/// A request as its reply names it.
+fn replied(request: &WireRequest) -> RepliedRequest {
+    RepliedRequest { cookie: request.cookie, offset: request.offset }
+}
+
 /// The longest that a handshake may read ahead.
 pub(crate) const READ_AHEAD: usize = RECEIVE;
 
-const _: () = assert!(DIRECT >= REQUEST_SIZE && RECEIVE > DIRECT);
+const _: () = assert!(DIRECT >= EXTENDED_REQUEST_SIZE + 12 && RECEIVE > DIRECT);
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_nbd::transmission::NbdCommand;
-    use tidegate_nbd::{BlockSizes, CommandFlags, TransmissionFlags};
+    use tidegate_nbd::transmission::{MessageStyle, NbdCommand, REQUEST_SIZE};
+    use tidegate_nbd::{ALLOCATION_CONTEXT, BlockSizes, CommandFlags, ExportGeometry, TransmissionFlags};
 
     use super::*;
     use crate::config::PoolLimits;
@@ -308,19 +318,27 @@ mod tests {
         (memory, account)
     }
 
-    fn geometry() -> ExportGeometry {
-        ExportGeometry { size: 1 << 30, flags: TransmissionFlags::SEND_FLUSH, blocks: BlockSizes::DEFAULT }
+    fn terms() -> SessionTerms {
+        SessionTerms::simple(ExportGeometry {
+            size: 1 << 30,
+            flags: TransmissionFlags::SEND_FLUSH,
+            blocks: BlockSizes::DEFAULT,
+        })
+    }
+
+    fn extended() -> SessionTerms {
+        let mut terms = terms();
+        terms.geometry.flags = TransmissionFlags::BLOCK_STATUS_PAYLOAD;
+        SessionTerms { style: MessageStyle::Extended, allocation: Some(ALLOCATION_CONTEXT), ..terms }
     }
 
     fn write(cookie: u64, offset: u64, length: usize) -> Vec<u8> {
-        let request = WireRequest {
-            command: NbdCommand::Write,
-            flags: CommandFlags::NONE,
-            cookie,
-            offset,
-            length: length as u32,
-        };
-        let mut wire = request.encode().to_vec();
+        write_as(MessageStyle::Simple, cookie, offset, length)
+    }
+
+    fn write_as(style: MessageStyle, cookie: u64, offset: u64, length: usize) -> Vec<u8> {
+        let request = WireRequest::new(NbdCommand::Write, CommandFlags::NONE, cookie, offset, length as u64);
+        let mut wire = request.encode(style).to_vec();
         wire.extend((0..length).map(|i| (i as u64 ^ cookie) as u8));
         wire
     }
@@ -328,15 +346,20 @@ mod tests {
     /// Plays the socket: hands over `stream` in pieces no longer than `piece`, and collects what is parsed.
     fn run(stream: &[u8], piece: usize) -> Vec<ParsedStep> {
         let (mut memory, account) = memory();
-        run_within(&mut memory.allowance(account, &mut 0), stream, piece)
+        run_within(&terms(), &mut memory.allowance(account, &mut 0), stream, piece)
     }
 
-    fn run_within(allowance: &mut MemoryAllowance<'_>, stream: &[u8], piece: usize) -> Vec<ParsedStep> {
+    fn run_within(
+        terms: &SessionTerms,
+        allowance: &mut MemoryAllowance<'_>,
+        stream: &[u8],
+        piece: usize,
+    ) -> Vec<ParsedStep> {
         let (mut pool, mut input, mut parsed) =
             (BufferPool::new(1 << 20), SessionInput::new(&[]), Vec::new());
         let mut rest = stream;
         loop {
-            match input.next(&geometry(), &mut pool, allowance) {
+            match input.next(terms, &mut pool, allowance) {
                 ParsedStep::More if rest.is_empty() => return parsed,
                 ParsedStep::More => {
                     let Receive { mut buffer, part, .. } = input.receive_into().unwrap();
@@ -378,8 +401,42 @@ mod tests {
         let mut stream = write(1, 1 << 30, 70_000);
         stream.extend(write(2, 0, 10));
         let parsed = run(&stream, 5_000);
-        assert!(matches!(parsed[0], ParsedStep::Refused { cookie: 1, errno: Errno::NoSpc }));
+        assert!(
+            matches!(parsed[0], ParsedStep::Refused { errno: Errno::NoSpc, request } if request.cookie == 1)
+        );
         assert!(matches!(parsed[1], ParsedStep::Request { cookie: 2, .. }));
+    }
+
+    #[test]
+    fn payloads_under_extended_headers_belong_to_their_requests() {
+        let style = MessageStyle::Extended;
+        let request = |command, length: u64, has_payload| {
+            let request = WireRequest::new(command, CommandFlags::NONE, 9, 4096, length);
+            WireRequest { has_payload, ..request }.encode(style).to_vec()
+        };
+        let query = [&8192u64.to_be_bytes()[..], &ALLOCATION_CONTEXT.to_be_bytes()].concat();
+        let mut stream = request(NbdCommand::BlockStatus, 12, true);
+        stream.extend(query);
+        stream.extend(request(NbdCommand::BlockStatus, 1 << 20, false));
+        stream.extend([request(NbdCommand::Read, 5_000, true), vec![7; 5_000]].concat());
+        stream.extend(request(NbdCommand::Write, 512, false));
+        stream.extend(write_as(style, 9, 4096, 10_000));
+        for piece in [1, 7, 100_000] {
+            let (mut memory, account) = memory();
+            let parsed = run_within(&extended(), &mut memory.allowance(account, &mut 0), &stream, piece);
+            let [first, second, read, bare, written] = &parsed[..] else { panic!("{parsed:?}") };
+            for (status, wanted) in [(first, 8192), (second, 1 << 20)] {
+                let ParsedStep::Request { operation, .. } = status else { panic!("{status:?}") };
+                let expected = CheckedOperation::BlockStatus { offset: 4096, length: wanted, one: false };
+                assert_eq!(*operation, expected);
+            }
+            for refused in [read, bare] {
+                let request = RepliedRequest { cookie: 9, offset: 4096 };
+                let expected = ParsedStep::Refused { request, errno: Errno::Inval };
+                assert_eq!(format!("{refused:?}"), format!("{expected:?}"));
+            }
+            assert!(matches!(written, ParsedStep::Request { payload: Some(_), .. }), "{written:?}");
+        }
     }
 
     /// Payloads grow where another session has charged ahead of arrival what may be charged so.
@@ -391,7 +448,8 @@ mod tests {
         for length in [(1 << 20) + 1, 5_000_000, 32 << 20] {
             for piece in [10_000, 1 << 20] {
                 let (stream, mut session) = (write(7, 0, length), 0);
-                let parsed = run_within(&mut memory.allowance(account, &mut session), &stream, piece);
+                let parsed =
+                    run_within(&terms(), &mut memory.allowance(account, &mut session), &stream, piece);
                 let [ParsedStep::Request { cookie: 7, payload: Some(payload), charged, .. }] = &parsed[..]
                 else {
                     panic!("{parsed:?}");
@@ -411,7 +469,7 @@ mod tests {
                 let (mut pool, mut bytes) = (BufferPool::new(1 << 20), 0);
                 let mut input = SessionInput::new(&write(1, 0, 32 << 20)[..REQUEST_SIZE]);
                 let mut allowance = memory.allowance(account, &mut bytes);
-                assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::More));
+                assert!(matches!(input.next(&terms(), &mut pool, &mut allowance), ParsedStep::More));
                 bytes
             })
             .collect();
@@ -425,12 +483,12 @@ mod tests {
         let (mut pool, mut input) = (BufferPool::new(1 << 20), SessionInput::new(&wire));
         // As much as a session may have.
         let mut bytes = PoolLimits::default().session_bytes.get();
-        let full = input.next(&geometry(), &mut pool, &mut memory.allowance(account, &mut bytes));
+        let full = input.next(&terms(), &mut pool, &mut memory.allowance(account, &mut bytes));
         assert!(matches!(full, ParsedStep::Full));
         let mut bytes = 0;
         let mut allowance = memory.allowance(account, &mut bytes);
         assert!(matches!(
-            input.next(&geometry(), &mut pool, &mut allowance),
+            input.next(&terms(), &mut pool, &mut allowance),
             ParsedStep::Request { cookie: 7, charged: 4096, .. }
         ));
     }
@@ -443,18 +501,20 @@ mod tests {
         let mut input = SessionInput::new(&wire[..3_000]);
         let mut full = PoolLimits::default().session_bytes.get();
         let mut allowance = memory.allowance(account, &mut full);
-        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::Full));
-        assert_eq!(input.refuse(Errno::NoMem).charged, 0);
+        assert!(matches!(input.next(&terms(), &mut pool, &mut allowance), ParsedStep::Full));
+        assert_eq!(input.refuse(&terms(), Errno::NoMem).charged, 0);
         let mut bytes = 0;
         let mut allowance = memory.allowance(account, &mut bytes);
-        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::More));
+        assert!(matches!(input.next(&terms(), &mut pool, &mut allowance), ParsedStep::More));
         let Receive { mut buffer, part, .. } = input.receive_into().unwrap();
         let rest = &wire[3_000..];
         buffer[part.start..part.start + rest.len()].copy_from_slice(rest);
         input.received(buffer, rest.len());
-        let refused = input.next(&geometry(), &mut pool, &mut allowance);
-        assert!(matches!(refused, ParsedStep::Refused { cookie: 7, errno: Errno::NoMem }));
-        let next = input.next(&geometry(), &mut pool, &mut allowance);
+        let refused = input.next(&terms(), &mut pool, &mut allowance);
+        assert!(
+            matches!(refused, ParsedStep::Refused { errno: Errno::NoMem, request } if request.cookie == 7)
+        );
+        let next = input.next(&terms(), &mut pool, &mut allowance);
         assert!(matches!(next, ParsedStep::Request { cookie: 8, .. }));
     }
 
@@ -464,6 +524,6 @@ mod tests {
         let (mut memory, account) = memory();
         let mut bytes = 0;
         let mut allowance = memory.allowance(account, &mut bytes);
-        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), ParsedStep::Broken(_)));
+        assert!(matches!(input.next(&terms(), &mut pool, &mut allowance), ParsedStep::Broken(_)));
     }
 }

@@ -439,7 +439,7 @@ fn shake_hands(
                     socket: Arc::new(socket),
                     peer,
                     export,
-                    style: opened.replies,
+                    terms: opened.terms,
                     disk: None,
                     already: chunk[start..end].to_vec(),
                     slot: Arc::clone(&slot),

@@ -21,7 +21,7 @@ pub(crate) trait MessageItem {
 #[derive(Debug)]
 pub(crate) struct ReadyReply {
     pub(crate) frame: ReplyFrame,
-    /// A read's data: the first so many bytes of the buffer.
+    /// A read's data, or the extents of a block status: the first so many bytes of the buffer.
     pub(crate) data: Option<(AlignedBuffer, usize)>,
     /// The memory that the request was charged with, returned when the reply is sent.
     pub(crate) charged: u64,
@@ -127,7 +127,7 @@ impl<I: std::fmt::Debug> std::fmt::Debug for ReplyMessage<I> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_nbd::transmission::ReplyStyle;
+    use tidegate_nbd::transmission::{MessageStyle, RepliedRequest};
 
     use super::*;
 
@@ -150,7 +150,8 @@ mod tests {
                 let mut buffer = AlignedBuffer::zeroed(10);
                 buffer[..10].fill(cookie as u8 + 1);
                 let data = (cookie != 1).then_some((buffer, 10));
-                message.push(ReadyReply { frame: ReplyStyle::Simple.success(cookie), data, charged: 1 });
+                let frame = MessageStyle::Simple.success(RepliedRequest { cookie, offset: 0 });
+                message.push(ReadyReply { frame, data, charged: 1 });
             }
             message
         };

@@ -1,6 +1,6 @@
 //! A request on its way through the gateway.
 
-use tidegate_nbd::CheckedOperation;
+use tidegate_nbd::{AllocationExtent, AllocationMap, CheckedOperation, MOST_EXTENTS};
 use tidegate_units::Instant;
 
 use crate::buffer::{AlignedBuffer, class_bytes};
@@ -16,6 +16,8 @@ pub(crate) struct ClientRequest {
     pub(crate) operation: CheckedOperation,
     /// A write's payload, or a read's data once it is there.
     pub(crate) buffer: Option<AlignedBuffer>,
+    /// The answer to a block status, once it is there.
+    pub(crate) allocation: Option<Box<AllocationMap>>,
     /// The memory that it is charged with until its reply is sent.
     pub(crate) charged: u64,
     pub(crate) arrived: Instant,
@@ -25,8 +27,8 @@ pub(crate) struct ClientRequest {
     pub(crate) dispatched: Option<Instant>,
     /// Waits for a sync: a flush, or a change that the backend has made and that must be durable.
     pub(crate) syncing: bool,
-    /// Bytes transferred, zeroed or trimmed so far.
-    pub(crate) done: u32,
+    /// Bytes transferred, zeroed, trimmed or cached so far.
+    pub(crate) done: u64,
     /// The slice that is carried out now, or next.
     pub(crate) slice: RequestSlice,
     /// The first change at an upstream that was made for it and needs a flush to be durable.
@@ -58,14 +60,14 @@ impl SyncRange {
     pub(crate) fn covering<'a>(operations: impl IntoIterator<Item = &'a CheckedOperation>) -> Self {
         let (mut start, mut end) = (u64::MAX, 0);
         for operation in operations {
-            let (CheckedOperation::Write { offset, length, .. }
-            | CheckedOperation::Trim { offset, length, .. }
-            | CheckedOperation::WriteZeroes { offset, length, .. }) = *operation
-            else {
-                return Self::WHOLE;
+            let (offset, length) = match *operation {
+                CheckedOperation::Write { offset, length, .. } => (offset, u64::from(length)),
+                CheckedOperation::Trim { offset, length, .. }
+                | CheckedOperation::WriteZeroes { offset, length, .. } => (offset, length),
+                _ => return Self::WHOLE,
             };
             start = start.min(offset);
-            end = end.max(offset + u64::from(length));
+            end = end.max(offset + length);
         }
         // A range of more than 4 GiB does not fit the kernel's interface.
         let length = u32::try_from(end.saturating_sub(start)).ok().filter(|length| *length > 0);
@@ -79,7 +81,12 @@ pub(crate) fn memory_of(operation: &CheckedOperation) -> u64 {
         CheckedOperation::Read { length, .. } | CheckedOperation::Write { length, .. } => {
             class_bytes(length as usize) as u64
         }
-        CheckedOperation::WriteZeroes { .. } => u64::from(ZEROES),
+        CheckedOperation::WriteZeroes { .. } | CheckedOperation::Cache { .. } => u64::from(ZEROES),
+        // The extents, and their form on the wire.
+        CheckedOperation::BlockStatus { one: false, .. } => {
+            (2 * class_bytes(MOST_EXTENTS * size_of::<AllocationExtent>())) as u64
+        }
+        CheckedOperation::BlockStatus { one: true, .. } => class_bytes(0) as u64,
         CheckedOperation::Flush | CheckedOperation::Trim { .. } | CheckedOperation::Disconnect => 0,
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
+use tidegate_nbd::AllocationMap;
 use tidegate_vhost::EventDescriptor;
 
 use crate::bell::WorkerBell;
@@ -113,6 +114,8 @@ pub(crate) struct CompletedOperation {
 pub(crate) enum LentMemory {
     Nothing,
     Buffer(AlignedBuffer),
+    /// An answer about allocation, which no kernel writes to.
+    Allocation(Box<AllocationMap>),
     Replies(Box<ReplyMessage<ReadyReply>>),
     Requests(Box<ReplyMessage<OutgoingRequest>>),
     /// A descriptor, which is open for as long.

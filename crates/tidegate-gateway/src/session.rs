@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tidegate_nbd::transmission::ReplyStyle;
+use tidegate_nbd::SessionTerms;
 use tidegate_units::Instant;
 
 use crate::disk::SessionDisk;
@@ -41,7 +41,7 @@ pub(crate) struct ClientSession {
     pub(crate) peer: String,
     /// The worker's key of its export.
     pub(crate) export: usize,
-    pub(crate) style: ReplyStyle,
+    pub(crate) terms: SessionTerms,
     /// The disk of a virtual machine, whose requests come by its rings; nothing is received from the socket
     /// or sent to it then. `None` for a client of NBD.
     pub(crate) disk: Option<Box<SessionDisk>>,
@@ -84,7 +84,7 @@ impl ClientSession {
             socket: new.socket,
             peer: new.peer,
             export,
-            style: new.style,
+            terms: new.terms,
             disk: new.disk.map(|disk| Box::new(SessionDisk::new(disk))),
             phase: SessionPhase::Open,
             receiving: None,

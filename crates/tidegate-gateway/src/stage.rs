@@ -39,6 +39,8 @@ pub(crate) struct StageConsumer {
     writes: OpSnapshot,
     flushes: u64,
     trims: u64,
+    caches: u64,
+    block_statuses: u64,
     errors: u64,
 }
 
@@ -111,6 +113,8 @@ impl PoolStage {
             writes: OpSnapshot::default(),
             flushes: 0,
             trims: 0,
+            caches: 0,
+            block_statuses: 0,
             errors: 0,
         }
     }
@@ -213,7 +217,8 @@ impl PoolStage {
         removed: bool,
         now: Instant,
     ) -> ConsumerSnapshot {
-        let StageConsumer { account, reads, writes, flushes, trims, errors, .. } = consumer;
+        let StageConsumer { account, reads, writes, flushes, trims, caches, block_statuses, errors, .. } =
+            consumer;
         let terms = account.terms();
         let service = self.queue.status(account, now).and_then(|status| status.reserved);
         let reserved = account.reserved().zip(service).map(|(rate, service)| ReservedSnapshot {
@@ -248,6 +253,8 @@ impl PoolStage {
             writes: writes.clone(),
             flushes: *flushes,
             trims: *trims,
+            caches: *caches,
+            block_statuses: *block_statuses,
             errors: *errors,
             poisoned: false,
             reserved,
@@ -339,10 +346,17 @@ impl PoolStage {
             statistics.count += 1;
             statistics.bytes += length_of(operation);
             statistics.total.record(now.latency_since(arrived));
-        } else if matches!(operation, CheckedOperation::Flush) {
-            consumer.flushes += 1;
-        } else {
-            consumer.trims += 1;
+            return;
+        }
+        match operation {
+            CheckedOperation::Flush => consumer.flushes += 1,
+            CheckedOperation::Trim { .. } => consumer.trims += 1,
+            CheckedOperation::Cache { .. } => consumer.caches += 1,
+            CheckedOperation::BlockStatus { .. } => consumer.block_statuses += 1,
+            CheckedOperation::Read { .. }
+            | CheckedOperation::Write { .. }
+            | CheckedOperation::WriteZeroes { .. }
+            | CheckedOperation::Disconnect => {}
         }
     }
 
@@ -496,23 +510,25 @@ fn terms(config: &ExportConfig) -> ConsumerTerms {
     }
 }
 
-/// Returns the kind of an operation, as the law and the statistics distinguish them; `None` for trims and
-/// flushes.
+/// Returns the kind of an operation, as the law and the statistics distinguish them; `None` for all others.
+/// What is cached is read from the storage, but no client waits for its latency, and its slices are longer
+/// than most reads.
 pub(crate) fn kind_of(operation: &CheckedOperation) -> Option<OperationKind> {
     match operation {
         CheckedOperation::Read { .. } => Some(OperationKind::Read),
         CheckedOperation::Write { .. } | CheckedOperation::WriteZeroes { .. } => Some(OperationKind::Write),
-        CheckedOperation::Trim { .. } | CheckedOperation::Flush | CheckedOperation::Disconnect => None,
+        _ => None,
     }
 }
 
-/// The bytes that an operation reads or changes.
+/// The bytes that an operation reads, changes or asks about.
 pub(crate) fn length_of(operation: &CheckedOperation) -> u64 {
     match *operation {
-        CheckedOperation::Read { length, .. }
-        | CheckedOperation::Write { length, .. }
-        | CheckedOperation::Trim { length, .. }
-        | CheckedOperation::WriteZeroes { length, .. } => u64::from(length),
+        CheckedOperation::Read { length, .. } | CheckedOperation::Write { length, .. } => u64::from(length),
+        CheckedOperation::Trim { length, .. }
+        | CheckedOperation::WriteZeroes { length, .. }
+        | CheckedOperation::Cache { length, .. }
+        | CheckedOperation::BlockStatus { length, .. } => length,
         CheckedOperation::Flush | CheckedOperation::Disconnect => 0,
     }
 }

@@ -197,6 +197,10 @@ pub struct ConsumerSnapshot {
     pub flushes: u64,
     /// Trims answered.
     pub trims: u64,
+    /// Requests to cache a range answered.
+    pub caches: u64,
+    /// Block statuses answered.
+    pub block_statuses: u64,
     /// Its volume has completed nothing for seconds, with something outstanding.
     pub hung: bool,
     /// Requests answered with an error, of any kind.

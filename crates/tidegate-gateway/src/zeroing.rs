@@ -1,14 +1,19 @@
 //! Zeroing and trimming of ranges: in slices, each charged with its cost as far as that is known.
 //!
 //! Storage that can mark a range does in a millisecond what takes a minute where zeros are written. The
-//! protocol has one request for both, of up to 4 GiB. So such a request is carried out slice by slice. Each
-//! slice waits for its turn like a request of its own. Limits, shares and buckets see it, and other requests
-//! go in between. The slices that remain end with their session. A slice that is marked counts as one I/O. A
-//! slice that is written, or may be, counts by its bytes.
+//! protocol has one request for both, of 4 GiB and more. So such a request is carried out slice by slice.
+//! Each slice waits for its turn like a request of its own. Limits, shares and buckets see it, and other
+//! requests go in between. The slices that remain end with their session. A slice that is marked counts as
+//! one I/O. A slice that is written, or may be, counts by its bytes.
 //!
 //! The gateway learns the abilities of the storage. The first slice is short and counts by its bytes. If the
 //! storage turns out to be unable to mark, zeros are written from then on. Storage that takes longer than
 //! writing would is taken to write, for a while.
+//!
+//! A client may also ask for zeroes only if that is fast ("fast zero"). Such a request is refused before
+//! anything of it is done, unless the storage is known to mark, or will itself refuse to write.
+//!
+//! Ranges that are to be cached go in slices too. Each is a read, and is charged like one.
 
 use std::time::Duration;
 
@@ -47,23 +52,25 @@ const SLOW_FOR: Duration = Duration::from_secs(60);
 
 /// The mechanism that carries a slice out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ZeroingMethod {
+pub(crate) enum SliceMethod {
     /// The range is marked as zero or unused. The storage says so if it cannot.
     Mark,
     /// The storage makes it zero by whatever it has for that, and keeps the space allocated if it is to.
     Allocate,
     /// Zeros are written: a file's by the gateway, an upstream's by the upstream.
     Write,
-    /// Not a range: a read or a write with its payload.
+    /// The range is read, so that the storage has it at hand afterwards.
+    Cache,
+    /// Not a range: a read or a write with its payload, or a question.
     Transfer,
 }
 
 /// The part of a request that is carried out at once: its bytes from `from` to `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestSlice {
-    pub(crate) from: u32,
-    pub(crate) until: u32,
-    pub(crate) method: ZeroingMethod,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    pub(crate) method: SliceMethod,
     /// The bytes that it counts for; none: one I/O.
     pub(crate) charged: u32,
 }
@@ -71,15 +78,27 @@ pub(crate) struct RequestSlice {
 impl RequestSlice {
     /// All of a request that moves data.
     pub(crate) fn whole(length: u32) -> Self {
-        Self { from: 0, until: length, method: ZeroingMethod::Transfer, charged: length }
+        Self { from: 0, until: length.into(), method: SliceMethod::Transfer, charged: length }
+    }
+
+    /// All of a request that moves nothing: it counts as one I/O.
+    pub(crate) fn question(length: u64) -> Self {
+        Self { from: 0, until: length, method: SliceMethod::Transfer, charged: 0 }
+    }
+
+    /// Returns the number of bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.until - self.from
     }
 }
 
 /// The kinds of storage, by the part that writes zeros and by what the storage tells about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZeroingStorage {
-    /// A file system or block device, which refuses to mark a range that it would have to write.
+    /// A file system, which refuses to mark or to allocate a range that it would have to write.
     File,
+    /// A block device. It refuses the same for marking, and writes where the range is to stay allocated.
+    Device,
     /// A server that refuses, when asked to, zeroing a range that it would have to write.
     FastZeroes,
     /// A server that says nothing of it.
@@ -109,15 +128,15 @@ impl Marking {
         *self
     }
 
-    fn took(&mut self, length: u32, time: Duration, now: Instant) {
-        let writing = Duration::from_nanos(u64::from(length) * 1_000_000_000 / WRITES_PER_S);
+    fn took(&mut self, length: u64, time: Duration, now: Instant) {
+        let writing = Duration::from_nanos(length * 1_000_000_000 / WRITES_PER_S);
         match self {
             Self::Quick { .. } | Self::Slow { .. } if time > ANY_IO + writing => {
                 *self = Self::Slow { until: now + SLOW_FOR };
             }
             Self::Quick { length: longest, proven } => {
                 // Only what was as long as it may be says something of longer ones.
-                if length >= *longest / 2 {
+                if length >= u64::from(*longest / 2) {
                     *longest = longest.saturating_mul(GROWTH).min(LONGEST);
                 }
                 *proven = true;
@@ -141,7 +160,7 @@ impl ZeroingBehaviour {
     pub(crate) fn new(storage: ZeroingStorage) -> Self {
         let zeroes = match storage {
             ZeroingStorage::Silent => Marking::Impossible,
-            ZeroingStorage::File | ZeroingStorage::FastZeroes => Marking::UNTRIED,
+            ZeroingStorage::File | ZeroingStorage::Device | ZeroingStorage::FastZeroes => Marking::UNTRIED,
             ZeroingStorage::Emulated => Marking::Quick { length: LONGEST, proven: true },
         };
         let trims = if storage == ZeroingStorage::Emulated { zeroes } else { Marking::UNTRIED };
@@ -149,7 +168,7 @@ impl ZeroingBehaviour {
     }
 
     /// The next slice of an operation of which `done` bytes are done.
-    pub(crate) fn slice(&mut self, operation: &CheckedOperation, done: u32, now: Instant) -> RequestSlice {
+    pub(crate) fn slice(&mut self, operation: &CheckedOperation, done: u64, now: Instant) -> RequestSlice {
         match *operation {
             CheckedOperation::Read { length, .. } | CheckedOperation::Write { length, .. } => {
                 RequestSlice::whole(length)
@@ -158,27 +177,54 @@ impl ZeroingBehaviour {
                 let at = Place { offset, length, done };
                 match self.trims.at(now) {
                     Marking::Quick { length, proven } => at.marked(length, proven),
-                    Marking::Slow { .. } | Marking::Impossible => at.charged(CHARGED, ZeroingMethod::Mark),
+                    Marking::Slow { .. } | Marking::Impossible => at.charged(CHARGED, SliceMethod::Mark),
                 }
             }
             CheckedOperation::WriteZeroes { offset, length, no_hole, .. } => {
                 self.zeroes_at(&Place { offset, length, done }, no_hole, now)
             }
+            CheckedOperation::Cache { offset, length } => {
+                let longest = if self.is_local() { ZEROES } else { CHARGED };
+                Place { offset, length, done }.charged(longest, SliceMethod::Cache)
+            }
+            CheckedOperation::BlockStatus { length, .. } => RequestSlice::question(length),
             CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         }
     }
 
+    /// Returns true if an operation is to be done only if that is fast, and it would not be, or that is not
+    /// known. Nothing of it is done yet.
+    pub(crate) fn refuses(&mut self, operation: &CheckedOperation, now: Instant) -> bool {
+        let CheckedOperation::WriteZeroes { offset, length, no_hole, fast: true, .. } = *operation else {
+            return false;
+        };
+        let has_edges = self.is_local() && !(offset | length).is_multiple_of(BLOCK);
+        let is_quick = match (self.storage, no_hole) {
+            // It is asked itself.
+            (ZeroingStorage::FastZeroes, true) => true,
+            (ZeroingStorage::File, true) => self.allocates,
+            (_, true) | (ZeroingStorage::Silent, false) => false,
+            (_, false) => matches!(self.zeroes.at(now), Marking::Quick { .. }),
+        };
+        has_edges || !is_quick
+    }
+
+    /// Returns true if the gateway itself writes the zeros that the storage cannot mark.
+    fn is_local(&self) -> bool {
+        matches!(self.storage, ZeroingStorage::File | ZeroingStorage::Device)
+    }
+
     fn zeroes_at(&mut self, at: &Place, no_hole: bool, now: Instant) -> RequestSlice {
-        let file = self.storage == ZeroingStorage::File;
+        let file = self.is_local();
         let writing = if file { ZEROES } else { CHARGED };
         if file && let Some(edge) = at.edge() {
             return edge;
         }
         let slice = match (no_hole, self.zeroes.at(now)) {
-            (true, _) if self.allocates => at.charged(CHARGED, ZeroingMethod::Allocate),
-            (true, _) | (false, Marking::Impossible) => at.charged(writing, ZeroingMethod::Write),
+            (true, _) if self.allocates => at.charged(CHARGED, SliceMethod::Allocate),
+            (true, _) | (false, Marking::Impossible) => at.charged(writing, SliceMethod::Write),
             (false, Marking::Quick { length, proven }) => at.marked(length, proven),
-            (false, Marking::Slow { .. }) => at.charged(CHARGED, ZeroingMethod::Mark),
+            (false, Marking::Slow { .. }) => at.charged(CHARGED, SliceMethod::Mark),
         };
         if file { at.in_blocks(slice) } else { slice }
     }
@@ -191,7 +237,7 @@ impl ZeroingBehaviour {
         slice: &mut RequestSlice,
         now: Instant,
     ) {
-        if slice.method != ZeroingMethod::Mark || slice.charged > 0 {
+        if slice.method != SliceMethod::Mark || slice.charged > 0 {
             return;
         }
         if let Some((offset, marking)) = self.marking_of(operation)
@@ -209,20 +255,20 @@ impl ZeroingBehaviour {
         time: Duration,
         now: Instant,
     ) {
-        if slice.method == ZeroingMethod::Mark
+        if slice.method == SliceMethod::Mark
             && self.storage != ZeroingStorage::Emulated
             && let Some((_, marking)) = self.marking_of(operation)
         {
-            marking.took(slice.until - slice.from, time, now);
+            marking.took(slice.length(), time, now);
         }
     }
 
     /// The storage cannot carry out slices of zeroes by this method.
-    pub(crate) fn cannot(&mut self, method: ZeroingMethod) {
+    pub(crate) fn cannot(&mut self, method: SliceMethod) {
         match method {
-            ZeroingMethod::Mark => self.zeroes = Marking::Impossible,
-            ZeroingMethod::Allocate => self.allocates = false,
-            ZeroingMethod::Write | ZeroingMethod::Transfer => {}
+            SliceMethod::Mark => self.zeroes = Marking::Impossible,
+            SliceMethod::Allocate => self.allocates = false,
+            SliceMethod::Write | SliceMethod::Cache | SliceMethod::Transfer => {}
         }
     }
 
@@ -232,6 +278,8 @@ impl ZeroingBehaviour {
             CheckedOperation::WriteZeroes { offset, .. } => Some((offset, &mut self.zeroes)),
             CheckedOperation::Read { .. }
             | CheckedOperation::Write { .. }
+            | CheckedOperation::Cache { .. }
+            | CheckedOperation::BlockStatus { .. }
             | CheckedOperation::Flush
             | CheckedOperation::Disconnect => None,
         }
@@ -241,43 +289,42 @@ impl ZeroingBehaviour {
 /// A range, and how far it is.
 struct Place {
     offset: u64,
-    length: u32,
-    done: u32,
+    length: u64,
+    done: u64,
 }
 
 impl Place {
     fn marked(&self, longest: u32, proven: bool) -> RequestSlice {
-        let slice = self.charged(longest, ZeroingMethod::Mark);
+        let slice = self.charged(longest, SliceMethod::Mark);
         if proven { RequestSlice { charged: 0, ..slice } } else { slice }
     }
 
-    fn charged(&self, longest: u32, method: ZeroingMethod) -> RequestSlice {
+    fn charged(&self, longest: u32, method: SliceMethod) -> RequestSlice {
         let until = self.until(longest);
-        RequestSlice { from: self.done, until, method, charged: until - self.done }
+        // Not more than `longest`.
+        RequestSlice { from: self.done, until, method, charged: (until - self.done) as u32 }
     }
 
     /// The end of a slice of at most `longest` bytes, a power of two. It is a multiple of that, except for
     /// the last one: so slices are as well aligned as the request is.
-    fn until(&self, longest: u32) -> u32 {
-        let start = self.offset + u64::from(self.done);
-        let end = (start + 1).next_multiple_of(u64::from(longest));
-        let left = u64::from(self.length - self.done);
-        // Not more than is left, which is at most the length.
-        self.done + (end - start).min(left) as u32
+    fn until(&self, longest: u32) -> u64 {
+        let start = self.offset + self.done;
+        let past_start = start % u64::from(longest);
+        self.done + (u64::from(longest) - past_start).min(self.length - self.done)
     }
 
     /// The whole blocks of a slice that begins with one and holds one.
     fn in_blocks(&self, slice: RequestSlice) -> RequestSlice {
-        let beyond = ((self.offset + u64::from(slice.until)) % BLOCK) as u32;
-        let charged = slice.charged.saturating_sub(beyond);
+        let beyond = (self.offset + slice.until) % BLOCK;
+        let charged = slice.charged.saturating_sub(beyond as u32);
         RequestSlice { until: slice.until - beyond, charged, ..slice }
     }
 
     /// Returns the slice before the first whole block, or after the last.
     fn edge(&self) -> Option<RequestSlice> {
-        let start = self.offset + u64::from(self.done);
-        let is_edge = !start.is_multiple_of(BLOCK) || u64::from(self.length - self.done) < BLOCK;
-        is_edge.then(|| self.charged(BLOCK as u32, ZeroingMethod::Write))
+        let start = self.offset + self.done;
+        let is_edge = !start.is_multiple_of(BLOCK) || self.length - self.done < BLOCK;
+        is_edge.then(|| self.charged(BLOCK as u32, SliceMethod::Write))
     }
 }
 
@@ -287,18 +334,18 @@ mod tests {
 
     use super::*;
 
-    const MIB: u32 = 1 << 20;
-    const GIB: u32 = 1 << 30;
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn zeroes(offset: u64, length: u32) -> CheckedOperation {
+    fn zeroes(offset: u64, length: u64) -> CheckedOperation {
         CheckedOperation::WriteZeroes { offset, length, fua: false, no_hole: false, fast: false }
     }
 
-    fn trim(length: u32) -> CheckedOperation {
+    fn trim(length: u64) -> CheckedOperation {
         CheckedOperation::Trim { offset: 0, length, fua: false }
     }
 
@@ -307,18 +354,13 @@ mod tests {
     fn carry_out(
         zeroing: &mut ZeroingBehaviour,
         operation: &CheckedOperation,
-        length: u32,
+        length: u64,
         time: Duration,
     ) -> (u64, u64) {
         let (mut done, mut charged, mut ios) = (0, 0, 0);
         while done < length {
             let slice = zeroing.slice(operation, done, at(1));
-            zeroing.carried_out(
-                operation,
-                slice,
-                time.mul_f64(f64::from(slice.until - done) / f64::from(GIB)),
-                at(1),
-            );
+            zeroing.carried_out(operation, slice, time.mul_f64(slice.length() as f64 / GIB as f64), at(1));
             charged += u64::from(slice.charged);
             (ios, done) = (ios + 1, slice.until);
         }
@@ -329,8 +371,8 @@ mod tests {
     fn where_marking_is_quick_only_the_first_slice_counts_by_its_bytes() {
         let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
         let quick = Duration::from_millis(10);
-        assert_eq!(carry_out(&mut zeroing, &zeroes(0, GIB), GIB, quick).0, u64::from(MIB));
-        let (charged, ios) = carry_out(&mut zeroing, &zeroes(0, u32::MAX), u32::MAX, quick);
+        assert_eq!(carry_out(&mut zeroing, &zeroes(0, GIB), GIB, quick).0, MIB);
+        let (charged, ios) = carry_out(&mut zeroing, &zeroes(0, u32::MAX.into()), u32::MAX.into(), quick);
         // The last bytes are less than a block, and written.
         assert_eq!((charged, ios), (4095, 65));
     }
@@ -338,14 +380,14 @@ mod tests {
     #[test]
     fn where_the_storage_cannot_mark_every_byte_counts() {
         let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
-        assert_eq!(zeroing.slice(&zeroes(0, GIB), 0, at(0)).method, ZeroingMethod::Mark);
-        zeroing.cannot(ZeroingMethod::Mark);
+        assert_eq!(zeroing.slice(&zeroes(0, GIB), 0, at(0)).method, SliceMethod::Mark);
+        zeroing.cannot(SliceMethod::Mark);
         let slice = zeroing.slice(&zeroes(0, GIB), 0, at(0));
         assert_eq!(
             slice,
-            RequestSlice { from: 0, until: ZEROES, method: ZeroingMethod::Write, charged: ZEROES }
+            RequestSlice { from: 0, until: ZEROES.into(), method: SliceMethod::Write, charged: ZEROES }
         );
-        assert_eq!(carry_out(&mut zeroing, &zeroes(0, GIB), GIB, Duration::ZERO).0, u64::from(GIB));
+        assert_eq!(carry_out(&mut zeroing, &zeroes(0, GIB), GIB, Duration::ZERO).0, GIB);
         assert_eq!(
             carry_out(
                 &mut ZeroingBehaviour::new(ZeroingStorage::Silent),
@@ -354,7 +396,7 @@ mod tests {
                 Duration::ZERO
             )
             .0,
-            u64::from(GIB),
+            GIB,
             "a server that does not say"
         );
     }
@@ -364,13 +406,13 @@ mod tests {
         let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
         let kept =
             CheckedOperation::WriteZeroes { offset: 0, length: GIB, fua: false, no_hole: true, fast: false };
-        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, ZeroingMethod::Allocate);
-        assert_eq!(carry_out(&mut zeroing, &kept, GIB, Duration::ZERO).0, u64::from(GIB));
-        zeroing.cannot(ZeroingMethod::Allocate);
-        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, ZeroingMethod::Write);
+        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, SliceMethod::Allocate);
+        assert_eq!(carry_out(&mut zeroing, &kept, GIB, Duration::ZERO).0, GIB);
+        zeroing.cannot(SliceMethod::Allocate);
+        assert_eq!(zeroing.slice(&kept, 0, at(0)).method, SliceMethod::Write);
         assert_eq!(
             zeroing.slice(&zeroes(0, GIB), 0, at(0)).method,
-            ZeroingMethod::Mark,
+            SliceMethod::Mark,
             "that is another matter"
         );
     }
@@ -381,15 +423,69 @@ mod tests {
             let mut zeroing = ZeroingBehaviour::new(storage);
             // 200 MB/s.
             let (charged, _) = carry_out(&mut zeroing, &trim(GIB), GIB, Duration::from_secs(5));
-            assert!(charged >= u64::from(GIB - 32 * MIB), "{storage:?}: {charged}");
-            let mut early = RequestSlice { from: 0, until: LONGEST, method: ZeroingMethod::Mark, charged: 0 };
+            assert!(charged >= GIB - 32 * MIB, "{storage:?}: {charged}");
+            let mut early =
+                RequestSlice { from: 0, until: LONGEST.into(), method: SliceMethod::Mark, charged: 0 };
             zeroing.dispatched(&trim(GIB), &mut early, at(1));
-            assert_eq!(early.until, ONE_IO, "one that was queued before");
-            assert_eq!(zeroing.slice(&trim(GIB), 0, at(60)).charged, MIB);
+            assert_eq!(early.until, u64::from(ONE_IO), "one that was queued before");
+            assert_eq!(zeroing.slice(&trim(GIB), 0, at(60)).charged, CHARGED);
             carry_out(&mut zeroing, &trim(MIB), MIB, Duration::ZERO);
-            assert_eq!(zeroing.slice(&trim(GIB), 0, at(1)).charged, MIB, "one quick slice proves nothing");
+            assert_eq!(
+                zeroing.slice(&trim(GIB), 0, at(1)).charged,
+                CHARGED,
+                "one quick slice proves nothing"
+            );
             assert!(matches!(zeroing.trims.at(at(61)), Marking::Quick { proven: false, .. }), "tried again");
         }
+    }
+
+    fn fast(offset: u64, length: u64, no_hole: bool) -> CheckedOperation {
+        CheckedOperation::WriteZeroes { offset, length, fua: false, no_hole, fast: true }
+    }
+
+    #[test]
+    fn zeroes_that_must_be_fast_are_refused_before_anything_is_done() {
+        use ZeroingStorage::{Device, Emulated, FastZeroes, File, Silent};
+        for (storage, marks, allocates) in [
+            (File, true, true),
+            (Device, true, false),
+            (FastZeroes, true, true),
+            (Silent, false, false),
+            (Emulated, true, false),
+        ] {
+            let mut zeroing = ZeroingBehaviour::new(storage);
+            assert_eq!(zeroing.refuses(&fast(0, GIB, false), at(0)), !marks, "{storage:?}");
+            assert_eq!(zeroing.refuses(&fast(0, GIB, true), at(0)), !allocates, "{storage:?}");
+            assert!(!zeroing.refuses(&zeroes(0, GIB), at(0)), "it need not be fast");
+        }
+        let mut zeroing = ZeroingBehaviour::new(File);
+        for (offset, length) in [(512, 4096), (0, 4095), (0, 4096 + 512)] {
+            assert!(zeroing.refuses(&fast(offset, length, false), at(0)), "its edges would be written");
+        }
+        zeroing.cannot(SliceMethod::Allocate);
+        assert!(zeroing.refuses(&fast(0, GIB, true), at(0)));
+        assert!(!zeroing.refuses(&fast(0, GIB, false), at(0)), "that is another matter");
+        zeroing.cannot(SliceMethod::Mark);
+        assert!(zeroing.refuses(&fast(0, GIB, false), at(0)));
+    }
+
+    #[test]
+    fn storage_that_has_become_slow_refuses_fast_zeroes_for_a_while() {
+        let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
+        carry_out(&mut zeroing, &zeroes(0, GIB), GIB, Duration::from_secs(5));
+        assert!(zeroing.refuses(&fast(0, GIB, false), at(2)));
+        assert!(!zeroing.refuses(&fast(0, GIB, false), at(61)));
+    }
+
+    #[test]
+    fn what_is_cached_counts_by_its_bytes_and_a_question_as_one_request() {
+        let cache = CheckedOperation::Cache { offset: 4096, length: GIB };
+        let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
+        let slice = zeroing.slice(&cache, 0, at(0));
+        assert_eq!((slice.method, slice.until), (SliceMethod::Cache, u64::from(ZEROES) - 4096));
+        assert_eq!(carry_out(&mut zeroing, &cache, GIB, Duration::ZERO).0, GIB);
+        let question = CheckedOperation::BlockStatus { offset: 0, length: GIB, one: false };
+        assert_eq!(zeroing.slice(&question, 0, at(0)), RequestSlice::question(GIB));
     }
 
     proptest! {
@@ -397,7 +493,7 @@ mod tests {
         /// or allocated in a file are whole blocks.
         #[test]
         fn slices_cover_the_range(
-            offset in 0u64..3 * u64::from(MIB), length in 1u32..300 * MIB, no_hole in any::<bool>(),
+            offset in 0u64..3 * MIB, length in 1u64..300 * MIB, no_hole in any::<bool>(),
                 cannot in 0u32..40,
         ) {
             let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
@@ -407,15 +503,15 @@ mod tests {
             while done < length {
                 let slice = zeroing.slice(&operation, done, at(0));
                 prop_assert!(slice.from == done && slice.until > done && slice.until <= length);
-                let bytes = slice.until - slice.from;
+                let bytes = slice.length() as u32;
                 let longest = if slice.charged > 0 { CHARGED } else { LONGEST };
                 prop_assert!(bytes <= longest);
                 prop_assert!(slice.charged == 0 || slice.charged == bytes);
-                prop_assert!(slice.method != ZeroingMethod::Write
+                prop_assert!(slice.method != SliceMethod::Write
                     || (slice.charged == bytes && bytes <= ZEROES));
-                let whole = (offset + u64::from(slice.from)).is_multiple_of(BLOCK)
-                    && (offset + u64::from(slice.until)).is_multiple_of(BLOCK);
-                prop_assert!(slice.method == ZeroingMethod::Write || whole);
+                let whole = (offset + slice.from).is_multiple_of(BLOCK)
+                    && (offset + slice.until).is_multiple_of(BLOCK);
+                prop_assert!(slice.method == SliceMethod::Write || whole);
                 slices += 1;
                 if slices == cannot {
                     zeroing.cannot(slice.method);

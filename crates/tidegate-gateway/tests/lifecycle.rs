@@ -8,7 +8,7 @@ use std::process::{Command as Program, Stdio};
 use std::time::{Duration, Instant};
 
 use common::raw::Raw;
-use common::{MIB, Served, emulated_pool, file, file_pool, name, pool_name};
+use common::{MIB, Served, emulated_pool, file, file_pool, name, pool_name, run};
 use tidegate_control::{LawConfig, LoopConfig, PidConfig};
 use tidegate_gateway::{ApplyError, DrainReport, ExportConfig, ExportStore, ListenEndpoint};
 use tidegate_nbd::Errno;
@@ -97,6 +97,24 @@ fn exports_come_and_go_under_a_reload() {
 }
 
 /// The worker may hear of the removal before it hears of the session.
+/// The one way to a new size without a restart.
+#[test]
+fn a_volume_that_has_grown_has_its_new_size_once_it_is_removed_and_added() {
+    let mut served = Served::start(|directory| vec![file_pool(directory, &["a", "b"], MIB)]);
+    let size = |served: &Served| run("nbdinfo", &["--size", &served.uri("a")]).trim().to_owned();
+    let grown = std::fs::File::options().write(true).open(served.path("a")).unwrap();
+    grown.set_len(2 * MIB).unwrap();
+    assert_eq!(size(&served), MIB.to_string(), "as it was when it was opened");
+    let with = served.config.clone();
+    let mut without = with.clone();
+    without.pools[0].exports.remove(0);
+    for config in [without, with] {
+        served.wait_until(|pool| pool.sessions == 0);
+        served.gateway.apply(config).unwrap();
+    }
+    assert_eq!(size(&served), (2 * MIB).to_string());
+}
+
 #[test]
 fn a_client_that_was_just_let_in_keeps_an_export_that_is_removed_at_that_moment() {
     let mut served = Served::start(|directory| vec![file_pool(directory, &["stays", "goes"], MIB)]);

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use common::raw::Raw;
 use common::{MIB, Served};
-use hostile_server::{Connection, Hostile, byte_at};
+use hostile_server::{Connection, Hostile, byte_at, replied};
 use proptest::prelude::*;
 use servers::upstream_pool;
 use tempfile::TempDir;
 use tidegate_gateway::{BackendConfig, ReplayRule};
-use tidegate_nbd::transmission::{NbdCommand, ReplyFrame, WireRequest};
-use tidegate_nbd::{CommandFlags, Errno};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, ReplyFrame, WireRequest};
+use tidegate_nbd::{AllocationMap, AllocationState, CommandFlags, Errno};
 use tidegate_units::Bytes;
 
 const EIO: u32 = Errno::Io.code();
@@ -47,6 +47,13 @@ fn expected(offset: u64, length: u32) -> Vec<u8> {
 fn once(
     misbehave: impl Fn(&mut Connection, &WireRequest, &[u8]) + Send + Sync + 'static,
 ) -> (Hostile, TempDir) {
+    once_up_to(MessageStyle::Simple, misbehave)
+}
+
+fn once_up_to(
+    richest: MessageStyle,
+    misbehave: impl Fn(&mut Connection, &WireRequest, &[u8]) + Send + Sync + 'static,
+) -> (Hostile, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let done = AtomicBool::new(false);
     let act = move |connection: &mut Connection| {
@@ -58,7 +65,8 @@ fn once(
         }
         connection.behave();
     };
-    (Hostile::start(&directory.path().join("u.sock"), |_, stream| Some(stream), act), directory)
+    let socket = directory.path().join("u.sock");
+    (Hostile::start_up_to(richest, &socket, |_, stream| Some(stream), act), directory)
 }
 
 fn nothing_is_left(served: &Served) {
@@ -74,7 +82,8 @@ const BREACHES: &[(&str, Misbehaviour)] = &[
     ("an old cookie", |connection, request, _| connection.reply(request.cookie & 0xffff_ffff, Ok(()), &[])),
     ("an error for nobody", |connection, _, _| connection.reply(u64::MAX, Err(Errno::Io), &[])),
     ("structured though simple was agreed", |connection, request, _| {
-        connection.say(&ReplyFrame::data(request.cookie, request.offset, request.length, true));
+        let length = request.length as u32;
+        connection.say(&MessageStyle::Structured.data(replied(request), length));
     }),
     ("an end in the head", |connection, request, _| {
         connection.say(&ReplyFrame::simple(request.cookie, Ok(()))[..7]);
@@ -111,6 +120,102 @@ fn reads_survive_every_breach_of_the_protocol() {
             assert!(upstream.replayed >= 1 && upstream.failed == 0, "{what}: {upstream:?}");
             nothing_is_left(&served);
         }
+    }
+}
+
+/// A chunk of a read's data, of so many bytes from a place within the read.
+fn chunk(connection: &Connection, request: &WireRequest, start: u64, length: u32, last: bool) -> Vec<u8> {
+    let at = request.offset + start;
+    let frame = ReplyFrame::data(connection.style, replied(request), at, length, last);
+    [&frame[..], &expected(at, length)].concat()
+}
+
+/// Reads of 64 KiB whose chunks are wrong.
+const CHUNK_BREACHES: &[(&str, Misbehaviour)] = &[
+    ("simple though chunks were agreed", |connection, request, _| {
+        connection.say(&ReplyFrame::simple(request.cookie, Ok(())));
+    }),
+    ("a gap at the end", |connection, request, _| {
+        connection.say(&chunk(connection, request, 0, 60_000, true));
+    }),
+    ("a gap in the middle", |connection, request, _| {
+        connection.say(&chunk(connection, request, 0, 30_000, false));
+        connection.say(&chunk(connection, request, 30_001, 35_535, true));
+    }),
+    ("nothing at all", |connection, request, _| {
+        connection.say(&ReplyFrame::done(connection.style, replied(request)));
+    }),
+    ("the same twice, with a gap", |connection, request, _| {
+        connection.say(&chunk(connection, request, 0, 32_768, false));
+        connection.say(&chunk(connection, request, 0, 32_768, true));
+    }),
+    ("an overlap", |connection, request, _| {
+        connection.say(&chunk(connection, request, 32_768, 32_768, false));
+        connection.say(&chunk(connection, request, 0, 32_769, true));
+    }),
+    ("a hole over data", |connection, request, _| {
+        connection.say(&chunk(connection, request, 0, 65_536, false));
+        let hole = ReplyFrame::hole(connection.style, replied(request), request.offset, 4096, true);
+        connection.say(&hole);
+    }),
+    ("data beyond the read", |connection, request, _| {
+        connection.say(&chunk(connection, request, 65_535, 2, true));
+    }),
+    ("extents", |connection, request, _| {
+        let mut map = AllocationMap::new(4096, false);
+        map.push(4096, AllocationState::HOLE);
+        connection.say(&connection.style.allocation(replied(request), &map));
+    }),
+];
+
+#[test]
+fn reads_survive_chunks_that_overlap_or_leave_gaps() {
+    for style in [MessageStyle::Structured, MessageStyle::Extended] {
+        for (what, misbehave) in CHUNK_BREACHES {
+            let (server, _directory) = once_up_to(style, *misbehave);
+            let served = over(&server, ReplayRule::Reads);
+            let mut client = Raw::open(&served.socket(), "vol");
+            client.send(NbdCommand::Read, 1, 8192, 65_536);
+            assert!(client.data(65_536) == (1, expected(8192, 65_536)), "{what}, {style:?}");
+            let upstream = served.pool().consumers[0].upstream.unwrap();
+            assert!(upstream.replayed >= 1 && upstream.failed == 0, "{what}: {upstream:?}");
+            nothing_is_left(&served);
+        }
+    }
+}
+
+#[test]
+fn a_reply_that_names_another_offset_ends_the_connection() {
+    let (server, _directory) = once_up_to(MessageStyle::Extended, |connection, request, _| {
+        let other = tidegate_nbd::transmission::RepliedRequest { offset: 0, ..replied(request) };
+        connection.say(&connection.style.error(other, Errno::Io));
+    });
+    let served = over(&server, ReplayRule::Reads);
+    let mut client = Raw::open(&served.socket(), "vol");
+    client.send(NbdCommand::Read, 1, 8192, 4096);
+    assert!(client.data(4096) == (1, expected(8192, 4096)));
+    assert!(served.pool().consumers[0].upstream.unwrap().replayed >= 1);
+}
+
+#[test]
+fn chunks_in_any_order_make_one_read() {
+    for style in [MessageStyle::Structured, MessageStyle::Extended] {
+        let (server, _directory) = once_up_to(style, |connection, request, _| {
+            let replied = replied(request);
+            let hole = ReplyFrame::hole(connection.style, replied, request.offset + 131_072, 65_536, false);
+            connection.say(&chunk(connection, request, 196_608, 65_536, false));
+            connection.say(&hole);
+            connection.say(&chunk(connection, request, 1, 131_071, false));
+            connection.say(&chunk(connection, request, 0, 1, false));
+            connection.say(&ReplyFrame::done(connection.style, replied));
+        });
+        let served = over(&server, ReplayRule::Reads);
+        let mut client = Raw::open(&served.socket(), "vol");
+        client.send(NbdCommand::Read, 1, 0, 262_144);
+        let mut data = expected(0, 262_144);
+        data[131_072..196_608].fill(0);
+        assert!(client.data(262_144) == (1, data), "{style:?}");
+        assert_eq!(served.pool().consumers[0].upstream.unwrap().replayed, 0);
     }
 }
 
@@ -174,7 +279,7 @@ fn a_reply_that_comes_before_the_request_has_left_is_none() {
     let act = |connection: &mut Connection| {
         let mut head = [0; 28];
         if std::io::Read::read_exact(&mut connection.stream, &mut head).is_ok() {
-            let request = WireRequest::parse(&head).unwrap();
+            let request = WireRequest::parse(&head, MessageStyle::Simple).unwrap();
             connection.reply(request.cookie, Ok(()), &[]);
             // The gateway has taken the reply when it closes; or it waits for its data to be taken, in vain.
             std::thread::sleep(Duration::from_millis(50));
@@ -286,7 +391,7 @@ fn an_error_that_tells_of_nothing_but_its_own_request_poisons_nothing() {
 }
 
 fn fua_request() -> WireRequest {
-    WireRequest { command: NbdCommand::Write, flags: CommandFlags::FUA, cookie: 0, offset: 0, length: 0 }
+    WireRequest::new(NbdCommand::Write, CommandFlags::FUA, 0, 0, 0u32)
 }
 
 #[test]
@@ -319,13 +424,25 @@ fn a_request_that_breaks_every_connection_fails_in_the_end_and_others_do_not() {
 #[test]
 fn whatever_answers_in_place_of_a_lost_upstream_is_tried_again() {
     let directory = tempfile::tempdir().unwrap();
-    let greetings: [&[u8]; 4] = [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"",
+    let replies = |replies: &[(u32, u32, u32)]| {
+        let mut bytes = b"NBDMAGICIHAVEOPT\x00\x03".to_vec();
+        for (option, kind, length) in replies {
+            bytes.extend_from_slice(&0x0003_e889_0455_65a9_u64.to_be_bytes());
+            [option, kind, length]
+                .into_iter()
+                .for_each(|field| bytes.extend_from_slice(&field.to_be_bytes()));
+        }
+        bytes
+    };
+    let greetings: [Vec<u8>; 4] = [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+        Vec::new(),
         // A greeting, then a reply of 4 GiB to the option.
-        b"NBDMAGICIHAVEOPT\x00\x03\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x03\xff\xff\xff\xff",
-        b"NBDMAGICIHAVEOPT\x00\x03\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x80\x00\x00\x06\x00\x00\x00\x00",
+        replies(&[(11, 3, u32::MAX)]),
+        // A server that knows nothing but GO, and has no such export.
+        replies(&[(11, 0x8000_0001, 0), (8, 0x8000_0001, 0), (7, 0x8000_0006, 0)]),
     ];
+    let number_of_greetings = greetings.len();
     let greet = move |number: usize, mut stream: std::os::unix::net::UnixStream| {
         let Some(greeting) = number.checked_sub(1).and_then(|number| greetings.get(number)) else {
             return Some(stream);
@@ -348,7 +465,7 @@ fn whatever_answers_in_place_of_a_lost_upstream_is_tried_again() {
     let mut client = Raw::open(&served.socket(), "vol");
     client.send(NbdCommand::Read, 1, 0, 65_536);
     assert!(client.data(65_536) == (1, expected(0, 65_536)));
-    assert!(server.connections.load(Ordering::Relaxed) > greetings.len());
+    assert!(server.connections.load(Ordering::Relaxed) > number_of_greetings);
 }
 
 /// A drain ends though the upstream never will.

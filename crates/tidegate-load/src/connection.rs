@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tidegate_nbd::handshake::{ClientEvent, ClientHandshake, Opened};
+use tidegate_nbd::transmission::MessageStyle;
 use tidegate_tls::{ClientFiles, ClientTls, HandshakeError, TlsIdentity, TlsStream};
 
 use crate::error::ConnectError;
@@ -120,7 +121,7 @@ impl LoadConnection {
         let tls = target.tls.as_deref().map(|folder| client_tls(folder, &target.endpoint)).transpose()?;
         let socket = StreamSocket::connect(&target.endpoint).map_err(ConnectError::Socket)?;
         let deadline = Instant::now() + PATIENCE;
-        let mut client = ClientHandshake::open(target.export.clone(), true);
+        let mut client = ClientHandshake::open(target.export.clone(), MessageStyle::Structured);
         if tls.is_some() {
             client = client.by_tls();
         }

@@ -105,7 +105,7 @@ impl State {
     pub(crate) fn pending(&mut self, cookie: u64) -> Option<PendingReply> {
         self.entry(cookie).map(|entry| match entry.request {
             OutstandingRequest { read: true, offset, length, .. } => PendingReply::Read { offset, length },
-            OutstandingRequest { read: false, .. } => PendingReply::Other,
+            OutstandingRequest { read: false, offset, .. } => PendingReply::Other { offset },
         })
     }
 

@@ -44,7 +44,7 @@ impl RunningLoad {
         // between.
         let mut region = None;
         for connection in &connections {
-            let fitted = LoadedRegion::fit(&config, &connection.opened.geometry)
+            let fitted = LoadedRegion::fit(&config, &connection.opened.terms.geometry)
                 .map_err(|source| LoadError::Unsuitable { target: target(), source })?;
             region.get_or_insert(fitted);
         }
@@ -73,7 +73,7 @@ impl RunningLoad {
             .into_iter()
             .map(|LoadConnection { socket, opened }| SharedConnection {
                 socket,
-                replies: opened.replies,
+                style: opened.terms.style,
                 flight: ConnectionFlight::new(depth),
             })
             .collect();

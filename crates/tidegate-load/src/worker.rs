@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidegate_nbd::transmission::{
-    NbdCommand, REQUEST_SIZE, ReplyEvent, ReplyParser, ReplyStyle, WireRequest,
+    MessageStyle, NbdCommand, ReplyEvent, ReplyParser, RequestFrame, WireRequest,
 };
 use tidegate_nbd::{CommandFlags, Errno};
 use tidegate_units::Latency;
@@ -41,7 +41,7 @@ pub(crate) struct LeftoverRequests {
 #[derive(Debug)]
 pub(crate) struct SharedConnection {
     pub(crate) socket: StreamSocket,
-    pub(crate) replies: ReplyStyle,
+    pub(crate) style: MessageStyle,
     pub(crate) flight: ConnectionFlight,
 }
 
@@ -142,7 +142,7 @@ impl SharedLoad {
         let unanswered = line.flight.leave();
         if unanswered == 0 {
             // The server is about to see the end of the connection either way.
-            let goodbye = request(NbdCommand::Disconnect, CommandFlags::NONE, 0, 0, 0);
+            let goodbye = request(line.style, NbdCommand::Disconnect, CommandFlags::NONE, 0, 0, 0);
             let _ = line.socket.write_vectored(&[IoSlice::new(&goodbye)]);
         }
         line.socket.shut_down();
@@ -152,7 +152,7 @@ impl SharedLoad {
     /// The receiving thread of a connection.
     pub(crate) fn receive(&self, index: usize) {
         let line = &self.lines[index];
-        let mut parser = ReplyParser::new(line.replies);
+        let mut parser = ReplyParser::new(line.style);
         let mut buffer = vec![0; RECEIVE_BUFFER];
         let mut completions = Vec::new();
         loop {
@@ -197,6 +197,7 @@ impl SharedLoad {
                 None => break,
                 Some(ReplyEvent::Data { cookie, bytes, .. }) => state.received(cookie, bytes.len()),
                 Some(ReplyEvent::Hole { cookie, length, .. }) => state.received(cookie, length as usize),
+                Some(ReplyEvent::Extent { .. }) => debug_assert!(false, "no allocation was asked for"),
                 Some(ReplyEvent::Failed { cookie, errno, .. }) => state.failed(cookie, errno),
                 Some(ReplyEvent::End { cookie }) => match state.land(cookie, now) {
                     Ok(Some(landed)) => completions.push(LoadCompletion {
@@ -294,11 +295,11 @@ impl Sender<'_> {
         let cookie = self.line.flight.launch(slot, OutstandingRequest { read, offset, length, due });
         let (line, end) = (self.line, self.shared.end());
         if read {
-            let head = request(NbdCommand::Read, CommandFlags::NONE, cookie, offset, length);
+            let head = request(line.style, NbdCommand::Read, CommandFlags::NONE, cookie, offset, length);
             return line.write(end, &head, &[]);
         }
         let flags = if self.shared.config.fua { CommandFlags::FUA } else { CommandFlags::NONE };
-        let head = request(NbdCommand::Write, flags, cookie, offset, length);
+        let head = request(line.style, NbdCommand::Write, flags, cookie, offset, length);
         line.write(end, &head, self.payloads.next())
     }
 }
@@ -312,11 +313,12 @@ fn lost(error: io::Error) -> ConnectionLoss {
 }
 
 fn request(
+    style: MessageStyle,
     command: NbdCommand,
     flags: CommandFlags,
     cookie: u64,
     offset: u64,
     length: u32,
-) -> [u8; REQUEST_SIZE] {
-    WireRequest { command, flags, cookie, offset, length }.encode()
+) -> RequestFrame {
+    WireRequest::new(command, flags, cookie, offset, length).encode(style)
 }

@@ -71,7 +71,7 @@ flags! {
         SEND_TRIM = 5;
         /// `WRITE_ZEROES` and [`CommandFlags::NO_HOLE`] are understood.
         SEND_WRITE_ZEROES = 6;
-        /// [`CommandFlags::DF`] is understood; told only to clients that negotiated structured replies.
+        /// [`CommandFlags::DF`] is understood; told only to clients whose replies consist of chunks.
         SEND_DF = 7;
         /// A flush on one connection covers what was answered on all of them.
         CAN_MULTI_CONN = 8;
@@ -81,6 +81,9 @@ flags! {
         SEND_CACHE = 10;
         /// [`CommandFlags::FAST_ZERO`] is understood.
         SEND_FAST_ZERO = 11;
+        /// A `BLOCK_STATUS` may name its metadata contexts; told only to clients that negotiated extended
+        /// headers and a context.
+        BLOCK_STATUS_PAYLOAD = 12;
     }
 }
 
@@ -97,5 +100,7 @@ flags! {
         REQ_ONE = 3;
         /// With `WRITE_ZEROES`: fail at once if that is not faster than writing.
         FAST_ZERO = 4;
+        /// Under extended headers: a payload follows, and the length is its.
+        PAYLOAD_LEN = 5;
     }
 }

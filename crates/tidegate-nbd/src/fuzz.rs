@@ -5,13 +5,15 @@ use crate::handshake::{
     ServerHandshake,
 };
 use crate::transmission::{
-    ExpectedData, PendingReply, REQUEST_SIZE, ReplyError, ReplyEvent, ReplyFrame, ReplyParser, ReplyStyle,
+    ExpectedData, MessageStyle, NbdCommand, PendingReply, ReadCoverage, ReplyError, ReplyEvent, ReplyParser,
     WireRequest,
 };
 use crate::{
-    BlockSizes, CheckedOperation, Errno, ExportDescription, ExportGeometry, ExportName, MAX_STRING,
-    TransmissionFlags,
+    ALLOCATION_CONTEXT, AllocationExtent, AllocationMap, AllocationState, BlockSizes, CheckedOperation,
+    Errno, ExportDescription, ExportGeometry, ExportName, MAX_STRING, SessionTerms, TransmissionFlags,
 };
+
+const STYLES: [MessageStyle; 3] = [MessageStyle::Simple, MessageStyle::Structured, MessageStyle::Extended];
 
 /// The most input that either side of a handshake keeps: the longest data of one option.
 const MOST_HELD: usize = 64 << 10;
@@ -21,7 +23,7 @@ const MOST_HELD: usize = 64 << 10;
 const MOST_SERVER_OUTPUT: usize = (64 << 10) + 4 * (MAX_STRING + 64);
 
 /// The most output of a client: its name in one option, and some options without data.
-const MOST_CLIENT_OUTPUT: usize = MAX_STRING + 256;
+const MOST_CLIENT_OUTPUT: usize = 2 * MAX_STRING + 256;
 
 /// The most bytes that are kept of a reply in transmission: an error chunk with the longest message.
 const MOST_REPLY_HELD: usize = MAX_STRING + 64;
@@ -138,10 +140,13 @@ fn check_replies(mut sent: &[u8]) {
 }
 
 fn check_opened(opened: &Opened) {
-    let flags = opened.geometry.flags;
-    assert!(flags.contains(TransmissionFlags::HAS_FLAGS));
-    let structured = opened.replies == ReplyStyle::Structured;
-    assert_eq!(flags.contains(TransmissionFlags::SEND_DF), structured, "who may ask for whole replies");
+    let SessionTerms { geometry, style, allocation } = opened.terms;
+    let told = |flag| geometry.flags.contains(flag);
+    assert!(told(TransmissionFlags::HAS_FLAGS));
+    assert_eq!(told(TransmissionFlags::SEND_DF), style.has_chunks(), "whole replies may be asked for");
+    assert!(allocation.is_none() || style.has_chunks(), "extents need chunks");
+    let filter = style == MessageStyle::Extended && allocation.is_some();
+    assert_eq!(told(TransmissionFlags::BLOCK_STATUS_PAYLOAD), filter, "contexts may be named");
     assert!(matches!(answer(&opened.name), ExportAnswer::Found(_)), "`{}` was refused", opened.name);
 }
 
@@ -191,12 +196,14 @@ fn connect(
     }
 }
 
-/// A server's handshake, as the client reads it: opening with and without structured replies, and listing.
+/// A server's handshake, as the client reads it: opening with every style, and listing.
 pub fn client_handshake(input: &[u8]) {
     let name = || ExportName::new("database").expect("a valid name");
-    let clients: [&dyn Fn() -> ClientHandshake; 3] = [
-        &|| ClientHandshake::open(name(), true),
-        &|| ClientHandshake::open(name(), false),
+    let clients: [&dyn Fn() -> ClientHandshake; 5] = [
+        &|| ClientHandshake::open(name(), MessageStyle::Extended).with_allocation(),
+        &|| ClientHandshake::open(name(), MessageStyle::Structured).with_allocation(),
+        &|| ClientHandshake::open(name(), MessageStyle::Structured),
+        &|| ClientHandshake::open(name(), MessageStyle::Simple),
         &ClientHandshake::list,
     ];
     for client in clients {
@@ -205,7 +212,9 @@ pub fn client_handshake(input: &[u8]) {
         match &course.outcome {
             Some(Ok(ClientEvent::Opened(opened))) => {
                 assert_eq!(opened.name, name());
-                let blocks = opened.geometry.blocks;
+                let SessionTerms { geometry, style, allocation } = opened.terms;
+                assert!(allocation.is_none() || style.has_chunks(), "extents need chunks");
+                let blocks = geometry.blocks;
                 let again = BlockSizes::new(blocks.minimum(), blocks.preferred(), blocks.maximum());
                 assert_eq!(again, Ok(blocks), "sizes that the specification allows");
             }
@@ -230,6 +239,7 @@ fn geometries() -> [ExportGeometry; 4] {
     use TransmissionFlags as F;
     let all =
         F::SEND_FLUSH | F::SEND_FUA | F::SEND_TRIM | F::SEND_WRITE_ZEROES | F::SEND_DF | F::SEND_FAST_ZERO;
+    let all = all | F::SEND_CACHE | F::BLOCK_STATUS_PAYLOAD;
     let coarse = BlockSizes::new(512, 4096, 1 << 20).expect("valid sizes");
     [
         ExportGeometry { size: 1 << 30, flags: all, blocks: BlockSizes::DEFAULT },
@@ -239,43 +249,57 @@ fn geometries() -> [ExportGeometry; 4] {
     ]
 }
 
-fn check_range(geometry: &ExportGeometry, offset: u64, length: u32) {
+fn check_range(geometry: &ExportGeometry, offset: u64, length: u64) {
     assert!(length > 0, "an empty range");
-    let end = offset.checked_add(length.into()).expect("a range within the export");
+    let end = offset.checked_add(length).expect("a range within the export");
     assert!(end <= geometry.size, "{offset}+{length} is beyond {}", geometry.size);
     let block = u64::from(geometry.blocks.minimum());
-    assert!(
-        offset.is_multiple_of(block) && u64::from(length).is_multiple_of(block),
-        "{offset}+{length} is not aligned"
-    );
+    assert!(offset.is_multiple_of(block) && length.is_multiple_of(block), "{offset}+{length} is not aligned");
 }
 
 /// The reply that a server would write, as the client reads it.
-fn check_reply(style: ReplyStyle, request: &WireRequest, judged: Result<CheckedOperation, Errno>) {
-    let cookie = request.cookie;
-    let (frame, pending): (ReplyFrame, _) = match judged {
+fn check_reply(style: MessageStyle, request: &WireRequest, judged: Result<CheckedOperation, Errno>) {
+    let WireRequest { cookie, offset, command, .. } = *request;
+    let mut body = Vec::new();
+    let refused = if command == NbdCommand::Read {
+        PendingReply::Read { offset, length: u32::MAX }
+    } else {
+        PendingReply::Other { offset }
+    };
+    let (frame, pending) = match judged {
         Ok(CheckedOperation::Disconnect) => return,
-        Ok(CheckedOperation::Read { offset, length }) => {
-            (style.data(cookie, offset, length), PendingReply::Read { offset, length })
+        Ok(operation @ CheckedOperation::Read { offset, length }) => {
+            (style.data(operation.replied(cookie), length), PendingReply::Read { offset, length })
         }
-        Ok(_) => (style.success(cookie), PendingReply::Other),
-        Err(errno) => (style.error(cookie, errno), PendingReply::Other),
+        Ok(operation @ CheckedOperation::BlockStatus { length, one, .. }) if style.has_chunks() => {
+            let mut map = AllocationMap::new(length, one);
+            map.push(length / 2, AllocationState::HOLE);
+            map.push(length.div_ceil(2), AllocationState::DATA);
+            body.resize(AllocationMap::encoded_length(style, map.extents().len()), 0);
+            map.encode(style, &mut body);
+            let pending = PendingReply::BlockStatus { offset, context: ALLOCATION_CONTEXT };
+            (style.allocation(operation.replied(cookie), &map), pending)
+        }
+        Ok(operation) => (style.success(operation.replied(cookie)), PendingReply::Other { offset }),
+        Err(errno) => (style.error(crate::transmission::RepliedRequest { cookie, offset }, errno), refused),
     };
     let mut parser = ReplyParser::new(style);
-    let (mut bytes, mut failed, mut ended) = (&frame[..], None, false);
+    let wire = [&frame[..], &body].concat();
+    let (mut bytes, mut failed, mut ended, mut told) = (&wire[..], None, false, 0);
     loop {
         let (taken, event) =
             parser.receive(bytes, |asked| (asked == cookie).then_some(pending)).expect("a reply of our own");
         bytes = &bytes[taken..];
         match event {
             Some(ReplyEvent::Failed { errno, .. }) => failed = Some(errno),
+            Some(ReplyEvent::Extent { extent, .. }) => told += extent.length,
             Some(ReplyEvent::End { .. }) => ended = true,
             Some(event) => panic!("{event:?}"),
             None => break,
         }
     }
-    match pending {
-        PendingReply::Read { length, .. } => {
+    match (pending, judged) {
+        (PendingReply::Read { length, .. }, Ok(_)) => {
             let expected = parser.expects_data().map(|data| data.length);
             assert_eq!(expected, Some(length), "the data of the read");
             parser.received_data(length);
@@ -285,48 +309,60 @@ fn check_reply(style: ReplyStyle, request: &WireRequest, judged: Result<CheckedO
                 "the end of the read"
             );
         }
-        PendingReply::Other => assert!(ended, "the end of the reply"),
+        _ => assert!(ended, "the end of the reply"),
+    }
+    if let Ok(CheckedOperation::BlockStatus { length, one, .. }) = judged
+        && style.has_chunks()
+    {
+        assert!((1..=length).contains(&told) && (one || told == length), "{told} of {length} bytes");
     }
     assert_eq!(failed, judged.err());
     assert!(parser.is_between_replies());
 }
 
-/// Requests one after another, without payloads: what is accepted can be carried out, and every answer is
-/// understood.
+/// A judged request, as a backend may rely on it.
+fn check_judged(geometry: &ExportGeometry, request: &WireRequest, operation: &CheckedOperation) {
+    let payload = matches!(operation, CheckedOperation::Write { .. });
+    assert!(!payload || request.has_payload, "a write has its payload");
+    match *operation {
+        CheckedOperation::Read { offset, length } | CheckedOperation::Write { offset, length, .. } => {
+            check_range(geometry, offset, length.into());
+            assert!(length <= geometry.blocks.maximum());
+            assert!(!payload || u64::from(length) == request.payload_length());
+        }
+        CheckedOperation::Trim { offset, length, .. }
+        | CheckedOperation::WriteZeroes { offset, length, .. }
+        | CheckedOperation::Cache { offset, length }
+        | CheckedOperation::BlockStatus { offset, length, .. } => check_range(geometry, offset, length),
+        CheckedOperation::Flush | CheckedOperation::Disconnect => {}
+    }
+    let changes = matches!(
+        operation,
+        CheckedOperation::Write { .. } | CheckedOperation::Trim { .. } | CheckedOperation::WriteZeroes { .. }
+    );
+    assert!(!changes || !geometry.flags.contains(TransmissionFlags::READ_ONLY));
+}
+
+/// Requests one after another, without payloads but those that are judged: what is accepted can be carried
+/// out, and every answer is understood.
 pub fn requests(input: &[u8]) {
-    for bytes in input.chunks_exact(REQUEST_SIZE) {
-        let bytes: &[u8; REQUEST_SIZE] = bytes.try_into().expect("a chunk of this size");
-        let Ok(request) = WireRequest::parse(bytes) else { return };
-        assert_eq!(request.encode(), *bytes, "nothing of a request is lost");
-        assert!(request.payload_length() == 0 || request.payload_length() == request.length);
-        for geometry in geometries() {
-            let judged = geometry.check(&request);
-            match judged {
-                Ok(CheckedOperation::Read { offset, length }) => {
-                    check_range(&geometry, offset, length);
-                    assert!(length <= geometry.blocks.maximum());
+    for style in STYLES {
+        let mut rest = input;
+        while let Some((head, behind)) = rest.split_at_checked(style.request_size()) {
+            rest = behind;
+            let Ok(request) = WireRequest::parse(head, style) else { break };
+            assert_eq!(request.encode(style)[..], *head, "nothing of a request is lost");
+            assert!(request.payload_length() == 0 || request.payload_length() == request.length);
+            for geometry in geometries() {
+                let allocation = style.has_chunks().then_some(ALLOCATION_CONTEXT);
+                let terms = SessionTerms { geometry, style, allocation };
+                let query = terms.query_length(&request);
+                assert!(query == 0 || query as u64 == request.payload_length());
+                let Some(query) = rest.get(..query) else { continue };
+                let judged = terms.check(&request, query);
+                if let Ok(operation) = &judged {
+                    check_judged(&geometry, &request, operation);
                 }
-                Ok(CheckedOperation::Write { offset, length, .. }) => {
-                    check_range(&geometry, offset, length);
-                    assert!(length <= geometry.blocks.maximum());
-                    assert_eq!(length, request.payload_length());
-                }
-                Ok(
-                    CheckedOperation::Trim { offset, length, .. }
-                    | CheckedOperation::WriteZeroes { offset, length, .. },
-                ) => {
-                    check_range(&geometry, offset, length);
-                }
-                Ok(CheckedOperation::Flush | CheckedOperation::Disconnect) | Err(_) => {}
-            }
-            let changes = matches!(
-                judged,
-                Ok(CheckedOperation::Write { .. }
-                    | CheckedOperation::Trim { .. }
-                    | CheckedOperation::WriteZeroes { .. })
-            );
-            assert!(!changes || !geometry.flags.contains(TransmissionFlags::READ_ONLY));
-            for style in [ReplyStyle::Simple, ReplyStyle::Structured] {
                 check_reply(style, &request, judged);
             }
         }
@@ -340,15 +376,18 @@ struct Answered {
     /// holes are zeroes.
     data: Vec<(u64, u64, Vec<u8>)>,
     failures: Vec<(u64, Errno, Option<u64>)>,
+    extents: Vec<(u64, AllocationExtent)>,
     ended: Vec<u64>,
     error: Option<ReplyError>,
 }
 
-/// Requests with cookies 0 to 3 read, 4 to 7 do not, and others are not pending.
+/// Requests with cookies 0 to 3 read, 4 to 6 have no data, 7 asks for a block status, and others are not
+/// pending.
 fn pending(cookie: u64) -> Option<PendingReply> {
     match cookie {
         0..=3 => Some(PendingReply::Read { offset: 4096 * cookie, length: 96 << cookie }),
-        4..=7 => Some(PendingReply::Other),
+        4..=6 => Some(PendingReply::Other { offset: 0 }),
+        7 => Some(PendingReply::BlockStatus { offset: 0, context: 1 }),
         _ => None,
     }
 }
@@ -373,6 +412,7 @@ fn note(answered: &mut Answered, event: ReplyEvent<'_>) {
         ReplyEvent::Hole { cookie, offset, length } => {
             answered.take(cookie, offset, &vec![0; length as usize]);
         }
+        ReplyEvent::Extent { cookie, extent } => answered.extents.push((cookie, extent)),
         ReplyEvent::Failed { cookie, errno, offset } => answered.failures.push((cookie, errno, offset)),
         ReplyEvent::End { cookie } => answered.ended.push(cookie),
     }
@@ -380,7 +420,7 @@ fn note(answered: &mut Answered, event: ReplyEvent<'_>) {
 
 /// `past`: data that is expected goes past the parser, as a client's does that receives it to where it
 /// belongs.
-fn answered(style: ReplyStyle, input: &[u8], mut cut: Cut, past: bool) -> Answered {
+fn answered(style: MessageStyle, input: &[u8], mut cut: Cut, past: bool) -> Answered {
     let (mut parser, mut answered, mut rest) = (ReplyParser::new(style), Answered::default(), input);
     while !rest.is_empty() {
         let (mut piece, left) = rest.split_at(cut.next().min(rest.len()));
@@ -414,9 +454,28 @@ fn answered(style: ReplyStyle, input: &[u8], mut cut: Cut, past: bool) -> Answer
     answered
 }
 
-/// A server's replies, as the client reads them, under both styles.
+/// The coverage of each read agrees with the pieces of its data: none overlaps another that counts.
+fn check_coverage(answered: &Answered) {
+    let mut coverages: [ReadCoverage; 4] = Default::default();
+    let mut taken: [Vec<std::ops::Range<u64>>; 4] = Default::default();
+    for (cookie, at, data) in &answered.data {
+        let Some(PendingReply::Read { offset, length }) = pending(*cookie) else { continue };
+        let (coverage, taken) = (&mut coverages[*cookie as usize], &mut taken[*cookie as usize]);
+        let range = at - offset..at - offset + data.len() as u64;
+        let free = taken.iter().all(|other| range.end <= other.start || other.end <= range.start);
+        let is_taken = coverage.take(range.start as u32, data.len() as u32).is_ok();
+        assert_eq!(is_taken, free, "{range:?} beside {taken:?}");
+        if is_taken {
+            taken.push(range);
+        }
+        let covered: u64 = taken.iter().map(|range| range.end - range.start).sum();
+        assert_eq!(coverage.is_complete(length), covered == u64::from(length));
+    }
+}
+
+/// A server's replies, as the client reads them, under every style.
 pub fn replies(input: &[u8]) {
-    for style in [ReplyStyle::Simple, ReplyStyle::Structured] {
+    for style in STYLES {
         let whole = answered(style, input, Cut::Whole, false);
         for (cookie, at, data) in &whole.data {
             let Some(PendingReply::Read { offset, length }) = pending(*cookie) else {
@@ -425,6 +484,8 @@ pub fn replies(input: &[u8]) {
             let end = at + data.len() as u64;
             assert!(offset <= *at && end <= offset + u64::from(length), "{at} to {end} was not asked for");
         }
+        check_coverage(&whole);
+        assert!(whole.extents.iter().all(|(cookie, extent)| *cookie == 7 && extent.length > 0));
         for cut in Cut::ALL {
             for past in [false, true] {
                 assert_eq!(answered(style, input, cut, past), whole, "{cut:?}, past the parser: {past}");

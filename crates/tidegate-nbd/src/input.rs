@@ -32,6 +32,13 @@ impl MessageCollector {
         self.fill(input, length).then(|| std::mem::take(&mut self.bytes))
     }
 
+    /// Reads the bytes that were [filled](Self::fill) in, and is ready for the next message.
+    pub(crate) fn read<T>(&mut self, reader: impl FnOnce(&[u8]) -> T) -> T {
+        let outcome = reader(&self.bytes);
+        self.bytes.clear();
+        outcome
+    }
+
     /// Returns true if no part of a message is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()

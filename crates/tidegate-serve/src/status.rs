@@ -292,6 +292,8 @@ mod tests {
             writes: OpSnapshot::default(),
             flushes: 0,
             trims: 0,
+            caches: 0,
+            block_statuses: 0,
             hung: false,
             errors: 0,
             poisoned: false,

@@ -91,6 +91,8 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         writes: operation(&[]),
         flushes: 2,
         trims: 0,
+        block_statuses: 0,
+        caches: 0,
         hung: false,
         errors: 1,
         poisoned: false,

@@ -18,7 +18,7 @@ use crate::sensor_reports::{DeviceSample, FASTEST, ReportError, SLOWEST, SensorH
 use crate::wire::{
     AWAY, CatalogueObject, DataDirection, NodeDirection, NodeList, NodePeaks, NodeSensor, NodeState,
     ObjectList, ObjectReplica, PeakNow, PeakReport, ProgressReport, ServiceNeeds, StoredReport, TransferEnd,
-    TransferPermit, TransferQuestion, TransferReservation,
+    TransferList, TransferPermit, TransferQuestion, TransferReservation, TransferState,
 };
 
 /// Measures the device of a node.
@@ -569,6 +569,22 @@ impl Broker {
             })
         });
         NodeList { nodes: nodes.collect(), waiting: self.placement.waiting() }
+    }
+
+    /// Returns the state of the first `most` transfers.
+    #[must_use]
+    pub fn transfers(&self, now: Instant, most: usize) -> TransferList {
+        let transfers = self.under_way.values().take(most).map(|transfer| TransferState {
+            way: transfer.way,
+            name: transfer.name.clone(),
+            size: transfer.size,
+            moved: Bytes::new(transfer.moved),
+            replica: transfer.replica,
+            node: transfer.granted.as_ref().map(|granted| granted.node.clone()),
+            expected_bps: transfer.granted.as_ref().map(|granted| granted.expected_bps),
+            heard_s: now.saturating_since(transfer.heard).as_secs_f64(),
+        });
+        TransferList { transfers: transfers.collect(), all: self.under_way.len() }
     }
 
     /// Takes a report of a node's own sensor.

@@ -16,7 +16,7 @@ use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tidegate_http::{HttpListener, HttpServer, ServerNames, TokenAdmission, TokenRefused};
+use tidegate_http::{HttpListener, HttpServer, ServerNames, StaticPage, TokenAdmission, TokenRefused};
 use tidegate_placement::{PlaceError, PlacementConfigError};
 use tidegate_units::{Instant, NameError, ResourceName};
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,7 +31,7 @@ use crate::sensor_reports::DeviceSample;
 use crate::sensor_reports::ReportError;
 use crate::wire::{ApiProblem, TransferEnd, one_line};
 
-/// The greatest number of objects in one answer.
+/// The greatest number of objects, or of transfers, in one answer.
 const PAGE: usize = 1_000;
 
 /// The time in which a sensor has to answer; one that does not is left out. It reads small files of the
@@ -43,6 +43,11 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 /// The description of this interface for other programs.
 const OPENAPI: &str = include_str!("../../../docs/transfers.openapi.json");
+
+/// The dashboard: a page that asks the others, as any other client does. Its sources are in `dashboard/` at
+/// the root of the repository, and `scripts/dashboard` builds it.
+static DASHBOARD: StaticPage =
+    StaticPage::new(include_bytes!("dashboard/index.html"), include_str!("dashboard/policy.txt"));
 
 /// The reason why a broker ends.
 #[derive(Debug, Error)]
@@ -398,6 +403,7 @@ fn routes() -> [Vec<(&'static str, MethodRouter<BrokerApi>)>; 3] {
     let of_sensors = vec![("/v1/nodes/{name}/report", post(report))];
     let others = vec![
         ("/v1/place", post(place)),
+        ("/v1/transfers", get(transfers)),
         ("/v1/transfers/{id}", get(reservation).put(place_named)),
         ("/v1/transfers/{id}/progress", post(progress)),
         ("/v1/transfers/{id}/stored", post(stored)),
@@ -418,7 +424,7 @@ fn router(api: BrokerApi) -> Router {
     let of_sensors = of_sensors.layer(middleware::from_fn_with_state(api.clone(), may_report));
     let others = others.fallback(async || RequestRefusal::NoPage);
     let others = others.layer(middleware::from_fn_with_state(api.clone(), may_ask));
-    let all = to_all.merge(of_sensors).merge(others);
+    let all = to_all.merge(of_sensors).merge(others).merge(DASHBOARD.router());
     all.with_state(api)
 }
 
@@ -524,6 +530,11 @@ async fn peak(State(api): State<BrokerApi>, Path(name): Path<String>, body: Body
 async fn nodes(State(api): State<BrokerApi>) -> ApiAnswer {
     let nodes = api.with(|broker, now| broker.nodes(now)).await?;
     Ok(json(StatusCode::OK, &nodes))
+}
+
+async fn transfers(State(api): State<BrokerApi>) -> ApiAnswer {
+    let transfers = api.with(|broker, now| broker.transfers(now, PAGE)).await?;
+    Ok(json(StatusCode::OK, &transfers))
 }
 
 async fn openapi() -> Response {

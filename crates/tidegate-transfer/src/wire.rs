@@ -247,6 +247,37 @@ pub struct NodeState {
     pub waiting: usize,
 }
 
+/// `GET /v1/transfers`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferList {
+    /// Transfers that wait or are under way, in no order. Their ids are not told: with its id, a client may
+    /// end a transfer.
+    pub transfers: Vec<TransferState>,
+    /// The number of all of them, also of those that this answer leaves out.
+    pub all: usize,
+}
+
+/// The present state of a transfer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferState {
+    /// The direction of its data.
+    pub way: DataDirection,
+    /// The object, if it is one of the catalogue.
+    pub name: Option<ObjectName>,
+    /// The size in bytes.
+    pub size: Bytes,
+    /// The bytes that its client has reported.
+    pub moved: Bytes,
+    /// True if it makes a replica.
+    pub replica: bool,
+    /// The node that carries it. Nothing while it waits.
+    pub node: Option<ResourceName>,
+    /// The rate that was expected when it was granted.
+    pub expected_bps: Option<ByteRate>,
+    /// Seconds since its client was last heard.
+    pub heard_s: f64,
+}
+
 /// The report of an agent on a node's own machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeSensor {

@@ -60,6 +60,28 @@ fn a_file_is_served_measured_and_drained() {
 }
 
 #[test]
+fn a_sparse_volume_is_mapped_and_copied_without_its_holes() {
+    let service = Service::start("serve", FILES);
+    let uri = service.uri("disk");
+    run("qemu-io", &["-f", "raw", "-c", "write -P 1 2M 1M", "-c", "write -z -u -n 2M 512k", &uri]);
+    let map = run("nbdinfo", &["--map", &uri]);
+    let extents: Vec<Vec<&str>> = map.lines().map(|line| line.split_whitespace().collect()).collect();
+    let expected = [
+        ["0", "2621440", "3", "hole,zero"],
+        ["2621440", "524288", "0", "data"],
+        ["3145728", "5242880", "3", "hole,zero"],
+    ];
+    assert_eq!(extents, expected, "{map}");
+    let copy = service.path("copy.raw");
+    run("nbdcopy", &[&uri, copy.to_str().unwrap()]);
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&copy).unwrap());
+    assert!(blocks * 512 <= 1 << 20, "{blocks} blocks");
+    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", copy.to_str().unwrap(), &uri]);
+    let asked = "tidegate_requests_total{pool=\"p\",consumer=\"disk\",op=\"block_status\"}";
+    assert!(service.metric(asked).is_some_and(|asked| asked >= 2.0));
+}
+
+#[test]
 fn a_reload_changes_shares_and_drops_nobody() {
     let service = Service::start("serve", FILES);
     let mut client = Command::new(env!("CARGO_BIN_EXE_tidegate"))

@@ -37,12 +37,16 @@ export function plainRate(perSecond: number): string {
   return perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond).toLocaleString("en");
 }
 
-const BYTE_UNITS = ["B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s"] as const;
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
 export function byteRate(perSecond: number | null | undefined): string {
-  if (perSecond === null || perSecond === undefined) return UNKNOWN;
+  return perSecond === null || perSecond === undefined ? UNKNOWN : `${bytes(perSecond)}/s`;
+}
+
+export function bytes(number: number | null | undefined): string {
+  if (number === null || number === undefined) return UNKNOWN;
   let unit = 0;
-  let value = perSecond;
+  let value = number;
   while (value >= 1_000 && unit < BYTE_UNITS.length - 1) {
     value /= 1_024;
     unit += 1;

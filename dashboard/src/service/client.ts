@@ -60,7 +60,8 @@ async function reason(answer: Response): Promise<string> {
   return text.trim() || `the service answered with status ${answer.status}`;
 }
 
-async function document<T>(path: string, options?: RequestInit): Promise<T> {
+/** Asks for a document. */
+export async function document<T>(path: string, options?: RequestInit): Promise<T> {
   return (await send(path, options)).json() as Promise<T>;
 }
 

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { age, clock } from "../model/figures";
 import { judgeResource, totals } from "../model/judgement";
 import type { Store } from "../store";
+import { Brand } from "./brand";
 import { HostsCard } from "./hosts";
 import { OverridesCard } from "./overrides";
 import { ResourceList, ranked } from "./resource_list";
@@ -123,25 +124,14 @@ function Top({ store, isStale }: { store: Store; isStale: boolean }) {
   const hosts = status?.cluster?.members;
   return (
     <header class="top">
-      <span class="brand">
-        <svg width="22" height="22" viewBox="0 0 22 22" aria-hidden="true">
-          <path
-            d="M1 15c3.3-4 6.7 4 10 0s6.7-4 10 0M1 9c3.3-4 6.7 4 10 0"
-            fill="none"
-            stroke="var(--chart-latency)"
-            stroke-width="2.4"
-            stroke-linecap="round"
-          />
-          <path d="M16 3v7" stroke="var(--chart-target)" stroke-width="2.4" stroke-linecap="round" />
-        </svg>
-        Tidegate
+      <Brand>
         {status === null ? null : (
           <small class="soft">
             {status.service === "serve" ? "gateway" : "agent"} {status.program}
             {status.cluster === null ? "" : ` on ${status.cluster.host}`}
           </small>
         )}
-      </span>
+      </Brand>
       <span class="facts">
         {status === null || sum === null ? null : (
           <>

@@ -45,19 +45,19 @@ MUTATIONS = {
         "        if !syncs.busy {"),
     "a sync covers all that wait for it": (
         "buffered", "request.rs",
-        "            start = start.min(offset);\n            end = end.max(offset + u64::from(length));",
-        "            start = offset;\n            end = end.min(0) + offset + u64::from(length);"),
+        "            start = start.min(offset);\n            end = end.max(offset + length);",
+        "            start = offset;\n            end = end.min(0) + offset + length;"),
     "FUA is passed on": (
         "upstream", "upstream/plan.rs",
-        "(NbdCommand::Write, fua(durable), offset, left.min(self.longest))",
-        "(NbdCommand::Write, fua(durable && false), offset, left.min(self.longest))"),
+        "(NbdCommand::Write, fua(durable), offset, left.min(self.longest.into()))",
+        "(NbdCommand::Write, fua(durable && false), offset, left.min(self.longest.into()))"),
 }
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=60, help="flushes of each case (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=60, help="marks of each case (default: %(default)s)")
     parser.add_argument("--mutations", action="store_true", help="remove each rule, and see that it is missed")
     parser.add_argument("--target-dir", default=os.path.join(ROOT, "target", "mutations"), metavar="DIR",
                         help="where the changed programs are built (default: target/mutations)")

@@ -5,9 +5,9 @@ usage: guest.py [--seed N] [--rounds N] [--only CASE,…]
 
 dm-log-writes keeps a log of what reaches the disk, and in which order: a write only when a flush after it, or its own FUA,
 has completed. What a disk without a battery certainly has after a power loss is the log up to that moment. A client writes
-blocks with their version, zeroes some, and flushes before all answers are there. After each flush it puts a mark into the
-log. At every mark the disk is rebuilt from the log: each sector must have a version between the last that the client may
-rely on and the last that it sent.
+blocks with their version, zeroes some, some with FUA, and flushes at times before all answers are there. It puts marks into
+the log. At every mark the disk is rebuilt from the log: each sector must have a version between the last that the client
+may rely on and the last that it sent.
 
    direct       the gateway on the device, past the page cache
    buffered     the same, through the page cache
@@ -98,22 +98,29 @@ class Expectation:
 
     def __init__(self):
         self.durable = [0] * BLOCKS
+        # What has made it so, for the reader of a loss.
+        self.by = ["nothing"] * BLOCKS
         self.sent = [0] * BLOCKS
         self.zeros = [{0} for _ in range(BLOCKS)]
 
+    def rely_on(self, block, version, by):
+        if version > self.durable[block]:
+            self.durable[block], self.by[block] = version, by
+
     def snapshot(self):
-        return list(self.durable), list(self.sent)
+        return list(self.durable), list(self.sent), list(self.by)
 
     def wrong(self, snapshot, image):
         """Sectors of an image that have neither of the versions that they may have."""
-        durable, sent = snapshot
+        durable, sent, by = snapshot
         found = []
         for block in range(BLOCKS):
             for at in range(block * BLOCK, (block + 1) * BLOCK, SECTOR):
                 sector = image[at:at + SECTOR]
                 if not self.may_have(block, durable[block], sent[block], sector):
                     number, version = struct.unpack_from("<II", sector)
-                    found.append({"sector": at // SECTOR, "has": [number, version], "durable": durable[block], "sent": sent[block]})
+                    found.append({"sector": at // SECTOR, "has": [number, version], "durable": durable[block], "by": by[block],
+                                  "is_zeros": durable[block] in self.zeros[block], "sent": sent[block]})
         return found
 
     def may_have(self, block, durable, sent, sector):
@@ -127,53 +134,74 @@ def content(block, version):
     return struct.pack("<II", block, version) * (BLOCK // 8)
 
 
-def load(client, expectation, chance, rounds, mark):
-    """Writes, and flushes at a moment when some of the writes are not answered yet. Snapshots by the names of their marks."""
-    snapshots, cookie = {}, 0
-    for number in range(rounds):
-        waiting, version_of = set(), {}
-        blocks = chance.sample(range(BLOCKS), chance.randint(1, 24))
-        for block in blocks:
-            cookie += 1
-            expectation.sent[block] += 1
-            version = expectation.sent[block]
-            flags = FUA if chance.random() < 0.15 else 0
-            version_of[cookie] = (block, version, flags)
-            waiting.add(cookie)
-            if chance.random() < 0.15:
-                expectation.zeros[block].add(version)
-                client.send(WRITE_ZEROES, cookie, block * BLOCK, BLOCK, flags)
+class Load:
+    """Rounds of writes, each with a mark at a moment when some of its requests are not answered yet."""
+
+    def __init__(self, client, expectation, chance):
+        self.client, self.expectation, self.chance = client, expectation, chance
+        self.cookie = 0
+        # Of requests without an answer: the block and the version that they write, None for a flush.
+        self.waiting = {}
+        # Answered writes that no flush has covered yet.
+        self.answered = []
+
+    def write(self, block, fua):
+        expectation = self.expectation
+        expectation.sent[block] += 1
+        version = expectation.sent[block]
+        self.cookie += 1
+        self.waiting[self.cookie] = (block, version, fua)
+        flags = FUA if fua else 0
+        if self.chance.random() < 0.15:
+            expectation.zeros[block].add(version)
+            self.client.send(WRITE_ZEROES, self.cookie, block * BLOCK, BLOCK, flags)
+        else:
+            self.client.send(WRITE, self.cookie, block * BLOCK, BLOCK, flags, content(block, version))
+
+    def take(self):
+        """Takes an answer: its cookie."""
+        done = self.client.answer()
+        if written := self.waiting.pop(done):
+            block, version, fua = written
+            if fua:
+                self.expectation.rely_on(block, version, "FUA")
             else:
-                client.send(WRITE, cookie, block * BLOCK, BLOCK, flags, content(block, version))
-        answered = []
+                self.answered.append((block, version))
+        return done
 
-        def take():
-            done = client.answer()
-            waiting.discard(done)
-            if done in version_of:
-                block, version, flags = version_of[done]
-                answered.append(done)
-                if flags & FUA:
-                    expectation.durable[block] = version
-            return done
-
-        for _ in range(chance.randint(0, len(blocks))):
-            take()
-        before = list(answered)
-        cookie += 1
-        flush = cookie
-        client.send(FLUSH, flush)
-        while take() != flush:
+    def flush(self):
+        """Flushes: what was answered before it is durable after it."""
+        covered, self.answered = self.answered, []
+        self.cookie += 1
+        flush = self.cookie
+        self.waiting[flush] = None
+        self.client.send(FLUSH, flush)
+        while self.take() != flush:
             pass
-        for done in before:
-            block, version, _ = version_of[done]
-            expectation.durable[block] = version
-        name = f"m{number}"
-        mark(name)
-        snapshots[name] = expectation.snapshot()
-        while waiting:
-            take()
-    return snapshots
+        for block, version in covered:
+            self.expectation.rely_on(block, version, "flush")
+
+    def round(self, mark):
+        # A block has one write at a time: of two, either may be the later one.
+        blocks = self.chance.sample(range(BLOCKS), self.chance.randint(2, 24))
+        # FUA before all others: its sync runs while they are written.
+        begins_with_fua = self.chance.random() < 0.5
+        # dm-log-writes logs a write when it is flushed, and one with FUA at once. A block that has both would have them
+        # in the wrong order.
+        unflushed = {block for block, _ in self.answered}
+        for place, block in enumerate(blocks):
+            fua = (place == 0 and begins_with_fua) or self.chance.random() < 0.15
+            self.write(block, fua and block not in unflushed)
+        for _ in range(self.chance.randint(1, len(blocks))):
+            self.take()
+        # Without a flush, only FUA has brought anything to the disk.
+        if self.chance.random() < 0.5:
+            self.flush()
+        mark()
+        snapshot = self.expectation.snapshot()
+        while self.waiting:
+            self.take()
+        return snapshot
 
 
 def entries(log):
@@ -282,7 +310,8 @@ def case(name, chance, rounds):
         else:
             path = on_device(stack, "false" if name == "buffered" else "true")
             path = in_front_of(stack, path) if name == "upstream" else path
-        snapshots = load(Client(path, "disk"), expectation, chance, rounds, mark)
+        load = Load(Client(path, "disk"), expectation, chance)
+        snapshots = {f"m{number}": load.round(lambda: mark(f"m{number}")) for number in range(rounds)}
         checked, lost = 0, []
         for place, reached in enumerate(at_marks(log, image)):
             if reached in snapshots and (name != "ext4" or place % 5 == 0 or reached == f"m{rounds - 1}"):
@@ -317,7 +346,7 @@ def main():
     cases = ("direct", "buffered", "ext4", "upstream", "liar")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=60, help="flushes of each case (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=60, help="marks of each case (default: %(default)s)")
     parser.add_argument("--only", default=",".join(cases), metavar="CASE,…")
     options = parser.parse_args()
     run("modprobe", "-a", "loop", "dm-mod", "dm-log-writes", "ext4")

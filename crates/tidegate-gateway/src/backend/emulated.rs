@@ -7,19 +7,20 @@ use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 use tidegate_device::{Device, DeviceCompletion, DeviceIo, IoKind};
-use tidegate_nbd::{CheckedOperation, Errno};
+use tidegate_nbd::{AllocationMap, CheckedOperation, Errno};
 use tidegate_units::Instant;
 
 use super::file::errno;
+use super::mapping::MappedRange;
 use super::memory::SparseMemory;
 use crate::buffer::BufferPool;
 use crate::claim::lock_all;
 use crate::config::DataStore;
 use crate::request::ClientRequest;
-use crate::zeroing::{RequestSlice, ZeroingMethod};
+use crate::zeroing::{RequestSlice, SliceMethod};
 
-/// The cost, to the modelled device, of a request that only marks a range: the write of one block of
-/// metadata.
+/// The cost, to the modelled device, of a request that only marks a range, or asks about one: the write or
+/// read of one block of metadata.
 const MARK: u32 = 4096;
 
 /// Tells the syncs of exports from requests in the device's ids.
@@ -81,12 +82,18 @@ impl EmulatedVolume {
             }
             CheckedOperation::Trim { offset, fua, .. }
             | CheckedOperation::WriteZeroes { offset, fua, .. } => {
-                let RequestSlice { from, until, method, .. } = request.slice;
-                let bytes =
-                    if method == ZeroingMethod::Mark { (until - from).min(MARK) } else { until - from };
-                DeviceIo { kind: IoKind::Write { fua }, offset: base + offset + u64::from(from), bytes }
+                let RequestSlice { from, method, .. } = request.slice;
+                // Not more than a slice, which is far below 4 GiB.
+                let length = request.slice.length() as u32;
+                let bytes = if method == SliceMethod::Mark { length.min(MARK) } else { length };
+                DeviceIo { kind: IoKind::Write { fua }, offset: base + offset + from, bytes }
             }
-            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::BlockStatus { offset, length, .. } => {
+                DeviceIo::read(base + offset, length.min(MARK.into()) as u32)
+            }
+            CheckedOperation::Cache { .. } | CheckedOperation::Flush | CheckedOperation::Disconnect => {
+                unreachable!("not offered, or not scheduled")
+            }
         };
         self.device.submit(now, key as u64, io).map_err(|_| Errno::Io)
     }
@@ -139,9 +146,16 @@ impl EmulatedVolume {
             }
             CheckedOperation::Trim { offset, .. } | CheckedOperation::WriteZeroes { offset, .. } => {
                 let RequestSlice { from, until, .. } = request.slice;
-                self.store.zero(base + offset + u64::from(from), u64::from(until - from))
+                self.store.zero(base + offset + from, until - from)
             }
-            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::BlockStatus { offset, length, one } => {
+                let range = MappedRange { offset: base + offset, length, one, block: 1 };
+                request.allocation = Some(Box::new(self.store.allocation(range)?));
+                Ok(())
+            }
+            CheckedOperation::Cache { .. } | CheckedOperation::Flush | CheckedOperation::Disconnect => {
+                unreachable!("not offered, or not scheduled")
+            }
         }
     }
 }
@@ -161,6 +175,17 @@ impl EmulatedStore {
         match self {
             Self::Memory(memory) => memory.write(offset, data),
             Self::File(file) => file.write_all_at(data, offset).map_err(|error| errno(&error)),
+        }
+    }
+
+    fn allocation(&self, range: MappedRange) -> Result<AllocationMap, Errno> {
+        match self {
+            Self::Memory(memory) => {
+                let mut map = range.map();
+                memory.allocation(range.offset, range.length, &mut map);
+                Ok(map)
+            }
+            Self::File(file) => range.ask(file).map_err(|error| errno(&error)),
         }
     }
 

@@ -11,13 +11,14 @@ use rustix::fs::{AtFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags, fcntl_g
 use rustix::io::ReadWriteFlags;
 use tidegate_nbd::{CheckedOperation, Errno};
 
+use super::mapping::MappedRange;
 use super::{FileRing, RequestProgress};
 use crate::buffer::{AlignedBuffer, BufferPool};
 use crate::claim::VolumeFile;
 use crate::config::ExportConfig;
 use crate::request::ClientRequest;
 use crate::ring::{BufferPart, CompletedOperation, LentMemory, RingToken};
-use crate::zeroing::{RequestSlice, ZEROES, ZeroingMethod};
+use crate::zeroing::{RequestSlice, SliceMethod, ZEROES};
 
 /// The alignment for direct I/O if the system does not tell it: no storage in use has larger logical blocks.
 const CONSERVATIVE_ALIGNMENT: u32 = 4096;
@@ -67,6 +68,7 @@ pub(crate) struct FileVolume {
     file: Arc<VolumeFile>,
     size: u64,
     alignment: u32,
+    block_device: bool,
     beginning: ImmediateStart,
     /// Past the page cache.
     direct: bool,
@@ -98,7 +100,7 @@ impl FileVolume {
             ));
         }
         let synchronous = !block_device && is_synchronous(&file);
-        Ok(Self { file, size, alignment, beginning, direct, synchronous })
+        Ok(Self { file, size, alignment, block_device, beginning, direct, synchronous })
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -107,6 +109,15 @@ impl FileVolume {
 
     pub(crate) fn alignment(&self) -> u32 {
         self.alignment
+    }
+
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.block_device
+    }
+
+    /// Returns true if reads go through the page cache.
+    pub(crate) fn has_cache(&self) -> bool {
+        !self.direct
     }
 
     pub(super) fn beginning(&self) -> ImmediateStart {
@@ -140,7 +151,7 @@ impl FileVolume {
                 let buffer = request.buffer.take().expect("a write has its payload");
                 self.transfer(ring, key, request, buffer);
             }
-            CheckedOperation::WriteZeroes { .. } if request.slice.method == ZeroingMethod::Write => {
+            CheckedOperation::WriteZeroes { .. } if request.slice.method == SliceMethod::Write => {
                 // That of the slice before, or a new one.
                 let zeroes = request.buffer.take().unwrap_or_else(|| {
                     let mut buffer = pool.take(ZEROES as usize);
@@ -151,11 +162,20 @@ impl FileVolume {
             }
             CheckedOperation::Trim { offset, .. } | CheckedOperation::WriteZeroes { offset, .. } => {
                 let RequestSlice { from, until, method, .. } = request.slice;
-                let allocate = method == ZeroingMethod::Allocate;
+                let allocate = method == SliceMethod::Allocate;
                 let how = if allocate { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
                 let (token, mode) = (RingToken::Request { request: key }, how | libc::FALLOC_FL_KEEP_SIZE);
-                let (offset, length) = (offset + u64::from(from), u64::from(until - from));
+                let (offset, length) = (offset + from, until - from);
                 ring.allocate(token, self, mode, offset, length);
+            }
+            CheckedOperation::Cache { .. } => {
+                // That of the slice before, or a new one; what it holds is of no interest.
+                let scratch = request.buffer.take().unwrap_or_else(|| pool.take(ZEROES as usize));
+                self.transfer(ring, key, request, scratch);
+            }
+            CheckedOperation::BlockStatus { offset, length, one } => {
+                let range = MappedRange { offset, length, one, block: self.alignment };
+                ring.allocation(key, self, range);
             }
             CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         }
@@ -172,11 +192,14 @@ impl FileVolume {
     ) -> RequestProgress {
         let CompletedOperation { token, result, held } = completed;
         match (request.operation, held) {
-            (CheckedOperation::Read { offset, .. }, LentMemory::Buffer(buffer)) => {
+            (
+                CheckedOperation::Read { offset, .. } | CheckedOperation::Cache { offset, .. },
+                LentMemory::Buffer(buffer),
+            ) => {
                 if let (RingToken::Cached { .. }, Err(error)) = (token, &result)
                     && error.kind() == io::ErrorKind::WouldBlock
                 {
-                    let (part, offset) = (self.next_part(request), offset + u64::from(request.done));
+                    let (part, offset) = (self.next_part(request), offset + request.done);
                     ring.read_storage(key, self, buffer, part, offset);
                     return RequestProgress::Working;
                 }
@@ -187,6 +210,12 @@ impl FileVolume {
                     pool.put(buffer);
                 }
                 progress
+            }
+            (CheckedOperation::BlockStatus { .. }, held) => {
+                if let LentMemory::Allocation(map) = held {
+                    request.allocation = Some(map);
+                }
+                RequestProgress::done(result.map(drop).map_err(|error| errno(&error)))
             }
             (CheckedOperation::Write { fua, .. }, LentMemory::Buffer(buffer)) => {
                 let sync = fua && !self.is_durable_by_itself(fua);
@@ -213,29 +242,29 @@ impl FileVolume {
 
     /// Submits the next part of a transfer.
     fn transfer(&self, ring: &mut FileRing<'_>, key: usize, request: &ClientRequest, buffer: AlignedBuffer) {
-        let done = request.done;
-        let part = self.next_part(request);
+        let (done, part) = (request.done, self.next_part(request));
         match request.operation {
-            CheckedOperation::Read { offset, .. } => {
-                ring.read(key, self, buffer, part, offset + u64::from(done));
+            CheckedOperation::Read { offset, .. } | CheckedOperation::Cache { offset, .. } => {
+                ring.read(key, self, buffer, part, offset + done);
             }
             CheckedOperation::Write { offset, fua, .. } => {
                 let durable = self.is_durable_by_itself(fua);
-                ring.write(key, self, buffer, part, offset + u64::from(done), durable);
+                ring.write(key, self, buffer, part, offset + done, durable);
             }
             CheckedOperation::WriteZeroes { offset, .. } => {
-                let part = BufferPart { start: 0, ..part };
-                ring.write(key, self, buffer, part, offset + u64::from(done), false);
+                ring.write(key, self, buffer, part, offset + done, false);
             }
             _ => unreachable!("moves no data"),
         }
     }
 
-    /// Returns the part of the remaining bytes that one operation may move.
+    /// Returns the part of the remaining bytes that one operation may move, in the request's buffer. That of
+    /// a slice begins with the slice.
     fn next_part(&self, request: &ClientRequest) -> BufferPart {
         let left = (request.slice.until - request.done) as usize;
         let length = if self.direct { left } else { left.min(LARGEST_COPY) };
-        BufferPart { start: request.done as usize, length }
+        let start = if request.slice.method == SliceMethod::Transfer { request.done as usize } else { 0 };
+        BufferPart { start, length }
     }
 
     /// Counts a completed part and continues a short one; the buffer goes back to the request at the end.
@@ -248,12 +277,15 @@ impl FileVolume {
         result: io::Result<usize>,
     ) -> RequestProgress {
         let fua = matches!(request.operation, CheckedOperation::Write { fua: true, .. });
-        let changes = !matches!(request.operation, CheckedOperation::Read { .. });
+        let changes = matches!(
+            request.operation,
+            CheckedOperation::Write { .. } | CheckedOperation::WriteZeroes { .. }
+        );
         let outcome = match result {
             // Nothing moved: the file ends before the export does, because it was cut.
             Ok(0) => Err(Errno::Io),
             Ok(count) => {
-                request.done += count as u32;
+                request.done += count as u64;
                 if request.done < request.slice.until {
                     self.transfer(ring, key, request, buffer);
                     return RequestProgress::Working;

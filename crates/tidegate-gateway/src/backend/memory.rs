@@ -1,25 +1,31 @@
 //! Sparse memory for an emulated device: pages of zeros occupy nothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tidegate_nbd::Errno;
+use tidegate_nbd::{AllocationMap, AllocationState, Errno};
+
+use crate::buffer::is_zero;
 
 pub(crate) const PAGE: usize = 4096;
+
+/// The most pages that are looked at for one answer about allocation, so that the worker is not kept for more
+/// than a millisecond (chosen: 256 MiB of data).
+const MOST_PAGES: usize = 65_536;
 
 type Page = Box<[u8; PAGE]>;
 
 /// An address space of pages, of which at most so many hold anything but zeros.
 #[derive(Debug)]
 pub(crate) struct SparseMemory {
-    pages: HashMap<u64, Page>,
+    pages: BTreeMap<u64, Page>,
     limit: usize,
 }
 
 impl SparseMemory {
     /// Room for `limit` bytes that are not zero, in whole pages.
     pub(crate) fn new(limit: u64) -> Self {
-        Self { pages: HashMap::new(), limit: usize::try_from(limit / PAGE as u64).unwrap_or(usize::MAX) }
+        Self { pages: BTreeMap::new(), limit: usize::try_from(limit / PAGE as u64).unwrap_or(usize::MAX) }
     }
 
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
@@ -65,6 +71,25 @@ impl SparseMemory {
         }
     }
 
+    /// Tells the allocation of a range into `map`, which may not become full: pages that hold something, and
+    /// what lies between them.
+    pub(crate) fn allocation(&self, offset: u64, length: u64, map: &mut AllocationMap) {
+        let (mut at, end) = (offset, offset + length);
+        let numbers = offset / PAGE as u64..end.div_ceil(PAGE as u64);
+        for (number, _) in self.pages.range(numbers).take(MOST_PAGES) {
+            let start = (number * PAGE as u64).max(at);
+            map.push(start - at, AllocationState::HOLE);
+            at = (number + 1) * PAGE as u64;
+            map.push(at - start, AllocationState::DATA);
+            if map.is_full() {
+                return;
+            }
+        }
+        let more = self.pages.range(at.div_ceil(PAGE as u64)..).next();
+        let next = more.map_or(end, |(number, _)| (number * PAGE as u64).min(end));
+        map.push(next.saturating_sub(at), AllocationState::HOLE);
+    }
+
     fn clear(&mut self, number: u64, within: Range<usize>) {
         if within.len() == PAGE {
             self.pages.remove(&number);
@@ -90,12 +115,6 @@ fn pages(offset: u64, length: u64) -> impl Iterator<Item = (u64, Range<usize>)> 
         at += (stop - start) as u64;
         Some((number, start..stop))
     })
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    // Whole words first: this runs over every byte that is written.
-    let (words, rest) = bytes.as_chunks::<16>();
-    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 #[cfg(test)]
@@ -143,6 +162,42 @@ mod tests {
             prop_assert_eq!(&read, &plain);
             prop_assert!(sparse.pages.values().all(|page| page.iter().any(|byte| *byte != 0)));
         }
+    }
+
+    #[test]
+    fn allocation_is_told_by_pages() {
+        let (page, mut memory) = (PAGE as u64, SparseMemory::new(1 << 20));
+        memory.write(2 * page + 100, &[1; PAGE]).unwrap();
+        memory.write(7 * page, &[1]).unwrap();
+        let told = |offset, length| {
+            let mut map = AllocationMap::new(length, false);
+            memory.allocation(offset, length, &mut map);
+            map.extents().iter().map(|extent| (extent.length, extent.state.hole)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(0, 2 * page), [(2 * page, true)]);
+        assert_eq!(
+            told(0, 1 << 40),
+            [
+                (2 * page, true),
+                (2 * page, false),
+                (3 * page, true),
+                (page, false),
+                ((1 << 40) - 8 * page, true)
+            ]
+        );
+        assert_eq!(told(3 * page + 1, page), [(page - 1, false), (1, true)]);
+        assert_eq!(told(7 * page + 5, 10), [(10, false)]);
+    }
+
+    #[test]
+    fn allocation_of_much_data_is_told_in_part() {
+        let mut memory = SparseMemory::new(1 << 30);
+        for page in 0..MOST_PAGES as u64 + 10 {
+            memory.write(page * PAGE as u64, &[1]).unwrap();
+        }
+        let mut map = AllocationMap::new(1 << 40, false);
+        memory.allocation(0, 1 << 40, &mut map);
+        assert_eq!(map.covered(), (MOST_PAGES * PAGE) as u64);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod emulated;
 mod file;
+mod mapping;
 mod memory;
 mod opening;
 mod path;
@@ -38,6 +39,7 @@ impl ExportVolume {
     /// written.
     pub(crate) fn zeroing(&self) -> ZeroingStorage {
         match self {
+            Self::File(file) if file.is_block_device() => ZeroingStorage::Device,
             Self::File(_) => ZeroingStorage::File,
             Self::Region { .. } => ZeroingStorage::Emulated,
             Self::Upstream(upstream) => upstream.zeroing(),
@@ -59,8 +61,14 @@ impl ExportVolume {
         flags = if read_only {
             flags.with(TransmissionFlags::READ_ONLY)
         } else {
-            flags.with(TransmissionFlags::SEND_TRIM).with(TransmissionFlags::SEND_WRITE_ZEROES)
+            flags
+                .with(TransmissionFlags::SEND_TRIM)
+                .with(TransmissionFlags::SEND_WRITE_ZEROES)
+                .with(TransmissionFlags::SEND_FAST_ZERO)
         };
+        if matches!(self, Self::File(file) if file.has_cache()) {
+            flags = flags.with(TransmissionFlags::SEND_CACHE);
+        }
         let blocks = BlockSizes::new(minimum, minimum.max(4096), MAX_PAYLOAD)
             // Invariant: an alignment is a power of two of at most 64 KiB, checked when the file was opened.
             .expect("alignments are valid block sizes");

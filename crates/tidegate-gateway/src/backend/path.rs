@@ -13,7 +13,8 @@
 //! - everything on a volume that is in memory.
 //!
 //! Writes through the page cache have a thread of plain system calls ([`WriterThread`]). All other operations
-//! have a thread with a ring of its own ([`VolumeThread`]).
+//! have a thread with a ring of its own ([`VolumeThread`]). Questions about holes have a third one
+//! ([`MappingThread`]).
 
 use std::io;
 use std::sync::Arc;
@@ -24,12 +25,13 @@ use tidegate_units::Instant;
 use tracing::warn;
 
 use super::file::{FileVolume, ImmediateStart};
+use super::mapping::{MappedRange, MappingThread, answered};
 use super::volume_thread::VolumeThread;
 use super::writer::{QueuedWrite, WriterThread};
 use crate::buffer::AlignedBuffer;
 use crate::request::SyncRange;
 use crate::ring::{BufferPart, FileOperation, IoRing, RingToken};
-use crate::worker::door::WorkerDoor;
+use crate::worker::door::{WorkerCommand, WorkerDoor};
 
 /// The time after a volume's last completion during which the worker submits direct I/O: the volume answers.
 /// Operations after a pause or a silence go by the thread, until one completes. Chosen above a healthy disk's
@@ -115,6 +117,7 @@ impl Pulse {
 pub(crate) struct SubmissionPath {
     thread: Option<VolumeThread>,
     writer: Option<WriterThread>,
+    mapping: Option<MappingThread>,
     /// All operations on the storage: they decide about the way.
     pulse: Pulse,
     /// One for reads and one for changes. They decide about the silence, each by itself. Changes may complete
@@ -134,7 +137,12 @@ pub(crate) enum VolumeOperation {
 impl VolumeOperation {
     /// The kind of a request's operations, apart from its sync.
     pub(crate) fn of(operation: &CheckedOperation) -> Self {
-        if matches!(operation, CheckedOperation::Read { .. }) { Self::Read } else { Self::Change }
+        match operation {
+            CheckedOperation::Read { .. }
+            | CheckedOperation::Cache { .. }
+            | CheckedOperation::BlockStatus { .. } => Self::Read,
+            _ => Self::Change,
+        }
     }
 }
 
@@ -257,6 +265,22 @@ impl FileRing<'_> {
         let allocate = FileOperation::allocate(token, file.fd(), mode, offset, length);
         let here = file.beginning() == ImmediateStart::AtOnce;
         self.submit(file, VolumeOperation::Change, allocate, here);
+    }
+
+    /// Asks for a range's allocation.
+    pub(crate) fn allocation(&mut self, request: usize, file: &FileVolume, range: MappedRange) {
+        let token = RingToken::Request { request };
+        self.path.submitted(VolumeOperation::Read, self.now);
+        if self.path.mapping.is_none() {
+            self.path.mapping = started(MappingThread::start(file.file(), Arc::clone(self.door)));
+        }
+        match &self.path.mapping {
+            Some(thread) => thread.submit(token, range),
+            None => {
+                let all_data = answered(token, Ok(range.all_data()));
+                self.door.send(WorkerCommand::Completed(all_data));
+            }
+        }
     }
 
     /// Returns true if reads and writes go by the worker's ring.

@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use thiserror::Error;
-use tidegate_nbd::transmission::ReplyStyle;
 use tidegate_units::ConsumerName;
 use tidegate_vhost::{DiskOwner, DiskRing, EventDescriptor, FrontEndError, GuestMemory, OwnerGone};
 use tracing::{info, warn};
@@ -19,7 +18,7 @@ use super::{ACCEPT_PAUSE, RunningHandshakes, STACK};
 use crate::access::KnownClient;
 use crate::config::{DiskSocket, GatewayConfig, ListenConfig, ListenEndpoint, TlsUse};
 use crate::directory::{ExportDirectory, SeatReservation};
-use crate::disk::{DiskOrder, NewDisk, properties};
+use crate::disk::{DiskOrder, NewDisk, properties, terms};
 use crate::endpoint::{AcceptedConnection, BoundEndpoint};
 use crate::stats::RefusalReason;
 use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
@@ -202,7 +201,7 @@ impl DiskAcceptor {
             socket: Arc::new(stream.try_clone()?),
             peer: peer.clone(),
             export: id,
-            style: ReplyStyle::Simple,
+            terms: terms(export.geometry),
             disk: Some(NewDisk { id: disk, serial, under_way: held }),
             already: Vec::new(),
             slot: Arc::new(slot),

@@ -49,6 +49,7 @@ fn request(released: Instant, dispatched: Instant) -> ClientRequest {
         cookie: 0,
         operation: READ,
         buffer: None,
+        allocation: None,
         charged: 0,
         arrived: Instant::ZERO,
         released,

@@ -12,8 +12,9 @@ use rustix::net::{
     socket_with,
 };
 use thiserror::Error;
-use tidegate_nbd::ExportGeometry;
+use tidegate_nbd::SessionTerms;
 use tidegate_nbd::handshake::{ClientError, ClientEvent, ClientHandshake, OptionRefusal};
+use tidegate_nbd::transmission::MessageStyle;
 use tidegate_tls::{ClientFiles, HandshakeError, TlsError, TlsStream};
 use tracing::{debug, info};
 
@@ -101,15 +102,14 @@ impl From<rustix::io::Errno> for UpstreamError {
     }
 }
 
-/// A connection in the transmission phase, with simple replies.
+/// A connection in the transmission phase.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
     pub(crate) socket: OwnedFd,
-    pub(crate) geometry: ExportGeometry,
+    pub(crate) terms: SessionTerms,
 }
 
-/// Connects, and opens the export. Simple replies are wanted: data then comes in one piece. Chunks could
-/// overlap or leave gaps, and would have to be checked against memory with other clients' data.
+/// Connects, and opens the export with as much of the protocol as the server knows.
 ///
 /// # Errors
 /// When that fails, or takes longer than [`PATIENCE`].
@@ -120,8 +120,8 @@ pub(crate) fn open(target: &UpstreamTarget) -> Result<UpstreamConnection, Upstre
         other => other,
     })?;
     let mut wire = UpstreamWire::Plain(socket);
-    let geometry = shake_hands(&mut wire, target, deadline)?;
-    Ok(UpstreamConnection { socket: wire.into_socket()?, geometry })
+    let terms = shake_hands(&mut wire, target, deadline)?;
+    Ok(UpstreamConnection { socket: wire.into_socket()?, terms })
 }
 
 fn connect_to(address: &ListenEndpoint) -> io::Result<OwnedFd> {
@@ -160,9 +160,9 @@ fn shake_hands(
     wire: &mut UpstreamWire,
     target: &UpstreamTarget,
     deadline: Instant,
-) -> Result<ExportGeometry, UpstreamError> {
+) -> Result<SessionTerms, UpstreamError> {
     let tls = target.tls.as_ref().map(ClientFiles::load).transpose()?;
-    let mut client = ClientHandshake::open(target.export.clone(), false);
+    let mut client = ClientHandshake::open(target.export.clone(), MessageStyle::Extended).with_allocation();
     if tls.is_some() {
         client = client.by_tls();
     }
@@ -174,7 +174,7 @@ fn shake_hands(
             return Err(UpstreamError::Closed);
         }
         match client.receive(&chunk[..count]) {
-            Ok((taken, Some(ClientEvent::Opened(opened)))) if taken == count => return Ok(opened.geometry),
+            Ok((taken, Some(ClientEvent::Opened(opened)))) if taken == count => return Ok(opened.terms),
             Ok((_, Some(ClientEvent::TlsReady))) => {
                 let (UpstreamWire::Plain(socket), Some(tls)) = (&*wire, &tls) else {
                     return Err(UpstreamError::Talkative);

@@ -2,7 +2,7 @@
 
 use slab::Slab;
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::PendingReply;
+use tidegate_nbd::transmission::{PendingReply, ReadCoverage};
 
 use super::link::OutgoingRequest;
 use super::plan::UpstreamPart;
@@ -58,15 +58,22 @@ pub(super) struct JobFlight {
     pub(super) begun: bool,
     pub(super) sent: bool,
     pub(super) replied: bool,
+    /// The parts of a read that have come.
+    pub(super) coverage: ReadCoverage,
     pub(super) failed: Option<Errno>,
 }
 
 /// Returns the pending request that a cookie stands for on this connection. A reply that comes twice stands
-/// for nothing.
-pub(super) fn pending(flights: &Slab<JobFlight>, link: usize, cookie: u64) -> Option<PendingReply> {
+/// for nothing. `allocation` is the connection's id of that metadata context.
+pub(super) fn pending(
+    flights: &Slab<JobFlight>,
+    link: usize,
+    allocation: Option<u32>,
+    cookie: u64,
+) -> Option<PendingReply> {
     let flight = flights.get(key_of(cookie))?;
     let known = flight.link == link && !flight.replied && flight.serial as u32 == (cookie >> 32) as u32;
-    known.then(|| flight.part.expects())
+    known.then(|| flight.part.expects(allocation))
 }
 
 /// The serial number makes cookies of finished requests unknown, although keys are used again.

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
-use tidegate_nbd::CommandFlags;
-use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, ReplyParser, ReplyStyle, WireRequest};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, ReplyParser, RequestFrame, WireRequest};
+use tidegate_nbd::{CommandFlags, SessionTerms};
 use tidegate_units::Instant;
 
 use super::ledger::LedgerMark;
@@ -27,7 +27,7 @@ pub(super) const PORTION: usize = 1 << 20;
 /// A request on its way to the upstream.
 #[derive(Debug)]
 pub(crate) struct OutgoingRequest {
-    pub(super) head: [u8; REQUEST_SIZE],
+    pub(super) head: RequestFrame,
     /// A write's data: so many bytes of the buffer from `start`.
     pub(super) payload: Option<LinkPayload>,
     /// The flight that it belongs to.
@@ -68,15 +68,19 @@ pub(super) enum ReceiveTarget {
     No,
     /// Into the connection's own buffer.
     Buffered,
-    /// Directly to where the data of this flight belongs.
+    /// Directly to where the data of this flight belongs, from this place in its part on.
     Direct {
         flight: usize,
+        start: u32,
     },
 }
 
 #[derive(Debug)]
 pub(super) struct UpstreamLink {
     socket: OwnedFd,
+    pub(super) style: MessageStyle,
+    /// The upstream's id of `base:allocation`, if it tells of allocation.
+    pub(super) allocation: Option<u32>,
     /// The how manieth of its upstream's connections it is.
     pub(super) ordinal: u64,
     pub(super) state: LinkState,
@@ -101,12 +105,21 @@ pub(super) struct UpstreamLink {
 }
 
 impl UpstreamLink {
-    pub(super) fn new(socket: OwnedFd, ordinal: u64, mark: LedgerMark, now: Instant) -> Self {
+    pub(super) fn new(
+        socket: OwnedFd,
+        terms: &SessionTerms,
+        ordinal: u64,
+        mark: LedgerMark,
+        now: Instant,
+    ) -> Self {
+        let SessionTerms { style, allocation, .. } = *terms;
         Self {
             socket,
+            style,
+            allocation,
             ordinal,
             state: LinkState::Open,
-            parser: ReplyParser::new(ReplyStyle::Simple),
+            parser: ReplyParser::new(style),
             receiving: ReceiveTarget::No,
             input: Some(AlignedBuffer::zeroed(RECEIVE)),
             received: 0,
@@ -152,15 +165,10 @@ impl UpstreamLink {
             return;
         }
         if self.in_flight == 0 && self.message.is_some() {
-            let goodbye = WireRequest {
-                command: NbdCommand::Disconnect,
-                flags: CommandFlags::NONE,
-                cookie: 0,
-                offset: 0,
-                length: 0,
-            };
+            let goodbye = WireRequest::new(NbdCommand::Disconnect, CommandFlags::NONE, 0, 0, 0u32);
             // Polite where it costs nothing; the end of the connection says the same.
-            let _ = send(&self.socket, &goodbye.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            let _ =
+                send(&self.socket, &goodbye.encode(self.style), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
         self.state = LinkState::Broken;
         // Fails only when it is closed already.

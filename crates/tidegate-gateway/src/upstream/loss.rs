@@ -1,7 +1,6 @@
 //! The end of connections, and what becomes of what they carried.
 
 use tidegate_nbd::Errno;
-use tidegate_nbd::transmission::NbdCommand;
 use tidegate_units::Instant;
 use tracing::{debug, info, warn};
 
@@ -82,7 +81,7 @@ impl UpstreamExport {
         let (mut again, mut replayed, mut failed) = (Vec::new(), 0u64, 0u64);
         for (_, key) in left {
             let JobFlight { mut job, begun, sent, part, .. } = self.flights.remove(key);
-            let harmless = !sent || matches!(part.command, NbdCommand::Read | NbdCommand::Flush);
+            let harmless = !sent || !part.changes();
             // What only waited for its turn is not to blame for anything.
             let may = !(begun || sent) || job.may_try_again(link.ordinal, self.opened);
             if !self.closing && may && (harmless || self.config.replay == ReplayRule::All) {

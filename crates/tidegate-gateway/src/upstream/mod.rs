@@ -126,12 +126,14 @@ impl UpstreamExport {
     ) -> Self {
         let ledger = ChangeLedger::default();
         let mut links = Slab::new();
-        links.insert(UpstreamLink::new(first.socket, 1, ledger.mark(), now));
+        let plan = UpstreamPlan::new(&first.terms.geometry);
+        let UpstreamConnection { socket, terms } = first;
+        links.insert(UpstreamLink::new(socket, &terms, 1, ledger.mark(), now));
         Self {
             pool,
             name,
             target,
-            plan: UpstreamPlan::new(&first.geometry),
+            plan,
             links,
             opened: 1,
             flights: Slab::new(),
@@ -236,7 +238,7 @@ impl UpstreamExport {
         hands: &mut WorkerLoan<'_>,
     ) {
         let outcome = outcome.and_then(|connected| {
-            self.plan.check(&connected.geometry)?;
+            self.plan.check(&connected.terms.geometry)?;
             Ok(connected)
         });
         match outcome {
@@ -273,6 +275,7 @@ impl UpstreamExport {
         self.opened += 1;
         let key = self.links.insert(UpstreamLink::new(
             connected.socket,
+            &connected.terms,
             self.opened,
             self.ledger.mark(),
             hands.now,

@@ -2,12 +2,12 @@
 //! on.
 
 use thiserror::Error;
-use tidegate_nbd::transmission::{NbdCommand, PendingReply};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, PendingReply};
 use tidegate_nbd::{BlockSizes, CheckedOperation, CommandFlags, Errno, ExportGeometry, TransmissionFlags};
 
 use crate::config::MAX_PAYLOAD;
 use crate::request::is_durable;
-use crate::zeroing::{RequestSlice, ZeroingMethod};
+use crate::zeroing::{RequestSlice, SliceMethod};
 
 /// The flags that clients are told as the upstream tells them. Requests that rely on them are passed on.
 const PASSED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
@@ -15,6 +15,7 @@ const PASSED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
     .with(TransmissionFlags::SEND_TRIM)
     .with(TransmissionFlags::SEND_WRITE_ZEROES)
     .with(TransmissionFlags::SEND_FAST_ZERO)
+    .with(TransmissionFlags::SEND_CACHE)
     .with(TransmissionFlags::ROTATIONAL)
     .with(TransmissionFlags::READ_ONLY);
 
@@ -32,19 +33,39 @@ pub(crate) struct UpstreamPart {
     pub(crate) command: NbdCommand,
     pub(crate) flags: CommandFlags,
     pub(crate) offset: u64,
-    pub(crate) length: u32,
+    pub(crate) length: u64,
 }
+
+/// The longest range that compact headers can name, in whole blocks of any size.
+const LONGEST_COMPACT: u64 = (u32::MAX - 65_535) as u64;
 
 impl UpstreamPart {
     pub(crate) const FLUSH: Self =
         Self { command: NbdCommand::Flush, flags: CommandFlags::NONE, offset: 0, length: 0 };
 
-    /// Returns the reply that it may bring.
-    pub(crate) fn expects(&self) -> PendingReply {
-        match self.command {
-            NbdCommand::Read => PendingReply::Read { offset: self.offset, length: self.length },
-            _ => PendingReply::Other,
+    /// Returns the reply that it may bring; `allocation` is the id of the metadata context of that name.
+    pub(crate) fn expects(&self, allocation: Option<u32>) -> PendingReply {
+        let offset = self.offset;
+        match (self.command, allocation) {
+            // Not longer than the greatest payload.
+            (NbdCommand::Read, _) => PendingReply::Read { offset, length: self.length as u32 },
+            (NbdCommand::BlockStatus, Some(context)) => PendingReply::BlockStatus { offset, context },
+            _ => PendingReply::Other { offset },
         }
+    }
+
+    /// Returns true if it changes data, or may.
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(
+            self.command,
+            NbdCommand::Read | NbdCommand::Flush | NbdCommand::Cache | NbdCommand::BlockStatus
+        )
+    }
+
+    /// Returns the beginning of it that a request of this style can name.
+    pub(crate) fn within(self, style: MessageStyle) -> Self {
+        let longest = if style == MessageStyle::Extended { u64::MAX } else { LONGEST_COMPACT };
+        Self { length: self.length.min(longest), ..self }
     }
 }
 
@@ -145,7 +166,7 @@ impl UpstreamPlan {
     }
 
     /// Returns the next part of an operation's slice, after its first `done` bytes.
-    pub(crate) fn part(&self, operation: &CheckedOperation, slice: RequestSlice, done: u32) -> UpstreamPart {
+    pub(crate) fn part(&self, operation: &CheckedOperation, slice: RequestSlice, done: u64) -> UpstreamPart {
         let left = slice.until - done;
         let fua = |fua: bool| {
             if fua && self.flags.contains(TransmissionFlags::SEND_FUA) {
@@ -157,23 +178,27 @@ impl UpstreamPlan {
         let set = |wanted, flag| if wanted { flag } else { CommandFlags::NONE };
         let (command, flags, offset, length) = match *operation {
             CheckedOperation::Read { offset, .. } => {
-                (NbdCommand::Read, CommandFlags::NONE, offset, left.min(self.longest))
+                (NbdCommand::Read, CommandFlags::NONE, offset, left.min(self.longest.into()))
             }
             CheckedOperation::Write { offset, fua: durable, .. } => {
-                (NbdCommand::Write, fua(durable), offset, left.min(self.longest))
+                (NbdCommand::Write, fua(durable), offset, left.min(self.longest.into()))
             }
             // The greatest payload does not bind what has none (specification, "Size constraints").
             CheckedOperation::Trim { offset, fua: durable, .. } => {
                 (NbdCommand::Trim, fua(durable), offset, left)
             }
             CheckedOperation::WriteZeroes { offset, fua: durable, no_hole, fast, .. } => {
-                let fast = fast || (slice.method == ZeroingMethod::Mark && self.knows_fast_zeroes());
+                let fast = fast || (slice.method == SliceMethod::Mark && self.knows_fast_zeroes());
                 let more = set(no_hole, CommandFlags::NO_HOLE) | set(fast, CommandFlags::FAST_ZERO);
                 (NbdCommand::WriteZeroes, fua(durable) | more, offset, left)
             }
+            CheckedOperation::Cache { offset, .. } => (NbdCommand::Cache, CommandFlags::NONE, offset, left),
+            CheckedOperation::BlockStatus { offset, one, .. } => {
+                (NbdCommand::BlockStatus, set(one, CommandFlags::REQ_ONE), offset, left)
+            }
             CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
         };
-        UpstreamPart { command, flags, offset: offset + u64::from(done), length }
+        UpstreamPart { command, flags, offset: offset + done, length }
     }
 
     /// Returns true if a successful operation still needs a flush to be as durable as its client wants it.
@@ -183,9 +208,13 @@ impl UpstreamPlan {
 
     /// Returns true if a successful operation leaves something that only a flush makes durable.
     pub(crate) fn leaves_unflushed(&self, operation: &CheckedOperation) -> bool {
-        !matches!(operation, CheckedOperation::Read { .. })
-            && self.has_volatile_cache()
-            && (!is_durable(operation) || self.needs_flush(operation))
+        let changes = matches!(
+            operation,
+            CheckedOperation::Write { .. }
+                | CheckedOperation::Trim { .. }
+                | CheckedOperation::WriteZeroes { .. }
+        );
+        changes && self.has_volatile_cache() && (!is_durable(operation) || self.needs_flush(operation))
     }
 
     /// Judges an upstream that has come back.
@@ -244,6 +273,8 @@ pub(crate) fn errno_for_client(operation: &CheckedOperation, errno: Errno) -> Er
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidegate_nbd::SessionTerms;
+    use tidegate_nbd::transmission::WireRequest;
 
     use super::*;
 
@@ -322,6 +353,17 @@ mod tests {
         assert_eq!(errno_for_client(&zero(false), Errno::Shutdown), Errno::Io);
     }
 
+    #[test]
+    fn a_question_about_more_than_compact_headers_can_name_is_asked_in_part() {
+        let plan = UpstreamPlan::new(&ExportGeometry { size: 1 << 40, ..upstream(FULL) });
+        let status = CheckedOperation::BlockStatus { offset: 4096, length: 1 << 39, one: true };
+        let part = plan.part(&status, RequestSlice::question(1 << 39), 0);
+        assert_eq!((part.flags, part.length), (CommandFlags::REQ_ONE, 1 << 39));
+        assert_eq!(part.within(MessageStyle::Extended), part);
+        assert_eq!(part.within(MessageStyle::Structured).length, 0xffff_0000);
+        assert!(!plan.leaves_unflushed(&status) && !part.changes());
+    }
+
     proptest! {
         /// The parts of a request follow each other without gap, and each is one that the upstream itself
         /// would accept.
@@ -345,18 +387,15 @@ mod tests {
                 CheckedOperation::Read { offset, length }
             };
             let mut done = 0;
-            while done < length {
+            while done < u64::from(length) {
                 let part = plan.part(&operation, RequestSlice::whole(length), done);
-                prop_assert_eq!(part.offset, offset + u64::from(done));
-                prop_assert!(part.length > 0 && part.length <= maximum);
-                let request = tidegate_nbd::transmission::WireRequest {
-                    command: part.command, flags: part.flags, cookie: 0, offset: part.offset,
-                        length: part.length,
-                };
-                prop_assert!(geometry.check(&request).is_ok());
+                prop_assert_eq!(part.offset, offset + done);
+                prop_assert!(part.length > 0 && part.length <= u64::from(maximum));
+                let request = WireRequest::new(part.command, part.flags, 0, part.offset, part.length);
+                prop_assert!(SessionTerms::simple(geometry).check(&request, &[]).is_ok());
                 done += part.length;
             }
-            prop_assert_eq!(done, length);
+            prop_assert_eq!(done, u64::from(length));
         }
     }
 }

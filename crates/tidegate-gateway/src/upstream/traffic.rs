@@ -3,8 +3,11 @@
 use std::io;
 
 use slab::Slab;
-use tidegate_nbd::transmission::{NbdCommand, ReplyError, ReplyEvent, WireRequest as Wire};
-use tidegate_nbd::{CheckedOperation, CommandFlags, Errno};
+use thiserror::Error;
+use tidegate_nbd::transmission::{
+    CoverageError, NbdCommand, ReadCoverage, ReplyError, ReplyEvent, WireRequest as Wire,
+};
+use tidegate_nbd::{AllocationMap, AllocationState, CheckedOperation, CommandFlags, Errno};
 
 use super::flight::{JobFlight, UpstreamJob, UpstreamWork, cookie, give_back, key_of, pending};
 use super::link::{DIRECT, LinkPayload, LinkState, OutgoingRequest, PORTION, ReceiveTarget, UpstreamLink};
@@ -18,6 +21,17 @@ use crate::ring::{BufferPart as Window, RingToken};
 
 /// Requests on one connection: as many as this gateway takes from one connection by default. More wait here.
 const LINK_DEPTH: usize = 128;
+
+/// The reasons why an upstream's replies cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum ReplyBreach {
+    #[error(transparent)]
+    Reply(#[from] ReplyError),
+    #[error(transparent)]
+    Coverage(#[from] CoverageError),
+    #[error("it ends a reply before all data or any extent of it has come")]
+    Incomplete,
+}
 
 impl UpstreamExport {
     pub(super) fn submit(&mut self, job: UpstreamJob, hands: &mut WorkerLoan<'_>) {
@@ -70,8 +84,19 @@ impl UpstreamExport {
         let (part, payload) = match job.work {
             UpstreamWork::Flush => (UpstreamPart::FLUSH, None),
             UpstreamWork::Request(key) => {
+                let link = &self.links[link_key];
                 let request = &mut hands.requests[key];
                 let part = self.plan.part(&request.operation, request.slice, request.done);
+                let part = part.within(link.style);
+                if let CheckedOperation::BlockStatus { one, .. } = request.operation {
+                    let map = request.allocation.insert(Box::new(AllocationMap::new(part.length, one)));
+                    if link.allocation.is_none() {
+                        // It does not tell: all of it may hold data.
+                        map.push(part.length, AllocationState::DATA);
+                        hands.done.push(UpstreamEvent::Request { key, result: Ok(()), flush: false });
+                        return;
+                    }
+                }
                 let payload = (part.command == NbdCommand::Write).then(|| LinkPayload {
                     // Invariant: a write is queued together with its payload, and has it back whenever
                     // nothing of it is being sent.
@@ -91,16 +116,17 @@ impl UpstreamExport {
             begun: false,
             sent: false,
             replied: false,
+            coverage: ReadCoverage::default(),
             failed: None,
         });
         let UpstreamPart { command, flags, offset, length } = part;
-        let wire = Wire { command, flags, cookie: cookie(flight, self.serial), offset, length };
+        let wire = Wire::new(command, flags, cookie(flight, self.serial), offset, length);
         let link = &mut self.links[link_key];
         if link.in_flight == 0 {
             link.note_progress(hands.now);
         }
         link.in_flight += 1;
-        link.queue.push_back(OutgoingRequest { head: wire.encode(), payload, flight });
+        link.queue.push_back(OutgoingRequest { head: wire.encode(link.style), payload, flight });
         self.to_send = true;
     }
 
@@ -152,13 +178,16 @@ impl UpstreamExport {
     ) {
         let link = &mut self.links[link_key];
         let count = *result.as_ref().unwrap_or(&0);
+        let mut covered = Ok(());
         match std::mem::replace(&mut link.receiving, ReceiveTarget::No) {
-            ReceiveTarget::Direct { flight } => {
-                if let UpstreamWork::Request(key) = self.flights[flight].job.work {
+            ReceiveTarget::Direct { flight, start } => {
+                let JobFlight { job, coverage, .. } = &mut self.flights[flight];
+                if let UpstreamWork::Request(key) = job.work {
                     hands.requests[key].buffer = Some(buffer);
                 }
                 // Not more than the portion that was asked for.
                 link.parser.received_data(count as u32);
+                covered = coverage.take(start, count as u32);
             }
             ReceiveTarget::Buffered | ReceiveTarget::No => {
                 link.input = Some(buffer);
@@ -172,7 +201,7 @@ impl UpstreamExport {
             Ok(0) => self.break_off(link_key, "the upstream has closed it", hands),
             Ok(count) => {
                 link.note_received(count, hands.now);
-                match self.take_replies(link_key, hands) {
+                match covered.map_err(ReplyBreach::from).and_then(|()| self.take_replies(link_key, hands)) {
                     Ok(()) => {
                         self.receive(link_key, hands);
                         self.end_if_left(link_key, hands);
@@ -188,17 +217,18 @@ impl UpstreamExport {
     }
 
     /// Takes apart what has arrived.
-    fn take_replies(&mut self, link_key: usize, hands: &mut WorkerLoan<'_>) -> Result<(), ReplyError> {
+    fn take_replies(&mut self, link_key: usize, hands: &mut WorkerLoan<'_>) -> Result<(), ReplyBreach> {
         let link = &mut self.links[link_key];
+        let allocation = link.allocation;
         // Invariant: the buffer is here, because nothing is being received.
         let input = link.input.take().expect("a connection's buffer is here between receives");
         let mut rest = &input[..std::mem::take(&mut link.received)];
         let outcome = loop {
             let flights = &mut self.flights;
-            let pending = |cookie| pending(flights, link_key, cookie);
+            let pending = |cookie| pending(flights, link_key, allocation, cookie);
             let (taken, event) = match self.links[link_key].parser.receive(rest, pending) {
                 Ok(received) => received,
-                Err(error) => break Err(error),
+                Err(error) => break Err(error.into()),
             };
             rest = &rest[taken..];
             match event {
@@ -208,19 +238,40 @@ impl UpstreamExport {
                     // Invariant: a read has its buffer from its start on, except while the ring fills it.
                     let buffer = request.buffer.as_mut().expect("a read has its buffer");
                     buffer[start..start + bytes.len()].copy_from_slice(bytes);
+                    if let Err(error) = cover(flights, cookie, offset, bytes.len()) {
+                        break Err(error.into());
+                    }
+                }
+                Some(ReplyEvent::Hole { cookie, offset, length }) => {
+                    let (request, start) = place(flights, hands.requests, cookie, offset);
+                    // Invariant: as above.
+                    let buffer = request.buffer.as_mut().expect("a read has its buffer");
+                    buffer[start..start + length as usize].fill(0);
+                    if let Err(error) = cover(flights, cookie, offset, length as usize) {
+                        break Err(error.into());
+                    }
+                }
+                Some(ReplyEvent::Extent { cookie, extent }) => {
+                    if let UpstreamWork::Request(key) = flights[key_of(cookie)].job.work
+                        && let Some(map) = &mut hands.requests[key].allocation
+                    {
+                        map.push(extent.length, extent.state);
+                    }
                 }
                 Some(ReplyEvent::Failed { cookie, errno, .. }) => {
                     flights[key_of(cookie)].failed = Some(errno);
                 }
                 Some(ReplyEvent::End { cookie }) => {
                     let flight = key_of(cookie);
+                    if !is_complete(&flights[flight], hands.requests) {
+                        break Err(ReplyBreach::Incomplete);
+                    }
                     flights[flight].replied = true;
                     self.links[link_key].note_progress(hands.now);
                     if self.flights[flight].sent {
                         self.finish(flight, hands);
                     }
                 }
-                Some(ReplyEvent::Hole { .. }) => unreachable!("simple replies have no holes"),
             }
         };
         self.links[link_key].input = Some(input);
@@ -235,7 +286,10 @@ impl UpstreamExport {
         {
             let (request, start) = place(&self.flights, hands.requests, expected.cookie, expected.offset);
             if let Some(buffer) = request.buffer.take() {
-                link.receiving = ReceiveTarget::Direct { flight: key_of(expected.cookie) };
+                let flight = key_of(expected.cookie);
+                // Within the part, which is not longer than the greatest payload.
+                let within = (expected.offset - self.flights[flight].part.offset) as u32;
+                link.receiving = ReceiveTarget::Direct { flight, start: within };
                 let part = Window { start, length: (expected.length as usize).min(PORTION) };
                 return hands.ring.receive(token, link.fd(), buffer, part, true);
             }
@@ -276,6 +330,10 @@ impl UpstreamExport {
             }
             (UpstreamWork::Request(key), None) => {
                 let request = &mut hands.requests[key];
+                if let CheckedOperation::BlockStatus { .. } = request.operation {
+                    hands.done.push(UpstreamEvent::Request { key, result: Ok(()), flush: false });
+                    return self.pump(hands);
+                }
                 request.done += part.length;
                 if self.plan.leaves_unflushed(&request.operation) {
                     let change = self.ledger.answer();
@@ -316,6 +374,31 @@ pub(super) fn send(key: usize, link: &mut UpstreamLink, hands: &mut WorkerLoan<'
         link.message = Some(message);
     } else {
         hands.ring.send(RingToken::UpstreamSent { export: hands.export, link: key }, link.fd(), message);
+    }
+}
+
+/// Counts a part of a read that has come.
+fn cover(
+    flights: &mut Slab<JobFlight>,
+    cookie: u64,
+    offset: u64,
+    length: usize,
+) -> Result<(), CoverageError> {
+    let JobFlight { part, coverage, .. } = &mut flights[key_of(cookie)];
+    // The parser hands out data only within the part, which is not longer than the greatest payload.
+    coverage.take((offset - part.offset) as u32, length as u32)
+}
+
+/// Returns true if a reply that ends has brought what a successful one must.
+fn is_complete(flight: &JobFlight, requests: &Slab<ClientRequest>) -> bool {
+    let JobFlight { job, part, coverage, failed, .. } = flight;
+    match (part.command, job.work) {
+        _ if failed.is_some() => true,
+        (NbdCommand::Read, _) => coverage.is_complete(part.length as u32),
+        (NbdCommand::BlockStatus, UpstreamWork::Request(key)) => {
+            requests[key].allocation.as_ref().is_some_and(|map| map.covered() > 0)
+        }
+        _ => true,
     }
 }
 

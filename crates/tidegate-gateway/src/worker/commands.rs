@@ -39,7 +39,6 @@ impl PoolWorker {
 
     pub(super) fn add_export(&mut self, new: NewExport, now: Instant) {
         let consumer = self.stage.add(&new.config, now);
-        let geometry = new.volume.geometry(new.config.read_only);
         let zeroing = ZeroingBehaviour::new(new.volume.zeroing());
         let key = self.exports.insert(WorkerExport {
             id: new.id,
@@ -48,7 +47,6 @@ impl PoolWorker {
             silence: VolumeSilence::None,
             parked: VecDeque::new(),
             probed: [false; 2],
-            geometry,
             consumer,
             account: self.memory.open(new.config.protected),
             sessions: 0,

@@ -167,7 +167,7 @@ impl PoolWorker {
             };
             started.ring.hush(memory)?;
             (session.active, session.used) = (now, true);
-            let operation = match judge(&export.geometry, request.command, disk.may_cache) {
+            let operation = match judge(&session.terms, request.command, disk.may_cache) {
                 Ok(JudgedRequest::Operation(operation)) => operation,
                 Ok(JudgedRequest::Identify) => {
                     started.ring.complete(memory, &request, &CompletedRequest::Serial(&disk.serial))?;
@@ -212,6 +212,7 @@ impl PoolWorker {
                 cookie,
                 operation,
                 buffer,
+                allocation: None,
                 charged,
                 arrived: now,
                 released: now,

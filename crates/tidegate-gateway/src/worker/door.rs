@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 use tidegate_control::LoopConfig;
-use tidegate_nbd::transmission::ReplyStyle;
+use tidegate_nbd::SessionTerms;
 use tidegate_units::Instant;
 
 use crate::backend::ExportVolume;
@@ -80,7 +80,7 @@ pub(crate) struct NewSession {
     pub(crate) peer: String,
     /// The export's identity across all pools.
     pub(crate) export: u64,
-    pub(crate) style: ReplyStyle,
+    pub(crate) terms: SessionTerms,
     /// `None` for a client of NBD.
     pub(crate) disk: Option<NewDisk>,
     /// Bytes that the handshake has read beyond its end.

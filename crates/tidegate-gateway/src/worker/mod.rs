@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 use slab::Slab;
-use tidegate_nbd::ExportGeometry;
 use tidegate_units::Instant;
 
 use crate::backend::{
@@ -65,7 +64,6 @@ struct WorkerExport {
     parked: VecDeque<usize>,
     /// For reads, and for other requests: true if one was let through since the volume fell silent.
     probed: [bool; 2],
-    geometry: ExportGeometry,
     consumer: StageConsumer,
     account: AccountKey,
     sessions: usize,

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate_nbd::{CheckedOperation, Errno};
+use tidegate_nbd::{AllocationMap, CheckedOperation, Errno};
 use tidegate_sched::PullAnswer;
 use tidegate_units::Instant;
 use tracing::warn;
 
 use super::{PoolWorker, WorkerComplaints, WorkerExport};
 use crate::backend::{EmulatedVolume, ExportVolume, FileRing, FinishedIo};
+use crate::buffer::is_zero;
 use crate::message::ReadyReply;
 use crate::request::is_durable;
 use crate::session::SessionPhase;
@@ -110,6 +111,8 @@ impl PoolWorker {
         let known = export.syncs.poisoned && is_durable(&request.operation);
         if let Err(errno) = result
             && !known
+            // The answer to a client's question whether zeroes are fast.
+            && errno != Errno::NotSup
             && session.phase != SessionPhase::Closed
             && self.drain.is_none()
             && self.complaints.may_speak(now)
@@ -123,14 +126,27 @@ impl PoolWorker {
         if session.disk.is_some() {
             return self.answer_disk(request, result, now);
         }
+        let (style, replied) = (session.terms.style, request.operation.replied(request.cookie));
         let (frame, data) = match (result, request.operation) {
-            (Ok(()), CheckedOperation::Read { offset, length }) => {
+            (Ok(()), CheckedOperation::Read { length, .. }) => {
                 // Invariant: a read that succeeded has its data.
                 let buffer = request.buffer.take().expect("a read has its data");
-                (session.style.data(request.cookie, offset, length), Some((buffer, length as usize)))
+                if style.has_chunks() && is_zero(&buffer[..length as usize]) {
+                    self.buffers.put(buffer);
+                    (style.hole(replied, length), None)
+                } else {
+                    (style.data(replied, length), Some((buffer, length as usize)))
+                }
             }
-            (Ok(()), _) => (session.style.success(request.cookie), None),
-            (Err(errno), _) => (session.style.error(request.cookie, errno), None),
+            (Ok(()), CheckedOperation::BlockStatus { .. }) => {
+                // Invariant: a block status that succeeded has at least one extent.
+                let map = request.allocation.take().expect("a block status has its answer");
+                let mut buffer = self.buffers.take(AllocationMap::encoded_length(style, map.extents().len()));
+                let length = map.encode(style, &mut buffer);
+                (style.allocation(replied, &map), Some((buffer, length)))
+            }
+            (Ok(()), _) => (style.success(replied), None),
+            (Err(errno), _) => (style.error(replied, errno), None),
         };
         if let Some(buffer) = request.buffer {
             self.buffers.put(buffer);

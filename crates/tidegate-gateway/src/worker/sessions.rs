@@ -96,7 +96,7 @@ impl PoolWorker {
                 return self.stall(key);
             }
             let mut allowance = self.memory.allowance(export.account, &mut session.bytes);
-            let parsed = session.input.next(&export.geometry, &mut self.buffers, &mut allowance);
+            let parsed = session.input.next(&session.terms, &mut self.buffers, &mut allowance);
             match parsed {
                 ParsedStep::More => return self.receive(key, now),
                 ParsedStep::Full => {
@@ -109,7 +109,7 @@ impl PoolWorker {
                     session.phase = SessionPhase::Ending;
                     return self.attend_to(key);
                 }
-                ParsedStep::Refused { cookie, errno } => {
+                ParsedStep::Refused { request, errno } => {
                     session.requests += 1;
                     (session.active, session.used) = (now, true);
                     export.consumer.count_error();
@@ -126,7 +126,7 @@ impl PoolWorker {
                             "a request is refused: {errno}{why}; further ones of this session are not logged"
                         );
                     }
-                    let frame = session.style.error(cookie, errno);
+                    let frame = session.terms.style.error(request, errno);
                     self.reply(key, ReadyReply { frame, data: None, charged: 0 });
                 }
                 ParsedStep::Request { cookie, operation, payload, charged } => {
@@ -142,6 +142,7 @@ impl PoolWorker {
                         cookie,
                         operation,
                         buffer: payload,
+                        allocation: None,
                         charged,
                         arrived: now,
                         released: now,
@@ -158,6 +159,8 @@ impl PoolWorker {
                         // holding it would hold the client's commit without sparing the storage anything.
                         let export = session.export;
                         self.sync(export, request, now);
+                    } else if export.zeroing.refuses(&operation, now) {
+                        self.answer(request, Err(Errno::NotSup), now);
                     } else {
                         self.enqueue(request, now);
                     }
@@ -229,7 +232,7 @@ impl PoolWorker {
     fn refuse_waiting(&mut self, key: usize) {
         let session = &mut self.sessions[key];
         let account = self.exports[session.export].account;
-        let abandoned = session.input.refuse(Errno::NoMem);
+        let abandoned = session.input.refuse(&session.terms, Errno::NoMem);
         self.memory.arrived(account, abandoned.ahead);
         self.memory.release(account, &mut session.bytes, abandoned.charged);
         self.memory.withdraw_claim(account);

@@ -1,4 +1,4 @@
-//! Requests that are carried out slice by slice: ranges to be zeroed or trimmed ([`crate::zeroing`]).
+//! Requests that are carried out slice by slice: ranges to be zeroed, trimmed or cached ([`crate::zeroing`]).
 
 use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_sched::StorageExtent;
@@ -9,7 +9,7 @@ use crate::backend::VolumeSilence;
 use crate::request::ClientRequest;
 use crate::session::SessionPhase;
 use crate::stage::length_of;
-use crate::zeroing::{RequestSlice, ZeroingMethod};
+use crate::zeroing::{RequestSlice, SliceMethod};
 
 impl PoolWorker {
     /// Has a request that is new wait for its turn, or its first slice.
@@ -35,7 +35,7 @@ impl PoolWorker {
     ) -> Option<Result<(), Errno>> {
         let request = &mut self.requests[key];
         let slice = request.slice;
-        if slice.method == ZeroingMethod::Transfer {
+        if slice.method == SliceMethod::Transfer {
             return Some(result);
         }
         let export = &mut self.exports[request.export];
@@ -49,13 +49,13 @@ impl PoolWorker {
             // It would have to write zeros, and nothing of this slice is done yet.
             (Err(Errno::NotSup), CheckedOperation::WriteZeroes { fast, .. }) => {
                 export.zeroing.cannot(slice.method);
-                if fast {
+                if fast && request.done == 0 {
                     return Some(result);
                 }
             }
             (Err(_), _) => return Some(result),
         }
-        if u64::from(request.done) == length_of(&request.operation) {
+        if request.done == length_of(&request.operation) {
             return Some(Ok(()));
         }
         if self.sessions[request.session].phase == SessionPhase::Closed {
@@ -74,12 +74,9 @@ impl PoolWorker {
 
 /// Returns the extent that the next slice of a request is charged with.
 pub(super) fn extent_of(request: &ClientRequest, slice: RequestSlice) -> StorageExtent {
-    let (CheckedOperation::Read { offset, .. }
-    | CheckedOperation::Write { offset, .. }
-    | CheckedOperation::Trim { offset, .. }
-    | CheckedOperation::WriteZeroes { offset, .. }) = request.operation
-    else {
-        unreachable!("not scheduled requests");
-    };
-    StorageExtent { offset: offset + u64::from(slice.from), bytes: slice.charged }
+    debug_assert!(
+        !matches!(request.operation, CheckedOperation::Flush | CheckedOperation::Disconnect),
+        "not scheduled requests"
+    );
+    StorageExtent { offset: request.operation.offset() + slice.from, bytes: slice.charged }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod chunked;
 pub(crate) mod raw;
 
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_nbd::handshake::{ClientEvent, ClientHandshake};
-use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, WireRequest};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, REQUEST_SIZE, WireRequest};
 use tidegate_nbd::{CommandFlags, ExportName};
 
 /// A connection in the transmission phase, with simple replies.
@@ -23,7 +23,7 @@ impl Raw {
     /// `None` when the server refuses.
     pub(crate) fn try_open(socket: &Path, export: &str) -> Option<Self> {
         let mut stream = connect(socket);
-        let mut client = ClientHandshake::open(ExportName::new(export).unwrap(), false);
+        let mut client = ClientHandshake::open(ExportName::new(export).unwrap(), MessageStyle::Simple);
         let mut byte = [0];
         loop {
             let sent = stream.write(client.output()).ok()?;
@@ -52,7 +52,8 @@ impl Raw {
         offset: u64,
         length: u32,
     ) {
-        self.0.write_all(&WireRequest { command, flags, cookie, offset, length }.encode()).unwrap();
+        let request = WireRequest::new(command, flags, cookie, offset, length);
+        self.0.write_all(&request.encode(MessageStyle::Simple)).unwrap();
     }
 
     pub(crate) fn send_write(&mut self, cookie: u64, offset: u64, data: &[u8]) {
@@ -69,9 +70,7 @@ impl Raw {
     }
 
     pub(crate) fn send_write_fua(&mut self, cookie: u64, offset: u64, data: &[u8]) {
-        let (command, length) = (NbdCommand::Write, data.len() as u32);
-        let request = WireRequest { command, flags: CommandFlags::FUA, cookie, offset, length };
-        self.0.write_all(&request.encode()).unwrap();
+        self.send_flagged(NbdCommand::Write, CommandFlags::FUA, cookie, offset, data.len() as u32);
         self.0.write_all(data).unwrap();
     }
 
@@ -126,5 +125,7 @@ pub(crate) fn connect(socket: &Path) -> UnixStream {
 }
 
 pub(crate) fn request(command: NbdCommand, cookie: u64, offset: u64, length: u32) -> [u8; REQUEST_SIZE] {
-    WireRequest { command, flags: CommandFlags::NONE, cookie, offset, length }.encode()
+    WireRequest::new(command, CommandFlags::NONE, cookie, offset, length).encode(MessageStyle::Simple)[..]
+        .try_into()
+        .unwrap()
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use tidegate_nbd::handshake::{ExportAnswer, ServerEvent, ServerHandshake};
-use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, ReplyFrame, WireRequest};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, RepliedRequest, ReplyFrame, WireRequest};
 use tidegate_nbd::{BlockSizes, Errno, ExportDescription, ExportGeometry, TransmissionFlags};
 
 /// What it offers: everything that the gateway passes on, and several connections.
@@ -26,6 +26,8 @@ pub(crate) const SIZE: usize = 8 << 20;
 /// A connection behind the handshake.
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
+    /// What was negotiated.
+    pub(crate) style: MessageStyle,
     /// How many connections came before.
     pub(crate) number: usize,
     data: Arc<Mutex<Vec<u8>>>,
@@ -34,9 +36,9 @@ pub(crate) struct Connection {
 impl Connection {
     /// The next request, with its payload; `None` when the gateway has gone.
     pub(crate) fn request(&mut self) -> Option<(WireRequest, Vec<u8>)> {
-        let mut header = [0; REQUEST_SIZE];
+        let mut header = vec![0; self.style.request_size()];
         self.stream.read_exact(&mut header).ok()?;
-        let request = WireRequest::parse(&header).expect("the gateway keeps step");
+        let request = WireRequest::parse(&header, self.style).expect("the gateway keeps step");
         let mut payload = vec![0; request.payload_length() as usize];
         self.stream.read_exact(&mut payload).ok()?;
         (request.command != NbdCommand::Disconnect).then_some((request, payload))
@@ -62,6 +64,9 @@ impl Connection {
     /// Carries a request out; what the reply brings.
     pub(crate) fn carry_out(&self, request: &WireRequest, payload: &[u8]) -> Vec<u8> {
         let mut data = self.data.lock().unwrap();
+        if request.command == NbdCommand::BlockStatus {
+            return Vec::new();
+        }
         let range = request.offset as usize..request.offset as usize + request.length as usize;
         match request.command {
             NbdCommand::Read => return data[range].to_vec(),
@@ -84,7 +89,12 @@ impl Connection {
     /// Answers one request as it should be.
     pub(crate) fn serve(&mut self, request: &WireRequest, payload: &[u8]) {
         let data = self.carry_out(request, payload);
-        self.reply(request.cookie, Ok(()), &data);
+        let frame = match request.command {
+            NbdCommand::Read => self.style.data(replied(request), request.length as u32),
+            NbdCommand::BlockStatus => self.style.error(replied(request), Errno::Io),
+            _ => self.style.success(replied(request)),
+        };
+        self.say(&[&frame[..], &data].concat());
     }
 
     /// Behaves until the gateway goes.
@@ -93,6 +103,11 @@ impl Connection {
             self.serve(&request, &payload);
         }
     }
+}
+
+/// A request as its replies name it.
+pub(crate) fn replied(request: &WireRequest) -> RepliedRequest {
+    RepliedRequest { cookie: request.cookie, offset: request.offset }
 }
 
 /// The server; ends with its last connection once dropped.
@@ -105,8 +120,19 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// `greet` may take a fresh connection away from the handshake (`None`); `act` has it after that.
+    /// With simple replies: see [`start_up_to`](Self::start_up_to).
     pub(crate) fn start(
+        socket: &Path,
+        greet: impl Fn(usize, UnixStream) -> Option<UnixStream> + Send + Sync + 'static,
+        act: impl Fn(&mut Connection) + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_up_to(MessageStyle::Simple, socket, greet, act)
+    }
+
+    /// `greet` may take a fresh connection away from the handshake (`None`); `act` has it after that, with
+    /// messages of at most this style.
+    pub(crate) fn start_up_to(
+        richest: MessageStyle,
         socket: &Path,
         greet: impl Fn(usize, UnixStream) -> Option<UnixStream> + Send + Sync + 'static,
         act: impl Fn(&mut Connection) + Send + Sync + 'static,
@@ -127,9 +153,10 @@ impl Hostile {
                 let (data, actions) = (Arc::clone(&data), Arc::clone(&actions));
                 std::thread::spawn(move || {
                     let (greet, act) = &*actions;
-                    let stream = greet(number, stream.unwrap()).and_then(shake_hands);
-                    if let Some(stream) = stream {
-                        act(&mut Connection { stream, number, data });
+                    let opened =
+                        greet(number, stream.unwrap()).and_then(|stream| shake_hands(stream, richest));
+                    if let Some((stream, style)) = opened {
+                        act(&mut Connection { stream, style, number, data });
                     }
                 });
             }
@@ -150,8 +177,8 @@ pub(crate) fn byte_at(offset: usize) -> u8 {
     (offset / 4096 + offset % 251) as u8
 }
 
-fn shake_hands(mut stream: UnixStream) -> Option<UnixStream> {
-    let mut server = ServerHandshake::new();
+fn shake_hands(mut stream: UnixStream, richest: MessageStyle) -> Option<(UnixStream, MessageStyle)> {
+    let mut server = ServerHandshake::new().up_to(richest);
     let mut byte = [0];
     let mut fed = 0;
     loop {
@@ -164,9 +191,9 @@ fn shake_hands(mut stream: UnixStream) -> Option<UnixStream> {
                 server
                     .answer(ExportAnswer::Found(ExportDescription { geometry, description: String::new() }));
             }
-            Some(ServerEvent::Opened(_)) => {
+            Some(ServerEvent::Opened(opened)) => {
                 stream.write_all(server.output()).ok()?;
-                return Some(stream);
+                return Some((stream, opened.terms.style));
             }
             Some(_) => return None,
             None => {

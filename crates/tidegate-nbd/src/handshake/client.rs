@@ -8,10 +8,12 @@ use super::{
     FIXED_NEWSTYLE, MAX_DATA, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, Opened, Output, ZEROES,
     info, option, reply,
 };
+use crate::allocation::ALLOCATION_NAME;
 use crate::export::{BlockSizes, BlockSizesError, ExportGeometry, ExportName};
 use crate::flags::TransmissionFlags;
 use crate::input::{MessageCollector, MessageFields};
-use crate::transmission::ReplyStyle;
+use crate::terms::SessionTerms;
+use crate::transmission::MessageStyle;
 
 /// Replies to one option: exports in a list, or pieces of information.
 const MAX_REPLIES: usize = 10_000;
@@ -64,6 +66,8 @@ pub enum OptionRefusal {
     BlockSizeRequired,
     /// The option or its reply is too large.
     TooBig,
+    /// The server insists on extended headers.
+    ExtendedHeadersRequired,
     /// Something that the specification does not know.
     Other(u32),
 }
@@ -80,6 +84,7 @@ impl OptionRefusal {
             reply::ERR_SHUTDOWN => Self::Shutdown,
             reply::ERR_BLOCK_SIZE_REQD => Self::BlockSizeRequired,
             reply::ERR_TOO_BIG => Self::TooBig,
+            reply::ERR_EXT_HEADER_REQD => Self::ExtendedHeadersRequired,
             other => Self::Other(other),
         }
     }
@@ -97,6 +102,7 @@ impl fmt::Display for OptionRefusal {
             Self::Shutdown => "the server is shutting down",
             Self::BlockSizeRequired => "block sizes must be negotiated",
             Self::TooBig => "too big",
+            Self::ExtendedHeadersRequired => "extended headers are required",
             Self::Other(code) => return write!(f, "error {code:#010x}"),
         })
     }
@@ -171,7 +177,11 @@ fn said(refusal: &OptionRefusal, message: &str) -> String {
 
 #[derive(Debug, Clone, Copy)]
 enum Goal {
-    Open { structured: bool },
+    /// Messages of this style are wished for, or else simpler ones.
+    Open {
+        style: MessageStyle,
+        allocation: bool,
+    },
     List,
 }
 
@@ -199,9 +209,9 @@ enum ClientState {
 ///
 /// In a loop: send [`ClientHandshake::output`] and say so by [`ClientHandshake::sent`]; call
 /// [`ClientHandshake::receive`] with what has arrived, and drop what it took, until it reports an event. To
-/// open an export it asks for structured replies if wanted, then by `GO`, and falls back to `EXPORT_NAME`
-/// with servers that do not know `GO`. Such a server closes the connection to say that there is no such
-/// export.
+/// open an export it asks for the wished style and for the metadata context, then by `GO`, and falls back to
+/// `EXPORT_NAME` with servers that do not know `GO`. Such a server closes the connection to say that there is
+/// no such export.
 ///
 /// It holds at most 64 KiB of input, 1 MiB of a list, and an output of a few hundred bytes beside the name.
 #[derive(Debug)]
@@ -213,7 +223,9 @@ pub struct ClientHandshake {
     input: MessageCollector,
     output: Output,
     no_zeroes: bool,
-    replies: ReplyStyle,
+    style: MessageStyle,
+    /// The server's id of `base:allocation`, once it was told.
+    allocation: Option<u32>,
     /// TLS is wanted, and nothing is asked without it.
     tls: bool,
     /// The number of replies that the option under way has had.
@@ -225,10 +237,20 @@ pub struct ClientHandshake {
 }
 
 impl ClientHandshake {
-    /// Wants to open an export; `structured` says whether to ask for structured replies.
+    /// Wants to open an export, with messages of this style. A server that does not know it is asked for
+    /// structured replies instead of extended headers, and then goes on with simple replies.
     #[must_use]
-    pub fn open(name: ExportName, structured: bool) -> Self {
-        Self::new(Goal::Open { structured }, name)
+    pub fn open(name: ExportName, style: MessageStyle) -> Self {
+        Self::new(Goal::Open { style, allocation: false }, name)
+    }
+
+    /// Wants the metadata context `base:allocation` besides, if the style and the server have it.
+    #[must_use]
+    pub fn with_allocation(mut self) -> Self {
+        if let Goal::Open { allocation, .. } = &mut self.goal {
+            *allocation = true;
+        }
+        self
     }
 
     /// Wants the list of exports.
@@ -260,7 +282,8 @@ impl ClientHandshake {
             input: MessageCollector::default(),
             output: Output::default(),
             no_zeroes: false,
-            replies: ReplyStyle::Simple,
+            style: MessageStyle::Simple,
+            allocation: None,
             tls: false,
             reply_count: 0,
             size_and_flags: None,
@@ -370,9 +393,29 @@ impl ClientHandshake {
     fn ask(&mut self) {
         match self.goal {
             Goal::List => self.send_option(option::LIST, &[]),
-            Goal::Open { structured: true } => self.send_option(option::STRUCTURED_REPLY, &[]),
-            Goal::Open { structured: false } => self.send_go(),
+            Goal::Open { style: MessageStyle::Extended, .. } => {
+                self.send_option(option::EXTENDED_HEADERS, &[]);
+            }
+            Goal::Open { style: MessageStyle::Structured, .. } => {
+                self.send_option(option::STRUCTURED_REPLY, &[]);
+            }
+            Goal::Open { style: MessageStyle::Simple, .. } => self.send_go(),
         }
+    }
+
+    /// The style is settled: goes on with the metadata context, or with the export.
+    fn settled(&mut self, style: MessageStyle) {
+        self.style = style;
+        if !style.has_chunks() || !matches!(self.goal, Goal::Open { allocation: true, .. }) {
+            return self.send_go();
+        }
+        let (name, query) = (self.name.clone(), ALLOCATION_NAME.as_bytes());
+        let name = name.as_str().as_bytes();
+        let length = |bytes: &[u8]| (bytes.len() as u32).to_be_bytes();
+        self.send_option(
+            option::SET_META_CONTEXT,
+            &[&length(name), name, &1u32.to_be_bytes(), &length(query), query],
+        );
     }
 
     fn send_option(&mut self, option: u32, parts: &[&[u8]]) {
@@ -433,13 +476,24 @@ impl ClientHandshake {
                     message: printable(data),
                 });
             }
-            (option::STRUCTURED_REPLY, reply::ACK) => {
-                self.replies = ReplyStyle::Structured;
+            (option::EXTENDED_HEADERS, reply::ACK) => self.settled(MessageStyle::Extended),
+            // The style is a wish, like the context. A server about to end says so again to GO.
+            (option::EXTENDED_HEADERS, kind) if kind & reply::ERROR_BIT != 0 => {
+                self.send_option(option::STRUCTURED_REPLY, &[]);
+            }
+            (option::STRUCTURED_REPLY, reply::ACK) => self.settled(MessageStyle::Structured),
+            (option::STRUCTURED_REPLY, kind) if kind & reply::ERROR_BIT != 0 => {
+                self.settled(MessageStyle::Simple);
+            }
+            (option::SET_META_CONTEXT, reply::META_CONTEXT) => self.note_context(data)?,
+            (option::SET_META_CONTEXT, reply::ACK) => self.send_go(),
+            (option::SET_META_CONTEXT, kind) if kind & reply::ERROR_BIT != 0 => {
+                self.allocation = None;
                 self.send_go();
             }
-            // Structured replies are a wish. A server about to end says so again to GO.
-            (option::STRUCTURED_REPLY, kind) if kind & reply::ERROR_BIT != 0 => self.send_go(),
-            (option::GO, reply::ERR_UNSUP) => self.send_export_name(),
+            (option::GO, reply::ERR_UNSUP) if self.style != MessageStyle::Extended => {
+                self.send_export_name();
+            }
             (option::GO, reply::INFO) => self.learn(data)?,
             (option::GO, reply::ACK) => self.state = ClientState::Over(self.opened()?),
             (option::LIST, reply::SERVER) => self.note_listing(data)?,
@@ -475,6 +529,16 @@ impl ClientHandshake {
         Ok(())
     }
 
+    /// Takes a metadata context that the server has selected.
+    fn note_context(&mut self, data: &[u8]) -> Result<(), ClientError> {
+        let mut fields = MessageFields(data);
+        let id = fields.u32().ok_or(ClientError::Malformed("metadata context"))?;
+        if fields.0 != ALLOCATION_NAME.as_bytes() || self.allocation.replace(id).is_some() {
+            return Err(ClientError::Malformed("selection of metadata contexts"));
+        }
+        Ok(())
+    }
+
     fn note_listing(&mut self, data: &[u8]) -> Result<(), ClientError> {
         const BAD: ClientError = ClientError::Malformed("entry of its list");
         self.listed_bytes += data.len();
@@ -493,8 +557,11 @@ impl ClientHandshake {
         let (size, flags) = self.size_and_flags.ok_or(ClientError::NoExportInfo)?;
         Ok(ClientEvent::Opened(Opened {
             name: self.name.clone(),
-            geometry: ExportGeometry { size, flags, blocks: self.blocks },
-            replies: self.replies,
+            terms: SessionTerms {
+                geometry: ExportGeometry { size, flags, blocks: self.blocks },
+                style: self.style,
+                allocation: self.allocation,
+            },
         }))
     }
 }

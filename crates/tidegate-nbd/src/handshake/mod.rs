@@ -10,8 +10,8 @@ mod tests;
 pub use client::{ClientError, ClientEvent, ClientHandshake, ExportListing, OptionRefusal};
 pub use server::{ExportAnswer, ServerError, ServerEvent, ServerHandshake, TlsMode};
 
-use crate::export::{ExportGeometry, ExportName};
-use crate::transmission::ReplyStyle;
+use crate::export::ExportName;
+use crate::terms::SessionTerms;
 
 const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -32,10 +32,8 @@ const MAX_DATA: u32 = 64 << 10;
 pub struct Opened {
     /// The export's name as the client asked for it.
     pub name: ExportName,
-    /// The geometry that requests are judged by, with the flags as this client was told.
-    pub geometry: ExportGeometry,
-    /// The style of the replies.
-    pub replies: ReplyStyle,
+    /// The terms that requests are judged by.
+    pub terms: SessionTerms,
 }
 
 /// The numbers of options.
@@ -47,6 +45,9 @@ mod option {
     pub(super) const INFO: u32 = 6;
     pub(super) const GO: u32 = 7;
     pub(super) const STRUCTURED_REPLY: u32 = 8;
+    pub(super) const LIST_META_CONTEXT: u32 = 9;
+    pub(super) const SET_META_CONTEXT: u32 = 10;
+    pub(super) const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// The types of replies to options.
@@ -54,6 +55,7 @@ mod reply {
     pub(super) const ACK: u32 = 1;
     pub(super) const SERVER: u32 = 2;
     pub(super) const INFO: u32 = 3;
+    pub(super) const META_CONTEXT: u32 = 4;
     /// Set in every type that refuses the option.
     pub(super) const ERROR_BIT: u32 = 1 << 31;
     pub(super) const ERR_UNSUP: u32 = ERROR_BIT | 1;
@@ -65,6 +67,7 @@ mod reply {
     pub(super) const ERR_SHUTDOWN: u32 = ERROR_BIT | 7;
     pub(super) const ERR_BLOCK_SIZE_REQD: u32 = ERROR_BIT | 8;
     pub(super) const ERR_TOO_BIG: u32 = ERROR_BIT | 9;
+    pub(super) const ERR_EXT_HEADER_REQD: u32 = ERROR_BIT | 10;
 }
 
 /// The types of information about an export.

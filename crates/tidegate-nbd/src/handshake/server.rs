@@ -6,10 +6,12 @@ use super::{
     FIXED_NEWSTYLE, MAX_DATA, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, Opened, Output, ZEROES,
     info, option, reply,
 };
+use crate::allocation::{ALLOCATION_CONTEXT, ALLOCATION_NAME};
 use crate::export::{ExportDescription, ExportName, ExportNameError, MAX_STRING};
 use crate::flags::TransmissionFlags;
 use crate::input::{MessageCollector, MessageFields, skip};
-use crate::transmission::ReplyStyle;
+use crate::terms::SessionTerms;
+use crate::transmission::MessageStyle;
 
 /// Options per handshake. `qemu-nbd --list` asks two per export, so that this is enough for thousands of
 /// exports; the deadline that the caller puts on the handshake is the tighter bound for a client that
@@ -46,8 +48,9 @@ pub enum ServerEvent {
 /// The caller's answer to [`ServerEvent::ExportWanted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportAnswer {
-    /// Here it is. The flags may include [`TransmissionFlags::SEND_DF`]: it is told only to clients with
-    /// structured replies. [`TransmissionFlags::HAS_FLAGS`] is added.
+    /// Here it is. The flags may include [`TransmissionFlags::SEND_DF`]: it is told only to clients whose
+    /// replies consist of chunks. [`TransmissionFlags::HAS_FLAGS`] is added, and
+    /// [`TransmissionFlags::BLOCK_STATUS_PAYLOAD`] where it has a meaning.
     Found(ExportDescription),
     /// There is no such export.
     Unknown,
@@ -92,6 +95,10 @@ pub enum ServerError {
     /// TLS is required, and an export was asked for by `EXPORT_NAME`, which has no error reply.
     #[error("the client asks for an export in plain text, and TLS is required")]
     Insecure,
+    /// An export was asked for by `EXPORT_NAME` after extended headers were agreed on. The specification
+    /// forbids that, and the option has no error reply.
+    #[error("the client asks for an export by EXPORT_NAME, which extended headers exclude")]
+    ExtendedExportName,
     /// Bytes follow `STARTTLS` before it was answered. They came in plain text, and could be taken for what
     /// comes by TLS.
     #[error("the client sends plain text behind its request for TLS")]
@@ -123,6 +130,8 @@ enum ServerState {
     Skipping { option: u32, remaining: u64, verdict: Verdict },
     /// Waiting for [`ServerHandshake::answer`].
     AwaitingExport(Wanted),
+    /// Waiting for the same, about an export whose metadata contexts are asked for.
+    AwaitingContexts(WantedContexts),
     /// Waiting for [`ServerHandshake::answer_list`].
     AwaitingList,
     /// Waiting for [`ServerHandshake::secured`].
@@ -140,7 +149,7 @@ enum Verdict {
     Abort,
     List,
     StartTls,
-    StructuredReplies,
+    Style(MessageStyle),
 }
 
 /// The export that an option names, and how the reply is to be made.
@@ -150,6 +159,15 @@ struct Wanted {
     name: ExportName,
     name_requested: bool,
     description_requested: bool,
+}
+
+/// The metadata contexts that an option asks for.
+#[derive(Debug, Clone)]
+struct WantedContexts {
+    option: u32,
+    export: ExportName,
+    /// The one context that there is, is among them.
+    allocation: bool,
 }
 
 /// The server's side of a handshake.
@@ -168,7 +186,11 @@ pub struct ServerHandshake {
     output: Output,
     options: u32,
     no_zeroes: bool,
-    replies: ReplyStyle,
+    /// The richest style that is spoken.
+    richest: MessageStyle,
+    style: MessageStyle,
+    /// The export for which the metadata context `base:allocation` is selected.
+    allocation: Option<ExportName>,
     tls: TlsMode,
     /// TLS is in use.
     secured: bool,
@@ -203,11 +225,20 @@ impl ServerHandshake {
             output,
             options: 0,
             no_zeroes: false,
-            replies: ReplyStyle::Simple,
+            richest: MessageStyle::Extended,
+            style: MessageStyle::Simple,
+            allocation: None,
             tls,
             secured: false,
             insecure_options: 0,
         }
+    }
+
+    /// Speaks styles up to this one; options for others are unknown, as they are to older servers.
+    #[must_use]
+    pub fn up_to(mut self, richest: MessageStyle) -> Self {
+        self.richest = richest;
+        self
     }
 
     /// Returns the bytes to be sent.
@@ -238,38 +269,23 @@ impl ServerHandshake {
     /// Answers [`ServerEvent::ExportWanted`]; without effect when that was not asked. What comes of it is the
     /// business of the next [`ServerHandshake::receive`], which may be called without new bytes.
     pub fn answer(&mut self, answer: ExportAnswer) {
-        let ServerState::AwaitingExport(wanted) = &self.state else { return };
-        let wanted = wanted.clone();
-        self.state = match (answer, wanted.option) {
-            (ExportAnswer::Found(export), option::EXPORT_NAME) => self.open_by_name(wanted, &export),
-            (_, option::EXPORT_NAME) => ServerState::Failed(ServerError::Refused(wanted.name)),
-            (ExportAnswer::Found(export), _) => self.inform(wanted, &export),
-            (ExportAnswer::Unknown, option) => {
-                self.refuse(option, reply::ERR_UNKNOWN, "no such export");
-                ServerState::Header
+        let option = match &self.state {
+            ServerState::AwaitingExport(wanted) => wanted.option,
+            ServerState::AwaitingContexts(wanted) => wanted.option,
+            _ => return,
+        };
+        self.state = match (answer, std::mem::replace(&mut self.state, ServerState::Header)) {
+            (ExportAnswer::Found(export), ServerState::AwaitingExport(wanted)) => match option {
+                option::EXPORT_NAME => self.open_by_name(wanted, &export),
+                _ => self.inform(wanted, &export),
+            },
+            (ExportAnswer::Found(_), ServerState::AwaitingContexts(wanted)) => self.tell_contexts(wanted),
+            (_, ServerState::AwaitingExport(wanted)) if option == option::EXPORT_NAME => {
+                ServerState::Failed(ServerError::Refused(wanted.name))
             }
-            (ExportAnswer::Unavailable, option) => {
-                self.refuse(
-                    option,
-                    reply::ERR_UNKNOWN,
-                    "the export's storage is not reached; try again later",
-                );
-                ServerState::Header
-            }
-            (ExportAnswer::AtCapacity, option) => {
-                self.refuse(option, reply::ERR_POLICY, "too many sessions; try again later");
-                ServerState::Header
-            }
-            (ExportAnswer::Forbidden, option) => {
-                self.refuse(option, reply::ERR_POLICY, "access denied");
-                ServerState::Header
-            }
-            (ExportAnswer::TlsRequired, option) => {
-                self.refuse(option, reply::ERR_TLS_REQD, "this export needs TLS");
-                ServerState::Header
-            }
-            (ExportAnswer::ShuttingDown, option) => {
-                self.refuse(option, reply::ERR_SHUTDOWN, "the server is shutting down");
+            (refused, _) => {
+                let (error, message) = refusal(&refused);
+                self.refuse(option, error, message);
                 ServerState::Header
             }
         };
@@ -300,7 +316,8 @@ impl ServerHandshake {
     pub fn secured(&mut self) {
         if matches!(self.state, ServerState::AwaitingTls) {
             self.secured = true;
-            self.replies = ReplyStyle::Simple;
+            self.style = MessageStyle::Simple;
+            self.allocation = None;
             self.state = ServerState::Header;
         }
     }
@@ -354,6 +371,9 @@ impl ServerHandshake {
                         open: wanted.option != option::INFO,
                     }));
                 }
+                ServerState::AwaitingContexts(wanted) => {
+                    return Ok(Some(ServerEvent::ExportWanted { name: wanted.export.clone(), open: false }));
+                }
                 ServerState::AwaitingList => return Ok(Some(ServerEvent::ListWanted)),
                 ServerState::AwaitingTls => return Ok(Some(ServerEvent::TlsWanted)),
                 ServerState::Over(event) => return Ok(Some(event.clone())),
@@ -385,6 +405,9 @@ impl ServerHandshake {
                 self.insecure_options += 1;
                 Verdict::Refuse(reply::ERR_TLS_REQD, "TLS is required")
             }
+            option::EXPORT_NAME if self.style == MessageStyle::Extended => {
+                return Err(ServerError::ExtendedExportName);
+            }
             option::EXPORT_NAME if length as usize > MAX_STRING => {
                 return Err(ExportNameError::TooLong(length as usize).into());
             }
@@ -393,13 +416,32 @@ impl ServerHandshake {
                 return Ok(ServerState::Data { option, length });
             }
             option::INFO | option::GO => Verdict::Refuse(reply::ERR_TOO_BIG, "too much data"),
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT if self.richest.has_chunks() => {
+                if option == option::SET_META_CONTEXT {
+                    // It replaces what was selected before, also when it fails.
+                    self.allocation = None;
+                }
+                if !self.style.has_chunks() {
+                    Verdict::Refuse(reply::ERR_INVALID, "structured replies or extended headers come first")
+                } else if length > MAX_DATA {
+                    Verdict::Refuse(reply::ERR_TOO_BIG, "too much data")
+                } else {
+                    return Ok(ServerState::Data { option, length });
+                }
+            }
             // The specification lets ABORT carry data, and tells servers to ignore it.
             option::ABORT => Verdict::Abort,
-            option::LIST | option::STRUCTURED_REPLY if length != 0 => {
+            option::LIST | option::STRUCTURED_REPLY | option::EXTENDED_HEADERS if length != 0 => {
                 Verdict::Refuse(reply::ERR_INVALID, "this option carries no data")
             }
             option::LIST => Verdict::List,
-            option::STRUCTURED_REPLY => Verdict::StructuredReplies,
+            option::STRUCTURED_REPLY if self.style == MessageStyle::Extended => {
+                Verdict::Refuse(reply::ERR_EXT_HEADER_REQD, "extended headers are in use already")
+            }
+            option::STRUCTURED_REPLY if self.richest.has_chunks() => Verdict::Style(MessageStyle::Structured),
+            option::EXTENDED_HEADERS if self.richest == MessageStyle::Extended => {
+                Verdict::Style(MessageStyle::Extended)
+            }
             _ => Verdict::Refuse(reply::ERR_UNSUP, "this option is not supported"),
         };
         Ok(ServerState::Skipping { option, remaining: u64::from(length), verdict })
@@ -433,8 +475,8 @@ impl ServerHandshake {
                 self.reply(option, reply::ACK, &[]);
                 ServerState::AwaitingTls
             }
-            Verdict::StructuredReplies => {
-                self.replies = ReplyStyle::Structured;
+            Verdict::Style(style) => {
+                self.style = style;
                 self.reply(option, reply::ACK, &[]);
                 ServerState::Header
             }
@@ -452,6 +494,15 @@ impl ServerHandshake {
                 description_requested: false,
             }));
         }
+        if matches!(option, option::LIST_META_CONTEXT | option::SET_META_CONTEXT) {
+            return Ok(match parse_contexts(option, data) {
+                Ok(wanted) => ServerState::AwaitingContexts(wanted),
+                Err(complaint) => {
+                    self.refuse(option, reply::ERR_INVALID, complaint);
+                    ServerState::Header
+                }
+            });
+        }
         Ok(match parse_query(option, data) {
             Ok(wanted) => ServerState::AwaitingExport(wanted),
             Err(complaint) => {
@@ -461,18 +512,39 @@ impl ServerHandshake {
         })
     }
 
-    fn opened(&self, name: ExportName, export: &ExportDescription) -> Opened {
-        let mut geometry = export.geometry;
-        geometry.flags = geometry.flags | TransmissionFlags::HAS_FLAGS;
-        if self.replies == ReplyStyle::Simple {
-            geometry.flags = geometry.flags.without(TransmissionFlags::SEND_DF);
+    /// Tells the metadata contexts that were asked for, and notes the selected ones.
+    fn tell_contexts(&mut self, wanted: WantedContexts) -> ServerState {
+        let WantedContexts { option, export, allocation } = wanted;
+        let selects = option == option::SET_META_CONTEXT;
+        if allocation {
+            // The ids of a list mean nothing.
+            let id = if selects { ALLOCATION_CONTEXT } else { 0 };
+            self.reply(option, reply::META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION_NAME.as_bytes()]);
         }
-        Opened { name, geometry, replies: self.replies }
+        if selects {
+            self.allocation = allocation.then_some(export);
+        }
+        self.reply(option, reply::ACK, &[]);
+        ServerState::Header
+    }
+
+    fn opened(&self, name: ExportName, export: &ExportDescription) -> Opened {
+        let allocation = (self.allocation.as_ref() == Some(&name)).then_some(ALLOCATION_CONTEXT);
+        let mut geometry = export.geometry;
+        let told =
+            |flags: TransmissionFlags, flag, yes| if yes { flags.with(flag) } else { flags.without(flag) };
+        let df = self.style.has_chunks() && geometry.flags.contains(TransmissionFlags::SEND_DF);
+        let filter = self.style == MessageStyle::Extended && allocation.is_some();
+        geometry.flags = told(geometry.flags, TransmissionFlags::HAS_FLAGS, true);
+        geometry.flags = told(geometry.flags, TransmissionFlags::SEND_DF, df);
+        geometry.flags = told(geometry.flags, TransmissionFlags::BLOCK_STATUS_PAYLOAD, filter);
+        Opened { name, terms: SessionTerms { geometry, style: self.style, allocation } }
     }
 
     fn open_by_name(&mut self, wanted: Wanted, export: &ExportDescription) -> ServerState {
         let opened = self.opened(wanted.name, export);
-        self.output.put(&opened.geometry.size.to_be_bytes()).put(&opened.geometry.flags.bits().to_be_bytes());
+        let geometry = opened.terms.geometry;
+        self.output.put(&geometry.size.to_be_bytes()).put(&geometry.flags.bits().to_be_bytes());
         if !self.no_zeroes {
             self.output.put(&[0; ZEROES]);
         }
@@ -484,7 +556,7 @@ impl ServerHandshake {
     fn inform(&mut self, wanted: Wanted, export: &ExportDescription) -> ServerState {
         let Wanted { option, name, name_requested, description_requested } = wanted;
         let opened = self.opened(name, export);
-        let geometry = opened.geometry;
+        let geometry = opened.terms.geometry;
         self.info(
             option,
             info::EXPORT,
@@ -539,14 +611,56 @@ impl ServerHandshake {
     }
 }
 
-/// Reads the data of `INFO` and `GO`.
-fn parse_query(option: u32, data: &[u8]) -> Result<Wanted, &'static str> {
-    const TRUNCATED: &str = "the data ends early";
-    let mut fields = MessageFields(data);
+/// Returns the reply that refuses an export, and its message.
+fn refusal(answer: &ExportAnswer) -> (u32, &'static str) {
+    match answer {
+        ExportAnswer::Found(_) | ExportAnswer::Unknown => (reply::ERR_UNKNOWN, "no such export"),
+        ExportAnswer::Unavailable => {
+            (reply::ERR_UNKNOWN, "the export's storage is not reached; try again later")
+        }
+        ExportAnswer::AtCapacity => (reply::ERR_POLICY, "too many sessions; try again later"),
+        ExportAnswer::Forbidden => (reply::ERR_POLICY, "access denied"),
+        ExportAnswer::TlsRequired => (reply::ERR_TLS_REQD, "this export needs TLS"),
+        ExportAnswer::ShuttingDown => (reply::ERR_SHUTDOWN, "the server is shutting down"),
+    }
+}
+
+const TRUNCATED: &str = "the data ends early";
+
+/// Reads the name of an export, which begins the data of several options.
+fn parse_name(fields: &mut MessageFields<'_>) -> Result<ExportName, &'static str> {
     let length = fields.u32().ok_or(TRUNCATED)?;
     let name = fields.bytes(length as usize).ok_or(TRUNCATED)?;
-    let name = ExportName::from_wire(name)
-        .map_err(|_| "an export name is at most 4096 bytes of UTF-8 without NUL")?;
+    ExportName::from_wire(name).map_err(|_| "an export name is at most 4096 bytes of UTF-8 without NUL")
+}
+
+/// Reads the data of `LIST_META_CONTEXT` and `SET_META_CONTEXT`. Queries for contexts that there are not, in
+/// whatever namespace, are ignored.
+fn parse_contexts(option: u32, data: &[u8]) -> Result<WantedContexts, &'static str> {
+    let mut fields = MessageFields(data);
+    let export = parse_name(&mut fields)?;
+    let lists = option == option::LIST_META_CONTEXT;
+    let queries = fields.u32().ok_or(TRUNCATED)?;
+    let mut allocation = lists && queries == 0;
+    for _ in 0..queries {
+        let length = fields.u32().ok_or(TRUNCATED)? as usize;
+        if length > MAX_STRING {
+            return Err("a query is at most 4096 bytes long");
+        }
+        let query = fields.bytes(length).ok_or(TRUNCATED)?;
+        // In a list `base:` stands for everything in its namespace.
+        allocation |= query == ALLOCATION_NAME.as_bytes() || (lists && query == b"base:");
+    }
+    if !fields.0.is_empty() {
+        return Err("bytes are left over after the list of queries");
+    }
+    Ok(WantedContexts { option, export, allocation })
+}
+
+/// Reads the data of `INFO` and `GO`.
+fn parse_query(option: u32, data: &[u8]) -> Result<Wanted, &'static str> {
+    let mut fields = MessageFields(data);
+    let name = parse_name(&mut fields)?;
     let mut wanted = Wanted { option, name, name_requested: false, description_requested: false };
     for _ in 0..fields.u16().ok_or(TRUNCATED)? {
         match fields.u16().ok_or(TRUNCATED)? {

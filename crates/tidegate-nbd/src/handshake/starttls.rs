@@ -2,6 +2,7 @@
 
 use super::tests::{export, greeting, name, option_bytes, replies, reply_bytes};
 use super::*;
+use crate::transmission::MessageStyle;
 
 const FLAGS: [u8; 4] = [0, 0, 0, 3];
 
@@ -54,8 +55,22 @@ fn where_tls_is_required_nothing_is_said_without_it() {
 
 #[test]
 fn what_was_chosen_in_plain_text_is_forgotten() {
+    for chosen in [option::STRUCTURED_REPLY, option::EXTENDED_HEADERS] {
+        forgets(chosen);
+    }
+}
+
+fn forgets(chosen: u32) {
     let mut server = server(TlsMode::Offered);
-    assert_eq!(asked(&mut server, &[(option::STRUCTURED_REPLY, b"")]), [reply::ACK]);
+    assert_eq!(asked(&mut server, &[(chosen, b"")]), [reply::ACK]);
+    let context = b"\0\0\0\x01a\0\0\0\x01\0\0\0\x0fbase:allocation";
+    let select = option_bytes(option::SET_META_CONTEXT, context);
+    assert!(matches!(
+        server.receive(&select).unwrap().1,
+        Some(ServerEvent::ExportWanted { open: false, .. })
+    ));
+    server.answer(ExportAnswer::Found(export(512)));
+    assert_eq!(said(&mut server), [reply::META_CONTEXT, reply::ACK]);
     let start = option_bytes(option::STARTTLS, b"");
     assert_eq!(server.receive(&start), Ok((16, Some(ServerEvent::TlsWanted))));
     assert_eq!(said(&mut server), [reply::ACK]);
@@ -66,7 +81,7 @@ fn what_was_chosen_in_plain_text_is_forgotten() {
     server.answer(ExportAnswer::Found(export(512)));
     let (_, event) = server.receive(&[]).unwrap();
     let Some(ServerEvent::Opened(opened)) = event else { panic!("{event:?}") };
-    assert_eq!(opened.replies, ReplyStyle::Simple);
+    assert_eq!((opened.terms.style, opened.terms.allocation), (MessageStyle::Simple, None));
 }
 
 #[test]
@@ -118,7 +133,7 @@ fn a_client_that_may_not_use_an_export_hears_only_that() {
 
 /// A client that wants TLS, behind the greeting of a server.
 fn client(flags: u16) -> (ClientHandshake, Result<(usize, Option<ClientEvent>), ClientError>) {
-    let mut client = ClientHandshake::open(name("a"), true).by_tls();
+    let mut client = ClientHandshake::open(name("a"), MessageStyle::Structured).by_tls();
     let received = client.receive(&greeting(flags));
     (client, received)
 }

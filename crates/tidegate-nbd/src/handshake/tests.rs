@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BlockSizes, ExportDescription, TransmissionFlags};
+use crate::transmission::MessageStyle;
+use crate::{
+    ALLOCATION_CONTEXT, ALLOCATION_NAME, BlockSizes, ExportDescription, ExportGeometry, TransmissionFlags,
+};
 
 pub(super) fn name(text: &str) -> ExportName {
     ExportName::new(text).unwrap()
@@ -129,8 +132,11 @@ fn cuts() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #[test]
     fn both_sides_agree_on_what_was_opened(
-        wanted in "\\PC{0,40}", size in any::<u64>(), flags in any::<u16>(), structured in any::<bool>(),
-        shift in 0u32..17, cuts in cuts(),
+        wanted in "\\PC{0,40}", size in any::<u64>(), flags in any::<u16>(),
+        style in prop_oneof![
+            Just(MessageStyle::Simple), Just(MessageStyle::Structured), Just(MessageStyle::Extended)
+        ],
+        allocation in any::<bool>(), shift in 0u32..17, cuts in cuts(),
     ) {
         let blocks = BlockSizes::new(1 << shift, 1 << 16, 1 << 25).unwrap();
         let flags = TransmissionFlags::from_bits(flags);
@@ -138,14 +144,20 @@ proptest! {
             description: String::new() };
         let lookup = |_: &ExportName| ExportAnswer::Found(offered.clone());
         let mut host = Host::new(&lookup);
-        let outcome = negotiate(ClientHandshake::open(name(&wanted), structured), &mut host, &cuts);
+        let client = ClientHandshake::open(name(&wanted), style);
+        let client = if allocation { client.with_allocation() } else { client };
+        let outcome = negotiate(client, &mut host, &cuts);
         let Some(Ok(ClientEvent::Opened(theirs))) = outcome else { panic!("{outcome:?}") };
         prop_assert_eq!(theirs.name.as_str(), &wanted);
-        prop_assert_eq!(theirs.geometry.size, size);
-        prop_assert_eq!(theirs.geometry.blocks, blocks);
-        prop_assert!(theirs.geometry.flags.contains(TransmissionFlags::HAS_FLAGS));
-        let df = theirs.geometry.flags.contains(TransmissionFlags::SEND_DF);
-        prop_assert_eq!(df, structured && flags.contains(TransmissionFlags::SEND_DF));
+        prop_assert_eq!(theirs.terms.geometry.size, size);
+        prop_assert_eq!(theirs.terms.geometry.blocks, blocks);
+        prop_assert!(theirs.terms.geometry.flags.contains(TransmissionFlags::HAS_FLAGS));
+        let chunks = style != MessageStyle::Simple;
+        let df = theirs.terms.geometry.flags.contains(TransmissionFlags::SEND_DF);
+        prop_assert_eq!(df, chunks && flags.contains(TransmissionFlags::SEND_DF));
+        prop_assert_eq!(theirs.terms.style, style);
+        let context = (allocation && chunks).then_some(ALLOCATION_CONTEXT);
+        prop_assert_eq!(theirs.terms.allocation, context);
         prop_assert_eq!(host.outcome, Some(Ok(ServerEvent::Opened(theirs))));
     }
 
@@ -194,7 +206,7 @@ proptest! {
     fn a_client_outlives_arbitrary_bytes(
         depth in 0usize..3,
         replies in prop::collection::vec(
-            (0u32..9, prop_oneof![0u32..5, 0x8000_0000u32..0x8000_000b, any::<u32>()],
+            (0u32..12, prop_oneof![0u32..6, 0x8000_0000u32..0x8000_000b, any::<u32>()],
              prop::collection::vec(any::<u8>(), 0..40)), 0..10,
         ),
         tail in prop::collection::vec(any::<u8>(), 0..100), cut in 1usize..100,
@@ -207,7 +219,9 @@ proptest! {
             stream.extend_from_slice(&reply_bytes(option, kind, &data));
         }
         stream.extend(tail);
-        for mut client in [ClientHandshake::open(name("x"), true), ClientHandshake::list()] {
+        let structured = ClientHandshake::open(name("x"), MessageStyle::Structured);
+        let extended = ClientHandshake::open(name("x"), MessageStyle::Extended).with_allocation();
+        for mut client in [structured, extended, ClientHandshake::list()] {
             for piece in stream.chunks(cut) {
                 if !matches!(client.receive(piece), Ok((_, None))) {
                     break;
@@ -280,6 +294,7 @@ fn options_that_are_unknown_or_malformed_are_refused_and_the_client_goes_on() {
             (99, b"some data"),
             (option::LIST, b"x"),
             (option::STRUCTURED_REPLY, b"x"),
+            (option::EXTENDED_HEADERS, b"x"),
             (option::GO, b""),
             (option::GO, &[0xff; 6]),
             (option::GO, &latin1),
@@ -291,7 +306,7 @@ fn options_that_are_unknown_or_malformed_are_refused_and_the_client_goes_on() {
         ],
     );
     let mut expected = vec![reply::ERR_UNSUP; 2];
-    expected.extend([reply::ERR_INVALID; 9]);
+    expected.extend([reply::ERR_INVALID; 10]);
     expected.push(reply::ERR_TOO_BIG);
     assert_eq!(kinds, expected);
     assert_eq!(host.outcome, None);
@@ -349,7 +364,8 @@ fn reasons_not_to_open_an_export_reach_the_client() {
     ] {
         let lookup = |_: &ExportName| answer.clone();
         let mut host = Host::new(&lookup);
-        let outcome = negotiate(ClientHandshake::open(name("x"), true), &mut host, &[1000]);
+        let client = ClientHandshake::open(name("x"), MessageStyle::Structured);
+        let outcome = negotiate(client, &mut host, &[1000]);
         let Some(Err(ClientError::Refused { refusal: said, message })) = outcome else {
             panic!("{outcome:?}")
         };
@@ -427,7 +443,7 @@ fn a_question_is_repeated_until_it_is_answered() {
 
 #[test]
 fn a_client_falls_back_for_servers_that_do_not_know_go() {
-    let mut client = ClientHandshake::open(name("x"), true);
+    let mut client = ClientHandshake::open(name("x"), MessageStyle::Structured);
     let described = [&(1u64 << 20).to_be_bytes()[..], &1u16.to_be_bytes()].concat();
     client.receive(&greeting(FIXED_NEWSTYLE)).unwrap();
     client.receive(&reply_bytes(option::STRUCTURED_REPLY, reply::ERR_UNSUP, b"")).unwrap();
@@ -435,10 +451,10 @@ fn a_client_falls_back_for_servers_that_do_not_know_go() {
     assert!(client.output().ends_with(&option_bytes(option::EXPORT_NAME, b"x")));
     client.receive(&described).unwrap();
     let Ok((ZEROES, Some(ClientEvent::Opened(opened)))) = client.receive(&[0; ZEROES + 1]) else { panic!() };
-    assert_eq!((opened.geometry.size, opened.replies), (1 << 20, ReplyStyle::Simple));
-    assert_eq!(opened.geometry.blocks, BlockSizes::DEFAULT);
+    assert_eq!((opened.terms.geometry.size, opened.terms.style), (1 << 20, MessageStyle::Simple));
+    assert_eq!(opened.terms.geometry.blocks, BlockSizes::DEFAULT);
 
-    let mut client = ClientHandshake::open(name("x"), true);
+    let mut client = ClientHandshake::open(name("x"), MessageStyle::Structured);
     client.receive(&greeting(0)).unwrap();
     assert_eq!(client.output(), [&0u32.to_be_bytes()[..], &option_bytes(option::EXPORT_NAME, b"x")].concat());
 }
@@ -449,7 +465,7 @@ fn a_server_that_misbehaves_is_named() {
         let mut client = wanted;
         client.receive(bytes).unwrap_err()
     };
-    let open = || ClientHandshake::open(name("x"), false);
+    let open = || ClientHandshake::open(name("x"), MessageStyle::Simple);
     let after_greeting = |bytes: &[u8]| failure(open(), &[&greeting(3)[..], bytes].concat());
     let ssh = failure(open(), b"SSH-2.0-OpenSSH_9.2p1 Debian");
     assert_eq!(ssh, ClientError::NotNbd(0x5353_482d_322e_302d));
@@ -477,9 +493,179 @@ fn a_server_that_misbehaves_is_named() {
     assert_eq!(failure(ClientHandshake::list(), &long_list), ClientError::TooManyReplies);
 }
 
+/// The data of an option about metadata contexts.
+fn contexts(export: &str, queries: &[&str]) -> Vec<u8> {
+    let string = |text: &str| [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat();
+    let mut data = string(export);
+    data.extend_from_slice(&(queries.len() as u32).to_be_bytes());
+    data.extend(queries.iter().flat_map(|query| string(query)));
+    data
+}
+
+/// The terms of a session that begins after these options.
+fn terms_after(options: &[(u32, &[u8])], export: &str) -> SessionTerms {
+    let mut host = Host::new(&found);
+    verdicts(&mut host, options);
+    host.feed(&option_bytes(option::GO, &query(export, &[])));
+    let Some(Ok(ServerEvent::Opened(opened))) = host.outcome else { panic!("{:?}", host.outcome) };
+    opened.terms
+}
+
+#[test]
+fn contexts_are_listed_and_selected_by_exact_names() {
+    let context =
+        |id: u32| (reply::META_CONTEXT, [&id.to_be_bytes()[..], ALLOCATION_NAME.as_bytes()].concat());
+    let ack = (reply::ACK, Vec::new());
+    for (option, queries, expected) in [
+        (option::LIST_META_CONTEXT, &[][..], vec![context(0), ack.clone()]),
+        (option::LIST_META_CONTEXT, &["base:"], vec![context(0), ack.clone()]),
+        (option::LIST_META_CONTEXT, &["qemu:", "base:allocation", "base:"], vec![context(0), ack.clone()]),
+        (option::LIST_META_CONTEXT, &["qemu:dirty-bitmap:x", "base:dirty", "colonless"], vec![ack.clone()]),
+        (option::SET_META_CONTEXT, &[], vec![ack.clone()]),
+        (option::SET_META_CONTEXT, &["base:"], vec![ack.clone()]),
+        (option::SET_META_CONTEXT, &["x-y:z", "base:allocation"], vec![context(1), ack.clone()]),
+        (option::SET_META_CONTEXT, &["base:allocation"; 2], vec![context(1), ack.clone()]),
+    ] {
+        let mut host = Host::new(&found);
+        verdicts(&mut host, &[(option::STRUCTURED_REPLY, b""), (option, &contexts("x", queries))]);
+        let told = replies(&host.sent).into_iter().skip(1).map(|(_, kind, data)| (kind, data));
+        assert_eq!(told.collect::<Vec<_>>(), expected, "{option} {queries:?}");
+    }
+}
+
+#[test]
+fn contexts_need_chunks_an_export_and_whole_queries() {
+    let set = |queries: &[&str]| contexts("x", queries);
+    let mut leftover = set(&["base:allocation"]);
+    leftover.push(0);
+    let mut truncated = set(&["base:allocation"]);
+    truncated.pop();
+    let long = "x".repeat(MAX_NAME + 1);
+    let (long, huge) = (set(&[&long]), vec![0; MAX_DATA as usize + 1]);
+    let mut host = Host::new(&|_| ExportAnswer::Unknown);
+    let kinds = verdicts(
+        &mut host,
+        &[
+            (option::LIST_META_CONTEXT, &set(&[])),
+            (option::SET_META_CONTEXT, &set(&["base:allocation"])),
+            (option::EXTENDED_HEADERS, b""),
+            (option::SET_META_CONTEXT, b""),
+            (option::SET_META_CONTEXT, &leftover),
+            (option::SET_META_CONTEXT, &truncated),
+            (option::LIST_META_CONTEXT, &long),
+            (option::SET_META_CONTEXT, &huge),
+            (option::SET_META_CONTEXT, &set(&["base:allocation"])),
+            (option::LIST_META_CONTEXT, &set(&["base:allocation"])),
+        ],
+    );
+    let mut expected = vec![reply::ERR_INVALID, reply::ERR_INVALID, reply::ACK];
+    expected.extend([reply::ERR_INVALID; 4]);
+    expected.extend([reply::ERR_TOO_BIG, reply::ERR_UNKNOWN, reply::ERR_UNKNOWN]);
+    assert_eq!(kinds, expected);
+}
+
+#[test]
+fn options_may_come_in_any_order_and_again() {
+    const STRUCTURED: (u32, &[u8]) = (option::STRUCTURED_REPLY, b"");
+    const EXTENDED: (u32, &[u8]) = (option::EXTENDED_HEADERS, b"");
+    let (select, none) = (contexts("x", &["base:allocation"]), contexts("x", &[]));
+    let (select, none) = ((option::SET_META_CONTEXT, &select[..]), (option::SET_META_CONTEXT, &none[..]));
+    let terms = |options: &[(u32, &[u8])], export| {
+        let terms = terms_after(options, export);
+        (terms.style, terms.allocation.is_some())
+    };
+    use MessageStyle::{Extended, Simple, Structured};
+    assert_eq!(terms(&[STRUCTURED, STRUCTURED, select, select], "x"), (Structured, true));
+    assert_eq!(terms(&[EXTENDED, select], "x"), (Extended, true));
+    assert_eq!(terms(&[STRUCTURED, select, EXTENDED, EXTENDED], "x"), (Extended, true));
+    assert_eq!(terms(&[EXTENDED, STRUCTURED, select], "x"), (Extended, true), "it takes precedence");
+    assert_eq!(terms(&[select, STRUCTURED], "x"), (Structured, false), "too early");
+    assert_eq!(terms(&[select], "x"), (Simple, false));
+    assert_eq!(terms(&[STRUCTURED, select, none], "x"), (Structured, false), "replaced");
+    let failing = (option::SET_META_CONTEXT, &b"bad"[..]);
+    assert_eq!(terms(&[STRUCTURED, select, failing], "x"), (Structured, false), "replaced by a failure");
+    assert_eq!(terms(&[STRUCTURED, select], "y"), (Structured, false), "those of another export");
+
+    let mut host = Host::new(&found);
+    let kinds = verdicts(&mut host, &[EXTENDED, STRUCTURED, EXTENDED]);
+    assert_eq!(kinds, [reply::ACK, reply::ERR_EXT_HEADER_REQD, reply::ACK]);
+    host.feed(&option_bytes(option::EXPORT_NAME, b"x"));
+    assert_eq!(host.outcome, Some(Err(ServerError::ExtendedExportName)));
+}
+
+#[test]
+fn naming_contexts_is_offered_where_there_are_extended_headers_and_a_context() {
+    let select = contexts("x", &["base:allocation"]);
+    for (style, selects, offered) in [
+        (option::STRUCTURED_REPLY, true, false),
+        (option::EXTENDED_HEADERS, false, false),
+        (option::EXTENDED_HEADERS, true, true),
+    ] {
+        let options = [(style, &b""[..]), (option::SET_META_CONTEXT, &select[..])];
+        let terms = terms_after(&options[..1 + usize::from(selects)], "x");
+        assert_eq!(terms.geometry.flags.contains(TransmissionFlags::BLOCK_STATUS_PAYLOAD), offered);
+    }
+}
+
+#[test]
+fn a_client_goes_on_with_what_an_older_server_knows() {
+    let described = [&0u16.to_be_bytes()[..], &(1u64 << 20).to_be_bytes(), &1u16.to_be_bytes()].concat();
+    let known = |refused: &[(u32, u32)]| {
+        let mut client = ClientHandshake::open(name("x"), MessageStyle::Extended).with_allocation();
+        client.receive(&greeting(3)).unwrap();
+        for (option, kind) in refused {
+            client.receive(&reply_bytes(*option, *kind, b"")).unwrap();
+        }
+        client.receive(&reply_bytes(option::GO, reply::INFO, &described)).unwrap();
+        let outcome = client.receive(&reply_bytes(option::GO, reply::ACK, b""));
+        let Ok((_, Some(ClientEvent::Opened(opened)))) = outcome else { panic!("{outcome:?}") };
+        (opened.terms.style, opened.terms.allocation)
+    };
+    let unsupported = |option| (option, reply::ERR_UNSUP);
+    let extended = unsupported(option::EXTENDED_HEADERS);
+    assert_eq!(known(&[extended, unsupported(option::STRUCTURED_REPLY)]), (MessageStyle::Simple, None));
+    let structured = (option::STRUCTURED_REPLY, reply::ACK);
+    assert_eq!(
+        known(&[extended, structured, unsupported(option::SET_META_CONTEXT)]),
+        (MessageStyle::Structured, None)
+    );
+    let none_selected = (option::SET_META_CONTEXT, reply::ACK);
+    assert_eq!(
+        known(&[(option::EXTENDED_HEADERS, reply::ACK), none_selected]),
+        (MessageStyle::Extended, None)
+    );
+}
+
+#[test]
+fn a_server_does_not_know_styles_beyond_its_own() {
+    for richest in [MessageStyle::Simple, MessageStyle::Structured, MessageStyle::Extended] {
+        let mut host = Host::new(&found);
+        host.server = ServerHandshake::new().up_to(richest);
+        host.sent.clear();
+        host.flush();
+        let client = ClientHandshake::open(name("x"), MessageStyle::Extended).with_allocation();
+        let outcome = negotiate(client, &mut host, &[1000]);
+        let Some(Ok(ClientEvent::Opened(opened))) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(opened.terms.style, richest);
+        assert_eq!(opened.terms.allocation.is_some(), richest != MessageStyle::Simple);
+    }
+}
+
+#[test]
+fn a_context_that_was_not_asked_for_is_no_selection() {
+    let mut client = ClientHandshake::open(name("x"), MessageStyle::Structured).with_allocation();
+    client.receive(&greeting(3)).unwrap();
+    client.receive(&reply_bytes(option::STRUCTURED_REPLY, reply::ACK, b"")).unwrap();
+    let other = [&1u32.to_be_bytes()[..], b"qemu:allocation-depth"].concat();
+    assert!(matches!(
+        client.receive(&reply_bytes(option::SET_META_CONTEXT, reply::META_CONTEXT, &other)),
+        Err(ClientError::Malformed(_))
+    ));
+}
+
 #[test]
 fn a_servers_words_cannot_reach_into_the_terminal() {
-    let mut client = ClientHandshake::open(name("x"), false);
+    let mut client = ClientHandshake::open(name("x"), MessageStyle::Simple);
     let refusal = reply_bytes(option::GO, reply::ERR_UNKNOWN, b"no\x1b[2J such\xff export\n");
     let error = client.receive(&[greeting(3), refusal].concat()).unwrap_err();
     assert_eq!(error.to_string(), "the server refuses: no[2J such\u{fffd} export");

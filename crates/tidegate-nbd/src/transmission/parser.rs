@@ -2,14 +2,20 @@
 
 use thiserror::Error;
 
-use super::{CHUNK_DONE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
+use super::{
+    CHUNK_DONE, EXTENDED_REPLY_MAGIC, MessageStyle, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
+};
+use crate::allocation::{AllocationExtent, AllocationMap, parse_extent};
 use crate::errno::Errno;
 use crate::export::MAX_STRING;
 use crate::input::{MessageCollector, MessageFields};
 
 /// The most bytes that are kept of an error chunk: two numbers, a message, an offset, and room for additions
 /// by extensions.
-const MAX_ERROR_CHUNK: u32 = MAX_STRING as u32 + 64;
+const MAX_ERROR_CHUNK: u64 = MAX_STRING as u64 + 64;
+
+/// The most extents in one chunk: the specification asks servers not to send more.
+const MAX_EXTENTS: u64 = 1 << 20;
 
 /// A request that waits for its reply, as far as its reply can be judged by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +27,27 @@ pub enum PendingReply {
         /// The length in bytes.
         length: u32,
     },
+    /// A `BLOCK_STATUS`.
+    BlockStatus {
+        /// The offset in bytes.
+        offset: u64,
+        /// The server's id of the one context that was negotiated.
+        context: u32,
+    },
     /// Anything else: its reply has no data.
-    Other,
+    Other {
+        /// The offset in bytes.
+        offset: u64,
+    },
+}
+
+impl PendingReply {
+    /// Returns the request's offset, which extended replies repeat.
+    const fn offset(self) -> u64 {
+        match self {
+            Self::Read { offset, .. } | Self::BlockStatus { offset, .. } | Self::Other { offset } => offset,
+        }
+    }
 }
 
 /// A piece of a reply. Pieces of replies to different requests may alternate.
@@ -46,6 +71,13 @@ pub enum ReplyEvent<'a> {
         /// Its length in bytes; never zero.
         length: u32,
     },
+    /// The next extent of a block status, behind those told so far.
+    Extent {
+        /// The request's mark.
+        cookie: u64,
+        /// The extent, which may reach beyond what was asked about.
+        extent: AllocationExtent,
+    },
     /// The request failed, as a whole or at `offset`; the reply may go on.
     Failed {
         /// The request's mark.
@@ -55,8 +87,8 @@ pub enum ReplyEvent<'a> {
         /// The offset in the export, if the server says.
         offset: Option<u64>,
     },
-    /// The reply is complete: the cookie is free. The request succeeded unless it was reported as failed;
-    /// whether a read's data is complete is the caller's to count.
+    /// The reply is complete: the cookie is free. The request succeeded unless it was reported as failed.
+    /// It is the caller's to count whether a read's data is complete, and whether a block status has extents.
     End {
         /// The request's mark.
         cookie: u64,
@@ -86,8 +118,19 @@ pub enum ReplyError {
     /// A read under structured replies was answered by a simple reply.
     #[error("a simple reply to the read with cookie {0:#x} despite structured replies")]
     SimpleReplyToRead(u64),
-    /// A structured reply though none were negotiated.
-    #[error("a structured reply that was not negotiated")]
+    /// A block status was answered by a simple reply that claims success.
+    #[error("a simple reply to the block status with cookie {0:#x}")]
+    SimpleReplyToStatus(u64),
+    /// An extended reply repeats another offset than that of its request.
+    #[error("a reply to cookie {cookie:#x} repeats the offset {offset}, which its request did not have")]
+    WrongOffset {
+        /// The request's mark.
+        cookie: u64,
+        /// The offset in the reply.
+        offset: u64,
+    },
+    /// A reply of a style that was not negotiated.
+    #[error("a reply of a style that was not negotiated")]
     NotNegotiated,
     /// A chunk of a type that makes no sense as an answer to the request.
     #[error("a chunk of type {kind:#06x} for cookie {cookie:#x}, which makes no sense there")]
@@ -105,7 +148,7 @@ pub enum ReplyError {
         /// The type of the chunk.
         kind: u16,
         /// Its announced length in bytes.
-        length: u32,
+        length: u64,
     },
     /// Data or a hole outside of what the read asked for.
     #[error("data outside of the range that cookie {0:#x} asked for")]
@@ -119,6 +162,11 @@ enum ParserState {
     ChunkHeader,
     /// The head of a chunk was read; its fields in front of the data are to come.
     ChunkFields(Chunk),
+    /// Extents of a block status are to come.
+    Extents {
+        chunk: Chunk,
+        remaining: u64,
+    },
     /// Data is passing through.
     Data {
         cookie: u64,
@@ -137,7 +185,7 @@ enum ParserState {
 struct Chunk {
     cookie: u64,
     kind: u16,
-    length: u32,
+    length: u64,
     last: bool,
 }
 
@@ -149,7 +197,9 @@ impl Chunk {
     /// Returns the length of the part of the chunk that is read before anything is reported.
     fn fields_length(self) -> usize {
         match self.kind {
-            chunk::OFFSET_DATA => 8,
+            chunk::OFFSET_DATA | chunk::BLOCK_STATUS_EXTENDED => 8,
+            chunk::BLOCK_STATUS => 4,
+            // At most that of an error chunk.
             _ => self.length as usize,
         }
     }
@@ -160,16 +210,15 @@ impl Chunk {
 #[derive(Debug)]
 pub struct ReplyParser {
     state: ParserState,
-    structured: bool,
+    style: MessageStyle,
     input: MessageCollector,
 }
 
 impl ReplyParser {
     /// A parser at the beginning of the transmission phase.
     #[must_use]
-    pub fn new(style: super::ReplyStyle) -> Self {
-        let structured = style == super::ReplyStyle::Structured;
-        Self { state: ParserState::Magic, structured, input: MessageCollector::default() }
+    pub fn new(style: MessageStyle) -> Self {
+        Self { state: ParserState::Magic, style, input: MessageCollector::default() }
     }
 
     /// Takes bytes: says how many it took, and what they brought. Call it, dropping what it took, until it
@@ -236,23 +285,33 @@ impl ReplyParser {
                 ParserState::Magic => {
                     let Some(magic) = self.input.take(rest) else { return Ok(None) };
                     self.state = match u32::from_be_bytes(magic) {
-                        SIMPLE_REPLY_MAGIC => ParserState::Simple,
-                        STRUCTURED_REPLY_MAGIC if self.structured => ParserState::ChunkHeader,
-                        STRUCTURED_REPLY_MAGIC => return Err(ReplyError::NotNegotiated),
+                        SIMPLE_REPLY_MAGIC if self.style != MessageStyle::Extended => ParserState::Simple,
+                        STRUCTURED_REPLY_MAGIC if self.style == MessageStyle::Structured => {
+                            ParserState::ChunkHeader
+                        }
+                        EXTENDED_REPLY_MAGIC if self.style == MessageStyle::Extended => {
+                            ParserState::ChunkHeader
+                        }
+                        SIMPLE_REPLY_MAGIC | STRUCTURED_REPLY_MAGIC | EXTENDED_REPLY_MAGIC => {
+                            return Err(ReplyError::NotNegotiated);
+                        }
                         other => return Err(ReplyError::BadMagic(other)),
                     };
                 }
                 ParserState::Simple => {
                     let Some(fields) = self.input.take(rest) else { return Ok(None) };
-                    let (state, event) = simple(fields, self.structured, &mut pending)?;
+                    let (state, event) = simple(fields, self.style, &mut pending)?;
                     self.state = state;
                     if event.is_some() {
                         return Ok(event);
                     }
                 }
                 ParserState::ChunkHeader => {
-                    let Some(header) = self.input.take(rest) else { return Ok(None) };
-                    self.state = chunk_header(header, &mut pending)?;
+                    let length = if self.style == MessageStyle::Extended { 28 } else { 16 };
+                    if !self.input.fill(rest, length) {
+                        return Ok(None);
+                    }
+                    self.state = self.input.read(|header| chunk_header(header, &mut pending))?;
                 }
                 ParserState::ChunkFields(chunk) => {
                     let Some(fields) = self.input.take_vec(rest, chunk.fields_length()) else {
@@ -263,6 +322,16 @@ impl ReplyParser {
                     if event.is_some() {
                         return Ok(event);
                     }
+                }
+                ParserState::Extents { chunk, remaining: 0 } => self.state = after(chunk.cookie, chunk.last),
+                ParserState::Extents { chunk, remaining } => {
+                    let length = AllocationMap::encoded_length(self.style, 1);
+                    if !self.input.fill(rest, length) {
+                        return Ok(None);
+                    }
+                    let extent = self.input.read(parse_extent).ok_or(chunk.malformed())?;
+                    self.state = ParserState::Extents { chunk, remaining: remaining - 1 };
+                    return Ok(Some(ReplyEvent::Extent { cookie: chunk.cookie, extent }));
                 }
                 ParserState::Data { cookie, remaining: 0, last, .. } => self.state = after(cookie, last),
                 ParserState::Data { cookie, offset, remaining, last } => {
@@ -301,14 +370,15 @@ type Step = (ParserState, Option<ReplyEvent<'static>>);
 /// A simple reply behind its magic number.
 fn simple(
     fields: [u8; 12],
-    structured: bool,
+    style: MessageStyle,
     pending: &mut impl FnMut(u64) -> Option<PendingReply>,
 ) -> Result<Step, ReplyError> {
     let [e0, e1, e2, e3, cookie @ ..] = fields;
     let error = u32::from_be_bytes([e0, e1, e2, e3]);
     let cookie = u64::from_be_bytes(cookie);
     match pending(cookie).ok_or(ReplyError::UnknownCookie(cookie))? {
-        PendingReply::Read { .. } if structured => Err(ReplyError::SimpleReplyToRead(cookie)),
+        PendingReply::Read { .. } if style.has_chunks() => Err(ReplyError::SimpleReplyToRead(cookie)),
+        PendingReply::BlockStatus { .. } if error == 0 => Err(ReplyError::SimpleReplyToStatus(cookie)),
         PendingReply::Read { offset, length } if error == 0 => {
             Ok((ParserState::Data { cookie, offset, remaining: length, last: true }, None))
         }
@@ -320,27 +390,33 @@ fn simple(
     }
 }
 
-/// The head of a chunk behind its magic number.
+/// The head of a chunk behind its magic number: 16 bytes of a structured one, 28 of an extended one.
 fn chunk_header(
-    header: [u8; 16],
+    header: &[u8],
     pending: &mut impl FnMut(u64) -> Option<PendingReply>,
 ) -> Result<ParserState, ReplyError> {
-    let [f0, f1, t0, t1, c0, c1, c2, c3, c4, c5, c6, c7, length @ ..] = header;
-    let flags = u16::from_be_bytes([f0, f1]);
-    let chunk = Chunk {
-        cookie: u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
-        kind: u16::from_be_bytes([t0, t1]),
-        length: u32::from_be_bytes(length),
-        // Flags that we do not know are to be ignored.
-        last: flags & CHUNK_DONE != 0,
-    };
-    let Chunk { cookie, kind, length, last } = chunk;
+    const WHOLE: &str = "a header is read as a whole";
+    let extended = header.len() > 16;
+    let mut fields = MessageFields(header);
+    let flags = fields.u16().expect(WHOLE);
+    let kind = fields.u16().expect(WHOLE);
+    let cookie = fields.u64().expect(WHOLE);
+    let offset = extended.then(|| fields.u64().expect(WHOLE));
+    let length = if extended { fields.u64().expect(WHOLE) } else { fields.u32().expect(WHOLE).into() };
+    // Flags that we do not know are to be ignored.
+    let chunk = Chunk { cookie, kind, length, last: flags & CHUNK_DONE != 0 };
     let request = pending(cookie).ok_or(ReplyError::UnknownCookie(cookie))?;
+    if let Some(offset) = offset.filter(|offset| *offset != request.offset()) {
+        return Err(ReplyError::WrongOffset { cookie, offset });
+    }
     let is_read = matches!(request, PendingReply::Read { .. });
+    let is_status = matches!(request, PendingReply::BlockStatus { .. });
     let plausible = match kind {
-        chunk::NONE => length == 0 && last,
+        chunk::NONE => length == 0 && chunk.last,
         chunk::OFFSET_DATA if is_read => length > 8,
         chunk::OFFSET_HOLE if is_read => length == 12,
+        chunk::BLOCK_STATUS if is_status && !extended => extents_of(length, 4, 8).is_some(),
+        chunk::BLOCK_STATUS_EXTENDED if is_status && extended => extents_of(length, 8, 16).is_some(),
         chunk::ERROR_OFFSET => (14..=MAX_ERROR_CHUNK).contains(&length),
         // Whatever its type, a chunk with this bit begins like the plain error chunk.
         kind if kind & chunk::ERROR_BIT != 0 => (6..=MAX_ERROR_CHUNK).contains(&length),
@@ -349,7 +425,14 @@ fn chunk_header(
     if plausible { Ok(ParserState::ChunkFields(chunk)) } else { Err(chunk.malformed()) }
 }
 
-/// The fields of a chunk: all of it but the data of a read.
+/// Returns the number of extents in a chunk of this length, if there is one.
+fn extents_of(length: u64, fields: u64, each: u64) -> Option<u64> {
+    let extents = length.checked_sub(fields)?;
+    let count = extents / each;
+    (extents.is_multiple_of(each) && (1..=MAX_EXTENTS).contains(&count)).then_some(count)
+}
+
+/// The fields of a chunk: all of it but the data of a read and the extents of a block status.
 fn chunk_fields(
     chunk: Chunk,
     fields: &[u8],
@@ -361,7 +444,8 @@ fn chunk_fields(
         chunk::NONE => Ok((after(cookie, last), None)),
         chunk::OFFSET_DATA => {
             let offset = fields.u64().ok_or(chunk.malformed())?;
-            let remaining = length - 8;
+            // Not longer than the read, if it is within its range.
+            let remaining = u32::try_from(length - 8).map_err(|_| ReplyError::OutOfRange(cookie))?;
             check_range(cookie, offset, remaining, pending)?;
             Ok((ParserState::Data { cookie, offset, remaining, last }, None))
         }
@@ -370,6 +454,19 @@ fn chunk_fields(
             let extent = fields.u32().filter(|extent| *extent > 0).ok_or(chunk.malformed())?;
             check_range(cookie, offset, extent, pending)?;
             Ok((after(cookie, last), Some(ReplyEvent::Hole { cookie, offset, length: extent })))
+        }
+        chunk::BLOCK_STATUS | chunk::BLOCK_STATUS_EXTENDED => {
+            let context = fields.u32().ok_or(chunk.malformed())?;
+            let extended = kind == chunk::BLOCK_STATUS_EXTENDED;
+            let (head, each) = if extended { (8, 16) } else { (4, 8) };
+            let remaining = extents_of(length, head, each).ok_or(chunk.malformed())?;
+            let count = if extended { fields.u32().map(u64::from) } else { Some(remaining) };
+            let known = matches!(pending(cookie), Some(PendingReply::BlockStatus { context: asked, .. })
+                if asked == context);
+            if !known || count != Some(remaining) {
+                return Err(chunk.malformed());
+            }
+            Ok((ParserState::Extents { chunk, remaining }, None))
         }
         _ => {
             let error = fields.u32().filter(|error| *error != 0).ok_or(chunk.malformed())?;

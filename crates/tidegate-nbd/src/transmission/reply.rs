@@ -2,11 +2,23 @@
 
 use std::ops::Deref;
 
-use super::{CHUNK_DONE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
+use super::{
+    CHUNK_DONE, EXTENDED_REPLY_MAGIC, MessageStyle, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
+};
+use crate::allocation::{ALLOCATION_CONTEXT, AllocationMap};
 use crate::errno::Errno;
 
-/// The longest frame: an error chunk with an offset.
-const FRAME_CAPACITY: usize = 34;
+/// The longest frame: an extended error chunk with an offset.
+const FRAME_CAPACITY: usize = 46;
+
+/// The request that a reply answers, as every part of the reply names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepliedRequest {
+    /// The client's mark.
+    pub cookie: u64,
+    /// The request's offset, which extended replies repeat.
+    pub offset: u64,
+}
 
 /// The bytes of a reply up to its payload, in place: no allocation, and the payload is sent from where it
 /// lies.
@@ -46,87 +58,70 @@ impl ReplyFrame {
             .push(cookie.to_be_bytes())
     }
 
-    fn chunk(cookie: u64, kind: u16, length: u32, last: bool) -> Self {
-        Self::empty()
-            .push(STRUCTURED_REPLY_MAGIC.to_be_bytes())
+    /// The head of a chunk, extended or structured.
+    fn chunk(style: MessageStyle, to: RepliedRequest, kind: u16, length: u32, last: bool) -> Self {
+        debug_assert!(style.has_chunks(), "simple replies have no chunks");
+        let extended = style == MessageStyle::Extended;
+        let head = Self::empty()
+            .push(if extended { EXTENDED_REPLY_MAGIC } else { STRUCTURED_REPLY_MAGIC }.to_be_bytes())
             .push(if last { CHUNK_DONE } else { 0 }.to_be_bytes())
             .push(kind.to_be_bytes())
-            .push(cookie.to_be_bytes())
-            .push(length.to_be_bytes())
+            .push(to.cookie.to_be_bytes());
+        if extended {
+            head.push(to.offset.to_be_bytes()).push(u64::from(length).to_be_bytes())
+        } else {
+            head.push(length.to_be_bytes())
+        }
     }
 
     /// A chunk without content that ends the reply; success unless an error chunk came before.
     #[must_use]
-    pub fn done(cookie: u64) -> Self {
-        Self::chunk(cookie, chunk::NONE, 0, true)
+    pub fn done(style: MessageStyle, to: RepliedRequest) -> Self {
+        Self::chunk(style, to, chunk::NONE, 0, true)
     }
 
-    /// The head of a chunk of data; `length` bytes from `offset` of the export follow. `length` is at least 1
+    /// The head of a chunk of data; `length` bytes from `at` in the export follow. `length` is at least 1
     /// and within [`BlockSizes::maximum`](crate::BlockSizes::maximum). The last chunk is to be marked `last`
     /// only once nothing can fail any more.
     #[must_use]
-    pub fn data(cookie: u64, offset: u64, length: u32, last: bool) -> Self {
+    pub fn data(style: MessageStyle, to: RepliedRequest, at: u64, length: u32, last: bool) -> Self {
         debug_assert!(length > 0, "the specification forbids chunks without data");
-        Self::chunk(cookie, chunk::OFFSET_DATA, length.saturating_add(8), last).push(offset.to_be_bytes())
+        Self::chunk(style, to, chunk::OFFSET_DATA, length.saturating_add(8), last).push(at.to_be_bytes())
     }
 
-    /// A chunk that says: `length` bytes (at least 1) from `offset` of the export are zeroes.
+    /// A chunk that says: `length` bytes (at least 1) from `at` in the export are zeroes.
     #[must_use]
-    pub fn hole(cookie: u64, offset: u64, length: u32, last: bool) -> Self {
+    pub fn hole(style: MessageStyle, to: RepliedRequest, at: u64, length: u32, last: bool) -> Self {
         debug_assert!(length > 0, "the specification forbids holes without extent");
-        Self::chunk(cookie, chunk::OFFSET_HOLE, 12, last)
-            .push(offset.to_be_bytes())
-            .push(length.to_be_bytes())
+        Self::chunk(style, to, chunk::OFFSET_HOLE, 12, last).push(at.to_be_bytes()).push(length.to_be_bytes())
+    }
+
+    /// The head of the one chunk of a block status; so many extents follow.
+    pub(super) fn allocation(style: MessageStyle, to: RepliedRequest, extents: u32) -> Self {
+        debug_assert!(extents > 0, "the specification demands an extent");
+        let length = AllocationMap::encoded_length(style, extents as usize) as u32;
+        if style == MessageStyle::Extended {
+            Self::chunk(style, to, chunk::BLOCK_STATUS_EXTENDED, 8 + length, true)
+                .push(ALLOCATION_CONTEXT.to_be_bytes())
+                .push(extents.to_be_bytes())
+        } else {
+            Self::chunk(style, to, chunk::BLOCK_STATUS, 4 + length, true)
+                .push(ALLOCATION_CONTEXT.to_be_bytes())
+        }
     }
 
     /// A chunk that ends the reply with an error for the request as a whole.
     #[must_use]
-    pub fn error(cookie: u64, errno: Errno) -> Self {
-        Self::chunk(cookie, chunk::ERROR, 6, true).push(errno.code().to_be_bytes()).push([0; 2])
+    pub fn error(style: MessageStyle, to: RepliedRequest, errno: Errno) -> Self {
+        Self::chunk(style, to, chunk::ERROR, 6, true).push(errno.code().to_be_bytes()).push([0; 2])
     }
 
-    /// A chunk that reports an error at `offset` of the export, which lies within the request.
+    /// A chunk that reports an error at `at` in the export, which lies within the request.
     #[must_use]
-    pub fn error_at(cookie: u64, errno: Errno, offset: u64, last: bool) -> Self {
-        Self::chunk(cookie, chunk::ERROR_OFFSET, 14, last)
+    pub fn error_at(style: MessageStyle, to: RepliedRequest, errno: Errno, at: u64, last: bool) -> Self {
+        Self::chunk(style, to, chunk::ERROR_OFFSET, 14, last)
             .push(errno.code().to_be_bytes())
             .push([0; 2])
-            .push(offset.to_be_bytes())
-    }
-}
-
-/// The style of the replies to a session's requests, as negotiated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ReplyStyle {
-    /// Simple replies only.
-    Simple,
-    /// Structured replies wherever data or an error is involved.
-    Structured,
-}
-
-impl ReplyStyle {
-    /// The whole reply to a request that succeeded and has no data. Sixteen bytes in either style: the
-    /// specification allows a simple reply here under structured replies too, but it may not answer a read.
-    #[must_use]
-    pub fn success(self, cookie: u64) -> ReplyFrame {
-        ReplyFrame::simple(cookie, Ok(()))
-    }
-
-    /// The whole reply to a request that failed, whatever its command.
-    #[must_use]
-    pub fn error(self, cookie: u64, errno: Errno) -> ReplyFrame {
-        match self {
-            Self::Simple => ReplyFrame::simple(cookie, Err(errno)),
-            Self::Structured => ReplyFrame::error(cookie, errno),
-        }
-    }
-
-    /// The reply to a read of `length` bytes at `offset` that succeeded; all its data follows.
-    #[must_use]
-    pub fn data(self, cookie: u64, offset: u64, length: u32) -> ReplyFrame {
-        match self {
-            Self::Simple => ReplyFrame::simple(cookie, Ok(())),
-            Self::Structured => ReplyFrame::data(cookie, offset, length, true),
-        }
+            .push(at.to_be_bytes())
     }
 }

@@ -248,7 +248,12 @@ fn consumer_samples<'a>(
     let value = match metric {
         ServeMetric::Requests => {
             operations(|op| SampleValue::Count(op.count));
-            for (op, count) in [("flush", consumer.flushes), ("trim", consumer.trims)] {
+            for (op, count) in [
+                ("flush", consumer.flushes),
+                ("trim", consumer.trims),
+                ("cache", consumer.caches),
+                ("block_status", consumer.block_statuses),
+            ] {
                 samples.add(&[labels[0], labels[1], op], SampleValue::Count(count));
             }
             return;

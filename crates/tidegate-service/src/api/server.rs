@@ -19,7 +19,7 @@ use tidegate_http::{
 };
 
 use super::caller::callers;
-use super::dashboard::{PUBLIC_PAGES, dashboard};
+use super::dashboard::{DASHBOARD, PUBLIC_PAGES};
 use super::events::EventFeed;
 use super::explanation::explanations;
 use super::history::histories;
@@ -76,7 +76,7 @@ impl ApiRoutes {
             .merge(explanations(desk.clone()))
             .merge(histories(desk))
             .merge(callers())
-            .merge(dashboard())
+            .merge(DASHBOARD.router())
             .route("/v1/openapi.json", get(openapi));
         Self { of_roles, of_tokens: Router::new() }
     }

@@ -152,6 +152,16 @@ fn the_description_has_the_fields_that_there_are() {
         except: vec![node],
         replica: true,
     };
+    let transfer = wire::TransferState {
+        way: wire::DataDirection::Read,
+        name: None,
+        size,
+        moved: size,
+        replica: false,
+        node: None,
+        expected_bps: None,
+        heard_s: 1.0,
+    };
     let reservation =
         wire::TransferReservation { id: "1".to_owned(), lease_s: 1.0, granted: Some(granted.clone()) };
     let documents = json!({
@@ -173,6 +183,8 @@ fn the_description_has_the_fields_that_there_are() {
         "Probed": wire::PeakReport { read_bps: Some(1.0), write_bps: Some(1.0) },
         "Peaks": wire::NodePeaks { read: peak_now, write: peak_now },
         "PeakNow": peak_now,
+        "Transfers": wire::TransferList { transfers: vec![transfer.clone()], all: 1 },
+        "Transfer": transfer,
         "Problem": ApiProblem { error: String::new(), code: String::new() },
     });
     let schemas = &description()["components"]["schemas"];

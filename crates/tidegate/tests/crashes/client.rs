@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_nbd::handshake::{ClientEvent, ClientHandshake as Handshake};
-use tidegate_nbd::transmission::{NbdCommand, WireRequest};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, WireRequest};
 use tidegate_nbd::{CommandFlags, ExportName};
 
 /// Longer than any answer takes on the slowest machine.
@@ -31,7 +31,7 @@ impl Client {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut handshake = Handshake::open(ExportName::new(export).unwrap(), false);
+        let mut handshake = Handshake::open(ExportName::new(export).unwrap(), MessageStyle::Simple);
         let mut byte = [0];
         loop {
             stream.write_all(handshake.output())?;
@@ -58,8 +58,8 @@ impl Client {
     ) -> io::Result<u64> {
         self.cookie += 1;
         let cookie = self.cookie;
-        let request = WireRequest { command, flags, cookie, offset, length };
-        self.stream.write_all(&[&request.encode()[..], payload].concat())?;
+        let request = WireRequest::new(command, flags, cookie, offset, length);
+        self.stream.write_all(&[&request.encode(MessageStyle::Simple)[..], payload].concat())?;
         Ok(cookie)
     }
 

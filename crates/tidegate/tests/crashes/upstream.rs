@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use tidegate_nbd::handshake::{ExportAnswer, ServerEvent, ServerHandshake};
-use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE, WireRequest};
+use tidegate_nbd::transmission::{MessageStyle, NbdCommand, REQUEST_SIZE, WireRequest};
 use tidegate_nbd::{BlockSizes, CommandFlags, Errno, ExportDescription, ExportGeometry, TransmissionFlags};
 
 use super::Chance;
@@ -117,10 +117,10 @@ impl Upstream {
         let mut head = [0; REQUEST_SIZE];
         loop {
             stream.read_exact(&mut head)?;
-            let request = WireRequest::parse(&head).map_err(io::Error::other)?;
+            let request = WireRequest::parse(&head, MessageStyle::Simple).map_err(io::Error::other)?;
             let mut payload = vec![0; request.payload_length() as usize];
             stream.read_exact(&mut payload)?;
-            let blocks = request.offset / BLOCK..(request.offset + u64::from(request.length)) / BLOCK;
+            let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
             let mut data = Vec::new();
             let mut error = 0;
             match request.command {
@@ -169,7 +169,7 @@ fn raise(stamps: &mut Stamps, block: u64, stamp: u64) {
 }
 
 fn handshake(stream: &mut UnixStream, geometry: ExportGeometry) -> io::Result<()> {
-    let mut server = ServerHandshake::new();
+    let mut server = ServerHandshake::new().up_to(MessageStyle::Simple);
     let mut byte = [0];
     loop {
         stream.write_all(server.output())?;
