@@ -25,6 +25,7 @@ fn main() {
     let writes = operation == "write";
     let mut machine = Machine::new(1);
     machine.features |= EVENT_INDEX;
+    machine.needs_record = false;
     machine.connect(Path::new(socket));
     let capacity = u64::from_le_bytes(machine.config(0, 8).try_into().unwrap());
     let blocks = capacity * 512 / u64::from(bytes);
