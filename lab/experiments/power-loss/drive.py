@@ -36,8 +36,8 @@ MUTATIONS = {
         "let sync = fua && !self.is_durable_by_itself(fua);", "let sync = false && fua && !self.is_durable_by_itself(fua);"),
     "FUA of zeroes": (
         "direct", "backend/file.rs",
-        "                Ok(_) => RequestProgress::Done { result: Ok(()), sync: fua },\n                // Zeros are written then",
-        "                Ok(_) => RequestProgress::Done { result: Ok(()), sync: fua && false },\n                // Zeros are written then"),
+        "self.transferred(ring, key, request, buffer, result).with_sync(fua)",
+        "self.transferred(ring, key, request, buffer, result).with_sync(fua && false)"),
     "a flush does not join a sync that runs": (
         "buffered", "worker/syncs.rs",
         "        syncs.waiting.push(key);\n        if !syncs.busy {",
