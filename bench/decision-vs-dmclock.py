@@ -14,16 +14,16 @@ is faster). Prints a table and, with --out, leaves a dated JSON document with th
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from measuring import ROOT, leave
+
 PEERS = ["ceph", "default"]
 
 
@@ -90,13 +90,6 @@ def compare(clients, commands, options):
     return results
 
 
-def machine():
-    with open("/proc/cpuinfo") as info:
-        cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown")
-    return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(),
-            "load_average": [round(load, 1) for load in os.getloadavg()]}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="?", default=os.environ.get("DMCLOCK"),
@@ -120,14 +113,8 @@ def main():
         print(f"{result['clients']:8}  {result['peer']:18} {result['ns']:6.0f} ns {result['peer_ns']:6.0f} ns "
               f"{result['ratio']:6.2f} {result['least_ratio']:6.2f}")
     if options.out:
-        today = datetime.datetime.now(datetime.timezone.utc)
-        path = os.path.join(options.out, f"{today:%Y-%m-%d}-decision-vs-dmclock.json")
-        document = {"date": today.isoformat(timespec="seconds"), "decisions": options.decisions,
-                    "rounds": options.rounds, "machine": machine(), "results": results}
-        with open(path, "w") as out:
-            json.dump(document, out, indent=2)
-            out.write("\n")
-        print(path)
+        leave(options.out, "decision-vs-dmclock",
+              {"decisions": options.decisions, "rounds": options.rounds, "results": results})
 
 
 main()

@@ -16,11 +16,9 @@ Prints a table and, with --out, leaves a dated JSON document with the machine's 
 """
 
 import argparse
-import datetime
 import json
 import math
 import os
-import platform
 import shutil
 import signal
 import socket
@@ -30,9 +28,10 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from measuring import ROOT, interval, leave, processor_seconds
+
 PEERS = ("nbdkit", "qemu-nbd")
-TICKS = os.sysconf("SC_CLK_TCK")
 BASE = {"block": "4k", "depth": 1, "clients": 1, "tcp": False, "direct": False, "peers": PEERS}
 
 
@@ -90,13 +89,6 @@ def answers(place):
         return client.connect_ex(place) == 0
 
 
-def processor_seconds(process):
-    """User and system time of all threads of a process, those of the kernel's workers for it included."""
-    with open(f"/proc/{process.pid}/stat") as file:
-        fields = file.read().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 def run(name, point, options, data):
     """One run of fio against one server; the server's own process, started and ended here."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -130,17 +122,6 @@ def run(name, point, options, data):
             "p99_us": found["clat_ns"]["percentile"]["99.000000"] / 1e3}
 
 
-def interval(values):
-    """The median, and the order statistics between which it lies with at least 95 %."""
-    ordered, count = sorted(values), len(values)
-    outside = 0
-    # Binomial: the part of samples whose k-th value is above the median.
-    while outside < count // 2 and 2 * sum(math.comb(count, k) for k in range(outside + 1)) / 2**count <= 0.05:
-        outside += 1
-    low = max(outside - 1, 0)
-    return {"median": statistics.median(ordered), "low": ordered[low], "high": ordered[count - 1 - low]}
-
-
 def measure(name, point, options, data):
     servers = ("tidegate", *point["peers"])
     rounds = []
@@ -167,12 +148,6 @@ def print_row(name, figures, ratios):
         span = f"{iops['median']:.2f} ({iops['low']:.2f} to {iops['high']:.2f})"
         print(f"{name:<34}{ours['iops']:>9.0f}  {peer:<15}{span:>20}{ours['processor_us']:>14.1f}"
               f"{ratio['processor_us']['median']:>7.2f}{ratio['p99_us']['median']:>11.2f}", flush=True)
-
-
-def machine():
-    with open("/proc/cpuinfo") as file:
-        processor = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "")
-    return {"cpu": processor, "cores": os.cpu_count(), "kernel": platform.release()}
 
 
 def arguments(known):
@@ -207,14 +182,7 @@ def main():
     if ratios:
         print(f"IOPS beside the peers: the least {min(ratios):.2f}, the median {statistics.median(ratios):.2f}")
     if options.out:
-        now = datetime.datetime.now(datetime.timezone.utc)
-        document = {"experiment": "gateway beside nbdkit and qemu-nbd", "date": now.isoformat(timespec="seconds"),
-                    "seconds": options.seconds, "machine": machine(), "results": results}
-        path = os.path.join(options.out, f"{now.date().isoformat()}-gateway-vs-peers.json")
-        with open(path, "w") as out:
-            json.dump(document, out, indent=1)
-            out.write("\n")
-        print(f"result: {path}", file=sys.stderr)
+        leave(options.out, "gateway-vs-peers", {"seconds": options.seconds, "results": results})
     return 1 if options.at_least is not None and min(ratios, default=math.inf) < options.at_least else 0
 
 

@@ -7,18 +7,20 @@ usage: bench/vhost-user-vs-qemu.py [--pairs N] [--seconds N] [--depths 1,8,32] [
 """
 
 import argparse
-import datetime
+import contextlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from measuring import ROOT, interval, leave, processor_seconds
+
 SIZE = 256 << 20
+OURS = "tidegate"
 
 CONFIGURATION = """
 listen = ['unix:nbd.sock']
@@ -39,12 +41,6 @@ def wait_for(path):
         time.sleep(0.05)
 
 
-def processor_seconds(process):
-    with open(f"/proc/{process.pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def disk_load(socket, depth, operation, options):
     command = [options.load, socket, str(depth), str(options.seconds), operation]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -58,76 +54,82 @@ def fio(socket, depth, operation, options):
     return json.loads(output)["jobs"][0][operation]["iops"]
 
 
-def main():
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--seconds", type=int, default=3)
-    parser.add_argument("--depths", default="1,8,32")
-    parser.add_argument("--out", help="leave a dated document here")
-    options = parser.parse_args()
+    parser.add_argument("--pairs", type=int, default=10, help="runs of each way at a point (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=3, help="seconds of each run (default: %(default)s)")
+    parser.add_argument("--depths", default="1,8,32", help="(default: %(default)s)")
+    parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
+    return parser.parse_args()
+
+
+def build_load():
     build = ["cargo", "build", "--release", "--quiet", "--locked", "--manifest-path", f"{ROOT}/Cargo.toml"]
     subprocess.run([*build, "-p", "tidegate-vhost", "--example", "disk_load"], check=True)
-    options.load = f"{ROOT}/target/release/examples/disk_load"
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        path = lambda name: os.path.join(folder, name)  # noqa: E731
-        with open(path("disk.raw"), "wb") as disk:
-            disk.write(os.urandom(SIZE))
-        with open(path("tidegate.toml"), "w") as file:
-            file.write(CONFIGURATION)
-        with open(path("log"), "w") as log:
-            gateway = subprocess.Popen([f"{ROOT}/target/release/tidegate", "serve", "-c", path("tidegate.toml")], stderr=log)
-        daemon = subprocess.Popen([
-            "qemu-storage-daemon",
-            "--blockdev", f"driver=file,node-name=f,filename={path('disk.raw')},aio=io_uring,locking=off",
-            "--blockdev", "driver=raw,node-name=d,file=f",
-            "--export", f"type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={path('q.sock')},writable=on",
-        ])
-        try:
-            for name in ("disk.sock", "q.sock", "nbd.sock"):
-                wait_for(path(name))
-            ways = {
-                "tidegate": (gateway, lambda *about: disk_load(path("disk.sock"), *about)),
-                "qemu-storage-daemon": (daemon, lambda *about: disk_load(path("q.sock"), *about)),
-                "tidegate by NBD": (gateway, lambda *about: fio(path("nbd.sock"), *about)),
-            }
-            for operation in ("read", "write"):
-                for depth in map(int, options.depths.split(",")):
-                    seen = {way: [] for way in ways}
-                    for pair in range(options.pairs):
-                        order = list(ways) if pair % 2 == 0 else list(reversed(ways))
-                        for way in order:
-                            process, measure = ways[way]
-                            before = processor_seconds(process)
-                            iops = measure(depth, operation, options)
-                            # The ramp of a second is in the processor time, and its requests are not counted.
-                            used = (processor_seconds(process) - before) * options.seconds / (options.seconds + 1)
-                            seen[way].append((iops, used / (iops * options.seconds) * 1e6))
-                    row = {"operation": operation, "depth": depth}
-                    for way, runs in seen.items():
-                        row[way] = {
-                            "iops": round(statistics.median(iops for iops, _ in runs)),
-                            "processor_us": round(statistics.median(used for _, used in runs), 2),
-                        }
-                    for way in ("qemu-storage-daemon", "tidegate by NBD"):
-                        ratios = [ours[0] / theirs[0] for ours, theirs in zip(seen["tidegate"], seen[way])]
-                        row[f"ratio to {way}"] = round(statistics.median(ratios), 2)
-                    results.append(row)
-                    print(json.dumps(row))
-        finally:
-            for process in (gateway, daemon):
-                process.terminate()
-                process.wait()
-    if options.out:
-        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-        document = {
-            "experiment": "vhost-user-vs-qemu", "date": datetime.date.today().isoformat(), "commit": commit,
-            "host": f"{platform.machine()}, {os.cpu_count()} processors, {platform.release()}",
-            "load": os.getloadavg(), "pairs": options.pairs, "seconds": options.seconds, "results": results,
+    return f"{ROOT}/target/release/examples/disk_load"
+
+
+@contextlib.contextmanager
+def ways(folder):
+    """The gateway and QEMU's daemon on one file: for each way to it, the server and how it is loaded."""
+    def path(name):
+        return os.path.join(folder, name)
+
+    with open(path("disk.raw"), "wb") as disk:
+        disk.write(os.urandom(SIZE))
+    with open(path("tidegate.toml"), "w") as file:
+        file.write(CONFIGURATION)
+    with open(path("log"), "w") as log:
+        gateway = subprocess.Popen([f"{ROOT}/target/release/tidegate", "serve", "-c", path("tidegate.toml")], stderr=log)
+    daemon = subprocess.Popen([
+        "qemu-storage-daemon",
+        "--blockdev", f"driver=file,node-name=f,filename={path('disk.raw')},aio=io_uring,locking=off",
+        "--blockdev", "driver=raw,node-name=d,file=f",
+        "--export", f"type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={path('q.sock')},writable=on",
+    ])
+    try:
+        for name in ("disk.sock", "q.sock", "nbd.sock"):
+            wait_for(path(name))
+        yield {
+            OURS: (gateway, lambda *about: disk_load(path("disk.sock"), *about)),
+            "qemu-storage-daemon": (daemon, lambda *about: disk_load(path("q.sock"), *about)),
+            "tidegate by NBD": (gateway, lambda *about: fio(path("nbd.sock"), *about)),
         }
-        with open(os.path.join(options.out, f"{document['date']}-vhost-user-vs-qemu.json"), "w") as file:
-            json.dump(document, file, indent=1)
-            file.write("\n")
+    finally:
+        for process in (gateway, daemon):
+            process.terminate()
+            process.wait()
+
+
+def measure(known, operation, depth, options):
+    """A point: figures of each way, and ratios to ours. Runs alternate."""
+    seen = {way: [] for way in known}
+    for pair in range(options.pairs):
+        for way in known if pair % 2 == 0 else reversed(known):
+            process, load = known[way]
+            before = processor_seconds(process)
+            iops = load(depth, operation, options)
+            # The ramp of a second is in the processor time, and its requests are not counted.
+            used = (processor_seconds(process) - before) * options.seconds / (options.seconds + 1)
+            seen[way].append({"iops": iops, "processor_us": used / (iops * options.seconds) * 1e6})
+    figures = {way: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for way, runs in seen.items()}
+    ratios = {way: {key: interval([ours[key] / theirs[key] for ours, theirs in zip(seen[OURS], runs) if theirs[key] > 0])
+                    for key in ("iops", "processor_us")} for way, runs in seen.items() if way != OURS}
+    for way, ratio in ratios.items():
+        iops = ratio["iops"]
+        print(f"{operation:<6} depth {depth:<3} {figures[OURS]['iops']:>9.0f} IO/s, to {way}: {iops['median']:.2f} "
+              f"({iops['low']:.2f} to {iops['high']:.2f}), processor {ratio['processor_us']['median']:.2f}", flush=True)
+    return {"operation": operation, "depth": depth, "ways": figures, "ratios": ratios}
+
+
+def main():
+    options = arguments()
+    options.load = build_load()
+    with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target")) as folder, ways(folder) as known:
+        results = [measure(known, operation, int(depth), options)
+                   for operation in ("read", "write") for depth in options.depths.split(",")]
+    if options.out:
+        leave(options.out, "vhost-user-vs-qemu", {"pairs": options.pairs, "seconds": options.seconds, "results": results})
 
 
 if __name__ == "__main__":
