@@ -35,6 +35,34 @@ pub(crate) struct ClientRequest {
     pub(crate) change: Option<ChangeNumber>,
 }
 
+impl ClientRequest {
+    /// Makes a request that has just arrived, without data. `cookie` is its session's name for it.
+    pub(crate) fn new(
+        session: usize,
+        export: usize,
+        cookie: u64,
+        operation: CheckedOperation,
+        now: Instant,
+    ) -> Self {
+        Self {
+            session,
+            export,
+            cookie,
+            operation,
+            buffer: None,
+            allocation: None,
+            charged: 0,
+            arrived: now,
+            released: now,
+            dispatched: None,
+            syncing: false,
+            done: 0,
+            slice: RequestSlice::whole(0),
+            change: None,
+        }
+    }
+}
+
 /// Returns true if success means that data is on stable storage: a flush, or a change with FUA.
 pub(crate) fn is_durable(operation: &CheckedOperation) -> bool {
     matches!(

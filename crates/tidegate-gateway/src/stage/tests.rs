@@ -44,20 +44,10 @@ fn stage(law: LoopConfig) -> PoolStage {
 
 fn request(released: Instant, dispatched: Instant) -> ClientRequest {
     ClientRequest {
-        session: 0,
-        export: 0,
-        cookie: 0,
-        operation: READ,
-        buffer: None,
-        allocation: None,
-        charged: 0,
-        arrived: Instant::ZERO,
         released,
         dispatched: Some(dispatched),
-        syncing: false,
-        done: 0,
         slice: RequestSlice::whole(4_096),
-        change: None,
+        ..ClientRequest::new(0, 0, 0, READ, Instant::ZERO)
     }
 }
 

@@ -12,7 +12,6 @@ use crate::disk::{DiskOrder, JudgedRequest, StartedRing, TakenRequest, judge, st
 use crate::request::{ClientRequest, memory_of};
 use crate::ring::RingToken;
 use crate::session::{MemoryWait, SessionPhase};
-use crate::zeroing::RequestSlice;
 
 /// Requests that are taken out of a disk's rings at once. A guest that adds requests which are refused, as
 /// fast as the worker answers them, would otherwise keep it for ever. Chosen: twice what a session may have.
@@ -207,20 +206,9 @@ impl PoolWorker {
             let taken = TakenRequest { ring: index, request };
             let cookie = disk.requests.insert(taken) as u64;
             let request = self.requests.insert(ClientRequest {
-                session: key,
-                export,
-                cookie,
-                operation,
                 buffer,
-                allocation: None,
                 charged,
-                arrived: now,
-                released: now,
-                dispatched: None,
-                syncing: false,
-                done: 0,
-                slice: RequestSlice::whole(0),
-                change: None,
+                ..ClientRequest::new(key, export, cookie, operation, now)
             });
             if read.is_err() {
                 // Gives back what it has; the disk ends then.

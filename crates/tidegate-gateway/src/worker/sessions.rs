@@ -23,7 +23,6 @@ use crate::seats::ConnectionSource;
 use crate::session::{ClientSession, MemoryWait, SessionPhase};
 use crate::stats::RefusalReason;
 use crate::worker::door::NewSession;
-use crate::zeroing::RequestSlice;
 
 /// The time in which a drained session must hang up once everything is answered.
 const LINGER: Duration = Duration::from_secs(1);
@@ -137,20 +136,9 @@ impl PoolWorker {
                     }
                     let refused = self.drain.is_some();
                     let request = self.requests.insert(ClientRequest {
-                        session: key,
-                        export: session.export,
-                        cookie,
-                        operation,
                         buffer: payload,
-                        allocation: None,
                         charged,
-                        arrived: now,
-                        released: now,
-                        dispatched: None,
-                        syncing: false,
-                        done: 0,
-                        slice: RequestSlice::whole(0),
-                        change: None,
+                        ..ClientRequest::new(key, session.export, cookie, operation, now)
                     });
                     if refused {
                         self.answer(request, Err(Errno::Shutdown), now);
