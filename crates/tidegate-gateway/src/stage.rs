@@ -511,8 +511,8 @@ fn terms(config: &ExportConfig) -> ConsumerTerms {
 }
 
 /// Returns the kind of an operation, as the law and the statistics distinguish them; `None` for all others.
-/// What is cached is read from the storage, but no client waits for its latency, and its slices are longer
-/// than most reads.
+/// An operation that fills the cache is none of them, although it reads: no client waits for its latency, and
+/// its slices are longer than most reads.
 pub(crate) fn kind_of(operation: &CheckedOperation) -> Option<OperationKind> {
     match operation {
         CheckedOperation::Read { .. } => Some(OperationKind::Read),

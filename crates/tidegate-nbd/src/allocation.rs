@@ -32,7 +32,7 @@ impl AllocationState {
     /// Not allocated, and reads as zeroes.
     pub const HOLE: Self = Self { hole: true, zero: true };
 
-    /// From the wire; unknown flags are ignored.
+    /// Reads a state from the flags of the wire. Unknown flags are ignored.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self { hole: bits & HOLE != 0, zero: bits & ZERO != 0 }

@@ -13,7 +13,7 @@ macro_rules! flags {
             pub const NONE: Self = Self(0);
             $($(#[$flag_doc])* pub const $FLAG: Self = Self(1 << $bit);)*
 
-            /// From the wire; unknown bits are kept.
+            /// Reads flags from the wire. Unknown bits are kept.
             #[must_use]
             pub const fn from_bits(bits: u16) -> Self {
                 Self(bits)

@@ -101,9 +101,9 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         if start <= TAKEN || address < start || address - start >= length {
             continue;
         }
-        // SAFETY: errno belongs to this thread. The range is a mapping of the guard's owner, who lets nothing
-        // but volatile access see it and keeps it mapped while the guard lives; the thread that has run into
-        // it is one that uses it. So new memory in its place changes values, as the other process could.
+        // SAFETY: errno belongs to this thread. The range is a mapping of the guard's owner. The owner
+        // permits volatile access alone, and keeps it mapped while the guard lives. The thread that has run
+        // into it is one that uses it. So new memory in its place changes values, as the other process could.
         let mapped = unsafe {
             let errno = libc::__errno_location();
             let saved = *errno;

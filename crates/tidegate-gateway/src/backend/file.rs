@@ -169,7 +169,7 @@ impl FileVolume {
                 ring.allocate(token, self, mode, offset, length);
             }
             CheckedOperation::Cache { .. } => {
-                // That of the slice before, or a new one; what it holds is of no interest.
+                // The buffer of the slice before, or a new one. Its content is not used.
                 let scratch = request.buffer.take().unwrap_or_else(|| pool.take(ZEROES as usize));
                 self.transfer(ring, key, request, scratch);
             }

@@ -329,8 +329,8 @@ impl PoolWorker {
         self.ring.end_watch(RingToken::Kicked { session: key, watch });
     }
 
-    /// Lets the rings of a closed session go. What is under way for them is dropped when it is done: the next
-    /// gateway does it again.
+    /// Lets the rings of a closed session go. The results of their requests under way are dropped: the next
+    /// gateway does these requests again.
     pub(super) fn release_rings(&mut self, key: usize) {
         let Some(disk) = &mut self.sessions[key].disk else { return };
         disk.rings.iter_mut().for_each(|place| *place = None);

@@ -26,7 +26,7 @@ pub(crate) const SIZE: usize = 8 << 20;
 /// A connection behind the handshake.
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
-    /// What was negotiated.
+    /// The style of messages that was negotiated.
     pub(crate) style: MessageStyle,
     /// How many connections came before.
     pub(crate) number: usize,
