@@ -132,6 +132,9 @@ struct FrontEnd<O> {
     cache: bool,
     in_flight: Option<InFlightRegion>,
     rings: Vec<RingSetup>,
+    /// True once the front end was told to look at the size. The disk may have grown before it came, and QEMU
+    /// looks by itself only when it begins.
+    has_told_size: bool,
 }
 
 fn is_owner_gone(error: &io::Error) -> bool {
@@ -147,7 +150,8 @@ impl<O: DiskOwner> FrontEnd<O> {
     fn new(disk: DiskProperties, size: Arc<DiskSize>, owner: O) -> Self {
         let rings = (0..MOST_QUEUES).map(|_| RingSetup::default()).collect();
         let (table, memory, in_flight) = (MemoryTable::default(), None, None);
-        Self { disk, size, owner, table, memory, features: 0, cache: true, in_flight, rings }
+        let cache = true;
+        Self { disk, size, owner, table, memory, features: 0, cache, in_flight, rings, has_told_size: false }
     }
 
     fn ring(&mut self, index: u32) -> HandlerResult<(u16, &mut RingSetup)> {
@@ -189,6 +193,10 @@ impl<O: DiskOwner> FrontEnd<O> {
         let started = DiskRing::new(place, &memory, kick, record).map_err(refused)?;
         self.owner.start(index, started).map_err(refused)?;
         self.rings[usize::from(index)].is_started = true;
+        // Before its first ring starts QEMU does not listen.
+        if !std::mem::replace(&mut self.has_told_size, true) {
+            self.size.tell();
+        }
         Ok(())
     }
 

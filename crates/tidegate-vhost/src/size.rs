@@ -42,6 +42,11 @@ impl DiskSize {
     /// no messages learns the size when it connects again.
     pub fn change(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Release);
+        self.tell();
+    }
+
+    /// Has a front end that wants to know look at the size.
+    pub(crate) fn tell(&self) {
         if let Some(channel) = &*self.channel() {
             let message: Vec<u8> = CONFIG_CHANGED.iter().flat_map(|word| word.to_ne_bytes()).collect();
             // The front end is gone, or has not read what it was sent before, which says the same.

@@ -79,17 +79,17 @@ impl ReloadVolumes {
             let volume = open(pool, export, &mut (0, 0), self.clock)?;
             volumes.insert((pool.name.clone(), export.name.clone()), volume);
         }
-        Ok(OpenedVolumes { added: volumes, sizes: measure(self.open, self.measuring) })
+        Ok(OpenedVolumes { added: volumes, sizes: measure(self.open, &self.measuring) })
     }
 }
 
 /// Measures on a thread of its own, which is left behind when it does not come back. There is one at a time.
-fn measure(open: Vec<(u64, Weak<VolumeFile>)>, measuring: Arc<AtomicBool>) -> BTreeMap<u64, u64> {
+fn measure(open: Vec<(u64, Weak<VolumeFile>)>, measuring: &Arc<AtomicBool>) -> BTreeMap<u64, u64> {
     if open.is_empty() || measuring.swap(true, Ordering::AcqRel) {
         return BTreeMap::new();
     }
     let (sender, measured) = sync_channel(1);
-    let begun = Arc::clone(&measuring);
+    let begun = Arc::clone(measuring);
     let body = move || {
         let size = |(id, file): (u64, Weak<VolumeFile>)| Some((id, file.upgrade()?.size().ok()?));
         // The caller may have given up.
