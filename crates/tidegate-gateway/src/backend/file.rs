@@ -103,6 +103,12 @@ impl FileVolume {
         Ok(Self { file, size, alignment, block_device, beginning, direct, synchronous })
     }
 
+    /// The same volume past the page cache, whatever its file system can do.
+    #[cfg(test)]
+    pub(crate) fn past_the_cache(self, alignment: u32) -> Self {
+        Self { direct: true, alignment, ..self }
+    }
+
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
