@@ -42,6 +42,8 @@ pub(super) struct ClientConnection {
 pub(super) struct PendingRequest {
     pub(super) work: ClientWork,
     pub(super) issued: Ordinal,
+    /// The offset, which extended replies repeat.
+    offset: u64,
     failed: Option<Errno>,
 }
 
@@ -99,7 +101,7 @@ impl ClientConnection {
         let request = WireRequest::new(command, flags, cookie, offset as u64, length as u64);
         self.outgoing.extend(request.encode(self.terms.style).iter());
         self.outgoing.extend(payload);
-        self.pending.insert(cookie, PendingRequest { work, issued, failed: None });
+        self.pending.insert(cookie, PendingRequest { work, issued, offset: offset as u64, failed: None });
         cookie
     }
 
@@ -200,10 +202,10 @@ impl ClientConnection {
 impl PendingRequest {
     fn expects(&self) -> PendingReply {
         match &self.work {
-            ClientWork::Read { offset, bytes, .. } => {
-                PendingReply::Read { offset: *offset as u64, length: bytes.len() as u32 }
+            ClientWork::Read { bytes, .. } => {
+                PendingReply::Read { offset: self.offset, length: bytes.len() as u32 }
             }
-            ClientWork::Change { .. } | ClientWork::Flush => PendingReply::Other { offset: 0 },
+            ClientWork::Change { .. } | ClientWork::Flush => PendingReply::Other { offset: self.offset },
         }
     }
 }

@@ -151,4 +151,14 @@ impl LiveGateway {
     pub(super) fn sessions(&self) -> usize {
         self.worker.sessions.len()
     }
+
+    /// Says of each session what keeps it.
+    pub(super) fn describe_sessions(&self) -> String {
+        let sessions = self.worker.sessions.iter().map(|(key, session)| {
+            let (phase, requests, receives) = (session.phase, session.requests, session.receiving.is_some());
+            let (peer, stalled) = (&session.peer, session.stalled);
+            format!("\n    {key} of {peer}: {phase:?}, {requests} requests, receives {receives}, stalled {stalled}")
+        });
+        sessions.collect()
+    }
 }

@@ -40,8 +40,9 @@ struct ModelWrite {
 #[derive(Debug, Clone, Copy)]
 struct CellWrite {
     write: usize,
-    /// The last read that began when it was all there was.
+    /// The last read that brought it when no write was under way: when it was asked for, and answered.
     observed: Ordinal,
+    heard: Ordinal,
 }
 
 /// A change that a client asks for.
@@ -77,8 +78,12 @@ impl VolumeModel {
             is_unsure: false,
             is_advice: false,
         };
-        let cells = vec![vec![CellWrite { write: 0, observed: 0 }]; size / cell];
+        let cells = vec![vec![CellWrite { write: 0, observed: 0, heard: 0 }]; size / cell];
         Self { writes: vec![zeroes], cells, cell, now: 0, power_lost: 0 }
+    }
+
+    pub(super) fn now(&self) -> Ordinal {
+        self.now
     }
 
     /// The next event.
@@ -104,7 +109,7 @@ impl VolumeModel {
             is_advice,
         });
         for cell in cells {
-            self.cells[cell].push(CellWrite { write, observed: 0 });
+            self.cells[cell].push(CellWrite { write, observed: 0, heard: 0 });
         }
         write
     }
@@ -163,16 +168,19 @@ impl VolumeModel {
     pub(super) fn check_read(&mut self, first: usize, bytes: &[u8], issued: Ordinal) -> Result<(), String> {
         for (cell, content) in (first..).zip(bytes.chunks(self.cell)) {
             let value = value_of(content).ok_or_else(|| format!("cell {cell} is torn"))?;
-            let seen = |by: &CellWrite, ended: Ordinal| {
-                let write = &self.writes[by.write];
-                let known = write.acknowledged.is_some_and(|at| at < issued) && write.is_seen;
-                (known && write.issued > ended) || by.observed > ended
+            let writes = &self.writes;
+            let excludes = |by: &CellWrite, entry: &CellWrite, ended: Ordinal| {
+                let write = &writes[by.write];
+                let is_known = write.acknowledged.is_some_and(|at| at < issued) && write.is_seen;
+                (is_known && write.issued > ended) || (by.heard < issued && by.observed > ended.max(entry.observed))
             };
-            let excluded = |ended: Option<Ordinal>| {
-                ended.is_some_and(|ended| self.cells[cell].iter().any(|by| seen(by, ended)))
+            let may_be = |entry: &CellWrite| {
+                let excluded = writes[entry.write].ended.is_some_and(|ended| {
+                    self.cells[cell].iter().any(|by| excludes(by, entry, ended))
+                });
+                writes[entry.write].value == value && !excluded
             };
-            let of_value = |entry: &&CellWrite| self.writes[entry.write].value == value;
-            if !self.cells[cell].iter().filter(of_value).any(|entry| !excluded(self.writes[entry.write].ended)) {
+            if !self.cells[cell].iter().any(may_be) {
                 return Err(format!(
                     "a read of cell {cell} brings {}, which {}",
                     named(value),
@@ -180,12 +188,11 @@ impl VolumeModel {
                 ));
             }
             // Everything was at its end before, so that this is what is there.
-            let writes = &self.writes;
             let is_before = |entry: &CellWrite| writes[entry.write].ended.is_some_and(|ended| ended < issued);
             if issued > self.power_lost && self.cells[cell].iter().all(is_before) {
                 for entry in &mut self.cells[cell] {
                     if writes[entry.write].value == value {
-                        entry.observed = issued;
+                        (entry.observed, entry.heard) = (issued, self.now);
                     }
                 }
             }
@@ -217,23 +224,27 @@ impl VolumeModel {
         Ok(())
     }
 
-    /// Says what is known of a value, and which writes of the cell may be seen.
+    /// Says what is known of a value, and of the writes of the cell.
     fn explain(&self, cell: usize, value: u64) -> String {
-        let of_cell = self.cells[cell].iter().map(|entry| (entry.observed, &self.writes[entry.write]));
-        let mut known: Vec<String> = of_cell
-            .rev()
-            .take(6)
-            .map(|(observed, write)| {
-                format!(
-                    "{}: asked for at {}, answered {:?}, ended {:?}, durable {}, lost {:?}, observed {observed}",
-                    named(write.value), write.issued, write.acknowledged, write.ended, write.is_durable, write.lost
-                )
-            })
-            .collect();
-        known.reverse();
+        let known = self.cells[cell].iter().map(|entry| {
+            let write = &self.writes[entry.write];
+            let time = |time: Option<Ordinal>| time.map_or("never".into(), |time| time.to_string());
+            let durable = if write.is_durable { ", durable" } else { "" };
+            let unseen = if write.is_seen { "" } else { ", excludes nothing" };
+            format!(
+                "\n    {}: asked for at {}, answered {}, ended {}, lost {}, observed at {}{durable}{unseen}",
+                named(write.value),
+                write.issued,
+                time(write.acknowledged),
+                time(write.ended),
+                time(write.lost),
+                entry.observed
+            )
+        });
+        let known: String = known.collect();
         let there = self.cells[cell].iter().any(|entry| self.writes[entry.write].value == value);
-        let reason = if there { "is over" } else { "was never written there" };
-        format!("{reason}; at {}, its last writes are:\n    {}", self.now, known.join("\n    "))
+        let reason = if there { "is over" } else { "was never written there, or is long over" };
+        format!("{reason}; at {}, with a power loss at {}, its writes are:{known}", self.now, self.power_lost)
     }
 
     /// Everything is at rest: no write is under way any more, in any place. Writes that cannot be seen again

@@ -16,7 +16,7 @@ use tidegate_nbd::transmission::{MessageStyle, NbdCommand, ReadCoverage};
 use tidegate_nbd::{CheckedOperation, CommandFlags, Errno, ExportGeometry, SessionTerms, TransmissionFlags};
 use tidegate_units::Instant;
 
-use super::NOW;
+use super::{NOW, number};
 use super::client::{
     ClientConnection, ClientReceived, ClientWork, FinishedRequest, NewRequest, SimulatedClient,
 };
@@ -43,8 +43,8 @@ const MOST_EVENTS: u64 = 1_000_000;
 /// Bytes that a socket of the simulation takes. Set, so that runs do not depend on the system's default.
 const SOCKET: usize = 64 * 1024;
 
-/// The events that a report shows.
-const SHOWN: usize = 60;
+/// The events that a report shows, unless it is told otherwise.
+const SHOWN: u64 = 60;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorldEvent {
@@ -148,6 +148,7 @@ pub(super) struct SimulatedWorld {
     /// The last read of a verification has failed.
     read_failed: bool,
     history: VecDeque<String>,
+    shown: usize,
     digest: u64,
 }
 
@@ -192,6 +193,7 @@ impl SimulatedWorld {
             reported: None,
             read_failed: false,
             history: VecDeque::new(),
+            shown: number("TIDEGATE_SHOWN").unwrap_or(SHOWN) as usize,
             digest: 0xcbf2_9ce4_8422_2325,
             dice,
         };
@@ -282,7 +284,7 @@ impl SimulatedWorld {
         for byte in line.bytes() {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        if self.history.len() == SHOWN {
+        if self.history.len() == self.shown {
             self.history.pop_front();
         }
         self.history.push_back(line);
@@ -421,7 +423,8 @@ impl SimulatedWorld {
         if self.places[place].live.is_none() {
             return;
         }
-        self.log(format_args!("gateway {place} ends: {end:?}"));
+        let now = self.model.now();
+        self.log(format_args!("gateway {place} ends: {end:?} [{now}]"));
         if place == 0 {
             let life = self.places[0].life;
             let live = self.places[0].live.as_mut();
@@ -472,7 +475,8 @@ impl SimulatedWorld {
         let hidden = caller.map_or(TransmissionFlags::NONE, |place| self.places[place].hidden);
         let live = self.places[server].live.as_ref()?;
         let terms = SessionTerms { geometry: live.geometry(), style, allocation: None };
-        live.open(Arc::clone(&theirs), terms, format!("{caller:?}"));
+        let peer = caller.map_or("a client".into(), |place| format!("gateway {place}"));
+        live.open(Arc::clone(&theirs), terms, peer);
         let known = [ours.as_raw_fd(), theirs.as_raw_fd()];
         let ends = [Arc::clone(&ours), theirs];
         self.connections.push(WorldConnection { server, caller, known, ends });
@@ -913,7 +917,8 @@ impl SimulatedWorld {
     /// Judges a reply.
     fn conclude(&mut self, client: usize, finished: FinishedRequest) -> Result<(), Broken> {
         let FinishedRequest { cookie, request, result } = finished;
-        self.log(format_args!("client {client} hears of {cookie}: {result:?}"));
+        let heard = self.model.tick();
+        self.log(format_args!("client {client} hears of {cookie}: {result:?} [{heard}]"));
         let at_storage = self.clients[client].gateway == 0;
         let issued = request.issued;
         let forgotten = self.reported.is_some_and(|reported| reported < issued);
@@ -982,7 +987,8 @@ impl SimulatedWorld {
         for place in &mut self.places {
             place.live.iter_mut().for_each(|live| live.started.clear());
         }
-        self.log(format_args!("everything is at rest"));
+        let now = self.model.now();
+        self.log(format_args!("everything is at rest [{now}]"));
         Ok(())
     }
 
@@ -990,18 +996,22 @@ impl SimulatedWorld {
     fn left_over(&mut self) -> Option<String> {
         for (number, client) in self.clients.iter().enumerate() {
             let Some(session) = &client.session else { continue };
-            if session.has_to_send() || !session.pending.is_empty() {
+            if client.scheduled || session.has_to_send() || !session.pending.is_empty() {
                 let left: Vec<&u64> = session.pending.keys().collect();
                 return Some(format!("client {number} waits for {left:?}"));
             }
         }
         let mut callers = 0;
         for place in (0..self.places.len()).rev() {
-            let Some(live) = &self.places[place].live else { return Some(format!("gateway {place} is down")) };
+            let Some(live) = &mut self.places[place].live else { return Some(format!("gateway {place} is down")) };
+            if live.worker.ring.simulated().operations.iter().any(|(_, operation)| operation.scheduled) {
+                return Some(format!("gateway {place} has operations under way"));
+            }
             let clients = self.clients.iter().filter(|client| client.gateway == place && client.session.is_some());
             let expected = callers + clients.count();
             if live.sessions() != expected {
-                return Some(format!("gateway {place} has {} sessions, not {expected}", live.sessions()));
+                let (found, sessions) = (live.sessions(), live.describe_sessions());
+                return Some(format!("gateway {place} has {found} sessions, not {expected}:{sessions}"));
             }
             if !live.is_at_rest() {
                 return Some(format!("gateway {place} is not at rest"));
