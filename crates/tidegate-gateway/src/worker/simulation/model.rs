@@ -137,7 +137,7 @@ impl VolumeModel {
             if write.is_durable {
                 continue;
             }
-            write.lost = Some(now);
+            write.lost.get_or_insert(now);
             if power_lost {
                 write.is_seen = false;
                 write.is_unsure |= write.ended.is_none();
