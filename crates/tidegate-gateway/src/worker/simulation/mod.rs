@@ -26,6 +26,7 @@ mod ring;
 mod world;
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tidegate_units::Instant;
 
@@ -52,16 +53,21 @@ fn is_simulated() -> bool {
 /// The rule that was broken, after the last events before that.
 fn simulate(seed: u64) -> Result<u64, String> {
     let mut world = SimulatedWorld::new(seed);
-    let outcome = world.run();
-    let digest = world.digest();
+    let run = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let outcome = run.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("a panic: {}", text.unwrap_or("without a message")))
+    });
     let report = outcome.map_err(|broken| world.report(&broken));
+    let digest = world.digest();
     drop(world);
     NOW.set(None);
     report.map(|()| digest)
 }
 
 /// The seeds of an ordinary test run.
-const FEW: u64 = 150;
+const FEW: u64 = 60;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;

@@ -99,6 +99,16 @@ struct FaultRates {
     disconnect: u32,
     /// The mean time between faults of whole parts, in microseconds; none without.
     interval: Option<u64>,
+    /// Faults of whole parts in a round.
+    most: u32,
+}
+
+impl FaultRates {
+    /// Returns true if every outage ends soon, and no request meets more of them than are bridged. Reads then
+    /// succeed, except at the gateway that is lost itself.
+    fn are_bridged(&self) -> bool {
+        self.error == 0 && self.hang == 0 && self.most <= 4
+    }
 }
 
 /// What fails as a whole.
@@ -137,6 +147,7 @@ pub(super) struct SimulatedWorld {
     cell: usize,
     rates: FaultRates,
     faulty: bool,
+    faults_left: u32,
     /// The requests that clients have yet to make.
     quota: usize,
     /// Clients without a connection make one.
@@ -165,11 +176,13 @@ impl SimulatedWorld {
         let cell = if direct.is_none() && dice.hits(300) { 128 } else { 512 };
         let size = (cell * dice.between(24, 400) as usize).next_multiple_of(4096);
         let clients = dice.between(1, 4) as usize;
-        let rates = match dice.below(4) {
-            0 => FaultRates { error: 0, short: 20, hang: 0, disconnect: 0, interval: None },
-            1 => FaultRates { error: 0, short: 50, hang: 1, disconnect: 3, interval: Some(60_000) },
-            2 => FaultRates { error: 6, short: 50, hang: 1, disconnect: 3, interval: Some(30_000) },
-            _ => FaultRates { error: 2, short: 50, hang: 2, disconnect: 10, interval: Some(8_000) },
+        let many = 200;
+        let rates = match dice.below(5) {
+            0 => FaultRates { error: 0, short: 20, hang: 0, disconnect: 0, interval: None, most: 0 },
+            1 => FaultRates { error: 0, short: 50, hang: 0, disconnect: 3, interval: Some(5_000), most: 4 },
+            2 => FaultRates { error: 0, short: 50, hang: 1, disconnect: 3, interval: Some(30_000), most: many },
+            3 => FaultRates { error: 6, short: 50, hang: 1, disconnect: 3, interval: Some(20_000), most: many },
+            _ => FaultRates { error: 2, short: 50, hang: 2, disconnect: 10, interval: Some(8_000), most: many },
         };
         let mut world = Self {
             seed,
@@ -186,6 +199,7 @@ impl SimulatedWorld {
             cell,
             rates,
             faulty: false,
+            faults_left: 0,
             quota: 0,
             connecting: false,
             values: 0,
@@ -201,8 +215,9 @@ impl SimulatedWorld {
             let dice = &mut world.dice;
             let depth = [1, 4, 32][dice.below(3)];
             let connections = [1, 4][dice.below(2)];
-            let reconnect = Duration::from_secs([1, 30][dice.below(2)]);
-            let timeout = Duration::from_secs([2, 60][dice.below(2)]);
+            let is_patient = rates.are_bridged() || dice.hits(500);
+            let reconnect = Duration::from_secs(if is_patient { 30 } else { 1 });
+            let timeout = Duration::from_secs(if is_patient { 60 } else { 2 });
             let mut hidden = TransmissionFlags::NONE;
             for flag in [TransmissionFlags::SEND_FUA, TransmissionFlags::CAN_MULTI_CONN] {
                 if dice.hits(200) {
@@ -234,6 +249,7 @@ impl SimulatedWorld {
             for client in 0..self.clients.len() {
                 self.wake_client(client);
             }
+            self.faults_left = self.rates.most;
             if let Some(interval) = self.rates.interval {
                 let first = self.dice.between(0, 2 * interval);
                 self.schedule(Duration::from_micros(first), WorldEvent::Fault);
@@ -307,6 +323,7 @@ impl SimulatedWorld {
 
     /// Goes on to the next event.
     fn step(&mut self) -> Result<(), Broken> {
+        let mut is_stirred = false;
         if self.sequence > MOST_EVENTS {
             return Err("it goes round in circles".into());
         }
@@ -320,12 +337,14 @@ impl SimulatedWorld {
         if event == Some(next)
             && let Some((_, event)) = self.events.pop_first()
         {
+            is_stirred = !matches!(event, WorldEvent::Execute(_) | WorldEvent::Complete(_));
             self.happen(event)?;
         }
         for place in 0..self.places.len() {
             let (now, life) = (self.now, self.places[place].life);
             let Some(live) = self.places[place].live.as_mut() else { continue };
             if live.due.is_some_and(|due| due <= now) {
+                is_stirred = true;
                 self.turn(place)?;
             } else if !live.scheduled && live.has_work() {
                 live.scheduled = true;
@@ -333,7 +352,9 @@ impl SimulatedWorld {
                 self.schedule(delay, WorldEvent::Turn { place, life });
             }
         }
-        self.poll_sockets();
+        if is_stirred {
+            self.poll_sockets();
+        }
         Ok(())
     }
 
@@ -452,6 +473,7 @@ impl SimulatedWorld {
         }
         self.places[place].live = None;
         let pause = match self.dice.below(10) {
+            _ if self.rates.are_bridged() => self.dice.between(100, 50_000),
             0 if self.faulty => self.dice.between(1_000_000, 45_000_000),
             0..4 => self.dice.between(50_000, 3_000_000),
             _ => self.dice.between(100, 50_000),
@@ -733,13 +755,15 @@ impl SimulatedWorld {
     // Faults.
 
     fn fault(&mut self) {
-        let Some(interval) = self.rates.interval.filter(|_| self.faulty) else { return };
+        let Some(interval) = self.rates.interval.filter(|_| self.faulty && self.faults_left > 0) else { return };
+        self.faults_left -= 1;
         let place = self.dice.below(self.places.len());
         let fault = match self.dice.below(20) {
             0..8 => WorldFault::Break,
             8..11 if self.rates.error > 0 => WorldFault::WriteBack,
             8..15 => WorldFault::Kill(place),
             15..18 => WorldFault::Power,
+            _ if self.rates.are_bridged() => WorldFault::Break,
             _ => WorldFault::Drain(place),
         };
         self.log(format_args!("{fault:?}"));
@@ -938,9 +962,14 @@ impl SimulatedWorld {
                 self.read_failed = false;
                 self.model.check_read(offset / self.cell, &bytes, issued)
             }
-            (ClientWork::Read { .. }, Err(_)) => {
+            (ClientWork::Read { .. }, Err(errno)) => {
                 self.read_failed = true;
-                Ok(())
+                match errno {
+                    Errno::Io if !at_storage && self.rates.are_bridged() => {
+                        Err(format!("client {client}'s read {cookie} fails, although its upstream was back soon"))
+                    }
+                    _ => Ok(()),
+                }
             }
             (ClientWork::Change { write, cells, fua }, Ok(())) => {
                 self.model.acknowledge(write, fua);
