@@ -31,6 +31,8 @@ pub(super) struct ClientConnection {
     pub(super) front: u64,
     /// The time when it was opened, or a flush failed.
     pub(super) told: Ordinal,
+    /// It has said goodbye, and asks for nothing more.
+    pub(super) leaving: bool,
     parser: ReplyParser,
     outgoing: VecDeque<u8>,
     pub(super) pending: BTreeMap<u64, PendingRequest>,
@@ -52,6 +54,8 @@ pub(super) enum ClientWork {
     Read { offset: usize, bytes: Vec<u8>, coverage: ReadCoverage },
     Change { write: usize, cells: Range<usize>, fua: bool },
     Flush,
+    /// It moves nothing, and promises nothing.
+    Cache,
 }
 
 /// A request to be sent.
@@ -88,6 +92,7 @@ impl ClientConnection {
             terms,
             front,
             told: opened,
+            leaving: false,
             outgoing: VecDeque::new(),
             pending: BTreeMap::new(),
             next_cookie: 1,
@@ -107,6 +112,7 @@ impl ClientConnection {
 
     /// Says that nothing more will come.
     pub(super) fn say_goodbye(&mut self) {
+        self.leaving = true;
         let goodbye = WireRequest::new(NbdCommand::Disconnect, CommandFlags::NONE, 0, 0, 0u32);
         self.outgoing.extend(goodbye.encode(self.terms.style).iter());
     }
@@ -205,7 +211,9 @@ impl PendingRequest {
             ClientWork::Read { bytes, .. } => {
                 PendingReply::Read { offset: self.offset, length: bytes.len() as u32 }
             }
-            ClientWork::Change { .. } | ClientWork::Flush => PendingReply::Other { offset: self.offset },
+            ClientWork::Change { .. } | ClientWork::Flush | ClientWork::Cache => {
+                PendingReply::Other { offset: self.offset }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::backend::ExportVolume;
 use crate::ring::{FileAction, LentMemory, RingToken};
 use crate::upstream::{UpstreamConnection, UpstreamError};
 use crate::worker::door::WorkerCommand;
+use crate::worker::{HOUSEKEEPING, KERNEL_GRACE};
 
 /// The broken rule, in words.
 pub(super) type Broken = String;
@@ -156,6 +158,10 @@ pub(super) struct SimulatedWorld {
     /// The disk's report of lost data was consumed by the gateway that runs, and when it had arrived.
     report_taken: bool,
     reported: Option<Ordinal>,
+    /// Nothing has gone wrong so far: no request may fail, and no connection may end.
+    undisturbed: bool,
+    /// Gateways that end are not started again.
+    ending: bool,
     /// The last read of a verification has failed.
     read_failed: bool,
     history: VecDeque<String>,
@@ -205,6 +211,8 @@ impl SimulatedWorld {
             values: 0,
             report_taken: false,
             reported: None,
+            undisturbed: rates.interval.is_none() && rates.error == 0,
+            ending: false,
             read_failed: false,
             history: VecDeque::new(),
             shown: number("TIDEGATE_SHOWN").unwrap_or(SHOWN) as usize,
@@ -271,7 +279,7 @@ impl SimulatedWorld {
                 self.verify()?;
             }
         }
-        Ok(())
+        self.shut_down()
     }
 
     /// Returns a digest of everything that happened.
@@ -323,6 +331,7 @@ impl SimulatedWorld {
 
     /// Goes on to the next event.
     fn step(&mut self) -> Result<(), Broken> {
+        self.plan_turns();
         let mut is_stirred = false;
         if self.sequence > MOST_EVENTS {
             return Err("it goes round in circles".into());
@@ -341,21 +350,30 @@ impl SimulatedWorld {
             self.happen(event)?;
         }
         for place in 0..self.places.len() {
-            let (now, life) = (self.now, self.places[place].life);
-            let Some(live) = self.places[place].live.as_mut() else { continue };
-            if live.due.is_some_and(|due| due <= now) {
+            let now = self.now;
+            let live = self.places[place].live.as_ref();
+            if live.is_some_and(|live| live.due.is_some_and(|due| due <= now)) {
                 is_stirred = true;
                 self.turn(place)?;
-            } else if !live.scheduled && live.has_work() {
-                live.scheduled = true;
-                let delay = Duration::from_micros(self.dice.between(0, 30));
-                self.schedule(delay, WorldEvent::Turn { place, life });
             }
         }
         if is_stirred {
             self.poll_sockets();
         }
         Ok(())
+    }
+
+    /// Plans the turns of workers that have something to do.
+    fn plan_turns(&mut self) {
+        for place in 0..self.places.len() {
+            let life = self.places[place].life;
+            let Some(live) = self.places[place].live.as_mut() else { continue };
+            if !live.scheduled && live.has_work() {
+                live.scheduled = true;
+                let delay = Duration::from_micros(self.dice.between(0, 30));
+                self.schedule(delay, WorldEvent::Turn { place, life });
+            }
+        }
     }
 
     fn happen(&mut self, event: WorldEvent) -> Result<(), Broken> {
@@ -446,6 +464,7 @@ impl SimulatedWorld {
         }
         let now = self.model.now();
         self.log(format_args!("gateway {place} ends: {end:?} [{now}]"));
+        self.undisturbed = false;
         if place == 0 {
             let life = self.places[0].life;
             let live = self.places[0].live.as_mut();
@@ -472,6 +491,9 @@ impl SimulatedWorld {
             }
         }
         self.places[place].live = None;
+        if self.ending {
+            return;
+        }
         let pause = match self.dice.below(10) {
             _ if self.rates.are_bridged() => self.dice.between(100, 50_000),
             0 if self.faulty => self.dice.between(1_000_000, 45_000_000),
@@ -817,7 +839,7 @@ impl SimulatedWorld {
         }
         let hangs_up = self.faulty && self.dice.hits(self.rates.disconnect);
         if received == ClientReceived::Closed || hangs_up {
-            self.close_client(client, received == ClientReceived::Closed);
+            self.close_client(client, received == ClientReceived::Closed)?;
             if self.quota > 0 {
                 self.wake_client(client);
             }
@@ -825,12 +847,17 @@ impl SimulatedWorld {
         }
         let depth = self.clients[client].depth;
         let pending = self.clients[client].session.as_ref().map_or(0, |session| session.pending.len());
-        if self.quota > 0 && pending < depth && self.dice.hits(700) {
+        let leaving = self.clients[client].session.as_ref().is_some_and(|session| session.leaving);
+        if self.quota > 0 && !leaving && pending < depth && self.dice.hits(700) {
             self.quota -= 1;
             self.make_request(client);
         }
+        let leaves = self.faulty && !leaving && self.dice.hits(2);
         let most = if self.dice.hits(200) { self.dice.between(1, 200) as usize } else { SOCKET / 2 };
         if let Some(session) = &mut self.clients[client].session {
+            if leaves {
+                session.say_goodbye();
+            }
             session.send(most);
             if self.quota > 0 {
                 self.wake_client(client);
@@ -849,12 +876,15 @@ impl SimulatedWorld {
         }
     }
 
-    fn close_client(&mut self, client: usize, closed: bool) {
-        if let Some(session) = self.clients[client].session.take() {
-            session.hang_up();
-            let left = session.pending.len();
-            self.log(format_args!("client {client}: closed {closed}, {left} requests open"));
+    fn close_client(&mut self, client: usize, closed: bool) -> Result<(), Broken> {
+        let Some(session) = self.clients[client].session.take() else { return Ok(()) };
+        session.hang_up();
+        let left = session.pending.len();
+        self.log(format_args!("client {client}: closed {closed}, {left} requests open"));
+        if closed && self.undisturbed && !(session.leaving && left == 0) {
+            return Err(format!("the gateway ends client {client}'s connection without a cause"));
         }
+        Ok(())
     }
 
     fn make_request(&mut self, client: usize) {
@@ -869,17 +899,31 @@ impl SimulatedWorld {
         let hot = if self.dice.hits(600) { room.min(12) } else { room };
         let first = self.dice.between(0, hot as u64) as usize;
         let range = first..first + length;
-        let fua = self.dice.hits(250);
+        let flags = if self.dice.hits(250) { CommandFlags::FUA } else { CommandFlags::NONE };
+        let zeroing = [CommandFlags::NONE, CommandFlags::NO_HOLE, CommandFlags::FAST_ZERO][self.dice.below(3)];
         match self.dice.below(100) {
-            0..30 => self.read(client, range),
-            30..75 => self.change(client, NbdCommand::Write, range, fua),
-            75..82 => self.change(client, NbdCommand::WriteZeroes, range, fua),
-            82..86 => self.change(client, NbdCommand::Trim, range, fua),
+            0..28 => self.read(client, range),
+            28..73 => self.change(client, NbdCommand::Write, range, flags),
+            73..82 => self.change(client, NbdCommand::WriteZeroes, range, flags.with(zeroing)),
+            82..86 => self.change(client, NbdCommand::Trim, range, flags),
+            86..88 => self.cache(client, range),
             _ => self.flush(client),
         }
     }
 
-    fn read(&mut self, client: usize, cells: std::ops::Range<usize>) {
+    fn cache(&mut self, client: usize, cells: Range<usize>) {
+        let Some(session) = &self.clients[client].session else { return };
+        if !session.terms.geometry.flags.contains(TransmissionFlags::SEND_CACHE) {
+            return self.read(client, cells);
+        }
+        let (offset, length) = (cells.start * self.cell, cells.len() * self.cell);
+        let issued = self.model.tick();
+        let (command, flags) = (NbdCommand::Cache, CommandFlags::NONE);
+        let new = NewRequest { command, flags, offset, length, payload: &[] };
+        self.ask(client, new, ClientWork::Cache, issued);
+    }
+
+    fn read(&mut self, client: usize, cells: Range<usize>) {
         let (offset, length) = (cells.start * self.cell, cells.len() * self.cell);
         let issued = self.model.tick();
         let work =
@@ -894,7 +938,7 @@ impl SimulatedWorld {
         self.ask(client, new, work, issued);
     }
 
-    fn change(&mut self, client: usize, command: NbdCommand, cells: std::ops::Range<usize>, fua: bool) {
+    fn change(&mut self, client: usize, command: NbdCommand, cells: Range<usize>, flags: CommandFlags) {
         let (offset, length) = (cells.start * self.cell, cells.len() * self.cell);
         let mut payload = Vec::new();
         let mut value = 0;
@@ -908,8 +952,7 @@ impl SimulatedWorld {
         let is_advice = command == NbdCommand::Trim;
         let write = self.model.issue(NewWrite { cells: cells.clone(), value, front, is_advice });
         let issued = self.model.tick();
-        let flags = if fua { CommandFlags::FUA } else { CommandFlags::NONE };
-        let work = ClientWork::Change { write, cells, fua };
+        let work = ClientWork::Change { write, cells, fua: flags.contains(CommandFlags::FUA) };
         self.ask(client, NewRequest { command, flags, offset, length, payload: &payload }, work, issued);
         if value > 0 {
             self.log(format_args!("    that is write {value}"));
@@ -949,8 +992,14 @@ impl SimulatedWorld {
         let durable = match &request.work {
             ClientWork::Flush => true,
             ClientWork::Change { fua, .. } => *fua,
-            ClientWork::Read { .. } => false,
+            ClientWork::Read { .. } | ClientWork::Cache => false,
         };
+        if let Err(errno) = result
+            && self.undisturbed
+            && errno != Errno::NotSup
+        {
+            return Err(format!("client {client}'s request {cookie} fails without a cause: {errno}"));
+        }
         if forgotten && durable && result.is_ok() {
             return Err(format!(
                 "client {client}'s request {cookie} claims to be durable, although the disk has reported that \
@@ -982,6 +1031,7 @@ impl SimulatedWorld {
                 }
                 Ok(())
             }
+            (ClientWork::Cache, _) => Ok(()),
             (ClientWork::Flush, result) => {
                 let cells = 0..self.disk.size() / self.cell;
                 let Some(session) = &mut self.clients[client].session else { return Ok(()) };
@@ -1053,6 +1103,24 @@ impl SimulatedWorld {
                 .sum();
         }
         None
+    }
+
+    /// Drains every gateway, the one before all others first. Each must come to its end.
+    fn shut_down(&mut self) -> Result<(), Broken> {
+        (self.ending, self.undisturbed) = (true, false);
+        for place in (0..self.places.len()).rev() {
+            let deadline = self.now + Duration::from_secs(1);
+            if let Some(live) = &self.places[place].live {
+                live.drain(deadline);
+            }
+            while self.places[place].live.is_some() {
+                if self.now > deadline + KERNEL_GRACE + HOUSEKEEPING {
+                    return Err(format!("gateway {place} does not end, although it is drained"));
+                }
+                self.step()?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads everything, without faults.
