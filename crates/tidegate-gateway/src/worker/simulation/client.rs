@@ -51,8 +51,16 @@ pub(super) struct PendingRequest {
 
 #[derive(Debug)]
 pub(super) enum ClientWork {
-    Read { offset: usize, bytes: Vec<u8>, coverage: ReadCoverage },
-    Change { write: usize, cells: Range<usize>, fua: bool },
+    Read {
+        offset: usize,
+        bytes: Vec<u8>,
+        coverage: ReadCoverage,
+    },
+    Change {
+        write: usize,
+        cells: Range<usize>,
+        fua: bool,
+    },
     Flush,
     /// It moves nothing, and promises nothing.
     Cache,

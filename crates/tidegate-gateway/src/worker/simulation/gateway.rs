@@ -84,8 +84,11 @@ impl LiveGateway {
             }
             SimulatedVolume::Upstream(first) => {
                 let export = ExportName::new("volume").unwrap();
-                let target =
-                    UpstreamTarget { address: rules.upstream.address.clone(), export: export.clone(), tls: None };
+                let target = UpstreamTarget {
+                    address: rules.upstream.address.clone(),
+                    export: export.clone(),
+                    tls: None,
+                };
                 let config = rules.upstream.clone();
                 let upstream = UpstreamExport::new(pool.clone(), name.clone(), target, config, first, now);
                 let backend = BackendConfig::Nbd(rules.upstream.clone());

@@ -172,12 +172,13 @@ impl VolumeModel {
             let excludes = |by: &CellWrite, entry: &CellWrite, ended: Ordinal| {
                 let write = &writes[by.write];
                 let is_known = write.acknowledged.is_some_and(|at| at < issued) && write.is_seen;
-                (is_known && write.issued > ended) || (by.heard < issued && by.observed > ended.max(entry.observed))
+                (is_known && write.issued > ended)
+                    || (by.heard < issued && by.observed > ended.max(entry.observed))
             };
             let may_be = |entry: &CellWrite| {
-                let excluded = writes[entry.write].ended.is_some_and(|ended| {
-                    self.cells[cell].iter().any(|by| excludes(by, entry, ended))
-                });
+                let excluded = writes[entry.write]
+                    .ended
+                    .is_some_and(|ended| self.cells[cell].iter().any(|by| excludes(by, entry, ended)));
                 writes[entry.write].value == value && !excluded
             };
             if !self.cells[cell].iter().any(may_be) {

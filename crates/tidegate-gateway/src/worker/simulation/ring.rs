@@ -84,11 +84,7 @@ impl SimulatedRing {
 }
 
 impl WorkerRing {
-    pub(crate) fn new(
-        entries: u32,
-        watching: CompletionWatch,
-        bell: Arc<WorkerBell>,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(entries: u32, watching: CompletionWatch, bell: Arc<WorkerBell>) -> io::Result<Self> {
         if super::is_simulated() {
             return Ok(Self::Simulated(SimulatedRing::default()));
         }
