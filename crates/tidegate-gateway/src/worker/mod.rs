@@ -300,9 +300,13 @@ impl PoolWorker {
         let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
         match file.advance(&mut ring, &mut self.buffers, key, &mut self.requests[key], completed) {
             RequestProgress::Working => {}
-            RequestProgress::Done { result, sync } => self.backend_done(key, result, sync, now),
+            RequestProgress::Done { result, sync } => {
+                self.over_beside(export, key, now);
+                self.backend_done(key, result, sync, now);
+            }
             RequestProgress::ReportedLoss(errno) => {
                 self.poison(export, errno);
+                self.over_beside(export, key, now);
                 self.backend_done(key, Err(errno), false, now);
             }
         }

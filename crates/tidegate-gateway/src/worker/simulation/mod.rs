@@ -22,6 +22,7 @@ mod disk;
 mod gateway;
 mod model;
 mod random;
+mod regressions;
 mod ring;
 mod world;
 
