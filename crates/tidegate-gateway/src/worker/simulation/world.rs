@@ -62,6 +62,7 @@ enum WorldEvent {
     },
     Client(usize),
     Fault,
+    PowerLoss,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub(super) struct SimulatedWorld {
     rates: FaultRates,
     faulty: bool,
     faults_left: u32,
+    /// Until then the disk is slow.
+    slow_until: Instant,
     /// The requests that clients have yet to make.
     quota: usize,
     /// Clients without a connection make one.
@@ -181,6 +184,7 @@ impl SimulatedWorld {
             rates,
             faulty: false,
             faults_left: 0,
+            slow_until: Instant::ZERO,
             quota: 0,
             connecting: false,
             values: 0,
@@ -203,7 +207,7 @@ impl SimulatedWorld {
             let timeout = Duration::from_secs(if is_patient { 60 } else { 2 });
             let mut hidden = TransmissionFlags::NONE;
             for flag in [TransmissionFlags::SEND_FUA, TransmissionFlags::CAN_MULTI_CONN] {
-                if dice.hits(200) {
+                if dice.hits(300) {
                     hidden = hidden.with(flag);
                 }
             }
@@ -365,6 +369,7 @@ impl SimulatedWorld {
             WorldEvent::Start { place } => self.start(place),
             WorldEvent::Client(client) => return self.client(client),
             WorldEvent::Fault => self.fault(),
+            WorldEvent::PowerLoss => self.end(0, GatewayEnd::PowerLost),
         }
         Ok(())
     }

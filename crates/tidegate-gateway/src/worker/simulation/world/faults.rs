@@ -29,6 +29,7 @@ impl FaultRates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorldFault {
     Break,
+    Slow,
     WriteBack,
     Kill(usize),
     Power,
@@ -43,7 +44,8 @@ impl SimulatedWorld {
         self.faults_left -= 1;
         let place = self.dice.below(self.places.len());
         let fault = match self.dice.below(20) {
-            0..8 => WorldFault::Break,
+            0..5 => WorldFault::Break,
+            5..8 => WorldFault::Slow,
             8..11 if self.rates.error > 0 => WorldFault::WriteBack,
             8..15 => WorldFault::Kill(place),
             15..18 => WorldFault::Power,
@@ -57,6 +59,10 @@ impl SimulatedWorld {
                 let recent = self.connections.len().min(8);
                 let at = self.connections.len() - 1 - self.dice.below(recent);
                 self.break_connection(at);
+            }
+            WorldFault::Slow => {
+                let spell = self.dice.between(1_000, 50_000);
+                self.slow_until = self.now + Duration::from_micros(spell);
             }
             WorldFault::WriteBack => {
                 self.disk.fail_write_back(&mut self.dice);

@@ -73,8 +73,21 @@ impl SimulatedWorld {
         if let (RingToken::Request { request }, FileAction::Write { .. }) = (operation.token, action) {
             keeps_order(live, request)?;
         }
+        let syncs = matches!(action, FileAction::Sync { .. });
+        if syncs && self.faulty && self.faults_left > 0 && self.dice.hits(10) {
+            // The moment at which it matters most.
+            self.faults_left -= 1;
+            self.schedule_soon(WorldEvent::PowerLoss);
+        }
         let hang = self.faulty && self.dice.hits(self.rates.hang);
-        let delay = if hang { Duration::from_secs(self.dice.between(1, 9)) } else { self.dice.delay() };
+        let slow = self.now < self.slow_until && self.dice.hits(500);
+        let delay = if hang {
+            Duration::from_secs(self.dice.between(1, 9))
+        } else if slow {
+            Duration::from_millis(self.dice.between(20, 800))
+        } else {
+            self.dice.delay()
+        };
         self.schedule(delay, WorldEvent::Execute(at));
         Ok(())
     }
