@@ -18,7 +18,7 @@ use crate::config::{BackendConfig, ExportConfig, ExportStore, ListenEndpoint, Po
 use crate::peers::PoolPartners;
 use crate::seats::ConnectionSource;
 use crate::upstream::{UpstreamConnection, UpstreamExport, UpstreamTarget};
-use crate::worker::door::{ExportPin, NewExport, NewSession, WorkerCommand, WorkerDoor};
+use crate::worker::door::{ExportPin, NewExport, NewSession, SessionFate, WorkerCommand, WorkerDoor};
 use crate::worker::{PoolWorker, WorkerParts};
 
 /// The identity of the only export.
@@ -131,13 +131,14 @@ impl LiveGateway {
             terms,
             disk: None,
             already: Vec::new(),
+            relayed: false,
             slot: Arc::new(slot),
             _pin: ExportPin::clone(&self.pin),
         })));
     }
 
     pub(super) fn drain(&self, deadline: Instant) {
-        self.door.send(WorkerCommand::Drain(deadline));
+        self.door.send(WorkerCommand::Drain { deadline, fate: SessionFate::Close });
     }
 
     pub(super) fn has_work(&mut self) -> bool {

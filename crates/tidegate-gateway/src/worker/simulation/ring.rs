@@ -61,6 +61,12 @@ pub(super) enum SimulatedAction {
     File(FileAction),
 }
 
+impl SimulatedOperation {
+    pub(super) fn is_on_socket(&self) -> bool {
+        !matches!(self.action, SimulatedAction::File(_))
+    }
+}
+
 impl SimulatedRing {
     fn submit(&mut self, token: RingToken, fd: RawFd, action: SimulatedAction, held: LentMemory) {
         let operation = SimulatedOperation {
@@ -74,6 +80,14 @@ impl SimulatedRing {
             stamp: 0,
         };
         self.fresh.push(self.operations.insert(operation));
+    }
+
+    fn cancel(&mut self, token: RingToken) {
+        let waiting = self.operations.iter().find(|(_, operation)| operation.token == token);
+        let Some((key, moved)) = waiting.map(|(key, operation)| (key, operation.moved)) else { return };
+        let cancelled = || io::Error::from_raw_os_error(libc::ECANCELED);
+        self.fresh.retain(|fresh| *fresh != key);
+        self.complete(key, if moved > 0 { Ok(moved) } else { Err(cancelled()) });
     }
 
     /// Gives an operation back to the worker.
@@ -171,8 +185,11 @@ impl WorkerRing {
         self.kernel().watch(token, event);
     }
 
-    pub(crate) fn end_watch(&mut self, token: RingToken) {
-        self.kernel().end_watch(token);
+    pub(crate) fn cancel(&mut self, token: RingToken) {
+        match self {
+            Self::Kernel(ring) => ring.cancel(token),
+            Self::Simulated(ring) => ring.cancel(token),
+        }
     }
 
     pub(crate) fn signal(&mut self, token: RingToken, event: Arc<EventDescriptor>) {

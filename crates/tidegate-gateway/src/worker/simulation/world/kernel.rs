@@ -68,7 +68,9 @@ impl SimulatedWorld {
     /// Moves some bytes between a socket and a worker.
     pub(super) fn transfer(&mut self, at: OperationKey) {
         let Some(live) = self.live(at.place, at.life) else { return };
-        let operation = &live.worker.ring.simulated().operations[at.key];
+        // One that was cancelled is gone, and another may have its key.
+        let operation = live.worker.ring.simulated().operations.get(at.key);
+        let Some(operation) = operation.filter(|operation| operation.is_on_socket()) else { return };
         let (fd, server) = (operation.fd, is_servers(operation.token));
         let Some(socket) = self.socket_of(fd, server).map(Arc::clone) else { return };
         let most = match self.dice.below(8) {
