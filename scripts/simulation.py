@@ -36,6 +36,9 @@ MUTATIONS = {
         "request.rs",
         "            start = start.min(offset);\n            end = end.max(offset + length);",
         "            start = offset;\n            end = end.min(0) + offset + length;"),
+    "a flush waits for durable writes beside it": (
+        "worker/syncs.rs",
+        "request.export == key && is_under_way &&", "false && request.export == key && is_under_way &&"),
     "an export is poisoned by a report of lost data": (
         "worker/syncs.rs",
         "if std::mem::replace(&mut syncs.poisoned, true) {", "if syncs.poisoned {"),

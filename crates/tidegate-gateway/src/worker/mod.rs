@@ -211,8 +211,8 @@ impl PoolWorker {
         }
     }
 
-    /// Handles what completed and what is due, and begins what follows. Returns the outcome of a drain, once it
-    /// has come to its end.
+    /// Handles what completed and what is due, and begins what follows. Returns the outcome of a drain, once
+    /// it has come to its end.
     fn turn(&mut self, now: Instant) -> Option<WorkerEnd> {
         while let Some(completed) = self.ring.completed() {
             self.completed(completed, now);

@@ -161,7 +161,10 @@ impl LiveGateway {
         let sessions = self.worker.sessions.iter().map(|(key, session)| {
             let (phase, requests, receives) = (session.phase, session.requests, session.receiving.is_some());
             let (peer, stalled) = (&session.peer, session.stalled);
-            format!("\n    {key} of {peer}: {phase:?}, {requests} requests, receives {receives}, stalled {stalled}")
+            format!(
+                "\n    {key} of {peer}: {phase:?}, {requests} requests, receives {receives}, \
+                 stalled {stalled}"
+            )
         });
         sessions.collect()
     }

@@ -30,8 +30,8 @@ pub(super) type Broken = String;
 /// that is silent (60 s), and some pauses.
 const ENDS_WITHIN: Duration = Duration::from_secs(150);
 
-/// Events of a run. A run has some thousands; one that goes round in circles has this many.
-const MOST_EVENTS: u64 = 1_000_000;
+/// Steps of a run. A run has some thousands; one that goes round in circles has this many.
+const MOST_STEPS: u64 = 500_000;
 
 /// Bytes that a socket of the simulation takes. Set, so that runs do not depend on the system's default.
 const SOCKET: usize = 64 * 1024;
@@ -106,6 +106,7 @@ pub(super) struct SimulatedWorld {
     dice: Dice,
     now: Instant,
     sequence: u64,
+    steps: u64,
     events: BTreeMap<(Instant, u64), WorldEvent>,
     places: Vec<GatewayPlace>,
     clients: Vec<SimulatedClient>,
@@ -172,6 +173,7 @@ impl SimulatedWorld {
             seed,
             now: Instant::ZERO,
             sequence: 0,
+            steps: 0,
             events: BTreeMap::new(),
             places: Vec::new(),
             clients: Vec::new(),
@@ -312,7 +314,8 @@ impl SimulatedWorld {
     fn step(&mut self) -> Result<(), Broken> {
         self.plan_turns();
         let mut is_stirred = false;
-        if self.sequence > MOST_EVENTS {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
             return Err("it goes round in circles".into());
         }
         let due = self.places.iter().filter_map(|place| place.live.as_ref()?.due).min();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{GatewayEnd, SimulatedWorld, WorldEvent};
 
-/// How often something goes wrong, of a thousand.
+/// The frequencies of faults, of a thousand occasions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FaultRates {
     pub(super) error: u32,
@@ -25,7 +25,7 @@ impl FaultRates {
     }
 }
 
-/// What fails as a whole.
+/// A fault of a whole part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorldFault {
     Break,

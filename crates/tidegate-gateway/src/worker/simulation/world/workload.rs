@@ -200,8 +200,8 @@ impl SimulatedWorld {
         }
         if forgotten && durable && result.is_ok() {
             return Err(format!(
-                "client {client}'s request {cookie} claims to be durable, although the disk has reported that \
-                 it lost data"
+                "client {client}'s request {cookie} claims to be durable, although the disk has reported \
+                 that it lost data"
             ));
         }
         match (request.work, result) {
