@@ -17,6 +17,7 @@ use crate::clock::GatewayClock;
 use crate::config::{BackendConfig, ExportConfig, ExportStore, ListenEndpoint, PoolConfig, UpstreamConfig};
 use crate::peers::PoolPartners;
 use crate::seats::ConnectionSource;
+use crate::suspension::SuspendedSession;
 use crate::upstream::{UpstreamConnection, UpstreamExport, UpstreamTarget};
 use crate::worker::door::{ExportPin, NewExport, NewSession, SessionFate, WorkerCommand, WorkerDoor};
 use crate::worker::{PoolWorker, WorkerParts};
@@ -123,6 +124,16 @@ impl LiveGateway {
 
     /// Takes a session whose handshake is over.
     pub(super) fn open(&self, socket: Arc<OwnedFd>, terms: SessionTerms, peer: String) {
+        self.take(socket, terms, peer, Vec::new());
+    }
+
+    /// Goes on with a session of the gateway before.
+    pub(super) fn resume(&self, session: SuspendedSession) {
+        let SuspendedSession { socket, terms, peer, unread, .. } = session;
+        self.take(socket, terms, peer, unread);
+    }
+
+    fn take(&self, socket: Arc<OwnedFd>, terms: SessionTerms, peer: String, already: Vec<u8>) {
         let slot = self.door.reserve(EXPORT, ConnectionSource::Unknown).expect("there are places enough");
         self.door.send(WorkerCommand::Session(Box::new(NewSession {
             socket,
@@ -130,15 +141,15 @@ impl LiveGateway {
             export: EXPORT,
             terms,
             disk: None,
-            already: Vec::new(),
+            already,
             relayed: false,
             slot: Arc::new(slot),
             _pin: ExportPin::clone(&self.pin),
         })));
     }
 
-    pub(super) fn drain(&self, deadline: Instant) {
-        self.door.send(WorkerCommand::Drain { deadline, fate: SessionFate::Close });
+    pub(super) fn drain(&self, deadline: Instant, fate: SessionFate) {
+        self.door.send(WorkerCommand::Drain { deadline, fate });
     }
 
     pub(super) fn has_work(&mut self) -> bool {

@@ -21,6 +21,7 @@ use super::gateway::{GatewayRules, LiveGateway};
 use super::model::{Ordinal, VolumeModel};
 use super::random::Dice;
 use super::{NOW, number};
+use crate::suspension::SuspendedSession;
 use faults::FaultRates;
 
 /// The broken rule, in words.
@@ -79,6 +80,8 @@ struct GatewayPlace {
     /// Abilities of the gateway behind that this one is not told of.
     hidden: TransmissionFlags,
     live: Option<LiveGateway>,
+    /// Sessions that the next gateway goes on with.
+    suspended: Vec<SuspendedSession>,
     /// Counts the gateways of this place.
     life: u64,
 }
@@ -214,7 +217,7 @@ impl SimulatedWorld {
                 }
             }
             let rules = GatewayRules::new(depth, connections, reconnect, timeout);
-            world.places.push(GatewayPlace { rules, hidden, live: None, life: 0 });
+            world.places.push(GatewayPlace { rules, hidden, live: None, suspended: Vec::new(), life: 0 });
         }
         for _ in 0..clients {
             let gateway = if world.dice.hits(600) { places - 1 } else { world.dice.below(places) };

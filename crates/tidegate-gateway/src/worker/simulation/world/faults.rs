@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{GatewayEnd, SimulatedWorld, WorldEvent};
+use crate::worker::door::SessionFate;
 
 /// The frequencies of faults, of a thousand occasions.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +49,7 @@ impl SimulatedWorld {
             5..8 => WorldFault::Slow,
             8..11 if self.rates.error > 0 => WorldFault::WriteBack,
             8..15 => WorldFault::Kill(place),
-            15..18 => WorldFault::Power,
+            15..17 => WorldFault::Power,
             _ if self.rates.are_bridged() => WorldFault::Break,
             _ => WorldFault::Drain(place),
         };
@@ -72,8 +73,9 @@ impl SimulatedWorld {
             WorldFault::Drain(place) => {
                 let patience = Duration::from_millis(self.dice.between(0, 500));
                 let deadline = self.now + patience;
+                let fate = if self.dice.hits(500) { SessionFate::Suspend } else { SessionFate::Close };
                 if let Some(live) = &self.places[place].live {
-                    live.drain(deadline);
+                    live.drain(deadline, fate);
                 }
             }
         }

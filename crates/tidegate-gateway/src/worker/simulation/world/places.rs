@@ -33,8 +33,11 @@ impl SimulatedWorld {
         };
         let at = &mut self.places[place];
         at.life += 1;
-        at.live = Some(LiveGateway::start(&at.rules, volume, now));
-        self.log(format_args!("gateway {place} starts"));
+        let live = at.live.insert(LiveGateway::start(&at.rules, volume, now));
+        let suspended = std::mem::take(&mut at.suspended);
+        let count = suspended.len();
+        suspended.into_iter().for_each(|session| live.resume(session));
+        self.log(format_args!("gateway {place} starts, and resumes {count} sessions"));
     }
 
     pub(super) fn turn(&mut self, place: usize) -> Result<(), Broken> {
@@ -48,7 +51,8 @@ impl SimulatedWorld {
         if live.worker.memory.used() > live.worker.config.limits.pool_bytes.get() {
             return Err(format!("gateway {place} uses {} bytes", live.worker.memory.used()));
         }
-        if ended.is_some() {
+        if let Some(ended) = ended {
+            self.places[place].suspended = ended.suspended;
             self.end(place, GatewayEnd::Drained);
             return Ok(());
         }
@@ -122,7 +126,10 @@ impl SimulatedWorld {
             (self.report_taken, self.reported) = (false, None);
         }
         for at in 0..self.connections.len() {
-            if self.connections[at].server == place || self.connections[at].caller == Some(place) {
+            let WorldConnection { server, caller, known, .. } = self.connections[at];
+            let suspended = &self.places[place].suspended;
+            let is_kept = suspended.iter().any(|session| session.socket.as_raw_fd() == known[1]);
+            if caller == Some(place) || (server == place && !is_kept) {
                 self.break_connection(at);
             }
         }

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Broken, ENDS_WITHIN, SimulatedWorld};
 use crate::backend::ExportVolume;
+use crate::worker::door::SessionFate;
 use crate::worker::{HOUSEKEEPING, KERNEL_GRACE};
 
 impl SimulatedWorld {
@@ -76,7 +77,7 @@ impl SimulatedWorld {
         for place in (0..self.places.len()).rev() {
             let deadline = self.now + Duration::from_secs(1);
             if let Some(live) = &self.places[place].live {
-                live.drain(deadline);
+                live.drain(deadline, SessionFate::Close);
             }
             while self.places[place].live.is_some() {
                 if self.now > deadline + KERNEL_GRACE + HOUSEKEEPING {
