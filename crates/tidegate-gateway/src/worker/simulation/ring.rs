@@ -18,7 +18,7 @@ use crate::ring::{
 
 /// The ring of a pool's worker in tests: the kernel's, or a simulated one.
 pub(crate) enum WorkerRing {
-    Kernel(IoRing),
+    Kernel(Box<IoRing>),
     Simulated(SimulatedRing),
 }
 
@@ -102,7 +102,7 @@ impl WorkerRing {
         if super::is_simulated() {
             return Ok(Self::Simulated(SimulatedRing::default()));
         }
-        IoRing::new(entries, watching, bell).map(Self::Kernel)
+        Ok(Self::Kernel(Box::new(IoRing::new(entries, watching, bell)?)))
     }
 
     /// Returns true if the world connects to an export's upstream, in the place of a thread.

@@ -26,7 +26,7 @@ impl SimulatedWorld {
             self.places[place].life += 1;
             match self.connect(Some(place), place - 1) {
                 Some((socket, terms)) => {
-                    SimulatedVolume::Upstream(UpstreamConnection { socket: self.given(socket), terms })
+                    SimulatedVolume::Upstream(UpstreamConnection { socket: self.given(&socket), terms })
                 }
                 None => return self.schedule(Duration::from_millis(20), WorldEvent::Start { place }),
             }
@@ -175,7 +175,7 @@ impl SimulatedWorld {
     }
 
     /// Another descriptor of the last connection's caller, for a gateway to own.
-    pub(super) fn given(&mut self, socket: Arc<OwnedFd>) -> OwnedFd {
+    pub(super) fn given(&mut self, socket: &OwnedFd) -> OwnedFd {
         let given = socket.try_clone().unwrap();
         if let Some(connection) = self.connections.last_mut() {
             connection.known[0] = given.as_raw_fd();
@@ -191,7 +191,7 @@ impl SimulatedWorld {
         let connected = if refused { None } else { self.connect(Some(place), place - 1) };
         self.log(format_args!("gateway {place} connects: {}", connected.is_some()));
         let outcome = match connected {
-            Some((socket, terms)) => Ok(UpstreamConnection { socket: self.given(socket), terms }),
+            Some((socket, terms)) => Ok(UpstreamConnection { socket: self.given(&socket), terms }),
             None => Err(UpstreamError::Closed),
         };
         if let Some(live) = self.live(place, life) {
