@@ -4,16 +4,24 @@ use tidegate_units::Instant;
 
 /// The gateway's clock: monotonic, nanoseconds since its start, the same for all pools.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct GatewayClock {
-    origin: std::time::Instant,
+pub(crate) enum GatewayClock {
+    /// The system's clock, counted from this moment.
+    Monotonic { origin: std::time::Instant },
+    /// The time of the simulation that runs in this thread.
+    #[cfg(test)]
+    Simulated,
 }
 
 impl GatewayClock {
     pub(crate) fn start() -> Self {
-        Self { origin: std::time::Instant::now() }
+        Self::Monotonic { origin: std::time::Instant::now() }
     }
 
     pub(crate) fn now(&self) -> Instant {
-        Instant::ZERO + self.origin.elapsed()
+        match self {
+            Self::Monotonic { origin } => Instant::ZERO + origin.elapsed(),
+            #[cfg(test)]
+            Self::Simulated => crate::worker::simulation::now(),
+        }
     }
 }

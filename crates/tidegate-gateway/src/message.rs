@@ -95,6 +95,13 @@ impl<I: MessageItem> ReplyMessage<I> {
         self.items.drain(..).for_each(done);
     }
 
+    /// Returns the bytes that are still to be sent.
+    #[cfg(test)]
+    pub(crate) fn unsent(&self) -> Vec<u8> {
+        let bytes = self.items.iter().flat_map(|item| item.head().iter().chain(item.body()));
+        bytes.skip(self.sent).copied().collect()
+    }
+
     /// Points the header at what is still to be sent. It is valid until the message changes or moves out of
     /// its box.
     pub(crate) fn prepare(&mut self) -> *const libc::msghdr {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -122,6 +122,14 @@ pub(crate) enum LentMemory {
     Event(Arc<EventDescriptor>),
 }
 
+impl LentMemory {
+    /// The memory of a part of the buffer, with bounds checked.
+    fn window(&mut self, part: BufferPart) -> (*mut u8, u32) {
+        let Self::Buffer(buffer) = self else { unreachable!("data moves from and to buffers") };
+        window(buffer, part)
+    }
+}
+
 impl From<Box<ReplyMessage<ReadyReply>>> for LentMemory {
     fn from(message: Box<ReplyMessage<ReadyReply>>) -> Self {
         Self::Replies(message)
@@ -149,6 +157,13 @@ pub(crate) struct IoRing {
     /// Completions taken out of the kernel's queue before their turn.
     early: VecDeque<cqueue::Entry>,
 }
+
+/// The ring of a pool's worker. Tests also have a simulated one, which is no part of the program.
+#[cfg(not(test))]
+pub(crate) type WorkerRing = IoRing;
+
+#[cfg(test)]
+pub(crate) use crate::worker::simulation::WorkerRing;
 
 /// Says why the kernel gives no ring, and what to do about it.
 fn refusal(error: &io::Error) -> io::Error {
@@ -373,7 +388,26 @@ impl IoRing {
 
     /// Has an operation on a file done.
     pub(crate) fn file(&mut self, operation: FileOperation) {
-        let FileOperation { token, entry, held } = operation;
+        let FileOperation { token, fd, action, mut held } = operation;
+        let fd = Fd(fd);
+        let entry = match action {
+            FileAction::Read { part, offset, cached } => {
+                let (memory, length) = held.window(part);
+                let flags = if cached { libc::RWF_NOWAIT } else { 0 };
+                opcode::Read::new(fd, memory, length).offset(offset).rw_flags(flags).build()
+            }
+            FileAction::Write { part, offset, durable } => {
+                let (memory, length) = held.window(part);
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                opcode::Write::new(fd, memory, length).offset(offset).rw_flags(flags).build()
+            }
+            FileAction::Sync { range: SyncRange { offset, length } } => {
+                opcode::Fsync::new(fd).offset(offset).len(length).flags(FsyncFlags::DATASYNC).build()
+            }
+            FileAction::Allocate { mode, offset, length } => {
+                opcode::Fallocate::new(fd, length).offset(offset).mode(mode).build()
+            }
+        };
         self.submit(token, entry, held);
     }
 
@@ -425,9 +459,23 @@ impl IoRing {
 /// An operation on a file, with the memory that it uses. It is valid for as long as the file is open.
 #[derive(Debug)]
 pub(crate) struct FileOperation {
-    token: RingToken,
-    entry: squeue::Entry,
-    held: LentMemory,
+    pub(crate) token: RingToken,
+    pub(crate) fd: RawFd,
+    pub(crate) action: FileAction,
+    pub(crate) held: LentMemory,
+}
+
+/// The action of an operation on a file. Parts are parts of its buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FileAction {
+    /// Reads; what is `cached` alone fails with EAGAIN where the page cache has nothing of its beginning.
+    Read { part: BufferPart, offset: u64, cached: bool },
+    /// Writes; what is `durable` completes once the data is on stable storage.
+    Write { part: BufferPart, offset: u64, durable: bool },
+    /// Brings the written data of a range, and what is needed to find it, to stable storage.
+    Sync { range: SyncRange },
+    /// Changes a range's allocation; see fallocate(2) for the mode.
+    Allocate { mode: i32, offset: u64, length: u64 },
 }
 
 impl FileOperation {
@@ -435,51 +483,43 @@ impl FileOperation {
     pub(crate) fn read(
         token: RingToken,
         fd: BorrowedFd<'_>,
-        mut buffer: AlignedBuffer,
+        buffer: AlignedBuffer,
         part: BufferPart,
         offset: u64,
     ) -> Self {
-        let (memory, length) = window(&mut buffer, part);
-        let entry = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset).build();
-        Self { token, entry, held: LentMemory::Buffer(buffer) }
+        let action = FileAction::Read { part, offset, cached: false };
+        Self { token, fd: fd.as_raw_fd(), action, held: LentMemory::Buffer(buffer) }
     }
 
     /// Reads what the page cache holds of a part; fails with EAGAIN where that begins with nothing.
     pub(crate) fn read_cached(
         token: RingToken,
         fd: BorrowedFd<'_>,
-        mut buffer: AlignedBuffer,
+        buffer: AlignedBuffer,
         part: BufferPart,
         offset: u64,
     ) -> Self {
-        let (memory, length) = window(&mut buffer, part);
-        let read = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset);
-        Self { token, entry: read.rw_flags(libc::RWF_NOWAIT).build(), held: LentMemory::Buffer(buffer) }
+        let action = FileAction::Read { part, offset, cached: true };
+        Self { token, fd: fd.as_raw_fd(), action, held: LentMemory::Buffer(buffer) }
     }
 
     /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
     pub(crate) fn write(
         token: RingToken,
         fd: BorrowedFd<'_>,
-        mut buffer: AlignedBuffer,
+        buffer: AlignedBuffer,
         part: BufferPart,
         offset: u64,
         durable: bool,
     ) -> Self {
-        let (memory, length) = window(&mut buffer, part);
-        let entry = opcode::Write::new(Fd(fd.as_raw_fd()), memory, length)
-            .offset(offset)
-            .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
-            .build();
-        Self { token, entry, held: LentMemory::Buffer(buffer) }
+        let action = FileAction::Write { part, offset, durable };
+        Self { token, fd: fd.as_raw_fd(), action, held: LentMemory::Buffer(buffer) }
     }
 
     /// Brings the written data of a range, and what is needed to find it, to stable storage.
     pub(crate) fn sync(token: RingToken, fd: BorrowedFd<'_>, range: SyncRange) -> Self {
-        let SyncRange { offset, length } = range;
-        let sync = opcode::Fsync::new(Fd(fd.as_raw_fd())).offset(offset).len(length);
-        let entry = sync.flags(FsyncFlags::DATASYNC).build();
-        Self { token, entry, held: LentMemory::Nothing }
+        let action = FileAction::Sync { range };
+        Self { token, fd: fd.as_raw_fd(), action, held: LentMemory::Nothing }
     }
 
     /// Changes a range's allocation; see fallocate(2) for the mode.
@@ -490,8 +530,8 @@ impl FileOperation {
         offset: u64,
         length: u64,
     ) -> Self {
-        let entry = opcode::Fallocate::new(Fd(fd.as_raw_fd()), length).offset(offset).mode(mode).build();
-        Self { token, entry, held: LentMemory::Nothing }
+        let action = FileAction::Allocate { mode, offset, length };
+        Self { token, fd: fd.as_raw_fd(), action, held: LentMemory::Nothing }
     }
 
     /// The operation as one that was refused.

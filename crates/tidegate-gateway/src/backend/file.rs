@@ -103,6 +103,12 @@ impl FileVolume {
         Ok(Self { file, size, alignment, block_device, beginning, direct, synchronous })
     }
 
+    /// The same volume past the page cache, whatever its file system can do.
+    #[cfg(test)]
+    pub(crate) fn past_the_cache(self, alignment: u32) -> Self {
+        Self { direct: true, alignment, ..self }
+    }
+
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -276,11 +282,6 @@ impl FileVolume {
         buffer: AlignedBuffer,
         result: io::Result<usize>,
     ) -> RequestProgress {
-        let fua = matches!(request.operation, CheckedOperation::Write { fua: true, .. });
-        let changes = matches!(
-            request.operation,
-            CheckedOperation::Write { .. } | CheckedOperation::WriteZeroes { .. }
-        );
         let outcome = match result {
             // Nothing moved: the file ends before the export does, because it was cut.
             Ok(0) => Err(Errno::Io),
@@ -296,7 +297,7 @@ impl FileVolume {
                 self.transfer(ring, key, request, buffer);
                 return RequestProgress::Working;
             }
-            Err(error) if changes && (self.synchronous || self.is_durable_by_itself(fua)) => {
+            Err(error) if self.syncs_by_itself(&request.operation) => {
                 request.buffer = Some(buffer);
                 return RequestProgress::ReportedLoss(errno(&error));
             }
@@ -304,6 +305,16 @@ impl FileVolume {
         };
         request.buffer = Some(buffer);
         RequestProgress::done(outcome)
+    }
+
+    /// Returns true if the kernel also syncs with the operation's writes. Their error may be the report of
+    /// lost data that a sync beside them then does not get.
+    pub(crate) fn syncs_by_itself(&self, operation: &CheckedOperation) -> bool {
+        match *operation {
+            CheckedOperation::Write { fua, .. } => self.synchronous || self.is_durable_by_itself(fua),
+            CheckedOperation::WriteZeroes { .. } => self.synchronous,
+            _ => false,
+        }
     }
 
     /// Returns true if a write with FUA is one operation that also syncs (RWF_DSYNC).

@@ -30,7 +30,7 @@ use super::volume_thread::VolumeThread;
 use super::writer::{QueuedWrite, WriterThread};
 use crate::buffer::AlignedBuffer;
 use crate::request::SyncRange;
-use crate::ring::{BufferPart, FileOperation, IoRing, RingToken};
+use crate::ring::{BufferPart, FileOperation, RingToken, WorkerRing};
 use crate::worker::door::{WorkerCommand, WorkerDoor};
 
 /// The time after a volume's last completion during which the worker submits direct I/O: the volume answers.
@@ -184,7 +184,7 @@ impl SubmissionPath {
 
 /// The things that a file volume needs to begin operations.
 pub(crate) struct FileRing<'a> {
-    pub(crate) ring: &'a mut IoRing,
+    pub(crate) ring: &'a mut WorkerRing,
     pub(crate) path: &'a mut SubmissionPath,
     pub(crate) door: &'a Arc<WorkerDoor>,
     pub(crate) now: Instant,

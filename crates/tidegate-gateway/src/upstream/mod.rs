@@ -39,7 +39,7 @@ pub use plan::UpstreamMismatch;
 use crate::buffer::BufferPool;
 use crate::config::{ListenEndpoint, UpstreamConfig};
 use crate::request::ClientRequest;
-use crate::ring::IoRing;
+use crate::ring::WorkerRing;
 use crate::stats::UpstreamSnapshot;
 use crate::zeroing::ZeroingStorage;
 use flight::{JobFlight, UpstreamJob, UpstreamWork};
@@ -50,7 +50,7 @@ use traffic::send;
 
 /// The parts of the worker that are lent for a call.
 pub(crate) struct WorkerLoan<'a> {
-    pub(crate) ring: &'a mut IoRing,
+    pub(crate) ring: &'a mut WorkerRing,
     pub(crate) buffers: &'a mut BufferPool,
     pub(crate) requests: &'a mut Slab<ClientRequest>,
     /// The finished work, for the worker to answer.

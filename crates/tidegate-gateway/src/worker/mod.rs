@@ -8,6 +8,8 @@ mod disks;
 pub(crate) mod door;
 mod requests;
 mod sessions;
+#[cfg(test)]
+pub(crate) mod simulation;
 mod slices;
 mod suspend;
 mod syncs;
@@ -37,7 +39,7 @@ use crate::config::PoolConfig;
 use crate::memory::{AccountKey, PoolMemory};
 use crate::peers::PoolPartners;
 use crate::request::ClientRequest;
-use crate::ring::{CompletedOperation, CompletionWatch, IoRing, LentMemory, RingToken, WORKER_ENTRIES};
+use crate::ring::{CompletedOperation, CompletionWatch, LentMemory, RingToken, WORKER_ENTRIES, WorkerRing};
 use crate::session::ClientSession;
 use crate::stage::{PoolStage, StageConsumer};
 use crate::suspension::SuspendedSession;
@@ -86,7 +88,7 @@ impl WorkerExport {
 pub(crate) struct PoolWorker {
     config: PoolConfig,
     clock: GatewayClock,
-    ring: IoRing,
+    ring: WorkerRing,
     door: Arc<WorkerDoor>,
     commands: Receiver<WorkerCommand>,
     buffers: BufferPool,
@@ -160,7 +162,7 @@ impl PoolWorker {
         let now = parts.clock.now();
         let limits = &parts.config.limits;
         let mut worker = Self {
-            ring: IoRing::new(
+            ring: WorkerRing::new(
                 WORKER_ENTRIES,
                 CompletionWatch::WhenWorthwhile,
                 Arc::clone(parts.door.bell()),
@@ -203,27 +205,32 @@ impl PoolWorker {
         loop {
             let timeout = self.timeout();
             self.ring.submit_and_wait(timeout)?;
-            let now = self.clock.now();
-            while let Some(completed) = self.ring.completed() {
-                self.completed(completed, now);
-            }
-            self.take_commands(now);
-            self.advance_emulated(now);
-            self.step_law(now);
-            if now >= self.next_housekeeping {
-                self.housekeeping(now);
-            }
-            if self.next_watch.is_some_and(|next| next <= now) {
-                self.watch_volumes(VolumeWatch::Contended, now);
-            }
-            self.resume_stalled(now);
-            self.dispatch(now);
-            self.turn_upstreams(now);
-            self.attend(now);
-            if let Some(end) = self.drained(now) {
+            if let Some(end) = self.turn(self.clock.now()) {
                 return Ok(end);
             }
         }
+    }
+
+    /// Handles what completed and what is due, and begins what follows. Returns the outcome of a drain, once
+    /// it has come to its end.
+    fn turn(&mut self, now: Instant) -> Option<WorkerEnd> {
+        while let Some(completed) = self.ring.completed() {
+            self.completed(completed, now);
+        }
+        self.take_commands(now);
+        self.advance_emulated(now);
+        self.step_law(now);
+        if now >= self.next_housekeeping {
+            self.housekeeping(now);
+        }
+        if self.next_watch.is_some_and(|next| next <= now) {
+            self.watch_volumes(VolumeWatch::Contended, now);
+        }
+        self.resume_stalled(now);
+        self.dispatch(now);
+        self.turn_upstreams(now);
+        self.attend(now);
+        self.drained(now)
     }
 
     /// Disconnects every client and refuses every command, after a failure: no thread would answer them any
@@ -308,9 +315,13 @@ impl PoolWorker {
         let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
         match file.advance(&mut ring, &mut self.buffers, key, &mut self.requests[key], completed) {
             RequestProgress::Working => {}
-            RequestProgress::Done { result, sync } => self.backend_done(key, result, sync, now),
+            RequestProgress::Done { result, sync } => {
+                self.over_beside(export, key, now);
+                self.backend_done(key, result, sync, now);
+            }
             RequestProgress::ReportedLoss(errno) => {
                 self.poison(export, errno);
+                self.over_beside(export, key, now);
                 self.backend_done(key, Err(errno), false, now);
             }
         }

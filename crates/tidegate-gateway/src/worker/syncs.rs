@@ -6,6 +6,9 @@
 //! export is removed and added again or the service restarts: then there is another open file, and the
 //! administrator knows.
 //!
+//! A write that syncs by itself takes the report as well as a sync does. So a sync's success counts only once
+//! all such writes beside it are over, and none has failed.
+//!
 //! Nothing here or elsewhere syncs a file that is only opened or closed. Errors that no sync has reported
 //! stay with the file, for the first sync after it is next opened. So a gateway that is started after a crash
 //! hears of the writes that its predecessor had answered. A sync at the end would take that report, and there
@@ -33,6 +36,9 @@ pub(super) struct PendingSyncs {
     /// The number of an upstream's losses that are logged.
     pub(super) losses: u64,
     pub(super) running: Vec<usize>,
+    /// Writes that sync by themselves, and were under way when the sync that runs succeeded. One of them may
+    /// have its report.
+    beside: Vec<usize>,
     pub(super) waiting: Vec<usize>,
 }
 
@@ -73,9 +79,34 @@ impl PoolWorker {
 
     /// The sync of a file or of the emulated device is over.
     pub(super) fn synced(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
-        if let Err(errno) = result {
-            self.poison(key, errno);
+        let WorkerExport { volume, syncs, .. } = &mut self.exports[key];
+        match (result, volume) {
+            (Err(errno), _) => self.poison(key, errno),
+            (Ok(()), ExportVolume::File(file)) => {
+                let beside = self.requests.iter().filter(|(_, request)| {
+                    let is_under_way = request.dispatched.is_some() && !request.syncing;
+                    request.export == key && is_under_way && file.syncs_by_itself(&request.operation)
+                });
+                syncs.beside.extend(beside.map(|(request, _)| request));
+            }
+            (Ok(()), _) => {}
         }
+        if self.exports[key].syncs.beside.is_empty() {
+            self.conclude_sync(key, result, now);
+        }
+    }
+
+    /// A request's operation on its file is over: a sync that ran beside it may have waited for that.
+    pub(super) fn over_beside(&mut self, key: usize, request: usize, now: Instant) {
+        let beside = &mut self.exports[key].syncs.beside;
+        let Some(at) = beside.iter().position(|other| *other == request) else { return };
+        beside.swap_remove(at);
+        if beside.is_empty() {
+            self.conclude_sync(key, Ok(()), now);
+        }
+    }
+
+    fn conclude_sync(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
         for request in std::mem::take(&mut self.exports[key].syncs.running) {
             self.conclude(request, result, now);
         }

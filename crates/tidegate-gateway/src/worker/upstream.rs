@@ -69,6 +69,10 @@ impl PoolWorker {
 
     /// Connects on a thread of its own, which is bound in time.
     fn begin_to_connect(&mut self, export: u64, target: UpstreamTarget, now: Instant) {
+        #[cfg(test)]
+        if self.ring.connects(export) {
+            return;
+        }
         let door = Arc::clone(&self.door);
         let connect = move || {
             let outcome = Box::new(upstream::open(&target));
