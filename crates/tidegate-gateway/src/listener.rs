@@ -1,5 +1,6 @@
 //! Endpoints: accepting connections, and their handshakes, in short-lived threads with a deadline.
 
+pub(crate) mod devices;
 pub(crate) mod disks;
 mod doorstep;
 
@@ -441,6 +442,7 @@ fn shake_hands(
                     export,
                     terms: opened.terms,
                     disk: None,
+                    device: None,
                     already: chunk[start..end].to_vec(),
                     slot: Arc::clone(&slot),
                     _pin: pin,

@@ -203,6 +203,7 @@ impl DiskAcceptor {
             export: id,
             terms: terms(export.geometry),
             disk: Some(NewDisk { id: disk, serial, under_way: held }),
+            device: None,
             already: Vec::new(),
             slot: Arc::new(slot),
             _pin: pin,
