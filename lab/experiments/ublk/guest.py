@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""In the guest: an export is a block device of this host. The gateway is killed with -9, and stopped in order, while fio
+writes and verifies; a file system is mounted through the same; a client of NBD uses another export meanwhile.
+
+usage: guest.py [--ends N] [--size MIB] [--iops N]
+
+Leaves /out/result.json: figures and checks.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+
+DEVICE = "/dev/ublkb0"
+PORT = 9809
+CONFIGURATION = """
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:{port}'
+[pool.storage]
+backend = {{ kind = 'file' }}
+[pool.storage.export.remote]
+path = 'remote.raw'
+{exports}
+"""
+LIMITED = """
+[pool.storage.export.disk]
+path = 'disk.raw'
+limit = {{ iops = '{iops} IO/s' }}
+listen = ['ublk:0']
+"""
+BUSY = """
+[pool.storage.export.another]
+path = 'another.raw'
+listen = ['ublk:0']
+"""
+
+
+class Gateway:
+    """The program, in a folder of its own."""
+
+    def __init__(self):
+        self.process, self.log = None, open("log", "a")
+
+    def start(self):
+        self.process = subprocess.Popen(["tidegate", "serve", "-c", "tidegate.toml"], stderr=self.log)
+        until(lambda: metric("tidegate_requests_total") is not None, "the gateway")
+
+    def end(self, how):
+        self.process.send_signal(how)
+        return self.process.wait()
+
+
+def until(condition, what, seconds=120):
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {seconds} s in vain for {what}")
+        time.sleep(0.05)
+    return result
+
+
+def metric(name, label=""):
+    try:
+        lines = urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=5).read().decode().splitlines()
+    except OSError:
+        return None
+    found = [line for line in lines if line.startswith(name) and label in line]
+    return float(found[0].split()[-1]) if found else None
+
+
+def writes_done():
+    """The writes that the kernel has completed on the device."""
+    with open("/sys/block/ublkb0/stat") as file:
+        return int(file.read().split()[4])
+
+
+def configure(exports):
+    with open("tidegate.toml", "w") as file:
+        file.write(CONFIGURATION.format(port=PORT, exports=exports))
+
+
+def refused(config):
+    """What the program says of a configuration that it cannot serve, and its status."""
+    with open("wrong.toml", "w") as file:
+        file.write(config)
+    ended = subprocess.run(["tidegate", "serve", "-c", "wrong.toml"], capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stderr
+
+
+def over_nbd():
+    """Writes and verifies on the other export; true if that worked."""
+    fio = ["fio", "--name=remote", "--ioengine=nbd", "--uri=nbd+unix:///remote?socket=nbd.sock", "--rw=randwrite",
+           "--bs=4k", "--iodepth=4", "--size=1m", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1"]
+    return subprocess.run(fio, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def run(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def verified_writes(gateway, options, figures, checks):
+    """fio on the device, through ends of the gateway of both kinds."""
+    fio = subprocess.Popen(
+        ["fio", "--name=verify", f"--filename={DEVICE}", "--direct=1", "--ioengine=libaio", "--iodepth=16",
+         "--rw=randwrite", "--bs=4k", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--fsync=256",
+         "--output-format=json", "--output=/out/fio.json"])
+    rates, remote, pauses = [], [], []
+    share = options.size * 256 / (options.ends + 1)
+    for number in range(options.ends):
+        began, done = time.monotonic(), writes_done()
+        remote.append(over_nbd())
+        until(lambda: writes_done() - done >= share or fio.poll() is not None, "writes", 1800)
+        rates.append((writes_done() - done) / (time.monotonic() - began))
+        stopped = writes_done()
+        ended = time.monotonic()
+        gateway.end(signal.SIGKILL if number % 3 < 2 else signal.SIGTERM)
+        gateway.start()
+        until(lambda: writes_done() > stopped or fio.poll() is not None, "the first write after a restart")
+        pauses.append(time.monotonic() - ended)
+    status = fio.wait()
+    with open("/out/fio.json") as file:
+        report = json.load(file)["jobs"][0]
+    figures["blocks_verified"] = report["read"]["total_ios"]
+    figures["writes_per_s"] = [round(rate) for rate in rates]
+    figures["pauses_s"] = [round(pause, 2) for pause in pauses]
+    checks[f"fio verified every block through {options.ends} ends of the gateway"] = (
+        status == 0 and report["error"] == 0 and report["read"]["total_ios"] >= options.size * 256)
+    checks[f"no faster than {options.iops} IO/s"] = max(rates) <= 1.05 * options.iops
+    checks["a client of NBD used another export meanwhile"] = all(remote) and bool(remote)
+
+
+def mounted(gateway, checks):
+    """A file system stays mounted through a kill, a stop, and the removal of its export."""
+    run("modprobe", "ext4")
+    run("mkfs.ext4", "-q", DEVICE)
+    os.makedirs("mnt", exist_ok=True)
+    run("mount", DEVICE, "mnt")
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        copy = subprocess.Popen(["cp", "/bin/bash", f"mnt/bash-{how}"])
+        sync = subprocess.Popen(["sync", "-f", "mnt"])
+        gateway.end(how)
+        gateway.start()
+        copy.wait(), sync.wait()
+        run("sync", "-f", "mnt")
+    run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
+    same = [subprocess.run(["cmp", "/bin/bash", f"mnt/bash-{how}"]).returncode == 0
+            for how in (signal.SIGKILL, signal.SIGTERM)]
+    checks["files written while the gateway ended are whole"] = all(same)
+    checks["fstrim works"] = subprocess.run(["fstrim", "mnt"]).returncode == 0
+    configure("")
+    gateway.process.send_signal(signal.SIGHUP)
+    until(lambda: "is in use" in open("log").read(), "the warning about the device in use")
+    run("cp", "/bin/cat", "mnt/cat")
+    run("sync", "-f", "mnt")
+    checks["the device of a removed export stays while it is mounted"] = os.path.exists(DEVICE)
+    run("umount", "mnt")
+    # The check of the file system is a user of the device, too, if it is quicker than the gateway's look.
+    until(lambda: not os.path.exists(DEVICE), "the end of the device", 30)
+    checks["the device of a removed export is deleted once nothing uses it"] = not os.path.exists("/dev/ublkc0")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ends", type=int, default=6)
+    parser.add_argument("--size", type=int, default=16)
+    parser.add_argument("--iops", type=int, default=1000)
+    options = parser.parse_args()
+    os.makedirs("/tmp/ublk")
+    os.chdir("/tmp/ublk")
+    for name in ("disk", "remote", "another"):
+        with open(f"{name}.raw", "wb") as file:
+            file.truncate(options.size << 20)
+    figures, checks = {"ends": options.ends}, {}
+    limited = LIMITED.format(iops=options.iops)
+    configure(limited)
+    status, said = refused(CONFIGURATION.format(port=PORT, exports=limited))
+    figures["without_module"] = said
+    checks["without the module: status 2 and the place"] = status == 2 and "modprobe ublk_drv" in said and ":" in said
+    run("modprobe", "ublk_drv")
+    gateway = Gateway()
+    gateway.start()
+    # Whoever is started after the gateway finds the device.
+    checks["the device is there when the gateway is ready"] = os.path.exists(DEVICE)
+    figures["queue"] = {}
+    for name in ("logical_block_size", "physical_block_size", "max_sectors_kb", "fua", "write_cache", "nr_requests",
+                 "discard_max_bytes", "write_zeroes_max_bytes"):
+        with open(f"/sys/block/ublkb0/queue/{name}") as file:
+            figures["queue"][name] = file.read().strip()
+    status, said = refused(CONFIGURATION.format(port=PORT, exports=BUSY).replace("nbd.sock", "other.sock"))
+    figures["busy"] = said
+    checks["the number of another export: status 2 and the place"] = status == 2 and "ublk:0" in said
+    checks["one session is shown as a disk"] = metric("tidegate_disks", 'consumer="disk"') == 1
+    verified_writes(gateway, options, figures, checks)
+    mounted(gateway, checks)
+    gateway.end(signal.SIGTERM)
+    gateway = Gateway()
+    configure(limited)
+    gateway.start()
+    # The first letter is the file system's that was on the volume before, too.
+    checks["the file system is clean"] = subprocess.run(["fsck.ext4", "-fn", DEVICE]).returncode == 0
+    gateway.end(signal.SIGTERM)
+    complaints = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
+    complaints = [line for line in complaints if "error" in line.lower() or "hung" in line.lower() or "WARN" in line]
+    figures["kernel"] = complaints
+    checks["the kernel saw no error"] = not complaints
+    with open("/out/result.json", "w") as file:
+        json.dump({"figures": figures, "checks": checks}, file, indent=1)
+
+
+try:
+    main()
+finally:
+    if os.path.exists("/tmp/ublk/log"):
+        subprocess.run(["cp", "/tmp/ublk/log", "/out/gateway.log"])
+    with open("/out/dmesg", "w") as file:
+        subprocess.run(["dmesg"], stdout=file)
