@@ -43,17 +43,13 @@ pub(crate) fn properties(geometry: &ExportGeometry) -> Option<DeviceProperties> 
 ///
 /// # Errors
 /// When the export cannot do it.
-pub(crate) fn judge(
-    terms: &SessionTerms,
-    request: &RequestDescriptor,
-) -> Result<CheckedOperation, Errno> {
+pub(crate) fn judge(terms: &SessionTerms, request: &RequestDescriptor) -> Result<CheckedOperation, Errno> {
     let fua = if request.fua { CommandFlags::FUA } else { CommandFlags::NONE };
     let (command, flags) = match request.kind {
         RequestKind::Read => (NbdCommand::Read, CommandFlags::NONE),
         RequestKind::Write => (NbdCommand::Write, fua),
         RequestKind::Flush => {
-            return terms
-                .check(&WireRequest::new(NbdCommand::Flush, CommandFlags::NONE, 0, 0, 0u32), &[]);
+            return terms.check(&WireRequest::new(NbdCommand::Flush, CommandFlags::NONE, 0, 0, 0u32), &[]);
         }
         RequestKind::Discard => (NbdCommand::Trim, fua),
         RequestKind::WriteZeroes { unmap: true } => (NbdCommand::WriteZeroes, fua),

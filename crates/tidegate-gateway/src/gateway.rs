@@ -285,7 +285,7 @@ impl Gateway {
         }
         gateway.disks = gateway.listen_for_disks(disks)?;
         gateway.devices = gateway.serve_devices(devices)?;
-        // Whoever is started after this service finds them.
+        // Mounts that are ordered after this service find them.
         gateway.devices.iter().try_for_each(DeviceServer::wait)?;
         debug!(endpoints = ?gateway.addresses, "serving");
         Ok(gateway)

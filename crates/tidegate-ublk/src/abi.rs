@@ -418,7 +418,10 @@ mod tests {
             RequestDescriptor::decode(&bytes)
         };
         let write = described(1 | 1 << 13);
-        assert_eq!((write.kind, write.offset, write.length, write.fua), (RequestKind::Write, 1536, 4096, true));
+        assert_eq!(
+            (write.kind, write.offset, write.length, write.fua),
+            (RequestKind::Write, 1536, 4096, true)
+        );
         assert!(!described(1).fua);
         assert_eq!(described(5).kind, RequestKind::WriteZeroes { unmap: true });
         assert_eq!(described(5 | 1 << 15).kind, RequestKind::WriteZeroes { unmap: false });
@@ -428,7 +431,10 @@ mod tests {
     #[test]
     fn a_number_is_whole_and_within_the_kernels_bound() {
         assert_eq!("0".parse(), Ok(DeviceNumber(0)));
-        assert_eq!("1048575".parse::<DeviceNumber>().map(|number| number.to_string()), Ok("ublk:1048575".into()));
+        assert_eq!(
+            "1048575".parse::<DeviceNumber>().map(|number| number.to_string()),
+            Ok("ublk:1048575".into())
+        );
         assert_eq!("1048576".parse::<DeviceNumber>(), Err(DeviceNumberError::TooLarge));
         for wrong in ["", "-1", "a", "0x1", "4294967296"] {
             assert!(wrong.parse::<DeviceNumber>().is_err(), "{wrong}");

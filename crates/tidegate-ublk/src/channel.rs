@@ -67,9 +67,8 @@ impl ServedDevice {
     /// first command leaves a device that no other process can map.
     fn map(&mut self) -> io::Result<NonNull<u8>> {
         // SAFETY: the kernel chooses the address; nothing that exists is affected.
-        let memory = unsafe {
-            mmap(std::ptr::null_mut(), MAPPED, ProtFlags::READ, MapFlags::SHARED, &*self.file, 0)?
-        };
+        let memory =
+            unsafe { mmap(std::ptr::null_mut(), MAPPED, ProtFlags::READ, MapFlags::SHARED, &*self.file, 0)? };
         let memory = NonNull::new(memory.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
         self.descriptors = Some(memory);
         Ok(memory)

@@ -28,10 +28,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// The module is not there.
-    #[error("{PATH} does not exist: load the kernel module ublk_drv (`modprobe ublk_drv`, Linux 6.5 or later)")]
+    #[error(
+        "{PATH} does not exist: load the kernel module ublk_drv (`modprobe ublk_drv`, Linux 6.5 or later)"
+    )]
     NoModule,
     /// The process lacks a right.
-    #[error("no permission for {PATH}: the gateway needs CAP_SYS_ADMIN and access to the devices of ublk: {0}")]
+    #[error(
+        "no permission for {PATH}: the gateway needs CAP_SYS_ADMIN and access to the devices of ublk: {0}"
+    )]
     Permission(io::Error),
     /// The kernel lacks an ability.
     #[error("this kernel's ublk lacks recovery or copies by the server: Linux 6.5 or later is needed")]
@@ -111,7 +115,9 @@ impl ControlDevice {
         match asked {
             Ok(()) if u64::from_ne_bytes(features) & FEATURES == FEATURES => Ok(control),
             Ok(()) => Err(ControlError::OldKernel),
-            Err(error) if error.is(Errno::OPNOTSUPP) || error.is(Errno::NODEV) => Err(ControlError::OldKernel),
+            Err(error) if error.is(Errno::OPNOTSUPP) || error.is(Errno::NODEV) => {
+                Err(ControlError::OldKernel)
+            }
             Err(error) => Err(error),
         }
     }
@@ -233,7 +239,8 @@ impl ControlDevice {
         let mut memory = memory.into_boxed_slice();
         let address = if memory.is_empty() { 0 } else { memory.as_mut_ptr().expose_provenance() as u64 };
         let argument = control_command(device, address, memory.len() as u16, data, path_length);
-        let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), operation.code()).cmd(argument).build();
+        let entry =
+            opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), operation.code()).cmd(argument).build();
         let failed = |source| ControlError::of(what, source);
         // SAFETY: the kernel reads and writes `memory`, which is as long as the command says. It is given
         // back or leaked below, never freed before the command has completed.

@@ -18,9 +18,9 @@ impl DeviceMark {
     #[must_use]
     pub fn of_export(name: &str) -> Self {
         // FNV-1a: the standard library's hashes may change from one version to the next.
-        let hash = name.bytes().fold(0x811c_9dc5u32, |hash, byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        });
+        let hash = name
+            .bytes()
+            .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         Self(Self::MAGIC << 32 | u64::from(hash))
     }
 

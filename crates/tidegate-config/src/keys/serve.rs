@@ -730,7 +730,12 @@ pub const DISK: KeyTable = table!(
     "disk",
     "### `listen` of an export",
     [
-        Key::new("address", Format("`vhost-user:PATH`"), "required", "the address where QEMU connects; `ublk:NUMBER` takes none of the other keys"),
+        Key::new(
+            "address",
+            Format("`vhost-user:PATH`"),
+            "required",
+            "the address where QEMU connects; `ublk:NUMBER` takes none of the other keys"
+        ),
         Key::new(
             "mode",
             Format("octal number in quotes"),

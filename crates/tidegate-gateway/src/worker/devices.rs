@@ -19,13 +19,13 @@ impl PoolWorker {
     /// Fetches all tags of a device that has just come. The thread that brings it waits for that.
     pub(super) fn fetch_all(&mut self, key: usize) {
         for tag in 0..DEPTH {
-            self.to_kernel(key, tag, fetch(tag));
+            self.hand_over(key, tag, fetch(tag));
         }
         // All in one call: a process that dies in between leaves a device that cannot be taken over.
         self.ring.submit_now();
     }
 
-    fn to_kernel(&mut self, key: usize, tag: u16, command: RingCommand) {
+    fn hand_over(&mut self, key: usize, tag: u16, command: RingCommand) {
         let Some(device) = &mut self.sessions[key].device else { return };
         device.fetched += 1;
         self.ring.command(RingToken::Fetched { session: key, tag }, device.channel.as_fd(), command);
@@ -46,8 +46,11 @@ impl PoolWorker {
             }
             Err(error) => {
                 let is_deleted = error.raw_os_error() == Some(SystemErrno::NODEV.raw_os_error());
-                let reason =
-                    if is_deleted { "the device was deleted".into() } else { format!("the device ends: {error}") };
+                let reason = if is_deleted {
+                    "the device was deleted".into()
+                } else {
+                    format!("the device ends: {error}")
+                };
                 self.close(key, &reason, now);
                 self.remove_if_gone(key, now);
             }
@@ -124,7 +127,7 @@ impl PoolWorker {
                 "a request is refused: {errno}; further ones of this device are not logged"
             );
         }
-        self.to_kernel(key, tag, commit(tag, -(errno.code() as i32)));
+        self.hand_over(key, tag, commit(tag, -(errno.code() as i32)));
     }
 
     /// Gives the result of a request to the kernel, or drops it when the session is closed: the kernel issues
@@ -139,7 +142,8 @@ impl PoolWorker {
         let tag = request.cookie as u16;
         let mut result = result_of(&request.operation, result);
         if session.phase != SessionPhase::Closed
-            && let (Some(device), CheckedOperation::Read { length, .. }) = (&session.device, request.operation)
+            && let (Some(device), CheckedOperation::Read { length, .. }) =
+                (&session.device, request.operation)
             && let Some(data) = &request.buffer
             && result >= 0
             && device.channel.write_payload(tag, &data[..length as usize]).is_err()
@@ -152,7 +156,7 @@ impl PoolWorker {
         if session.phase == SessionPhase::Closed {
             self.remove_if_gone(key, now);
         } else {
-            self.to_kernel(key, tag, commit(tag, result));
+            self.hand_over(key, tag, commit(tag, result));
             self.attend_to(key);
         }
     }

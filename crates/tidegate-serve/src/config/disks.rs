@@ -82,7 +82,8 @@ fn device(
 ) {
     for key in SOCKET_KEYS {
         if let Some(span) = table.and_then(|table| table.key_span(key)) {
-            let what = format!("`{key}` is for sockets: who may open {} is said by udev", number.block_path());
+            let what =
+                format!("`{key}` is for sockets: who may open {} is said by udev", number.block_path());
             context.report.error(&span, what);
         }
     }

@@ -74,10 +74,7 @@ pub(super) enum DiskAddressError {
     )]
     Scheme(String),
     #[error("`{text}` needs the number of a device, for example `ublk:0` for /dev/ublkb0: {source}")]
-    Number {
-        text: String,
-        source: DeviceNumberError,
-    },
+    Number { text: String, source: DeviceNumberError },
     #[error("`vhost-user:` needs a path, for example `vhost-user:/run/tidegate/database.sock`")]
     NoPath,
 }

@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    BackendConfig, DeviceError, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint, PoolConfig,
-    ServerFiles, StartError, TlsError, TlsUse,
+    BackendConfig, DeviceError, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint,
+    PoolConfig, ServerFiles, StartError, TlsError, TlsUse,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -89,8 +89,12 @@ impl ServeConfig {
     #[must_use]
     pub fn finding(&self, error: &StartError) -> Option<Finding> {
         let (address, problem) = match error {
-            StartError::Disk(DiskSocketError { socket, source, .. }) => (socket.to_string(), source.to_string()),
-            StartError::Ublk(DeviceError { number, problem, .. }) => (number.to_string(), problem.to_string()),
+            StartError::Disk(DiskSocketError { socket, source, .. }) => {
+                (socket.to_string(), source.to_string())
+            }
+            StartError::Ublk(DeviceError { number, problem, .. }) => {
+                (number.to_string(), problem.to_string())
+            }
             _ => return None,
         };
         let (_, place) = self.disk_places.iter().find(|(disk, _)| *disk == address)?;
