@@ -26,7 +26,7 @@ use crate::config::{
 };
 use crate::directory::{DirectoryEntry, ExportDirectory};
 use crate::endpoint::BoundEndpoint;
-use crate::listener::devices::{BoundDevice, DeviceError, DeviceServer};
+use crate::listener::devices::{BoundDevice, DeviceError, DeviceServer, delete_left_behind};
 use crate::listener::disks::{BoundDisk, DiskListener, DiskSocketError};
 use crate::listener::{EndpointListener, RunningHandshakes};
 use crate::peers::{PeerReports, PoolPartners};
@@ -285,6 +285,7 @@ impl Gateway {
         }
         gateway.disks = gateway.listen_for_disks(disks)?;
         gateway.devices = gateway.serve_devices(devices)?;
+        delete_left_behind(&gateway.config);
         // Mounts that are ordered after this service find them.
         gateway.devices.iter().try_for_each(DeviceServer::wait)?;
         debug!(endpoints = ?gateway.addresses, "serving");

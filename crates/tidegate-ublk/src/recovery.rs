@@ -67,6 +67,12 @@ pub struct FoundDevice {
 }
 
 impl FoundDevice {
+    /// Returns true if some gateway has left it, and none serves it.
+    #[must_use]
+    pub const fn is_left_behind(&self) -> bool {
+        self.mark.is_tidegate() && matches!(self.state, DeviceState::Waiting)
+    }
+
     /// Returns true if it has the form that this version gives to devices. Another form could not be served.
     fn has_form(&self) -> bool {
         (self.queues, self.depth, self.payload) == (1, DEPTH, MAX_PAYLOAD)
@@ -216,6 +222,10 @@ mod tests {
             let other = FoundDevice { mark: DeviceMark::of_export("backup"), ..found(state) };
             assert_eq!(step(other), NextStep::Refuse(ObstructedDevice::OtherExport), "{state:?}");
         }
+        assert!(found(DeviceState::Waiting).is_left_behind() && !found(DeviceState::Live).is_left_behind());
+        assert!(
+            !FoundDevice { mark: DeviceMark::from_bits(0), ..found(DeviceState::Waiting) }.is_left_behind()
+        );
         let other_form = FoundDevice { depth: DEPTH / 2, ..found(DeviceState::Waiting) };
         assert_eq!(step(other_form), NextStep::Refuse(ObstructedDevice::OtherForm));
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: an export is a block device of this host. The gateway is killed with -9, and stopped in order, while fio
-writes and verifies; a file system is mounted through the same; a client of NBD uses another export meanwhile.
+writes and verifies; a file system is mounted through the same; a client of NBD uses another export meanwhile. Then LIO exports the device over iSCSI, and an initiator
+does the same. The gateway has the rights that packaging/tidegate.service.d/ublk.conf gives it, and no others.
 
 usage: guest.py [--ends N] [--size MIB] [--iops N]
 
@@ -12,8 +13,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+import iscsi  # noqa: E402
 
 DEVICE = "/dev/ublkb0"
 PORT = 9809
@@ -39,6 +44,28 @@ listen = ['ublk:0']
 """
 
 
+# What the drop-in gives, for a user that owns nothing.
+CAPABILITIES = "-all,+sys_admin,+dac_override"
+RIGHTS = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
+          f"--inh-caps={CAPABILITIES}", f"--ambient-caps={CAPABILITIES}", f"--bounding-set={CAPABILITIES}"]
+
+
+class LioLab(iscsi.Lab):
+    """One initiator of a target that exports the gateway's device."""
+
+    def __init__(self):
+        super().__init__(initiators=1)
+
+    def backing(self, number):
+        return DEVICE
+
+    def _set_up(self, devices, service_ms, volume_mib):
+        os.makedirs("/etc/target", exist_ok=True)
+        run("modprobe", "-a", *iscsi.MODULES.split())
+        if not os.path.ismount(iscsi.CONFIGFS):
+            run("mount", "-t", "configfs", "configfs", iscsi.CONFIGFS)
+
+
 class Gateway:
     """The program, in a folder of its own."""
 
@@ -46,7 +73,7 @@ class Gateway:
         self.process, self.log = None, open("log", "a")
 
     def start(self):
-        self.process = subprocess.Popen(["tidegate", "serve", "-c", "tidegate.toml"], stderr=self.log)
+        self.process = subprocess.Popen([*RIGHTS, "tidegate", "serve", "-c", "tidegate.toml"], stderr=self.log)
         until(lambda: metric("tidegate_requests_total") is not None, "the gateway")
 
     def end(self, how):
@@ -163,6 +190,32 @@ def mounted(gateway, checks):
     checks["the device of a removed export is deleted once nothing uses it"] = not os.path.exists(DEVICE)
 
 
+def through_lio(gateway, figures, checks):
+    """An initiator of LIO writes and verifies while the gateway is killed and stopped."""
+    lab = LioLab()
+    load = lab.start_fio([{"name": "initiator", "filename": lab.device(1), "rw": "randwrite", "bs": "4k", "iodepth": 16,
+                           "size": "4m", "verify": "crc32c", "do_verify": 1, "verify_fatal": 1}])
+    started = writes_done()
+    for number, how in enumerate((signal.SIGKILL, signal.SIGTERM), 1):
+        until(lambda: writes_done() >= started + 300 * number, "the initiator's writes")
+        gateway.end(how)
+        gateway.start()
+    figures["initiator"] = {kind: load()[0][kind]["ios"] for kind in ("write", "read")}
+    checks["an initiator of LIO verified every block through a kill and a stop"] = figures["initiator"]["read"] >= 1024
+    lab.log_out(1)
+
+
+def release_target(group):
+    """Ends the use of the device by LIO."""
+    if not os.path.isdir(group):
+        return
+    for path in (f"{group}/acls/iqn.2026-01.lab:initiator1/lun_0/lun", f"{group}/lun/lun_0/port"):
+        os.unlink(path)
+    for path in (f"{group}/acls/iqn.2026-01.lab:initiator1/lun_0", f"{group}/acls/iqn.2026-01.lab:initiator1",
+                 f"{group}/lun/lun_0", f"{iscsi.TARGET}/core/iblock_0/lv1"):
+        os.rmdir(path)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ends", type=int, default=6)
@@ -200,6 +253,15 @@ def main():
     configure(limited)
     gateway.start()
     checks["the file system is clean"] = subprocess.run(["fsck.ext4", "-fn", DEVICE]).returncode == 0
+    through_lio(gateway, figures, checks)
+    gateway.end(signal.SIGTERM)
+    checks["the device stays after a stop"] = os.path.exists(DEVICE)
+    for name in os.listdir(iscsi.TARGET + "/iscsi"):
+        release_target(f"{iscsi.TARGET}/iscsi/{name}/tpgt_1")
+    configure("")
+    gateway.start()
+    until(lambda: not os.path.exists("/dev/ublkc0"), "the end of the device that was left behind", 30)
+    checks["a device that was left behind is deleted"] = not os.path.exists(DEVICE)
     gateway.end(signal.SIGTERM)
     complaints = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
     signs = ("I/O error", "EXT4-fs error", "blocked for more than", "WARNING:", "BUG:")

@@ -232,6 +232,47 @@ impl BoundDevice {
     }
 }
 
+/// Deletes devices that a gateway has left behind and that no export is any more, in a thread: those whose
+/// export was removed while no gateway ran. One that something uses stays, and is named.
+pub(crate) fn delete_left_behind(config: &GatewayConfig) {
+    let exports = config.pools.iter().flat_map(|pool| &pool.exports);
+    let served: Vec<DeviceNumber> = exports.flat_map(|export| export.devices.iter().copied()).collect();
+    let channels = std::fs::read_dir("/sys/class/ublk-char").into_iter().flatten().flatten();
+    let numbers =
+        channels.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok());
+    let others: Vec<DeviceNumber> = numbers.filter(|number| !served.contains(number)).collect();
+    if others.is_empty() {
+        return;
+    }
+    let thread = std::thread::Builder::new().name("tg-ublk-clean".into()).stack_size(STACK);
+    let cleaning = move || {
+        // Without the right to, nothing is deleted, and nothing is missed.
+        let Ok(mut control) = ControlDevice::open() else { return };
+        for number in others {
+            if let Err(problem) = delete_if_left(&mut control, number) {
+                warn!("{} was left behind, and is not deleted: {problem}", number.block_path());
+            }
+        }
+    };
+    // Without a thread the next start does it.
+    let _ = thread.spawn(cleaning);
+}
+
+fn delete_if_left(control: &mut ControlDevice, number: DeviceNumber) -> Result<(), String> {
+    let found = control.find(number).map_err(|error| error.to_string())?;
+    if !found.is_some_and(|found| found.is_left_behind()) {
+        return Ok(());
+    }
+    // Another gateway that takes it over has its channel open.
+    let Ok(channel) = ServedDevice::open(number) else { return Ok(()) };
+    let alone = unused(number).map_err(|user| format!("it is in use ({user})"))?;
+    let stopped = control.stop(number);
+    drop((channel, alone));
+    stopped.and_then(|()| control.delete(number)).map_err(|error| error.to_string())?;
+    info!("{} was left behind by an export that is gone: it is deleted", number.block_path());
+    Ok(())
+}
+
 /// The end of a device's service.
 #[derive(Debug, Clone, Copy)]
 enum ServiceEnd {
