@@ -116,11 +116,12 @@ impl ExportDirectory {
         Ok((entry.export, Some(SeatReservation { export: entry.id, slot, pin: entry.pin })))
     }
 
-    /// Keeps a place for the front end of a disk.
+    /// Keeps a place for a client that names an export's consumer: the front end of a disk, or a session that
+    /// another process has suspended.
     ///
     /// # Errors
     /// The reason for which it is refused.
-    pub(crate) fn find_disk(
+    pub(crate) fn find_consumer(
         &self,
         consumer: &ConsumerName,
         client: &KnownClient,
@@ -130,7 +131,7 @@ impl ExportDirectory {
             return Err(RefusalReason::ShuttingDown);
         }
         let found = self.lock().iter().find(|entry| entry.consumer == *consumer).cloned();
-        // Its socket is there because it is configured.
+        // A disk's socket is there because it is configured; its export may wait for its upstream.
         let entry = found.ok_or(RefusalReason::Unreached)?;
         if let Some(refusal) = refused(&entry.access, client) {
             return Err(refusal);

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -77,10 +77,46 @@ pub(crate) struct BoundEndpoint {
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: OwnedFd,
     pub(crate) peer: String,
-    pub(crate) source: ConnectionSource,
-    pub(crate) origin: ClientOrigin,
+    pub(crate) client: SocketClient,
     /// The use of TLS at its endpoint.
     pub(crate) tls: TlsMode,
+}
+
+/// The client at the other end of a connection, as the system knows it.
+#[derive(Debug)]
+pub(crate) struct SocketClient {
+    pub(crate) source: ConnectionSource,
+    pub(crate) origin: ClientOrigin,
+}
+
+impl SocketClient {
+    /// # Errors
+    /// When the connection has ended.
+    pub(crate) fn of(socket: impl AsFd) -> io::Result<Self> {
+        let socket = socket.as_fd().try_clone_to_owned()?;
+        match sockopt::socket_domain(&socket)? {
+            AddressFamily::UNIX => Ok(unix_client(&socket.into()).0),
+            _ => Ok(tcp_client(TcpStream::from(socket).peer_addr()?.ip())),
+        }
+    }
+}
+
+fn tcp_client(address: IpAddr) -> SocketClient {
+    SocketClient { source: ConnectionSource::of_address(address), origin: ClientOrigin::Tcp(address) }
+}
+
+/// The client of a Unix socket, and its process.
+fn unix_client(stream: &UnixStream) -> (SocketClient, String) {
+    let peer = sockopt::socket_peercred(stream).ok();
+    let pid =
+        peer.as_ref().map_or_else(|| "?".to_owned(), |peer| format!("pid {}", peer.pid.as_raw_nonzero()));
+    let credentials = peer.map(|peer| ProcessCredentials {
+        user: peer.uid.as_raw(),
+        groups: peer_groups(stream, peer.gid.as_raw()),
+    });
+    let source =
+        credentials.as_ref().map_or(ConnectionSource::Unknown, |peer| ConnectionSource::User(peer.user));
+    (SocketClient { source, origin: ClientOrigin::Unix(credentials) }, pid)
 }
 
 impl BoundEndpoint {
@@ -129,35 +165,15 @@ impl BoundEndpoint {
             Socket::Unix { listener, .. } => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(false)?;
-                let peer = sockopt::socket_peercred(&stream).ok();
-                let pid = peer
-                    .as_ref()
-                    .map_or_else(|| "?".to_owned(), |peer| format!("pid {}", peer.pid.as_raw_nonzero()));
-                let credentials = peer.map(|peer| ProcessCredentials {
-                    user: peer.uid.as_raw(),
-                    groups: peer_groups(&stream, peer.gid.as_raw()),
-                });
-                let source = credentials
-                    .as_ref()
-                    .map_or(ConnectionSource::Unknown, |peer| ConnectionSource::User(peer.user));
-                Ok(AcceptedConnection {
-                    stream: stream.into(),
-                    peer: format!("{} {pid}", self.endpoint),
-                    source,
-                    origin: ClientOrigin::Unix(credentials),
-                    tls,
-                })
+                let (client, pid) = unix_client(&stream);
+                let peer = format!("{} {pid}", self.endpoint);
+                Ok(AcceptedConnection { stream: stream.into(), peer, client, tls })
             }
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept()?;
                 prepare(&stream)?;
-                Ok(AcceptedConnection {
-                    stream: stream.into(),
-                    peer: address.to_string(),
-                    source: ConnectionSource::of_address(address.ip()),
-                    origin: ClientOrigin::Tcp(address.ip()),
-                    tls,
-                })
+                let client = tcp_client(address.ip());
+                Ok(AcceptedConnection { stream: stream.into(), peer: address.to_string(), client, tls })
             }
         }
     }

@@ -31,9 +31,10 @@ use crate::listener::disks::{BoundDisk, DiskListener, DiskSocketError};
 use crate::listener::{EndpointListener, RunningHandshakes};
 use crate::peers::{PeerReports, PoolPartners};
 use crate::stats::{AwaitedSnapshot, GatewaySnapshot, PoolSnapshot};
+use crate::suspension::{self, SuspendedSession};
 use crate::upstream::{self, UpstreamConnection, UpstreamError, UpstreamExport};
-use crate::worker::door::{ExportPin, NewExport, PoolChange, WorkerCommand, WorkerDoor};
-use crate::worker::{KERNEL_GRACE, PoolWorker, WorkerParts};
+use crate::worker::door::{ExportPin, NewExport, PoolChange, SessionFate, WorkerCommand, WorkerDoor};
+use crate::worker::{KERNEL_GRACE, PoolWorker, WorkerEnd, WorkerParts};
 use awaited::{AwaitedExport, FirstAttempts, ReachedUpstream};
 
 mod opening;
@@ -75,9 +76,9 @@ pub struct Gateway {
 struct PoolHandle {
     name: ResourceName,
     door: Arc<WorkerDoor>,
-    /// The number of sessions that the worker cut off, once it has ended. The thread itself is never joined:
+    /// What the worker's end has come to, once it has ended. The thread itself is never joined:
     /// the kernel keeps it for as long as an operation of its ring hangs. `None` after it was told.
-    ended: Option<Receiver<usize>>,
+    ended: Option<Receiver<WorkerEnd>>,
     /// The answer to a question that the worker left open.
     unanswered: Mutex<Option<Receiver<PoolSnapshot>>>,
     /// The reason of the worker's failure, once it has failed.
@@ -207,13 +208,15 @@ pub enum GatewayError {
 }
 
 /// The outcome of a drain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct DrainReport {
     /// Sessions that were cut off at the deadline with requests unanswered.
     pub cut_off: usize,
     /// Pools whose worker did not end in time, because the kernel does not give it back. The sockets of their
     /// clients are shut down.
     pub stuck: Vec<ResourceName>,
+    /// Sessions that another gateway can [`resume`](Gateway::resume). None after [`Gateway::drain`].
+    pub suspended: Vec<SuspendedSession>,
 }
 
 impl Gateway {
@@ -435,7 +438,25 @@ impl Gateway {
     /// When a pool's worker has failed.
     pub fn drain(mut self, deadline: Duration) -> Result<DrainReport, GatewayError> {
         debug!("draining");
-        self.end(deadline)
+        self.end(deadline, SessionFate::Close)
+    }
+
+    /// Ends like [`drain`](Self::drain), and leaves open the connections with which another gateway can go
+    /// on. Requests that have reached the storage are answered first. TLS, disks, and exports of an emulated
+    /// device end as in a drain.
+    ///
+    /// # Errors
+    /// When a pool's worker has failed.
+    pub fn suspend(mut self, deadline: Duration) -> Result<DrainReport, GatewayError> {
+        debug!("suspending");
+        self.end(deadline, SessionFate::Suspend)
+    }
+
+    /// Goes on with sessions that another gateway has suspended. Returns how many. Those whose client may not
+    /// use the export any more, or to whom it was described otherwise, are closed, and logged.
+    pub fn resume(&self, sessions: Vec<SuspendedSession>) -> usize {
+        let resume = |session| suspension::resume(session, &self.directory, &self.config.listen);
+        sessions.into_iter().map(resume).filter(|resumed| *resumed).count()
     }
 
     /// Returns the decision journal, if there is one.
@@ -444,14 +465,14 @@ impl Gateway {
         self.journal.as_ref()
     }
 
-    fn end(&mut self, patience: Duration) -> Result<DrainReport, GatewayError> {
+    fn end(&mut self, patience: Duration, fate: SessionFate) -> Result<DrainReport, GatewayError> {
         self.directory.shut_down();
         self.listeners.clear();
         self.disks.clear();
         self.devices.clear();
         let deadline = self.clock.now() + patience;
         for pool in &self.pools {
-            pool.door.send(WorkerCommand::Drain(deadline));
+            pool.door.send(WorkerCommand::Drain { deadline, fate });
         }
         // All are waited for, whatever becomes of one.
         let end = WallInstant::now() + patience + KERNEL_GRACE + END_PATIENCE;
@@ -460,10 +481,13 @@ impl Gateway {
         if let Some(journal) = &self.journal {
             journal.close();
         }
-        let mut report = DrainReport { cut_off: 0, stuck: Vec::new() };
+        let mut report = DrainReport::default();
         for (pool, ended) in ended {
             match ended? {
-                Some(cut_off) => report.cut_off += cut_off,
+                Some(WorkerEnd { cut_off, suspended }) => {
+                    report.cut_off += cut_off;
+                    report.suspended.extend(suspended);
+                }
                 None => report.stuck.push(pool),
             }
         }
@@ -500,7 +524,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if let Err(failure) = self.end(Duration::ZERO) {
+        if let Err(failure) = self.end(Duration::ZERO, SessionFate::Close) {
             error!("{failure}");
         }
     }
@@ -738,13 +762,13 @@ impl PoolHandle {
         if self.failure.get().is_some() { Err(self.failed()) } else { Ok(()) }
     }
 
-    /// Waits for the worker's end, and says how many sessions it cut off. If it does not end in time: shuts
-    /// down its clients' sockets and says `None`.
-    fn end(&mut self, end: WallInstant) -> Result<Option<usize>, GatewayError> {
-        let Some(ended) = self.ended.take() else { return Ok(Some(0)) };
+    /// Waits for the worker's end. If it does not end in time: shuts down its clients' sockets and says
+    /// `None`.
+    fn end(&mut self, end: WallInstant) -> Result<Option<WorkerEnd>, GatewayError> {
+        let Some(ended) = self.ended.take() else { return Ok(Some(WorkerEnd::default())) };
         let patience = end.saturating_duration_since(WallInstant::now());
         match ended.recv_timeout(patience) {
-            Ok(cut_off) => self.check().map(|()| Some(cut_off)),
+            Ok(ended) => self.check().map(|()| Some(ended)),
             Err(RecvTimeoutError::Timeout) => {
                 self.door.shut_sessions();
                 Ok(None)
@@ -763,17 +787,18 @@ impl Drop for PoolHandle {
     /// Ends a worker that was not ended in order, as when a later step of the start fails.
     fn drop(&mut self) {
         if self.ended.is_some() {
-            self.door.send(WorkerCommand::Drain(tidegate_units::Instant::ZERO));
+            let (deadline, fate) = (tidegate_units::Instant::ZERO, SessionFate::Close);
+            self.door.send(WorkerCommand::Drain { deadline, fate });
             // A failure was logged where it happened.
             let _ = self.end(WallInstant::now() + KERNEL_GRACE + END_PATIENCE);
         }
     }
 }
 
-/// Runs a worker to its end, whatever that is: says how many sessions it cut off.
-fn serve(mut worker: PoolWorker, pool: &ResourceName, failure: &OnceLock<String>) -> usize {
+/// Runs a worker to its end, whatever that is.
+fn serve(mut worker: PoolWorker, pool: &ResourceName, failure: &OnceLock<String>) -> WorkerEnd {
     let reason = match catch_unwind(AssertUnwindSafe(|| worker.run())) {
-        Ok(Ok(cut_off)) => return cut_off,
+        Ok(Ok(end)) => return end,
         Ok(Err(error)) => format!("io_uring: {error}"),
         Err(panic) => message_of(&*panic),
     };
@@ -783,7 +808,7 @@ fn serve(mut worker: PoolWorker, pool: &ResourceName, failure: &OnceLock<String>
     worker.hang_up();
     // What the worker holds may be inconsistent, and the kernel may still use its memory.
     std::mem::forget(worker);
-    0
+    WorkerEnd::default()
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {

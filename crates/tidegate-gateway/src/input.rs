@@ -1,6 +1,10 @@
 //! The bytes that a client sends, taken apart: requests, with payloads in buffers of their own.
 
-use tidegate_nbd::transmission::{EXTENDED_REQUEST_SIZE, RepliedRequest, TOLERATED_PAYLOAD, WireRequest};
+use std::io::{Cursor, Read};
+
+use tidegate_nbd::transmission::{
+    EXTENDED_REQUEST_SIZE, MessageStyle, RepliedRequest, TOLERATED_PAYLOAD, WireRequest,
+};
 use tidegate_nbd::{CheckedOperation, Errno, SessionTerms};
 
 use crate::buffer::{AlignedBuffer, BufferPool, class_bytes};
@@ -79,14 +83,49 @@ pub(crate) struct SessionInput {
     start: usize,
     end: usize,
     state: InputState,
+    /// Bytes that are taken before any others are received.
+    ahead: Cursor<Vec<u8>>,
 }
 
 impl SessionInput {
-    /// Begins with what the handshake has read too much, at most [`RECEIVE`] bytes.
-    pub(crate) fn new(already: &[u8]) -> Self {
-        let mut buffer = AlignedBuffer::zeroed(RECEIVE);
-        buffer[..already.len()].copy_from_slice(already);
-        Self { buffer: Some(buffer), start: 0, end: already.len(), state: InputState::Header }
+    /// Begins with what was read before: by the handshake, or by the process that had the session.
+    pub(crate) fn new(already: Vec<u8>) -> Self {
+        let (buffer, ahead) = (Some(AlignedBuffer::zeroed(RECEIVE)), Cursor::new(already));
+        let mut input = Self { buffer, start: 0, end: 0, state: InputState::Header, ahead };
+        input.take_ahead();
+        input
+    }
+
+    /// Takes more of what was read before, in the place of a receive. Returns true if there was some.
+    pub(crate) fn take_ahead(&mut self) -> bool {
+        if self.ahead.position() == self.ahead.get_ref().len() as u64 {
+            return false;
+        }
+        let Some(Receive { mut buffer, part, .. }) = self.receive_into() else { return false };
+        let target = &mut buffer[part.start..part.start + part.length];
+        // Reading from memory does not fail.
+        let count = self.ahead.read(target).unwrap_or(0);
+        self.received(buffer, count);
+        if self.ahead.position() == self.ahead.get_ref().len() as u64 {
+            self.ahead = Cursor::default();
+        }
+        count > 0
+    }
+
+    /// Returns what was received and not taken, so that another input can go on with it. `None` while the
+    /// kernel receives, and while the payload of a refused request is dropped.
+    pub(crate) fn unread(&self, style: MessageStyle) -> Option<Vec<u8>> {
+        let received = &self.buffer.as_ref()?[self.start..self.end];
+        let begun = match &self.state {
+            InputState::Header => Vec::new(),
+            InputState::Payload { cookie, operation, buffer, filled, .. } => {
+                let payload = &buffer.as_ref()?[..*filled];
+                [&operation.request(*cookie).encode(style)[..], payload].concat()
+            }
+            InputState::Discard { .. } => return None,
+        };
+        let ahead = &self.ahead.get_ref()[self.ahead.position() as usize..];
+        Some([&begun[..], received, ahead].concat())
     }
 
     /// Takes the next request, if it is here and `allowance` grants the memory that it needs. To be called
@@ -233,6 +272,7 @@ impl SessionInput {
 
     /// Drops what is here; for a session that only waits for its client to hang up.
     pub(crate) fn discard(&mut self) {
+        self.ahead = Cursor::default();
         self.start = 0;
         self.end = 0;
     }
@@ -285,9 +325,16 @@ impl SessionInput {
         matches!(self.state, InputState::Payload { .. })
     }
 
+    /// Returns true while the kernel receives a payload to where it belongs.
+    pub(crate) fn is_filling_payload(&self) -> bool {
+        matches!(&self.state, InputState::Payload { buffer: None, .. })
+    }
+
     /// Returns true if a request has begun to arrive and is not complete.
     pub(crate) fn is_within_request(&self) -> bool {
-        self.start != self.end || !matches!(self.state, InputState::Header)
+        self.start != self.end
+            || !matches!(self.state, InputState::Header)
+            || !self.ahead.get_ref().is_empty()
     }
 }
 
@@ -304,7 +351,7 @@ const _: () = assert!(DIRECT >= EXTENDED_REQUEST_SIZE + 12 && RECEIVE > DIRECT);
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_nbd::transmission::{MessageStyle, NbdCommand, REQUEST_SIZE};
+    use tidegate_nbd::transmission::{NbdCommand, REQUEST_SIZE};
     use tidegate_nbd::{ALLOCATION_CONTEXT, BlockSizes, CommandFlags, ExportGeometry, TransmissionFlags};
 
     use super::*;
@@ -326,7 +373,7 @@ mod tests {
         })
     }
 
-    fn extended() -> SessionTerms {
+    fn extended_terms() -> SessionTerms {
         let mut terms = terms();
         terms.geometry.flags = TransmissionFlags::BLOCK_STATUS_PAYLOAD;
         SessionTerms { style: MessageStyle::Extended, allocation: Some(ALLOCATION_CONTEXT), ..terms }
@@ -356,7 +403,7 @@ mod tests {
         piece: usize,
     ) -> Vec<ParsedStep> {
         let (mut pool, mut input, mut parsed) =
-            (BufferPool::new(1 << 20), SessionInput::new(&[]), Vec::new());
+            (BufferPool::new(1 << 20), SessionInput::new(Vec::new()), Vec::new());
         let mut rest = stream;
         loop {
             match input.next(terms, &mut pool, allowance) {
@@ -423,7 +470,8 @@ mod tests {
         stream.extend(write_as(style, 9, 4096, 10_000));
         for piece in [1, 7, 100_000] {
             let (mut memory, account) = memory();
-            let parsed = run_within(&extended(), &mut memory.allowance(account, &mut 0), &stream, piece);
+            let parsed =
+                run_within(&extended_terms(), &mut memory.allowance(account, &mut 0), &stream, piece);
             let [first, second, read, bare, written] = &parsed[..] else { panic!("{parsed:?}") };
             for (status, wanted) in [(first, 8192), (second, 1 << 20)] {
                 let ParsedStep::Request { operation, .. } = status else { panic!("{status:?}") };
@@ -435,6 +483,45 @@ mod tests {
             assert_eq!(format!("{read:?}"), format!("{refused:?}"));
             for write in [bare, written] {
                 assert!(matches!(write, ParsedStep::Request { payload: Some(_), .. }), "{write:?}");
+            }
+        }
+    }
+
+    proptest! {
+        /// Wherever a stream is cut, another input goes on with what is unread, and nothing is lost or twice.
+        #[test]
+        fn what_is_unread_goes_on_elsewhere(
+            lengths in prop::collection::vec(prop_oneof![1usize..100, 15_000usize..200_000], 1..6),
+            cut in 0.0..1.0, extended in any::<bool>(),
+        ) {
+            let (terms, style) =
+                if extended { (extended_terms(), MessageStyle::Extended) } else { (terms(), MessageStyle::Simple) };
+            let cookies = 0..lengths.len() as u64;
+            let stream: Vec<u8> =
+                cookies.zip(&lengths).flat_map(|(cookie, length)| write_as(style, cookie, 0, *length)).collect();
+            let (here, later) = stream.split_at((stream.len() as f64 * cut) as usize);
+            let (mut memory, account) = memory();
+            let (mut pool, mut bytes) = (BufferPool::new(1 << 20), 0);
+            let mut parsed = Vec::new();
+            let mut take = |input: &mut SessionInput| {
+                let mut allowance = memory.allowance(account, &mut bytes);
+                loop {
+                    match input.next(&terms, &mut pool, &mut allowance) {
+                        ParsedStep::Request { cookie, payload, .. } => parsed.push((cookie, payload)),
+                        ParsedStep::More if input.take_ahead() => {}
+                        _ => return,
+                    }
+                }
+            };
+            let mut first = SessionInput::new(here.to_vec());
+            take(&mut first);
+            let unread = first.unread(style).unwrap();
+            take(&mut SessionInput::new([&unread[..], later].concat()));
+            prop_assert_eq!(parsed.len(), lengths.len());
+            for ((place, (cookie, payload)), length) in parsed.iter().enumerate().zip(&lengths) {
+                prop_assert_eq!(*cookie, place as u64);
+                let payload = &payload.as_ref().unwrap()[..*length];
+                prop_assert!(payload.iter().enumerate().all(|(k, byte)| *byte == (k ^ place) as u8));
             }
         }
     }
@@ -467,7 +554,7 @@ mod tests {
         let sessions: Vec<u64> = (0..8)
             .map(|_| {
                 let (mut pool, mut bytes) = (BufferPool::new(1 << 20), 0);
-                let mut input = SessionInput::new(&write(1, 0, 32 << 20)[..REQUEST_SIZE]);
+                let mut input = SessionInput::new(write(1, 0, 32 << 20)[..REQUEST_SIZE].to_vec());
                 let mut allowance = memory.allowance(account, &mut bytes);
                 assert!(matches!(input.next(&terms(), &mut pool, &mut allowance), ParsedStep::More));
                 bytes
@@ -480,7 +567,7 @@ mod tests {
     fn without_memory_nothing_is_taken() {
         let wire = write(7, 0, 10);
         let (mut memory, account) = memory();
-        let (mut pool, mut input) = (BufferPool::new(1 << 20), SessionInput::new(&wire));
+        let (mut pool, mut input) = (BufferPool::new(1 << 20), SessionInput::new(wire));
         // As much as a session may have.
         let mut bytes = PoolLimits::default().session_bytes.get();
         let full = input.next(&terms(), &mut pool, &mut memory.allowance(account, &mut bytes));
@@ -498,7 +585,7 @@ mod tests {
         let (mut memory, account) = memory();
         let mut pool = BufferPool::new(1 << 20);
         let wire = [write(7, 0, 5_000), write(8, 0, 10)].concat();
-        let mut input = SessionInput::new(&wire[..3_000]);
+        let mut input = SessionInput::new(wire[..3_000].to_vec());
         let mut full = PoolLimits::default().session_bytes.get();
         let mut allowance = memory.allowance(account, &mut full);
         assert!(matches!(input.next(&terms(), &mut pool, &mut allowance), ParsedStep::Full));
@@ -520,7 +607,7 @@ mod tests {
 
     #[test]
     fn a_stream_out_of_step_is_broken() {
-        let (mut pool, mut input) = (BufferPool::new(1 << 20), SessionInput::new(&[0xff; 28]));
+        let (mut pool, mut input) = (BufferPool::new(1 << 20), SessionInput::new(vec![0xff; 28]));
         let (mut memory, account) = memory();
         let mut bytes = 0;
         let mut allowance = memory.allowance(account, &mut bytes);

@@ -43,6 +43,7 @@ mod seats;
 mod session;
 mod stage;
 mod stats;
+mod suspension;
 mod upstream;
 mod worker;
 mod zeroing;
@@ -64,6 +65,7 @@ pub use stats::{
     AwaitedSnapshot, ConsumerSnapshot, ContractSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot,
     RECENT_DECISIONS, RefusalReason, ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
+pub use suspension::{SuspendedSession, SuspensionError, load, store};
 pub use upstream::{UpstreamError, UpstreamMismatch};
 
 // Part of `ExportConfig` and `DeviceError`.

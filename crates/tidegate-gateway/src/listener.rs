@@ -25,7 +25,7 @@ use crate::access::KnownClient;
 use crate::config::HandshakeLimits;
 use crate::crowd::ConnectionCrowd;
 use crate::directory::{ExportDirectory, SeatReservation};
-use crate::endpoint::{AcceptedConnection, BoundEndpoint};
+use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient};
 use crate::input::READ_AHEAD;
 use crate::refusals::RefusalCounts;
 use crate::stats::RefusalReason;
@@ -67,7 +67,7 @@ impl RunningHandshakes {
                 let _ = rustix::net::shutdown(&displaced, Shutdown::Both);
             }
         }
-        Ok(running.enter(connection.source, socket))
+        Ok(running.enter(connection.client.source, socket))
     }
 
     fn leave(&self, id: u64, with_session: bool) {
@@ -374,7 +374,8 @@ fn shake_hands(
     refusals: &RefusalCounts,
     deadline: Instant,
 ) -> Result<Outcome, HandshakeError> {
-    let AcceptedConnection { stream, peer, source, origin, tls: _ } = connection;
+    let AcceptedConnection { stream, peer, client, tls: _ } = connection;
+    let SocketClient { source, origin } = client;
     let mut client = KnownClient { origin, names: None };
     let mut wire = HandshakeWire::Plain(stream);
     let mut reservation: Option<SeatReservation> = None;
@@ -444,6 +445,7 @@ fn shake_hands(
                     disk: None,
                     device: None,
                     already: chunk[start..end].to_vec(),
+                    relayed: relay.is_some(),
                     slot: Arc::clone(&slot),
                     _pin: pin,
                 };

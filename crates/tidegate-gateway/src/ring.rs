@@ -386,11 +386,12 @@ impl IoRing {
         self.submit(token, entry, LentMemory::Event(event));
     }
 
-    /// Ends a watch, which then completes.
-    pub(crate) fn end_watch(&mut self, token: RingToken) {
-        let watch = self.operations.iter().find(|(_, operation)| operation.token == token);
-        if let Some((key, _)) = watch {
-            let entry = opcode::PollRemove::new(key as u64).build();
+    /// Has an operation end that waits for something, such as a watch or a receive. It completes then, with
+    /// `ECANCELED` unless something came first.
+    pub(crate) fn cancel(&mut self, token: RingToken) {
+        let operation = self.operations.iter().find(|(_, operation)| operation.token == token);
+        if let Some((key, _)) = operation {
+            let entry = opcode::AsyncCancel::new(key as u64).build();
             self.submit(RingToken::Cancelled, entry, LentMemory::Nothing);
         }
     }

@@ -18,6 +18,9 @@ use crate::worker::door::{NewSession, SessionSlot};
 pub(crate) enum SessionPhase {
     /// Requests are read and answered.
     Open,
+    /// Requests that are under way are answered, then the next process of the service goes on with it. Its
+    /// client is waited for until this time.
+    Suspending { until: Instant },
     /// The client said goodbye: requests in flight are answered, then the connection is closed.
     Ending,
     /// Everything is answered and our side is shut; bytes that still arrive are dropped until the client
@@ -50,6 +53,10 @@ pub(crate) struct ClientSession {
     pub(crate) device: Option<Box<SessionDevice>>,
     pub(crate) phase: SessionPhase,
     pub(crate) input: SessionInput,
+    /// True if its bytes go through the relay of a session by TLS.
+    pub(crate) relayed: bool,
+    /// Requests that are to be read again, as they came.
+    pub(crate) taken_back: Vec<u8>,
     /// The time at which the receive under way began.
     pub(crate) receiving: Option<Instant>,
     /// Waits for memory or for its own replies to be taken before it is read from again.
@@ -83,7 +90,9 @@ pub(crate) struct ClientSession {
 impl ClientSession {
     pub(crate) fn new(new: NewSession, export: usize, heard_losses: u64, now: Instant) -> Self {
         Self {
-            input: SessionInput::new(&new.already),
+            input: SessionInput::new(new.already),
+            relayed: new.relayed,
+            taken_back: Vec::new(),
             socket: new.socket,
             peer: new.peer,
             export,
@@ -133,6 +142,11 @@ impl ClientSession {
     /// it waits for.
     pub(crate) fn waits_for_others(&self) -> bool {
         self.stalled && self.memory_wait.is_some() && self.bytes == self.input.charged()
+    }
+
+    /// Returns true if bytes are on their way from its client or to it.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        self.receiving.is_some() || self.message.is_none() || !self.replies.is_empty()
     }
 
     /// Returns the time of its last request, if nothing is under way on it that an end would lose. A disk

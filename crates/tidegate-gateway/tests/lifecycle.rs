@@ -179,7 +179,8 @@ fn a_drain_answers_what_was_received_and_refuses_the_rest() {
     assert_eq!(answers, expected);
     assert!(client.is_closed());
     drop(client);
-    assert_eq!(drain.join().unwrap(), DrainReport { cut_off: 0, stuck: Vec::new() });
+    let DrainReport { cut_off, stuck, .. } = drain.join().unwrap();
+    assert_eq!((cut_off, stuck), (0, Vec::new()));
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn a_drain_ends_at_its_deadline_whatever_is_left() {
     served.wait_until(|pool| pool.in_flight == 1);
     let began = Instant::now();
     let report = served.gateway.drain(Duration::from_millis(300)).unwrap();
-    assert_eq!(report, DrainReport { cut_off: 1, stuck: Vec::new() });
+    assert_eq!((report.cut_off, report.stuck), (1, Vec::new()));
     assert!(began.elapsed() < Duration::from_secs(5));
     assert!(client.is_closed());
 }

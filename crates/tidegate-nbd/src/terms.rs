@@ -92,6 +92,22 @@ impl SessionTerms {
         Self { geometry, style: MessageStyle::Simple, allocation: None }
     }
 
+    /// Returns the terms that a server tells a client of an export: some of its flags depend on what else the
+    /// client has chosen.
+    #[must_use]
+    pub const fn told(mut geometry: ExportGeometry, style: MessageStyle, allocation: Option<u32>) -> Self {
+        let mut flags = geometry.flags.with(TransmissionFlags::HAS_FLAGS);
+        if !style.has_chunks() {
+            flags = flags.without(TransmissionFlags::SEND_DF);
+        }
+        geometry.flags = if matches!(style, MessageStyle::Extended) && allocation.is_some() {
+            flags.with(TransmissionFlags::BLOCK_STATUS_PAYLOAD)
+        } else {
+            flags.without(TransmissionFlags::BLOCK_STATUS_PAYLOAD)
+        };
+        Self { geometry, style, allocation }
+    }
+
     /// Returns the length of the payload that must be here before a request can be judged: it says what a
     /// block status is to tell about. All other payloads come after the judgement.
     #[must_use]
@@ -236,6 +252,32 @@ impl CheckedOperation {
             | Self::BlockStatus { offset, .. } => offset,
             Self::Flush | Self::Disconnect => 0,
         }
+    }
+
+    /// Returns a request that says the same, whatever the client's own request looked like.
+    #[must_use]
+    pub fn request(&self, cookie: u64) -> WireRequest {
+        let flag = |set, flag| if set { flag } else { CommandFlags::NONE };
+        let (command, flags, length) = match *self {
+            Self::Read { length, .. } => (NbdCommand::Read, CommandFlags::NONE, length.into()),
+            Self::Write { length, fua, .. } => {
+                (NbdCommand::Write, flag(fua, CommandFlags::FUA), length.into())
+            }
+            Self::Flush => (NbdCommand::Flush, CommandFlags::NONE, 0),
+            Self::Trim { length, fua, .. } => (NbdCommand::Trim, flag(fua, CommandFlags::FUA), length),
+            Self::WriteZeroes { length, fua, no_hole, fast, .. } => {
+                let flags = flag(fua, CommandFlags::FUA)
+                    | flag(no_hole, CommandFlags::NO_HOLE)
+                    | flag(fast, CommandFlags::FAST_ZERO);
+                (NbdCommand::WriteZeroes, flags, length)
+            }
+            Self::Cache { length, .. } => (NbdCommand::Cache, CommandFlags::NONE, length),
+            Self::BlockStatus { length, one, .. } => {
+                (NbdCommand::BlockStatus, flag(one, CommandFlags::REQ_ONE), length)
+            }
+            Self::Disconnect => (NbdCommand::Disconnect, CommandFlags::NONE, 0),
+        };
+        WireRequest::new(command, flags, cookie, self.offset(), length)
     }
 
     /// Returns the request that a reply answers.
@@ -459,6 +501,9 @@ mod tests {
                 if near_end { (size.saturating_sub(offset % 8192), length % 8192) } else { (offset, length) };
             let (command, flags) = (NbdCommand::from_code(code), CommandFlags::from_bits(flags));
             let request = WireRequest::new(command, flags, 0, offset, length);
+            if let Ok(operation) = judge(&geometry, &request) {
+                prop_assert_eq!(judge(&geometry, &operation.request(0)), Ok(operation), "said again");
+            }
             let payload = match judge(&geometry, &request) {
                 Ok(CheckedOperation::Read { .. } | CheckedOperation::Write { .. }) => true,
                 Ok(CheckedOperation::Flush | CheckedOperation::Disconnect) | Err(_) => return Ok(()),

@@ -15,5 +15,6 @@ mod overrides;
 mod policy;
 mod rollups;
 pub mod serve;
+mod sessions;
 mod status;
 pub mod summary;

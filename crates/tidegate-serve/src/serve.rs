@@ -27,6 +27,7 @@ use crate::metrics::MetricsExposition;
 use crate::overrides;
 use crate::policy;
 use crate::rollups;
+use crate::sessions;
 use crate::status;
 use crate::summary::{ConfigSummary, ContractSummary};
 use tidegate_service::api::{ApiRoutes, ApiSettings, EventFeed, ServerError, ServiceServer, needs_restart};
@@ -231,6 +232,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         events: sender,
         supervisor: Supervisor::of_this_process(),
     };
+    sessions::resume(&service.gateway);
     service.supervisor.ready();
     log_refused(&service.contracts);
     service.measure();
@@ -744,7 +746,7 @@ impl RunningService {
         }
         log_lines(&ContractSummary::new(&snapshot));
         tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
-        let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()));
+        let report = sessions::end(self.gateway, deadline.saturating_sub(began.elapsed()));
         if let Some(rollups) = self.rollups {
             rollups.close();
         }

@@ -1,4 +1,5 @@
-//! Listening sockets that systemd opened for this process (sd_listen_fds(3)).
+//! Descriptors that systemd passed to this process (sd_listen_fds(3)): listening sockets that it opened, and
+//! those of connections that the process before this one left with it ([`store`]).
 //!
 //! A socket is found by the address that it is bound to. So the configuration alone says where a service
 //! listens, with which TLS and for which callers, whether systemd opens the socket or the service does.
@@ -11,10 +12,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::net::sockopt::socket_acceptconn;
+
+pub mod store;
 
 /// The address of a passed socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,22 +85,44 @@ fn take(address: &Address) -> Option<OwnedFd> {
     Some(descriptor)
 }
 
+/// Descriptors that were passed to this process.
+#[derive(Debug, Default)]
+struct PassedDescriptors {
+    sockets: Vec<PassedSocket>,
+    /// Those that the process before this one left, with their names.
+    stored: Mutex<Vec<(String, OwnedFd)>>,
+}
+
 /// Returns all sockets that were passed to this process.
 fn passed() -> &'static [PassedSocket] {
-    static PASSED: OnceLock<Vec<PassedSocket>> = OnceLock::new();
-    PASSED.get_or_init(|| match sd_notify::listen_fds_with_names() {
-        Ok(sockets) => sockets
-            .map(|(number, name)| {
-                // SAFETY: the environment names this process and this descriptor, which was open when the
-                // process began; nothing else knows it. It is taken once, under the lock of `PASSED`.
-                let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-                PassedSocket::new(name, descriptor)
-            })
-            .collect(),
-        Err(error) => {
+    &descriptors().sockets
+}
+
+/// Returns those of a name that the process before this one left. The second call finds none.
+fn take_stored(name: &str) -> Vec<OwnedFd> {
+    let mut stored = descriptors().stored.lock().unwrap_or_else(PoisonError::into_inner);
+    stored.extract_if(.., |(known, _)| known == name).map(|(_, descriptor)| descriptor).collect()
+}
+
+fn descriptors() -> &'static PassedDescriptors {
+    static PASSED: OnceLock<PassedDescriptors> = OnceLock::new();
+    PASSED.get_or_init(|| {
+        let named = sd_notify::listen_fds_with_names().inspect_err(|error| {
             tracing::error!("the sockets that systemd passed cannot be used: {error}");
-            Vec::new()
+        });
+        let mut passed = PassedDescriptors::default();
+        let stored = passed.stored.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (number, name) in named.into_iter().flatten() {
+            // SAFETY: the environment names this process and this descriptor, which was open when the process
+            // began; nothing else knows it. It is taken once, under the lock of `PASSED`.
+            let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+            if store::is_name(&name) {
+                stored.push((name, descriptor));
+            } else {
+                passed.sockets.push(PassedSocket::new(name, descriptor));
+            }
         }
+        passed
     })
 }
 

@@ -411,6 +411,7 @@ impl DeviceThread {
             terms: terms(export.geometry),
             disk: None,
             device: Some(channel),
+            relayed: false,
             already: Vec::new(),
             slot: Arc::new(slot),
             _pin: pin,

@@ -19,7 +19,7 @@ use crate::access::KnownClient;
 use crate::config::{DiskSocket, GatewayConfig, ListenConfig, ListenEndpoint, TlsUse};
 use crate::directory::{ExportDirectory, SeatReservation};
 use crate::disk::{DiskOrder, NewDisk, properties, terms};
-use crate::endpoint::{AcceptedConnection, BoundEndpoint};
+use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient};
 use crate::stats::RefusalReason;
 use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
 
@@ -172,7 +172,8 @@ impl DiskAcceptor {
 
     /// Serves a front end in a thread, or refuses it.
     fn serve(&mut self, connection: AcceptedConnection) -> io::Result<()> {
-        let AcceptedConnection { stream, source, origin, peer, tls: _ } = connection;
+        let AcceptedConnection { stream, client, peer, tls: _ } = connection;
+        let SocketClient { source, origin } = client;
         let peer = peer.replacen("unix:", "vhost-user:", 1);
         let refuse = |reason: RefusalReason, why: &str| {
             self.handshakes.refusals().count(reason, |also| {
@@ -184,7 +185,7 @@ impl DiskAcceptor {
             return Ok(());
         }
         let client = KnownClient { origin, names: None };
-        let (export, reserved) = match self.directory.find_disk(&self.export, &client, source) {
+        let (export, reserved) = match self.directory.find_consumer(&self.export, &client, source) {
             Ok(found) => found,
             Err(reason) => {
                 refuse(reason, reason.reason());
@@ -205,6 +206,7 @@ impl DiskAcceptor {
             disk: Some(NewDisk { id: disk, serial, under_way: held }),
             device: None,
             already: Vec::new(),
+            relayed: false,
             slot: Arc::new(slot),
             _pin: pin,
         };

@@ -120,7 +120,7 @@ impl Doorstep {
         let sent = send(connection.stream.as_fd(), server.output(), flags)?;
         server.sent(sent);
         let displaced = if self.visitors.len() >= self.limit { self.visitors.displace() } else { None };
-        let source = connection.source;
+        let source = connection.client.source;
         let id = self.visitors.enter(source, Box::new(DoorstepVisitor { connection, server, deadline }));
         // By edges: some of the first words, which stay in the socket, cause no further events.
         let interest = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;

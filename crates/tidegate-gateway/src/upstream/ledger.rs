@@ -56,6 +56,11 @@ impl ChangeLedger {
         ChangeNumber(self.answered)
     }
 
+    /// Returns true if changes were answered that no flush has settled.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.settled < self.answered
+    }
+
     /// Returns the number of changes that a flush sent now covers.
     pub(crate) fn begin_flush(&self) -> u64 {
         self.answered

@@ -27,7 +27,7 @@ impl PoolWorker {
                     let _ = reply.send(self.make_room(bound, export, source, now));
                 }
                 WorkerCommand::Change(change) => self.change(*change, now),
-                WorkerCommand::Drain(deadline) => self.begin_drain(deadline, now),
+                WorkerCommand::Drain { deadline, fate } => self.begin_drain(deadline, fate, now),
                 WorkerCommand::Disk { disk, order } => self.disk_order(disk, order, now),
                 WorkerCommand::Completed(completed) => self.completed(completed, now),
                 WorkerCommand::Connected { export, outcome } => {

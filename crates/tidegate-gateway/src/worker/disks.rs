@@ -326,7 +326,7 @@ impl PoolWorker {
     }
 
     fn end_watch(&mut self, key: usize, watch: usize) {
-        self.ring.end_watch(RingToken::Kicked { session: key, watch });
+        self.ring.cancel(RingToken::Kicked { session: key, watch });
     }
 
     /// Lets the rings of a closed session go. The results of their requests under way are dropped: the next

@@ -38,7 +38,10 @@ pub(crate) enum WorkerCommand {
     },
     Change(Box<PoolChange>),
     /// Answer what is here, then end; cut off what is left at this time.
-    Drain(Instant),
+    Drain {
+        deadline: Instant,
+        fate: SessionFate,
+    },
     /// An attempt to connect to an export's upstream has ended.
     Connected {
         export: u64,
@@ -51,6 +54,15 @@ pub(crate) enum WorkerCommand {
     },
     /// An operation is done that a volume's own thread has submitted.
     Completed(CompletedOperation),
+}
+
+/// What becomes of sessions at the end of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionFate {
+    /// They are closed.
+    Close,
+    /// The next process goes on with those that it can have.
+    Suspend,
 }
 
 /// A new configuration of a pool, its files already open: it cannot fail any more.
@@ -86,8 +98,10 @@ pub(crate) struct NewSession {
     pub(crate) disk: Option<NewDisk>,
     /// The channel of a block device of this host.
     pub(crate) device: Option<ServedDevice>,
-    /// Bytes that the handshake has read beyond its end.
+    /// Bytes that were read before: by the handshake, or by the process that had the session.
     pub(crate) already: Vec<u8>,
+    /// True if its bytes go through the relay of a session by TLS.
+    pub(crate) relayed: bool,
     /// Shared with the relay of a session by TLS.
     pub(crate) slot: Arc<SessionSlot>,
     /// Holds the export until the session is counted there.

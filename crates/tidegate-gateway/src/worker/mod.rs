@@ -10,6 +10,7 @@ pub(crate) mod door;
 mod requests;
 mod sessions;
 mod slices;
+mod suspend;
 mod syncs;
 mod time;
 mod upstream;
@@ -40,9 +41,10 @@ use crate::request::ClientRequest;
 use crate::ring::{CompletedOperation, CompletionWatch, IoRing, LentMemory, RingToken, WORKER_ENTRIES};
 use crate::session::ClientSession;
 use crate::stage::{PoolStage, StageConsumer};
+use crate::suspension::SuspendedSession;
 use crate::upstream::UpstreamEvent;
 use crate::zeroing::ZeroingBehaviour;
-use door::{ExportPin, NewExport, PoolChange, WorkerCommand, WorkerDoor};
+use door::{ExportPin, NewExport, PoolChange, SessionFate, WorkerCommand, WorkerDoor};
 use syncs::PendingSyncs;
 
 /// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
@@ -112,13 +114,25 @@ pub(crate) struct PoolWorker {
     /// Some export is removed and may still be waiting for its last user.
     has_removed: bool,
     drain: Option<WorkerDrain>,
+    /// Sessions that the next process goes on with.
+    suspended: Vec<SuspendedSession>,
     complaints: WorkerComplaints,
 }
 
 #[derive(Clone, Copy)]
 struct WorkerDrain {
     deadline: Instant,
+    fate: SessionFate,
     cut_off: Option<usize>,
+}
+
+/// The outcome of a worker's drain.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerEnd {
+    /// Sessions that were cut off with requests unanswered.
+    pub(crate) cut_off: usize,
+    /// Sessions that the next process goes on with.
+    pub(crate) suspended: Vec<SuspendedSession>,
 }
 
 #[derive(Default)]
@@ -173,6 +187,7 @@ impl PoolWorker {
             next_watch: None,
             has_removed: false,
             drain: None,
+            suspended: Vec::new(),
             complaints: WorkerComplaints::default(),
         };
         for export in parts.exports {
@@ -181,11 +196,11 @@ impl PoolWorker {
         Ok(worker)
     }
 
-    /// Serves until drained; says how many sessions were cut off with requests unanswered.
+    /// Serves until drained.
     ///
     /// # Errors
     /// When the ring fails.
-    pub(crate) fn run(&mut self) -> io::Result<usize> {
+    pub(crate) fn run(&mut self) -> io::Result<WorkerEnd> {
         loop {
             let timeout = self.timeout();
             self.ring.submit_and_wait(timeout)?;
@@ -206,8 +221,8 @@ impl PoolWorker {
             self.dispatch(now);
             self.turn_upstreams(now);
             self.attend(now);
-            if let Some(cut_off) = self.drained(now) {
-                return Ok(cut_off);
+            if let Some(end) = self.drained(now) {
+                return Ok(end);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Sessions from their arrival to their end: the bytes read from them and sent to them, and the bounds at
 //! which they wait.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::{info, warn};
 
-use super::PoolWorker;
+use super::{PoolWorker, WorkerDrain};
 use crate::backend::ExportVolume;
 use crate::config::PoolLimits;
 use crate::input::ParsedStep;
@@ -22,7 +23,7 @@ use crate::ring::RingToken;
 use crate::seats::ConnectionSource;
 use crate::session::{ClientSession, MemoryWait, SessionPhase};
 use crate::stats::RefusalReason;
-use crate::worker::door::NewSession;
+use crate::worker::door::{NewSession, SessionFate};
 
 /// The time in which a drained session must hang up once everything is answered.
 const LINGER: Duration = Duration::from_secs(1);
@@ -30,6 +31,11 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The longest wait of a request for memory while none of its export's memory comes back. Chosen: longer than
 /// storage that works takes for anything, and much shorter than the timeout of a guest's block layer (30 s).
 const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns true if a receive ended before anything came, as when it is taken back.
+fn is_no_failure(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted || error.raw_os_error() == Some(libc::ECANCELED)
+}
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -51,9 +57,13 @@ impl PoolWorker {
         if self.sessions[key].device.is_some() {
             self.fetch_all(key);
         }
-        self.read_requests(key, now);
-        if self.drain.is_some() {
-            self.attend_to(key);
+        match self.drain {
+            Some(WorkerDrain { fate: SessionFate::Suspend, .. }) => self.suspend(key, now),
+            Some(_) => {
+                self.read_requests(key, now);
+                self.attend_to(key);
+            }
+            None => self.read_requests(key, now),
         }
     }
 
@@ -70,6 +80,11 @@ impl PoolWorker {
             }
             (SessionPhase::Lingering(_), _) => self.close(key, "drained", now),
             (SessionPhase::Ending, _) => {}
+            (SessionPhase::Suspending { .. }, Ok(count)) if count > 0 => self.try_to_suspend(key, now),
+            (SessionPhase::Suspending { .. }, Err(error)) if is_no_failure(&error) => {
+                self.try_to_suspend(key, now);
+            }
+            (SessionPhase::Suspending { .. }, Ok(_)) => self.close(key, "the client hung up", now),
             (SessionPhase::Open, Ok(0)) if session.input.is_within_request() => {
                 self.close(key, "the connection ended in the middle of a request", now);
             }
@@ -78,7 +93,9 @@ impl PoolWorker {
             (SessionPhase::Open, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {
                 self.receive(key, now);
             }
-            (SessionPhase::Open, Err(error)) => self.close(key, &format!("cannot receive: {error}"), now),
+            (SessionPhase::Open | SessionPhase::Suspending { .. }, Err(error)) => {
+                self.close(key, &format!("cannot receive: {error}"), now);
+            }
         }
     }
 
@@ -103,6 +120,7 @@ impl PoolWorker {
             let mut allowance = self.memory.allowance(export.account, &mut session.bytes);
             let parsed = session.input.next(&session.terms, &mut self.buffers, &mut allowance);
             match parsed {
+                ParsedStep::More if session.input.take_ahead() => {}
                 ParsedStep::More => return self.receive(key, now),
                 ParsedStep::Full => {
                     let returns = self.memory.returns(export.account);
@@ -241,7 +259,7 @@ impl PoolWorker {
             SessionPhase::Open => session.stalled && session.receiving.is_none(),
             // What came before the goodbye is answered, to a client that closed only its sending side.
             SessionPhase::Ending => session.receiving.is_none(),
-            SessionPhase::Lingering(_) | SessionPhase::Closed => false,
+            SessionPhase::Suspending { .. } | SessionPhase::Lingering(_) | SessionPhase::Closed => false,
         };
         let sessions: Vec<(usize, &ClientSession)> =
             self.sessions.iter().filter(|(_, session)| unwatched(session)).collect();
@@ -306,6 +324,7 @@ impl PoolWorker {
             }
             match session.phase {
                 SessionPhase::Ending => self.close(key, "the client said goodbye", now),
+                SessionPhase::Suspending { .. } => self.try_to_suspend(key, now),
                 SessionPhase::Open if self.drain.is_some() => self.linger(key, now),
                 SessionPhase::Open | SessionPhase::Lingering(_) | SessionPhase::Closed => {}
             }
@@ -421,6 +440,8 @@ impl PoolWorker {
         }
         // Makes operations on the socket complete; fails only when it is closed already.
         let _ = rustix::net::shutdown(&session.socket, Shutdown::Both);
+        // What is at the backend keeps the session, and not the place that another client may take.
+        session.slot = None;
         let mut returned = 0;
         for reply in session.replies.drain(..) {
             session.requests -= 1;
@@ -429,22 +450,11 @@ impl PoolWorker {
                 self.buffers.put(buffer);
             }
         }
-        let requests = &self.requests;
-        let of_session = |request: usize| requests[request].session == key;
+        let mut withdrawn = self.withdraw(key, now);
+        withdrawn.extend(self.withdraw_syncs(key));
+        let session = &mut self.sessions[key];
         let export = &mut self.exports[session.export];
-        let mut cancelled = self.stage.cancel(&mut export.consumer, now, of_session);
-        // Also what waits for a volume that is silent: clients that come and go must not pile it up.
-        let mut withdraw = |request: &usize| {
-            let gone = of_session(*request);
-            cancelled.extend(gone.then_some(*request));
-            !gone
-        };
-        export.parked.retain(&mut withdraw);
-        export.syncs.waiting.retain(&mut withdraw);
-        // What is at the backend keeps the session, and not the place that another client may take.
-        session.slot = None;
-        for request in cancelled {
-            let request = self.requests.remove(request);
+        for request in withdrawn {
             session.requests -= 1;
             returned += request.charged;
             if let Some(buffer) = request.buffer {
@@ -466,8 +476,29 @@ impl PoolWorker {
         self.remove_if_gone(key, now);
     }
 
+    /// Takes out the requests of a session that have not reached the storage, in the order in which they came.
+    pub(super) fn withdraw(&mut self, key: usize, now: Instant) -> Vec<ClientRequest> {
+        let requests = &self.requests;
+        let of_session = |request: usize| requests[request].session == key;
+        let export = &mut self.exports[self.sessions[key].export];
+        // What waits for a volume that is silent came first. Clients that come and go must not pile it up.
+        let (mut keys, others): (VecDeque<usize>, VecDeque<usize>) =
+            std::mem::take(&mut export.parked).into_iter().partition(|request| of_session(*request));
+        export.parked = others;
+        keys.extend(self.stage.cancel(&mut export.consumer, now, of_session));
+        keys.into_iter().map(|request| self.requests.remove(request)).collect()
+    }
+
+    /// Takes out the requests of a session for which no sync has begun.
+    fn withdraw_syncs(&mut self, key: usize) -> Vec<ClientRequest> {
+        let requests = &self.requests;
+        let waiting = &mut self.exports[self.sessions[key].export].syncs.waiting;
+        let keys: Vec<usize> = waiting.extract_if(.., |request| requests[*request].session == key).collect();
+        keys.into_iter().map(|request| self.requests.remove(request)).collect()
+    }
+
     /// Frees the payload that a closed session was receiving, unless the kernel still has its memory.
-    fn abandon_payload(&mut self, key: usize) {
+    pub(super) fn abandon_payload(&mut self, key: usize) {
         let session = &mut self.sessions[key];
         if session.receiving.is_some() {
             return;

@@ -50,7 +50,7 @@ impl PoolWorker {
         }
     }
 
-    fn start_sync(&mut self, key: usize, now: Instant) {
+    pub(super) fn start_sync(&mut self, key: usize, now: Instant) {
         let export = &mut self.exports[key];
         export.syncs.busy = true;
         std::mem::swap(&mut export.syncs.running, &mut export.syncs.waiting);

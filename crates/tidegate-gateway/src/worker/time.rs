@@ -4,10 +4,11 @@ use tidegate_units::Instant;
 
 use tracing::warn;
 
-use super::{HOUSEKEEPING, KERNEL_GRACE, PoolWorker, VolumeWatch, WorkerDrain};
+use super::{HOUSEKEEPING, KERNEL_GRACE, PoolWorker, VolumeWatch, WorkerDrain, WorkerEnd};
 use crate::request::ClientRequest;
 use crate::session::{ClientSession, SessionPhase};
 use crate::stage::kind_of;
+use crate::worker::door::SessionFate;
 
 impl PoolWorker {
     pub(super) fn step_law(&mut self, now: Instant) {
@@ -51,6 +52,8 @@ impl PoolWorker {
                 self.close(key, "the client does not take its replies", now);
             } else if session.phase == SessionPhase::Open && session.is_awaiting_payload_since(overdue) {
                 self.close(key, "the client does not send the payload that it has announced", now);
+            } else if matches!(session.phase, SessionPhase::Suspending { .. }) {
+                self.try_to_suspend(key, now);
             } else if matches!(session.phase, SessionPhase::Lingering(until) if until <= now) {
                 self.close(key, "drained", now);
             }
@@ -60,18 +63,21 @@ impl PoolWorker {
         self.watch_volumes(VolumeWatch::Idle, now);
     }
 
-    pub(super) fn begin_drain(&mut self, deadline: Instant, now: Instant) {
-        self.drain = Some(WorkerDrain { deadline, cut_off: None });
+    pub(super) fn begin_drain(&mut self, deadline: Instant, fate: SessionFate, now: Instant) {
+        self.drain = Some(WorkerDrain { deadline, fate, cut_off: None });
         self.next_housekeeping = now.min(deadline);
         let keys: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.attend_to(key));
+        keys.into_iter().for_each(|key| match fate {
+            SessionFate::Close => self.attend_to(key),
+            SessionFate::Suspend => self.suspend(key, now),
+        });
         if deadline <= now {
             self.housekeeping(now);
         }
     }
 
-    /// Returns the number of sessions that a drain cut off, once the drain has come to its end.
-    pub(super) fn drained(&mut self, now: Instant) -> Option<usize> {
+    /// Returns what a drain has come to, once it is at its end.
+    pub(super) fn drained(&mut self, now: Instant) -> Option<WorkerEnd> {
         let drain = self.drain?;
         let overdue = now >= drain.deadline + KERNEL_GRACE;
         let sessions_ended = self.sessions.iter().all(|(_, session)| session.ends_with_ring());
@@ -97,6 +103,7 @@ impl PoolWorker {
                  (state D) until that storage answers; its listeners and sockets are closed"
             );
         }
-        Some(drain.cut_off.unwrap_or(0))
+        let suspended = std::mem::take(&mut self.suspended);
+        Some(WorkerEnd { cut_off: drain.cut_off.unwrap_or(0), suspended })
     }
 }

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::allocation::{ALLOCATION_CONTEXT, ALLOCATION_NAME};
 use crate::export::{ExportDescription, ExportName, ExportNameError, MAX_STRING};
-use crate::flags::TransmissionFlags;
 use crate::input::{MessageCollector, MessageFields, skip};
 use crate::terms::SessionTerms;
 use crate::transmission::MessageStyle;
@@ -530,15 +529,7 @@ impl ServerHandshake {
 
     fn opened(&self, name: ExportName, export: &ExportDescription) -> Opened {
         let allocation = (self.allocation.as_ref() == Some(&name)).then_some(ALLOCATION_CONTEXT);
-        let mut geometry = export.geometry;
-        let told =
-            |flags: TransmissionFlags, flag, yes| if yes { flags.with(flag) } else { flags.without(flag) };
-        let df = self.style.has_chunks() && geometry.flags.contains(TransmissionFlags::SEND_DF);
-        let filter = self.style == MessageStyle::Extended && allocation.is_some();
-        geometry.flags = told(geometry.flags, TransmissionFlags::HAS_FLAGS, true);
-        geometry.flags = told(geometry.flags, TransmissionFlags::SEND_DF, df);
-        geometry.flags = told(geometry.flags, TransmissionFlags::BLOCK_STATUS_PAYLOAD, filter);
-        Opened { name, terms: SessionTerms { geometry, style: self.style, allocation } }
+        Opened { name, terms: SessionTerms::told(export.geometry, self.style, allocation) }
     }
 
     fn open_by_name(&mut self, wanted: Wanted, export: &ExportDescription) -> ServerState {
