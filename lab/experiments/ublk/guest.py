@@ -11,6 +11,7 @@ Leaves /out/result.json: figures and checks.
 import argparse
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ CONFIGURATION = """
 listen = ['unix:nbd.sock']
 metrics = '127.0.0.1:{port}'
 [pool.storage]
+limits = {{ pool_memory = '64MiB' }}
 backend = {{ kind = 'file' }}
 [pool.storage.export.remote]
 path = 'remote.raw'
@@ -69,11 +71,14 @@ class LioLab(iscsi.Lab):
 class Gateway:
     """The program, in a folder of its own."""
 
-    def __init__(self):
-        self.process, self.log = None, open("log", "a")
+    def __init__(self, limited):
+        self.process, self.limited, self.log = None, limited, open("log", "a")
+
+    def launch(self):
+        self.process = subprocess.Popen([*RIGHTS, "tidegate", "serve", "-c", "tidegate.toml"], stderr=self.log)
 
     def start(self):
-        self.process = subprocess.Popen([*RIGHTS, "tidegate", "serve", "-c", "tidegate.toml"], stderr=self.log)
+        self.launch()
         until(lambda: metric("tidegate_requests_total") is not None, "the gateway")
 
     def end(self, how):
@@ -110,11 +115,11 @@ def configure(exports):
         file.write(CONFIGURATION.format(port=PORT, exports=exports))
 
 
-def refused(config):
+def refused(config, rights=()):
     """What the program says of a configuration that it cannot serve, and its status."""
     with open("wrong.toml", "w") as file:
         file.write(config)
-    ended = subprocess.run(["tidegate", "serve", "-c", "wrong.toml"], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([*rights, "tidegate", "serve", "-c", "wrong.toml"], capture_output=True, text=True, timeout=60)
     return ended.returncode, ended.stderr
 
 
@@ -159,6 +164,48 @@ def verified_writes(gateway, options, figures, checks):
         status == 0 and report["error"] == 0 and report["read"]["total_ios"] >= options.size * 256)
     checks[f"no faster than {options.iops} IO/s"] = max(rates) <= 1.05 * options.iops
     checks["a client of NBD used another export meanwhile"] = all(remote) and bool(remote)
+
+
+def storm(gateway, deaths, checks):
+    """The gateway is killed at any moment of its start, again and again; then the device is there and right."""
+    chance = random.Random(1)
+    gateway.end(signal.SIGTERM)
+    with open("copy", "wb") as copy, open("disk.raw", "rb") as disk:
+        copy.write(disk.read())
+    for _ in range(deaths):
+        gateway.launch()
+        time.sleep(chance.uniform(0, 0.2))
+        gateway.end(signal.SIGKILL)
+    gateway.start()
+    checks[f"after {deaths} deaths during the start the device has its data"] = (
+        subprocess.run(["cmp", DEVICE, "copy"]).returncode == 0)
+
+
+def births(gateway, deaths, checks):
+    """The gateway is killed while it makes a device that is not there yet."""
+    chance = random.Random(2)
+    for _ in range(deaths):
+        gateway.launch()
+        time.sleep(chance.uniform(0.02, 0.1))
+        gateway.end(signal.SIGKILL)
+        gateway.start()
+        configure("")
+        gateway.process.send_signal(signal.SIGHUP)
+        until(lambda: not os.path.exists("/dev/ublkc0"), "the end of the device", 30)
+        gateway.end(signal.SIGTERM)
+        configure(gateway.limited)
+    gateway.start()
+    checks[f"after {deaths} deaths while the device was made it can be had"] = os.path.exists(DEVICE)
+
+
+def pressed(gateway, checks, figures):
+    """128 requests of 1 MiB are more than the pool's memory."""
+    fio = ["fio", "--name=large", f"--filename={DEVICE}", "--direct=1", "--ioengine=libaio", "--iodepth=128",
+           "--rw=randrw", "--bs=1m", "--io_size=256m", "--norandommap"]
+    done = subprocess.run(fio, stdout=subprocess.DEVNULL).returncode == 0
+    peak = metric("tidegate_pool_buffered_peak_bytes")
+    figures["memory_peak_mib"] = peak / (1 << 20)
+    checks["128 requests of 1 MiB do with 64 MiB of memory"] = done and 32 << 20 < peak <= 64 << 20
 
 
 def mounted(gateway, checks):
@@ -234,7 +281,11 @@ def main():
     figures["without_module"] = said
     checks["without the module: status 2 and the place"] = status == 2 and "modprobe ublk_drv" in said and ":" in said
     run("modprobe", "ublk_drv")
-    gateway = Gateway()
+    without = CONFIGURATION.format(port=PORT, exports=limited).replace("unix:nbd.sock", "tcp:127.0.0.1:10999")
+    status, said = refused(without, RIGHTS[:4] + ["--bounding-set=-all"])
+    figures["without_rights"] = said
+    checks["without rights: status 2 and the place"] = status == 2 and "CAP_SYS_ADMIN" in said
+    gateway = Gateway(limited)
     gateway.start()
     checks["the device is there when the gateway is ready"] = os.path.exists(DEVICE)
     figures["queue"] = {}
@@ -246,10 +297,11 @@ def main():
     figures["busy"] = said
     checks["the number of another export: status 2 and the place"] = status == 2 and "ublk:0" in said
     checks["one session is shown as a disk"] = metric("tidegate_disks", 'consumer="disk"') == 1
+    pressed(gateway, checks, figures)
     verified_writes(gateway, options, figures, checks)
+    storm(gateway, 5 * options.ends, checks)
     mounted(gateway, checks)
     gateway.end(signal.SIGTERM)
-    gateway = Gateway()
     configure(limited)
     gateway.start()
     checks["the file system is clean"] = subprocess.run(["fsck.ext4", "-fn", DEVICE]).returncode == 0
@@ -262,6 +314,9 @@ def main():
     gateway.start()
     until(lambda: not os.path.exists("/dev/ublkc0"), "the end of the device that was left behind", 30)
     checks["a device that was left behind is deleted"] = not os.path.exists(DEVICE)
+    gateway.end(signal.SIGTERM)
+    configure(limited)
+    births(gateway, options.ends, checks)
     gateway.end(signal.SIGTERM)
     complaints = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
     signs = ("I/O error", "EXT4-fs error", "blocked for more than", "WARNING:", "BUG:")

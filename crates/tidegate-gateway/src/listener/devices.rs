@@ -437,7 +437,8 @@ impl DeviceThread {
                     let device = number.block_path();
                     warn!(
                         export = %self.export, device,
-                        "the export is removed, and its device is in use ({user}): it is deleted when that ends"
+                        "the export is removed, and its device is in use ({user}): it is deleted when that \
+                            ends"
                     );
                 }
                 Err(_) => {}

@@ -18,10 +18,11 @@ use crate::session::{MemoryWait, SessionPhase};
 impl PoolWorker {
     /// Fetches all tags of a device that has just come. The thread that brings it waits for that.
     pub(super) fn fetch_all(&mut self, key: usize) {
+        // All in one call: a process that dies in between leaves a device that cannot be taken over.
+        self.ring.submit_now();
         for tag in 0..DEPTH {
             self.hand_over(key, tag, fetch(tag));
         }
-        // All in one call: a process that dies in between leaves a device that cannot be taken over.
         self.ring.submit_now();
     }
 
