@@ -205,7 +205,8 @@ def pressed(gateway, checks, figures):
     done = subprocess.run(fio, stdout=subprocess.DEVNULL).returncode == 0
     peak = metric("tidegate_pool_buffered_peak_bytes")
     figures["memory_peak_mib"] = peak / (1 << 20)
-    checks["128 requests of 1 MiB do with 64 MiB of memory"] = done and 32 << 20 < peak <= 64 << 20
+    # One export draws about half of what is shared.
+    checks["128 requests of 1 MiB do with 64 MiB of memory"] = done and 16 << 20 < peak <= 64 << 20
 
 
 def mounted(gateway, checks):
@@ -241,7 +242,7 @@ def through_lio(gateway, figures, checks):
     """An initiator of LIO writes and verifies while the gateway is killed and stopped."""
     lab = LioLab()
     load = lab.start_fio([{"name": "initiator", "filename": lab.device(1), "rw": "randwrite", "bs": "4k", "iodepth": 16,
-                           "size": "4m", "verify": "crc32c", "do_verify": 1, "verify_fatal": 1}])
+                           "size": "4m", "norandommap": 0, "verify": "crc32c", "do_verify": 1, "verify_fatal": 1}])
     started = writes_done()
     for number, how in enumerate((signal.SIGKILL, signal.SIGTERM), 1):
         until(lambda: writes_done() >= started + 300 * number, "the initiator's writes")
@@ -274,6 +275,7 @@ def main():
     for name in ("disk", "remote", "another"):
         with open(f"{name}.raw", "wb") as file:
             file.truncate(options.size << 20)
+        os.chmod(f"{name}.raw", 0o666)
     figures, checks = {"ends": options.ends}, {}
     limited = LIMITED.format(iops=options.iops)
     configure(limited)
