@@ -420,7 +420,10 @@ impl DeviceThread {
             return Ok(false);
         }
         if claimed.fresh {
-            claimed.control.start(claimed.number)?;
+            claimed.control.start(claimed.number).inspect_err(|_| {
+                // The worker gives up a device that is deleted. If even that fails, the next start replaces it.
+                let _ = claimed.control.delete(claimed.number);
+            })?;
         } else {
             claimed.control.end_recovery(claimed.number)?;
         }
