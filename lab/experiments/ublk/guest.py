@@ -36,7 +36,7 @@ path = 'remote.raw'
 LIMITED = """
 [pool.storage.export.disk]
 path = 'disk.raw'
-limit = {{ iops = '{iops} IO/s' }}
+limit = {{ iops = '{iops} IO/s', burst = '10ms' }}
 listen = ['ublk:0']
 """
 BUSY = """
