@@ -43,8 +43,9 @@ def main():
     for what, holds in checks.items():
         print(f"{'ok' if holds else 'FAILED'}: {what}")
     if options.out:
-        document = {"experiment": "ublk", "date": driver.today(), **about, "figures": result["figures"], "checks": checks}
-        driver.leave(options.out, "ublk", document)
+        document = {"experiment": "ublk", "date": driver.today(), **about}
+        document |= {"figures": result["figures"], "checks": checks}
+        driver.leave(options.out, "lab-ublk", document)
     sys.exit(0 if all(checks.values()) else 1)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""In the guest: an export is a block device of this host. The gateway is killed with -9, and stopped in order, while fio
-writes and verifies; a file system is mounted through the same; a client of NBD uses another export meanwhile. Then LIO exports the device over iSCSI, and an initiator
-does the same. The gateway has the rights that packaging/tidegate.service.d/ublk.conf gives it, and no others.
+"""In the guest: an export is a block device of this host. The gateway is killed with -9, and stopped in order, while
+fio writes and verifies. A file system stays mounted through the same, and a client of NBD uses another export
+meanwhile. Then LIO exports the device over iSCSI, and an initiator writes and verifies. The gateway has the rights that
+packaging/tidegate.service.d/ublk.conf gives it, and no others.
 
 usage: guest.py [--ends N] [--size MIB] [--iops N]
 
