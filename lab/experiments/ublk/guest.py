@@ -120,7 +120,8 @@ def refused(config, rights=()):
     """What the program says of a configuration that it cannot serve, and its status."""
     with open("wrong.toml", "w") as file:
         file.write(config)
-    ended = subprocess.run([*rights, "tidegate", "serve", "-c", "wrong.toml"], capture_output=True, text=True, timeout=60)
+    command = [*rights, "tidegate", "serve", "-c", "wrong.toml"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return ended.returncode, ended.stderr
 
 
