@@ -101,7 +101,7 @@ pub enum ObstructedDevice {
     /// Another program's.
     #[error("the device belongs to another program (process {0}): choose another number")]
     Foreign(i32),
-    /// Of another export, of this gateway or another one.
+    /// The device of another export, of this gateway or another one.
     #[error(
         "the device belongs to another export of Tidegate: choose another number, or end what uses the \
             device, and delete it"
@@ -113,7 +113,7 @@ pub enum ObstructedDevice {
     /// This gateway serves it for an export that was removed and is still in use.
     #[error("the removed export's device is still in use")]
     Removed,
-    /// Of another version, and it waits with requests.
+    /// A device of another version that waits with requests.
     #[error("the device was made by another version of Tidegate in another form: unmount it, and delete it")]
     OtherForm,
 }

@@ -421,7 +421,7 @@ impl DeviceThread {
         }
         if claimed.fresh {
             claimed.control.start(claimed.number).inspect_err(|_| {
-                // The worker gives up a device that is deleted. If even that fails, the next start replaces it.
+                // The worker gives up a device that is deleted. If that fails, the next start replaces it.
                 let _ = claimed.control.delete(claimed.number);
             })?;
         } else {
