@@ -7,7 +7,7 @@ use slab::Slab;
 use tidegate_nbd::transmission::{MessageStyle, NbdCommand, WireRequest};
 use tidegate_nbd::{CheckedOperation, CommandFlags, Errno, ExportGeometry, SessionTerms, TransmissionFlags};
 use tidegate_vhost::{
-    DiskCommand, DiskProperties, DiskRequest, DiskRing, EventDescriptor, GuestMemory, MOST_QUEUES,
+    DiskCommand, DiskProperties, DiskRequest, DiskRing, DiskSize, EventDescriptor, GuestMemory, MOST_QUEUES,
     RequestStatus,
 };
 
@@ -18,6 +18,8 @@ pub(crate) struct NewDisk {
     pub(crate) id: u64,
     /// The name that the guest is told.
     pub(crate) serial: String,
+    /// The size that the guest is told.
+    pub(crate) size: Arc<DiskSize>,
     /// Dropped once no request of it is under way. Before that, no other front end may begin: the guest
     /// would do again what is still being done, and a late write would undo its next one.
     pub(crate) under_way: SyncSender<()>,
@@ -58,6 +60,9 @@ pub(crate) struct StartedRing {
     pub(crate) watch: Option<usize>,
     /// The guest may have to be told of results.
     pub(crate) has_results: bool,
+    /// The guest may have missed what an earlier event was signalled for: the next signal goes in any case. A
+    /// front end that connects gives one event that it drops, and then the guest's own.
+    pub(crate) has_new_call: bool,
     /// To be answered when it has stopped.
     pub(crate) stopping: Option<SyncSender<Option<u16>>>,
 }
@@ -74,6 +79,7 @@ pub(crate) struct TakenRequest {
 pub(crate) struct SessionDisk {
     pub(crate) id: u64,
     pub(crate) serial: String,
+    pub(crate) size: Arc<DiskSize>,
     /// `None` until the front end has shared some.
     pub(crate) memory: Option<GuestMemory>,
     /// The rings by their index, up to the greatest that was ever started.
@@ -95,6 +101,7 @@ impl SessionDisk {
         Self {
             id: new.id,
             serial: new.serial,
+            size: new.size,
             memory: None,
             rings: Vec::new(),
             first: 0,
@@ -137,7 +144,6 @@ pub(crate) fn terms(geometry: ExportGeometry) -> SessionTerms {
 pub(crate) fn properties(geometry: &ExportGeometry, serial: &str) -> DiskProperties {
     let has = |flag| geometry.flags.contains(flag);
     DiskProperties {
-        size: geometry.size,
         block: geometry.blocks.minimum(),
         payload: geometry.blocks.maximum(),
         read_only: has(TransmissionFlags::READ_ONLY),

@@ -6,8 +6,9 @@ use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant as WallInstant};
 
 use thiserror::Error;
@@ -16,9 +17,10 @@ use tidegate_journal::{JournalError, JournalWriter};
 use tidegate_nbd::{ExportDescription, ExportName};
 use tidegate_tls::{ServerFiles, TlsError};
 use tidegate_units::{ConsumerName, ResourceName};
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 use crate::backend::{EmulatedVolume, ExportVolume, open_file};
+use crate::claim::VolumeFile;
 use crate::clock::GatewayClock;
 use crate::config::{
     BackendConfig, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError, ListenConfig,
@@ -39,7 +41,7 @@ use awaited::{AwaitedExport, FirstAttempts, ReachedUpstream};
 
 mod opening;
 
-pub use opening::{AddedExports, OpenedVolumes};
+pub use opening::{OpenedVolumes, ReloadVolumes};
 
 /// Exports of an emulated device begin at multiples of this, so that stripes and zones do not cut across
 /// them.
@@ -67,6 +69,8 @@ pub struct Gateway {
     devices: Vec<DeviceServer>,
     pools: Vec<PoolHandle>,
     next_export: u64,
+    /// True while sizes of volumes are being looked at.
+    measuring: Arc<AtomicBool>,
     /// Upstreams that were reached after the start.
     reached: Receiver<ReachedUpstream>,
 }
@@ -103,6 +107,8 @@ struct OpenedExport {
     id: u64,
     export: ExportDescription,
     config: ExportConfig,
+    /// Its file, for as long as the worker has it open.
+    file: Option<Weak<VolumeFile>>,
     pin: ExportPin,
 }
 
@@ -263,6 +269,7 @@ impl Gateway {
             devices: Vec::new(),
             pools: Vec::new(),
             next_export: 0,
+            measuring: Arc::default(),
             reached,
             config,
         };
@@ -315,19 +322,20 @@ impl Gateway {
         self.apply_opened(config, opened)
     }
 
-    /// The volumes that `config` adds. To open them takes as long as their storage takes to answer: a caller
-    /// that must not wait has [`AddedExports::open`] run on another thread, and then calls
-    /// [`apply_opened`](Self::apply_opened).
+    /// The volumes that `config` adds, and those that may have another size now. To look at them takes as
+    /// long as their storage takes to answer: a caller that must not wait has [`ReloadVolumes::open`] run on
+    /// another thread, and then calls [`apply_opened`](Self::apply_opened).
     ///
     /// # Errors
     /// When the configuration is invalid, or differs in something that needs a restart.
-    pub fn opening(&self, config: &GatewayConfig) -> Result<AddedExports, ApplyError> {
+    pub fn opening(&self, config: &GatewayConfig) -> Result<ReloadVolumes, ApplyError> {
         config.validate().map_err(StartError::from)?;
         let fixed = needs_restart(&self.config, config);
         if !fixed.is_empty() {
             return Err(ApplyError::NeedsRestart(fixed));
         }
-        Ok(AddedExports::new(&self.config, config, self.clock))
+        let exports = self.pools.iter().flat_map(|pool| &pool.exports);
+        Ok(ReloadVolumes::new(&self.config, config, exports, &self.measuring, self.clock))
     }
 
     /// The same as [`apply`](Self::apply), with the volumes that were opened for it. It does not wait for
@@ -641,14 +649,7 @@ impl PoolHandle {
         for export in &config.exports {
             if let Some(old) = self.exports.iter().find(|old| old.config.name == export.name) {
                 changed.push((old.id, export.clone()));
-                let description = export.description.clone().unwrap_or_default();
-                let described = ExportDescription { description, ..old.export.clone() };
-                exports.push(OpenedExport {
-                    id: old.id,
-                    export: described,
-                    config: export.clone(),
-                    pin: ExportPin::clone(&old.pin),
-                });
+                exports.push(old.with(export, opened.size(old.id)));
             } else if let Some(old) = self.awaited.iter().find(|old| old.config.name == export.name) {
                 awaited.push(old.with(export));
             } else {
@@ -664,6 +665,9 @@ impl PoolHandle {
         }
         let gone = |old: &&OpenedExport| config.exports.iter().all(|export| export.name != old.config.name);
         let removed = self.exports.iter().filter(gone).map(|old| old.id).collect();
+        let size = |opened: &OpenedExport| (opened.id, opened.export.geometry.size);
+        let before: Vec<_> = self.exports.iter().map(size).collect();
+        let resized = exports.iter().map(size).filter(|now| !before.contains(now)).collect();
         let change = PoolChange {
             depth: config.depth,
             law: config.law.clone(),
@@ -672,6 +676,7 @@ impl PoolHandle {
             changed,
             added,
             removed,
+            resized,
         };
         Ok(Prepared { change, limits: config.limits.clone(), exports, awaited, regions })
     }
@@ -704,6 +709,7 @@ impl PoolHandle {
             changed: Vec::new(),
             added: vec![new],
             removed: Vec::new(),
+            resized: Vec::new(),
         };
         // A worker that has just failed says so at the next snapshot.
         self.door.send(WorkerCommand::Change(Box::new(change)));
@@ -821,14 +827,42 @@ fn seated(exports: &[OpenedExport]) -> Vec<(u64, bool)> {
     exports.iter().map(|opened| (opened.id, opened.config.protected)).collect()
 }
 
+impl OpenedExport {
+    /// The same export under a new configuration, with the size that its volume has now.
+    fn with(&self, config: &ExportConfig, size: Option<u64>) -> Self {
+        let mut geometry = self.export.geometry;
+        if let Some(size) = size.filter(|size| *size != geometry.size) {
+            let (export, before) = (&config.name, geometry.size);
+            if size.is_multiple_of(u64::from(geometry.blocks.minimum())) {
+                info!(%export, "its volume had {before} bytes and has {size} now: new connections see them");
+                geometry.size = size;
+            } else {
+                warn!(%export, "its volume has {size} bytes now, which are no whole blocks: {before} stay");
+            }
+        }
+        let description = config.description.clone().unwrap_or_default();
+        Self {
+            id: self.id,
+            export: ExportDescription { geometry, description },
+            config: config.clone(),
+            file: self.file.clone(),
+            pin: ExportPin::clone(&self.pin),
+        }
+    }
+}
+
 /// An opened export's two halves: the worker's and the handle's.
 fn adopt(id: u64, volume: ExportVolume, config: &ExportConfig) -> (NewExport, OpenedExport) {
     let export = ExportDescription {
         geometry: volume.geometry(config.read_only),
         description: config.description.clone().unwrap_or_default(),
     };
+    let file = match &volume {
+        ExportVolume::File(file) => Some(Arc::downgrade(&file.file())),
+        ExportVolume::Region { .. } | ExportVolume::Upstream(_) => None,
+    };
     let pin = ExportPin::default();
-    let opened = OpenedExport { id, export, config: config.clone(), pin: ExportPin::clone(&pin) };
+    let opened = OpenedExport { id, export, config: config.clone(), file, pin: ExportPin::clone(&pin) };
     (NewExport { id, volume, config: config.clone(), pin }, opened)
 }
 

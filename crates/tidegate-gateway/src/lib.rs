@@ -55,7 +55,7 @@ pub use config::{
     HandshakeLimits, KeptSessions, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves, PoolConfig,
     PoolLimits, ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };
-pub use gateway::{AddedExports, ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, StartError};
+pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError};
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
 pub use listener::devices::{DeviceError, DeviceProblem};
 pub use listener::disks::DiskSocketError;

@@ -97,24 +97,6 @@ fn exports_come_and_go_under_a_reload() {
 }
 
 /// The worker may hear of the removal before it hears of the session.
-/// The one way to a new size without a restart.
-#[test]
-fn a_volume_that_has_grown_has_its_new_size_once_it_is_removed_and_added() {
-    let mut served = Served::start(|directory| vec![file_pool(directory, &["a", "b"], MIB)]);
-    let size = |served: &Served| run("nbdinfo", &["--size", &served.uri("a")]).trim().to_owned();
-    let grown = std::fs::File::options().write(true).open(served.path("a")).unwrap();
-    grown.set_len(2 * MIB).unwrap();
-    assert_eq!(size(&served), MIB.to_string(), "as it was when it was opened");
-    let with = served.config.clone();
-    let mut without = with.clone();
-    without.pools[0].exports.remove(0);
-    for config in [without, with] {
-        served.wait_until(|pool| pool.sessions == 0);
-        served.gateway.apply(config).unwrap();
-    }
-    assert_eq!(size(&served), (2 * MIB).to_string());
-}
-
 #[test]
 fn a_client_that_was_just_let_in_keeps_an_export_that_is_removed_at_that_moment() {
     let mut served = Served::start(|directory| vec![file_pool(directory, &["stays", "goes"], MIB)]);
@@ -214,4 +196,24 @@ fn tcp_serves_as_well_and_tells_its_port() {
     let uri = format!("nbd://{address}/a");
     common::qemu_io(&uri, &["write -P 1 0 1M", "read -P 1 0 1M"]);
     common::qemu_io(&served.uri("a"), &["read -P 1 0 1M"]);
+}
+
+/// A connection keeps what its client was told.
+#[test]
+fn after_a_reload_new_connections_see_the_size_that_a_volume_has_now() {
+    let mut served = Served::start(|folder| vec![file_pool(folder, &["a"], MIB)]);
+    let mut before = Raw::open(&served.socket(), "a");
+    let size = |served: &Served| run("nbdinfo", &["--size", &served.uri("a")]).trim().parse::<u64>().unwrap();
+    let resize = |served: &mut Served, size: u64| {
+        std::fs::File::options().write(true).open(served.path("a")).unwrap().set_len(size).unwrap();
+        served.gateway.apply(served.config.clone()).unwrap();
+    };
+    for now in [3 * MIB, 2 * MIB] {
+        resize(&mut served, now);
+        assert_eq!(size(&served), now);
+        let mut after = Raw::open(&served.socket(), "a");
+        after.send(NbdCommand::Read, 1, now - 4096, 4096);
+        assert_eq!(after.data(4096), (1, vec![0; 4096]));
+        assert_eq!(before.ask(NbdCommand::Read, MIB, 4096), Errno::Inval.code(), "beyond what it was told");
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tidegate_cluster::{ClusterHandle, JoinError, PolicySource, PolicyWatch};
 use tidegate_gateway::{
-    AddedExports, Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, PeerReports,
+    Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, PeerReports, ReloadVolumes,
     StartError,
 };
 use tidegate_http::{BearerToken, NoRandom, TokenError};
@@ -664,7 +664,7 @@ impl RunningService {
     }
 
     /// Opens volumes on another thread: this one must not wait for storage, which may hang.
-    fn open(&mut self, opening: AddedExports) -> io::Result<()> {
+    fn open(&mut self, opening: ReloadVolumes) -> io::Result<()> {
         self.openings += 1;
         let (count, events) = (self.openings, self.events.clone());
         let body = move || {

@@ -31,8 +31,6 @@ const fn bit(number: u32) -> u64 {
 /// The properties of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskProperties {
-    /// The size in bytes; a rest that fills no sector is not there for the guest.
-    pub size: u64,
     /// The least block that can be addressed, a power of two.
     pub block: u32,
     /// The greatest payload in bytes.
@@ -80,13 +78,14 @@ impl DiskProperties {
         self.block.max(SECTOR as u32)
     }
 
-    /// The configuration space; `cache` is the guest's choice of the write cache.
-    pub(crate) fn config(&self, cache: bool) -> [u8; CONFIG_BYTES] {
+    /// The configuration space. `size` is in bytes; a rest that fills no block is not there for the guest.
+    /// `cache` is the guest's choice of the write cache.
+    pub(crate) fn config(&self, size: u64, cache: bool) -> [u8; CONFIG_BYTES] {
         let mut config = [0; CONFIG_BYTES];
         let mut put =
             |offset: usize, bytes: &[u8]| config[offset..offset + bytes.len()].copy_from_slice(bytes);
         // The offsets are those of `struct virtio_blk_config`.
-        let whole_blocks = self.size - self.size % u64::from(self.block());
+        let whole_blocks = size - size % u64::from(self.block());
         put(0, &(whole_blocks / SECTOR).to_le_bytes());
         // Both together stay within the payload.
         put(8, &(self.payload / (MOST_SEGMENTS + 2)).to_le_bytes());
@@ -126,7 +125,6 @@ mod tests {
 
     fn disk() -> DiskProperties {
         DiskProperties {
-            size: (1 << 30) + 700,
             block: 1,
             payload: 32 << 20,
             read_only: false,
@@ -153,10 +151,10 @@ mod tests {
     #[test]
     fn the_largest_request_fits_the_payload_and_the_size_is_whole_blocks() {
         let word = |config: &[u8], at: usize| u32::from_le_bytes(config[at..at + 4].try_into().unwrap());
-        let config = disk().config(true);
+        let config = disk().config((1 << 30) + 700, true);
         assert!(u64::from(word(&config, 8)) * u64::from(word(&config, 12)) <= 32 << 20);
         assert_eq!(config[..8], (((1u64 << 30) + 512) / 512).to_le_bytes());
-        let config = DiskProperties { block: 4096, ..disk() }.config(false);
+        let config = DiskProperties { block: 4096, ..disk() }.config((1 << 30) + 700, false);
         assert_eq!(config[..8], ((1u64 << 30) / 512).to_le_bytes());
         assert_eq!((word(&config, 20), config[32]), (4096, 0));
     }

@@ -22,6 +22,7 @@ use crate::features::{CACHE_OFFSET, DiskProperties, LONGEST_RING, MOST_QUEUES, h
 use crate::in_flight::InFlightRegion;
 use crate::memory::{GuestMemory, MOST_REGIONS, MemoryTable};
 use crate::ring::{DiskRing, RingPlace};
+use crate::size::DiskSize;
 
 /// The longest configuration space that a front end may ask for.
 const LONGEST_CONFIG: usize = 256;
@@ -85,10 +86,19 @@ pub enum FrontEndError {
 ///
 /// # Errors
 /// Always: the reason of the end.
-pub fn serve(socket: UnixStream, disk: DiskProperties, owner: impl DiskOwner) -> FrontEndError {
-    let front_end = Arc::new(Mutex::new(FrontEnd::new(disk, owner)));
+pub fn serve(
+    socket: UnixStream,
+    disk: DiskProperties,
+    size: &Arc<DiskSize>,
+    owner: impl DiskOwner,
+) -> FrontEndError {
+    let Ok(looked_at) = socket.try_clone() else { return FrontEndError::HungUp };
+    let front_end = Arc::new(Mutex::new(FrontEnd::new(disk, Arc::clone(size), owner)));
     let mut messages = BackendReqHandler::from_stream(socket, Arc::clone(&front_end));
     let error = loop {
+        if let Err(error) = size.look_for_channel(&looked_at) {
+            break Error::SocketBroken(error);
+        }
         if let Err(error) = messages.handle_request() {
             break error;
         }
@@ -114,6 +124,7 @@ struct RingSetup {
 
 struct FrontEnd<O> {
     disk: DiskProperties,
+    size: Arc<DiskSize>,
     owner: O,
     table: MemoryTable,
     memory: Option<GuestMemory>,
@@ -133,10 +144,10 @@ fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error 
 }
 
 impl<O: DiskOwner> FrontEnd<O> {
-    fn new(disk: DiskProperties, owner: O) -> Self {
+    fn new(disk: DiskProperties, size: Arc<DiskSize>, owner: O) -> Self {
         let rings = (0..MOST_QUEUES).map(|_| RingSetup::default()).collect();
         let (table, memory, in_flight) = (MemoryTable::default(), None, None);
-        Self { disk, owner, table, memory, features: 0, cache: true, in_flight, rings }
+        Self { disk, size, owner, table, memory, features: 0, cache: true, in_flight, rings }
     }
 
     fn ring(&mut self, index: u32) -> HandlerResult<(u16, &mut RingSetup)> {
@@ -316,6 +327,7 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
     fn get_protocol_features(&mut self) -> HandlerResult<VhostUserProtocolFeatures> {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::RESET_DEVICE
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
@@ -336,7 +348,7 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> HandlerResult<Vec<u8>> {
         let mut config = [0; LONGEST_CONFIG];
-        let known = self.disk.config(self.cache);
+        let known = self.disk.config(self.size.bytes(), self.cache);
         config[..known.len()].copy_from_slice(&known);
         let end = offset.checked_add(size).ok_or(Error::InvalidParam)? as usize;
         config.get(offset as usize..end).map(<[u8]>::to_vec).ok_or(Error::InvalidParam)

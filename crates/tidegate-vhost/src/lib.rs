@@ -21,6 +21,7 @@ mod in_flight;
 mod memory;
 mod request;
 mod ring;
+mod size;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -31,3 +32,4 @@ pub use front_end::{DiskOwner, FrontEndError, OwnerGone, serve};
 pub use memory::GuestMemory;
 pub use request::{DataPart, DiskCommand, DiskRequest, MalformedRequest, RequestStatus, SECTOR};
 pub use ring::{CompletedRequest, DiskRing, RingError};
+pub use size::DiskSize;

@@ -6,6 +6,7 @@ mod machine;
 mod service;
 
 use std::fs;
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -368,4 +369,38 @@ fn a_disk_comes_and_goes_with_the_configuration() {
     assert_eq!(machine.request(READ, 0, &[], 512).0, DONE, "the machine goes on until it ends");
     service.configure(&DISK.replace("disk.sock", "moved.sock"));
     service.await_log("needs a restart to change: export `disk`: where it is a disk");
+}
+
+/// QEMU gives an event that it drops before the one that the guest hears. Results between the two would wait for
+/// ever, also where the guest has asked to be called for the next result only.
+#[test]
+fn a_machine_is_called_again_by_each_new_event() {
+    let service = Service::start("serve", DISK);
+    let mut machine = Machine::new(1);
+    machine.features |= EVENT_INDEX;
+    machine.connect(&service.path("disk.sock"));
+    assert_eq!(machine.request(WRITE, 0, &pattern(1, 4096), 0).0, DONE);
+    for _ in 0..3 {
+        assert!(machine.is_called_anew(0));
+    }
+}
+
+/// A machine hears of the size that its disk has now, and uses it.
+#[test]
+fn a_disk_that_grows_is_told_to_its_machine() {
+    let service = Service::start("serve", DISK);
+    let mut machine = Machine::new(1);
+    machine.connect(&service.path("disk.sock"));
+    let end = 8 << 11;
+    assert_eq!(machine.request(WRITE, end, &pattern(1, 4096), 0).0, FAILED, "beyond the end");
+    fs::File::options().write(true).open(service.path("disk.raw")).unwrap().set_len(12 << 20).unwrap();
+    service.signal("-HUP");
+    let mut message = [0; 12];
+    machine.messages.read_exact(&mut message).unwrap();
+    let words: Vec<u32> =
+        message.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+    assert_eq!(words, [2, 1, 0], "a change of the configuration space, in version 1, without a body");
+    assert_eq!(machine.config(0, 8), (12u64 << 11).to_le_bytes());
+    assert_eq!(machine.request(WRITE, end, &pattern(1, 4096), 0).0, DONE);
+    assert_eq!(machine.request(READ, end, &[], 4096), (DONE, pattern(1, 4096)));
 }

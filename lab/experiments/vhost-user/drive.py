@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""A guest of QEMU with its disk on vhost-user: the gateway is killed with -9 and started again while fio writes and
-verifies. No block may be wrong, and the guest may see no error. A limit throttles it, and the status shows that.
+"""A guest of QEMU with its disk on vhost-user: the gateway is killed with -9, or ended and started anew as for an
+upgrade, while fio writes and verifies. No block may be wrong, and the guest may see no error. A limit throttles it, and
+the status shows that. In the end the disk grows, and the guest sees that too.
 
-usage: lab/experiments/vhost-user/drive.py [--binary FILE] [--kills N] [--size MIB] [--iops N] [--out DIR]
+usage: lab/experiments/vhost-user/drive.py [--binary FILE] [--ends N] [--size MIB] [--iops N] [--out DIR]
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,10 @@ listen = ['vhost-user:disk.sock']
 """
 
 
+# What the disk grows by, in MiB.
+GROWTH = 16
+
+
 class Gateway:
     """The program in a folder of its own."""
 
@@ -45,6 +51,13 @@ class Gateway:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def reload(self):
+        self.process.send_signal(signal.SIGHUP)
 
     def ask(self, page):
         return urllib.request.urlopen(f"http://127.0.0.1:{self.port}{page}", timeout=5).read().decode()
@@ -78,7 +91,7 @@ def free_port():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(driver.LAB, "..", "target", "release", "tidegate"))
-    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--ends", type=int, default=6, help="of the gateway, kill -9 and SIGTERM by turns (default: 6)")
     parser.add_argument("--size", type=int, default=64, help="of the disk, in MiB")
     parser.add_argument("--iops", type=int, default=1000, help="the limit of the export")
     parser.add_argument("--out", help="leave a dated document here")
@@ -98,11 +111,11 @@ def main():
         command = [os.path.join(driver.LAB, "run"), "--disk", os.path.join(folder, "disk.sock"), "--out", out]
         guest = subprocess.Popen([*command, "--limit", "1800", script], stdin=subprocess.DEVNULL)
         is_up = lambda: guest.poll() is None  # noqa: E731
-        kills, rates, limited = 0, [], False
+        ends, rates, limited = 0, [], False
         try:
-            for _ in range(options.kills):
+            for turn in range(options.ends):
                 started = gateway.metric("tidegate_requests_total", 'op="write"') or 0
-                target = started + options.size * 256 / (options.kills + 1)
+                target = started + options.size * 256 / (options.ends + 1)
                 began = None
 
                 def is_loaded():
@@ -117,21 +130,27 @@ def main():
 
                 if not gateway.wait(is_loaded, seconds=900, alive=is_up):
                     break
-                gateway.kill()
-                kills += 1
+                gateway.kill() if turn % 2 == 0 else gateway.end()
+                ends += 1
                 gateway.start()
+            with open(os.path.join(folder, "disk.raw"), "r+b") as disk:
+                disk.truncate(options.size + GROWTH << 20)
+            gateway.reload()
             status = guest.wait()
         finally:
             if is_up():
                 guest.terminate()
                 guest.wait()
         disks = gateway.metric("tidegate_disks")
-        gateway.process.terminate()
-        gateway.process.wait()
+        gateway.end()
         fio, complaints = None, ""
         if os.path.exists(os.path.join(out, "fio.json")):
             with open(os.path.join(out, "fio.json")) as file:
                 fio = json.load(file)["jobs"][0]
+        size = None
+        if os.path.exists(os.path.join(out, "size")):
+            with open(os.path.join(out, "size")) as file:
+                size = int(file.read())
         for name in ("kernel", "disk"):
             if os.path.exists(os.path.join(out, name)):
                 with open(os.path.join(out, name)) as file:
@@ -141,10 +160,13 @@ def main():
         with open(os.path.join(folder, "log")) as log:
             lines = [line for line in log if "session" in line or "WARN" in line or "ERROR" in line]
         print("".join(lines[-20:]), file=sys.stderr)
+    pause = fio and fio["write"]["clat_ns"]["max"] / 1e9
     errors = [line for line in complaints.splitlines() if "error" in line.lower() or "hung" in line.lower()]
     checks = {
         "the guest's script succeeded": status == 0,
-        f"the gateway was killed {options.kills} times under load": kills == options.kills,
+        f"the gateway ended {options.ends} times under load": ends == options.ends,
+        "no request waited longer than 2 s": pause is not None and pause <= 2,
+        "the guest saw its disk grow": size == options.size + GROWTH << 20,
         "fio verified every block": fio is not None and fio["error"] == 0 and fio["read"]["total_ios"] > 0,
         "the guest's kernel saw no error": not errors,
         "the limit throttled the guest, and the status said so": limited,
@@ -153,7 +175,7 @@ def main():
     for what, holds in checks.items():
         print(f"{'ok' if holds else 'FAILED'}: {what}")
     if options.out:
-        figures = {"kills": kills, "writes_per_s": [round(rate) for rate in rates], "disks": disks}
+        figures = {"ends": ends, "longest_wait_s": pause, "writes_per_s": [round(rate) for rate in rates], "disks": disks}
         figures["blocks_verified"] = fio["read"]["total_ios"] if fio else 0
         document = {"experiment": "vhost-user", "date": driver.today(), **about, "figures": figures, "checks": checks}
         driver.leave(options.out, "vhost-user", document)

@@ -16,5 +16,7 @@ fio --name=verify --filename="$disk" --direct=1 --ioengine=libaio --iodepth=16 -
 modprobe ext4
 mkfs.ext4 -q "$disk" && mkdir -p /mnt/disk && mount "$disk" /mnt/disk && cp /bin/bash /mnt/disk/ && sync
 cmp /bin/bash /mnt/disk/bash && fstrim /mnt/disk && umount /mnt/disk && fsck.ext4 -fn "$disk" || status=1
+# The disk may have grown meanwhile.
+blockdev --getsize64 "$disk" >/out/size
 dmesg | grep -iE 'vda|i/o error|hung' >/out/kernel || true
 exit "$status"

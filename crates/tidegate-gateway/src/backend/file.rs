@@ -1,7 +1,7 @@
 //! Regular files and block devices, through io_uring.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut, Seek, SeekFrom};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -91,7 +91,7 @@ impl FileVolume {
         if beginning != ImmediateStart::AtOnce {
             submit_without_waiting(&file)?;
         }
-        let size = (&**file).seek(SeekFrom::End(0))?;
+        let size = file.size()?;
         let alignment = if direct { direct_alignment(&file, block_device)? } else { 1 };
         if !size.is_multiple_of(u64::from(alignment)) {
             return Err(io::Error::new(

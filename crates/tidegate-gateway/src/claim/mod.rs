@@ -18,7 +18,7 @@ mod occupant;
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Deref;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -113,6 +113,15 @@ pub(crate) struct VolumeFile {
 }
 
 impl VolumeFile {
+    /// Returns the size in bytes that it has now.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub(crate) fn size(&self) -> io::Result<u64> {
+        // The position of the file means nothing: every operation brings its own.
+        (&self.file).seek(SeekFrom::End(0))
+    }
+
     /// Opens a volume for an export, and claims it unless the export shares it. With `direct` it goes past
     /// the page cache.
     ///

@@ -1,27 +1,53 @@
-//! Volumes that a new configuration adds, opened before it is applied, so that no storage is waited for then.
+//! The part of a reload that may have to wait for storage: volumes that a new configuration adds are opened,
+//! and those that are open are measured again.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tidegate_units::{ConsumerName, ResourceName};
+use tracing::warn;
 
-use super::{StartError, open};
+use super::{OpenedExport, StartError, open};
 use crate::backend::ExportVolume;
+use crate::claim::VolumeFile;
 use crate::clock::GatewayClock;
 use crate::config::{BackendConfig, ExportConfig, GatewayConfig, PoolConfig};
 
-/// The exports that a configuration adds, to be opened.
+/// The longest time that a volume's size is waited for. It is in the kernel's memory, unless a server has it.
+const MEASURING: Duration = Duration::from_secs(2);
+
+/// Measuring needs little more than frames.
+const STACK: usize = 128 * 1024;
+
+/// The volumes of a new configuration: those to be opened, and those to be measured again.
 #[derive(Debug)]
-pub struct AddedExports {
+pub struct ReloadVolumes {
     added: Vec<(PoolConfig, ExportConfig)>,
+    /// By the identities of their exports.
+    open: Vec<(u64, Weak<VolumeFile>)>,
+    /// True while some measurement has not come back.
+    measuring: Arc<AtomicBool>,
     clock: GatewayClock,
 }
 
-/// The volumes of exports that a configuration adds.
+/// The volumes of a new configuration, opened and measured.
 #[derive(Debug, Default)]
-pub struct OpenedVolumes(BTreeMap<(ResourceName, ConsumerName), ExportVolume>);
+pub struct OpenedVolumes {
+    added: BTreeMap<(ResourceName, ConsumerName), ExportVolume>,
+    sizes: BTreeMap<u64, u64>,
+}
 
-impl AddedExports {
-    pub(super) fn new(old: &GatewayConfig, new: &GatewayConfig, clock: GatewayClock) -> Self {
+impl ReloadVolumes {
+    pub(super) fn new<'a>(
+        old: &GatewayConfig,
+        new: &GatewayConfig,
+        exports: impl Iterator<Item = &'a OpenedExport>,
+        measuring: &Arc<AtomicBool>,
+        clock: GatewayClock,
+    ) -> Self {
         let mut added = Vec::new();
         // The pools are the same ones, in the same order: another set of pools needs a restart.
         for (old, new) in old.pools.iter().zip(&new.pools) {
@@ -32,16 +58,18 @@ impl AddedExports {
             let is_new = |export: &&ExportConfig| old.exports.iter().all(|before| before.name != export.name);
             added.extend(new.exports.iter().filter(is_new).map(|export| (new.clone(), export.clone())));
         }
-        Self { added, clock }
+        let open = exports.filter_map(|opened| Some((opened.id, opened.file.clone()?))).collect();
+        Self { added, open, measuring: Arc::clone(measuring), clock }
     }
 
-    /// Returns true if nothing has to be opened.
+    /// Returns true if nothing has to be waited for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty()
+        self.added.is_empty() && self.open.is_empty()
     }
 
-    /// Opens them, which ends within some seconds also where storage hangs.
+    /// Opens and measures them, which ends within some seconds also where storage hangs. A volume that
+    /// cannot be measured keeps the size that it had.
     ///
     /// # Errors
     /// When one of them cannot be opened.
@@ -51,12 +79,37 @@ impl AddedExports {
             let volume = open(pool, export, &mut (0, 0), self.clock)?;
             volumes.insert((pool.name.clone(), export.name.clone()), volume);
         }
-        Ok(OpenedVolumes(volumes))
+        Ok(OpenedVolumes { added: volumes, sizes: measure(self.open, self.measuring) })
     }
+}
+
+/// Measures on a thread of its own, which is left behind when it does not come back. There is one at a time.
+fn measure(open: Vec<(u64, Weak<VolumeFile>)>, measuring: Arc<AtomicBool>) -> BTreeMap<u64, u64> {
+    if open.is_empty() || measuring.swap(true, Ordering::AcqRel) {
+        return BTreeMap::new();
+    }
+    let (sender, measured) = sync_channel(1);
+    let begun = Arc::clone(&measuring);
+    let body = move || {
+        let size = |(id, file): (u64, Weak<VolumeFile>)| Some((id, file.upgrade()?.size().ok()?));
+        // The caller may have given up.
+        let _ = sender.send(open.into_iter().filter_map(size).collect());
+        begun.store(false, Ordering::Release);
+    };
+    if let Err(error) = std::thread::Builder::new().name("tg-size".into()).stack_size(STACK).spawn(body) {
+        warn!("sizes of volumes are not looked at, there is no thread for it: {error}");
+        measuring.store(false, Ordering::Release);
+    }
+    measured.recv_timeout(MEASURING).unwrap_or_default()
 }
 
 impl OpenedVolumes {
     pub(super) fn take(&mut self, pool: &ResourceName, export: &ConsumerName) -> Option<ExportVolume> {
-        self.0.remove(&(pool.clone(), export.clone()))
+        self.added.remove(&(pool.clone(), export.clone()))
+    }
+
+    /// Returns the size of an export's volume, if it was measured.
+    pub(super) fn size(&self, export: u64) -> Option<u64> {
+        self.sizes.get(&export).copied()
     }
 }

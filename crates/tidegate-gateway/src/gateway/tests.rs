@@ -36,6 +36,7 @@ fn poison() -> WorkerCommand {
         changed: Vec::new(),
         added: Vec::new(),
         removed: Vec::new(),
+        resized: Vec::new(),
     }))
 }
 

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use thiserror::Error;
 use tidegate_units::ConsumerName;
-use tidegate_vhost::{DiskOwner, DiskRing, EventDescriptor, FrontEndError, GuestMemory, OwnerGone};
+use tidegate_vhost::{DiskOwner, DiskRing, DiskSize, EventDescriptor, FrontEndError, GuestMemory, OwnerGone};
 use tracing::{info, warn};
 
 use super::{ACCEPT_PAUSE, RunningHandshakes, STACK};
@@ -197,13 +197,14 @@ impl DiskAcceptor {
         let (held, under_way) = sync_channel(0);
         let serial = self.export.as_str().to_owned();
         let properties = properties(&export.geometry, &serial);
+        let size = Arc::new(DiskSize::new(export.geometry.size));
         let door = Arc::clone(slot.door());
         let session = NewSession {
             socket: Arc::new(stream.try_clone()?),
             peer: peer.clone(),
             export: id,
             terms: terms(export.geometry),
-            disk: Some(NewDisk { id: disk, serial, under_way: held }),
+            disk: Some(NewDisk { id: disk, serial, size: Arc::clone(&size), under_way: held }),
             device: None,
             already: Vec::new(),
             relayed: false,
@@ -220,7 +221,7 @@ impl DiskAcceptor {
             }
             if door.send(WorkerCommand::Session(Box::new(session))) {
                 let owner = WorkerOwner { door: Arc::clone(&door), disk };
-                let end = tidegate_vhost::serve(UnixStream::from(stream), properties, owner);
+                let end = tidegate_vhost::serve(UnixStream::from(stream), properties, &size, owner);
                 let reason = match end {
                     FrontEndError::HungUp => end.to_string(),
                     _ => format!("the front end is no longer served: {end}"),

@@ -70,6 +70,9 @@ impl PoolWorker {
                 self.memory.set_protected(export.account, config.protected);
             }
         }
+        for (id, size) in &change.resized {
+            self.resize_disks(*id, *size);
+        }
         for (_, export) in &mut self.exports {
             self.stage.settle(&mut export.consumer, now);
             export.removed |= change.removed.contains(&export.id);

@@ -28,6 +28,18 @@ enum RingLook {
 }
 
 impl PoolWorker {
+    /// An export's volume has another size: machines hear of it, and may use all of it first.
+    pub(super) fn resize_disks(&mut self, export: u64, size: u64) {
+        for (_, session) in &mut self.sessions {
+            if let Some(disk) = &session.disk
+                && self.exports[session.export].id == export
+            {
+                session.terms.geometry.size = size;
+                disk.size.change(size);
+            }
+        }
+    }
+
     /// Carries out what a front end wants. One that is gone already wants nothing.
     pub(super) fn disk_order(&mut self, id: u64, order: DiskOrder, now: Instant) {
         let of_disk =
@@ -43,7 +55,7 @@ impl PoolWorker {
                 disk.calls[usize::from(index)] = call.map(Arc::new);
                 // Results that nothing could be told of until now.
                 if let Some((started, _)) = disk.started(index) {
-                    started.has_results = true;
+                    (started.has_results, started.has_new_call) = (true, true);
                 }
                 self.attend_to(key);
             }
@@ -68,7 +80,14 @@ impl PoolWorker {
         let kick = Arc::clone(ring.kick());
         disk.start(
             index,
-            StartedRing { ring, taken: 0, watch: Some(watch), has_results: true, stopping: None },
+            StartedRing {
+                ring,
+                taken: 0,
+                watch: Some(watch),
+                has_results: true,
+                has_new_call: true,
+                stopping: None,
+            },
         );
         self.ring.watch(RingToken::Kicked { session: key, watch }, kick);
         self.take_from_rings(key, now);
@@ -294,9 +313,10 @@ impl PoolWorker {
                 && std::mem::take(&mut started.has_results)
                 && let Some(call) = &disk.calls[index]
             {
+                let is_new = std::mem::take(&mut started.has_new_call);
                 match started.ring.wants_signal(memory) {
-                    Ok(true) => signals.push(Arc::clone(call)),
-                    Ok(false) => {}
+                    Ok(wanted) if wanted || is_new => signals.push(Arc::clone(call)),
+                    Ok(_) => {}
                     Err(error) => failure = Some(error),
                 }
             }

@@ -75,6 +75,8 @@ pub(crate) struct PoolChange {
     pub(crate) changed: Vec<(u64, ExportConfig)>,
     pub(crate) added: Vec<NewExport>,
     pub(crate) removed: Vec<u64>,
+    /// Exports whose volume has another size now.
+    pub(crate) resized: Vec<(u64, u64)>,
 }
 
 /// An export, opened.

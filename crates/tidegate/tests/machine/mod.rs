@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -71,6 +72,9 @@ pub(crate) struct Machine {
     pub(crate) needs_record: bool,
     in_flight: Option<(VhostUserInflight, File)>,
     front_end: Option<Frontend>,
+    /// Messages of the device, and its end of their channel.
+    pub(crate) messages: UnixStream,
+    channel: UnixStream,
 }
 
 struct Ring {
@@ -95,7 +99,11 @@ impl Machine {
             told: 0,
             used: 0,
         };
+        let (messages, channel) = UnixStream::pair().unwrap();
+        messages.set_read_timeout(Some(PATIENCE)).unwrap();
         Self {
+            messages,
+            channel,
             memory: GuestMemoryMmap::from_ranges_with_files(ranges).unwrap(),
             file,
             rings: (0..rings).map(|_| ring()).collect(),
@@ -123,6 +131,7 @@ impl Machine {
         let protocol = front_end.get_protocol_features().unwrap();
         let wanted = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
@@ -130,6 +139,9 @@ impl Machine {
         assert!(!self.needs_record || protocol.contains(wanted), "{protocol:?}");
         let wanted = wanted & protocol;
         front_end.set_protocol_features(wanted).unwrap();
+        if wanted.contains(VhostUserProtocolFeatures::BACKEND_REQ) {
+            front_end.set_backend_request_fd(&self.channel).unwrap();
+        }
         front_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         assert!(front_end.get_queue_num().unwrap() >= self.rings.len() as u64);
         front_end.set_features(self.features).unwrap();
@@ -201,6 +213,14 @@ impl Machine {
         let buffer = vec![0; length as usize];
         let front_end = self.front_end();
         front_end.get_config(offset, length, VhostUserConfigFlags::empty(), &buffer).unwrap().1
+    }
+
+    /// Gives a ring another event to be called by, and says whether the device uses it at once.
+    pub(crate) fn is_called_anew(&mut self, ring: usize) -> bool {
+        let call = EventFd::new(EFD_NONBLOCK).unwrap();
+        self.front_end().set_vring_call(ring, &call).unwrap();
+        self.rings[ring].call = call;
+        wait_for(&self.rings[ring].call)
     }
 
     pub(crate) fn region(&self) -> VhostUserMemoryRegionInfo {
