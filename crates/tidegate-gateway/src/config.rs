@@ -14,6 +14,7 @@ use tidegate_journal::JournalConfig;
 use tidegate_nbd::ExportName;
 use tidegate_sched::{BucketRelease, ConsumerLimit, Discipline};
 use tidegate_tls::{ClientFiles, ServerFiles};
+use tidegate_ublk::DeviceNumber;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::access::ExportAccess;
@@ -352,6 +353,8 @@ pub struct ExportConfig {
     pub access: ExportAccess,
     /// The sockets at which virtual machines have it as a disk (vhost-user-blk), one machine at each.
     pub disks: Vec<DiskSocket>,
+    /// The block devices of this host that it is (ublk).
+    pub devices: Vec<DeviceNumber>,
     /// Its weight against the other consumers of the pool.
     pub shares: Shares,
     /// True if no law may throttle the export: its reads are the signal, which the law keeps fast.
@@ -387,6 +390,7 @@ impl ExportConfig {
             shared_volume: false,
             access: ExportAccess::default(),
             disks: Vec::new(),
+            devices: Vec::new(),
             shares: Shares::DEFAULT,
             protected: false,
             released: false,

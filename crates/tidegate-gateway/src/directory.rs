@@ -140,6 +140,29 @@ impl ExportDirectory {
         Ok((entry.export, SeatReservation { export: entry.id, slot, pin: entry.pin }))
     }
 
+    /// Keeps a place for a block device of this host. Rules about clients do not apply: the right to open the
+    /// device is the kernel's matter.
+    ///
+    /// # Errors
+    /// The reason for which it is refused.
+    pub(crate) fn find_device(
+        &self,
+        consumer: &ConsumerName,
+    ) -> Result<(ExportDescription, SeatReservation), RefusalReason> {
+        if self.is_shutting_down() {
+            return Err(RefusalReason::ShuttingDown);
+        }
+        let found = self.lock().iter().find(|entry| entry.consumer == *consumer).cloned();
+        let entry = found.ok_or(RefusalReason::Unreached)?;
+        let own = ConnectionSource::User(rustix::process::geteuid().as_raw());
+        let slot = entry.door.reserve(entry.id, own)?;
+        Ok((entry.export, SeatReservation { export: entry.id, slot, pin: entry.pin }))
+    }
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shutting_down.load(Ordering::Relaxed)
+    }
+
     fn served(&self, name: &ExportName, client: &KnownClient) -> Result<DirectoryEntry, RefusalReason> {
         let entries = self.lock();
         let only = entries.first().filter(|first| entries.iter().all(|entry| entry.name == first.name));

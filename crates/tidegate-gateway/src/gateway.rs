@@ -28,6 +28,7 @@ use crate::config::{
 };
 use crate::directory::{DirectoryEntry, ExportDirectory};
 use crate::endpoint::BoundEndpoint;
+use crate::listener::devices::{BoundDevice, DeviceError, DeviceServer, delete_left_behind};
 use crate::listener::disks::{BoundDisk, DiskListener, DiskSocketError};
 use crate::listener::{EndpointListener, RunningHandshakes};
 use crate::peers::{PeerReports, PoolPartners};
@@ -65,6 +66,7 @@ pub struct Gateway {
     /// Dropped before the pools: no client connects while they end.
     listeners: Vec<EndpointListener>,
     disks: Vec<DiskListener>,
+    devices: Vec<DeviceServer>,
     pools: Vec<PoolHandle>,
     next_export: u64,
     /// True while sizes of volumes are being looked at.
@@ -133,6 +135,9 @@ pub enum StartError {
     /// A socket for an export's disk cannot be listened on.
     #[error(transparent)]
     Disk(#[from] DiskSocketError),
+    /// A block device of an export cannot be had.
+    #[error(transparent)]
+    Ublk(#[from] DeviceError),
     /// An export's file cannot be opened or is not fit to be served.
     #[error("export `{export}`: {}: {source}", path.display())]
     Open {
@@ -247,6 +252,7 @@ impl Gateway {
         };
         let bound: Vec<BoundEndpoint> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
         let disks = BoundDisk::all(&config, &[])?;
+        let devices = BoundDevice::all(&config, &[])?;
         let clock = GatewayClock::start();
         let journal = config.journal.clone().map(|journal| JournalWriter::start(journal, clock.now()));
         let journal = journal.transpose()?;
@@ -260,6 +266,7 @@ impl Gateway {
             addresses: bound.iter().map(|bound| bound.endpoint().clone()).collect(),
             listeners: Vec::new(),
             disks: Vec::new(),
+            devices: Vec::new(),
             pools: Vec::new(),
             next_export: 0,
             measuring: Arc::default(),
@@ -287,6 +294,10 @@ impl Gateway {
             gateway.listeners.push(listener);
         }
         gateway.disks = gateway.listen_for_disks(disks)?;
+        gateway.devices = gateway.serve_devices(devices)?;
+        delete_left_behind(&gateway.config);
+        // Mounts that are ordered after this service find them.
+        gateway.devices.iter().try_for_each(DeviceServer::wait)?;
         debug!(endpoints = ?gateway.addresses, "serving");
         Ok(gateway)
     }
@@ -358,10 +369,13 @@ impl Gateway {
             pool.check()?;
         }
         let disks = BoundDisk::all(&config, &self.disks).map_err(StartError::from)?;
+        let devices = BoundDevice::all(&config, &self.devices).map_err(StartError::from)?;
         let disks = self.listen_for_disks(disks).map_err(StartError::from)?;
         // From here on nothing fails.
         self.disks.retain(|disk| disk.is_in(&config));
         self.disks.extend(disks);
+        let is_removed = |device: &mut DeviceServer| !device.is_in(&config);
+        self.devices.extract_if(.., is_removed).for_each(DeviceServer::remove);
         self.next_export = next_export;
         for (pool, prepared) in self.pools.iter_mut().zip(prepared) {
             pool.change(prepared);
@@ -369,6 +383,10 @@ impl Gateway {
         self.config = config;
         self.directory.set_tls(tls);
         self.publish();
+        match self.serve_devices(devices) {
+            Ok(devices) => self.devices.extend(devices),
+            Err(error) => error!("{error}"),
+        }
         Ok(())
     }
 
@@ -459,6 +477,7 @@ impl Gateway {
         self.directory.shut_down();
         self.listeners.clear();
         self.disks.clear();
+        self.devices.clear();
         let deadline = self.clock.now() + patience;
         for pool in &self.pools {
             pool.door.send(WorkerCommand::Drain { deadline, fate });
@@ -486,6 +505,10 @@ impl Gateway {
     fn listen_for_disks(&self, bound: Vec<BoundDisk>) -> Result<Vec<DiskListener>, DiskSocketError> {
         let start = |bound| DiskListener::start(bound, &self.directory, &self.handshakes);
         bound.into_iter().map(start).collect()
+    }
+
+    fn serve_devices(&self, bound: Vec<BoundDevice>) -> Result<Vec<DeviceServer>, DeviceError> {
+        bound.into_iter().map(|bound| DeviceServer::start(bound, &self.directory)).collect()
     }
 
     /// Tells handshakes what there is.
@@ -924,7 +947,7 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
             if before.served_as != export.served_as {
                 fixed.push(format!("export `{}`: the name that it is served as", export.name));
             }
-            if before.disks != export.disks {
+            if before.disks != export.disks || before.devices != export.devices {
                 fixed.push(format!("export `{}`: where it is a disk", export.name));
             }
             if before.shared_volume != export.shared_volume {

@@ -25,6 +25,7 @@ mod claim;
 mod clock;
 mod config;
 mod crowd;
+mod device;
 mod directory;
 mod disk;
 mod endpoint;
@@ -56,6 +57,7 @@ pub use config::{
 };
 pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError};
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
+pub use listener::devices::{DeviceError, DeviceProblem};
 pub use listener::disks::DiskSocketError;
 pub use peers::PeerReports;
 pub use ring::check_io_uring;
@@ -66,6 +68,8 @@ pub use stats::{
 pub use suspension::{SuspendedSession, SuspensionError, load, store};
 pub use upstream::{UpstreamError, UpstreamMismatch};
 
+// Part of `ExportConfig` and `DeviceError`.
+pub use tidegate_ublk::{ControlError, DeviceNumber, DeviceNumberError, ObstructedDevice, PropertyMismatch};
 // Part of `ExportStore`.
 pub use tidegate_nbd::ExportName;
 // Part of `GatewayConfig` and `UpstreamConfig`.

@@ -1,5 +1,6 @@
 //! Endpoints: accepting connections, and their handshakes, in short-lived threads with a deadline.
 
+pub(crate) mod devices;
 pub(crate) mod disks;
 mod doorstep;
 
@@ -442,6 +443,7 @@ fn shake_hands(
                     export,
                     terms: opened.terms,
                     disk: None,
+                    device: None,
                     already: chunk[start..end].to_vec(),
                     relayed: relay.is_some(),
                     slot: Arc::clone(&slot),

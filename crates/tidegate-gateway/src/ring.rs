@@ -16,6 +16,7 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 use tidegate_nbd::AllocationMap;
+use tidegate_ublk::RingCommand;
 use tidegate_vhost::EventDescriptor;
 
 use crate::bell::WorkerBell;
@@ -92,6 +93,8 @@ pub(crate) enum RingToken {
     Kicked { session: usize, watch: usize },
     /// A guest was told of results.
     Signalled { session: usize },
+    /// A device of the kernel has a request for a tag.
+    Fetched { session: usize, tag: u16 },
     /// The ring's own: an operation was asked to end.
     Cancelled,
     /// Bytes of an export's upstream arrived on one of its connections.
@@ -434,6 +437,19 @@ impl IoRing {
         let count = (&raw const ONE).cast();
         let entry = opcode::Write::new(Fd(event.as_fd().as_raw_fd()), count, size_of::<u64>() as u32).build();
         self.submit(token, entry, LentMemory::Event(event));
+    }
+
+    /// Sends a command to the channel of a device of ublk. The kernel has a share of the file for as long.
+    pub(crate) fn command(&mut self, token: RingToken, channel: BorrowedFd<'_>, command: RingCommand) {
+        let RingCommand { operation, argument } = command;
+        let entry = opcode::UringCmd16::new(Fd(channel.as_raw_fd()), operation).cmd(argument).build();
+        self.submit(token, entry, LentMemory::Nothing);
+    }
+
+    /// Hands everything over to the kernel at once, without waiting.
+    pub(crate) fn submit_now(&mut self) {
+        // A lasting error is reported by `submit_and_wait`, since the entries stay where they are.
+        let _ = self.uring.submit();
     }
 
     fn submit(&mut self, token: RingToken, entry: squeue::Entry, held: LentMemory) {

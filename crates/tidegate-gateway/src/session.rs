@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tidegate_nbd::SessionTerms;
 use tidegate_units::Instant;
 
+use crate::device::SessionDevice;
 use crate::disk::SessionDisk;
 use crate::input::SessionInput;
 use crate::message::{ReadyReply, ReplyMessage};
@@ -48,6 +49,8 @@ pub(crate) struct ClientSession {
     /// The disk of a virtual machine, whose requests come by its rings; nothing is received from the socket
     /// or sent to it then. `None` for a client of NBD.
     pub(crate) disk: Option<Box<SessionDisk>>,
+    /// The block device of this host, whose requests the kernel brings.
+    pub(crate) device: Option<Box<SessionDevice>>,
     pub(crate) phase: SessionPhase,
     pub(crate) input: SessionInput,
     /// True if its bytes go through the relay of a session by TLS.
@@ -95,6 +98,7 @@ impl ClientSession {
             export,
             terms: new.terms,
             disk: new.disk.map(|disk| Box::new(SessionDisk::new(disk))),
+            device: new.device.map(|channel| Box::new(SessionDevice::new(channel))),
             phase: SessionPhase::Open,
             receiving: None,
             stalled: false,
@@ -120,6 +124,18 @@ impl ClientSession {
             && self.message.is_some()
             && self.requests == 0
             && self.disk.as_ref().is_none_or(|disk| disk.is_quiet())
+            && self.device.as_ref().is_none_or(|device| device.fetched == 0)
+    }
+
+    /// Returns true if only commands of its device are under way, which the kernel gives back when the ring
+    /// ends.
+    pub(crate) fn ends_with_ring(&self) -> bool {
+        self.phase == SessionPhase::Closed && self.requests == 0 && self.device.is_some()
+    }
+
+    /// Returns true if it is a disk, of a virtual machine or of this host.
+    pub(crate) fn is_disk(&self) -> bool {
+        self.disk.is_some() || self.device.is_some()
     }
 
     /// Returns true if the session waits for memory that others have. Nothing that it has itself can be what
@@ -133,12 +149,12 @@ impl ClientSession {
         self.receiving.is_some() || self.message.is_none() || !self.replies.is_empty()
     }
 
-    /// Returns the time of its last request, if nothing is under way on it that an end would lose. The disk
-    /// of a machine is in use for as long as it is connected.
+    /// Returns the time of its last request, if nothing is under way on it that an end would lose. A disk
+    /// is in use for as long as it is connected.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let idle = self.phase == SessionPhase::Open
             && self.requests == 0
-            && self.disk.is_none()
+            && !self.is_disk()
             && !self.input.is_within_request();
         idle.then_some(self.active)
     }

@@ -179,7 +179,7 @@ pub struct ConsumerSnapshot {
     pub removed: bool,
     /// Its sessions.
     pub sessions: usize,
-    /// Those of them that are disks of virtual machines.
+    /// Those of them that are disks, of virtual machines or of this host.
     pub disks: usize,
     /// Requests waiting in the gateway.
     pub queued: usize,

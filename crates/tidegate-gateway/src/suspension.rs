@@ -225,6 +225,7 @@ fn enter(
         export,
         terms,
         disk: None,
+        device: None,
         already: unread,
         relayed: false,
         slot: Arc::new(slot),

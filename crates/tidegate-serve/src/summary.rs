@@ -238,7 +238,7 @@ fn export(export: &ExportConfig, requirements: Vec<Timed>) -> ExportSummary {
         shares: export.shares.get(),
         protected: export.protected,
         read_only: export.read_only,
-        disks: export.disks.iter().map(ToString::to_string).collect(),
+        disks: disks(export),
         reservation: export.reservation,
         limit_iops: iops,
         limit_bytes: bytes_per_s,
@@ -247,6 +247,12 @@ fn export(export: &ExportConfig, requirements: Vec<Timed>) -> ExportSummary {
         requirements,
         goal_seconds: export.goal.map(Latency::as_secs_f64),
     }
+}
+
+/// The addresses at which an export is a disk.
+fn disks(export: &ExportConfig) -> Vec<String> {
+    let sockets = export.disks.iter().map(ToString::to_string);
+    sockets.chain(export.devices.iter().map(ToString::to_string)).collect()
 }
 
 impl fmt::Display for ConfigSummary {

@@ -146,6 +146,10 @@ class Lab:
     def logged_in(self, number):
         return number in self._devices
 
+    def backing(self, number):
+        """The block device that the target exports to an initiator."""
+        return f"/dev/{GROUP}/lv{number}"
+
     def volume(self, number):
         """The volume's name with the device mapper."""
         return f"{GROUP}-lv{number}"
@@ -351,7 +355,7 @@ class Lab:
         for path in (f"{TARGET}/core/iblock_0", f"{TARGET}/iscsi"):
             os.makedirs(path, exist_ok=True)
         for number in self.numbers:
-            device = f"/dev/{GROUP}/lv{number}"
+            device = self.backing(number)
             store = f"{TARGET}/core/iblock_0/lv{number}"
             os.mkdir(store)
             write(f"{store}/control", f"udev_path={device}")

@@ -712,14 +712,15 @@ pub const EXPORT: KeyTable = table!(
         Key::new("description", Text, "none", "shown to clients that list exports"),
         Key::new(
             "listen",
-            List(&Either(&[Format("`vhost-user:PATH`"), Table("disk")])),
+            List(&Either(&[Format("`vhost-user:PATH` or `ublk:NUMBER`"), Table("disk")])),
             "none",
             "the sockets at which [virtual machines have the export as a \
-        disk](../guide/gateway.md#disks-of-virtual-machines)"
+        disk](../guide/gateway.md#disks-of-virtual-machines), and the [block devices of the \
+        host](../guide/gateway.md#block-devices-of-the-host) that it is"
         )
         .details(
-            "An address is `vhost-user:PATH`, or a [table](#listen-of-an-export). One machine at a time is \
-        connected to a socket. Its folder must exist."
+            "An address is `vhost-user:PATH`, `ublk:NUMBER`, or a [table](#listen-of-an-export). One machine \
+        at a time is connected to a socket. Its folder must exist. `ublk:0` is `/dev/ublkb0`."
         ),
     ]
 );
@@ -729,7 +730,12 @@ pub const DISK: KeyTable = table!(
     "disk",
     "### `listen` of an export",
     [
-        Key::new("address", Format("`vhost-user:PATH`"), "required", "the address where QEMU connects"),
+        Key::new(
+            "address",
+            Format("`vhost-user:PATH`"),
+            "required",
+            "the address where QEMU connects; `ublk:NUMBER` takes none of the other keys"
+        ),
         Key::new(
             "mode",
             Format("octal number in quotes"),

@@ -31,6 +31,7 @@ use tidegate_units::ConsumerName;
 use tracing::warn;
 
 use crate::config::ExportConfig;
+pub(crate) use occupant::programs_with;
 
 /// The time in which a volume may become free: udev looks into a device for some milliseconds after a change.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -113,7 +113,7 @@ fn of_file(path: &Path) -> Option<String> {
 }
 
 /// The programs, other than this one, that have a file open, each with its process number.
-fn programs_with(path: &Path) -> Vec<String> {
+pub(crate) fn programs_with(path: &Path) -> Vec<String> {
     let own = std::process::id().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = processes.filter(|process| {

@@ -205,6 +205,7 @@ impl DiskAcceptor {
             export: id,
             terms: terms(export.geometry),
             disk: Some(NewDisk { id: disk, serial, size: Arc::clone(&size), under_way: held }),
+            device: None,
             already: Vec::new(),
             relayed: false,
             slot: Arc::new(slot),

@@ -118,7 +118,7 @@ impl PoolWorker {
 
     fn snapshot(&self, now: Instant) -> PoolSnapshot {
         let mut disks = vec![0; self.exports.capacity()];
-        for (_, session) in self.sessions.iter().filter(|(_, session)| session.disk.is_some()) {
+        for (_, session) in self.sessions.iter().filter(|(_, session)| session.is_disk()) {
             disks[session.export] += 1;
         }
         let consumers = self.exports.iter().map(|(key, export)| {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use tidegate_control::LoopConfig;
 use tidegate_nbd::SessionTerms;
+use tidegate_ublk::ServedDevice;
 use tidegate_units::Instant;
 
 use crate::backend::ExportVolume;
@@ -97,6 +98,8 @@ pub(crate) struct NewSession {
     pub(crate) terms: SessionTerms,
     /// `None` for a client of NBD.
     pub(crate) disk: Option<NewDisk>,
+    /// The channel of a block device of this host.
+    pub(crate) device: Option<ServedDevice>,
     /// Bytes that were read before: by the handshake, or by the process that had the session.
     pub(crate) already: Vec<u8>,
     /// True if its bytes go through the relay of a session by TLS.

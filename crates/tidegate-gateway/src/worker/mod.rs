@@ -4,6 +4,7 @@
 //! else touches what it owns; other threads send it [`WorkerCommand`]s.
 
 mod commands;
+mod devices;
 mod disks;
 pub(crate) mod door;
 mod requests;
@@ -297,6 +298,7 @@ impl PoolWorker {
             (RingToken::Kicked { session, watch }, LentMemory::Event(kick)) => {
                 self.kicked(session, watch, kick, now);
             }
+            (RingToken::Fetched { session, tag }, _) => self.fetched(session, tag, result, now),
             (RingToken::Signalled { session }, LentMemory::Event(_)) => self.signalled(session, now),
             (token, memory) => unreachable!("{token:?} does not own {memory:?}"),
         }

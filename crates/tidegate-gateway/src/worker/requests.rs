@@ -126,6 +126,9 @@ impl PoolWorker {
         if session.disk.is_some() {
             return self.answer_disk(request, result, now);
         }
+        if session.device.is_some() {
+            return self.answer_device(request, result, now);
+        }
         let (style, replied) = (session.terms.style, request.operation.replied(request.cookie));
         let (frame, data) = match (result, request.operation) {
             (Ok(()), CheckedOperation::Read { length, .. }) => {

@@ -54,6 +54,9 @@ impl PoolWorker {
             ExportVolume::File(_) | ExportVolume::Region { .. } => 0,
         };
         let key = self.sessions.insert(ClientSession::new(new, export, heard_losses, now));
+        if self.sessions[key].device.is_some() {
+            self.fetch_all(key);
+        }
         match self.drain {
             Some(WorkerDrain { fate: SessionFate::Suspend, .. }) => self.suspend(key, now),
             Some(_) => {
@@ -100,6 +103,9 @@ impl PoolWorker {
     pub(super) fn read_requests(&mut self, key: usize, now: Instant) {
         if self.sessions[key].disk.is_some() {
             return self.take_from_rings(key, now);
+        }
+        if self.sessions[key].device.is_some() {
+            return self.take_from_device(key, now);
         }
         loop {
             let session = &mut self.sessions[key];
@@ -217,8 +223,8 @@ impl PoolWorker {
         for index in 0..self.stalled.len() {
             let key = self.stalled[index];
             let session = &mut self.sessions[key];
-            // A guest's driver waits for as long as it takes.
-            if session.disk.is_some() || !session.waits_for_others() {
+            // A driver waits for as long as it takes.
+            if session.is_disk() || !session.waits_for_others() {
                 continue;
             }
             let export = &self.exports[session.export];
@@ -295,6 +301,10 @@ impl PoolWorker {
             }
             if session.disk.is_some() {
                 self.attend_to_disk(key, now);
+                continue;
+            }
+            if session.device.is_some() {
+                self.attend_to_device(key, now);
                 continue;
             }
             if !session.replies.is_empty()

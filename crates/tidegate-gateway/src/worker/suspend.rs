@@ -34,7 +34,7 @@ impl PoolWorker {
     pub(super) fn suspend(&mut self, key: usize, now: Instant) {
         let session = &mut self.sessions[key];
         let lasting = !matches!(self.exports[session.export].volume, ExportVolume::Region { .. });
-        if session.phase != SessionPhase::Open || session.disk.is_some() || session.relayed || !lasting {
+        if session.phase != SessionPhase::Open || session.is_disk() || session.relayed || !lasting {
             return self.attend_to(key);
         }
         session.phase = SessionPhase::Suspending { until: now + CLIENT_PATIENCE };

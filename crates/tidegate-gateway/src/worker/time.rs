@@ -80,7 +80,8 @@ impl PoolWorker {
     pub(super) fn drained(&mut self, now: Instant) -> Option<WorkerEnd> {
         let drain = self.drain?;
         let overdue = now >= drain.deadline + KERNEL_GRACE;
-        if self.sessions.is_empty() && !self.close_upstreams(now) && !overdue {
+        let sessions_ended = self.sessions.iter().all(|(_, session)| session.ends_with_ring());
+        if sessions_ended && !self.close_upstreams(now) && !overdue {
             return None;
         }
         // After the deadline only the kernel is waited for, and that not for ever: it may still write to
@@ -88,7 +89,7 @@ impl PoolWorker {
         let only_wake = self.ring.outstanding() <= 1
             && self.exports.iter().all(|(_, export)| export.path.outstanding() == 0);
         let given_up = only_wake || overdue;
-        let is_over = self.sessions.is_empty() || (drain.cut_off.is_some() && given_up);
+        let is_over = sessions_ended || (drain.cut_off.is_some() && given_up);
         if !is_over {
             return None;
         }

@@ -52,7 +52,7 @@ pub(super) fn read(
     export.shared_volume = shared_volume;
     export.served_as = served_as;
     export.access = access;
-    export.disks = disks;
+    (export.disks, export.devices) = (disks.sockets, disks.devices);
     export.shares = shares.unwrap_or_default();
     export.protected = section.flag("protected", &mut context.report);
     if export.protected

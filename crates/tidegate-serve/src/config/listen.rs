@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
-use tidegate_gateway::ListenEndpoint;
+use tidegate_gateway::{DeviceNumber, DeviceNumberError, ListenEndpoint};
 
 /// The longest path in the kernel's `sockaddr_un`, less the terminating zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
-/// The beginning of a disk's address.
+/// The beginning of the address of a virtual machine's disk.
 const DISK: &str = "vhost-user:";
+
+/// The beginning of the address of a block device of this host.
+const DEVICE: &str = "ublk:";
 
 /// An endpoint as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +44,7 @@ impl FromStr for ListenAddress {
             };
         }
         let Some(address) = text.strip_prefix("tcp:") else {
-            if text.starts_with(DISK) {
+            if text.starts_with(DISK) || text.starts_with(DEVICE) {
                 return Err(ListenError::Disk(text.escape_debug().to_string()));
             }
             return Err(ListenError::Scheme(text.escape_debug().to_string()));
@@ -53,15 +56,25 @@ impl FromStr for ListenAddress {
     }
 }
 
-/// The path of a disk's socket as it is written.
+/// The address of a disk as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DiskAddress(pub(super) PathBuf);
+pub(super) enum DiskAddress {
+    /// The socket of a virtual machine's disk.
+    Socket(PathBuf),
+    /// A block device of this host.
+    Device(DeviceNumber),
+}
 
 /// The reasons why a text is not the address of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum DiskAddressError {
-    #[error("`{0}` must begin with `vhost-user:`, for example `vhost-user:/run/tidegate/database.sock`")]
+    #[error(
+        "`{0}` must begin with `vhost-user:` or `ublk:`, for example \
+            `vhost-user:/run/tidegate/database.sock` or `ublk:0`"
+    )]
     Scheme(String),
+    #[error("`{text}` needs the number of a device, for example `ublk:0` for /dev/ublkb0: {source}")]
+    Number { text: String, source: DeviceNumberError },
     #[error("`vhost-user:` needs a path, for example `vhost-user:/run/tidegate/database.sock`")]
     NoPath,
 }
@@ -70,10 +83,17 @@ impl FromStr for DiskAddress {
     type Err = DiskAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let shown = || text.escape_debug().to_string();
+        if let Some(number) = text.strip_prefix(DEVICE) {
+            let number = number.parse();
+            return number
+                .map(Self::Device)
+                .map_err(|source| DiskAddressError::Number { text: shown(), source });
+        }
         match text.strip_prefix(DISK) {
-            None => Err(DiskAddressError::Scheme(text.escape_debug().to_string())),
+            None => Err(DiskAddressError::Scheme(shown())),
             Some("") => Err(DiskAddressError::NoPath),
-            Some(path) => Ok(Self(PathBuf::from(path))),
+            Some(path) => Ok(Self::Socket(PathBuf::from(path))),
         }
     }
 }
@@ -100,11 +120,21 @@ mod tests {
 
     #[test]
     fn a_disk_has_a_path_and_belongs_to_an_export() {
-        assert_eq!("vhost-user:/a b".parse(), Ok(DiskAddress("/a b".into())));
+        assert_eq!("vhost-user:/a b".parse(), Ok(DiskAddress::Socket("/a b".into())));
         assert_eq!("vhost-user:".parse::<DiskAddress>(), Err(DiskAddressError::NoPath));
         assert_eq!("unix:/a".parse::<DiskAddress>(), Err(DiskAddressError::Scheme("unix:/a".to_owned())));
         let in_the_wrong_place = "vhost-user:/a".parse::<ListenAddress>();
         assert_eq!(in_the_wrong_place, Err(ListenError::Disk("vhost-user:/a".to_owned())));
+    }
+
+    #[test]
+    fn a_device_has_a_number_and_belongs_to_an_export() {
+        assert_eq!("ublk:7".parse(), Ok(DiskAddress::Device("7".parse().unwrap())));
+        for wrong in ["ublk:", "ublk:database", "ublk:-1", "ublk:1048576"] {
+            let error = wrong.parse::<DiskAddress>().unwrap_err();
+            assert!(error.to_string().starts_with(&format!("`{wrong}` needs the number")), "{error}");
+        }
+        assert_eq!("ublk:0".parse::<ListenAddress>(), Err(ListenError::Disk("ublk:0".to_owned())));
     }
 
     #[test]

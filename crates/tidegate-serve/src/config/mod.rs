@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    BackendConfig, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint, PoolConfig,
-    ServerFiles, StartError, TlsError, TlsUse,
+    BackendConfig, DeviceError, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint,
+    PoolConfig, ServerFiles, StartError, TlsError, TlsUse,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -67,8 +67,8 @@ pub struct ServeConfig {
     pub contracts: Vec<PoolContracts>,
     /// The hosts that share pools' resources with this one; `None`: there are none.
     pub cluster: Option<ClusterPlan>,
-    /// The sockets of disks, and their places in the file.
-    disk_places: Vec<(PathBuf, FindingPlace)>,
+    /// The addresses of disks, and their places in the file.
+    disk_places: Vec<(String, FindingPlace)>,
     /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
@@ -88,9 +88,17 @@ impl ServeConfig {
     /// of a disk that cannot be listened on.
     #[must_use]
     pub fn finding(&self, error: &StartError) -> Option<Finding> {
-        let StartError::Disk(DiskSocketError { socket, source, .. }) = error else { return None };
-        let (_, place) = self.disk_places.iter().find(|(path, _)| *path == socket.path)?;
-        Some(place.error(format!("cannot listen on `{socket}`: {source}")))
+        let (address, problem) = match error {
+            StartError::Disk(DiskSocketError { socket, source, .. }) => {
+                (socket.to_string(), source.to_string())
+            }
+            StartError::Ublk(DeviceError { number, problem, .. }) => {
+                (number.to_string(), problem.to_string())
+            }
+            _ => return None,
+        };
+        let (_, place) = self.disk_places.iter().find(|(disk, _)| *disk == address)?;
+        Some(place.error(format!("cannot listen on `{address}`: {problem}")))
     }
 
     /// Reads a configuration text without looking at the files it names. `name` is what findings call it;
@@ -118,8 +126,8 @@ struct ReadContext<'a> {
     report: FindingList<'a>,
     folder: &'a Path,
     touched: Vec<PathUse>,
-    /// The sockets of disks, and their places.
-    disks: Vec<(PathBuf, FindingPlace)>,
+    /// The addresses of disks, and their places.
+    disks: Vec<(String, FindingPlace)>,
     /// The places of rules that want certificates of clients.
     certificate_rules: Vec<Range<usize>>,
     /// True if the files that it names are read.

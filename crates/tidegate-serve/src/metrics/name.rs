@@ -87,7 +87,7 @@ pub enum ServeMetric {
     BackendTime,
     /// Sessions of a consumer.
     Sessions,
-    /// Disks of virtual machines among them.
+    /// Disks among them, of virtual machines and of the host.
     Disks,
     /// Requests waiting in the gateway.
     Queued,
@@ -463,7 +463,7 @@ impl ServeMetric {
             ),
             Self::Sessions => ("tidegate_sessions", None, Gauge, CONSUMER, "Sessions of the consumer"),
             Self::Disks => {
-                let help = "Sessions of the consumer that are disks of virtual machines (vhost-user)";
+                let help = "Sessions of the consumer that are disks, of virtual machines (vhost-user) or of the host (ublk)";
                 ("tidegate_disks", None, Gauge, CONSUMER, help)
             }
             Self::Queued => {

@@ -23,6 +23,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-journal", 3),
     ("tidegate-sockets", 3),
     ("tidegate-tls", 3),
+    ("tidegate-ublk", 3),
     ("tidegate-vhost", 3),
     ("tidegate-gateway", 4),
     ("tidegate-load", 4),

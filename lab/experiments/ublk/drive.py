@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Block devices of the host (ublk) on kernel 6.12: what guest.py does and checks, in one virtual machine.
+
+usage: lab/experiments/ublk/drive.py [--binary FILE] [--ends N] [--size MIB] [--iops N] [--out DIR]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+import driver  # noqa: E402
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default=os.path.join(driver.LAB, "..", "target", "release", "tidegate"))
+    parser.add_argument("--ends", type=int, default=6, help="how often the gateway is killed or stopped under load")
+    parser.add_argument("--size", type=int, default=16, help="of the disk, in MiB")
+    parser.add_argument("--iops", type=int, default=1000, help="the limit of the export")
+    parser.add_argument("--out", help="leave a dated document here")
+    options = parser.parse_args()
+    about = driver.described()
+    with tempfile.TemporaryDirectory() as out:
+        command = [os.path.join(driver.LAB, "run"), "--kernel", "6.12", "--binary", options.binary, "--out", out,
+                   "--limit", "3600", os.path.join(driver.LAB, "experiments", "ublk", "guest.py")]
+        asked = ["--ends", str(options.ends), "--size", str(options.size), "--iops", str(options.iops)]
+        status = subprocess.run([*command, *asked]).returncode
+        result = {"figures": {}, "checks": {}}
+        if os.path.exists(os.path.join(out, "result.json")):
+            with open(os.path.join(out, "result.json")) as file:
+                result = json.load(file)
+        else:
+            for name in ("gateway.log", "dmesg"):
+                if os.path.exists(os.path.join(out, name)):
+                    with open(os.path.join(out, name)) as file:
+                        print(f"{name}:\n" + "".join(file.readlines()[-30:]), file=sys.stderr)
+    checks = {"the guest's script succeeded": status == 0, **result["checks"]}
+    print(json.dumps(result["figures"], indent=1))
+    for what, holds in checks.items():
+        print(f"{'ok' if holds else 'FAILED'}: {what}")
+    if options.out:
+        document = {"experiment": "ublk", "date": driver.today(), **about}
+        document |= {"figures": result["figures"], "checks": checks}
+        driver.leave(options.out, "lab-ublk", document)
+    sys.exit(0 if all(checks.values()) else 1)
+
+
+if __name__ == "__main__":
+    main()
