@@ -80,7 +80,7 @@ pub struct Gateway {
 struct PoolHandle {
     name: ResourceName,
     door: Arc<WorkerDoor>,
-    /// What the worker's end has come to, once it has ended. The thread itself is never joined:
+    /// The outcome of the worker's drain, once it has ended. The thread itself is never joined:
     /// the kernel keeps it for as long as an operation of its ring hangs. `None` after it was told.
     ended: Option<Receiver<WorkerEnd>>,
     /// The answer to a question that the worker left open.

@@ -494,11 +494,11 @@ mod tests {
             lengths in prop::collection::vec(prop_oneof![1usize..100, 15_000usize..200_000], 1..6),
             cut in 0.0..1.0, extended in any::<bool>(),
         ) {
-            let (terms, style) =
-                if extended { (extended_terms(), MessageStyle::Extended) } else { (terms(), MessageStyle::Simple) };
-            let cookies = 0..lengths.len() as u64;
+            let terms = if extended { extended_terms() } else { terms() };
+            let style = terms.style;
+            let numbered = (0..).zip(&lengths);
             let stream: Vec<u8> =
-                cookies.zip(&lengths).flat_map(|(cookie, length)| write_as(style, cookie, 0, *length)).collect();
+                numbered.flat_map(|(cookie, length)| write_as(style, cookie, 0, *length)).collect();
             let (here, later) = stream.split_at((stream.len() as f64 * cut) as usize);
             let (mut memory, account) = memory();
             let (mut pool, mut bytes) = (BufferPool::new(1 << 20), 0);

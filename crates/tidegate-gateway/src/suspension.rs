@@ -1,7 +1,8 @@
-//! Suspended sessions: what the next process of a service must know to go on with the connections of this one.
+//! Suspended sessions: what the next process of a service must know to go on with the connections of this
+//! one.
 //!
-//! The state is one file in memory: a line of JSON about all sessions, then the bytes of each that are still to
-//! be read. A socket is recognised by its inode, since nothing says in which order descriptors arrive.
+//! The state is one file in memory: a line of JSON about all sessions, then the bytes of each that are still
+//! to be read. A socket is recognised by its inode, since nothing says in which order descriptors arrive.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
@@ -142,8 +143,8 @@ pub fn store(sessions: &[SuspendedSession]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads the state that [`store`] has written, and finds the socket of each session. A session whose socket is
-/// not here has ended meanwhile; sockets without a session are closed.
+/// Reads the state that [`store`] has written, and finds the socket of each session. A session whose socket
+/// is not here has ended meanwhile; sockets without a session are closed.
 ///
 /// # Errors
 /// When the state cannot be read, or is of another version.

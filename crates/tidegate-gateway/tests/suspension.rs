@@ -79,8 +79,8 @@ fn a_verifying_client_works_on_through_restarts() {
     assert!(restarts > 10 && resumed > 10, "{resumed} sessions in {restarts} restarts");
 }
 
-/// The client's request has begun to arrive: the next gateway reads the rest. A large payload, which the kernel
-/// receives to where it belongs, is waited for.
+/// The client's request has begun to arrive: the next gateway reads the rest. A large payload, which the
+/// kernel receives to where it belongs, is waited for.
 #[test]
 fn a_request_that_arrives_in_parts_is_complete_after_a_restart() {
     let mut served = Served::start(|folder| vec![file_pool(folder, &["a"], 4 * MIB)]);

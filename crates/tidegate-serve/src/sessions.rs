@@ -23,7 +23,8 @@ pub(crate) fn end(gateway: Gateway, deadline: Duration) -> Result<DrainReport, G
     let too_many = sessions.split_off(capacity.min(sessions.len())).len();
     if too_many > 0 {
         tracing::warn!(
-            "sessions that end with this process: {too_many}; systemd keeps {capacity} (FileDescriptorStoreMax=)"
+            "sessions that end with this process: {too_many}; systemd keeps {capacity} \
+             (FileDescriptorStoreMax=)"
         );
     }
     match keep(&sessions) {

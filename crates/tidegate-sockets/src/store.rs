@@ -1,5 +1,5 @@
-//! Descriptors that outlive this process: systemd keeps them, and passes them to the next process of the service
-//! ("FDSTORE=1" of sd_notify(3)).
+//! Descriptors that outlive this process: systemd keeps them, and passes them to the next process of the
+//! service ("FDSTORE=1" of sd_notify(3)).
 //!
 //! After the stop of a service systemd closes them. Only a restart passes them on.
 
@@ -26,7 +26,8 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns how many descriptors systemd keeps for this service: the number in `$FDSTORE`. Zero without systemd.
+/// Returns how many descriptors systemd keeps for this service: the number in `$FDSTORE`. Zero without
+/// systemd.
 #[must_use]
 pub fn capacity() -> usize {
     let has_systemd = env::var_os("NOTIFY_SOCKET").is_some();
@@ -47,8 +48,8 @@ pub fn keep(name: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     wait_until_read()
 }
 
-/// Returns the descriptors of a name that the process before this one left, and has systemd close its own. The
-/// second call finds none.
+/// Returns the descriptors of a name that the process before this one left, and has systemd close its own.
+/// The second call finds none.
 #[must_use]
 pub fn take(name: &str) -> Vec<OwnedFd> {
     let name = format!("{PREFIX}{name}");

@@ -1,8 +1,8 @@
 //! The size of a disk, which may change while a front end is served.
 //!
 //! A front end hears of it by a channel of its own, on which the device begins. The crate `vhost` takes that
-//! channel and has no message for a change of the configuration space. So the descriptor is taken here, from a
-//! look at the message that brings it, and the message is made here: its header is all of it.
+//! channel and has no message for a change of the configuration space. So the descriptor is taken here, from
+//! a look at the message that brings it, and the message is made here: its header is all of it.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -371,8 +371,8 @@ fn a_disk_comes_and_goes_with_the_configuration() {
     service.await_log("needs a restart to change: export `disk`: where it is a disk");
 }
 
-/// QEMU gives an event that it drops before the one that the guest hears. Results between the two would wait for
-/// ever, also where the guest has asked to be called for the next result only.
+/// QEMU gives an event that it drops before the one that the guest hears. Results between the two would wait
+/// for ever, also where the guest has asked to be called for the next result only.
 #[test]
 fn a_machine_is_called_again_by_each_new_event() {
     let service = Service::start("serve", DISK);

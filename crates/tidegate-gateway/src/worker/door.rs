@@ -56,7 +56,7 @@ pub(crate) enum WorkerCommand {
     Completed(CompletedOperation),
 }
 
-/// What becomes of sessions at the end of the service.
+/// The fate of sessions at the end of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionFate {
     /// They are closed.

@@ -476,7 +476,8 @@ impl PoolWorker {
         self.remove_if_gone(key, now);
     }
 
-    /// Takes out the requests of a session that have not reached the storage, in the order in which they came.
+    /// Takes out the requests of a session that have not reached the storage, in the order in which they
+    /// came.
     pub(super) fn withdraw(&mut self, key: usize, now: Instant) -> Vec<ClientRequest> {
         let requests = &self.requests;
         let of_session = |request: usize| requests[request].session == key;

@@ -1,9 +1,9 @@
 //! Sessions that the next process of the service goes on with: what is under way is answered, nothing more is
 //! read, and the connection stays open.
 //!
-//! A request is either answered here, or read again there, and never both. One that has reached the storage is
-//! waited for: it could otherwise change the volume after a later request of the next process. One that still
-//! waits for its turn becomes the bytes that it came as.
+//! A request is either answered here, or read again there, and never both. One that has reached the storage
+//! is waited for: it could otherwise change the volume after a later request of the next process. One that
+//! still waits for its turn becomes the bytes that it came as.
 
 use std::time::Duration;
 

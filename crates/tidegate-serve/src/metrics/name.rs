@@ -463,7 +463,8 @@ impl ServeMetric {
             ),
             Self::Sessions => ("tidegate_sessions", None, Gauge, CONSUMER, "Sessions of the consumer"),
             Self::Disks => {
-                let help = "Sessions of the consumer that are disks, of virtual machines (vhost-user) or of the host (ublk)";
+                let help = "Sessions of the consumer that are disks, of virtual machines (vhost-user) or of \
+                    the host (ublk)";
                 ("tidegate_disks", None, Gauge, CONSUMER, help)
             }
             Self::Queued => {

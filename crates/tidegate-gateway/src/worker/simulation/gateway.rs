@@ -141,6 +141,7 @@ impl LiveGateway {
             export: EXPORT,
             terms,
             disk: None,
+            device: None,
             already,
             relayed: false,
             slot: Arc::new(slot),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slab::Slab;
+use tidegate_ublk::RingCommand;
 use tidegate_vhost::EventDescriptor;
 
 use crate::bell::WorkerBell;
@@ -120,6 +121,20 @@ impl WorkerRing {
         match self {
             Self::Kernel(ring) => ring.outstanding(),
             Self::Simulated(ring) => ring.operations.len() + ring.completed.len(),
+        }
+    }
+
+    pub(crate) fn submit_now(&mut self) {
+        if let Self::Kernel(ring) = self {
+            ring.submit_now();
+        }
+    }
+
+    /// No simulated gateway has devices of its host.
+    pub(crate) fn command(&mut self, token: RingToken, channel: BorrowedFd<'_>, command: RingCommand) {
+        match self {
+            Self::Kernel(ring) => ring.command(token, channel, command),
+            Self::Simulated(_) => unreachable!("{token:?} is of a device"),
         }
     }
 
