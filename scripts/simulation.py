@@ -152,7 +152,7 @@ def run(options, tree=ROOT, target=None):
                    "RUST_BACKTRACE": "0"}
     if target:
         environment["CARGO_TARGET_DIR"] = target
-    command = [os.environ.get("CARGO", "cargo"), "test", "--locked", "-q", "-p", "tidegate-gateway", "--lib",
+    command = [os.environ.get("CARGO", "cargo"), "test", "--locked", "-q", "-p", "tidegate", "-p", "tidegate-gateway", "--lib",
                "simulation::no_seed_breaks_a_rule"]
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     failed = FAILED.search(done.stdout)
