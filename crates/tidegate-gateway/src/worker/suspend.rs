@@ -86,6 +86,22 @@ impl PoolWorker {
         self.memory.release(account, &mut session.bytes, returned);
     }
 
+    /// Returns the suspended sessions at the end of a drain. The kernel may have reported lost data to one
+    /// session after another of the export was suspended: that one could never hear of it, and ends too.
+    pub(super) fn suspended(&mut self) -> Vec<SuspendedSession> {
+        let mut suspended = std::mem::take(&mut self.suspended);
+        for (_, export) in self.exports.iter().filter(|(_, export)| export.syncs.poisoned) {
+            let name = export.consumer.name();
+            for session in suspended.extract_if(.., |session| session.consumer == *name) {
+                info!(
+                    pool = %self.config.name, export = %name, peer = session.peer,
+                    "suspended session closed: its export has lost written data"
+                );
+            }
+        }
+        suspended
+    }
+
     fn prospect(&mut self, key: usize, now: Instant) -> Prospect {
         let session = &self.sessions[key];
         let export_key = session.export;

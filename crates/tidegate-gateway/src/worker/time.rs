@@ -103,7 +103,6 @@ impl PoolWorker {
                  (state D) until that storage answers; its listeners and sockets are closed"
             );
         }
-        let suspended = std::mem::take(&mut self.suspended);
-        Some(WorkerEnd { cut_off: drain.cut_off.unwrap_or(0), suspended })
+        Some(WorkerEnd { cut_off: drain.cut_off.unwrap_or(0), suspended: self.suspended() })
     }
 }
