@@ -152,8 +152,8 @@ fn sessions_of_an_emulated_device_end() {
     assert!(client.is_closed());
 }
 
-/// What the upstream has in its cache is flushed by the connections that wrote it: nothing else could say
-/// later whether it is lost.
+/// An upstream's cache is flushed by the connections that wrote to it: nothing else could say later whether
+/// it is lost.
 #[test]
 fn what_an_upstream_has_not_flushed_is_flushed_before_a_restart() {
     let upstream = Served::start(|folder| vec![file_pool(folder, &["far"], 4 * MIB)]);

@@ -26,7 +26,7 @@ const STACK: usize = 128 * 1024;
 #[derive(Debug)]
 pub struct ReloadVolumes {
     added: Vec<(PoolConfig, ExportConfig)>,
-    /// By the identities of their exports.
+    /// Open volumes, by the identities of their exports.
     open: Vec<(u64, Weak<VolumeFile>)>,
     /// True while some measurement has not come back.
     measuring: Arc<AtomicBool>,
