@@ -208,7 +208,7 @@ fn enter(
     directory: &ExportDirectory,
     listen: &[ListenConfig],
 ) -> Result<(), String> {
-    let SuspendedSession { socket, consumer, peer, terms, unread } = session;
+    let SuspendedSession { socket, consumer, peer, mut terms, unread } = session;
     if needs_tls(&socket, listen) {
         return Err("its endpoint requires TLS now".to_owned());
     }
@@ -218,6 +218,9 @@ fn enter(
         directory.find_consumer(&consumer, &client, source).map_err(|refusal| refusal.reason().to_owned())?;
     let now = SessionTerms::told(export.geometry, terms.style, terms.allocation);
     still_true(&terms.geometry, &now.geometry)?;
+    if now.geometry.blocks.serves_parts() {
+        terms.geometry.blocks = terms.geometry.blocks.with_parts();
+    }
     let SeatReservation { export, slot, pin } = reserved;
     let door = Arc::clone(slot.door());
     let session = NewSession {
