@@ -181,18 +181,19 @@ expected = bytearray(random.randbytes(size))
 cuts = sorted(random.sample(range(1, size), 700))
 pieces = list(zip([0] + cuts, cuts + [size]))
 random.shuffle(pieces)
+sent = []
 for number, (start, end) in enumerate(pieces):
     client, flags = clients[number % 2], nbd.CMD_FLAG_FUA if number % 3 else 0
     if number % 10 == 0:
         expected[start:end] = bytes(end - start)
-        client.aio_zero(end - start, start, flags=flags)
+        cookie = client.aio_zero(end - start, start, flags=flags)
     else:
-        client.aio_pwrite(nbd.Buffer.from_bytearray(expected[start:end]), start, flags=flags)
+        cookie = client.aio_pwrite(nbd.Buffer.from_bytearray(expected[start:end]), start, flags=flags)
+    sent.append((client, cookie))
 for client in clients:
     while client.aio_in_flight():
         client.poll(-1)
-    while (cookie := client.aio_peek_command_completed()) > 0:
-        assert client.aio_command_completed(cookie)
+assert all(client.aio_command_completed(cookie) for client, cookie in sent)
 for start, end in pieces:
     assert h.pread(end - start, start) == expected[start:end], (start, end)
 whole = nbd.NBD()
