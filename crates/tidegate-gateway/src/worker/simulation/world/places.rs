@@ -78,7 +78,7 @@ impl SimulatedWorld {
             keeps_order(live, request)?;
         }
         let syncs = matches!(action, FileAction::Sync { .. });
-        if syncs && self.faulty && self.faults_left > 0 && self.dice.hits(10) {
+        if syncs && self.faulty && self.faults_left > 0 && self.dice.hits(60) {
             // The moment at which it matters most.
             self.faults_left -= 1;
             self.schedule_soon(WorldEvent::PowerLoss);
