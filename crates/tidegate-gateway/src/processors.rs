@@ -54,8 +54,7 @@ impl FromStr for ProcessorSet {
         for part in text.split(',').map(str::trim) {
             let wrong = |_: ParseIntError| ProcessorSetError::Part(part.to_owned());
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (usize, usize) =
-                (first.parse().map_err(wrong)?, last.parse().map_err(wrong)?);
+            let (first, last): (usize, usize) = (first.parse().map_err(wrong)?, last.parse().map_err(wrong)?);
             if first > last {
                 return Err(ProcessorSetError::Part(part.to_owned()));
             }

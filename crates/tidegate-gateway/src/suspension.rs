@@ -80,6 +80,8 @@ struct StateEntry {
     blocks: [u32; 3],
     style: StateStyle,
     allocation: Option<u32>,
+    #[serde(default)]
+    hears_shutdown: bool,
     unread: u64,
 }
 
@@ -93,7 +95,7 @@ enum StateStyle {
 
 impl StateEntry {
     fn new(session: &SuspendedSession) -> io::Result<Self> {
-        let SessionTerms { geometry, style, allocation } = session.terms;
+        let SessionTerms { geometry, style, allocation, hears_shutdown } = session.terms;
         let blocks = geometry.blocks;
         Ok(Self {
             inode: inode(&*session.socket)?,
@@ -108,6 +110,7 @@ impl StateEntry {
                 MessageStyle::Extended => StateStyle::Extended,
             },
             allocation,
+            hears_shutdown,
             unread: session.unread.len() as u64,
         })
     }
@@ -123,6 +126,7 @@ impl StateEntry {
                 StateStyle::Structured => MessageStyle::Structured,
                 StateStyle::Extended => MessageStyle::Extended,
             },
+            hears_shutdown: self.hears_shutdown,
             allocation: self.allocation,
         })
     }
@@ -289,7 +293,7 @@ mod tests {
             socket: Arc::new(UnixStream::pair().unwrap().0.into()),
             consumer: consumer.parse().unwrap(),
             peer: "someone".to_owned(),
-            terms: SessionTerms { geometry, style: MessageStyle::Extended, allocation: Some(7) },
+            terms: SessionTerms::told(geometry, MessageStyle::Extended, Some(7)),
             unread: unread.to_vec(),
         }
     }

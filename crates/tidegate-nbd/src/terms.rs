@@ -19,6 +19,9 @@ pub struct SessionTerms {
     pub style: MessageStyle,
     /// The id of `base:allocation`, if the client selected it for this export.
     pub allocation: Option<u32>,
+    /// The client knows that a request answered with [`Errno::Shutdown`] was not carried out, and asks again
+    /// elsewhere. Other clients take it for an error of the storage.
+    pub hears_shutdown: bool,
 }
 
 /// A request that passed [`SessionTerms::check`]: its range is not empty and lies within the export, its
@@ -89,7 +92,7 @@ impl SessionTerms {
     /// Terms without anything that is chosen beside the export.
     #[must_use]
     pub const fn simple(geometry: ExportGeometry) -> Self {
-        Self { geometry, style: MessageStyle::Simple, allocation: None }
+        Self { geometry, style: MessageStyle::Simple, allocation: None, hears_shutdown: false }
     }
 
     /// Returns the terms that a server tells a client of an export: some of its flags depend on what else the
@@ -105,7 +108,7 @@ impl SessionTerms {
         } else {
             flags.without(TransmissionFlags::BLOCK_STATUS_PAYLOAD)
         };
-        Self { geometry, style, allocation }
+        Self { geometry, style, allocation, hears_shutdown: false }
     }
 
     /// Returns the length of the payload that must be here before a request can be judged: it says what a
@@ -326,7 +329,7 @@ mod tests {
     }
 
     fn terms(geometry: ExportGeometry) -> SessionTerms {
-        SessionTerms { geometry, style: MessageStyle::Extended, allocation: Some(ALLOCATION_CONTEXT) }
+        SessionTerms::told(geometry, MessageStyle::Extended, Some(ALLOCATION_CONTEXT))
     }
 
     fn judge(geometry: &ExportGeometry, request: &WireRequest) -> Result<CheckedOperation, Errno> {

@@ -319,7 +319,8 @@ impl FileVolume {
     /// Returns true if the kernel also syncs with the operation's writes. Their error may be the report of
     /// lost data that a sync beside them then does not get.
     pub(crate) fn syncs_by_itself(&self, operation: &CheckedOperation) -> bool {
-        let writes = matches!(operation, CheckedOperation::Write { .. } | CheckedOperation::WriteZeroes { .. });
+        let writes =
+            matches!(operation, CheckedOperation::Write { .. } | CheckedOperation::WriteZeroes { .. });
         writes && (self.synchronous || self.syncs_with(operation))
     }
 

@@ -39,7 +39,7 @@ impl ServedClients {
         let volume = SimulatedVolume::Disk { size: 64 << 10, direct: Some(512) };
         let live = LiveGateway::start(&rules, volume, Instant::ZERO);
         let geometry = live.geometry();
-        let terms = SessionTerms { geometry, style: MessageStyle::Simple, allocation: None };
+        let terms = SessionTerms::simple(geometry);
         let connect = |_| {
             let flags = SocketFlags::CLOEXEC;
             let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
@@ -68,7 +68,8 @@ impl ServedClients {
             let ring = self.live.worker.ring.simulated();
             let mut moved = Vec::new();
             for (key, operation) in &mut ring.operations {
-                let Some(client) = self.clients.iter().find(|client| client.socket.as_raw_fd() == operation.fd)
+                let Some(client) =
+                    self.clients.iter().find(|client| client.socket.as_raw_fd() == operation.fd)
                 else {
                     continue;
                 };

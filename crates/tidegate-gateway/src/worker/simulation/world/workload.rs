@@ -68,7 +68,8 @@ impl SimulatedWorld {
 
     /// Lets a client do nothing for a time in which outages come and go, and a late write is carried out.
     fn lull(&mut self, client: usize) {
-        let millis = if self.dice.hits(500) { self.dice.between(500, 12_000) } else { self.dice.between(1, 50) };
+        let millis =
+            if self.dice.hits(500) { self.dice.between(500, 12_000) } else { self.dice.between(1, 50) };
         self.clients[client].scheduled = true;
         self.schedule(Duration::from_millis(millis), WorldEvent::Client(client));
     }
