@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use slab::Slab;
-use tidegate_nbd::transmission::{MessageStyle, NbdCommand, WireRequest};
+use tidegate_nbd::transmission::{NbdCommand, WireRequest};
 use tidegate_nbd::{CheckedOperation, CommandFlags, Errno, ExportGeometry, SessionTerms, TransmissionFlags};
 use tidegate_vhost::{
     DiskCommand, DiskProperties, DiskRequest, DiskRing, DiskSize, EventDescriptor, GuestMemory, MOST_QUEUES,

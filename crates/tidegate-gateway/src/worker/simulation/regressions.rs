@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-use tidegate_nbd::transmission::{MessageStyle, NbdCommand};
+use tidegate_nbd::transmission::NbdCommand;
 use tidegate_nbd::{CommandFlags, Errno, SessionTerms};
 use tidegate_units::Instant;
 
