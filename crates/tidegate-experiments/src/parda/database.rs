@@ -1,6 +1,7 @@
 //! Two databases (§5.6).
 
 use tidegate_sim::SeriesSample;
+use tidegate_sim::scenario::{OperationArrivals, ThinkTiming};
 
 use super::super::{Experiment, JudgedQuantity, NamedRun, Plot, ReportedFigure, TimeSpan, Tolerance};
 use super::{by_host, embedded, line_of, of, ratio, uncontrolled};
@@ -21,9 +22,23 @@ fn latency(run: &RunResult) -> Option<f64> {
     ratio(run.felt("sql-2", SETTLED), run.felt("sql-1", SETTLED))
 }
 
+/// The same clients, which do not think: the default of DVD store's driver. The text has lost the paper's.
+fn without_thinking() -> NamedRun {
+    let scenario = embedded(include_str!("../../../../scenarios/parda/table7.toml"));
+    NamedRun::new(NO_THINKING, scenario).but(|scenario| {
+        for load in scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads) {
+            if let OperationArrivals::Closed { think, .. } = &mut load.arrivals {
+                *think = ThinkTiming::NONE;
+            }
+        }
+    })
+}
+
+const NO_THINKING: &str = "no thinking";
+
 pub(super) fn table7() -> Experiment {
     Experiment {
-        runs: runs(),
+        runs: runs().into_iter().chain([without_thinking()]).collect(),
         quantities: vec![
             JudgedQuantity::new(
                 "uncontrolled: orders, favoured : other",
@@ -62,6 +77,20 @@ pub(super) fn table7() -> Experiment {
                     )
                 })
             })
+            .chain([
+                ReportedFigure::new(
+                    "clients that do not think: orders, favoured : other",
+                    "",
+                    Some(2.0),
+                    of(NO_THINKING, orders),
+                ),
+                ReportedFigure::new(
+                    "clients that do not think: response time, favoured : other",
+                    "",
+                    Some(0.5),
+                    of(NO_THINKING, latency),
+                ),
+            ])
             .collect(),
         ..Experiment::of("parda.table7")
     }
@@ -73,7 +102,7 @@ pub(super) fn fig14() -> Experiment {
         quantities: vec![
             JudgedQuantity::new(
                 "windows, host 2 : host 1, to β, host 2 : host 1",
-                Tolerance::near(1.0, 25.0),
+                Tolerance::near(1.0, 15.0),
                 of("parda", |run| {
                     let windows = ratio(run.window("host-2", SETTLED), run.window("host-1", SETTLED));
                     ratio(windows, ratio(run.beta("host-2", SETTLED), run.beta("host-1", SETTLED)))
@@ -82,18 +111,19 @@ pub(super) fn fig14() -> Experiment {
             .paper(1.0),
             JudgedQuantity::new(
                 "window of host 2 : host 1",
-                Tolerance::Between(1.2, 4.4),
+                Tolerance::AtLeast(1.5),
                 of("parda", |run| ratio(run.window("host-2", SETTLED), run.window("host-1", SETTLED))),
             ),
-            JudgedQuantity::new(
+        ],
+        figures: vec![
+            ReportedFigure::new(
                 "mean response time of the data disks, as all hosts measured it, to 𝓛",
-                Tolerance::Between(0.8, 1.35),
+                "",
+                None,
                 of("parda", |run| {
                     Some(run.mean("sql-1", SETTLED, |sample| sample.latency_cluster_ms)? / 15.0)
                 }),
             ),
-        ],
-        figures: vec![
             ReportedFigure::new(
                 "window of host 1",
                 "I/Os",
@@ -149,17 +179,18 @@ pub(super) fn fig15() -> Experiment {
                 move |trial| Some(full(FULL[0])(trial)? - full(FULL[1])(trial)?),
             ),
             JudgedQuantity::new(
-                "mean β, host 2 : host 1",
-                Tolerance::Between(1.2, 4.0),
-                of("parda", |run| ratio(run.beta("host-2", SETTLED), run.beta("host-1", SETTLED))),
-            ),
-            JudgedQuantity::new(
                 "throughput of host 1 to a fifth of all",
                 Tolerance::AtLeast(1.2),
                 of("parda", |run| ratio(run.iops("host-1", SETTLED), Some(run.total_iops(SETTLED)? / 5.0))),
             ),
         ],
         figures: vec![
+            ReportedFigure::new(
+                "mean β, host 2 : host 1",
+                "",
+                None,
+                of("parda", |run| ratio(run.beta("host-2", SETTLED), run.beta("host-1", SETTLED))),
+            ),
             ReportedFigure::new("mean β of host 1", "", None, of("parda", |run| run.beta("host-1", SETTLED))),
             ReportedFigure::new("mean β of host 2", "", None, of("parda", |run| run.beta("host-2", SETTLED))),
         ],
