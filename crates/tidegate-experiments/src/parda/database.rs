@@ -1,7 +1,6 @@
 //! Two databases (§5.6).
 
 use tidegate_sim::SeriesSample;
-use tidegate_sim::scenario::{OperationArrivals, ThinkTiming};
 
 use super::super::{Experiment, JudgedQuantity, NamedRun, Plot, ReportedFigure, TimeSpan, Tolerance};
 use super::{by_host, embedded, line_of, of, ratio, uncontrolled};
@@ -22,23 +21,9 @@ fn latency(run: &RunResult) -> Option<f64> {
     ratio(run.felt("sql-2", SETTLED), run.felt("sql-1", SETTLED))
 }
 
-/// The same clients, which do not think: the default of DVD store's driver. The text has lost the paper's.
-fn without_thinking() -> NamedRun {
-    let scenario = embedded(include_str!("../../../../scenarios/parda/table7.toml"));
-    NamedRun::new(NO_THINKING, scenario).but(|scenario| {
-        for load in scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads) {
-            if let OperationArrivals::Closed { think, .. } = &mut load.arrivals {
-                *think = ThinkTiming::NONE;
-            }
-        }
-    })
-}
-
-const NO_THINKING: &str = "no thinking";
-
 pub(super) fn table7() -> Experiment {
     Experiment {
-        runs: runs().into_iter().chain([without_thinking()]).collect(),
+        runs: runs(),
         quantities: vec![
             JudgedQuantity::new(
                 "uncontrolled: orders, favoured : other",
@@ -77,20 +62,6 @@ pub(super) fn table7() -> Experiment {
                     )
                 })
             })
-            .chain([
-                ReportedFigure::new(
-                    "clients that do not think: orders, favoured : other",
-                    "",
-                    Some(2.0),
-                    of(NO_THINKING, orders),
-                ),
-                ReportedFigure::new(
-                    "clients that do not think: response time, favoured : other",
-                    "",
-                    Some(0.5),
-                    of(NO_THINKING, latency),
-                ),
-            ])
             .collect(),
         ..Experiment::of("parda.table7")
     }

@@ -1,10 +1,7 @@
 //! The array without control: response time against workload and load (§5.1), and what static windows do
 //! (§5.2).
 
-use tidegate_device::{DeviceConfig, LinkConfig};
-use tidegate_sim::Scenario;
 use tidegate_sim::scenario::SizeWeights;
-use tidegate_units::{ByteRate, Latency};
 
 use super::super::{
     Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, SeedTrial, TimeSpan, Tolerance,
@@ -20,28 +17,6 @@ const SEQUENTIAL: [u32; 3] = [0, 50, 100];
 
 /// After a minute the write-back cache is as full as it gets.
 const STEADY: TimeSpan = TimeSpan::new(60.0, 120.0);
-
-/// Fibre Channel of 2 Gbit/s, which carries 200 MB/s each way. That is the slowest that has room for the paper's
-/// 177 MB/s.
-const LINK: f64 = 200e6;
-
-/// The time that the array's front end takes for a request beside its data. Fitted to §5.1's greatest bandwidth:
-/// 128 KiB take 655 µs of the link, and 740 µs at 177 MB/s.
-const FRONT_END: Latency = Latency::from_micros(85);
-
-/// The arrays behind a link and a front end, which the preset lacks.
-fn behind_a_link(scenario: &mut Scenario) {
-    for array in &mut scenario.arrays {
-        let device = Box::new(array.device.clone());
-        array.device = DeviceConfig::Link(LinkConfig {
-            rate: ByteRate::new(LINK),
-            overhead: FRONT_END,
-            latency: Latency::ZERO,
-            half_duplex: false,
-            device,
-        });
-    }
-}
 
 fn setting(kib: u32, reads: u32, sequential: u32) -> String {
     format!("{kib} KiB, {reads} % reads, {sequential} % sequential")
@@ -79,7 +54,6 @@ pub(super) fn fig5() -> Experiment {
     let runs = settings()
         .map(|(kib, reads, sequential)| {
             NamedRun::new(setting(kib, reads, sequential), scenario.clone()).but(|scenario| {
-                behind_a_link(scenario);
                 for step in
                     scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads).flat_map(|load| &mut load.steps)
                 {
@@ -160,7 +134,6 @@ pub(super) fn fig6() -> Experiment {
         .zip(HOSTS)
         .map(|(hosts, name)| {
             NamedRun::new(name, scenario.clone()).but(|scenario| {
-                behind_a_link(scenario);
                 scenario.hosts.truncate(hosts);
                 scenario.vms.truncate(hosts);
             })

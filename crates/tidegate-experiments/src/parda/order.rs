@@ -22,7 +22,7 @@ fn arrival(scenario: &mut Scenario) {
 
 /// Nearest first among three instead of five: the number that fits the paper's three unregulated experiments
 /// with reads together best. The preset was fitted to one of them, which shows how placement matters.
-pub(super) fn three(scenario: &mut Scenario) {
+fn three(scenario: &mut Scenario) {
     order(scenario, &QueueConfig::ShortestSeek { depth: 3, max_age: Latency::from_millis(500) });
 }
 
