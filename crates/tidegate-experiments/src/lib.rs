@@ -42,8 +42,8 @@ pub use texts::{ExperimentTexts, JudgedClaim, PaperTexts, experiment_texts, pape
 pub use tolerance::Tolerance;
 pub use trial::{ConsumerSeries, RunResult, SeedTrial, SeriesRecorder, TimeSpan};
 
-/// The first seed that results are reported from. Seeds from a million on are for design: what was changed with
-/// a seed in view must not be reported with it.
+/// The first seed that results are reported from. Seeds from a million on are for design: what was changed
+/// with a seed in view must not be reported with it.
 pub const FIRST_SEED: u64 = 101;
 
 /// The number of seeds that stochastic results come from.

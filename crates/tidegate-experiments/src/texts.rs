@@ -44,8 +44,9 @@ pub struct ExperimentTexts {
     /// The reasons for the tolerances, stated before the first run.
     #[serde(deserialize_with = "one_line")]
     pub tolerances: String,
-    /// The statements that are judged, each with its place in the paper, or with the word that it is ours. The
-    /// first one whose word is part of a quantity's name is the quantity's; an empty word is part of any.
+    /// The statements that are judged, each with its place in the paper, or with the word that it is ours.
+    /// The first one whose word is part of a quantity's name is the quantity's; an empty word is part of
+    /// any.
     #[serde(deserialize_with = "claims")]
     pub claims: Vec<JudgedClaim>,
     /// The reason for the known difference from the paper; its first sentence is the summary. Empty if all

@@ -26,10 +26,10 @@ const LATENCY: Latency = Latency::from_micros(50);
 /// today, such a delay does nothing (`bjorgeengen.lab`).
 pub(super) const WINDOW: Bytes = Bytes::new(87_380 / 4 * 3);
 
-/// The bytes that a writer's connection has under way to the target, fitted to figure 9 alone: 200 MB take 6.94 s
-/// longer for each millisecond of delay (15 and 2.5 MB/s at 0 and 9.6 ms). A write of 256 KiB then waits nine
-/// times for an acknowledgement; with the window above it waits three times. Figures 8 and 11 to 16 are predicted
-/// with it, and no run of theirs chose it.
+/// The bytes that a writer's connection has under way to the target, fitted to figure 9 alone: 200 MB take
+/// 6.94 s longer for each millisecond of delay (15 and 2.5 MB/s at 0 and 9.6 ms). A write of 256 KiB then
+/// waits nine times for an acknowledgement; with the window above it waits three times. Figures 8 and 11 to
+/// 16 are predicted with it, and no run of theirs chose it.
 pub(super) const WINDOW_UP: Bytes = Bytes::from_kib(28);
 
 /// The window of open-iscsi: it asks for 524288 bytes (`node.conn[0].tcp.window_size`). Linux 2.6 cuts that

@@ -96,8 +96,9 @@ fn halves(burst: TimeSpan, run: &RunResult) -> impl Iterator<Item = (f64, Option
     })
 }
 
-/// An overshoot that begins while a burst settles: its greatest half-second above the threshold in milliseconds,
-/// and the seconds until the reader waits no longer than the threshold again. Nothing where there is none.
+/// An overshoot that begins while a burst settles: its greatest half-second above the threshold in
+/// milliseconds, and the seconds until the reader waits no longer than the threshold again. Nothing where
+/// there is none.
 fn overshoot(burst: TimeSpan, run: &RunResult, threshold_ms: f64) -> (f64, f64) {
     let (mut size, mut lasts) = (0.0_f64, 0.0);
     for (end, wait) in halves(burst, run) {

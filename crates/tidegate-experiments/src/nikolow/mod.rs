@@ -161,8 +161,8 @@ fn throughput(run: &RunResult) -> Option<f64> {
     ratio(Some(bytes / MB), Some(ended))
 }
 
-/// In per cent, the part of the transfers that did not get four fifths of what they asked for: those that are not
-/// "quite close" to it.
+/// In per cent, the part of the transfers that did not get four fifths of what they asked for: those that
+/// are not "quite close" to it.
 fn far_below(run: &RunResult) -> Option<f64> {
     let is_far = |one: &&TransferFindings| one.rate().is_none_or(|rate| rate < 0.8 * ASKED);
     Some(all(run)?.iter().filter(is_far).count() as f64 * 100.0 / f64::from(TRANSFERS))

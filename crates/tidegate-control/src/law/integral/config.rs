@@ -22,7 +22,7 @@ pub struct IntegralConfig {
     pub greatest: Option<Iops>,
     /// Statistic that is RT_i.
     pub statistic: ContractStatistic,
-    /// How K is found.
+    /// The way to find K.
     pub tuning: GainTuning,
     /// The paper's law, or which improvements of it.
     pub variant: IntegralVariant,
@@ -86,8 +86,9 @@ pub struct IntegralVariant {
     /// moves all of it. Otherwise each consumer's own error moves its own, and a reference that is easier to
     /// keep gets more.
     pub by_contracts: bool,
-    /// Rates rise by seven tenths of what eq. 2 says, and fall by all of it. The latency of a period is noisy:
-    /// as often too short as too long, it would keep rates where the reference is exceeded every other period.
+    /// Rates rise by seven tenths of what eq. 2 says, and fall by all of it. The latency of a period is
+    /// noisy: as often too short as too long, it would keep rates where the reference is exceeded every
+    /// other period.
     pub slow_rise: bool,
 }
 

@@ -1,9 +1,9 @@
 //! K learnt while the integral law runs, without an experiment beforehand.
 //!
 //! Lee's K is for one disk: K = (1 − p)/G, with G in milliseconds per request per second (eq. 7). Storage a
-//! hundred times as fast has another G, and every storage has a greater one near its capacity. As parts of what
-//! is there, both are plain numbers: by how many per cent the latency grows when the rate grows by one, the
-//! elasticity ε = G·ρ/RT. It is learnt from the changes of both, and `K = (1 − p)/ε · ρ/RT`.
+//! hundred times as fast has another G, and every storage has a greater one near its capacity. As parts of
+//! what is there, both are plain numbers: by how many per cent the latency grows when the rate grows by one,
+//! the elasticity ε = G·ρ/RT. It is learnt from the changes of both, and `K = (1 − p)/ε · ρ/RT`.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ const PRIOR: (f64, f64) = (1.0, 0.01);
 /// below its reference. A queue at 95 % of its capacity has 19.
 const ELASTICITY: (f64, f64) = (1.0, 20.0);
 
-/// What is known of the elasticity.
+/// The elasticity, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct LearntGain {
     /// Logarithms of the last rate and latency.

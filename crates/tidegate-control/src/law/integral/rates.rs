@@ -30,7 +30,7 @@ pub(crate) struct ConsumerRates {
     config: IntegralConfig,
     consumers: BTreeMap<ConsumerName, Consumer>,
     sustained: Sustained,
-    /// What K is learnt from.
+    /// The elasticity from which K is learnt.
     #[serde(default)]
     learnt: LearntGain,
     /// Counts steps, to know who was not observed in this one.

@@ -60,8 +60,8 @@ pub enum PidVariant {
     /// The paper's words: no delay at all whenever the response time is below the set point. The integral is
     /// clamped, too.
     Literal,
-    /// Equation 2 as it is printed, for the paper's experiments: T_i is constant, and neither the integral nor
-    /// the derivative gain has a bound. No delay below the set point, as above.
+    /// Equation 2 as it is printed, for the paper's experiments: T_i is constant, and neither the integral
+    /// nor the derivative gain has a bound. No delay below the set point, as above.
     Equation2,
 }
 

@@ -53,7 +53,7 @@ pub struct LineLearning {
     /// The reset law: when the model has changed by more than this part in an interval, it is forgotten.
     /// Default: the paper's 0.3.
     pub reset_change: f64,
-    /// Which improvements of the paper's algorithm.
+    /// The improvements of the paper's algorithm.
     pub variant: SelfTuningVariant,
 }
 

@@ -439,8 +439,8 @@ impl ConsumerRegulators {
     }
 
     /// The consumer that does not need enough requests, so that not all wait for each other (Triage §4.2).
-    /// The paper picks one at random. Here it is the one that knows most, and only while none has enough: with
-    /// few requests it would throttle all others by chance.
+    /// The paper picks one at random. Here it is the one that knows most, and only while none has enough:
+    /// with few requests it would throttle all others by chance.
     fn exempt(&self, reports: &[ClientReport<'_>], may: &[bool]) -> Option<usize> {
         let those = reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
         let knows = |report: &ClientReport<'_>| {

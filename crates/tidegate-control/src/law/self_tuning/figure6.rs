@@ -1,6 +1,6 @@
-//! The algorithm of Triage's figure 6, to the letter: recursive least squares by equations 11 to 13, the reset
-//! law and the control law of equation 7, and nothing beside them. The pseudo-code of the figure is lost in
-//! the text at hand; §4.2 goes through it line by line.
+//! The algorithm of Triage's figure 6, to the letter: recursive least squares by equations 11 to 13, the
+//! reset law and the control law of equation 7, and nothing beside them. The pseudo-code of the figure is
+//! lost in the text at hand; §4.2 goes through it line by line.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,8 @@ use crate::document::model::{LearningOutcome, LinearModel};
 /// The parameters of figure 6.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure6Learning {
-    /// λ, within (0, 1]: the forgetting factor of the least squares. At 1 the estimator is equations 11 to 13.
+    /// λ, within (0, 1]: the forgetting factor of the least squares. At 1 the estimator is equations 11 to
+    /// 13.
     pub forgetting: f64,
     /// The reset law: when a parameter has changed by more than this part of itself, the model is forgotten.
     pub reset_change: f64,
@@ -197,8 +198,8 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle: with λ = 1 recursive least squares are the least squares of all measurements and of the
-        /// beginning, which solve (1 + Σφφᵀ)·θ = θ(0) + Σφw.
+        /// The oracle: with λ = 1 recursive least squares are the least squares of all measurements and of
+        /// the beginning, which solve (1 + Σφφᵀ)·θ = θ(0) + Σφw.
         #[test]
         fn the_recursion_solves_the_normal_equations(
             points in prop::collection::vec((0.5..5.0f64, 0.5..5.0f64), 1..12)
