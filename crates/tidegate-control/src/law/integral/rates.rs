@@ -334,7 +334,8 @@ impl ConsumerRates {
         for (at, bounds) in pool {
             let decided = &mut rates[at];
             let least = bounds.least.per_second();
-            let (rate, bound) = bounds.confine(least + surplus * least / promised);
+            // Promises without end make a part of them no number, for which `max` takes the least.
+            let (rate, bound) = bounds.confine((least + surplus * least / promised).max(least));
             claims.surplus += rate - decided.rate.per_second();
             (decided.rate, decided.bound) = (Iops::new(rate), bound);
             if let Some(known) = self.consumers.get_mut(&decided.name) {
