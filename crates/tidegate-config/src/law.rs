@@ -547,8 +547,8 @@ fn span_of(pool: &Section<'_>, path: &[&str]) -> Option<std::ops::Range<usize>> 
 #[cfg(test)]
 mod tests {
     use tidegate_control::{
-        ContractStatistic, ControllerGain, IntegralConfig, IntegralVariant, LineLearning, QueueLearning,
-        RegulationMethod, SelfTuningConfig, SelfTuningVariant,
+        ContractStatistic, ControllerGain, Figure6Learning, GainTuning, IntegralConfig, IntegralVariant,
+        QueueLearning, RegulationMethod, SelfTuningConfig,
     };
 
     use super::*;
@@ -603,10 +603,16 @@ mod tests {
             floor: Iops::new(5.0),
             greatest: Some(Iops::new(9_000.0)),
             statistic: ContractStatistic::Mean,
+            tuning: GainTuning::Fixed,
             variant: IntegralVariant::LITERAL,
         };
         let law = law.unwrap();
         assert_eq!((law.law, law.interval), (LawConfig::Integral(integral), Duration::from_millis(500)));
+        let (law, findings) = read_rates("integral = { tuning = 'learnt' }");
+        let learnt = IntegralConfig { tuning: GainTuning::Learnt, ..IntegralConfig::default() };
+        assert_eq!((law.map(|law| law.law), findings.len()), (Some(LawConfig::Integral(learnt)), 0));
+        let (_, findings) = read_rates("integral = { tuning = 'learnt', gain = 3 }");
+        assert_eq!(findings[0].message(), "`gain` has no effect");
     }
 
     #[test]
@@ -654,10 +660,9 @@ mod tests {
              = { w1 = 1 } }]",
         );
         assert!(findings.is_empty(), "{findings:?}");
-        let variant = SelfTuningVariant::LITERAL;
-        let adaptive = LineLearning { forgetting: 0.8, reset_change: 0.5, variant };
+        let figure6 = Figure6Learning { forgetting: 0.8, reset_change: 0.5 };
         let expected = SelfTuningConfig {
-            regulation: RegulationMethod::Adaptive(adaptive),
+            regulation: RegulationMethod::Literal(figure6),
             least_requests: 10,
             least: Iops::new(20.0),
             greatest: Iops::new(9_000.0),

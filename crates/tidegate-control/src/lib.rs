@@ -90,7 +90,9 @@ pub use identify::arx::{
 pub use identify::relay::{IdentifiedProcess, RelayConfig, RelayError, RelayExperiment, RelayStep};
 pub use law::auto::config::{AutoConfig, AutoConfigError};
 pub use law::bands::{Band, BandClaim, Bands, BandsError, allot, operating_point};
-pub use law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError, IntegralVariant};
+pub use law::integral::config::{
+    ContractStatistic, GainTuning, IntegralConfig, IntegralConfigError, IntegralVariant,
+};
 pub use law::integral::gain::{ClosedLoopPole, ControllerGain, GainError, ProcessGain, gain_for};
 pub use law::integral::integral_law::{IntegralLaw, IntegralStep, RateBounds, RateUse};
 pub use law::parameters::{ContractUse, FirstRate, KeyValue, LawParameters, LoopRules};
@@ -102,6 +104,7 @@ pub use law::registry::{LawConfig, LawConfigError};
 pub use law::self_tuning::config::{
     LineLearning, RegulationMethod, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant,
 };
+pub use law::self_tuning::figure6::Figure6Learning;
 pub use law::self_tuning::regulator::{IntervalMeasurement, SelfTuning, SelfTuningStep};
 pub use law::window::config::{BetaScale, SharesOf, WindowConfig, WindowConfigError};
 pub use law::window::window_law::{WindowLaw, WindowStep, active_share};

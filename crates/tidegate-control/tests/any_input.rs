@@ -8,11 +8,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_control::{
     AutoConfig, Band, Bands, BetaScale, Commands, ConsumerObservation, Contract, ContractStatistic,
-    ControlLoop, ControllerGain, Decision, HeardReport, HostReport, IntegralConfig, IntegralVariant,
-    KneeConfig, LawAction, LawConfig, LawOutput, LineLearning, LoadReport, LoopConfig, MeanOutstanding,
-    Observation, OperationTotals, PidConfig, PidVariant, PointClaim, PointReport, PointRest, PointTurn,
-    PointWish, RegulationMethod, SelfTuningConfig, SelfTuningVariant, SharesOf, SignalRequests, SignalState,
-    Smoothing, WindowConfig, combine,
+    ControlLoop, ControllerGain, Decision, Figure6Learning, GainTuning, HeardReport, HostReport,
+    IntegralConfig, IntegralVariant, KneeConfig, LawAction, LawConfig, LawOutput, LineLearning, LoadReport,
+    LoopConfig, MeanOutstanding, Observation, OperationTotals, PidConfig, PidVariant, PointClaim,
+    PointReport, PointRest, PointTurn, PointWish, RegulationMethod, SelfTuningConfig, SelfTuningVariant,
+    SharesOf, SignalRequests, SignalState, Smoothing, WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -112,13 +112,15 @@ fn law() -> impl Strategy<Value = LawConfig> {
             })
         },
     );
-    let pid = (0.01..20.0, 1u64..10_000, 0u64..1_000, any::<bool>(), 1u64..2_000).prop_map(
-        |(gain, integral, derivative, literal, greatest)| {
+    let variants =
+        prop::sample::select(vec![PidVariant::Clamped, PidVariant::Literal, PidVariant::Equation2]);
+    let pid = (0.01..20.0, 1u64..10_000, 0u64..1_000, variants, 1u64..2_000).prop_map(
+        |(gain, integral, derivative, variant, greatest)| {
             LawConfig::Pid(PidConfig {
                 proportional_gain: gain,
                 integral_time: Duration::from_millis(integral),
                 derivative_time: Duration::from_millis(derivative),
-                variant: if literal { PidVariant::Literal } else { PidVariant::Clamped },
+                variant,
                 greatest: Latency::from_millis(greatest),
                 ..PidConfig::default()
             })
@@ -126,15 +128,24 @@ fn law() -> impl Strategy<Value = LawConfig> {
     );
     let greatest = proptest::option::of(prop_oneof![2.0..1e4, Just(f64::INFINITY)]);
     let gain = prop_oneof![1e-3..1e3, Just(f64::MAX), Just(f64::MIN_POSITIVE)];
-    let integral = (gain, 0.1..2.0, greatest, any::<[bool; 4]>(), any::<bool>()).prop_map(
+    let integral = (gain, 0.1..2.0, greatest, any::<[bool; 7]>(), any::<bool>()).prop_map(
         |(gain, floor, greatest, switches, mean)| {
-            let [raise_only_used, decay_unused, give_way, take_over] = switches;
+            let [raise_only_used, decay_unused, give_way, take_over, by_contracts, slow_rise, learns] =
+                switches;
             LawConfig::Integral(IntegralConfig {
                 gain: ControllerGain::new(gain).unwrap(),
                 floor: Iops::new(floor),
                 greatest: greatest.map(Iops::new),
                 statistic: if mean { ContractStatistic::Mean } else { ContractStatistic::Percentile95 },
-                variant: IntegralVariant { raise_only_used, decay_unused, give_way, take_over },
+                tuning: if learns { GainTuning::Learnt } else { GainTuning::Fixed },
+                variant: IntegralVariant {
+                    raise_only_used,
+                    decay_unused,
+                    give_way,
+                    take_over,
+                    by_contracts,
+                    slow_rise,
+                },
             })
         },
     );
@@ -154,12 +165,14 @@ fn law() -> impl Strategy<Value = LawConfig> {
             RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, variant })
         });
     let fixed = (1e-3..1e3).prop_map(|gain| RegulationMethod::Fixed(ControllerGain::new(gain).unwrap()));
-    let self_tuning = (prop_oneof![adaptive, fixed], 1u32..20, 0.1..50.0, 50.0..1e6, 0.1..5.0).prop_map(
-        |(regulation, least_requests, least, greatest, floor)| {
+    let literal = (0.1..=1.0, 0.01..2.0).prop_map(|(forgetting, reset_change)| {
+        RegulationMethod::Literal(Figure6Learning { forgetting, reset_change })
+    });
+    let self_tuning = (prop_oneof![adaptive, literal, fixed], 1u32..20, 0.1..50.0, 50.0..1e6, 0.1..5.0)
+        .prop_map(|(regulation, least_requests, least, greatest, floor)| {
             let [least, greatest, floor] = [least, greatest, floor].map(Iops::new);
             LawConfig::SelfTuning(SelfTuningConfig { regulation, least_requests, least, greatest, floor })
-        },
-    );
+        });
     let auto = (0.01..4.0, 4.0..200.0).prop_map(|(least, greatest)| {
         LawConfig::Auto(AutoConfig { least: Window::new(least), greatest: Window::new(greatest) })
     });

@@ -35,8 +35,15 @@ fn config(integral: IntegralConfig) -> LoopConfig {
     LoopConfig::new(ResourceName::new("disk").unwrap(), ms(50), LawConfig::Integral(integral))
 }
 
+/// Everything but the slow rise: each step is then eq. 2's, up as down.
+const PLAIN: IntegralVariant = IntegralVariant { slow_rise: false, ..IntegralVariant::IMPROVED };
+
+fn plain() -> IntegralConfig {
+    IntegralConfig { variant: PLAIN, ..IntegralConfig::default() }
+}
+
 fn literal() -> IntegralConfig {
-    IntegralConfig { variant: IntegralVariant::LITERAL, ..IntegralConfig::default() }
+    IntegralConfig { variant: IntegralVariant::LITERAL, ..plain() }
 }
 
 fn name(name: &str) -> ConsumerName {
@@ -141,13 +148,13 @@ fn errors(run: &mut Run, model: &Linear, periods: usize) -> Vec<f64> {
 
 fn with_gain(process: f64, pole: f64) -> IntegralConfig {
     let gain = gain_for(ProcessGain::new(process).unwrap(), ClosedLoopPole::new(pole).unwrap());
-    IntegralConfig { gain, ..IntegralConfig::default() }
+    IntegralConfig { gain, ..plain() }
 }
 
 #[test]
 fn one_step_is_equation_2() {
-    for variant in [IntegralVariant::LITERAL, IntegralVariant::IMPROVED] {
-        let mut run = Run::new(IntegralConfig { variant, ..IntegralConfig::default() });
+    for variant in [IntegralVariant::LITERAL, PLAIN] {
+        let mut run = Run::new(IntegralConfig { variant, ..plain() });
         // E = 29.08 − 19.08 = 10 ms, K = 0.33.
         let decided = run.one(busy("w1", Some(first()), 40, Latency::from_millis_f64(19.08)));
         assert!((decided.rate.per_second() - 43.3).abs() < 1e-9, "{decided:?}");
@@ -163,6 +170,41 @@ fn one_step_is_equation_2() {
 }
 
 #[test]
+fn surplus_is_divided_by_contracts_and_the_strictest_error_moves_it() {
+    let step = |run: &mut Run, errors: [f64; 2], second_waits: bool| {
+        let [of_w1, of_w2] = [29.08 - errors[0], 31.38 - errors[1]].map(Latency::from_millis_f64);
+        let w2 = if second_waits { busy } else { content };
+        let (commands, _) =
+            run.step(vec![busy("w1", Some(first()), 40, of_w1), w2("w2", Some(second()), 20, of_w2)]);
+        [rate_of(&commands, 0), rate_of(&commands, 1)]
+    };
+    let is = |found: [f64; 2], expected: [f64; 2]| {
+        found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-9)
+    };
+    let mut run = Run::new(plain());
+    // K = 0.33: 2·0.33·6 IO/s more, at 2:1, and then 2·0.33·3 less.
+    let rates = step(&mut run, [10.0, 6.0], true);
+    assert!(is(rates, [42.64, 21.32]), "{rates:?}");
+    let rates = step(&mut run, [10.0, -3.0], true);
+    assert!(is(rates, [41.32, 20.66]), "{rates:?}");
+    // What does not wait has no part in it: the other's own error moves its rate.
+    let rates = step(&mut run, [10.0, 6.0], false);
+    assert!((rates[0] - 44.62).abs() < 1e-9 && rates[1] < 20.66 + 1e-9, "{rates:?}");
+    // The paper's law: each by its own error.
+    let rates = step(&mut Run::new(literal()), [10.0, 6.0], true);
+    assert!(is(rates, [43.3, 21.98]), "{rates:?}");
+}
+
+#[test]
+fn by_default_rates_rise_by_seven_tenths_of_equation_2_and_fall_by_all_of_it() {
+    let mut run = Run::new(IntegralConfig::default());
+    let rate = run.one(busy("w1", Some(first()), 40, Latency::from_millis_f64(19.08))).rate.per_second();
+    assert!((rate - 40.0 - 0.7 * 3.3).abs() < 1e-9, "{rate}");
+    let fallen = run.one(busy("w1", Some(first()), 42, Latency::from_millis_f64(32.08))).rate.per_second();
+    assert!((rate - fallen - 0.33 * 3.0).abs() < 1e-9, "{rate} {fallen}");
+}
+
+#[test]
 fn what_is_compared_is_the_mean_from_release_to_completion_of_reads_and_writes() {
     let mut run = Run::new(literal());
     let mut consumer = busy("w1", Some(first()), 30, ms(10));
@@ -175,7 +217,7 @@ fn what_is_compared_is_the_mean_from_release_to_completion_of_reads_and_writes()
 
 #[test]
 fn commands_carry_rates_and_nothing_else_and_none_in_a_dry_run() {
-    let mut run = Run::new(IntegralConfig::default());
+    let mut run = Run::new(plain());
     let protected = ConsumerObservation { protected: true, ..busy("db", None, 10, ms(5)) };
     let consumers = || vec![protected.clone(), busy("w1", Some(first()), 40, ms(20)), quiet("w2", None)];
     let (commands, decision) = run.step(consumers());
@@ -216,7 +258,7 @@ fn a_step_that_comes_early_counts_in_part_and_a_late_one_once() {
 
 #[test]
 fn silence_is_told_apart_for_each_consumer() {
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     let before = run.one(busy("w1", Some(first()), 72, first().expected())).rate;
     let flying = |age| {
         let reads =
@@ -259,7 +301,7 @@ fn silence_is_told_apart_for_each_consumer() {
 
 #[test]
 fn a_clock_that_stands_or_jumps_back_holds_every_rate() {
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     let (before, _) = run.step(vec![busy("w1", Some(first()), 72, first().expected())]);
     for back in [Duration::ZERO, Duration::from_secs(3_600)] {
         run.now = run.now - Duration::from_secs(1) - back;
@@ -275,7 +317,7 @@ fn a_clock_that_stands_or_jumps_back_holds_every_rate() {
 
 #[test]
 fn who_was_gone_begins_with_what_was_promised() {
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     run.step(vec![quiet("other", None)]);
     // Forgotten, surplus and all.
     let decided = run.one(busy("w1", Some(first()), 40, first().expected()));
@@ -286,7 +328,7 @@ fn who_was_gone_begins_with_what_was_promised() {
 #[test]
 fn an_hour_of_low_demand_winds_up_the_papers_rate_and_not_ours() {
     let overshoot = |variant: IntegralVariant| {
-        let mut run = Run::at_72(IntegralConfig { variant, ..IntegralConfig::default() });
+        let mut run = Run::at_72(IntegralConfig { variant, ..plain() });
         for _ in 0..3_600 {
             run.step(vec![content("w1", Some(first()), 5, ms(12))]);
         }
@@ -294,7 +336,7 @@ fn an_hour_of_low_demand_winds_up_the_papers_rate_and_not_ours() {
     };
     assert!(overshoot(IntegralVariant::LITERAL) > 20_000.0);
     // What it had is found under another load; 40 IO/s were promised.
-    assert!((overshoot(IntegralVariant::IMPROVED) - 40.0).abs() < 1e-6);
+    assert!((overshoot(PLAIN) - 40.0).abs() < 1e-6);
     // Each switch by itself: not raised, but kept; raised all the same, because it is not idle.
     let raise_only_used = IntegralVariant { raise_only_used: true, ..IntegralVariant::LITERAL };
     assert!((overshoot(raise_only_used) - 72.0).abs() < 1e-3);
@@ -304,7 +346,7 @@ fn an_hour_of_low_demand_winds_up_the_papers_rate_and_not_ours() {
 
 #[test]
 fn a_rate_is_raised_while_it_holds_and_used_and_not_otherwise() {
-    let mut run = Run::new(IntegralConfig::default());
+    let mut run = Run::new(plain());
     let decided = run.one(content("w1", Some(first()), 40, ms(19)));
     assert_eq!((decided.rate, decided.bound), (Iops::new(40.0), Some(OutputBound::Demand)), "nothing waited");
     let decided = run.one(busy("w1", Some(first()), 27, ms(19)));
@@ -316,7 +358,7 @@ fn a_rate_is_raised_while_it_holds_and_used_and_not_otherwise() {
     let decided = run.one(busy("w1", Some(first()), 29, ms(19)));
     assert!(decided.rate > Iops::new(43.0) && decided.bound.is_none(), "{decided:?}");
     // What is used by 70 % may stay: 45 IO/s completed are worth a rate of 64.
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     for _ in 0..60 {
         run.step(vec![content("w1", Some(first()), 45, ms(19))]);
     }
@@ -326,7 +368,7 @@ fn a_rate_is_raised_while_it_holds_and_used_and_not_otherwise() {
 
 #[test]
 fn without_a_contract_the_strictest_of_the_others_is_the_reference_and_the_floor_the_least() {
-    let mut run = Run::new(IntegralConfig::default());
+    let mut run = Run::new(plain());
     let guest = |mean| busy("guest", None, 10, mean);
     let reference = |decision: &Decision| decision.rates[0].reference;
     // Alone: the loop's set point, 0.8 × 50 ms.
@@ -345,7 +387,7 @@ fn without_a_contract_the_strictest_of_the_others_is_the_reference_and_the_floor
 
 #[test]
 fn a_contract_that_changes_or_ends_moves_a_rate_no_further_than_its_bounds() {
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     let young = |contract| {
         let reads =
             OperationTotals { in_flight: 1, oldest_in_flight: Some(ms(1)), ..OperationTotals::default() };
@@ -356,7 +398,7 @@ fn a_contract_that_changes_or_ends_moves_a_rate_no_further_than_its_bounds() {
     assert_eq!(run.one(young(None)).rate, before);
     let more = run.one(young(Some(contract(90.0, 35, 20.0))));
     assert_eq!((more.rate, more.bound), (Iops::new(90.0), Some(OutputBound::Least)));
-    let bounded = IntegralConfig { greatest: Some(Iops::new(50.0)), ..IntegralConfig::default() };
+    let bounded = IntegralConfig { greatest: Some(Iops::new(50.0)), ..plain() };
     run.control.reconfigure(config(bounded)).unwrap();
     let kept = run.one(young(Some(contract(90.0, 35, 20.0))));
     assert_eq!(kept.rate, Iops::new(90.0), "a promise counts more than the greatest rate");
@@ -366,7 +408,7 @@ fn a_contract_that_changes_or_ends_moves_a_rate_no_further_than_its_bounds() {
 
 /// (c): the first uses 72 IO/s alone when the second comes back.
 fn return_of_the_second(variant: IntegralVariant) -> (Run, Decision) {
-    let mut run = Run::at_72(IntegralConfig { variant, ..IntegralConfig::default() });
+    let mut run = Run::at_72(IntegralConfig { variant, ..plain() });
     for _ in 0..60 {
         run.step(vec![busy("w1", Some(first()), 72, first().expected()), quiet("w2", Some(second()))]);
     }
@@ -377,7 +419,7 @@ fn return_of_the_second(variant: IntegralVariant) -> (Run, Decision) {
 
 #[test]
 fn surplus_is_given_back_at_once_when_somebody_with_a_contract_returns() {
-    let (mut run, decision) = return_of_the_second(IntegralVariant::IMPROVED);
+    let (mut run, decision) = return_of_the_second(PLAIN);
     let gave_way = decision.gave_way.clone().unwrap();
     assert_eq!((gave_way.to.as_str(), gave_way.returned), ("w2", 1));
     // 72 IO/s were kept within the reference; 20 of them are promised to who is back.
@@ -395,7 +437,7 @@ fn surplus_is_given_back_at_once_when_somebody_with_a_contract_returns() {
         busy("w2", Some(second()), 20, second().expected()),
     ]);
     assert_eq!(next.gave_way, None);
-    let without = IntegralVariant { give_way: false, ..IntegralVariant::IMPROVED };
+    let without = IntegralVariant { give_way: false, ..PLAIN };
     let (_, slow) = return_of_the_second(without);
     // K·E = 0.33·16 per second.
     assert!(slow.rates[0].rate.per_second() > 66.0 && slow.gave_way.is_none(), "{slow}");
@@ -412,12 +454,12 @@ fn what_a_pause_leaves_is_taken_over_at_once() {
         let before = run.step(alone()).1.rates[0].clone();
         (before, run.step(alone()).1.rates[0].clone())
     };
-    let (before, after) = rates(IntegralVariant::IMPROVED);
+    let (before, after) = rates(PLAIN);
     assert!(before.rate.per_second() < 53.0, "{before:?}");
     // 95 % of the 72 IO/s that were sustained, or somewhat less since.
     assert!(after.rate.per_second() > 60.0 && after.rate.per_second() <= 0.95 * 72.5, "{after:?}");
     assert_eq!(after.bound, Some(OutputBound::Departure));
-    let (_, slow) = rates(IntegralVariant { take_over: false, ..IntegralVariant::IMPROVED });
+    let (_, slow) = rates(IntegralVariant { take_over: false, ..PLAIN });
     assert!(slow.rate.per_second() < 53.0, "{slow:?}");
 }
 
@@ -426,7 +468,7 @@ fn what_is_compared_is_the_percentile_where_it_is_measured_and_wanted() {
     let consumer =
         ConsumerObservation { release_to_completion: Some(ms(60)), ..busy("w1", Some(first()), 40, ms(20)) };
     let measured = |statistic| {
-        let mut run = Run::new(IntegralConfig { statistic, ..IntegralConfig::default() });
+        let mut run = Run::new(IntegralConfig { statistic, ..plain() });
         run.one(consumer.clone()).measured
     };
     assert_eq!(measured(ContractStatistic::Percentile95), Some(ms(60)));
@@ -435,7 +477,7 @@ fn what_is_compared_is_the_percentile_where_it_is_measured_and_wanted() {
 
 #[test]
 fn a_short_pause_is_no_return_and_who_has_no_contract_makes_nobody_give_way() {
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     let first_busy = || busy("w1", Some(first()), 72, first().expected());
     for interval in 0..60 {
         // Every second interval a request.
@@ -447,7 +489,7 @@ fn a_short_pause_is_no_return_and_who_has_no_contract_makes_nobody_give_way() {
         let (_, decision) = run.step(vec![first_busy(), slow]);
         assert!(decision.gave_way.is_none() || interval == 0, "{decision}");
     }
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     for interval in 0..60 {
         let guest = if interval < 30 { quiet("guest", None) } else { busy("guest", None, 30, ms(30)) };
         assert_eq!(run.step(vec![first_busy(), guest]).1.gave_way, None);
@@ -456,7 +498,7 @@ fn a_short_pause_is_no_return_and_who_has_no_contract_makes_nobody_give_way() {
 
 #[test]
 fn a_protected_consumer_is_not_held_and_others_leave_it_what_it_was_promised() {
-    let mut run = Run::at_72(IntegralConfig::default());
+    let mut run = Run::at_72(plain());
     let busy_first = || busy("w1", Some(first()), 72, first().expected());
     let protected = |one: ConsumerObservation| ConsumerObservation { protected: true, ..one };
     for _ in 0..60 {
@@ -472,7 +514,7 @@ fn a_protected_consumer_is_not_held_and_others_leave_it_what_it_was_promised() {
 #[test]
 fn what_the_law_has_no_use_for_is_refused() {
     let refused = |change: fn(&mut LoopConfig)| {
-        let mut config = config(IntegralConfig::default());
+        let mut config = config(plain());
         assert!(config.validate().is_ok());
         change(&mut config);
         ControlLoop::new(config).unwrap_err().to_string()
@@ -482,11 +524,11 @@ fn what_the_law_has_no_use_for_is_refused() {
     assert!(refused(|c| c.normalise = true).contains("without `normalise`"));
     assert!(refused(|c| c.smoothing = Smoothing::default()).contains("without `smoothing`"));
     let integral = |config| LawConfig::Integral(config);
-    let mut wrong = config(IntegralConfig { floor: Iops::ZERO, ..IntegralConfig::default() });
+    let mut wrong = config(IntegralConfig { floor: Iops::ZERO, ..plain() });
     assert!(wrong.validate().unwrap_err().to_string().contains("floor rate"));
-    wrong.law = integral(IntegralConfig { greatest: Some(Iops::new(1.0)), ..IntegralConfig::default() });
+    wrong.law = integral(IntegralConfig { greatest: Some(Iops::new(1.0)), ..plain() });
     assert!(wrong.validate().unwrap_err().to_string().contains("at most the greatest"));
-    assert_eq!(config(IntegralConfig::default()).interval, Duration::from_secs(1));
+    assert_eq!(config(plain()).interval, Duration::from_secs(1));
 }
 
 proptest! {
@@ -495,7 +537,7 @@ proptest! {
     fn on_the_linear_model_errors_shrink_by_the_pole(
         process in 0.05..5.0, pole in -0.95..0.95, at_contract in 5.0..15.0, literal: bool
     ) {
-        let variant = if literal { IntegralVariant::LITERAL } else { IntegralVariant::IMPROVED };
+        let variant = if literal { IntegralVariant::LITERAL } else { PLAIN };
         let mut run = Run::new(IntegralConfig { variant, ..with_gain(process, pole) });
         let errors = errors(&mut run, &Linear { process, at_contract }, 40);
         for pair in errors.windows(2) {
@@ -544,7 +586,7 @@ proptest! {
         promised in prop::collection::vec((1.0..200.0, 0u64..400, any::<bool>()), 2..8),
         found in 1u64..60,
     ) {
-        let mut run = Run::new(IntegralConfig::default());
+        let mut run = Run::new(plain());
         let contracts: Vec<_> = promised.iter().map(|(iops, ..)| contract(*iops, 35, 29.0)).collect();
         let consumers = |returned: bool| {
             let one = |(at, (_, count, pauses)): (usize, &(f64, u64, bool))| {
@@ -581,7 +623,7 @@ fn response(completed: f64) -> Latency {
 /// second.
 fn pulses(variant: IntegralVariant, at_once: bool) -> (f64, f64) {
     const SECONDS: u32 = 1_000;
-    let mut run = Run::new(IntegralConfig { variant, ..IntegralConfig::default() });
+    let mut run = Run::new(IntegralConfig { variant, ..plain() });
     let (mut rates, mut late, mut served) = ([40.0, 20.0], 0, 0.0);
     for at in 0..SECONDS {
         let on = at % 10 < 5;
@@ -608,8 +650,8 @@ fn pulses(variant: IntegralVariant, at_once: bool) -> (f64, f64) {
 #[test]
 fn of_a_pulse_the_first_second_is_late_and_none_when_the_loop_is_told_at_once() {
     let (literal, _) = pulses(IntegralVariant::LITERAL, false);
-    let (improved, _) = pulses(IntegralVariant::IMPROVED, false);
-    let (told, served) = pulses(IntegralVariant::IMPROVED, true);
+    let (improved, _) = pulses(PLAIN, false);
+    let (told, served) = pulses(PLAIN, true);
     assert!(literal > 0.15, "{literal}");
     // One second in ten is over before anything can be done about it.
     assert!(improved <= 0.1, "{improved}");

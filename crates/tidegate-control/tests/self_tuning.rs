@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Band, Bands, Commands, ConsumerObservation, ControlLoop, ControllerGain, Decision, LawAction, LawConfig,
-    LawConfigError, LearningOutcome, LineLearning, LoopConfig, LoopConfigError, MeanOutstanding, Observation,
-    OperationTotals, OutputBound, PidConfig, PointDecision, RegulationMethod, SelfTuningConfig,
-    SelfTuningVariant, SignalChoice, SignalState, Smoothing,
+    Band, Bands, Commands, ConsumerObservation, ControlLoop, ControllerGain, Decision, Figure6Learning,
+    LawAction, LawConfig, LawConfigError, LearningOutcome, LineLearning, LoopConfig, LoopConfigError,
+    MeanOutstanding, Observation, OperationTotals, OutputBound, PidConfig, PointDecision, RegulationMethod,
+    SelfTuningConfig, SelfTuningVariant, SignalChoice, SignalState, Smoothing,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
@@ -419,4 +419,37 @@ fn what_the_law_does_not_know_is_refused() {
     let mut config = config(None);
     config.law = law;
     assert!(matches!(ControlLoop::new(config), Err(LoopConfigError::Law(LawConfigError::SelfTuning(_)))));
+}
+
+/// Triage §4.2, to the letter: one controller at random, in each interval, concludes from however few
+/// requests. The others change nothing, and nobody's silence or unfinished request says anything.
+#[test]
+fn by_the_papers_words_one_at_random_decides_by_few_requests_and_the_others_never() {
+    let figure6 = Figure6Learning { forgetting: 1.0, reset_change: 0.3 };
+    let law = SelfTuningConfig {
+        regulation: RegulationMethod::Literal(figure6),
+        least: Iops::new(0.001),
+        greatest: Iops::new(500.0),
+        ..SelfTuningConfig::default()
+    };
+    let mut run = Run::new(LoopConfig { law: LawConfig::SelfTuning(law), ..config(None) });
+    let names = ["w1", "w2", "w3"];
+    let mut drawn = [0; 3];
+    for _ in 0..60 {
+        let decision = run.step(names.map(|name| busy(name, 3, ms(4))).to_vec());
+        let regulators = &point(&decision).regulators;
+        let exempt: Vec<usize> = (0..3).filter(|at| regulators[*at].exempt).collect();
+        assert_eq!(exempt.len(), 1, "{decision:?}");
+        drawn[exempt[0]] += 1;
+        for (at, regulator) in regulators.iter().enumerate() {
+            assert_eq!(regulator.measured.is_some(), at == exempt[0], "{regulator:?}");
+        }
+    }
+    assert!(drawn.iter().all(|count| (8..=35).contains(count)), "{drawn:?}");
+    // Silence changes nothing, however long it is.
+    let before = point(&run.step(names.map(|name| busy(name, 50, ms(4))).to_vec())).operating_point;
+    for _ in 0..100 {
+        let quiet = names.map(|name| busy(name, 0, Latency::ZERO)).to_vec();
+        assert_eq!(point(&run.step(quiet)).operating_point, before);
+    }
 }

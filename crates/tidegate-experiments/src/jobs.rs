@@ -31,10 +31,11 @@ pub struct SimulationJobs<'a> {
     places: Vec<Vec<usize>>,
 }
 
-/// Returns the simulations that some experiments need, each under seeds 1 to `seeds`.
+/// Returns the simulations that some experiments need, each under so many seeds from `first` on, and at least
+/// one.
 #[must_use]
-pub fn jobs(experiments: &[Experiment], seeds: u64) -> SimulationJobs<'_> {
-    let seeds: Vec<u64> = (1..=seeds.max(1)).collect();
+pub fn jobs(experiments: &[Experiment], first: u64, count: u64) -> SimulationJobs<'_> {
+    let seeds: Vec<u64> = (0..count.max(1)).map(|place| first.saturating_add(place)).collect();
     let mut subjects: Vec<&RunSubject> = Vec::new();
     let mut place = |subject| {
         let known = subjects.iter().position(|known| *known == subject);

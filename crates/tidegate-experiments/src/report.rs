@@ -127,6 +127,9 @@ pub struct QuantityReport {
     pub accepts: (Option<f64>, Option<f64>),
     /// The reasons for the experiment's tolerances, stated before the first run.
     pub reason: String,
+    /// The statement that it judges, and its place in the paper.
+    #[serde(default)]
+    pub claim: String,
     /// True if the mean agrees.
     pub ok: bool,
     /// Under how many of the seeds it agrees by itself.
@@ -243,6 +246,9 @@ impl JudgedQuantity {
             tolerance: self.accepts.to_string(),
             accepts: Tolerance::bounds(self.accepts),
             reason: texts.tolerances.clone(),
+            claim: texts
+                .claim_of(&self.name)
+                .map_or_else(String::new, |place| texts.claims[place].says.clone()),
             ok: agrees(ours),
             seeds_ok: values.iter().filter(|value| agrees(**value)).count(),
             values,

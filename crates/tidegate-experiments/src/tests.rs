@@ -64,7 +64,7 @@ fn made_up(subject: &RunSubject, sample: SeriesSample) -> RunResult {
 }
 
 fn judged(experiments: &[Experiment], result: impl Fn(&RunSubject) -> RunResult) -> ReproductionReport {
-    let jobs = jobs(experiments, 1);
+    let jobs = jobs(experiments, 1, 1);
     let results: Vec<_> = jobs.list().iter().map(|job| result(job.subject)).collect();
     judge(experiments, &jobs, &results)
 }
@@ -90,8 +90,8 @@ const SAMPLE: SeriesSample = SeriesSample {
 fn a_world_in_which_nothing_depends_on_anything_agrees_with_no_experiment() {
     let report = judged(&catalogue(), |subject| made_up(subject, SAMPLE));
     for experiment in &report.experiments {
-        // The uncontrolled mixed workloads are only required to be slow, which this world is.
-        assert_eq!(experiment.ok, experiment.id == "parda.table5", "{}", experiment.id);
+        // That nothing depends on how a peak is known is so in this world.
+        assert_eq!(experiment.ok, experiment.id == "nikolow.peaks", "{}", experiment.id);
     }
     assert!(!report.ok);
 }
@@ -152,7 +152,7 @@ fn simple() -> Experiment {
 
 fn rates(rates: &[f64]) -> ReproductionReport {
     let experiments = [simple()];
-    let jobs = jobs(&experiments, rates.len() as u64);
+    let jobs = jobs(&experiments, 1, rates.len() as u64);
     let results: Vec<_> = jobs
         .list()
         .iter()
@@ -217,8 +217,8 @@ fn the_document_has_its_shape_and_can_be_read_back() {
 fn what_experiments_have_in_common_is_simulated_once() {
     let all = catalogue();
     let table7 = select(catalogue(), &["fig14", "fig15", "table7"]).unwrap();
-    assert_eq!(jobs(&table7, 10).list().len(), 2 * 10, "three experiments, the same two runs");
-    let together = jobs(&all, 1);
+    assert_eq!(jobs(&table7, 1, 10).list().len(), 2 * 10, "three experiments, the same two runs");
+    let together = jobs(&all, 1, 1);
     let runs: usize = all.iter().map(|experiment| experiment.runs.len()).sum();
     assert!(together.list().len() < runs);
     for (place, job) in together.list().iter().enumerate() {

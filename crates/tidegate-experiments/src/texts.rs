@@ -44,6 +44,11 @@ pub struct ExperimentTexts {
     /// The reasons for the tolerances, stated before the first run.
     #[serde(deserialize_with = "one_line")]
     pub tolerances: String,
+    /// The statements that are judged, each with its place in the paper, or with the word that it is ours.
+    /// The first one whose word is part of a quantity's name is the quantity's; an empty word is part of
+    /// any.
+    #[serde(deserialize_with = "claims")]
+    pub claims: Vec<JudgedClaim>,
     /// The reason for the known difference from the paper; its first sentence is the summary. Empty if all
     /// agrees.
     #[serde(default, deserialize_with = "one_line")]
@@ -57,6 +62,12 @@ pub struct ExperimentTexts {
 }
 
 impl ExperimentTexts {
+    /// Returns the place of the statement that a quantity is judged by.
+    #[must_use]
+    pub fn claim_of(&self, quantity: &str) -> Option<usize> {
+        self.claims.iter().position(|claim| quantity.contains(&claim.of))
+    }
+
     /// Returns true if these results of a quantity are within its known difference. A seed without a
     /// measurement says nothing either way; if no seed has one, nothing is known.
     pub(super) fn covers(&self, quantity: &str, values: &[Option<f64>]) -> bool {
@@ -66,6 +77,15 @@ impl ExperimentTexts {
                 && measured().all(|value| Tolerance::Between(least, greatest).agrees(*value))
         })
     }
+}
+
+/// A statement that quantities are judged by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JudgedClaim {
+    /// Part of the names of its quantities.
+    pub of: String,
+    /// The statement, beginning with its place in the paper.
+    pub says: String,
 }
 
 /// Returns the papers, in the order of the catalogue, each with its words.
@@ -87,6 +107,13 @@ pub(super) fn embedded<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> 
     toml::from_str(text).unwrap_or_else(|error| panic!("the words about {name} are wrong: {error}"))
 }
 
+/// Pairs of a word and a statement.
+fn claims<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<JudgedClaim>, D::Error> {
+    let pairs = Vec::<(String, String)>::deserialize(deserializer)?;
+    let in_line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(pairs.into_iter().map(|(of, says)| JudgedClaim { of, says: in_line(says) }).collect())
+}
+
 /// Line ends of the file are not line ends of the text.
 fn one_line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
@@ -95,6 +122,8 @@ fn one_line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -123,6 +152,25 @@ mod tests {
             let words = [&one.texts.title, &one.texts.paper, &one.texts.setup, &one.texts.tolerances];
             assert!(words.iter().all(|words| words.len() > 5), "{}", one.id);
             assert_eq!(one.texts.differs.is_empty(), one.texts.known.is_empty(), "{}", one.id);
+            let claims: BTreeSet<_> = one
+                .quantities
+                .iter()
+                .map(|quantity| (one.texts.claim_of(&quantity.name), &quantity.name))
+                .collect();
+            for (claim, name) in &claims {
+                assert!(claim.is_some(), "{}: no statement is judged by `{name}`", one.id);
+            }
+            let used: BTreeSet<_> = claims.into_iter().filter_map(|(claim, _)| claim).collect();
+            assert_eq!(used.len(), one.texts.claims.len(), "{}: statements that nothing judges", one.id);
+            for claim in &one.texts.claims {
+                let place = ["§", "fig. ", "figs. ", "table ", "eq. ", "eqs. ", "Ours", "appendix"];
+                assert!(
+                    place.iter().any(|place| claim.says.starts_with(place)),
+                    "{}: {}",
+                    one.id,
+                    claim.says
+                );
+            }
             for name in one.texts.known.keys() {
                 assert!(one.quantities.iter().any(|quantity| quantity.name == *name), "{}: {name}", one.id);
             }

@@ -143,6 +143,8 @@ pub(super) struct Lane {
     average: MovingAverage,
     /// The average rate of all data that moved, from all sources.
     moving: MovingAverage,
+    /// True if a sensor reported the last of these rates.
+    sensed: bool,
     pub(super) first_byte: FirstByte,
     capacity: NodeCapacity,
     pub(super) active: u32,
@@ -162,6 +164,7 @@ impl Lane {
             peak,
             average: MovingAverage::default(),
             moving: MovingAverage::default(),
+            sensed: false,
             first_byte: FirstByte::new(latency),
             capacity: NodeCapacity::default(),
             active: 0,
@@ -218,6 +221,7 @@ impl Lane {
         self.count(now);
         let active = std::mem::take(&mut self.busy) / elapsed.as_secs_f64();
         self.average.add(rate);
+        self.sensed = device.is_some();
         // A sensor cannot make less of a node than its transfers do; a cache in front of the device can.
         self.moving.add(device.filter(|device| *device > rate).unwrap_or(rate));
         if active == 0.0 {
@@ -228,6 +232,13 @@ impl Lane {
         // Where the only transfer came or went within the interval its rate is that of a part of it, and
         // `active` is below 1: that says nothing of the node.
         self.capacity.observe(active, rate, self.peak.get());
+    }
+
+    /// Returns true if a sensor has seen over ten samples that all together, transfers and others, move less
+    /// than this part of the peak: then it is not the node that keeps its transfers slow.
+    pub(super) fn is_seen_below(&self, part: f64) -> bool {
+        let moving = self.moving.get().unwrap_or_default().per_second();
+        self.sensed && self.moving.is_full() && moving < self.peak.get().per_second() * part
     }
 
     pub(super) fn view(&self) -> NodeView<'_> {

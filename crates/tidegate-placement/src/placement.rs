@@ -410,9 +410,11 @@ impl Placement {
         let Some(node) = self.nodes.get_mut(&active.node) else { return false };
         let lane = node.lane_mut(active.direction);
         // None of the transfers beside it on its node and in its direction, as far as they are known for long
-        // enough, gets what it reserved. Then the node has less than its peak, and there is nothing to lend.
+        // enough, gets what it reserved. Then the node has less than its peak, and there is nothing to lend;
+        // unless a sensor sees that the node does less than it can: then it is the clients that are slow.
         lane.known.changes(fell_short, None);
-        let others_fall_short = lane.known.all_fall_short();
+        let is_seen_free = lane.is_seen_below(Self::USES);
+        let others_fall_short = lane.known.all_fall_short() && !is_seen_free;
         let (reserved, lent) = (active.reserved.per_second(), active.lent.per_second());
         let mean = active.used.get().unwrap_or_default().per_second();
         let uses_little = active.used.is_full() && mean < reserved * Self::USES;

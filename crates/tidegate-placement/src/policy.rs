@@ -33,6 +33,12 @@ pub enum PlacementPolicy {
         /// k3, the overhead of the rate that is asked for.
         overhead: f64,
     },
+    /// Eq. 3 with the moving average of the node instead of that of its transfers: all data that moved there,
+    /// where a sensor knows it. The paper says that ma10 is of the storage resource.
+    SmR3OfNode {
+        /// k3, the overhead of the rate that is asked for.
+        overhead: f64,
+    },
     /// Beyond the paper: the rate that each would get by the node's own history ([`NodeCapacity`]), or no
     /// transfer at all.
     Learnt,
@@ -73,6 +79,11 @@ impl NodeView<'_> {
     fn moving_now(&self) -> u32 {
         self.active.saturating_sub(self.recalling)
     }
+
+    /// The part of a moving average that one transfer more would have: ma10/(np + 1).
+    fn share_of(&self, average: ByteRate) -> ByteRate {
+        ByteRate::new(average.per_second() / (f64::from(self.moving_now()) + 1.0))
+    }
 }
 
 impl PlacementPolicy {
@@ -92,7 +103,8 @@ impl PlacementPolicy {
             Self::StaticQos { overhead }
             | Self::SmR1 { overhead }
             | Self::SmR2 { overhead }
-            | Self::SmR3 { overhead } => {
+            | Self::SmR3 { overhead }
+            | Self::SmR3OfNode { overhead } => {
                 // Written so that NaN is refused as well.
                 let right = overhead > 0.0 && overhead <= Self::GREATEST_OVERHEAD;
                 if right { Ok(()) } else { Err(PolicyError { is: overhead }) }
@@ -113,9 +125,8 @@ impl PlacementPolicy {
             }
             Self::SmR1 { overhead } => peak - node.reserved.per_second() * overhead > rate,
             Self::SmR2 { overhead } => peak - node.moving.per_second() * overhead > rate,
-            Self::SmR3 { overhead } => {
-                let moving = node.moving_now();
-                moving == 0 || node.moving_average.per_second() / (f64::from(moving) + 1.0) > rate * overhead
+            Self::SmR3 { overhead } | Self::SmR3OfNode { overhead } => {
+                node.moving_now() == 0 || self.expected(node).per_second() > rate * overhead
             }
             Self::Learnt => node.moving_now() == 0 || self.expected(node) > asked,
         }
@@ -131,10 +142,9 @@ impl PlacementPolicy {
             Self::RoundRobin | Self::StaticQos { .. } => ByteRate::new(peak / one_more),
             Self::SmR1 { overhead } => ByteRate::new(peak - node.reserved.per_second() * overhead),
             Self::SmR2 { overhead } => ByteRate::new(peak - node.moving.per_second() * overhead),
-            Self::SmR3 { .. } if node.moving_now() == 0 => node.peak,
-            Self::SmR3 { .. } => {
-                ByteRate::new(node.moving_average.per_second() / (f64::from(node.moving_now()) + 1.0))
-            }
+            Self::SmR3 { .. } | Self::SmR3OfNode { .. } if node.moving_now() == 0 => node.peak,
+            Self::SmR3 { .. } => node.share_of(node.moving_average),
+            Self::SmR3OfNode { .. } => node.share_of(node.moving),
             Self::Learnt => node.capacity.of_each(f64::from(node.moving_now()) + 1.0, node.peak),
         }
     }
@@ -195,6 +205,26 @@ mod tests {
     }
 
     #[test]
+    fn the_nodes_own_average_counts_what_others_move() {
+        let capacity = NodeCapacity::default();
+        let rate = |mb: f64| ByteRate::new(mb * MB);
+        let node = NodeView {
+            peak: rate(60.0),
+            reserved: rate(0.0),
+            moving_average: rate(20.0),
+            moving: rate(50.0),
+            active: 1,
+            recalling: 0,
+            capacity: &capacity,
+        };
+        let of_node = PlacementPolicy::SmR3OfNode { overhead: 1.0 };
+        assert!(of_node.carries(&node, rate(20.0)) && !PlacementPolicy::SM_R3.carries(&node, rate(20.0)));
+        assert_eq!(of_node.expected(&node), rate(25.0));
+        let without = NodeView { moving: rate(20.0), ..node };
+        assert_eq!(of_node.expected(&without), PlacementPolicy::SM_R3.expected(&without));
+    }
+
+    #[test]
     fn what_was_learnt_says_what_each_would_get() {
         // 60 MB/s less 10 %: 54; two get 26 each.
         assert!(carries(PlacementPolicy::Learnt, (60.0, 0.0, 0.0, 1), 26.0));
@@ -233,6 +263,7 @@ mod tests {
                 PlacementPolicy::SmR1 { overhead },
                 PlacementPolicy::SmR2 { overhead },
                 PlacementPolicy::SmR3 { overhead },
+                PlacementPolicy::SmR3OfNode { overhead },
             ] {
                 assert!(policy.validate().is_err(), "{policy:?}");
             }

@@ -81,7 +81,8 @@ pub const BROKER: KeyTable = table!(
         .details(
             "`tidegate transfer nodes` shows what is lent; more is let in for it by `sm-r1` alone, \
         the only policy that goes by reservations. Where all transfers of a node get less than \
-        they reserved nothing is lent: it may be the node that is slow."
+        they reserved nothing is lent: it may be the node that is slow. Where a sensor sees that the \
+        node does less than four fifths of its peak, the clients are slow, and lend."
         ),
         Key::new("node", Tables("node"), "required", "the nodes, a table each"),
     ]

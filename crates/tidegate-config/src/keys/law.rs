@@ -143,15 +143,21 @@ pub const INTEGRAL: KeyTable = table!(
             "the statistic of the response times of an interval"
         ),
         Key::new(
+            "tuning",
+            Words(&["fixed", "learnt"]),
+            "`\"fixed\"`",
+            "`learnt` finds the gain while the law runs, whatever the storage"
+        ),
+        Key::new(
             "variant",
             Words(&["improved", "literal"]),
             "`\"improved\"`",
             "`literal` is the paper's law"
         )
         .details(
-            "`improved` does not raise rates that no consumer uses, gives surplus back at once \
-        when an export with a contract comes back from a pause of `idle_half_life`, and takes \
-        it over when one has gone."
+            "`improved` raises rates slowly, and none that is not used, divides surplus in proportion \
+        to the promised rates, gives it back at once when an export with a contract comes back \
+        from a pause of `idle_half_life`, and takes it over when one has gone."
         ),
     ]
 );

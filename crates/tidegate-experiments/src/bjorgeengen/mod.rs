@@ -31,6 +31,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         interference::fig10(),
         interference::fig11(),
         thresholds::figs12_and_13(),
+        thresholds::equation2(),
         thresholds::figs14_and_15(),
         thresholds::fig16(),
         agent::agent(),

@@ -16,6 +16,9 @@ use super::{megabytes, of, ratio, sum_line};
 /// released, and b2 after b4 is.
 const AMOUNT: Bytes = Bytes::from_gib(2);
 
+/// Readers that read ahead are quicker, and would be done before the last stretch.
+const READ_AMOUNT: Bytes = Bytes::from_mib(2_560);
+
 /// The times when b2, b3 and b4 are throttled, and when they are released, in seconds.
 const HELD: [u64; 3] = [20, 40, 60];
 const FREE: [u64; 3] = [180, 200, 220];
@@ -39,8 +42,13 @@ fn loads(name: &str, write: bool, packets: PacketClasses, held: bool) -> IscsiPl
         .zip(FREE)
         .enumerate()
         .flat_map(|(machine, (from, to))| [step(from, machine, delay), step(to, machine, Latency::ZERO)]);
-    let load =
-        |machine: usize| MachineLoad { amount: Some(AMOUNT), ..sequential(machine, machine as u64, write) };
+    // A reader's kernel asks for the next pages while it hands on the last ones: two requests are under way.
+    let depth = if write { 1 } else { 2 };
+    let load = |machine: usize| MachineLoad {
+        amount: Some(if write { AMOUNT } else { READ_AMOUNT }),
+        depth,
+        ..sequential(machine, machine as u64, write)
+    };
     IscsiPlan {
         loads: (0..BLADES.len()).map(load).collect(),
         throttle: ThrottleRule::Timetable { packets, steps: steps.filter(|_| held).collect() },

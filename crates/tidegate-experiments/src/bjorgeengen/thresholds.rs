@@ -24,6 +24,10 @@ const BURSTS: u64 = 6;
 pub(super) const SETTLING: u64 = 3;
 
 pub(super) const THRESHOLDS_MS: [u64; 3] = [20, 15, 10];
+
+/// Milliseconds gained for each MB/s down to 20 ms, 25 for 6, over those from there to 15 ms, 5 for 7 (§3.6).
+const GAINS: f64 = 25.0 / 6.0 / (5.0 / 7.0);
+
 pub(super) const FREE: &str = "nobody held";
 
 /// The sets of eligible machines.
@@ -79,6 +83,51 @@ fn first_wait(run: &RunResult) -> Option<f64> {
     over_bursts(run, in_bursts(0, SETTLING), wait)
 }
 
+/// Parts of a second in which an overshoot is measured.
+const PER_SECOND: u64 = 2;
+
+/// The reader's mean response times in the halves of a burst's seconds, in order. `None` where it had no
+/// request.
+fn halves(burst: TimeSpan, run: &RunResult) -> impl Iterator<Item = (f64, Option<f64>)> {
+    (0..ON * PER_SECOND).map(move |part| {
+        let from = part as f64 / PER_SECOND as f64;
+        let to = (part + 1) as f64 / PER_SECOND as f64;
+        (to, wait(run, TimeSpan::new(burst.from + from, burst.from + to)))
+    })
+}
+
+/// An overshoot that begins while a burst settles: its greatest half-second above the threshold in
+/// milliseconds, and the seconds until the reader waits no longer than the threshold again. Nothing where
+/// there is none.
+fn overshoot(burst: TimeSpan, run: &RunResult, threshold_ms: f64) -> (f64, f64) {
+    let (mut size, mut lasts) = (0.0_f64, 0.0);
+    for (end, wait) in halves(burst, run) {
+        let above = wait.map_or(0.0, |wait| wait - threshold_ms);
+        if above > 0.0 {
+            (size, lasts) = (size.max(above), end);
+        } else if size > 0.0 || end >= SETTLING as f64 {
+            break;
+        }
+    }
+    (size, lasts)
+}
+
+/// The mean size of the overshoots of all bursts in milliseconds.
+fn overshoot_size(run: &RunResult, threshold_ms: f64) -> Option<f64> {
+    over_bursts(run, in_bursts(0, ON), |run, burst| {
+        wait(run, burst)?;
+        Some(overshoot(burst, run, threshold_ms).0)
+    })
+}
+
+/// The mean duration of the overshoots of all bursts in seconds.
+fn overshoot_time(run: &RunResult, threshold_ms: f64) -> Option<f64> {
+    over_bursts(run, in_bursts(0, ON), |run, burst| {
+        wait(run, burst)?;
+        Some(overshoot(burst, run, threshold_ms).1)
+    })
+}
+
 /// The part of the settled seconds whose mean is at most the threshold.
 pub(super) fn seconds_within(run: &RunResult, threshold_ms: f64) -> Option<f64> {
     let seconds = (SETTLING..ON).flat_map(|second| in_bursts(second, second + 1));
@@ -99,6 +148,8 @@ pub(super) fn bursts(name: &str, throttle: ThrottleRule) -> IscsiPlan {
     IscsiPlan {
         loads: std::iter::once(reader()).chain(writers(3, when)).collect(),
         throttle,
+        // An overshoot lasts for parts of a second.
+        sample: Duration::from_millis(1_000 / PER_SECOND),
         ..plan(format!("figs. 12 to 16: {name}"), LEAD + BURSTS * (ON + OFF))
     }
 }
@@ -123,9 +174,22 @@ pub(super) fn agents_gains() -> PidConfig {
 /// The agent's loop with the paper's interval, steps and range, and its threshold as the set point. The gains
 /// are Tidegate's; the paper gives none.
 fn regulated(sets: MemberSets, threshold_ms: u64) -> NamedRun {
+    under(&name(sets, threshold_ms), sets, threshold_ms, PidVariant::Clamped)
+}
+
+/// Equation 2 as it is printed, with the same gains.
+fn printed(threshold_ms: u64) -> NamedRun {
+    under(&printed_name(threshold_ms), MemberSets::Manual, threshold_ms, PidVariant::Equation2)
+}
+
+fn printed_name(threshold_ms: u64) -> String {
+    format!("equation 2, {threshold_ms} ms")
+}
+
+fn under(name: &str, sets: MemberSets, threshold_ms: u64, variant: PidVariant) -> NamedRun {
     let resource =
         ResourceName::new("vg_aic").unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"));
-    let pid = PidConfig { greatest: Latency::from_millis(20), ..agents_gains() };
+    let pid = PidConfig { greatest: Latency::from_millis(20), variant, ..agents_gains() };
     let law = LoopConfig {
         interval: Duration::from_millis(100),
         set_point_ratio: 1.0,
@@ -137,8 +201,7 @@ fn regulated(sets: MemberSets, threshold_ms: u64) -> NamedRun {
         MemberSets::Automatic => MemberRule::Automatic(WritersConfig::default()),
     };
     let throttle = ThrottleRule::Regulated { packets: PacketClasses::Acks, law: Box::new(law), members };
-    let name = name(sets, threshold_ms);
-    NamedRun::new(name.clone(), bursts(&name, throttle))
+    NamedRun::new(name, bursts(name, throttle))
 }
 
 fn runs(sets: MemberSets) -> Vec<NamedRun> {
@@ -161,10 +224,21 @@ fn gain(before: &RunResult, after: &RunResult) -> Option<f64> {
     )
 }
 
+/// The part of the settled seconds in which the reader waits no longer than the threshold.
+fn within(run: String, threshold: u64) -> JudgedQuantity {
+    JudgedQuantity::new(
+        format!("{threshold} ms: part of the settled seconds within the threshold"),
+        Tolerance::AtLeast(0.95),
+        of(run, move |run| seconds_within(run, threshold as f64)),
+    )
+    .paper(1.0)
+}
+
 /// Returns the quantities that are judged with both kinds of sets.
 fn common(sets: MemberSets) -> Vec<JudgedQuantity> {
     let mut quantities = Vec::new();
     for threshold in THRESHOLDS_MS {
+        quantities.push(within(name(sets, threshold), threshold));
         quantities.push(
             JudgedQuantity::new(
                 format!("{threshold} ms: mean wait of the settled seconds"),
@@ -196,13 +270,13 @@ fn common(sets: MemberSets) -> Vec<JudgedQuantity> {
     quantities.push(
         JudgedQuantity::new(
             "ms gained for each MB/s given up, to 20 ms : from there to 15 ms",
-            Tolerance::AtLeast(1.5),
+            Tolerance::AtLeast(GAINS / 2.0),
             move |trial| {
                 let run = |threshold| trial.run(&name(sets, threshold));
                 ratio(gain(trial.run(FREE)?, run(20)?), gain(run(20)?, run(15)?))
             },
         )
-        .paper(25.0 / 6.0 / (5.0 / 7.0)),
+        .paper(GAINS),
     );
     quantities
 }
@@ -225,10 +299,16 @@ fn figures(sets: MemberSets) -> Vec<ReportedFigure> {
             of(run(), settled_rate),
         ));
         figures.push(ReportedFigure::new(
-            format!("{threshold} ms: part of the settled seconds within"),
-            "",
+            format!("{threshold} ms: overshoot at the beginning of a burst"),
+            "ms",
             None,
-            of(run(), move |run| seconds_within(run, limit)),
+            of(run(), move |run| overshoot_size(run, limit)),
+        ));
+        figures.push(ReportedFigure::new(
+            format!("{threshold} ms: duration of the overshoot"),
+            "s",
+            None,
+            of(run(), move |run| overshoot_time(run, limit)),
         ));
         figures.push(ReportedFigure::new(
             format!("{threshold} ms: wait in the first {SETTLING} s of a burst"),
@@ -265,6 +345,63 @@ pub(super) fn figs12_and_13() -> Experiment {
     }
 }
 
+/// "A slightly larger magnitude of the overshoot": by up to this part of the threshold.
+const SLIGHTLY_HIGHER: f64 = 0.25;
+
+/// And a slightly longer one: by the second within which the sets are filled.
+const SLIGHTLY_LONGER: f64 = 1.0;
+
+/// Figures 12 and 13 under equation 2 as it is printed.
+pub(super) fn equation2() -> Experiment {
+    let mut quantities = Vec::new();
+    for threshold in THRESHOLDS_MS {
+        quantities.push(within(printed_name(threshold), threshold));
+        quantities.push(
+            JudgedQuantity::new(
+                format!("{threshold} ms: mean wait of the settled seconds"),
+                Tolerance::AtMost(1.05 * threshold as f64),
+                of(printed_name(threshold), settled_wait),
+            )
+            .paper(threshold as f64)
+            .unit("ms"),
+        );
+    }
+    let mut figures = Vec::new();
+    for threshold in THRESHOLDS_MS {
+        let (run, limit) = (|| printed_name(threshold), threshold as f64);
+        figures.push(ReportedFigure::new(
+            format!("{threshold} ms: written"),
+            "MB/s",
+            None,
+            of(run(), settled_rate),
+        ));
+        figures.push(ReportedFigure::new(
+            format!("{threshold} ms: overshoot at the beginning of a burst"),
+            "ms",
+            None,
+            of(run(), move |run| overshoot_size(run, limit)),
+        ));
+        figures.push(ReportedFigure::new(
+            format!("{threshold} ms: duration of the overshoot"),
+            "s",
+            None,
+            of(run(), move |run| overshoot_time(run, limit)),
+        ));
+    }
+    let names = || THRESHOLDS_MS.map(printed_name).into();
+    let marks = vec![("20 ms", 20.0), ("15 ms", 15.0), ("10 ms", 10.0)];
+    Experiment {
+        runs: THRESHOLDS_MS.map(printed).into(),
+        quantities,
+        figures,
+        plots: vec![
+            over_time("What the reader waits", "ms", names(), marks, reader_line),
+            over_time("Written by all", "MB/s", names(), Vec::new(), writers_line),
+        ],
+        ..Experiment::of("bjorgeengen.equation2")
+    }
+}
+
 pub(super) fn figs14_and_15() -> Experiment {
     let mut quantities = common(MemberSets::Automatic);
     for threshold in THRESHOLDS_MS {
@@ -273,6 +410,10 @@ pub(super) fn figs14_and_15() -> Experiment {
                 number(trial.run(&name(MemberSets::Automatic, threshold))?),
                 number(trial.run(&name(MemberSets::Manual, threshold))?),
             )
+        };
+        let overshoots = move |trial: &SeedTrial<'_>, number: fn(&RunResult, f64) -> Option<f64>| {
+            let of = |sets| number(trial.run(&name(sets, threshold))?, threshold as f64);
+            Some(of(MemberSets::Automatic)? - of(MemberSets::Manual)?)
         };
         quantities.push(
             JudgedQuantity::new(
@@ -290,11 +431,22 @@ pub(super) fn figs14_and_15() -> Experiment {
             )
             .paper(1.0),
         );
-        quantities.push(JudgedQuantity::new(
-            format!("{threshold} ms: wait while bursts begin, automatic : manual"),
-            Tolerance::Between(1.0, 2.5),
-            move |trial| both(trial, first_wait),
-        ));
+        quantities.push(
+            JudgedQuantity::new(
+                format!("{threshold} ms: size of the overshoot, automatic less manual"),
+                Tolerance::Between(0.0, SLIGHTLY_HIGHER * threshold as f64),
+                move |trial| overshoots(trial, overshoot_size),
+            )
+            .unit("ms"),
+        );
+        quantities.push(
+            JudgedQuantity::new(
+                format!("{threshold} ms: duration of the overshoot, automatic less manual"),
+                Tolerance::Between(0.0, SLIGHTLY_LONGER),
+                move |trial| overshoots(trial, overshoot_time),
+            )
+            .unit("s"),
+        );
     }
     let manual = THRESHOLDS_MS.map(|threshold| regulated(MemberSets::Manual, threshold));
     Experiment {
@@ -318,12 +470,7 @@ pub(super) fn fig16() -> Experiment {
                 of(run(), |run| mean_delay(run, TimeSpan::new(0.0, LEAD as f64))),
             )
             .unit("ms"),
-            JudgedQuantity::new(
-                "delay in the settled seconds",
-                Tolerance::Between(0.5, 19.5),
-                of(run(), |run| over_bursts(run, in_bursts(SETTLING, ON), mean_delay)),
-            )
-            .unit("ms"),
+            within(run(), THRESHOLD),
             JudgedQuantity::new(
                 "delay in the last second of the pauses",
                 Tolerance::AtMost(0.5),
@@ -340,13 +487,19 @@ pub(super) fn fig16() -> Experiment {
             ),
             JudgedQuantity::new(
                 "wait : beside writers that nobody holds",
-                Tolerance::AtMost(0.6),
+                Tolerance::near(15.0 / 45.0, 20.0),
                 to_free(run(), settled_wait),
             )
             .paper(15.0 / 45.0),
         ],
         figures: vec![
             ReportedFigure::new("written, nobody held", "MB/s", Some(37.0), of(FREE, settled_rate)),
+            ReportedFigure::new(
+                "delay in the settled seconds",
+                "ms",
+                None,
+                of(run(), |run| over_bursts(run, in_bursts(SETTLING, ON), mean_delay)),
+            ),
             ReportedFigure::new(
                 "wait at the disks",
                 "ms",

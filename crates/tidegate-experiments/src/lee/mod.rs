@@ -23,6 +23,7 @@
 
 mod admission;
 mod cases;
+mod learnt;
 mod readings;
 
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         cases::average(),
         readings::statistic(),
         readings::references(),
+        learnt::learnt(),
     ]
 }
 

@@ -9,8 +9,8 @@ use tidegate_units::{ByteRate, Bytes, Latency};
 
 use super::papers::figures;
 use super::{
-    MB, SM_R1, SM_R2, STATIC, all, difference, loaded, missed, name, node, papers_nodes, plan, quotient,
-    throughput,
+    MB, SM_R1, SM_R2, STATIC, all, difference, loaded, loaded_disk, missed, name, node, papers_nodes, plan,
+    quotient, throughput,
 };
 use crate::measure::{of, ratio};
 use crate::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, RunResult, Tolerance};
@@ -66,10 +66,11 @@ pub(super) fn sensor() -> Experiment {
 /// The greatest rate of a client that is slower than the rate it asks for, in bytes per second.
 const SLOW_CLIENT: f64 = 5.0 * MB;
 
-/// SM-R1 with and without lending what is reserved and not used.
+/// SM-R1 with and without lending what is reserved and not used, with sensors and without.
 pub(super) fn lend() -> Experiment {
-    let run = |what: &'static str, lend: bool| {
-        let named = format!("{what}, {}", if lend { "lent" } else { "kept" });
+    let run = |what: &'static str, senses: bool, lend: bool| {
+        let sensors = if senses { ", sensors" } else { "" };
+        let named = format!("{what}{sensors}, {}", if lend { "lent" } else { "kept" });
         let mut plan = plan(&named, SM_R1, papers_nodes());
         match what {
             "slow clients" => {
@@ -80,35 +81,42 @@ pub(super) fn lend() -> Experiment {
             "loaded" => plan = loaded(plan),
             _ => {}
         }
-        plan.lend = lend;
+        (plan.lend, plan.senses) = (lend, senses);
         NamedRun::new(named, plan)
     };
-    let runs: Vec<NamedRun> = ["slow clients", "loaded", "idle"]
+    let states = ["slow clients", "loaded", "idle"];
+    let runs: Vec<NamedRun> = states
         .iter()
-        .flat_map(|what| [run(what, true), run(what, false)])
+        .flat_map(|what| {
+            [(true, true), (true, false), (false, true), (false, false)]
+                .map(|(senses, lend)| run(what, senses, lend))
+        })
         .collect();
     let mut figures = figures(&runs);
-    figures.extend(
-        ["slow clients, lent", "slow clients, kept"].map(|named| {
-            ReportedFigure::new(format!("{named}: mean rate"), "MB/s", None, of(named, mean_rate))
-        }),
-    );
+    figures.push(ReportedFigure::new(
+        "slow clients, without sensors: throughput, lent : kept",
+        "",
+        None,
+        |trial| quotient(trial, throughput, "slow clients, lent", "slow clients, kept"),
+    ));
     Experiment {
         quantities: vec![
             JudgedQuantity::new("slow clients: throughput, lent : kept", Tolerance::AtLeast(1.2), |trial| {
-                quotient(trial, throughput, "slow clients, lent", "slow clients, kept")
+                quotient(trial, throughput, "slow clients, sensors, lent", "slow clients, sensors, kept")
             }),
             JudgedQuantity::new(
                 "slow clients: mean rate of transfers, lent : kept",
                 Tolerance::Between(0.95, 1.01),
-                |trial| quotient(trial, mean_rate, "slow clients, lent", "slow clients, kept"),
+                |trial| {
+                    quotient(trial, mean_rate, "slow clients, sensors, lent", "slow clients, sensors, kept")
+                },
             ),
             JudgedQuantity::new("loaded: transfers below, lent less kept", Tolerance::AtMost(5.0), |trial| {
-                difference(trial, missed, "loaded, lent", "loaded, kept")
+                difference(trial, missed, "loaded, sensors, lent", "loaded, sensors, kept")
             })
             .unit("%"),
             JudgedQuantity::new("idle: transfers below, lent less kept", Tolerance::AtMost(2.0), |trial| {
-                difference(trial, missed, "idle, lent", "idle, kept")
+                difference(trial, missed, "idle, sensors, lent", "idle, sensors, kept")
             })
             .unit("%"),
         ],
@@ -116,6 +124,81 @@ pub(super) fn lend() -> Experiment {
         runs,
         ..Experiment::of("nikolow.lend")
     }
+}
+
+const OF_NODE: PlacementPolicy = PlacementPolicy::SmR3OfNode { overhead: 1.0 };
+
+/// Eq. 3 with the average of the node, others' data among it, beside that of its transfers.
+pub(super) fn own_average() -> Experiment {
+    type Load = fn(TransferPlan) -> TransferPlan;
+    const LOADS: [(&str, Load); 3] =
+        [("idle", |plan| plan), ("loaded", loaded), ("loaded disk", loaded_disk)];
+    let named = |policy: PlacementPolicy, load: &str| format!("{}, {load}", name(policy));
+    let run = |policy: PlacementPolicy, (what, load): (&'static str, Load)| {
+        let mut plan = load(plan(&format!("own average, {what}"), policy, papers_nodes()));
+        plan.senses = true;
+        NamedRun::new(named(policy, what), plan)
+    };
+    let runs: Vec<NamedRun> = LOADS
+        .into_iter()
+        .flat_map(|load| [OF_NODE, PlacementPolicy::SM_R3, STATIC].map(|policy| run(policy, load)))
+        .collect();
+    let mut quantities = Vec::new();
+    for load in ["loaded", "loaded disk"] {
+        quantities.push(
+            JudgedQuantity::new(
+                format!("{load}: transfers below, SM-R3 of the node, loaded less idle"),
+                Tolerance::AtMost(10.0),
+                move |trial| difference(trial, missed, &named(OF_NODE, load), &named(OF_NODE, "idle")),
+            )
+            .unit("%"),
+        );
+        quantities.push(JudgedQuantity::new(
+            format!("{load}: throughput, SM-R3 of the node : StaticQoS"),
+            Tolerance::AtLeast(1.1),
+            move |trial| quotient(trial, throughput, &named(OF_NODE, load), &named(STATIC, load)),
+        ));
+    }
+    Experiment { quantities, figures: figures(&runs), runs, ..Experiment::of("nikolow.own-average") }
+}
+
+/// Policies that look at a node's peak, with peaks that are configured and peaks that are learnt.
+pub(super) fn peaks() -> Experiment {
+    const POLICIES: [PlacementPolicy; 4] = [STATIC, SM_R1, PlacementPolicy::SM_R3, PlacementPolicy::Learnt];
+    let named = |policy: PlacementPolicy, how: &str| format!("{}, {how}", name(policy));
+    let run = |policy: PlacementPolicy, load: bool, learns: bool| {
+        let how = match (load, learns) {
+            (false, false) => "pinned",
+            (false, true) => "learnt peaks",
+            (true, false) => "loaded, pinned",
+            (true, true) => "loaded, learnt peaks",
+        };
+        let mut plan = plan(&format!("peaks, {how}"), policy, papers_nodes());
+        if load {
+            plan = loaded(plan);
+        }
+        plan.learns_peaks = learns;
+        NamedRun::new(named(policy, how), plan)
+    };
+    let mut runs = Vec::new();
+    let mut quantities = Vec::new();
+    for load in [false, true] {
+        let (prefix, state) = if load { ("loaded, ", "loaded") } else { ("", "idle") };
+        for policy in POLICIES {
+            runs.extend([run(policy, load, false), run(policy, load, true)]);
+            let [pinned, learnt] =
+                ["pinned", "learnt peaks"].map(|how| named(policy, &format!("{prefix}{how}")));
+            quantities.push(
+                JudgedQuantity::new(
+                    format!("{state}, {}: transfers below, learnt peaks less pinned", name(policy)),
+                    Tolerance::Between(-5.0, 5.0),
+                    move |trial| difference(trial, missed, &learnt, &pinned),
+                )
+                .unit("%"),
+            );
+        }
+    }
+    Experiment { quantities, figures: figures(&runs), runs, ..Experiment::of("nikolow.peaks") }
 }
 
 /// Returns the mean of the transfers' average rates, in MB/s.

@@ -39,10 +39,13 @@ pub(super) fn experiments() -> Vec<Experiment> {
         papers::fig3(),
         papers::fig4(),
         papers::fig5(),
+        papers::fig5_disk(),
         papers::assumptions(),
         further::guesses(),
         further::sensor(),
         further::lend(),
+        further::own_average(),
+        further::peaks(),
         further::tape(),
         learnt::learnt(),
         learnt::default(),
@@ -69,6 +72,7 @@ const fn name(policy: PlacementPolicy) -> &'static str {
         PlacementPolicy::SmR1 { .. } => "SM-R1",
         PlacementPolicy::SmR2 { .. } => "SM-R2",
         PlacementPolicy::SmR3 { .. } => "SM-R3",
+        PlacementPolicy::SmR3OfNode { .. } => "SM-R3 of the node",
         PlacementPolicy::Learnt => "learnt",
     }
 }
@@ -105,6 +109,7 @@ fn plan(what: &str, policy: PlacementPolicy, nodes: Vec<NodePlan>) -> TransferPl
         nodes,
         lend: true,
         senses: false,
+        learns_peaks: false,
         transfers: TRANSFERS,
         size: Bytes::new(1_000_000_000),
         asks: ByteRate::new(ASKED),
@@ -114,10 +119,21 @@ fn plan(what: &str, policy: PlacementPolicy, nodes: Vec<NodePlan>) -> TransferPl
     }
 }
 
+/// The load from outside.
+const OTHERS: ExternalLoad = ExternalLoad { least: 0.2, greatest: 0.6, every: Duration::from_secs(20) };
+
 /// The same with load from outside on every node.
 fn loaded(mut plan: TransferPlan) -> TransferPlan {
     for node in &mut plan.nodes {
-        node.external = Some(ExternalLoad { least: 0.2, greatest: 0.6, every: Duration::from_secs(20) });
+        node.external = Some(OTHERS);
+    }
+    plan
+}
+
+/// The same with load from outside on the local disk alone, as the paper's words have it (§IV.C).
+fn loaded_disk(mut plan: TransferPlan) -> TransferPlan {
+    for node in plan.nodes.iter_mut().filter(|node| node.name.as_str() == "disk") {
+        node.external = Some(OTHERS);
     }
     plan
 }
@@ -145,15 +161,11 @@ fn throughput(run: &RunResult) -> Option<f64> {
     ratio(Some(bytes / MB), Some(ended))
 }
 
-/// Returns the mean rate of the transfers that got less than they asked for, in MB/s. If there are none,
-/// returns the rate asked for.
-fn of_the_missed(run: &RunResult) -> Option<f64> {
-    let short: Vec<f64> =
-        run.transfers.iter().filter(|one| !got(one)).map(|one| one.rate().unwrap_or(0.0) / MB).collect();
-    if run.transfers.is_empty() {
-        return None;
-    }
-    Some(if short.is_empty() { ASKED / MB } else { short.iter().sum::<f64>() / short.len() as f64 })
+/// In per cent, the part of the transfers that did not get four fifths of what they asked for: those that
+/// are not "quite close" to it.
+fn far_below(run: &RunResult) -> Option<f64> {
+    let is_far = |one: &&TransferFindings| one.rate().is_none_or(|rate| rate < 0.8 * ASKED);
+    Some(all(run)?.iter().filter(is_far).count() as f64 * 100.0 / f64::from(TRANSFERS))
 }
 
 /// A number of one run less that of another.

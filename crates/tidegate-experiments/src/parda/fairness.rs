@@ -5,7 +5,7 @@ use tidegate_sim::Scenario;
 use tidegate_units::Latency;
 
 use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
-use super::{embedded, mean, of, ratio, uncontrolled, usual_plots};
+use super::{TO_SET_POINT, close_to, embedded, mean, of, ratio, to_equilibrium, uncontrolled, usual_plots};
 use crate::RunResult;
 
 const UNCONTROLLED: TimeSpan = TimeSpan::new(60.0, 300.0);
@@ -24,12 +24,7 @@ pub(super) fn table3() -> Experiment {
                 of("parda", |run| run.window_spread(SETTLED)),
             )
             .paper(1.0),
-            JudgedQuantity::new(
-                "response time to 𝓛 + Σβ/C",
-                Tolerance::near(1.0, 10.0),
-                of("parda", |run| run.latency_to_equilibrium(30.0, SETTLED)),
-            )
-            .paper(0.994),
+            JudgedQuantity { paper: Some(31.0 / 30.0), ..close_to(TO_SET_POINT, "parda", 30.0, SETTLED) },
             JudgedQuantity::new("throughput to uncontrolled", Tolerance::AtLeast(0.99), |trial| {
                 ratio(
                     trial.run("parda")?.total_iops(SETTLED),
@@ -66,6 +61,7 @@ pub(super) fn table3() -> Experiment {
                 ]
             })
             .chain([
+                to_equilibrium("", "parda", 30.0, SETTLED),
                 ReportedFigure::new(
                     "uncontrolled: throughput",
                     "IO/s",
@@ -123,11 +119,7 @@ pub(super) fn fig8() -> Experiment {
         })
         .collect();
     quantities.extend([
-        JudgedQuantity::new(
-            "response time to 𝓛 + Σβ/C",
-            Tolerance::near(1.0, 10.0),
-            of("parda", |run| run.latency_to_equilibrium(25.0, FIG8)),
-        ),
+        close_to(TO_SET_POINT, "parda", 25.0, FIG8),
         JudgedQuantity::new(
             "throughput, hosts 3 and 4 : hosts 1 and 2",
             Tolerance::near(2.0, 20.0),
@@ -142,12 +134,7 @@ pub(super) fn fig8() -> Experiment {
         runs: vec![NamedRun { name: "uncontrolled".to_owned(), ..parda.clone() }.but(uncontrolled), parda],
         quantities,
         figures: vec![
-            ReportedFigure::new(
-                "response time to 𝓛",
-                "",
-                Some(1.0),
-                of("parda", |run| Some(run.latency(FIG8)? / 25.0)),
-            ),
+            to_equilibrium("", "parda", 25.0, FIG8),
             ReportedFigure::new("response time", "ms", Some(25.0), of("parda", |run| run.latency(FIG8))),
             ReportedFigure::new("Σβ/C", "ms", None, of("parda", |run| run.offset(FIG8))),
             ReportedFigure::new("throughput", "IO/s", None, of("parda", |run| run.total_iops(FIG8))),
@@ -219,11 +206,7 @@ pub(super) fn alpha() -> Experiment {
     Experiment {
         runs,
         quantities: vec![
-            JudgedQuantity::new(
-                "past 0.002: response time of fig. 8 to 𝓛 + Σβ/C",
-                Tolerance::near(1.0, 10.0),
-                of("fig. 8, past 0.002", |run| run.latency_to_equilibrium(25.0, FIG8)),
-            ),
+            close_to("past 0.002: response time of fig. 8 to 𝓛", "fig. 8, past 0.002", 25.0, FIG8),
             JudgedQuantity::new(
                 "past 0.002: window of host 1 of fig. 11, after the change : before",
                 Tolerance::Between(0.6, 0.85),
@@ -276,11 +259,7 @@ pub(super) fn fig9() -> Experiment {
     Experiment {
         runs,
         quantities: vec![
-            JudgedQuantity::new(
-                "six hosts: response time to 𝓛 + Σβ/C",
-                Tolerance::near(1.0, 10.0),
-                of("30 ms", |run| run.latency_to_equilibrium(30.0, SIX)),
-            ),
+            close_to("six hosts: response time to 𝓛", "30 ms", 30.0, SIX),
             JudgedQuantity::new("six hosts: throughput to uncontrolled", Tolerance::AtLeast(0.99), |trial| {
                 ratio(trial.run("30 ms")?.total_iops(SIX), trial.run("uncontrolled")?.total_iops(SIX))
             })
@@ -300,11 +279,7 @@ pub(super) fn fig9() -> Experiment {
                 Tolerance::near(1.0, 10.0),
                 of("30 ms", |run| run.latency_to_equilibrium(30.0, FOUR)),
             ),
-            JudgedQuantity::new(
-                "𝓛 = 40 ms: response time to 𝓛 + Σβ/C",
-                Tolerance::near(1.0, 10.0),
-                of("40 ms", |run| run.latency_to_equilibrium(40.0, SIX)),
-            ),
+            close_to("𝓛 = 40 ms: response time to 𝓛", "40 ms", 40.0, SIX),
             JudgedQuantity::new(
                 "window of a host, 𝓛 = 40 ms : 30 ms",
                 Tolerance::near(1.31, 10.0),
@@ -317,6 +292,8 @@ pub(super) fn fig9() -> Experiment {
             ),
         ],
         figures: vec![
+            to_equilibrium("six hosts: ", "30 ms", 30.0, SIX),
+            to_equilibrium("𝓛 = 40 ms: ", "40 ms", 40.0, SIX),
             ReportedFigure::new(
                 "six hosts: throughput",
                 "IO/s",

@@ -4,7 +4,7 @@
 use tidegate_units::Latency;
 
 use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, TimeSpan, Tolerance};
-use super::{by_host, embedded, of, ratio};
+use super::{by_host, close_to, embedded, of, ratio, to_equilibrium};
 use crate::RunResult;
 
 pub(super) fn fig2() -> Experiment {
@@ -40,16 +40,8 @@ pub(super) fn fig2() -> Experiment {
                 window("host-3", SECOND),
             )
             .paper(3.0),
-            JudgedQuantity::new(
-                "response time to 𝓛 + Σβ/C, at 400 IO/s",
-                Tolerance::near(1.0, 10.0),
-                of("fig2", |run| run.latency_to_equilibrium(200.0, FIRST)),
-            ),
-            JudgedQuantity::new(
-                "response time to 𝓛 + Σβ/C, at 100 IO/s",
-                Tolerance::near(1.0, 10.0),
-                of("fig2", |run| run.latency_to_equilibrium(200.0, SECOND)),
-            ),
+            close_to("response time to 𝓛, at 400 IO/s", "fig2", 200.0, FIRST),
+            close_to("response time to 𝓛, at 100 IO/s", "fig2", 200.0, SECOND),
             JudgedQuantity::new(
                 "throughput to capacity, at 400 IO/s",
                 Tolerance::near(1.0, 3.0),
@@ -74,6 +66,8 @@ pub(super) fn fig2() -> Experiment {
                 Some(200.0),
                 of("fig2", |run| run.latency(SECOND)),
             ),
+            to_equilibrium("at 400 IO/s: ", "fig2", 200.0, FIRST),
+            to_equilibrium("at 100 IO/s: ", "fig2", 200.0, SECOND),
             ReportedFigure::new("Σβ/C at 400 IO/s", "ms", None, of("fig2", |run| run.offset(FIRST))),
             ReportedFigure::new("Σβ/C at 100 IO/s", "ms", None, of("fig2", |run| run.offset(SECOND))),
         ],
@@ -100,11 +94,9 @@ pub(super) fn threshold() -> Experiment {
     let mut quantities = Vec::new();
     let mut figures = Vec::new();
     for (name, millis) in RUNS {
-        quantities.push(JudgedQuantity::new(
-            format!("response time to 𝓛 + Σβ/C, at {name}"),
-            Tolerance::near(1.0, 10.0),
-            of(name, move |run| run.latency_to_equilibrium(millis as f64, SETTLED)),
-        ));
+        let title = format!("response time to 𝓛, at {name}");
+        quantities.push(close_to(title, name, millis as f64, SETTLED));
+        figures.push(to_equilibrium(&format!("at {name}: "), name, millis as f64, SETTLED));
         for (host, share) in [("host-2", 2.0), ("host-3", 3.0)] {
             quantities.push(
                 JudgedQuantity::new(

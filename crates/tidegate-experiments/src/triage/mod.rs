@@ -9,7 +9,7 @@
 //! - The law decides every second. λ and u_max are not in the text: λ is the default, and u_max what the
 //!   storage can do.
 //! - Figures are judged with the default law, which docs/guide/bands.md describes. The variant `literal`,
-//!   close to figure 6, has an experiment of its own.
+//!   figure 6 to the letter, has an experiment of its own. There λ is 1, as in equations 11 to 13.
 //! - Clients of a workload share a regulator, as one consumer with several requests outstanding.
 //! - A storage meets a goal at the first second whose mean is within 30 % of it when the mean over five
 //!   seconds from there is within 20 %: a second of the disk has some 130 requests that wait for each other,
@@ -70,25 +70,34 @@ const SERVERS: u32 = 3;
 enum TriageLaw {
     /// K_I of eq. 2.
     Fixed(f64),
-    /// The variant `literal`, with this u_max.
-    Literal(f64),
+    /// The variant `literal`.
+    Literal {
+        /// u_max in IO/s.
+        greatest: f64,
+        /// λ.
+        forgetting: f64,
+    },
     /// The variant `improved`.
     Improved,
 }
 
-/// The learning of both variants: λ, and the error at which a model is forgotten.
-const LEARNING: &str = "forgetting = 0.7, reset_change = 0.3";
-
 impl TriageLaw {
+    /// Figure 6 with the estimator of equations 11 to 13.
+    const fn literal(greatest: f64) -> Self {
+        Self::Literal { greatest, forgetting: 1.0 }
+    }
+
     fn keys(self) -> String {
         match self {
             Self::Fixed(gain) => format!("self_tuning = {{ gain = {gain:.1} }}"),
-            Self::Literal(greatest) => {
-                format!(
-                    "self_tuning = {{ variant = \"literal\", greatest = \"{greatest} IO/s\", {LEARNING} }}"
-                )
+            // The paper's u_min is zero, of which a rate cannot be written.
+            Self::Literal { greatest, forgetting } => format!(
+                "self_tuning = {{ variant = \"literal\", least = \"0.001 IO/s\", \
+                 greatest = \"{greatest} IO/s\", forgetting = {forgetting:.1}, reset_change = 0.3 }}"
+            ),
+            Self::Improved => {
+                "self_tuning = { variant = \"improved\", forgetting = 0.7, reset_change = 0.3 }".to_owned()
             }
-            Self::Improved => format!("self_tuning = {{ variant = \"improved\", {LEARNING} }}"),
         }
     }
 }

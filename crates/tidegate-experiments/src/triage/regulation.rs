@@ -8,7 +8,8 @@ use tidegate_units::Iops;
 use super::{CACHE, DISK, SERVERS, TriageLaw, deviation, least, met, run};
 use crate::measure::{of, ratio};
 use crate::{
-    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, SeedTrial, TimeSpan, Tolerance,
+    Experiment, JudgedQuantity, NamedRun, Plot, PlotLine, ReportedFigure, RunResult, SeedTrial, TimeSpan,
+    Tolerance,
 };
 
 /// A storage, its goal in ms, and the gain that the paper calls good for it.
@@ -115,19 +116,28 @@ fn settling(
     of(name, move |run| met(|span| run.latency(span), goal, from, until))
 }
 
+/// The seconds until a law that is enabled on a storage meets the goal (fig. 7).
+pub(super) fn settled(
+    name: &'static str,
+    case: StorageCase,
+) -> impl Fn(&SeedTrial<'_>) -> Option<f64> + Send + Sync {
+    settling(name, case.goal, ENABLED, END)
+}
+
+/// The mean response time over the goal, when the law has settled.
+pub(super) fn to_goal(run: &RunResult, case: StorageCase) -> Option<f64> {
+    Some(run.latency(SETTLED)? / case.goal)
+}
+
 /// Returns the judged quantities of a law that is enabled on a storage (fig. 7).
 pub(super) fn settles(name: &'static str, case: StorageCase) -> [JudgedQuantity; 2] {
     [
-        JudgedQuantity::new(
-            format!("{name}: settling time"),
-            Tolerance::AtMost(3.0),
-            settling(name, case.goal, ENABLED, END),
-        )
-        .unit("s"),
+        JudgedQuantity::new(format!("{name}: settling time"), Tolerance::AtMost(3.0), settled(name, case))
+            .unit("s"),
         JudgedQuantity::new(
             format!("{name}: mean response time : goal, from 15 s on"),
             Tolerance::near(1.0, 10.0),
-            of(name, move |run| Some(run.latency(SETTLED)? / case.goal)),
+            of(name, move |run| to_goal(run, case)),
         ),
     ]
 }
@@ -170,7 +180,6 @@ pub(super) fn follows(name: &'static str, to: StorageCase) -> [JudgedQuantity; 3
 pub(super) fn fig5() -> Experiment {
     /// Long enough for the slow one to get there.
     const SLOW_END: f64 = 240.0;
-    let settled = |name, case: StorageCase| settling(name, case.goal, ENABLED, END);
     Experiment {
         runs: vec![
             under("213 on disk", ON_DISK, TriageLaw::Fixed(ON_CACHE.gain)),
@@ -265,17 +274,12 @@ fn beside_each_other(
     quantities.extend(settles(fixed, case));
     quantities.extend(settles(improved, case));
     quantities.push(as_steady(improved, fixed, case));
-    figures.push(ReportedFigure::new(
-        format!("{static_}: settling time"),
-        "s",
-        None,
-        settling(static_, case.goal, ENABLED, END),
-    ));
+    figures.push(ReportedFigure::new(format!("{static_}: settling time"), "s", None, settled(static_, case)));
     figures.push(ReportedFigure::new(
         format!("{static_}: mean response time : goal, from 15 s on"),
         "",
         None,
-        of(static_, move |run| Some(run.latency(SETTLED)? / case.goal)),
+        of(static_, move |run| to_goal(run, case)),
     ));
     for name in [fixed, improved, static_] {
         figures.push(ReportedFigure::new(

@@ -318,6 +318,32 @@ fn nothing_is_lent_while_the_node_is_what_holds_a_transfer_back() {
     assert_eq!(reserved(&placement), mb(50.0));
 }
 
+/// Two transfers of slow clients that reserved 10 MB/s each and move 5. Returns what stays reserved when a
+/// sensor reports this rate of all data, or none.
+fn reserved_by_slow_clients(seen: Option<f64>) -> ByteRate {
+    let mut placement = one(R1, 60.0);
+    let both = [(); 2].map(|()| granted(placement.ask(at(0.0), write(10.0))));
+    for second in 1..30 {
+        let now = at(f64::from(second));
+        let mut device: [DeviceLane; 2] = Default::default();
+        device[1].rate = seen.map(mb);
+        let sample = NodeSample { read: ByteRate::ZERO, write: mb(10.0), free: FreeSpace::NotAsked, device };
+        placement.observe(now, &name("disk"), &sample).unwrap();
+        for grant in &both {
+            placement.progress(now, grant.ticket, TransferProgress { rate: mb(5.0) });
+        }
+    }
+    reserved(&placement)
+}
+
+#[test]
+fn slow_clients_lend_where_a_sensor_sees_that_it_is_not_the_node() {
+    // A quarter more than they use.
+    assert_eq!(reserved_by_slow_clients(Some(10.0)), mb(12.5));
+    assert_eq!(reserved_by_slow_clients(Some(55.0)), mb(20.0), "others take the node");
+    assert_eq!(reserved_by_slow_clients(None), mb(20.0), "nothing tells slow clients from a slow node");
+}
+
 #[test]
 fn nothing_is_lent_where_that_is_not_wanted() {
     let config = PlacementConfig { lend: false, ..PlacementConfig::new(R1) };
@@ -384,6 +410,7 @@ fn policy() -> impl Strategy<Value = PlacementPolicy> {
         Just(R1),
         Just(PlacementPolicy::SmR2 { overhead: 1.0 }),
         Just(PlacementPolicy::SM_R3),
+        Just(PlacementPolicy::SmR3OfNode { overhead: 1.0 }),
         Just(PlacementPolicy::Learnt),
     ]
 }

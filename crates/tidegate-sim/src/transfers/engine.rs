@@ -82,11 +82,15 @@ impl<'a> TransferEngine<'a> {
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let known = plan.nodes.iter().map(|node| {
             let drives = node.model.drives.unwrap_or(u32::MAX);
+            let peak = match plan.learns_peaks {
+                true => NodePeak::learnt(ByteRate::ZERO),
+                false => NodePeak::pinned(node.model.peak),
+            };
             let is_described = node.tapes.is_none_or(|tapes| tapes.described);
             NodeConfig {
                 name: node.name.clone(),
-                read: NodePeak::pinned(node.model.peak),
-                write: NodePeak::pinned(node.model.peak),
+                read: peak,
+                write: peak,
                 availability: 0,
                 cost: 0,
                 // The recall is told of apart, or has to be learnt.
@@ -388,6 +392,7 @@ mod tests {
             policy,
             lend: true,
             senses: false,
+            learns_peaks: false,
             nodes: peaks.iter().enumerate().map(node).collect(),
             transfers,
             size: Bytes::new(100_000_000),

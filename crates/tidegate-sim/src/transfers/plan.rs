@@ -26,6 +26,8 @@ pub struct TransferPlan {
     pub lend: bool,
     /// True if each node has a sensor that sees the bytes that others move there.
     pub senses: bool,
+    /// True if the placement knows no peaks and learns them from transfers.
+    pub learns_peaks: bool,
     /// Number of transfers.
     pub transfers: u32,
     /// Amount of data of each transfer.
@@ -56,7 +58,7 @@ pub struct ReadTransfers {
 pub struct NodePlan {
     /// Its name.
     pub name: ResourceName,
-    /// Its model. The placement knows its peak.
+    /// Its model. The placement knows its peak, or learns it.
     pub model: StorageNodeConfig,
     /// Load from outside.
     pub external: Option<ExternalLoad>,

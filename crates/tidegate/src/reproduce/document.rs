@@ -14,6 +14,15 @@ use super::text::{figure, spread};
 
 /// The committed run of each paper, in the order of [`paper_texts`].
 const RUNS: [&str; 5] = [
+    "bench/runs/2026-11-27-parda-judged-anew.json",
+    "bench/runs/2026-11-27-bjorgeengen.json",
+    "bench/runs/2026-11-27-lee.json",
+    "bench/runs/2026-11-27-nikolow.json",
+    "bench/runs/2026-11-27-triage.json",
+];
+
+/// The runs before these, on seeds 1 to 10.
+const RUNS_BEFORE: [&str; 5] = [
     "bench/runs/2026-11-21-parda.json",
     "bench/runs/2026-11-21-bjorgeengen.json",
     "bench/runs/2026-11-22-lee.json",
@@ -106,7 +115,7 @@ fn section(page: &mut String, experiment: &ExperimentReport) {
         wrapped(&format!("*The paper:* {}", texts.paper)),
         wrapped(&format!("*Here:* {}", texts.setup)),
     );
-    results(page, &experiment.quantities);
+    results(page, &experiment.quantities, texts);
     if !texts.differs.is_empty() {
         let _ = writeln!(page, "\n{}", wrapped(&format!("*Why it differs:* {}", texts.differs)));
     }
@@ -114,32 +123,42 @@ fn section(page: &mut String, experiment: &ExperimentReport) {
 
 /// The table of results: what differs, and what the paper has a figure for. Other quantities are counted,
 /// unless there are few.
-fn results(page: &mut String, quantities: &[QuantityReport]) {
+fn results(page: &mut String, quantities: &[QuantityReport], texts: &ExperimentTexts) {
     let worth_a_row = |quantity: &&QuantityReport| !quantity.ok || quantity.paper.is_some();
     let counted = quantities.len() - quantities.iter().filter(worth_a_row).count();
     let all = quantities.len() <= FEW || counted < 2;
     let papers = quantities.iter().any(|quantity| quantity.paper.is_some());
+    for (place, claim) in texts.claims.iter().enumerate() {
+        let said = format!("- *{}.* {}", letter(place), claim.says);
+        let _ = writeln!(page, "{}", wrapped(&said).replace('\n', "\n  "));
+    }
     page.push_str(if papers {
-        "| quantity | paper | ours | agrees if |\n|---|---|---|---|\n"
+        "\n| quantity | paper | ours | agrees if | judges |\n|---|---|---|---|---|\n"
     } else {
-        "| quantity | ours | agrees if |\n|---|---|---|\n"
+        "\n| quantity | ours | agrees if | judges |\n|---|---|---|---|\n"
     });
     for quantity in quantities.iter().filter(|quantity| all || worth_a_row(quantity)) {
         let unit = if quantity.unit.is_empty() { String::new() } else { format!(", {}", quantity.unit) };
         let paper = quantity.paper.map_or("–".to_owned(), figure);
         let _ = writeln!(
             page,
-            "| {}{unit} {}| {}{} | {} |",
+            "| {}{unit} {}| {}{} | {} | {} |",
             quantity.name,
             if papers { format!("| {paper} ") } else { String::new() },
             if quantity.ok { "" } else { "✗ " },
             spread(quantity.ours, &quantity.values),
             quantity.tolerance,
+            texts.claim_of(&quantity.name).map_or(String::new(), letter),
         );
     }
     if !all {
         let _ = writeln!(page, "\n{counted} more agree; the paper has no figure for them.");
     }
+}
+
+/// The letter of a statement by its place: there are fewer of them than letters.
+fn letter(place: usize) -> String {
+    char::from(b'a' + u8::try_from(place).unwrap_or(u8::MAX - b'a')).to_string()
 }
 
 fn summary_page(reports: &[(&str, ReproductionReport)]) -> String {
@@ -159,6 +178,36 @@ fn summary_page(reports: &[(&str, ReproductionReport)]) -> String {
             assert!(because.split(' ').count() <= 25, "{}: the first sentence is the summary", one.id);
             let _ = writeln!(page, "| {} | {because} |", link(one));
         }
+    }
+    page
+}
+
+/// The verdicts that changed since the runs before, in both directions.
+fn changes(reports: &[(&str, ReproductionReport)], before: &[ReproductionReport]) -> String {
+    let mut lists = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    for ((paper, report), old) in reports.iter().zip(before) {
+        for one in &report.experiments {
+            let link = format!("[{}]({paper}.md#{})", one.id, anchor(&one.id));
+            match old.experiments.iter().find(|old| old.id == one.id).map(|old| old.ok) {
+                None => lists[2].push(link),
+                Some(true) if !one.ok => lists[0].push(link),
+                Some(false) if one.ok => lists[1].push(link),
+                Some(_) => {}
+            }
+        }
+        let gone = |old: &&ExperimentReport| report.experiments.iter().all(|one| one.id != old.id);
+        lists[3].extend(old.experiments.iter().filter(gone).map(|old| format!("`{}`", old.id)));
+    }
+    let mut page = "\n## Verdicts that changed\n\n".to_owned();
+    page.push_str(&wrapped(
+        "The runs before these had seeds 1 to 10, with some of which in view laws and experiments had been \
+         changed. Each page lists what is judged otherwise since.",
+    ));
+    page.push_str("\n\n");
+    let names = ["agreed, differ now", "differed, agree now", "are new", "are gone"];
+    for (name, list) in names.into_iter().zip(lists).filter(|(_, list)| !list.is_empty()) {
+        let item = format!("- {} {name}: {}.", list.len(), list.join(", "));
+        let _ = writeln!(page, "{}", wrapped(&item).replace('\n', "\n  "));
     }
     page
 }
@@ -185,7 +234,9 @@ fn the_pages_say_what_the_committed_runs_found() {
     let papers = paper_texts().iter().zip(RUNS);
     let reports: Vec<_> =
         papers.clone().map(|((paper, _), run)| (*paper, committed::<ReproductionReport>(run))).collect();
-    let mut pages = vec![("README".to_owned(), summary_page(&reports))];
+    let before: Vec<_> = RUNS_BEFORE.into_iter().map(committed::<ReproductionReport>).collect();
+    let summary = summary_page(&reports) + &changes(&reports, &before);
+    let mut pages = vec![("README".to_owned(), summary)];
     for (((paper, texts), run), (_, report)) in papers.zip(&reports) {
         assert!(report.experiments.iter().all(|one| one.id.starts_with(paper)), "{run} is of {paper}");
         pages.push(((*paper).to_owned(), paper_page(&texts.head, run, report)));

@@ -22,6 +22,8 @@ pub struct IntegralConfig {
     pub greatest: Option<Iops>,
     /// Statistic that is RT_i.
     pub statistic: ContractStatistic,
+    /// The way to find K.
+    pub tuning: GainTuning,
     /// The paper's law, or which improvements of it.
     pub variant: IntegralVariant,
 }
@@ -39,6 +41,16 @@ pub enum ContractStatistic {
     Mean,
 }
 
+/// Ways to find K.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum GainTuning {
+    /// It is the configured gain.
+    #[default]
+    Fixed,
+    /// It is learnt while the law runs, and the configured gain has no effect.
+    Learnt,
+}
+
 impl Default for IntegralConfig {
     fn default() -> Self {
         Self {
@@ -46,6 +58,7 @@ impl Default for IntegralConfig {
             floor: Iops::new(2.0),
             greatest: None,
             statistic: ContractStatistic::default(),
+            tuning: GainTuning::default(),
             variant: IntegralVariant::default(),
         }
     }
@@ -69,15 +82,35 @@ pub struct IntegralVariant {
     /// at once the rates that the storage sustains without it, by their shares. Otherwise they get them K·E
     /// by K·E.
     pub take_over: bool,
+    /// Surplus in proportion to the promised rates, among consumers that wait. The strictest of their errors
+    /// moves all of it. Otherwise each consumer's own error moves its own, and a reference that is easier to
+    /// keep gets more.
+    pub by_contracts: bool,
+    /// Rates rise by seven tenths of what eq. 2 says, and fall by all of it. The latency of a period is
+    /// noisy: as often too short as too long, it would keep rates where the reference is exceeded every
+    /// other period.
+    pub slow_rise: bool,
 }
 
 impl IntegralVariant {
     /// The paper's words (Lee §3.1), and nothing more: without samples a rate stays.
-    pub const LITERAL: Self =
-        Self { raise_only_used: false, decay_unused: false, give_way: false, take_over: false };
+    pub const LITERAL: Self = Self {
+        raise_only_used: false,
+        decay_unused: false,
+        give_way: false,
+        take_over: false,
+        by_contracts: false,
+        slow_rise: false,
+    };
     /// Everything. The default.
-    pub const IMPROVED: Self =
-        Self { raise_only_used: true, decay_unused: true, give_way: true, take_over: true };
+    pub const IMPROVED: Self = Self {
+        raise_only_used: true,
+        decay_unused: true,
+        give_way: true,
+        take_over: true,
+        by_contracts: true,
+        slow_rise: true,
+    };
 }
 
 impl Default for IntegralVariant {
@@ -118,11 +151,18 @@ impl LawParameters for IntegralConfig {
             ("greatest", KeyValue::Rate(greatest)) => self.greatest = Some(greatest),
             ("statistic", KeyValue::Word("mean")) => self.statistic = ContractStatistic::Mean,
             ("statistic", KeyValue::Word(_)) => self.statistic = ContractStatistic::Percentile95,
+            ("tuning", KeyValue::Word("learnt")) => self.tuning = GainTuning::Learnt,
+            ("tuning", KeyValue::Word(_)) => self.tuning = GainTuning::Fixed,
             ("variant", KeyValue::Word("literal")) => self.variant = IntegralVariant::LITERAL,
             ("variant", KeyValue::Word(_)) => self.variant = IntegralVariant::IMPROVED,
             _ => {}
         }
         Ok(())
+    }
+
+    fn without_effect(&self) -> Option<(&'static [&'static str], &'static str)> {
+        let learnt = self.tuning == GainTuning::Learnt;
+        learnt.then_some((&["gain"], "with `tuning = \"learnt\"` the gain is learnt"))
     }
 
     fn rules(&self) -> LoopRules {

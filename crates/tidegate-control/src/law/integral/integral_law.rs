@@ -16,6 +16,16 @@ use crate::law::integral::config::IntegralConfig;
 /// interval complete in the next.
 const USED: f64 = 0.7;
 
+/// Part of a positive error by which rates rise slowly. Chosen on seeds from 1,000,001 on: of Lee's cases 1,
+/// 2 and 4 at most 5, 3 and 3 % are late with it, and a workload alone still gets 99 % of the paper's
+/// throughput.
+const SLOW_RISE: f64 = 0.7;
+
+/// Returns the error that moves a rate.
+pub(crate) fn weighed(config: &IntegralConfig, error: f64) -> f64 {
+    if config.variant.slow_rise && error > 0.0 { SLOW_RISE * error } else { error }
+}
+
 /// Between what a rate may be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateBounds {
@@ -92,7 +102,7 @@ impl IntegralLaw {
         periods: f64,
         remaining: f64,
     ) -> IntegralStep {
-        let error = reference.as_millis_f64() - measured.as_millis_f64();
+        let error = weighed(config, reference.as_millis_f64() - measured.as_millis_f64());
         let part = if periods.is_nan() { 0.0 } else { periods.clamp(0.0, 1.0) };
         // In this order the product of nothing and anything is nothing.
         let raw = self.rate.per_second() + part * error * config.gain.iops_per_ms();
@@ -172,19 +182,22 @@ mod tests {
         );
     }
 
+    const LITERAL: IntegralVariant = IntegralVariant::LITERAL;
+
     proptest! {
         #[test]
         fn always_within_its_bounds(
             gain in prop_oneof![1e-3..1e3, Just(f64::MAX), Just(f64::MIN_POSITIVE)],
-            switches: [bool; 4],
+            switches: [bool; 5],
             steps in prop::collection::vec(
                 (any::<u64>(), any::<u64>(), anything(), any::<bool>(), anything(), anything(),
                  anything(), proptest::option::of(anything())),
                 1..40,
             ),
         ) {
-            let [raise_only_used, decay_unused, give_way, take_over] = switches;
-            let variant = IntegralVariant { raise_only_used, decay_unused, give_way, take_over };
+            let [raise_only_used, decay_unused, give_way, take_over, slow_rise] = switches;
+            let switched = IntegralVariant { raise_only_used, decay_unused, give_way, take_over, ..LITERAL };
+            let variant = IntegralVariant { slow_rise, ..switched };
             let gain = ControllerGain::new(gain).unwrap();
             let config = IntegralConfig { gain, variant, ..IntegralConfig::default() };
             let mut law = IntegralLaw::new(Iops::new(2.0));

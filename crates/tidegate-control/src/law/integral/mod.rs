@@ -3,4 +3,5 @@
 pub(crate) mod config;
 pub(crate) mod gain;
 pub(crate) mod integral_law;
+mod learnt_gain;
 pub(crate) mod rates;

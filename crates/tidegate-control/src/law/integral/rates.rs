@@ -12,8 +12,10 @@ use crate::document::rate_decision::{GaveWay, RateDecision};
 use crate::document::signal::{SignalRequests, SignalState};
 use crate::estimate::signal_samples::{SignalSamples, throttled};
 use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
-use crate::law::integral::config::{ContractStatistic, IntegralConfig, IntegralConfigError};
-use crate::law::integral::integral_law::{IntegralLaw, RateBounds, RateUse};
+use crate::law::integral::config::{ContractStatistic, GainTuning, IntegralConfig, IntegralConfigError};
+use crate::law::integral::gain::ControllerGain;
+use crate::law::integral::integral_law::{IntegralLaw, RateBounds, RateUse, weighed};
+use crate::law::integral::learnt_gain::LearntGain;
 
 /// Weight of one control period's evidence about the storage: some periods together hold enough requests.
 const EVIDENCE: f64 = 0.25;
@@ -28,6 +30,9 @@ pub(crate) struct ConsumerRates {
     config: IntegralConfig,
     consumers: BTreeMap<ConsumerName, Consumer>,
     sustained: Sustained,
+    /// The elasticity from which K is learnt.
+    #[serde(default)]
+    learnt: LearntGain,
     /// Counts steps, to know who was not observed in this one.
     steps: u64,
 }
@@ -132,7 +137,13 @@ impl Sustained {
 impl ConsumerRates {
     pub(crate) fn new(config: IntegralConfig) -> Result<Self, IntegralConfigError> {
         config.validate()?;
-        Ok(Self { config, consumers: BTreeMap::new(), sustained: Sustained::default(), steps: 0 })
+        Ok(Self {
+            config,
+            consumers: BTreeMap::new(),
+            sustained: Sustained::default(),
+            learnt: LearntGain::default(),
+            steps: 0,
+        })
     }
 
     /// Changes the parameters. Rates stay, and are within the new bounds from the next step on.
@@ -145,20 +156,27 @@ impl ConsumerRates {
     fn decide(&mut self, consumers: &[ConsumerObservation], period: &Period) -> LawStep {
         self.steps += 1;
         let otherwise = strictest(consumers).map_or(period.set_point, |least| least.min(period.set_point));
+        let report =
+            |consumer| ConsumerReport::of(consumer, self.config.statistic, otherwise, period.elapsed);
+        let reports: Vec<ConsumerReport> = consumers.iter().map(report).collect();
+        let gain = self.gain(consumers, &reports, period);
         let mut claims = Claims::default();
         let (mut completed, mut kept) = (0.0, None);
         let mut rates = Vec::with_capacity(consumers.len());
-        for consumer in consumers {
-            let report = ConsumerReport::of(consumer, self.config.statistic, otherwise, period.elapsed);
+        let mut before = Vec::with_capacity(consumers.len());
+        for (consumer, report) in consumers.iter().zip(&reports) {
+            let known = self.consumers.get(&consumer.name).map(|known| known.law.rate());
             completed += report.heard.count as f64;
             // A protected consumer without a contract has no promise.
             if !consumer.protected || consumer.contract.is_some() {
                 kept = report.kept().map(|this| this && kept.unwrap_or(true)).or(kept);
             }
-            if let Some(rate) = self.one(consumer, &report, period, &mut claims) {
+            if let Some(rate) = self.one(consumer, report, (period, gain), &mut claims) {
                 rates.push(rate);
+                before.push(known.unwrap_or(self.bounds(consumer).least));
             }
         }
+        self.divide_surplus(consumers, (&before, &mut rates), (period, gain), &mut claims);
         let gone = claims.gone > 0 && claims.returned == 0;
         let gave_way = self.give_way(consumers, &mut rates, claims);
         if gone {
@@ -173,14 +191,45 @@ impl ConsumerRates {
         combined(rates, gave_way)
     }
 
+    /// K of this period: the configured one, or `(1 − p)/ε · ρ/RT` by what is learnt, the same for all.
+    fn gain(
+        &mut self,
+        consumers: &[ConsumerObservation],
+        reports: &[ConsumerReport],
+        period: &Period,
+    ) -> ControllerGain {
+        if self.config.tuning == GainTuning::Fixed || period.elapsed.is_zero() {
+            return self.config.gain;
+        }
+        let (mut count, mut completed, mut in_force) = (0.0, 0.0, 0.0);
+        let (mut latency, mut reference) = (0.0_f64, f64::INFINITY);
+        for (consumer, report) in consumers.iter().zip(reports) {
+            completed += per_second(report.heard.count, period.elapsed).per_second();
+            if consumer.protected || !report.is_active() {
+                continue;
+            }
+            let known = self.consumers.get(&consumer.name).map(|known| known.law.rate());
+            in_force += known.unwrap_or_else(|| self.bounds(consumer).least).per_second();
+            count += 1.0;
+            let own = report.reference.as_millis_f64();
+            reference = reference.min(own);
+            latency = latency
+                .max(seen(report.input, report.measured).map_or(0.0, |seen| seen.as_millis_f64() / own));
+        }
+        self.learnt.learn(completed, latency);
+        let gain = self.learnt.relative() * in_force / (count * reference);
+        ControllerGain::new(gain).unwrap_or(self.config.gain)
+    }
+
     /// Decides of one consumer; `None` of a protected one. And what it claims.
     fn one(
         &mut self,
         consumer: &ConsumerObservation,
         report: &ConsumerReport,
-        period: &Period,
+        (period, gain): (&Period, ControllerGain),
         claims: &mut Claims,
     ) -> Option<RateDecision> {
+        let config = IntegralConfig { gain, ..self.config };
         let bounds = self.bounds(consumer);
         let known = self.consumers.entry(consumer.name.clone()).or_insert_with(|| Consumer {
             law: IntegralLaw::new(bounds.least),
@@ -214,7 +263,7 @@ impl ConsumerRates {
         let law = &mut known.law;
         let mut regulate = |seen| {
             let compared = (report.reference, seen);
-            law.step(&self.config, bounds, compared, used, period.intervals, period.remaining)
+            law.step(&config, bounds, compared, used, period.intervals, period.remaining)
         };
         let (action, step) = match (report.input, report.measured) {
             (SignalState::Overload { oldest }, _) => (LawAction::Regulate, regulate(oldest)),
@@ -242,6 +291,57 @@ impl ConsumerRates {
             rate: step.rate,
             bound: step.bound,
         })
+    }
+
+    /// Divides the surplus of all consumers that wait for more in proportion to their promised rates. The
+    /// strictest error moves it, as many times as there are consumers: equal errors then move each rate by
+    /// K·E, as eq. 2 does. `before` are the rates before the step.
+    fn divide_surplus(
+        &mut self,
+        consumers: &[ConsumerObservation],
+        (before, rates): (&[Iops], &mut [RateDecision]),
+        (period, gain): (&Period, ControllerGain),
+        claims: &mut Claims,
+    ) {
+        if !self.config.variant.by_contracts {
+            return;
+        }
+        let waits = |decided: &RateDecision| {
+            decided.action == LawAction::Regulate
+                && decided.held
+                && decided.contract.is_some()
+                && decided.bound != Some(OutputBound::Demand)
+        };
+        let pool: Vec<(usize, RateBounds)> = throttled(consumers)
+            .zip(rates.iter())
+            .enumerate()
+            .filter(|(_, (_, decided))| waits(decided))
+            .map(|(at, (consumer, _))| (at, self.bounds(consumer)))
+            .collect();
+        if pool.len() < 2 {
+            return;
+        }
+        let error = |decided: &RateDecision| {
+            let seen = seen(decided.input, decided.measured).unwrap_or(decided.reference);
+            decided.reference.as_millis_f64() - seen.as_millis_f64()
+        };
+        let strictest = pool.iter().map(|(at, _)| error(&rates[*at])).fold(f64::INFINITY, f64::min);
+        let part = if period.intervals.is_nan() { 0.0 } else { period.intervals.clamp(0.0, 1.0) };
+        let moves = pool.len() as f64 * part * weighed(&self.config, strictest) * gain.iops_per_ms();
+        let promised: f64 = pool.iter().map(|(_, bounds)| bounds.least.per_second()).sum();
+        let in_force: f64 = pool.iter().map(|(at, _)| before[*at].per_second()).sum();
+        let surplus = ((in_force - promised).max(0.0) + moves).max(0.0);
+        for (at, bounds) in pool {
+            let decided = &mut rates[at];
+            let least = bounds.least.per_second();
+            // Promises without end make a part of them no number, for which `max` takes the least.
+            let (rate, bound) = bounds.confine((least + surplus * least / promised).max(least));
+            claims.surplus += rate - decided.rate.per_second();
+            (decided.rate, decided.bound) = (Iops::new(rate), bound);
+            if let Some(known) = self.consumers.get_mut(&decided.name) {
+                known.law = IntegralLaw::new(decided.rate);
+            }
+        }
     }
 
     /// Cuts every surplus by the same factor, so that the rates of all active consumers together are what the
@@ -329,6 +429,14 @@ impl ControlLaw for ConsumerRates {
 
     fn scope(&self) -> SignalScope {
         SignalScope::PerConsumer
+    }
+}
+
+/// The latency that a consumer's requests show; `None` if they show none.
+fn seen(input: SignalState, measured: Option<Latency>) -> Option<Latency> {
+    match input {
+        SignalState::Overload { oldest } => Some(oldest),
+        _ => measured,
     }
 }
 

@@ -52,13 +52,17 @@ impl Default for PidConfig {
     }
 }
 
-/// Readings of "single-sided". In both the integral and the output are clamped to [0, greatest].
+/// Readings of "single-sided". The output is always clamped to [0, greatest].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PidVariant {
-    /// The error is signed, and below the set point the delay winds down.
+    /// The error is signed, and below the set point the delay winds down. The integral is clamped, too.
     Clamped,
-    /// The paper's words: no delay at all whenever the response time is below the set point.
+    /// The paper's words: no delay at all whenever the response time is below the set point. The integral is
+    /// clamped, too.
     Literal,
+    /// Equation 2 as it is printed, for the paper's experiments: T_i is constant, and neither the integral
+    /// nor the derivative gain has a bound. No delay below the set point, as above.
+    Equation2,
 }
 
 impl PidConfig {

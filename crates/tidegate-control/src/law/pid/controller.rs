@@ -28,7 +28,7 @@ pub struct PidStep {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pid {
     config: PidConfig,
-    /// In seconds, within [0, greatest]: this is the anti-windup.
+    /// In seconds, within [0, greatest]: this is the anti-windup. Equation 2 as printed has none.
     integral: f64,
     /// In seconds.
     last_error: Option<f64>,
@@ -96,16 +96,20 @@ impl Pid {
         }
         let error = estimate.as_secs_f64() - set_point.as_secs_f64();
         let gain = self.config.proportional_gain;
-        let integral_time = self.config.integral_time.as_secs_f64().max(self.delay.as_secs_f64());
-        let integral = self.integral + gain * time / integral_time * error;
-        self.integral = integral.clamp(0.0, greatest.as_secs_f64());
+        let printed = self.config.variant == PidVariant::Equation2;
+        let [integral_time, derivative_time] =
+            [self.config.integral_time, self.config.derivative_time].map(|time| time.as_secs_f64());
+        let least_time = if printed { 0.0 } else { self.delay.as_secs_f64() };
+        let integral = self.integral + gain * time / integral_time.max(least_time) * error;
+        self.integral = if printed { integral } else { integral.clamp(0.0, greatest.as_secs_f64()) };
         let change = error - self.last_error.unwrap_or(error);
-        let derivative = (self.config.derivative_time.as_secs_f64() / time).min(GREATEST_DERIVATIVE_GAIN);
+        let greatest_derivative = if printed { f64::INFINITY } else { GREATEST_DERIVATIVE_GAIN };
+        let derivative = (derivative_time / time).min(greatest_derivative);
         self.last_error = Some(error);
 
         let unbounded = gain * error + integral + gain * derivative * change;
         let bounded = gain * error + self.integral + gain * derivative * change;
-        let silent = self.config.variant == PidVariant::Literal && error < 0.0;
+        let silent = self.config.variant != PidVariant::Clamped && error < 0.0;
         let wanted = Latency::from_secs_f64(if silent { 0.0 } else { bounded });
         self.delay = self.round_up(wanted).min(greatest);
 
@@ -222,6 +226,24 @@ mod tests {
         let second = pid.step(ms(16), SET_POINT, INTERVAL, Latency::MAX);
         assert_eq!(second.raw, Latency::from_micros(10_150));
         assert_eq!(second.delay, Latency::from_micros(10_500));
+    }
+
+    /// Worked out by hand: K_p = 0.5, T/T_i = 1.25, greatest 20 ms.
+    #[test]
+    fn equation_2_as_printed_neither_bounds_its_integral_nor_lengthens_its_time() {
+        let printed = PidConfig { variant: PidVariant::Equation2, greatest: ms(20), ..PidConfig::default() };
+        let mut pid = pid(printed);
+        // Five intervals 8 ms below: the integral falls by 5 ms in each, and nothing is delayed.
+        for _ in 0..5 {
+            let step = pid.step(ms(4), SET_POINT, INTERVAL, Latency::MAX);
+            assert_eq!((step.delay, step.bound), (Latency::ZERO, Some(OutputBound::Least)));
+        }
+        // 32 ms above: 16 + (−25 + 20) = 11. Then 16 + (−5 + 20), of which 20 are carried out.
+        assert_eq!(pid.step(ms(44), SET_POINT, INTERVAL, Latency::MAX).delay, ms(11));
+        let capped = pid.step(ms(44), SET_POINT, INTERVAL, Latency::MAX);
+        assert_eq!((capped.raw, capped.delay), (ms(31), ms(20)));
+        // At the set point all that is left is the integral, 15 ms; a bounded one began at nothing.
+        assert_eq!(pid.step(SET_POINT, SET_POINT, INTERVAL, Latency::MAX).delay, ms(15));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::document::point_decision::PointDecision;
 use crate::law::integral::gain::ControllerGain;
 use crate::law::parameters::{FirstRate, KeyValue, LawParameters, LoopRules};
 use crate::law::queueing::config::QueueLearning;
+use crate::law::self_tuning::figure6::Figure6Learning;
 
 /// The parameters of the regulator, and of what it takes to carry out an operating point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -32,8 +33,10 @@ pub struct SelfTuningConfig {
 /// Methods that find the operating point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum RegulationMethod {
-    /// From a model that is learnt while it runs (eqs. 5 to 7).
+    /// From a model that is learnt while it runs (eqs. 5 to 7), improved.
     Adaptive(LineLearning),
+    /// From a model that is learnt while it runs, as figure 6 has it and no otherwise.
+    Literal(Figure6Learning),
     /// By a gain that is chosen beforehand (eq. 2): K_I, in IO/s per ms and interval.
     Fixed(ControllerGain),
     /// From a model of a queue that is learnt while it runs: nothing of a paper's.
@@ -50,7 +53,7 @@ pub struct LineLearning {
     /// The reset law: when the model has changed by more than this part in an interval, it is forgotten.
     /// Default: the paper's 0.3.
     pub reset_change: f64,
-    /// The paper's algorithm, or which improvements of it.
+    /// The improvements of the paper's algorithm.
     pub variant: SelfTuningVariant,
 }
 
@@ -90,8 +93,7 @@ pub struct SelfTuningVariant {
 }
 
 impl SelfTuningVariant {
-    /// The paper's algorithm by its words (§4.2, figure 6), but for directional forgetting, a normalised
-    /// regressor and no client exempt at random. u_max should then be near to what the storage does.
+    /// Nothing is added. [`RegulationMethod::Literal`] has none of it, and another estimator besides.
     pub const LITERAL: Self = Self {
         applied_input: false,
         lend_unused: false,
@@ -146,7 +148,25 @@ impl SelfTuningConfig {
     pub const fn variant(&self) -> SelfTuningVariant {
         match &self.regulation {
             RegulationMethod::Adaptive(adaptive) => adaptive.variant,
+            RegulationMethod::Literal(_) => SelfTuningVariant::LITERAL,
             RegulationMethod::Fixed(_) | RegulationMethod::Queueing(_) => SelfTuningVariant::IMPROVED,
+        }
+    }
+
+    /// Returns true if the law is figure 6 to the letter.
+    pub(crate) const fn is_literal(&self) -> bool {
+        matches!(self.regulation, RegulationMethod::Literal(_))
+    }
+
+    /// λ and the change that resets the model; `None` where nothing is learnt.
+    const fn learning(&self) -> Option<(f64, f64)> {
+        match self.regulation {
+            RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, .. })
+            | RegulationMethod::Literal(Figure6Learning { forgetting, reset_change })
+            | RegulationMethod::Queueing(QueueLearning { forgetting, reset_change }) => {
+                Some((forgetting, reset_change))
+            }
+            RegulationMethod::Fixed(_) => None,
         }
     }
 
@@ -161,9 +181,7 @@ impl SelfTuningConfig {
     /// # Errors
     /// The first value that is out of range.
     pub fn validate(&self) -> Result<(), SelfTuningConfigError> {
-        if let RegulationMethod::Adaptive(LineLearning { forgetting, reset_change, variant }) =
-            self.regulation
-        {
+        if let Some((forgetting, reset_change)) = self.learning() {
             // Written so that NaN is refused as well.
             if !(forgetting > 0.0 && forgetting <= 1.0) {
                 return Err(SelfTuningConfigError::Forgetting(forgetting));
@@ -171,17 +189,10 @@ impl SelfTuningConfig {
             if !(reset_change > 0.0 && reset_change.is_finite()) {
                 return Err(SelfTuningConfigError::ResetChange(reset_change));
             }
-            if !variant.applied_input && self.greatest >= Self::UNBOUNDED {
-                return Err(SelfTuningConfigError::Unbounded);
-            }
         }
-        if let RegulationMethod::Queueing(QueueLearning { forgetting, reset_change }) = self.regulation {
-            if !(forgetting > 0.0 && forgetting <= 1.0) {
-                return Err(SelfTuningConfigError::Forgetting(forgetting));
-            }
-            if !(reset_change > 0.0 && reset_change.is_finite()) {
-                return Err(SelfTuningConfigError::ResetChange(reset_change));
-            }
+        // Steered by what is allowed, it takes u_max for what was done.
+        if !self.variant().applied_input && self.greatest >= Self::UNBOUNDED {
+            return Err(SelfTuningConfigError::Unbounded);
         }
         if self.least_requests == 0 {
             return Err(SelfTuningConfigError::LeastRequests);
@@ -209,13 +220,25 @@ impl RegulationMethod {
             ("forgetting", KeyValue::Number(forgetting), Self::Queueing(queue)) => {
                 queue.forgetting = forgetting;
             }
+            ("forgetting", KeyValue::Number(forgetting), Self::Literal(figure)) => {
+                figure.forgetting = forgetting;
+            }
             ("reset_change", KeyValue::Number(change), Self::Adaptive(line)) => line.reset_change = change,
+            ("reset_change", KeyValue::Number(change), Self::Literal(figure)) => {
+                figure.reset_change = change;
+            }
             ("reset_change", KeyValue::Number(change), Self::Queueing(queue)) => queue.reset_change = change,
             ("variant", KeyValue::Word("literal"), Self::Adaptive(line)) => {
-                line.variant = SelfTuningVariant::LITERAL;
+                let LineLearning { forgetting, reset_change, .. } = *line;
+                *self = Self::Literal(Figure6Learning { forgetting, reset_change });
             }
+            ("variant", KeyValue::Word("literal"), Self::Literal(_)) => {}
             ("variant", KeyValue::Word(_), Self::Adaptive(line)) => {
                 line.variant = SelfTuningVariant::IMPROVED;
+            }
+            ("variant", KeyValue::Word(_), Self::Literal(figure)) => {
+                let Figure6Learning { forgetting, reset_change } = *figure;
+                *self = Self::Adaptive(LineLearning { forgetting, reset_change, ..LineLearning::default() });
             }
             _ => {}
         }
@@ -227,7 +250,9 @@ impl LawParameters for SelfTuningConfig {
     fn kind(&self) -> LawKind {
         match self.regulation {
             RegulationMethod::Queueing(_) => LawKind::QueueingModel,
-            RegulationMethod::Adaptive(_) | RegulationMethod::Fixed(_) => LawKind::SelfTuning,
+            RegulationMethod::Adaptive(_) | RegulationMethod::Literal(_) | RegulationMethod::Fixed(_) => {
+                LawKind::SelfTuning
+            }
         }
     }
 
@@ -244,7 +269,7 @@ impl LawParameters for SelfTuningConfig {
 
     fn without_effect(&self) -> Option<(&'static [&'static str], &'static str)> {
         match self.regulation {
-            RegulationMethod::Adaptive(_) => None,
+            RegulationMethod::Adaptive(_) | RegulationMethod::Literal(_) => None,
             RegulationMethod::Fixed(_) => Some((
                 &["forgetting", "reset_change", "variant"],
                 "with a `gain` nothing is learnt: it is fixed",

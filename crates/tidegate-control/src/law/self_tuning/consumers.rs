@@ -191,7 +191,13 @@ impl ConsumerRegulators {
         let may: Vec<bool> = reports.iter().map(|report| say.may(report)).collect();
         let enough = self.has_enough(&reports, &may);
         let heard_enough = peers.iter().any(|peer| peer.point.enough && say.counts(&peer.point));
-        let exempt = if enough || heard_enough { None } else { self.exempt(&reports, &may) };
+        let exempt = if self.config.is_literal() {
+            self.at_random(&reports)
+        } else if enough || heard_enough {
+            None
+        } else {
+            self.exempt(&reports, &may)
+        };
         let regulators: Vec<RegulatorDecision> = reports
             .iter()
             .zip(&may)
@@ -211,7 +217,8 @@ impl ConsumerRegulators {
             // The first of equals; wishes are finite.
             .min_by(|(left, _), (right, _)| asks(left, windowed).total_cmp(&asks(right, windowed)));
         let active = reports.iter().any(|report| !report.consumer.protected && report.is_active());
-        let somebody_to_hold = active || peers.iter().any(|peer| peer.point.active);
+        let somebody_to_hold =
+            active || self.config.is_literal() || peers.iter().any(|peer| peer.point.active);
         let own = lowest.map(|(wish, _)| wish);
         let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
             (LawAction::Hold, None, None, None, false);
@@ -341,6 +348,13 @@ impl ConsumerRegulators {
         let before = known.before.take();
         let regulator = &mut known.regulator;
         let step = match input {
+            // Without six requests nothing changes, however long the silence (figure 6, line 1). The age of a
+            // request that has not completed is no latency.
+            SignalState::Idle | SignalState::Overload { .. } if self.config.is_literal() => {
+                let nothing =
+                    IntervalMeasurement { requests: 0, total: Latency::ZERO, over: report.over, held };
+                Some(regulator.step(&self.config, goal, nothing, applied, bounds, exempt))
+            }
             // A single silent interval is no pause: who reads once in two seconds has many.
             SignalState::Idle if is_gone => {
                 regulator.idle();
@@ -398,6 +412,9 @@ impl ConsumerRegulators {
     /// u_min: the configured one, or the rate that leaves a deciding consumer the requests that a decision
     /// takes.
     fn least(&self, those: &Those<'_>, interval: Duration) -> Iops {
+        if self.config.is_literal() {
+            return self.config.least;
+        }
         let enough = Iops::new(f64::from(self.config.least_requests) / interval.as_secs_f64());
         let own: Vec<BandClaim<'_>> = throttled(those.consumers).map(BandClaim::entitlement).collect();
         let all: Vec<BandClaim<'_>> =
@@ -422,8 +439,8 @@ impl ConsumerRegulators {
     }
 
     /// The consumer that does not need enough requests, so that not all wait for each other (Triage §4.2).
-    /// The paper picks one at random, for good. Here it is the one that knows most, and only while none has
-    /// enough: with few requests it would throttle all others by chance.
+    /// The paper picks one at random. Here it is the one that knows most, and only while none has enough:
+    /// with few requests it would throttle all others by chance.
     fn exempt(&self, reports: &[ClientReport<'_>], may: &[bool]) -> Option<usize> {
         let those = reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
         let knows = |report: &ClientReport<'_>| {
@@ -436,6 +453,21 @@ impl ConsumerRegulators {
         // Of equals the first.
         let most = those.max_by_key(|(at, report)| (knows(report), std::cmp::Reverse(*at)));
         most.filter(|(_, report)| knows(report) > (0, Latency::ZERO)).map(|(at, _)| at)
+    }
+
+    /// The consumer of this host that does not need enough requests in this interval, to the letter of Triage
+    /// §4.2: any, whether it has requests or not. Laws have no dice, so a hash of names and steps draws it.
+    fn at_random(&self, reports: &[ClientReport<'_>]) -> Option<usize> {
+        let draw = |report: &ClientReport<'_>| {
+            let bytes = report.consumer.name.as_str().bytes().chain(self.steps.to_le_bytes());
+            // FNV-1a; the last steps of a hash of SplitMix64 spread its low bits.
+            let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            hash ^ (hash >> 27)
+        };
+        (0..reports.len()).min_by_key(|at| draw(&reports[*at]))
     }
 
     /// No eligible consumer: the operating point grows by as much as a used one would shrink.

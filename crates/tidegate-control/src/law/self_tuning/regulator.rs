@@ -10,6 +10,7 @@ use crate::document::model::{LearningOutcome, LinearModel, QueueModel};
 use crate::document::output::OutputBound;
 use crate::law::queueing::station::{AtStorage, IntervalPoint, StationModel};
 use crate::law::self_tuning::config::{LineLearning, RegulationMethod, SelfTuningConfig};
+use crate::law::self_tuning::figure6::{Figure6, Figure6Interval};
 use crate::law::self_tuning::linear_model::{FittedModel, RivalErrors, YOUNG};
 use crate::law::self_tuning::queue_curve::{Hyperbola, apart};
 
@@ -82,6 +83,9 @@ pub struct SelfTuning {
     below: u32,
     /// The same of the model of a queue.
     station: Option<StationModel>,
+    /// The same of figure 6.
+    #[serde(default)]
+    figure6: Option<Figure6>,
     /// Requests that were too few to conclude anything.
     gathered: Gathered,
     /// w(k−1) in ms and u(k−2), if the interval before was measured by itself. Otherwise the two are taken
@@ -140,6 +144,12 @@ impl SelfTuning {
                 let burst = learnt == LearningOutcome::Reset && adaptive.variant.burst;
                 (learnt, if burst { f64::INFINITY } else { wanted })
             }
+            RegulationMethod::Literal(learning) => {
+                let interval = Figure6Interval { goal_ms, w, u };
+                let (learnt, model, wanted) = Figure6::step(self.figure6, learning, interval);
+                self.figure6 = Some(model);
+                (learnt, wanted)
+            }
             RegulationMethod::Queueing(queueing) => {
                 let point = IntervalPoint { ms: w, requests, held: measured.held };
                 match StationModel::after(self.station, queueing, point) {
@@ -193,7 +203,7 @@ impl SelfTuning {
     /// The model now.
     #[must_use]
     pub fn model(&self) -> Option<LinearModel> {
-        self.fitted.map(|fitted| fitted.model())
+        self.fitted.map(|fitted| fitted.model()).or_else(|| self.figure6.as_ref().map(Figure6::model))
     }
 
     /// Returns the response time of eligible consumers' requests when a goal is kept, by the model of a
