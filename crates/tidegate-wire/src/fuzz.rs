@@ -10,6 +10,9 @@ use crate::{WireObserver, WireReport};
 /// The times between two packets, in nanoseconds, by two bits of an operation.
 const STEPS: [u64; 4] = [0, 1_000, 1_000_000, 700_000_000];
 
+/// The ports of the first and the second initiator: iSCSI and NVMe/TCP.
+const PORTS: [u16; 2] = [3260, 4420];
+
 /// Bytes of an input, taken one after the other.
 struct Input<'a>(&'a [u8]);
 
@@ -29,12 +32,11 @@ impl<'a> Input<'a> {
 
 /// Packets: each an operation, its details, and its payload.
 ///
-/// An operation's bits say who sends (one of two initiators, or the target to it), how time goes on, and what
+/// An operation's bits say which of two initiators sends, or that the target sends to it, how time goes on, and what
 /// is sent: data, data at another place of the stream, the beginning of a connection, or any frame.
 pub fn packets(input: &[u8]) {
     let mut input = Input(input);
-    let mut observer = WireObserver::new([3260].into());
-    let server: SocketAddr = ([10, 0, 0, 1], 3260).into();
+    let mut observer = WireObserver::new(PORTS.into());
     let mut next = [[1_u32; 2]; 2];
     let mut now = 0;
     let mut before = observer.report(Instant::ZERO);
@@ -43,6 +45,7 @@ pub fn packets(input: &[u8]) {
         now += STEPS[usize::from(operation >> 2 & 3)];
         let at = Instant::from_nanos(now);
         let client: SocketAddr = ([10, 0, 0, 11 + initiator as u8], 40_000).into();
+        let server: SocketAddr = ([10, 0, 0, 1], PORTS[initiator]).into();
         let flow = if is_answer { (server, client) } else { (client, server) };
         let next = &mut next[initiator][usize::from(is_answer)];
         match operation >> 4 {

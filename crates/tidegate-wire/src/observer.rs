@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use tidegate_units::{Bytes, Instant, Latency};
 
+use crate::commands::{CommandKind, CompletedCommand, LogicalUnit};
+use crate::connection::{SessionNames, Towards};
 use crate::direction::DirectionSegment;
 use crate::frame::TcpSegment;
-use crate::iscsi::{CommandKind, CompletedCommand, IscsiConnection, LogicalUnit, SessionNames};
+use crate::storage::{StorageConnection, StorageProtocol};
 
 /// Connections that are followed, at most.
 const MOST_CONNECTIONS: usize = 4096;
@@ -33,11 +35,13 @@ const UNDERSTOOD_WITHIN: u32 = 256;
 /// An initiator's use of a LUN.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nexus {
+    /// The protocol.
+    pub protocol: StorageProtocol,
     /// The initiator's name; its address if its login was not seen.
     pub initiator: Arc<str>,
     /// The target's name; the portal's address and port if the login was not seen.
     pub target: Arc<str>,
-    /// The LUN: a number, or 16 hexadecimal digits.
+    /// The LUN or namespace: a number, or 16 hexadecimal digits.
     pub unit: Arc<str>,
 }
 
@@ -87,7 +91,7 @@ pub enum ConnectionView {
     Unnamed,
     /// It is not understood yet.
     Sought,
-    /// It is not iSCSI, or not understood for long.
+    /// It is no storage protocol that is spoken here, or not understood for long.
     Unknown,
     /// It is encrypted by TLS.
     Encrypted,
@@ -100,7 +104,7 @@ impl fmt::Display for ConnectionView {
             Self::Named => "understood",
             Self::Unnamed => "understood, but its login was not seen: its names are unknown",
             Self::Sought => "seen from its middle, not understood yet",
-            Self::Unknown => "not understood: no iSCSI, or a part of it passes elsewhere",
+            Self::Unknown => "not understood: neither iSCSI nor NVMe/TCP, or a part of it passes elsewhere",
             Self::Encrypted => "encrypted: its commands cannot be seen",
         })
     }
@@ -171,7 +175,7 @@ struct ConnectionEnds {
 
 #[derive(Debug)]
 struct WatchedConnection {
-    iscsi: IscsiConnection,
+    storage: StorageConnection,
     /// The names of its nexuses.
     nexuses: BTreeMap<LogicalUnit, Nexus>,
     /// The sequence number of each side's SYN: the initiator's first.
@@ -223,13 +227,13 @@ impl WireObserver {
                 self.counters.beyond_bounds += 1;
                 return;
             }
-            let mut iscsi = IscsiConnection::from_the_middle();
+            let mut storage = StorageConnection::from_the_middle(server.port());
             // A connection that begins now is another than the one with these ports before.
             match self.recalled.remove(&ends).filter(|_| !segment.begins) {
-                Some(names) => iscsi.recall(names),
+                Some(names) => storage.recall(names),
                 None => {}
             }
-            self.connections.insert(ends, WatchedConnection::new(iscsi, at));
+            self.connections.insert(ends, WatchedConnection::new(storage, at));
         }
         let Some(connection) = self.connections.get_mut(&ends) else { return };
         connection.take(at, is_to_target, &segment, ends, &mut self.totals, &mut self.counters);
@@ -238,13 +242,13 @@ impl WireObserver {
     /// Takes note that the capture lost packets: responses may be among them.
     pub fn lose(&mut self, now: Instant, packets: u64) {
         self.counters.lost += packets;
-        self.connections.values_mut().for_each(|connection| connection.iscsi.doubt(now));
+        self.connections.values_mut().for_each(|connection| connection.storage.doubt(now));
     }
 
     /// Takes note that packets were not captured for a while, or that the clock of captures has changed. What
     /// was outstanding yields no latency.
     pub fn interrupt(&mut self) {
-        let forgotten = self.connections.values_mut().map(|connection| connection.iscsi.forget());
+        let forgotten = self.connections.values_mut().map(|connection| connection.storage.forget());
         self.counters.forgotten += forgotten.sum::<usize>() as u64;
     }
 
@@ -259,7 +263,7 @@ impl WireObserver {
     /// Returns the sessions with names, for a [`recall`](Self::recall) later.
     pub fn sessions(&self) -> impl Iterator<Item = RecalledSession> {
         self.connections.iter().filter_map(|(ends, connection)| {
-            let SessionNames { initiator, target } = connection.iscsi.names()?.clone();
+            let SessionNames { initiator, target } = connection.storage.names()?.clone();
             Some(RecalledSession { client: ends.client, server: ends.server, initiator, target })
         })
     }
@@ -280,7 +284,7 @@ impl WireObserver {
                 if let Err(place) = report.addresses.binary_search(&address) {
                     report.addresses.insert(place, address);
                 }
-                let reads = connection.iscsi.reads_in_flight(*unit);
+                let reads = connection.storage.reads_in_flight(*unit);
                 report.reads_in_flight += reads.count;
                 report.oldest_read = [report.oldest_read, reads.oldest].into_iter().flatten().min();
             }
@@ -302,9 +306,9 @@ impl WireObserver {
 }
 
 impl WatchedConnection {
-    fn new(iscsi: IscsiConnection, at: Instant) -> Self {
+    fn new(storage: StorageConnection, at: Instant) -> Self {
         let (nexuses, begun) = (BTreeMap::new(), [None; 2]);
-        Self { iscsi, nexuses, begun, last: at, is_closing: false, misunderstood: 0, is_encrypted: false }
+        Self { storage, nexuses, begun, last: at, is_closing: false, misunderstood: 0, is_encrypted: false }
     }
 
     fn take(
@@ -323,31 +327,31 @@ impl WatchedConnection {
             let begun = &mut self.begun[usize::from(!is_to_target)];
             sequence = sequence.wrapping_add(1);
             if begun.replace(segment.sequence) != Some(segment.sequence) {
-                self.iscsi.begin(is_to_target, sequence);
+                self.storage.begin(towards(is_to_target), sequence);
             }
         }
         if segment.length == 0 {
             return;
         }
-        let had_names = self.iscsi.names().is_some();
+        let had_names = self.storage.names().is_some();
         let TcpSegment { payload, length, .. } = *segment;
         let piece = DirectionSegment { at, sequence, payload, length };
         let nexuses = &self.nexuses;
-        let events = self.iscsi.take(is_to_target, piece, &mut |command| match nexuses.get(&command.unit) {
+        let events = self.storage.take(towards(is_to_target), piece, &mut |command| match nexuses.get(&command.unit) {
             Some(nexus) if totals.len() < MOST_NEXUSES || totals.contains_key(nexus) => {
                 totals.entry(nexus.clone()).or_default().add(&command);
             }
             // A response comes after its command, which gave the LUN its name.
             _ => counters.beyond_bounds += 1,
         });
-        if self.iscsi.is_understood() {
+        if self.storage.is_understood() {
             (self.misunderstood, self.is_encrypted) = (0, false);
         } else {
             self.misunderstood = self.misunderstood.saturating_add(1);
             self.is_encrypted |= is_tls(segment.payload);
         }
         // Names are learnt at the login, before the first command.
-        if had_names != self.iscsi.names().is_some() {
+        if had_names != self.storage.names().is_some() {
             self.nexuses.clear();
         }
         self.name_units(ends);
@@ -360,27 +364,28 @@ impl WatchedConnection {
 
     /// Gives each LUN that it has used a name.
     fn name_units(&mut self, ends: ConnectionEnds) {
-        if self.iscsi.units().len() == self.nexuses.len() {
+        if self.storage.units().len() == self.nexuses.len() {
             return;
         }
-        let (initiator, target): (Arc<str>, Arc<str>) = match self.iscsi.names() {
+        let (initiator, target): (Arc<str>, Arc<str>) = match self.storage.names() {
             Some(names) => (names.initiator.clone(), names.target.clone()),
             None => (ends.client.ip().to_canonical().to_string().into(), ends.server.to_string().into()),
         };
-        for unit in self.iscsi.units() {
+        for unit in self.storage.units() {
             let (initiator, target) = (initiator.clone(), target.clone());
-            let nexus = || Nexus { initiator, target, unit: unit.to_string().into() };
+            let protocol = self.storage.protocol();
+            let nexus = || Nexus { protocol, initiator, target, unit: unit.to_string().into() };
             self.nexuses.entry(unit).or_insert_with(nexus);
         }
     }
 
     fn view(&self) -> ConnectionView {
-        match self.iscsi.is_understood() {
-            true if self.iscsi.names().is_some() => ConnectionView::Named,
-            true if self.iscsi.is_logged_in() => ConnectionView::Unnamed,
+        match self.storage.is_understood() {
+            true if self.storage.names().is_some() => ConnectionView::Named,
+            true if self.storage.is_logged_in() => ConnectionView::Unnamed,
             true => ConnectionView::LoggingIn,
             false if self.is_encrypted => ConnectionView::Encrypted,
-            false if self.iscsi.is_plausible() => ConnectionView::Sought,
+            false if self.storage.is_plausible() => ConnectionView::Sought,
             false if self.misunderstood >= UNDERSTOOD_WITHIN => ConnectionView::Unknown,
             false => ConnectionView::Sought,
         }
@@ -399,6 +404,10 @@ impl NexusTotals {
             total.latency = total.latency.saturating_add(latency);
         }
     }
+}
+
+const fn towards(is_to_target: bool) -> Towards {
+    if is_to_target { Towards::Target } else { Towards::Initiator }
 }
 
 /// Returns true if a payload begins as a record of TLS does: handshake or data, of version 3.x.

@@ -1,5 +1,6 @@
 //! iSCSI's PDUs: 48 bytes of basic header segment, and what follows it (RFC 7143, section 11).
 
+use crate::connection::Towards;
 use crate::framing::{PduFormat, PduShape};
 
 /// The length of a basic header segment.
@@ -36,23 +37,16 @@ pub(super) mod response {
     pub(crate) const REJECT: u8 = 0x3f;
 }
 
-/// The receiver of a direction's PDUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Towards {
-    Target,
-    Initiator,
-}
-
 /// The digests that a connection's PDUs have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Digests {
+pub(crate) struct Digests {
     pub(super) header: bool,
     pub(super) data: bool,
 }
 
 /// The PDUs of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IscsiFormat {
+pub(crate) struct IscsiFormat {
     pub(super) towards: Towards,
     pub(super) digests: Digests,
 }
@@ -73,12 +67,6 @@ pub(super) fn data_length(header: &[u8]) -> u64 {
 }
 
 impl IscsiFormat {
-    /// The formats that a direction may have that was seen from its middle only.
-    pub(super) fn candidates(towards: Towards) -> Vec<Self> {
-        let digests = [(false, false), (true, true), (true, false), (false, true)];
-        digests.map(|(header, data)| Self { towards, digests: Digests { header, data } }).into()
-    }
-
     fn has_opcode(self, header: &[u8]) -> bool {
         match self.towards {
             Towards::Target => {

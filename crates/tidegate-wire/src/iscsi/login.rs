@@ -1,21 +1,10 @@
 //! The login of a connection: who the initiator is, which target it wants, and which digests they agree on.
 
-use std::sync::Arc;
-
 use super::format::{Digests, data_length};
+use crate::connection::{SessionNames, shown_name};
 
 /// The text of each side during a login that is read.
 const MOST_TEXT: usize = 16 << 10;
-
-/// The longest name (RFC 7143, section 4.2.7.1), in bytes.
-const LONGEST_NAME: usize = 223;
-
-/// The names of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SessionNames {
-    pub(crate) initiator: Arc<str>,
-    pub(crate) target: Arc<str>,
-}
 
 /// A login that has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +39,7 @@ impl LoginTexts {
         let names = names.filter(|_| value(&self.initiator, "SessionType") != Some("Discovery"));
         let finished = FinishedLogin {
             names: names
-                .map(|(initiator, target)| SessionNames { initiator: name(initiator), target: name(target) }),
+                .map(|(initiator, target)| SessionNames { initiator: shown_name(initiator), target: shown_name(target) }),
             digests: Digests { header: self.agreed("HeaderDigest"), data: self.agreed("DataDigest") },
         };
         *self = Self::default();
@@ -84,20 +73,4 @@ fn value<'a>(text: &'a [u8], key: &str) -> Option<&'a str> {
         .filter(|(found, _)| *found == key)
         .map(|(_, value)| value)
         .last()
-}
-
-/// A name as it may be shown: cut to the longest that is allowed, control characters escaped.
-fn name(text: &str) -> Arc<str> {
-    let mut name = String::new();
-    for character in text.chars() {
-        let escaped: String = match character.is_control() {
-            true => character.escape_default().collect(),
-            false => character.to_string(),
-        };
-        if name.len() + escaped.len() > LONGEST_NAME {
-            break;
-        }
-        name += &escaped;
-    }
-    if name.is_empty() { Arc::from("(no name)") } else { name.into() }
 }

@@ -1,13 +1,12 @@
 //! iSCSI (RFC 7143): PDUs, logins, and commands with their responses.
 
-mod connection;
+mod dialogue;
 mod format;
 mod login;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod peers;
 
-pub(crate) use connection::{CommandKind, CompletedCommand, IscsiConnection, LogicalUnit};
-pub(crate) use login::SessionNames;
+pub(crate) use dialogue::IscsiDialogue;
 
 #[cfg(test)]
 mod tests;

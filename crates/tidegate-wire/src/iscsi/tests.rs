@@ -5,9 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use tidegate_units::{Instant, Latency};
 
+use super::IscsiDialogue;
 use super::peers::{self, PeerDigests};
-use super::{CommandKind, CompletedCommand, IscsiConnection};
+use crate::commands::{CommandKind, CompletedCommand};
+use crate::connection::{Connection, Dialogue as _, Towards};
 use crate::direction::DirectionSegment;
+
+type IscsiConnection = Connection<IscsiDialogue>;
 
 /// A segment on the wire.
 #[derive(Debug, Clone)]
@@ -223,7 +227,8 @@ fn show(
             payload: &segment.bytes[..snap.min(segment.bytes.len())],
             length: u32::try_from(segment.bytes.len()).unwrap(),
         };
-        let events = connection.take(segment.is_to_target, piece, &mut |command| completed.push(command));
+        let towards = if segment.is_to_target { Towards::Target } else { Towards::Initiator };
+        let events = connection.take(towards, piece, &mut |command| completed.push(command));
         gaps += usize::from(events.direction.gap);
     }
     (completed, gaps)
@@ -231,8 +236,8 @@ fn show(
 
 fn begun(first: [u32; 2]) -> IscsiConnection {
     let mut connection = IscsiConnection::from_the_middle();
-    connection.begin(true, first[0]);
-    connection.begin(false, first[1]);
+    connection.begin(Towards::Target, first[0]);
+    connection.begin(Towards::Initiator, first[1]);
     connection
 }
 
@@ -300,7 +305,7 @@ proptest! {
             command.latency.is_some() || command.kind == CommandKind::Write && !is_in_order
         };
         prop_assert!(completed.iter().all(is_timed));
-        let names = connection.names().unwrap();
+        let names = connection.dialogue().names().unwrap();
         prop_assert_eq!((&*names.initiator, &*names.target), ("iqn.2026-01.lab:a", "iqn.2026-01.lab:array"));
     }
 
@@ -327,7 +332,7 @@ proptest! {
         let shown = segments.get(from..).unwrap_or_default();
         let mut connection = IscsiConnection::from_the_middle();
         check(&show(&mut connection, shown, usize::MAX).0, &truth)?;
-        prop_assert_eq!(connection.names(), None);
+        prop_assert_eq!(connection.dialogue().names(), None);
     }
 }
 
@@ -369,9 +374,10 @@ fn a_command_that_is_aborted_is_not_in_flight_any_more() {
     let unit = connection.units().next().unwrap();
     assert_eq!(unit.to_string(), "3");
     assert_eq!(connection.reads_in_flight(unit).oldest, Some(Instant::from_nanos(5)));
-    let mut doubtful = connection.clone();
-    doubtful.doubt(Instant::from_nanos(6));
-    assert_eq!(doubtful.reads_in_flight(unit).count, 0, "its response may have been missed");
     say(&mut connection, peers::abort(10, 9, none));
     assert_eq!(connection.reads_in_flight(unit).count, 0);
+    say(&mut connection, peers::read(11, 3, 4096, none));
+    assert_eq!(connection.reads_in_flight(unit).count, 1);
+    connection.doubt(Instant::from_nanos(6));
+    assert_eq!(connection.reads_in_flight(unit).count, 0, "its response may have been missed");
 }
