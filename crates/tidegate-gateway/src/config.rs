@@ -18,6 +18,7 @@ use tidegate_ublk::DeviceNumber;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::access::ExportAccess;
+use crate::processors::ProcessorSet;
 
 /// The greatest payload of one request. It is advertised to clients; the protocol lets them assume at least
 /// this much.
@@ -188,6 +189,8 @@ pub struct PoolConfig {
     pub exports: Vec<ExportConfig>,
     /// Bounds on the sessions of this pool.
     pub limits: PoolLimits,
+    /// The processors that its threads run on; `None`: all that the service may use.
+    pub processors: Option<ProcessorSet>,
 }
 
 impl PoolConfig {
@@ -206,6 +209,7 @@ impl PoolConfig {
             law: None,
             exports,
             limits: PoolLimits::default(),
+            processors: None,
         }
     }
 
@@ -253,8 +257,8 @@ impl PoolConfig {
 pub enum BackendConfig {
     /// A regular file or a block device per export, through io_uring.
     File {
-        /// Past the page cache (`O_DIRECT`). Clients must then align their requests; the alignment is
-        /// advertised.
+        /// Past the page cache (`O_DIRECT`). The alignment that it needs is advertised; requests with parts
+        /// of blocks are served too, and cost more.
         direct: bool,
     },
     /// A model of storage in real time: its timing, with the data elsewhere. Exports lie one after the other

@@ -137,7 +137,7 @@ impl SessionDisk {
 
 /// The terms of a disk. No message of NBD comes or goes.
 pub(crate) fn terms(geometry: ExportGeometry) -> SessionTerms {
-    SessionTerms { geometry, style: MessageStyle::Simple, allocation: None }
+    SessionTerms::simple(geometry)
 }
 
 /// The disk that an export is to a guest.

@@ -613,8 +613,10 @@ impl PoolHandle {
                 emulated,
                 exports,
             };
+            let processors = config.processors.clone();
             std::thread::Builder::new().name(format!("tg-{name}")).spawn(move || {
-                let worker = match PoolWorker::new(parts) {
+                let bound = processors.map_or(Ok(()), |processors| processors.bind());
+                let worker = match bound.and_then(|()| PoolWorker::new(parts)) {
                     Ok(worker) => worker,
                     Err(error) => {
                         // The thread that starts a pool waits for this.
@@ -935,6 +937,9 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
         // Tags by which some requests wait already mean nothing to another scheduler.
         if old.discipline != new.discipline {
             fixed.push(format!("pool `{}`: the scheduler", old.name));
+        }
+        if old.processors != new.processors {
+            fixed.push(format!("pool `{}`: the processors", old.name));
         }
         for export in &new.exports {
             let Some(before) = old.exports.iter().find(|before| before.name == export.name) else { continue };

@@ -7,8 +7,9 @@ use tidegate_nbd::transmission::{
 };
 use tidegate_nbd::{CheckedOperation, Errno, SessionTerms};
 
-use crate::buffer::{AlignedBuffer, BufferPool, class_bytes};
+use crate::buffer::{AlignedBuffer, BufferPool};
 use crate::memory::MemoryAllowance;
+use crate::request::memory_of;
 use crate::ring::BufferPart;
 
 /// The bytes received at once: sixteen writes of 4 KiB, or two thousand reads.
@@ -56,6 +57,8 @@ enum InputState {
         buffer: Option<AlignedBuffer>,
         filled: usize,
         length: usize,
+        /// The memory that it is to have.
+        whole: u64,
         charged: u64,
         ahead: u64,
     },
@@ -155,7 +158,7 @@ impl SessionInput {
                     let payload = request.payload_length() - query.len() as u64;
                     match terms.check(&request, query) {
                         Ok(operation) => {
-                            let occupied = crate::request::memory_of(&operation);
+                            let occupied = memory_of(&operation, terms.geometry.blocks.minimum());
                             let CheckedOperation::Write { length, .. } = operation else {
                                 if occupied > 0 && !allowance.grant(occupied) {
                                     return ParsedStep::Full;
@@ -178,6 +181,7 @@ impl SessionInput {
                                 buffer: Some(pool.take(charge.bytes as usize)),
                                 filled: 0,
                                 length: length as usize,
+                                whole: occupied,
                                 charged: charge.bytes,
                                 ahead: charge.ahead,
                             };
@@ -196,19 +200,19 @@ impl SessionInput {
                         }
                     }
                 }
-                InputState::Payload { cookie, operation, buffer, filled, length, charged, ahead } => {
+                InputState::Payload { cookie, operation, buffer, filled, length, whole, charged, ahead } => {
                     // Invariant: the buffer is here, because nothing is being received.
                     let target = buffer.as_mut().expect("a payload's buffer is here between receives");
                     let count = available.len().min(target.len().min(*length) - *filled);
                     target[*filled..*filled + count].copy_from_slice(&available[..count]);
                     *filled += count;
                     self.start += count;
-                    if *filled < *length {
-                        if *filled < target.len() {
+                    if *filled < *length || *charged < *whole {
+                        if *filled < target.len().min(*length) {
                             return ParsedStep::More;
                         }
-                        let (held, whole) = (*charged, class_bytes(*length) as u64);
-                        if !allowance.grow_payload(held, held, whole) {
+                        let held = *charged;
+                        if !allowance.grow_payload(held, held, *whole) {
                             return ParsedStep::Full;
                         }
                         *charged = 2 * held;
@@ -355,6 +359,7 @@ mod tests {
     use tidegate_nbd::{ALLOCATION_CONTEXT, BlockSizes, CommandFlags, ExportGeometry, TransmissionFlags};
 
     use super::*;
+    use crate::buffer::class_bytes;
     use crate::config::PoolLimits;
     use crate::memory::{AccountKey, PoolMemory};
 
@@ -527,6 +532,23 @@ mod tests {
     }
 
     /// Payloads grow where another session has charged ahead of arrival what may be charged so.
+    #[test]
+    fn a_payload_with_parts_of_blocks_has_room_for_the_whole_ones() {
+        let mut terms = terms();
+        terms.geometry.blocks = BlockSizes::new(4096, 4096, 32 << 20).unwrap().with_parts();
+        for (length, room) in [(100, 16 << 10), (65_536, 128 << 10), (1 << 20, 2 << 20)] {
+            let (mut memory, account) = memory();
+            let (stream, mut session) = (write(7, 512, length), 0);
+            let mut allowance = memory.allowance(account, &mut session);
+            let parsed = run_within(&terms, &mut allowance, &stream, 10_000);
+            let [ParsedStep::Request { payload: Some(payload), charged, .. }] = &parsed[..] else {
+                panic!("{parsed:?}");
+            };
+            assert_eq!((payload.len(), *charged, session), (room, room as u64, room as u64));
+            assert_eq!(payload[..length], stream[REQUEST_SIZE..]);
+        }
+    }
+
     #[test]
     fn a_payload_that_grows_comes_out_whole() {
         let (mut memory, account) = memory();

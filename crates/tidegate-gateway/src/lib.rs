@@ -36,6 +36,7 @@ mod listener;
 mod memory;
 mod message;
 mod peers;
+mod processors;
 mod refusals;
 mod request;
 mod ring;
@@ -60,6 +61,7 @@ pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
 pub use listener::devices::{DeviceError, DeviceProblem};
 pub use listener::disks::DiskSocketError;
 pub use peers::PeerReports;
+pub use processors::{ProcessorSet, ProcessorSetError};
 pub use ring::check_io_uring;
 pub use stats::{
     AwaitedSnapshot, ConsumerSnapshot, ContractSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot,

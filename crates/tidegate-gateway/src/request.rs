@@ -3,6 +3,7 @@
 use tidegate_nbd::{AllocationExtent, AllocationMap, CheckedOperation, MOST_EXTENTS};
 use tidegate_units::Instant;
 
+use crate::backend::{BlockCover, ChangedBlocks, PartialBlocks};
 use crate::buffer::{AlignedBuffer, class_bytes};
 use crate::upstream::ledger::ChangeNumber;
 use crate::zeroing::{RequestSlice, ZEROES};
@@ -33,6 +34,10 @@ pub(crate) struct ClientRequest {
     pub(crate) slice: RequestSlice,
     /// The first change at an upstream that was made for it and needs a flush to be durable.
     pub(crate) change: Option<ChangeNumber>,
+    /// The progress with the whole blocks around it, if it has parts of blocks.
+    pub(crate) partial: Option<Box<PartialBlocks>>,
+    /// The blocks that it changes, or waits to change.
+    pub(crate) blocks: Option<ChangedBlocks>,
 }
 
 impl ClientRequest {
@@ -59,6 +64,8 @@ impl ClientRequest {
             done: 0,
             slice: RequestSlice::whole(0),
             change: None,
+            partial: None,
+            blocks: None,
         }
     }
 }
@@ -103,11 +110,17 @@ impl SyncRange {
     }
 }
 
-/// The memory that an operation occupies at most, at any time of its life.
-pub(crate) fn memory_of(operation: &CheckedOperation) -> u64 {
+/// The memory that an operation occupies at most, at any time of its life, on storage with blocks of this
+/// size.
+pub(crate) fn memory_of(operation: &CheckedOperation, block: u32) -> u64 {
     match *operation {
-        CheckedOperation::Read { length, .. } | CheckedOperation::Write { length, .. } => {
-            class_bytes(length as usize) as u64
+        CheckedOperation::Read { offset, length } => {
+            let cover = BlockCover::of(offset, length.into(), block);
+            class_bytes(cover.map_or(length as usize, |cover| cover.length)) as u64
+        }
+        CheckedOperation::Write { offset, length, .. } => {
+            let cover = BlockCover::of(offset, length.into(), block);
+            class_bytes(cover.map_or(length as usize, |cover| cover.length_to_change())) as u64
         }
         CheckedOperation::WriteZeroes { .. } | CheckedOperation::Cache { .. } => u64::from(ZEROES),
         // The extents, and their form on the wire.

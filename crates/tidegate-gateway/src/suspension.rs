@@ -80,6 +80,8 @@ struct StateEntry {
     blocks: [u32; 3],
     style: StateStyle,
     allocation: Option<u32>,
+    #[serde(default)]
+    hears_shutdown: bool,
     unread: u64,
 }
 
@@ -93,7 +95,7 @@ enum StateStyle {
 
 impl StateEntry {
     fn new(session: &SuspendedSession) -> io::Result<Self> {
-        let SessionTerms { geometry, style, allocation } = session.terms;
+        let SessionTerms { geometry, style, allocation, hears_shutdown } = session.terms;
         let blocks = geometry.blocks;
         Ok(Self {
             inode: inode(&*session.socket)?,
@@ -108,6 +110,7 @@ impl StateEntry {
                 MessageStyle::Extended => StateStyle::Extended,
             },
             allocation,
+            hears_shutdown,
             unread: session.unread.len() as u64,
         })
     }
@@ -123,6 +126,7 @@ impl StateEntry {
                 StateStyle::Structured => MessageStyle::Structured,
                 StateStyle::Extended => MessageStyle::Extended,
             },
+            hears_shutdown: self.hears_shutdown,
             allocation: self.allocation,
         })
     }
@@ -208,7 +212,7 @@ fn enter(
     directory: &ExportDirectory,
     listen: &[ListenConfig],
 ) -> Result<(), String> {
-    let SuspendedSession { socket, consumer, peer, terms, unread } = session;
+    let SuspendedSession { socket, consumer, peer, mut terms, unread } = session;
     if needs_tls(&socket, listen) {
         return Err("its endpoint requires TLS now".to_owned());
     }
@@ -218,6 +222,9 @@ fn enter(
         directory.find_consumer(&consumer, &client, source).map_err(|refusal| refusal.reason().to_owned())?;
     let now = SessionTerms::told(export.geometry, terms.style, terms.allocation);
     still_true(&terms.geometry, &now.geometry)?;
+    if now.geometry.blocks.serves_parts() {
+        terms.geometry.blocks = terms.geometry.blocks.with_parts();
+    }
     let SeatReservation { export, slot, pin } = reserved;
     let door = Arc::clone(slot.door());
     let session = NewSession {
@@ -286,7 +293,7 @@ mod tests {
             socket: Arc::new(UnixStream::pair().unwrap().0.into()),
             consumer: consumer.parse().unwrap(),
             peer: "someone".to_owned(),
-            terms: SessionTerms { geometry, style: MessageStyle::Extended, allocation: Some(7) },
+            terms: SessionTerms::told(geometry, MessageStyle::Extended, Some(7)),
             unread: unread.to_vec(),
         }
     }

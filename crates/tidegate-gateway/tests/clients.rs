@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::process::Command;
+
 use tidegate_gateway::{BackendConfig, DataStore};
 
 use common::{MIB, Served, emulated_pool, file_pool, pool_name, qemu_io, run, run_any};
@@ -165,6 +167,53 @@ fn read_only_and_direct_exports_say_so_and_keep_to_it() {
     let minimum = json.lines().find_map(|line| line.trim().strip_prefix("\"block_size_minimum\": ")).unwrap();
     assert!(["512,", "4096,"].contains(&minimum), "{json}");
     qemu_io(&served.uri("direct"), &["write -P 7 0 512", "read -P 7 0 512", "read -P 0 512 64k"]);
+}
+
+/// Two clients of libnbd that change every byte between them, in pieces that share blocks.
+const PIECES: &str = r"
+import os, random
+clients = [h, nbd.NBD()]
+for client in clients:
+    client.set_strict_mode(0)
+    client.connect_uri(os.environ['EXPORT'])
+size = h.get_size()
+expected = bytearray(random.randbytes(size))
+cuts = sorted(random.sample(range(1, size), 700))
+pieces = list(zip([0] + cuts, cuts + [size]))
+random.shuffle(pieces)
+sent = []
+for number, (start, end) in enumerate(pieces):
+    client, flags = clients[number % 2], nbd.CMD_FLAG_FUA if number % 3 else 0
+    if number % 10 == 0:
+        expected[start:end] = bytes(end - start)
+        cookie = client.aio_zero(end - start, start, flags=flags)
+    else:
+        cookie = client.aio_pwrite(nbd.Buffer.from_bytearray(expected[start:end]), start, flags=flags)
+    sent.append((client, cookie))
+for client in clients:
+    while client.aio_in_flight():
+        client.poll(-1)
+assert all(client.aio_command_completed(cookie) for client, cookie in sent)
+for start, end in pieces:
+    assert h.pread(end - start, start) == expected[start:end], (start, end)
+whole = nbd.NBD()
+whole.connect_uri(os.environ['EXPORT'])
+assert whole.pread(size, 0) == expected
+print('nothing is lost')
+";
+
+#[test]
+fn parts_of_blocks_are_served_past_the_page_cache() {
+    let served = Served::start(|directory| {
+        let mut pool = file_pool(directory, &["vol"], MIB);
+        pool.backend = BackendConfig::File { direct: true };
+        vec![pool]
+    });
+    // Debian's Python, which has libnbd, and not another one that comes first.
+    let mut shell = Command::new("nbdsh");
+    shell.env("PATH", "/usr/bin:/bin").env("EXPORT", served.uri("vol")).args(["-c", PIECES]);
+    let output = shell.output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nothing is lost"), "{output:?}");
 }
 
 /// Real clients over a modelled device whose bytes are in a file: they are there after a restart.

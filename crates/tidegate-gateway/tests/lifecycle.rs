@@ -132,7 +132,7 @@ fn what_needs_a_restart_is_said_and_nothing_is_applied() {
 }
 
 #[test]
-fn a_drain_answers_what_was_received_and_refuses_the_rest() {
+fn a_drain_answers_what_was_received_and_nothing_more() {
     let served = Served::start(|_| {
         let mut pool = emulated_pool(&["a"], 64 * MIB, 15.0);
         pool.depth = 1;
@@ -153,12 +153,11 @@ fn a_drain_answers_what_was_received_and_refuses_the_rest() {
     // The idle one is let go, which shows that the drain has begun.
     assert!(idle.is_closed() && !drain.is_finished());
     assert!(!socket.exists());
+    // An error would reach the client's programs. It asks the next server once the connection has ended.
     client.send(NbdCommand::Read, 1000, 0, 4096);
-    let mut answers: Vec<_> = (0..21).map(|_| client.answer()).collect();
+    let mut answers: Vec<_> = (0..20).map(|_| client.answer()).collect();
     answers.sort_unstable();
-    let expected: Vec<_> =
-        (0..20).map(|cookie| (cookie, 0)).chain([(1000, Errno::Shutdown.code())]).collect();
-    assert_eq!(answers, expected);
+    assert_eq!(answers, (0..20).map(|cookie| (cookie, 0)).collect::<Vec<_>>());
     assert!(client.is_closed());
     drop(client);
     let DrainReport { cut_off, stuck, .. } = drain.join().unwrap();

@@ -87,12 +87,13 @@ pub struct BlockSizes {
     minimum: u32,
     preferred: u32,
     maximum: u32,
+    serves_parts: bool,
 }
 
 impl BlockSizes {
     /// The constraints if none were negotiated: every byte addressable, 4 KiB preferred, payloads up to 32
     /// MiB.
-    pub const DEFAULT: Self = Self { minimum: 1, preferred: 4096, maximum: 32 << 20 };
+    pub const DEFAULT: Self = Self { minimum: 1, preferred: 4096, maximum: 32 << 20, serves_parts: false };
 
     /// The most data that fits one structured chunk, whose 32-bit length counts the 8 bytes of the offset
     /// too.
@@ -114,7 +115,21 @@ impl BlockSizes {
         if maximum < preferred {
             return Err(BlockSizesError::Maximum(maximum));
         }
-        Ok(Self { minimum, preferred, maximum: maximum.min(Self::MAX_CHUNK_DATA) })
+        let maximum = maximum.min(Self::MAX_CHUNK_DATA);
+        Ok(Self { minimum, preferred, maximum, serves_parts: false })
+    }
+
+    /// The same sizes at a server that also serves parts of a minimum block. Clients that do not ask for the
+    /// sizes do not know them.
+    #[must_use]
+    pub const fn with_parts(self) -> Self {
+        Self { serves_parts: true, ..self }
+    }
+
+    /// Returns true if parts of a minimum block are served too.
+    #[must_use]
+    pub const fn serves_parts(self) -> bool {
+        self.serves_parts
     }
 
     /// The least block, a power of two.

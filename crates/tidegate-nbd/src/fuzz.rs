@@ -140,7 +140,7 @@ fn check_replies(mut sent: &[u8]) {
 }
 
 fn check_opened(opened: &Opened) {
-    let SessionTerms { geometry, style, allocation } = opened.terms;
+    let SessionTerms { geometry, style, allocation, .. } = opened.terms;
     let told = |flag| geometry.flags.contains(flag);
     assert!(told(TransmissionFlags::HAS_FLAGS));
     assert_eq!(told(TransmissionFlags::SEND_DF), style.has_chunks(), "whole replies may be asked for");
@@ -212,7 +212,7 @@ pub fn client_handshake(input: &[u8]) {
         match &course.outcome {
             Some(Ok(ClientEvent::Opened(opened))) => {
                 assert_eq!(opened.name, name());
-                let SessionTerms { geometry, style, allocation } = opened.terms;
+                let SessionTerms { geometry, style, allocation, .. } = opened.terms;
                 assert!(allocation.is_none() || style.has_chunks(), "extents need chunks");
                 let blocks = geometry.blocks;
                 let again = BlockSizes::new(blocks.minimum(), blocks.preferred(), blocks.maximum());
@@ -359,7 +359,7 @@ pub fn requests(input: &[u8]) {
             assert!(request.payload_length() == 0 || request.payload_length() == request.length);
             for geometry in geometries() {
                 let allocation = style.has_chunks().then_some(ALLOCATION_CONTEXT);
-                let terms = SessionTerms { geometry, style, allocation };
+                let terms = SessionTerms { allocation, style, ..SessionTerms::simple(geometry) };
                 let query = terms.query_length(&request);
                 assert!(query == 0 || query as u64 == request.payload_length());
                 let Some(query) = rest.get(..query) else { continue };

@@ -19,10 +19,13 @@ pub struct SessionTerms {
     pub style: MessageStyle,
     /// The id of `base:allocation`, if the client selected it for this export.
     pub allocation: Option<u32>,
+    /// The client knows that a request answered with [`Errno::Shutdown`] was not carried out, and asks again
+    /// elsewhere. Other clients take it for an error of the storage.
+    pub hears_shutdown: bool,
 }
 
-/// A request that passed [`SessionTerms::check`]: its range is not empty, lies within the export and is
-/// aligned, its payload is within bounds, and the export can do it.
+/// A request that passed [`SessionTerms::check`]: its range is not empty and lies within the export, its
+/// payload is within bounds, and the export can do it. It is aligned, unless the export serves parts of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckedOperation {
     /// Read `length` bytes at `offset`.
@@ -89,7 +92,7 @@ impl SessionTerms {
     /// Terms without anything that is chosen beside the export.
     #[must_use]
     pub const fn simple(geometry: ExportGeometry) -> Self {
-        Self { geometry, style: MessageStyle::Simple, allocation: None }
+        Self { geometry, style: MessageStyle::Simple, allocation: None, hears_shutdown: false }
     }
 
     /// Returns the terms that a server tells a client of an export: some of its flags depend on what else the
@@ -105,7 +108,7 @@ impl SessionTerms {
         } else {
             flags.without(TransmissionFlags::BLOCK_STATUS_PAYLOAD)
         };
-        Self { geometry, style, allocation }
+        Self { geometry, style, allocation, hears_shutdown: false }
     }
 
     /// Returns the length of the payload that must be here before a request can be judged: it says what a
@@ -148,12 +151,13 @@ impl SessionTerms {
                 self.check_range(offset, length, Errno::Inval)?;
                 let df = self.geometry.flags.contains(TransmissionFlags::SEND_DF);
                 let too_long = if df { Errno::Overflow } else { Errno::Inval };
-                Ok(CheckedOperation::Read { offset, length: self.check_payload(length).ok_or(too_long)? })
+                let length = self.check_payload(offset, length).ok_or(too_long)?;
+                Ok(CheckedOperation::Read { offset, length })
             }
             NbdCommand::Write => {
                 self.check_change(TransmissionFlags::NONE)?;
                 self.check_range(offset, length, Errno::NoSpc)?;
-                let length = self.check_payload(length).ok_or(Errno::Inval)?;
+                let length = self.check_payload(offset, length).ok_or(Errno::Inval)?;
                 Ok(CheckedOperation::Write { offset, length, fua })
             }
             NbdCommand::Flush => {
@@ -210,9 +214,17 @@ impl SessionTerms {
         }
     }
 
-    /// Returns the length of a payload that is within bounds.
-    fn check_payload(&self, length: u64) -> Option<u32> {
-        u32::try_from(length).ok().filter(|length| *length <= self.geometry.blocks.maximum())
+    /// Returns the length of a payload that is within bounds. With parts of blocks it is at most half as long
+    /// as otherwise: the server moves the whole blocks.
+    fn check_payload(&self, offset: u64, length: u64) -> Option<u32> {
+        let maximum = self.geometry.blocks.maximum();
+        let most = if self.is_aligned(offset, length) { maximum } else { maximum / 2 };
+        u32::try_from(length).ok().filter(|length| *length <= most)
+    }
+
+    fn is_aligned(&self, offset: u64, length: u64) -> bool {
+        // A minimum block is a power of two, so that one test sees the low bits of both numbers.
+        (offset | length) & u64::from(self.geometry.blocks.minimum() - 1) == 0
     }
 
     fn check_change(&self, needed: TransmissionFlags) -> Result<(), Errno> {
@@ -227,9 +239,7 @@ impl SessionTerms {
     }
 
     fn check_range(&self, offset: u64, length: u64, beyond: Errno) -> Result<(), Errno> {
-        let block = self.geometry.blocks.minimum();
-        // A minimum block is a power of two, so that one test sees the low bits of both numbers.
-        if length == 0 || (offset | length) & u64::from(block - 1) != 0 {
+        if length == 0 || !(self.is_aligned(offset, length) || self.geometry.blocks.serves_parts()) {
             return Err(Errno::Inval);
         }
         match offset.checked_add(length) {
@@ -319,7 +329,7 @@ mod tests {
     }
 
     fn terms(geometry: ExportGeometry) -> SessionTerms {
-        SessionTerms { geometry, style: MessageStyle::Extended, allocation: Some(ALLOCATION_CONTEXT) }
+        SessionTerms::told(geometry, MessageStyle::Extended, Some(ALLOCATION_CONTEXT))
     }
 
     fn judge(geometry: &ExportGeometry, request: &WireRequest) -> Result<CheckedOperation, Errno> {
@@ -363,6 +373,24 @@ mod tests {
             for (offset, length) in [(1, 512), (512, 511), (0, 0), (256, 256)] {
                 assert_eq!(judge(&geometry(), &request(command, offset, length)), Err(Errno::Inval));
             }
+        }
+    }
+
+    #[test]
+    fn parts_of_blocks_are_taken_where_they_are_served() {
+        let whole = geometry();
+        let parts = ExportGeometry { blocks: whole.blocks.with_parts(), ..whole };
+        for command in RANGES {
+            for (offset, length) in [(1, 512), (512, 511), (256, 256)] {
+                assert!(judge(&parts, &request(command, offset, length)).is_ok(), "{command:?}");
+            }
+            assert_eq!(judge(&parts, &request(command, 0, 0)), Err(Errno::Inval));
+        }
+        let half = 1 << 19;
+        for command in [NbdCommand::Read, NbdCommand::Write] {
+            assert!(judge(&parts, &request(command, 1, half)).is_ok());
+            assert!(judge(&parts, &request(command, 1, half + 1)).is_err(), "the whole blocks are moved");
+            assert!(judge(&parts, &request(command, 512, 2 * half)).is_ok());
         }
     }
 

@@ -8,10 +8,8 @@ Exit status 1 when something is lost, or a removed rule is not noticed.
 """
 
 import argparse
-import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,37 +18,18 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
-ROOT = os.path.dirname(driver.LAB)
-GATEWAY = "crates/tidegate-gateway/src"
-# A rule: the case that finds its loss, the file, its text, and the text without the rule.
-MUTATIONS = {
-    "a flush syncs the file": (
-        "direct", "worker/syncs.rs",
-        "                ring.sync(RingToken::Synced { export: key }, file, range);",
-        "                let _ = (&mut ring, file, range);\n                self.synced(key, Ok(()), now);"),
-    "FUA past the page cache": (
-        "direct", "backend/file.rs",
-        "let durable = self.is_durable_by_itself(fua);", "let durable = self.is_durable_by_itself(fua) && false;"),
-    "FUA through the page cache": (
-        "buffered", "backend/file.rs",
-        "let sync = fua && !self.is_durable_by_itself(fua);", "let sync = false && fua && !self.is_durable_by_itself(fua);"),
-    "FUA of zeroes": (
-        "direct", "backend/file.rs",
-        "self.transferred(ring, key, request, buffer, result).with_sync(fua)",
-        "self.transferred(ring, key, request, buffer, result).with_sync(fua && false)"),
-    "a flush does not join a sync that runs": (
-        "buffered", "worker/syncs.rs",
-        "        syncs.waiting.push(key);\n        if !syncs.busy {",
-        "        if syncs.busy {\n            return syncs.running.push(key);\n        }\n        syncs.waiting.push(key);\n"
-        "        if !syncs.busy {"),
-    "a sync covers all that wait for it": (
-        "buffered", "request.rs",
-        "            start = start.min(offset);\n            end = end.max(offset + length);",
-        "            start = offset;\n            end = end.min(0) + offset + length;"),
-    "FUA is passed on": (
-        "upstream", "upstream/plan.rs",
-        "(NbdCommand::Write, fua(durable), offset, left.min(self.longest.into()))",
-        "(NbdCommand::Write, fua(durable && false), offset, left.min(self.longest.into()))"),
+sys.path.insert(0, os.path.join(os.path.dirname(driver.LAB), "scripts"))
+import gateway_rules
+
+# The rules whose absence must lose data, and the case that shows it.
+CASES = {
+    "a flush syncs the file": "direct",
+    "FUA past the page cache": "direct",
+    "FUA through the page cache": "buffered",
+    "FUA of zeroes that are written": "direct",
+    "a flush does not join a sync that runs": "buffered",
+    "a sync covers all that wait for it": "buffered",
+    "FUA is passed on": "upstream",
 }
 
 
@@ -59,7 +38,7 @@ def arguments():
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=60, help="marks of each case (default: %(default)s)")
     parser.add_argument("--mutations", action="store_true", help="remove each rule, and see that it is missed")
-    parser.add_argument("--target-dir", default=os.path.join(ROOT, "target", "mutations"), metavar="DIR",
+    parser.add_argument("--target-dir", default=os.path.join(gateway_rules.ROOT, "target", "mutations"), metavar="DIR",
                         help="where the changed programs are built (default: target/mutations)")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
@@ -92,41 +71,11 @@ def over_seeds(options):
     return rows
 
 
-@contextlib.contextmanager
-def copied_tree():
-    """The committed tree, to be changed."""
-    tree = os.path.join(ROOT, "target", "mutations-tree")
-    shutil.rmtree(tree, ignore_errors=True)
-    os.makedirs(tree)
-    archive = subprocess.Popen(["git", "-C", ROOT, "archive", "HEAD"], stdout=subprocess.PIPE)
-    subprocess.run(["tar", "-x", "-C", tree], stdin=archive.stdout, check=True)
-    try:
-        yield tree
-    finally:
-        shutil.rmtree(tree)
-
-
-@contextlib.contextmanager
-def without(tree, file, text, replacement):
-    path = os.path.join(tree, GATEWAY, file)
-    with open(path) as source:
-        before = source.read()
-    if before.count(text) != 1:
-        sys.exit(f"{file}: the rule's text is there {before.count(text)} times; correct it in {__file__}")
-    with open(path, "w") as source:
-        source.write(before.replace(text, replacement))
-    try:
-        yield
-    finally:
-        with open(path, "w") as source:
-            source.write(before)
-
-
 def mutations(options):
     rows = []
-    with copied_tree() as tree:
-        for name, (case, file, text, replacement) in MUTATIONS.items():
-            with without(tree, file, text, replacement):
+    with gateway_rules.copied_tree() as tree:
+        for name, case in CASES.items():
+            with gateway_rules.without(tree, name):
                 subprocess.run(["cargo", "build", "--locked", "-q", "-p", "tidegate", "--bin", "tidegate"], cwd=tree, check=True,
                                env={**os.environ, "CARGO_TARGET_DIR": options.target_dir})
             cases = run(options, 1, os.path.join(options.target_dir, "debug", "tidegate"), "--only", case)

@@ -324,6 +324,16 @@ pub const POOL: KeyTable = table!(
         requests close to each other are not kept together then. Changing it takes a restart."
         ),
         Key::new(
+            "processors",
+            Format("processors such as `0-3,8`"),
+            "all that the service may use",
+            "the processors that the pool's threads run on"
+        )
+        .details(
+            "A pool has one thread for its clients and its scheduler, and a few for slow storage. \
+        Pools on processors of their own do not disturb each other. Changing it takes a restart."
+        ),
+        Key::new(
             "law",
             Words(&["auto", "window", "pid", "integral", "self-tuning", "queueing-model", "none"]),
             "`\"auto\"` with a `target`, otherwise `\"none\"`",
@@ -469,7 +479,7 @@ pub const BACKEND: KeyTable = table!(
         ),
         Key::new("direct", Flag, "`false`", "past the page cache (O_DIRECT)")
             .applies_to("file")
-            .details("Clients must align their requests then; the alignment is advertised."),
+            .details("The alignment that it needs is advertised; requests with parts of blocks cost more."),
         Key::new(
             "address",
             Format("`tcp:ADDRESS:PORT` or `unix:PATH`"),

@@ -12,7 +12,7 @@ use rustix::io::ReadWriteFlags;
 use tidegate_nbd::{CheckedOperation, Errno};
 
 use super::mapping::MappedRange;
-use super::{FileRing, RequestProgress};
+use super::{FileRing, RequestProgress, VolumeOperation};
 use crate::buffer::{AlignedBuffer, BufferPool};
 use crate::claim::VolumeFile;
 use crate::config::ExportConfig;
@@ -147,23 +147,20 @@ impl FileVolume {
         key: usize,
         request: &mut ClientRequest,
     ) {
+        if self.start_in_part(ring, pool, key, request) {
+            return;
+        }
         match request.operation {
             CheckedOperation::Read { length, .. } => {
                 let buffer = pool.take(length as usize);
                 self.transfer(ring, key, request, buffer);
             }
             CheckedOperation::Write { .. } => {
-                // Invariant: a write is queued together with its payload.
-                let buffer = request.buffer.take().expect("a write has its payload");
+                let buffer = self.data_of(pool, request);
                 self.transfer(ring, key, request, buffer);
             }
             CheckedOperation::WriteZeroes { .. } if request.slice.method == SliceMethod::Write => {
-                // That of the slice before, or a new one.
-                let zeroes = request.buffer.take().unwrap_or_else(|| {
-                    let mut buffer = pool.take(ZEROES as usize);
-                    buffer.fill(0);
-                    buffer
-                });
+                let zeroes = self.data_of(pool, request);
                 self.transfer(ring, key, request, zeroes);
             }
             CheckedOperation::Trim { offset, .. } | CheckedOperation::WriteZeroes { offset, .. } => {
@@ -187,6 +184,20 @@ impl FileVolume {
         }
     }
 
+    /// Takes the data that a change writes: a payload, or zeros.
+    pub(super) fn data_of(&self, pool: &mut BufferPool, request: &mut ClientRequest) -> AlignedBuffer {
+        match request.operation {
+            // Invariant: a write is queued together with its payload.
+            CheckedOperation::Write { .. } => request.buffer.take().expect("a write has its payload"),
+            // Those of the slice before, or new ones.
+            _ => request.buffer.take().unwrap_or_else(|| {
+                let mut buffer = pool.take(ZEROES as usize);
+                buffer.fill(0);
+                buffer
+            }),
+        }
+    }
+
     /// Goes on with a request after one of its operations completed.
     pub(crate) fn advance(
         &self,
@@ -196,6 +207,9 @@ impl FileVolume {
         request: &mut ClientRequest,
         completed: CompletedOperation,
     ) -> RequestProgress {
+        if request.partial.is_some() {
+            return self.advance_in_part(ring, pool, key, request, completed);
+        }
         let CompletedOperation { token, result, held } = completed;
         match (request.operation, held) {
             (
@@ -206,7 +220,8 @@ impl FileVolume {
                     && error.kind() == io::ErrorKind::WouldBlock
                 {
                     let (part, offset) = (self.next_part(request), offset + request.done);
-                    ring.read_storage(key, self, buffer, part, offset);
+                    let kind = VolumeOperation::Read;
+                    ring.read_storage(key, kind, self, buffer, part, offset);
                     return RequestProgress::Working;
                 }
                 let progress = self.transferred(ring, key, request, buffer, result);
@@ -223,12 +238,9 @@ impl FileVolume {
                 }
                 RequestProgress::done(result.map(drop).map_err(|error| errno(&error)))
             }
-            (CheckedOperation::Write { fua, .. }, LentMemory::Buffer(buffer)) => {
-                let sync = fua && !self.is_durable_by_itself(fua);
+            (operation, LentMemory::Buffer(buffer)) => {
+                let sync = self.needs_sync(&operation);
                 self.transferred(ring, key, request, buffer, result).with_sync(sync)
-            }
-            (CheckedOperation::WriteZeroes { fua, .. }, LentMemory::Buffer(buffer)) => {
-                self.transferred(ring, key, request, buffer, result).with_sync(fua)
             }
             (CheckedOperation::Trim { fua, .. }, _) => match result {
                 Ok(_) => RequestProgress::Done { result: Ok(()), sync: fua },
@@ -253,12 +265,9 @@ impl FileVolume {
             CheckedOperation::Read { offset, .. } | CheckedOperation::Cache { offset, .. } => {
                 ring.read(key, self, buffer, part, offset + done);
             }
-            CheckedOperation::Write { offset, fua, .. } => {
-                let durable = self.is_durable_by_itself(fua);
+            CheckedOperation::Write { offset, .. } | CheckedOperation::WriteZeroes { offset, .. } => {
+                let durable = self.syncs_with(&request.operation);
                 ring.write(key, self, buffer, part, offset + done, durable);
-            }
-            CheckedOperation::WriteZeroes { offset, .. } => {
-                ring.write(key, self, buffer, part, offset + done, false);
             }
             _ => unreachable!("moves no data"),
         }
@@ -310,9 +319,17 @@ impl FileVolume {
     /// Returns true if the kernel also syncs with the operation's writes. Their error may be the report of
     /// lost data that a sync beside them then does not get.
     pub(crate) fn syncs_by_itself(&self, operation: &CheckedOperation) -> bool {
+        let writes =
+            matches!(operation, CheckedOperation::Write { .. } | CheckedOperation::WriteZeroes { .. });
+        writes && (self.synchronous || self.syncs_with(operation))
+    }
+
+    /// Returns true if a change that is written must be followed by a sync.
+    pub(super) fn needs_sync(&self, operation: &CheckedOperation) -> bool {
         match *operation {
-            CheckedOperation::Write { fua, .. } => self.synchronous || self.is_durable_by_itself(fua),
-            CheckedOperation::WriteZeroes { .. } => self.synchronous,
+            CheckedOperation::Write { fua, .. } | CheckedOperation::WriteZeroes { fua, .. } => {
+                fua && !self.syncs_with(operation)
+            }
             _ => false,
         }
     }
@@ -323,8 +340,8 @@ impl FileVolume {
     /// which does not tell whether the client's write failed or the sync did. Several of them at a time also
     /// share the descriptor's one report of failed write-back. The first one takes the report, and the others
     /// succeed without their data.
-    fn is_durable_by_itself(&self, fua: bool) -> bool {
-        fua && self.direct
+    pub(super) fn syncs_with(&self, operation: &CheckedOperation) -> bool {
+        self.direct && matches!(operation, CheckedOperation::Write { fua: true, .. })
     }
 }
 

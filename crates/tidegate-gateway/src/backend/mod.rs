@@ -1,6 +1,7 @@
 //! The places of data: files through the ring, a model of storage in real time, or another server
 //! ([`crate::upstream`]).
 
+mod bounce;
 mod emulated;
 mod file;
 mod mapping;
@@ -10,6 +11,7 @@ mod path;
 mod volume_thread;
 mod writer;
 
+pub(crate) use bounce::{BlockCover, ChangedBlocks, PartialBlocks};
 pub(crate) use emulated::{EmulatedVolume, FinishedIo};
 pub(crate) use file::{FileVolume, errno};
 pub(crate) use opening::open_file;
@@ -72,7 +74,8 @@ impl ExportVolume {
         let blocks = BlockSizes::new(minimum, minimum.max(4096), MAX_PAYLOAD)
             // Invariant: an alignment is a power of two of at most 64 KiB, checked when the file was opened.
             .expect("alignments are valid block sizes");
-        ExportGeometry { size, flags, blocks }
+        // Whatever the file needs: see [`bounce`].
+        ExportGeometry { size, flags, blocks: blocks.with_parts() }
     }
 }
 

@@ -205,14 +205,15 @@ impl FileRing<'_> {
             let token = RingToken::Cached { request };
             self.ring.file(FileOperation::read_cached(token, file.fd(), buffer, part, offset));
         } else {
-            self.read_storage(request, file, buffer, part, offset);
+            self.read_storage(request, VolumeOperation::Read, file, buffer, part, offset);
         }
     }
 
-    /// Reads into a part of the buffer what the page cache does not hold.
+    /// Reads into a part of the buffer what the page cache does not hold, for a request of this kind.
     pub(crate) fn read_storage(
         &mut self,
         request: usize,
+        kind: VolumeOperation,
         file: &FileVolume,
         buffer: AlignedBuffer,
         part: BufferPart,
@@ -220,7 +221,7 @@ impl FileRing<'_> {
     ) {
         let read = FileOperation::read(RingToken::Request { request }, file.fd(), buffer, part, offset);
         let here = self.transfers_here(file);
-        self.submit(file, VolumeOperation::Read, read, here);
+        self.submit(file, kind, read, here);
     }
 
     /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.

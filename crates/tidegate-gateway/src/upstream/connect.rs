@@ -162,7 +162,8 @@ fn shake_hands(
     deadline: Instant,
 ) -> Result<SessionTerms, UpstreamError> {
     let tls = target.tls.as_ref().map(ClientFiles::load).transpose()?;
-    let mut client = ClientHandshake::open(target.export.clone(), MessageStyle::Extended).with_allocation();
+    let client = ClientHandshake::open(target.export.clone(), MessageStyle::Extended);
+    let mut client = client.with_allocation().hearing_shutdown();
     if tls.is_some() {
         client = client.by_tls();
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_units::{Bytes, Instant};
 use tracing::debug;
 
-use super::{NewExport, PendingSyncs, PoolChange, PoolWorker, WorkerCommand, WorkerExport};
+use super::{BlockOrder, NewExport, PendingSyncs, PoolChange, PoolWorker, WorkerCommand, WorkerExport};
 use crate::backend::{ExportVolume, SubmissionPath, VolumeSilence};
 use crate::stats::{ConsumerSnapshot, PoolSnapshot};
 use crate::upstream::UpstreamExport;
@@ -53,6 +53,7 @@ impl PoolWorker {
             removed: false,
             pin: new.pin,
             syncs: PendingSyncs::default(),
+            blocks: BlockOrder::default(),
             zeroing,
         });
         if matches!(self.exports[key].volume, ExportVolume::Upstream(_)) {

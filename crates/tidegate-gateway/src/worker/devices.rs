@@ -86,7 +86,7 @@ impl PoolWorker {
                     continue;
                 }
             };
-            let charged = memory_of(&operation);
+            let charged = memory_of(&operation, session.terms.geometry.blocks.minimum());
             if !self.memory.allowance(export.account, &mut session.bytes).grant(charged) {
                 let returns = self.memory.returns(export.account);
                 session.memory_wait.get_or_insert(MemoryWait { since: now, returns });
@@ -97,7 +97,7 @@ impl PoolWorker {
             device.waiting.pop_front();
             let (mut buffer, mut copied) = (None, Ok(()));
             if let CheckedOperation::Write { length, .. } = operation {
-                let mut payload = self.buffers.take(length as usize);
+                let mut payload = self.buffers.take(charged as usize);
                 copied = device.channel.read_payload(tag, &mut payload[..length as usize]);
                 buffer = Some(payload);
             }

@@ -203,7 +203,7 @@ impl PoolWorker {
                     continue;
                 }
             };
-            let charged = memory_of(&operation);
+            let charged = memory_of(&operation, session.terms.geometry.blocks.minimum());
             if !self.memory.allowance(export.account, &mut session.bytes).grant(charged) {
                 started.ring.put_back(&request);
                 let returns = self.memory.returns(export.account);
@@ -216,8 +216,8 @@ impl PoolWorker {
             started.taken += 1;
             let mut buffer = None;
             let mut read = Ok(());
-            if let CheckedOperation::Write { length, .. } = operation {
-                let mut payload = self.buffers.take(length as usize);
+            if let CheckedOperation::Write { .. } = operation {
+                let mut payload = self.buffers.take(charged as usize);
                 read = started.ring.read_data(memory, &request, &mut payload);
                 buffer = Some(payload);
             }

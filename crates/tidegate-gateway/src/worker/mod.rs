@@ -3,6 +3,7 @@
 //! Each turn: wait, handle what completed, step the law, dispatch, send. Nothing in here blocks, and nothing
 //! else touches what it owns; other threads send it [`WorkerCommand`]s.
 
+mod blocks;
 mod commands;
 mod devices;
 mod disks;
@@ -46,6 +47,7 @@ use crate::stage::{PoolStage, StageConsumer};
 use crate::suspension::SuspendedSession;
 use crate::upstream::UpstreamEvent;
 use crate::zeroing::ZeroingBehaviour;
+use blocks::BlockOrder;
 use door::{ExportPin, NewExport, PoolChange, SessionFate, WorkerCommand, WorkerDoor};
 use syncs::PendingSyncs;
 
@@ -75,6 +77,7 @@ struct WorkerExport {
     removed: bool,
     pin: ExportPin,
     syncs: PendingSyncs,
+    blocks: BlockOrder,
     zeroing: ZeroingBehaviour,
 }
 
@@ -318,11 +321,13 @@ impl PoolWorker {
         match file.advance(&mut ring, &mut self.buffers, key, &mut self.requests[key], completed) {
             RequestProgress::Working => {}
             RequestProgress::Done { result, sync } => {
+                self.release_blocks(key, now);
                 self.over_beside(export, key, now);
                 self.backend_done(key, result, sync, now);
             }
             RequestProgress::ReportedLoss(errno) => {
                 self.poison(export, errno);
+                self.release_blocks(key, now);
                 self.over_beside(export, key, now);
                 self.backend_done(key, Err(errno), false, now);
             }

@@ -7,8 +7,8 @@ use tidegate_sched::PullAnswer;
 use tidegate_units::Instant;
 use tracing::warn;
 
-use super::{PoolWorker, WorkerComplaints, WorkerExport};
-use crate::backend::{EmulatedVolume, ExportVolume, FileRing, FinishedIo};
+use super::{PoolWorker, WorkerComplaints};
+use crate::backend::{EmulatedVolume, ExportVolume, FinishedIo};
 use crate::buffer::is_zero;
 use crate::message::ReadyReply;
 use crate::request::is_durable;
@@ -39,16 +39,12 @@ impl PoolWorker {
         request.released = PoolStage::dispatched(&mut export.consumer, &request.operation, released, now);
         request.dispatched = Some(now);
         export.zeroing.dispatched(&request.operation, &mut request.slice, now);
-        let WorkerExport { volume, path, .. } = export;
-        match volume {
+        match &export.volume {
             ExportVolume::Upstream(_) => {
                 let export = request.export;
                 self.at_upstream(export, now, |upstream, hands| upstream.start(key, hands));
             }
-            ExportVolume::File(file) => {
-                let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
-                file.start(&mut ring, &mut self.buffers, key, request);
-            }
+            ExportVolume::File(_) => self.start_on_file(key, now),
             ExportVolume::Region { base, .. } => {
                 let base = *base;
                 if let Err(errno) = emulated(&mut self.emulated).start(now, key, base, request) {

@@ -152,19 +152,27 @@ impl PoolWorker {
                     let frame = session.terms.style.error(request, errno);
                     self.reply(key, ReadyReply { frame, data: None, charged: 0 });
                 }
+                // An error would be the storage's to its client, which asks again once the connection has
+                // ended.
+                ParsedStep::Request { payload, charged, .. }
+                    if self.drain.is_some() && !session.terms.hears_shutdown =>
+                {
+                    self.memory.release(export.account, &mut session.bytes, charged);
+                    payload.into_iter().for_each(|payload| self.buffers.put(payload));
+                }
                 ParsedStep::Request { cookie, operation, payload, charged } => {
                     session.requests += 1;
                     (session.active, session.used) = (now, true);
                     if charged > 0 {
                         session.memory_wait = None;
                     }
-                    let refused = self.drain.is_some();
+                    let is_late = self.drain.is_some();
                     let request = self.requests.insert(ClientRequest {
                         buffer: payload,
                         charged,
                         ..ClientRequest::new(key, session.export, cookie, operation, now)
                     });
-                    if refused {
+                    if is_late {
                         self.answer(request, Err(Errno::Shutdown), now);
                     } else if operation == CheckedOperation::Flush {
                         // Past the scheduler: what it must cover is complete at the backend already, and

@@ -228,6 +228,7 @@ pub struct ClientHandshake {
     allocation: Option<u32>,
     /// TLS is wanted, and nothing is asked without it.
     tls: bool,
+    hears_shutdown: bool,
     /// The number of replies that the option under way has had.
     reply_count: usize,
     size_and_flags: Option<(u64, TransmissionFlags)>,
@@ -250,6 +251,14 @@ impl ClientHandshake {
         if let Goal::Open { allocation, .. } = &mut self.goal {
             *allocation = true;
         }
+        self
+    }
+
+    /// Says that the client understands [`Errno::Shutdown`](crate::Errno::Shutdown): see
+    /// [`SessionTerms::hears_shutdown`].
+    #[must_use]
+    pub fn hearing_shutdown(mut self) -> Self {
+        self.hears_shutdown = true;
         self
     }
 
@@ -285,6 +294,7 @@ impl ClientHandshake {
             style: MessageStyle::Simple,
             allocation: None,
             tls: false,
+            hears_shutdown: false,
             reply_count: 0,
             size_and_flags: None,
             blocks: BlockSizes::DEFAULT,
@@ -432,9 +442,16 @@ impl ClientHandshake {
     fn send_go(&mut self) {
         let name = self.name.clone();
         let name = name.as_str().as_bytes();
+        let asked = [info::BLOCK_SIZE, info::HEARS_SHUTDOWN].map(u16::to_be_bytes);
+        let asked = &asked[..if self.hears_shutdown { 2 } else { 1 }];
         self.send_option(
             option::GO,
-            &[&(name.len() as u32).to_be_bytes(), name, &1u16.to_be_bytes(), &info::BLOCK_SIZE.to_be_bytes()],
+            &[
+                &(name.len() as u32).to_be_bytes(),
+                name,
+                &(asked.len() as u16).to_be_bytes(),
+                asked.as_flattened(),
+            ],
         );
     }
 
@@ -561,6 +578,7 @@ impl ClientHandshake {
                 geometry: ExportGeometry { size, flags, blocks: self.blocks },
                 style: self.style,
                 allocation: self.allocation,
+                hears_shutdown: self.hears_shutdown,
             },
         }))
     }

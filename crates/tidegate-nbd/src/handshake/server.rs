@@ -158,6 +158,7 @@ struct Wanted {
     name: ExportName,
     name_requested: bool,
     description_requested: bool,
+    hears_shutdown: bool,
 }
 
 /// The metadata contexts that an option asks for.
@@ -491,6 +492,7 @@ impl ServerHandshake {
                 name,
                 name_requested: false,
                 description_requested: false,
+                hears_shutdown: false,
             }));
         }
         if matches!(option, option::LIST_META_CONTEXT | option::SET_META_CONTEXT) {
@@ -545,8 +547,9 @@ impl ServerHandshake {
     /// Replies to `INFO` or `GO`. The size constraints are told without being asked for, too: a client that
     /// does not know them ignores them, and one that does meets no surprise.
     fn inform(&mut self, wanted: Wanted, export: &ExportDescription) -> ServerState {
-        let Wanted { option, name, name_requested, description_requested } = wanted;
-        let opened = self.opened(name, export);
+        let Wanted { option, name, name_requested, description_requested, hears_shutdown } = wanted;
+        let mut opened = self.opened(name, export);
+        opened.terms.hears_shutdown = hears_shutdown;
         let geometry = opened.terms.geometry;
         self.info(
             option,
@@ -652,11 +655,13 @@ fn parse_contexts(option: u32, data: &[u8]) -> Result<WantedContexts, &'static s
 fn parse_query(option: u32, data: &[u8]) -> Result<Wanted, &'static str> {
     let mut fields = MessageFields(data);
     let name = parse_name(&mut fields)?;
-    let mut wanted = Wanted { option, name, name_requested: false, description_requested: false };
+    let mut wanted =
+        Wanted { option, name, name_requested: false, description_requested: false, hears_shutdown: false };
     for _ in 0..fields.u16().ok_or(TRUNCATED)? {
         match fields.u16().ok_or(TRUNCATED)? {
             info::NAME => wanted.name_requested = true,
             info::DESCRIPTION => wanted.description_requested = true,
+            info::HEARS_SHUTDOWN => wanted.hears_shutdown = true,
             // Export and block sizes are told anyway; what is unknown must be ignored.
             _ => {}
         }

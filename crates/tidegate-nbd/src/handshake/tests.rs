@@ -136,7 +136,7 @@ proptest! {
         style in prop_oneof![
             Just(MessageStyle::Simple), Just(MessageStyle::Structured), Just(MessageStyle::Extended)
         ],
-        allocation in any::<bool>(), shift in 0u32..17, cuts in cuts(),
+        allocation in any::<bool>(), hears in any::<bool>(), shift in 0u32..17, cuts in cuts(),
     ) {
         let blocks = BlockSizes::new(1 << shift, 1 << 16, 1 << 25).unwrap();
         let flags = TransmissionFlags::from_bits(flags);
@@ -146,6 +146,7 @@ proptest! {
         let mut host = Host::new(&lookup);
         let client = ClientHandshake::open(name(&wanted), style);
         let client = if allocation { client.with_allocation() } else { client };
+        let client = if hears { client.hearing_shutdown() } else { client };
         let outcome = negotiate(client, &mut host, &cuts);
         let Some(Ok(ClientEvent::Opened(theirs))) = outcome else { panic!("{outcome:?}") };
         prop_assert_eq!(theirs.name.as_str(), &wanted);
@@ -158,6 +159,7 @@ proptest! {
         prop_assert_eq!(theirs.terms.style, style);
         let context = (allocation && chunks).then_some(ALLOCATION_CONTEXT);
         prop_assert_eq!(theirs.terms.allocation, context);
+        prop_assert_eq!(theirs.terms.hears_shutdown, hears);
         prop_assert_eq!(host.outcome, Some(Ok(ServerEvent::Opened(theirs))));
     }
 

@@ -136,6 +136,7 @@ pub(super) fn read(
     pool.release = release;
     pool.law = law;
     pool.limits = limits;
+    pool.processors = section.parsed("processors", &mut context.report).map(|given| given.value);
     reservation::check(section, &pool, &mut context.report);
     let beforehand = contracts::beforehand(section, context);
     let promised = contracts::promised(section, &pool, &exports, beforehand, &mut context.report);

@@ -1,7 +1,7 @@
 //! Orders of events that once broke a rule, one step at a time.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,52 +15,71 @@ use super::client::{ClientConnection, ClientWork, NewRequest};
 use super::gateway::{GatewayRules, LiveGateway, SimulatedVolume};
 use super::ring::SimulatedAction;
 use crate::ring::{FileAction, LentMemory};
+use crate::suspension::SuspendedSession;
+use crate::worker::door::SessionFate;
 
-/// One gateway before a disk, past the cache, and one client.
-struct OneClient {
+/// One gateway before a disk, past the cache, and its clients.
+struct ServedClients {
     live: LiveGateway,
-    client: ClientConnection,
+    clients: Vec<ServedClient>,
+    /// The sessions that the gateway has left to the next one at its end.
+    suspended: Option<Vec<SuspendedSession>>,
+}
+
+/// A client, and the gateway's end of its connection.
+struct ServedClient {
+    connection: ClientConnection,
     socket: Arc<OwnedFd>,
 }
 
-impl OneClient {
-    fn new() -> Self {
+impl ServedClients {
+    fn new(count: usize) -> Self {
         NOW.set(Some(Instant::ZERO));
         let rules = GatewayRules::new(32, 1, Duration::from_secs(30), Duration::from_secs(60));
         let volume = SimulatedVolume::Disk { size: 64 << 10, direct: Some(512) };
         let live = LiveGateway::start(&rules, volume, Instant::ZERO);
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let geometry = live.geometry();
-        let terms = SessionTerms { geometry, style: MessageStyle::Simple, allocation: None };
-        let socket = Arc::new(theirs);
-        live.open(Arc::clone(&socket), terms, "client".into());
-        let client = ClientConnection::new(Arc::new(ours), terms, 0, 0);
-        Self { live, client, socket }
+        let terms = SessionTerms::simple(geometry);
+        let connect = |_| {
+            let flags = SocketFlags::CLOEXEC;
+            let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+            let socket = Arc::new(theirs);
+            live.open(Arc::clone(&socket), terms, "client".into());
+            ServedClient { connection: ClientConnection::new(Arc::new(ours), terms, 0, 0), socket }
+        };
+        let clients = (0..count).map(connect).collect();
+        Self { live, clients, suspended: None }
     }
 
-    fn ask(&mut self, command: NbdCommand, flags: CommandFlags, payload: &[u8]) -> u64 {
+    fn ask(&mut self, client: usize, command: NbdCommand, flags: CommandFlags, payload: &[u8]) -> u64 {
         let new = NewRequest { command, flags, offset: 0, length: payload.len(), payload };
-        let cookie = self.client.request(new, ClientWork::Flush, 0);
-        self.client.send(usize::MAX);
+        let connection = &mut self.clients[client].connection;
+        let cookie = connection.request(new, ClientWork::Flush, 0);
+        connection.send(usize::MAX);
         self.exchange();
         cookie
     }
 
     /// Lets the worker have its turns, until no byte moves any more.
     fn exchange(&mut self) {
-        loop {
-            self.live.worker.turn(Instant::ZERO);
+        while self.suspended.is_none() {
+            let ended = self.live.worker.turn(Instant::ZERO);
+            self.suspended = ended.map(|ended| ended.suspended);
             let ring = self.live.worker.ring.simulated();
             let mut moved = Vec::new();
             for (key, operation) in &mut ring.operations {
+                let Some(client) =
+                    self.clients.iter().find(|client| client.socket.as_raw_fd() == operation.fd)
+                else {
+                    continue;
+                };
                 let count = match (&operation.action, &mut operation.held) {
                     (SimulatedAction::Receive { part, .. }, LentMemory::Buffer(buffer)) => {
                         let place = &mut buffer[part.start..part.start + part.length];
-                        recv(&self.socket, place, RecvFlags::DONTWAIT).map_or(0, |(_, count)| count)
+                        recv(&client.socket, place, RecvFlags::DONTWAIT).map_or(0, |(_, count)| count)
                     }
                     (SimulatedAction::Send(bytes), _) => {
-                        send(&self.socket, bytes, SendFlags::NOSIGNAL).unwrap()
+                        send(&client.socket, bytes, SendFlags::NOSIGNAL).unwrap()
                     }
                     _ => 0,
                 };
@@ -68,10 +87,11 @@ impl OneClient {
                     moved.push((key, count));
                 }
             }
-            if moved.is_empty() {
+            let is_quiet = moved.is_empty() && ring.completed.is_empty();
+            moved.into_iter().for_each(|(key, count)| ring.complete(key, Ok(count)));
+            if is_quiet {
                 return;
             }
-            moved.into_iter().for_each(|(key, count)| ring.complete(key, Ok(count)));
         }
     }
 
@@ -86,10 +106,10 @@ impl OneClient {
         self.exchange();
     }
 
-    /// Returns the requests that were answered since the last call.
-    fn answers(&mut self) -> Vec<(u64, Result<(), Errno>)> {
+    /// Returns the requests of a client that were answered since the last call.
+    fn answers(&mut self, client: usize) -> Vec<(u64, Result<(), Errno>)> {
         let mut finished = Vec::new();
-        self.client.receive(1 << 16, &mut finished).unwrap();
+        self.clients[client].connection.receive(1 << 16, &mut finished).unwrap();
         finished.into_iter().map(|finished| (finished.cookie, finished.result)).collect()
     }
 }
@@ -99,17 +119,35 @@ impl OneClient {
 #[test]
 fn a_flush_beside_a_durable_write_that_takes_its_report_fails() {
     for report in [true, false] {
-        let mut one = OneClient::new();
-        let write = one.ask(NbdCommand::Write, CommandFlags::FUA, &[1; 512]);
-        let flush = one.ask(NbdCommand::Flush, CommandFlags::NONE, &[]);
-        one.complete(|action| matches!(action, FileAction::Sync { .. }), Ok(0));
-        assert_eq!(one.answers(), [], "the write may have the report");
+        let mut served = ServedClients::new(1);
+        let write = served.ask(0, NbdCommand::Write, CommandFlags::FUA, &[1; 512]);
+        let flush = served.ask(0, NbdCommand::Flush, CommandFlags::NONE, &[]);
+        served.complete(|action| matches!(action, FileAction::Sync { .. }), Ok(0));
+        assert_eq!(served.answers(0), [], "the write may have the report");
         let result = if report { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(512) };
-        one.complete(|action| matches!(action, FileAction::Write { durable: true, .. }), result);
+        served.complete(|action| matches!(action, FileAction::Write { durable: true, .. }), result);
         let verdict = if report { Err(Errno::Io) } else { Ok(()) };
-        let mut answers = one.answers();
+        let mut answers = served.answers(0);
         answers.sort_by_key(|(cookie, _)| *cookie);
         assert_eq!(answers, [(write, verdict), (flush, verdict)]);
+        NOW.set(None);
+    }
+}
+
+/// The kernel reports lost data once. A session that was suspended before another one's flush took that report
+/// would never hear of it in the next process.
+#[test]
+fn a_suspended_session_ends_if_another_one_takes_the_report_of_lost_data() {
+    for report in [true, false] {
+        let mut served = ServedClients::new(2);
+        let flush = served.ask(1, NbdCommand::Flush, CommandFlags::NONE, &[]);
+        served.live.drain(Instant::ZERO + Duration::from_secs(1), SessionFate::Suspend);
+        served.exchange();
+        assert_eq!(served.live.sessions(), 1, "the idle client's session is suspended");
+        let result = if report { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(0) };
+        served.complete(|action| matches!(action, FileAction::Sync { .. }), result);
+        assert_eq!(served.answers(1), [(flush, if report { Err(Errno::Io) } else { Ok(()) })]);
+        assert_eq!(served.suspended.map(|suspended| suspended.len()), Some(if report { 0 } else { 2 }));
         NOW.set(None);
     }
 }

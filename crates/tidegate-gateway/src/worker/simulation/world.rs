@@ -154,7 +154,7 @@ impl SimulatedWorld {
             7..17 => 2,
             _ => 3,
         };
-        let direct = dice.hits(400).then_some(512);
+        let direct = dice.hits(500).then(|| if dice.hits(400) { 4096 } else { 512 });
         let cell = if direct.is_none() && dice.hits(300) { 128 } else { 512 };
         let size = (cell * dice.between(24, 400) as usize).next_multiple_of(4096);
         let clients = dice.between(1, 4) as usize;

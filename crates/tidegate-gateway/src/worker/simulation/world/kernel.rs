@@ -138,15 +138,23 @@ impl SimulatedWorld {
         let Some(live) = place.live.as_mut() else { return };
         let operation = &mut live.worker.ring.simulated().operations[at.key];
         let (SimulatedAction::File(action), None) = (&operation.action, &operation.result) else { return };
-        // Never less than a cell: clients tell cells that are torn.
+        // Never less than a cell: clients tell cells that are torn. Nor than a block.
+        let unit = cell.max(self.direct.unwrap_or(1) as usize);
         let portion = |length: usize, all: bool| {
-            let cells = length / cell;
-            if all || cells < 2 { length } else { (1 + part_done % (cells - 1)) * cell }
+            let units = length / unit;
+            if all || units < 2 { length } else { (1 + part_done % (units - 1)) * unit }
         };
+        let block = self.direct.unwrap_or(1) as usize;
+        let is_aligned = |offset: u64, length: usize| (offset as usize | length).is_multiple_of(block);
         let failure = |errno: i32| Err(io::Error::from_raw_os_error(errno));
         let result = match (*action, &mut operation.held) {
             _ if interrupted && !matches!(action, FileAction::Sync { .. } | FileAction::Allocate { .. }) => {
                 failure(libc::EINTR)
+            }
+            (FileAction::Read { part, offset, .. } | FileAction::Write { part, offset, .. }, _)
+                if !(is_aligned(offset, part.length) && is_aligned(0, part.start)) =>
+            {
+                failure(libc::EINVAL)
             }
             (FileAction::Read { .. }, _) if error => failure(libc::EIO),
             (FileAction::Read { part, offset, .. }, LentMemory::Buffer(buffer)) => {
@@ -183,6 +191,9 @@ impl SimulatedWorld {
                 }
             }
             (FileAction::Allocate { .. }, _) if !can_mark => failure(libc::EOPNOTSUPP),
+            (FileAction::Allocate { offset, length, .. }, _) if !is_aligned(offset, length as usize) => {
+                failure(libc::EINVAL)
+            }
             (FileAction::Allocate { .. }, _) if error => failure(libc::EIO),
             (FileAction::Allocate { offset, length, .. }, _) => {
                 self.disk.write(offset as usize, &vec![0; length as usize]);

@@ -78,7 +78,7 @@ impl SimulatedWorld {
             keeps_order(live, request)?;
         }
         let syncs = matches!(action, FileAction::Sync { .. });
-        if syncs && self.faulty && self.faults_left > 0 && self.dice.hits(10) {
+        if syncs && self.faulty && self.faults_left > 0 && self.dice.hits(60) {
             // The moment at which it matters most.
             self.faults_left -= 1;
             self.schedule_soon(WorldEvent::PowerLoss);
@@ -163,7 +163,8 @@ impl SimulatedWorld {
             [MessageStyle::Simple, MessageStyle::Structured, MessageStyle::Extended][self.dice.below(3)];
         let hidden = caller.map_or(TransmissionFlags::NONE, |place| self.places[place].hidden);
         let live = self.places[server].live.as_ref()?;
-        let terms = SessionTerms { geometry: live.geometry(), style, allocation: None };
+        let hears_shutdown = caller.is_some();
+        let terms = SessionTerms { style, hears_shutdown, ..SessionTerms::simple(live.geometry()) };
         let peer = caller.map_or("a client".into(), |place| format!("gateway {place}"));
         live.open(Arc::clone(&theirs), terms, peer);
         let known = [ours.as_raw_fd(), theirs.as_raw_fd()];

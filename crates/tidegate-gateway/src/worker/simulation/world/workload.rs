@@ -1,6 +1,7 @@
 //! The clients of the world: they connect, ask, and judge what they hear.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use tidegate_nbd::transmission::{NbdCommand, ReadCoverage};
 use tidegate_nbd::{CommandFlags, Errno, TransmissionFlags};
@@ -56,11 +57,21 @@ impl SimulatedWorld {
                 session.say_goodbye();
             }
             session.send(most);
-            if self.quota > 0 {
+            if self.quota > 0 && self.faulty && self.dice.hits(10) {
+                self.lull(client);
+            } else if self.quota > 0 {
                 self.wake_client(client);
             }
         }
         Ok(())
+    }
+
+    /// Lets a client do nothing for a time in which outages come and go, and a late write is carried out.
+    fn lull(&mut self, client: usize) {
+        let millis =
+            if self.dice.hits(500) { self.dice.between(500, 12_000) } else { self.dice.between(1, 50) };
+        self.clients[client].scheduled = true;
+        self.schedule(Duration::from_millis(millis), WorldEvent::Client(client));
     }
 
     pub(super) fn open_client(&mut self, client: usize) {
@@ -95,7 +106,7 @@ impl SimulatedWorld {
         let room = cells - length;
         let hot = if self.dice.hits(600) { room.min(12) } else { room };
         let first = self.dice.between(0, hot as u64) as usize;
-        let range = first..first + length;
+        let range = self.as_allowed(client, first..first + length);
         let flags = if self.dice.hits(250) { CommandFlags::FUA } else { CommandFlags::NONE };
         let zeroing =
             [CommandFlags::NONE, CommandFlags::NO_HOLE, CommandFlags::FAST_ZERO][self.dice.below(3)];
@@ -107,6 +118,14 @@ impl SimulatedWorld {
             86..88 => self.cache(client, range),
             _ => self.flush(client),
         }
+    }
+
+    /// Returns the least range around these cells that the client may ask for.
+    fn as_allowed(&self, client: usize, cells: Range<usize>) -> Range<usize> {
+        let session = self.clients[client].session.as_ref();
+        let Some(blocks) = session.map(|session| session.terms.geometry.blocks) else { return cells };
+        let unit = if blocks.serves_parts() { 1 } else { (blocks.minimum() as usize).div_ceil(self.cell) };
+        cells.start / unit * unit..cells.end.next_multiple_of(unit)
     }
 
     pub(super) fn cache(&mut self, client: usize, cells: Range<usize>) {
