@@ -937,7 +937,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!((bridge.array.as_str(), config.array()), ("eth1", Some("eth1")));
         assert_eq!(config.ports, [3260, 4420].into());
         let ResourceStorage::Array(part) = &config.resources[0].storage else { panic!("{config:?}") };
-        assert!(part.contains("iqn.a", "iqn.array:fast7", "0") && !part.contains("iqn.a", "iqn.array:slow", "0"));
+        assert!(part.contains("iqn.a", "iqn.array:fast7", "0"));
+        assert!(!part.contains("iqn.a", "iqn.array:slow", "0"));
     }
 
     #[test]
@@ -962,5 +963,4 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             assert!(error.contains(says), "{text}\n{error}");
         }
     }
-
 }

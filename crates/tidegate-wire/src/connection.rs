@@ -45,9 +45,9 @@ pub(crate) fn shown_name(text: &str) -> Arc<str> {
     if name.is_empty() { Arc::from("(no name)") } else { name.into() }
 }
 
-/// What a protocol's peers have said so far.
+/// The peers of a protocol, as far as they have spoken.
 pub(crate) trait Dialogue: Default + Debug {
-    /// What peers agree on that changes the form of PDUs.
+    /// Agreements that change the form of PDUs.
     type Terms: Copy + PartialEq + Debug;
     /// The PDUs of a direction.
     type Format: PduFormat + Debug;
@@ -162,7 +162,8 @@ impl<D: Dialogue> Connection<D> {
         }
         let (there, back) = (self.to_target.confirmed(), self.to_initiator.confirmed());
         let in_both = there.iter().map(D::terms);
-        let in_both: Vec<_> = in_both.filter(|terms| back.iter().any(|other| D::terms(other) == *terms)).collect();
+        let in_both: Vec<_> =
+            in_both.filter(|terms| back.iter().any(|other| D::terms(other) == *terms)).collect();
         if let [terms] = in_both[..] {
             self.to_target.accept(D::format(Towards::Target, terms));
             self.to_initiator.accept(D::format(Towards::Initiator, terms));

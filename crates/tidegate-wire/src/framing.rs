@@ -1,4 +1,4 @@
-//! Where PDUs begin in a stream of bytes, some of which were not seen.
+//! The place of PDUs in a stream of bytes, some of which were not seen.
 //!
 //! A PDU is a head of fixed length, perhaps a few bytes that are worth reading, and bytes that are not. Only
 //! bytes of the last kind may be missing. Otherwise the place is lost, and found again at a segment that

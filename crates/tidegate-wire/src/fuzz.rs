@@ -32,8 +32,8 @@ impl<'a> Input<'a> {
 
 /// Packets: each an operation, its details, and its payload.
 ///
-/// An operation's bits say which of two initiators sends, or that the target sends to it, how time goes on, and what
-/// is sent: data, data at another place of the stream, the beginning of a connection, or any frame.
+/// An operation's bits say which of two initiators sends, or that the target sends to it, how time goes on,
+/// and what is sent: data, data at another place of the stream, the beginning of a connection, or any frame.
 pub fn packets(input: &[u8]) {
     let mut input = Input(input);
     let mut observer = WireObserver::new(PORTS.into());

@@ -337,7 +337,9 @@ impl WatchedConnection {
         let TcpSegment { payload, length, .. } = *segment;
         let piece = DirectionSegment { at, sequence, payload, length };
         let nexuses = &self.nexuses;
-        let events = self.storage.take(towards(is_to_target), piece, &mut |command| match nexuses.get(&command.unit) {
+        let events = self.storage.take(towards(is_to_target), piece, &mut |command| match nexuses
+            .get(&command.unit)
+        {
             Some(nexus) if totals.len() < MOST_NEXUSES || totals.contains_key(nexus) => {
                 totals.entry(nexus.clone()).or_default().add(&command);
             }

@@ -114,7 +114,10 @@ pub const RESOURCE: KeyTable = table!(
             "a block device by itself: `sda`, `dm-3`, `nvme0n1`; or several as one resource: a list, or a \
         pattern such as `zd*`, `vg0/thin*`"
         )
-        .details("A device belongs in one resource only: there is a warning otherwise. With `cgroup` it is one device."),
+        .details(
+            "A device belongs in one resource only: there is a warning otherwise. With `cgroup` it is one \
+        device."
+        ),
         Key::new(
             "luns",
             Either(&[Text, List(&Text)]),
@@ -281,7 +284,7 @@ pub const BRIDGE: KeyTable = table!(
     "bridge",
     "### `[bridge]`",
     [
-        Key::new("array", Text, "required", "the interface that leads to the array, such as `\"eth1\"`").details(
+        Key::new("array", Text, "required", "the interface that leads to the array: `\"eth1\"`").details(
             "If it is a port of a bridge, consumers are delayed at its other ports. Otherwise delays follow \
         the routes."
         ),

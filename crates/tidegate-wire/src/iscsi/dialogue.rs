@@ -1,4 +1,4 @@
-//! What an iSCSI initiator and a target say to each other.
+//! The dialogue of an iSCSI initiator and a target.
 
 use super::format::{Digests, IscsiFormat, data_length, number, opcode, request, response};
 use super::login::LoginTexts;
@@ -66,7 +66,8 @@ impl Dialogue for IscsiDialogue {
         match event {
             PduEvent::Head { head, at } => {
                 let is_data = opcode(head) == response::DATA_IN;
-                let has_status = opcode(head) == response::COMMAND || is_data && head[1] & STATUS_IN_DATA != 0;
+                let has_status =
+                    opcode(head) == response::COMMAND || is_data && head[1] & STATUS_IN_DATA != 0;
                 if has_status {
                     let is_good = (is_data || head[2] == 0) && head[3] == 0;
                     let residual = if head[1] & UNDERFLOW != 0 { number(head, 44) } else { 0 };

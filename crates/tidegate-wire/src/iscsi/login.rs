@@ -38,8 +38,10 @@ impl LoginTexts {
         let names = value(&self.initiator, "InitiatorName").zip(value(&self.initiator, "TargetName"));
         let names = names.filter(|_| value(&self.initiator, "SessionType") != Some("Discovery"));
         let finished = FinishedLogin {
-            names: names
-                .map(|(initiator, target)| SessionNames { initiator: shown_name(initiator), target: shown_name(target) }),
+            names: names.map(|(initiator, target)| SessionNames {
+                initiator: shown_name(initiator),
+                target: shown_name(target),
+            }),
             digests: Digests { header: self.agreed("HeaderDigest"), data: self.agreed("DataDigest") },
         };
         *self = Self::default();

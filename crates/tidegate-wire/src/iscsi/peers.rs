@@ -34,7 +34,8 @@ fn header(opcode: u8, flags: u8, tag: u32) -> [u8; 48] {
 pub(crate) fn login(initiator: &str, target: &str, digests: PeerDigests) -> Vec<u8> {
     let digest = |wanted| if wanted { "CRC32C,None" } else { "None" };
     let text = format!(
-        "InitiatorName={initiator}\0TargetName={target}\0SessionType=Normal\0HeaderDigest={}\0DataDigest={}\0",
+        "InitiatorName={initiator}\0TargetName={target}\0SessionType=Normal\0HeaderDigest={}\0\
+         DataDigest={}\0",
         digest(digests.header),
         digest(digests.data)
     );

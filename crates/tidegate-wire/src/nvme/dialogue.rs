@@ -1,4 +1,4 @@
-//! What a host and a controller say to each other over NVMe/TCP. A connection is one queue.
+//! The dialogue of a host and a controller over NVMe/TCP. A connection is one queue.
 
 use super::format::{CAPSULE, NvmeFormat, data_length, flag, is_connect, kind, number, short};
 use crate::commands::{CommandEnd, CommandKind, CommandTable, CompletedCommand, LogicalUnit, SentCommand};
@@ -106,7 +106,8 @@ impl NvmeDialogue {
             let text = bytes.split(|byte| *byte == 0).next()?;
             std::str::from_utf8(text).ok().filter(|text| !text.is_empty()).map(shown_name)
         };
-        if let (Some(target), Some(initiator), true) = (name(SUBSYSTEM), name(HOST), entry.len() > QUEUE + 1) {
+        if let (Some(target), Some(initiator), true) = (name(SUBSYSTEM), name(HOST), entry.len() > QUEUE + 1)
+        {
             self.is_administrative = short(&entry, QUEUE) == 0;
             self.connecting = Some((short(head, 10), SessionNames { initiator, target }));
         }

@@ -73,12 +73,17 @@ impl NvmeFormat {
     /// Returns the length of the header of a PDU that may pass in this direction.
     fn header(self, head: &[u8]) -> Option<usize> {
         let length = match (self.towards, head[0]) {
-            (Towards::Target, kind::INITIALIZE_REQUEST) | (Towards::Initiator, kind::INITIALIZE_RESPONSE) => 128,
+            (Towards::Target, kind::INITIALIZE_REQUEST) | (Towards::Initiator, kind::INITIALIZE_RESPONSE) => {
+                128
+            }
             (Towards::Target, kind::COMMAND) => CAPSULE,
             (Towards::Target, kind::HOST_TERMINATES | kind::HOST_DATA) => HEADER,
             (
                 Towards::Initiator,
-                kind::CONTROLLER_TERMINATES | kind::RESPONSE | kind::CONTROLLER_DATA | kind::READY_TO_TRANSFER,
+                kind::CONTROLLER_TERMINATES
+                | kind::RESPONSE
+                | kind::CONTROLLER_DATA
+                | kind::READY_TO_TRANSFER,
             ) => HEADER,
             _ => return None,
         };

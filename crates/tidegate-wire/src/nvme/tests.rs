@@ -7,7 +7,8 @@ use crate::commands::{CommandKind, CompletedCommand};
 use crate::connection::{Connection, Dialogue as _, Towards};
 use crate::direction::DirectionSegment;
 
-/// A PDU: type, flags, the rest of its header, and data at a multiple of four bytes, with digests of any value.
+/// A PDU: type, flags, the rest of its header, and data at a multiple of four bytes, with digests of any
+/// value.
 fn pdu(kind: u8, flags: u8, header: &[u8], data: &[u8]) -> Vec<u8> {
     let length = 8 + header.len();
     let digest = |flag: u8| if flags & flag != 0 { 4 } else { 0 };

@@ -64,7 +64,7 @@ pub enum CaptureError {
     Thread(io::Error),
 }
 
-/// What the kernel's answer asks for.
+/// The remedy for a refusal of the kernel's.
 fn remedy(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM) => "; CAP_NET_RAW is needed",
@@ -104,7 +104,7 @@ struct SharedCapture {
 /// The knowledge of a capture, and its time.
 #[derive(Debug)]
 pub struct CapturedTraffic {
-    /// What was seen.
+    /// Everything that was seen.
     pub report: WireReport,
     /// The capture's clock now. [`NexusReport::oldest_read`] is on it.
     pub now: Instant,

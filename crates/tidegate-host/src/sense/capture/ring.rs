@@ -44,7 +44,8 @@ impl PacketRing {
     /// Captures what passes an interface in both directions, from now on.
     pub(super) fn open(interface: &str, ports: &BTreeSet<u16>, snap: u32) -> io::Result<Self> {
         let index = interface_index(interface)?;
-        // SAFETY: a system call without pointers. With protocol 0 no packet arrives before the ring is set up.
+        // With protocol 0 no packet arrives before the ring is set up.
+        // SAFETY: a system call without pointers.
         let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if socket < 0 {
             return Err(io::Error::last_os_error());

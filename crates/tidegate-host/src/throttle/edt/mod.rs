@@ -67,7 +67,8 @@ enum Change {
 }
 
 impl Edt {
-    /// Delays packets that come from `ports`, here or behind the interface `array`. Loads the program; nothing is in any packet's way yet.
+    /// Delays packets that come from `ports`, here or behind the interface `array`. Loads the program;
+    /// nothing is in any packet's way yet.
     ///
     /// # Errors
     /// When the kernel cannot be asked, or does not take the program.
