@@ -229,9 +229,8 @@ impl WireObserver {
             }
             let mut storage = StorageConnection::from_the_middle(server.port());
             // A connection that begins now is another than the one with these ports before.
-            match self.recalled.remove(&ends).filter(|_| !segment.begins) {
-                Some(names) => storage.recall(names),
-                None => {}
+            if let Some(names) = self.recalled.remove(&ends).filter(|_| !segment.begins) {
+                storage.recall(names);
             }
             self.connections.insert(ends, WatchedConnection::new(storage, at));
         }

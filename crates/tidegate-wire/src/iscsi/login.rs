@@ -70,9 +70,6 @@ fn append(text: &mut Vec<u8>, head: &[u8], kept: &[u8]) {
 
 /// Returns the last value of a key: pairs end with a zero byte.
 fn value<'a>(text: &'a [u8], key: &str) -> Option<&'a str> {
-    text.split(|byte| *byte == 0)
-        .filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='))
-        .filter(|(found, _)| *found == key)
-        .map(|(_, value)| value)
-        .last()
+    let mut pairs = text.rsplit(|byte| *byte == 0).filter_map(|pair| std::str::from_utf8(pair).ok());
+    pairs.find_map(|pair| pair.split_once('=').filter(|(found, _)| *found == key).map(|(_, value)| value))
 }

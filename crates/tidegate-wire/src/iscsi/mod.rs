@@ -3,7 +3,7 @@
 mod dialogue;
 mod format;
 mod login;
-#[cfg(any(test, fuzzing))]
+#[cfg(test)]
 pub(crate) mod peers;
 
 pub(crate) use dialogue::IscsiDialogue;

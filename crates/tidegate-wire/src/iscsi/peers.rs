@@ -1,4 +1,4 @@
-//! An initiator and a target as they speak, for tests and fuzz targets: written from RFC 7143, apart from the
+//! An initiator and a target as they speak, for tests: written from RFC 7143, apart from the
 //! code that reads them.
 
 /// The digests that both append.
