@@ -208,7 +208,9 @@ def unregulated(lab, options, seed):
 def killed(lab, options):
     """SIGKILL while it throttles."""
     with on_bridge("killed", options, options.target) as agent:
-        wait = load.hold(lab, options, agent.log_path, 16)
+        wait = lab.start_fio([load.reader(lab, 16)] + load.writers(lab, options, 1, 14))
+        iscsi.until(lambda: kernel()["rules"], "the agent to throttle")
+        time.sleep(2)
         during = kernel()
         agent.end(signal.SIGKILL)
         time.sleep(2)
