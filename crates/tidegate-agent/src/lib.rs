@@ -332,7 +332,11 @@ impl Agent {
             );
         }
         for resource in self.regulator.status().iter().filter(|resource| !resource.present) {
-            tracing::warn!("{}: there is no such storage here, yet", resource.name);
+            match self.config.bridge {
+                // It is there as soon as a consumer uses it.
+                Some(_) => tracing::debug!("{}: no packets of it have passed yet", resource.name),
+                None => tracing::warn!("{}: there is no such storage here, yet", resource.name),
+            }
         }
         // Who uses what is only the sensor of nodes is no concern of ours.
         let targets = self.regulator.sessions().targets.iter().filter(|_| self.regulates());

@@ -51,7 +51,7 @@ pub enum AgentMetric {
     BridgeSegments,
     /// Packets whose copies were lost.
     BridgeLost,
-    /// Missing bytes that may have held a header.
+    /// Missing bytes that may have been part of a header.
     BridgeGaps,
     /// Commands that were forgotten since something was missing.
     BridgeForgotten,
@@ -215,7 +215,7 @@ impl AgentMetric {
                 None,
                 Counter,
                 NONE,
-                "Missing bytes that may have held a header",
+                "Missing bytes that may have been part of a header",
             ),
             Self::BridgeForgotten => (
                 "tidegate_agent_bridge_forgotten_commands",

@@ -121,7 +121,7 @@ pub struct WireCounters {
     pub repeated: u64,
     /// Segments that came before an earlier one.
     pub early: u64,
-    /// Missing bytes that may have held a header.
+    /// Missing bytes that may have been part of a header.
     pub gaps: u64,
     /// Commands that were forgotten at gaps, and yield no latency.
     pub forgotten: u64,

@@ -123,13 +123,14 @@ def kernel():
         ruleset = json.loads(iscsi.run(["nft", "-j", "list", "ruleset"]))["nftables"]
         qdiscs = json.loads(iscsi.run(["tc", "-j", "qdisc", "show"]))
         links = json.loads(iscsi.run(["ip", "-j", "link", "show"]))
-        chains = [item["chain"].get("dev") for item in ruleset if "chain" in item]
+        chains = [item["chain"]["name"] for item in ruleset if "chain" in item]
     members = [item["set"].get("elem", []) for item in ruleset if "set" in item]
     return {
         "rules": sum("rule" in item for item in ruleset),
         "tables": [item["table"]["name"] for item in ruleset if "table" in item],
         "members": sorted({address for addresses in members for address in addresses}),
-        "hooks": sorted(chain for chain in chains if isinstance(chain, str)),
+        # A chain for each interface that packets are delayed at.
+        "hooks": sorted(chain for chain in chains if chain.startswith("on_")),
         "roots": {qdisc["dev"]: qdisc["kind"] for qdisc in qdiscs if qdisc.get("root")},
         "has_device": any(link["ifname"] == load.DEVICE for link in links),
     }

@@ -27,11 +27,12 @@ use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
 use crate::sense::mounts::MountTable;
 
+pub use crate::wildcard::looks_like;
 pub use counters::IoCounters;
 pub use limit::IoLimit;
 pub(crate) use limit::LimitKey;
 pub use names::{NameKind, NamedCgroup};
-pub use pattern::{CgroupPattern, CgroupPatternError, looks_like};
+pub use pattern::{CgroupPattern, CgroupPatternError};
 
 /// The most cgroups that are looked for: a pattern such as `*/*` may mean more than one wants to read ten
 /// times a second.

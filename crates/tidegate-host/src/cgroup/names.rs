@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::looks_like;
 use crate::root::SystemRoot;
+use crate::wildcard::looks_like;
 
 /// Directories of a hierarchy that are looked at, at most.
 const MOST_DIRECTORIES: usize = 65_536;

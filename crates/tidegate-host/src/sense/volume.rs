@@ -15,9 +15,9 @@ use tidegate_units::Bytes;
 
 pub use self::lvm::LogicalVolume;
 use super::tree;
-use crate::cgroup::looks_like;
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
+use crate::wildcard::looks_like;
 
 const SYS_BLOCK: &str = "/sys/block";
 const SECTOR: u64 = 512;
