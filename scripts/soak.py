@@ -10,8 +10,11 @@ that changes under them, restarts that keep their connections, and others that c
     intruders   half a handshake, half a header, 4 GiB asked, a client that never reads, and a thousand that say
                 nothing; ten seconds of them, then ten without
     a reader    one request at a time by a protected export; its waits beside intruders and without them are reported
+    errors      an upstream that fails half of its requests for five seconds of every ten, and a client that verifies
+                what it was told
 
-No client may see an error, no block may be wrong, and neither memory nor descriptors may grow. Exit status 1 otherwise.
+No client may see an error that its storage did not have, no block may be wrong, and neither memory nor descriptors may
+grow. Exit status 1 otherwise.
 """
 
 import argparse
@@ -59,6 +62,10 @@ limit = {{ iops = '{limits[1]}' }}
 path = 'c.raw'
 [pool.p.export.other]
 path = 'other.raw'
+[pool.failing]
+backend = {{ kind = 'nbd', address = 'unix:failing.sock' }}
+[pool.failing.export.failing]
+upstream = ''
 """
 
 
@@ -166,6 +173,37 @@ def request(command, cookie, offset, length):
     return struct.pack(">IHHQQI", 0x25609513, 0, command, cookie, offset, length)
 
 
+def verify_failing(folder, over, counts):
+    """Writes and reads blocks of an export whose storage fails now and then."""
+    fails, draw = os.path.join(folder, "fails"), random.Random(2)
+    client, blocks, ended = opened(folder, "failing"), [{bytes(4096)} for _ in range(256)], 0
+    while not over.is_set():
+        # A request may be answered just after the failures have ended, by an error of before.
+        allowed = int(time.monotonic()) // 5 % 2
+        if allowed:
+            open(fails, "w").close()
+        elif os.path.exists(fails):
+            os.unlink(fails)
+            ended = time.monotonic()
+        at, is_write, data = draw.randrange(256), draw.random() < 0.5, draw.randbytes(4096)
+        client.settimeout(60)
+        client.sendall(request(1 if is_write else 0, 7, 4096 * at, 4096) + (data if is_write else b""))
+        reply = read_exactly(client, 16)
+        failed = reply[4:8] != b"\0\0\0\0"
+        counts["requests of failing storage"] += 1
+        counts["its errors"] += failed
+        if failed and not allowed and time.monotonic() > ended + 1:
+            raise RuntimeError("an error that the storage did not have")
+        if is_write:
+            blocks[at] = blocks[at] | {data} if failed else {data}
+        elif not failed:
+            found = read_exactly(client, 4096)
+            if found not in blocks[at]:
+                raise RuntimeError(f"block {at} of the failing storage is wrong")
+            blocks[at] = {found}
+        time.sleep(0.002)
+
+
 def intrude(folder, draw):
     """One client of those that waste connections. What becomes of it does not matter."""
     kind = draw.randrange(5)
@@ -199,6 +237,13 @@ def main():
     for volume in ("reader", "a", "b", "c", "other"):
         with open(os.path.join(folder, f"{volume}.raw"), "wb") as file:
             file.truncate(SIZE)
+    with open(os.path.join(folder, "failing.raw"), "wb") as file:
+        file.truncate(MIB)
+    upstream = subprocess.Popen(
+        ["nbdkit", "-f", "-U", "failing.sock", "--filter=error", "file", "failing.raw", "error=EIO", "error-rate=50%",
+         f"error-file={folder}/fails"], cwd=folder, stderr=subprocess.DEVNULL)
+    while not os.path.exists(os.path.join(folder, "failing.sock")):
+        time.sleep(0.01)
     write = lambda turn: open(os.path.join(folder, "tidegate.toml"), "w").write(configuration(turn))  # noqa: E731
     write(0)
     gateway, draw = Gateway(os.path.abspath(options.binary), folder), random.Random(1)
@@ -207,7 +252,8 @@ def main():
     # Without intruders, and beside them.
     waits = ([], [])
     beside_intruders = lambda: int(time.monotonic()) // 10 % 2  # noqa: E731
-    counts = {"fio runs": 0, "reloads": 0, "restarts": 0, "intruders": 0, "reads": 0}
+    counts = {"fio runs": 0, "reloads": 0, "restarts": 0, "intruders": 0, "reads": 0,
+              "requests of failing storage": 0, "its errors": 0}
 
     def guarded(body):
         def run():
@@ -255,7 +301,10 @@ def main():
             counts["reads"] += 1
             time.sleep(0.005)
 
-    threads = [guarded(body) for body in (load, intruders, reader)]
+    def failing():
+        verify_failing(folder, over, counts)
+
+    threads = [guarded(body) for body in (load, intruders, reader, failing)]
     life = 60 * options.minutes / 6
     end, restart = time.monotonic() + 60 * options.minutes, time.monotonic() + life
     lives, turn, began = [], 0, time.monotonic()
@@ -278,6 +327,7 @@ def main():
     over.set()
     [thread.join() for thread in threads]
     gateway.stop()
+    upstream.kill()
     grown = [last[0] - first[0] for first, last in lives if first]
 
     def quantiles(times):
@@ -286,7 +336,7 @@ def main():
         return {"median": at(0.5), "p99": at(0.99), "longest": at(1)}
 
     with open(os.path.join(folder, "log"), errors="replace") as log:
-        errors = [line.strip() for line in log if " ERROR " in line]
+        errors = [line.strip() for line in log if " ERROR " in line and "export=failing" not in line]
     checks = {
         "no client saw an error, and no block was wrong": not failures,
         "memory did not grow": all(growth <= GROWTH for growth in grown),

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Block devices of the host (ublk) on kernel 6.12: what guest.py does and checks, in one virtual machine.
+"""Block devices of the host (ublk) on kernel 6.12: what guest.py does and checks, in one virtual machine. With --cost,
+instructions of the machine per request beside a loop device, by cost.py.
 
-usage: lab/experiments/ublk/drive.py [--binary FILE] [--ends N] [--size MIB] [--iops N] [--out DIR]
+usage: lab/experiments/ublk/drive.py [--cost] [--binary FILE] [--ends N] [--size MIB] [--iops N] [--out DIR]
 """
 
 import argparse
@@ -15,15 +16,29 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import driver  # noqa: E402
 
 
+def cost(options, about):
+    with tempfile.TemporaryDirectory() as out:
+        command = [os.path.join(driver.LAB, "run"), "--kernel", "6.12", "--binary", options.binary, "--out", out,
+                   "--limit", "3600", os.path.join(driver.LAB, "experiments", "ublk", "cost.py")]
+        subprocess.run(command, check=True)
+        with open(os.path.join(out, "cost.json")) as file:
+            rows = json.load(file)
+    if options.out:
+        driver.leave(options.out, "lab-ublk-cost", {"experiment": "ublk cost", "date": driver.today(), **about, "rows": rows})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(driver.LAB, "..", "target", "release", "tidegate"))
+    parser.add_argument("--cost", action="store_true", help="instructions per request, and nothing else")
     parser.add_argument("--ends", type=int, default=6, help="how often the gateway is killed or stopped under load")
     parser.add_argument("--size", type=int, default=16, help="of the disk, in MiB")
     parser.add_argument("--iops", type=int, default=1000, help="the limit of the export")
     parser.add_argument("--out", help="leave a dated document here")
     options = parser.parse_args()
     about = driver.described()
+    if options.cost:
+        return cost(options, about)
     with tempfile.TemporaryDirectory() as out:
         command = [os.path.join(driver.LAB, "run"), "--kernel", "6.12", "--binary", options.binary, "--out", out,
                    "--limit", "3600", os.path.join(driver.LAB, "experiments", "ublk", "guest.py")]
