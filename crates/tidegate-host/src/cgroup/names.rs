@@ -308,7 +308,9 @@ mod tests {
         is_found(&found, "container:old", &format!("docker/{}", id("b")));
         is_found(&found, "container:backup", &format!("machine.slice/libpod-{}.scope", id("c")));
         is_found(&found, "container:cache", &format!("system.slice/nerdctl-{}.scope", id("d")));
-        assert!(!found.iter().any(|(_, path)| path.contains("conmon")), "{found:#?}");
+        let is_monitor =
+            |(name, path): &(String, String)| name.starts_with("container:") && path.contains("conmon");
+        assert!(!found.iter().any(is_monitor), "{found:#?}");
     }
 
     #[test]
