@@ -118,6 +118,7 @@ fn an_interface_that_is_not_there_or_goes_away_is_named() {
         let error = until(|| capture.report().err()).to_string();
         assert!(error.contains("cannot watch the packets of v0"), "{error}");
         ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
+        ip(&["link", "set", "v0", "up"]);
         until(|| capture.report().ok());
     });
 }
