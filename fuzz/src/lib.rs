@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     feature = "journal",
     feature = "nbd",
     feature = "sim",
-    feature = "transfer"
+    feature = "transfer",
+    feature = "wire"
 ))]
 pub use libfuzzer_sys;
 

@@ -17,6 +17,7 @@ use tidegate_journal::JournalConfig;
 use tidegate_transfer::BearerToken;
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
+use super::bridge::config::{self as bridge, ArrayPart, BridgeConfig};
 use super::cgroups::config::{self as cgroups, CgroupConfig};
 use super::pattern::ConsumerPattern;
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
@@ -65,6 +66,8 @@ pub struct AgentConfig {
     pub packets: DelayedPackets,
     /// The ports that the packets come from.
     pub ports: BTreeSet<u16>,
+    /// The place between initiators and an array; `None`: this machine has the storage.
+    pub bridge: Option<BridgeConfig>,
     /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
     pub metrics: Option<SocketAddr>,
     /// The API; `None`: the socket in systemd's runtime directory, if there is one.
@@ -104,13 +107,24 @@ pub struct ResourceConfig {
     pub floor: Iops,
 }
 
-/// The storage of this machine that a resource consists of.
+/// The storage that a resource consists of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResourceStorage {
+    /// Storage of this machine.
+    Machine(MachineStorage),
+    /// A part of an array behind this machine.
+    Array(ArrayPart),
+}
+
+/// Storage of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MachineStorage {
     /// A volume group of LVM.
     VolumeGroup(String),
     /// A block device by itself.
     Device(String),
+    /// Several devices that saturate together: names, and patterns with `*`.
+    Devices(Vec<String>),
 }
 
 impl AgentConfig {
@@ -161,13 +175,18 @@ impl AgentConfig {
             ("responses", DelayedPackets::Responses),
         ];
         let packets = root.choice("packets", &kinds, &mut report);
+        let from = folder.unwrap_or(Path::new(""));
+        let bridge = bridge::read(&root, throttle, from, &mut report);
         let ports = ports(&root, &mut report);
+        let ports = match root.has("bridge") && !root.has("ports") {
+            true => bridge::PORTS.into(),
+            false => ports,
+        };
         without_packets(throttle, &root, &mut report);
         let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
         if let Some(metrics) = &metrics {
             warn_of_open_metrics(metrics, &mut report);
         }
-        let from = folder.unwrap_or(Path::new(""));
         let api = ApiSettings::read(&root, from, &mut report);
         if let Some(api) = api.as_ref().filter(|_| folder.is_some()) {
             api.check_files(&mut report);
@@ -183,6 +202,9 @@ impl AgentConfig {
                 "add `metrics`, or leave `histograms` out",
             );
         }
+        if root.has("bridge") {
+            bridge::check_root(&root, ports.len(), histograms, &mut report);
+        }
         let journal = JournalSettings::read(&root, from, &mut report);
         let (sensors, brokers) = sensor::read(&root, read_token, &mut report);
         let (resources, cgroups) = resources(&root, throttle, &mut report);
@@ -195,6 +217,7 @@ impl AgentConfig {
             throttle,
             packets: packets.map_or(DelayedPackets::default(), |given| given.value),
             ports,
+            bridge,
             metrics: metrics.map(|given| given.value.0),
             api: api.map(|given| given.settings),
             histograms,
@@ -212,6 +235,11 @@ impl AgentConfig {
         let of_cgroups = self.cgroups.iter_mut().map(|cgroups| &mut cgroups.law);
         let laws = self.resources.iter_mut().map(|resource| &mut resource.law).chain(of_cgroups);
         laws.for_each(|law| law.dry_run = true);
+    }
+
+    /// Returns the interface that leads to an array, where the agent is in front of one.
+    pub(super) fn array(&self) -> Option<&str> {
+        self.bridge.as_ref().map(|bridge| bridge.array.as_str())
     }
 
     /// Returns the control loop's configuration of each resource.
@@ -300,8 +328,12 @@ fn resources(
             resources.1.extend(cgroups::read(&name, &section, pid_of(throttle), INTERVAL, report));
         } else {
             without_cgroups(&section, report);
+            if !root.has("bridge") {
+                bridge::without_bridge(&section, report);
+            }
             once(&name, &section, &mut devices, report);
-            resources.0.extend(resource(&name, &section, throttle, report));
+            let is_bridge = root.has("bridge");
+            resources.0.extend(resource(&name, &section, throttle, is_bridge, report));
         }
     }
     resources
@@ -316,8 +348,10 @@ fn once(
     report: &mut FindingList<'_>,
 ) {
     let Some(value) = section.value("device") else { return };
-    let Some(device) = value.get_ref().as_str() else { return };
-    if let Some(other) = devices.insert(device.to_owned(), name.value.to_owned()) {
+    let one = std::slice::from_ref(value);
+    for value in value.get_ref().as_array().map_or(one, |list| list) {
+        let Some(device) = value.get_ref().as_str() else { continue };
+        let Some(other) = devices.insert(device.to_owned(), name.value.to_owned()) else { continue };
         report.warning(
             &value.span(),
             format!(
@@ -348,6 +382,7 @@ fn resource(
     name: &PlacedValue<&str>,
     section: &Section<'_>,
     throttle: ThrottleMethod,
+    is_bridge: bool,
     report: &mut FindingList<'_>,
 ) -> Option<ResourceConfig> {
     let resource = match ResourceName::new(name.value) {
@@ -357,9 +392,9 @@ fn resource(
             None
         }
     };
-    let storage = match section.text("device", report) {
-        Some(device) => ResourceStorage::Device(device.value.to_owned()),
-        None => ResourceStorage::VolumeGroup(name.value.to_owned()),
+    let storage = match is_bridge {
+        true => bridge::array_part(section, report).map(ResourceStorage::Array),
+        false => machine_storage(name.value, section, report).map(ResourceStorage::Machine),
     };
     let members = patterns(section, "members", report);
     let exempt = patterns(section, "exempt", report);
@@ -398,7 +433,44 @@ fn resource(
                 holding packets",
         );
     }
+    let storage = storage?;
     Some(ResourceConfig { law, storage, writers, members, exempt, longest, floor })
+}
+
+/// A name, or a pattern of names, of devices.
+struct DeviceNames(String);
+
+impl FromStr for DeviceNames {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.is_empty() {
+            true => Err("expected the name of a device, such as `sda`, `zd*` or `vg0/thin*`"),
+            false => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+/// Reads the storage of this machine that a resource is. Without `device` it is the volume group of its name.
+fn machine_storage(
+    name: &str,
+    section: &Section<'_>,
+    report: &mut FindingList<'_>,
+) -> Option<MachineStorage> {
+    let Some(value) = section.value("device") else {
+        return Some(MachineStorage::VolumeGroup(name.to_owned()));
+    };
+    let given = section.one_or_more::<DeviceNames>("device", report)?;
+    let mut names: Vec<_> = given.into_iter().map(|given| given.value.0).collect();
+    match names.len() {
+        0 if value.get_ref().as_array().is_some_and(|list| list.is_empty()) => {
+            report.error(&value.span(), "`device` names no device: nothing could be throttled");
+            None
+        }
+        0 => None,
+        1 if !names[0].contains('*') => names.pop().map(MachineStorage::Device),
+        _ => Some(MachineStorage::Devices(names)),
+    }
 }
 
 /// The law, which steers by all reads.
@@ -517,6 +589,7 @@ mod tests {
         ("### `[resource.NAME]`", RESOURCE_KEYS),
         ("### `writers`", WRITERS_KEYS),
         ("### `[sensor.NAME]`", sensor::SENSOR_KEYS),
+        ("### `[bridge]`", bridge::BRIDGE_KEYS),
     ];
 
     #[test]
@@ -547,7 +620,7 @@ mod tests {
         let by_pid = parse("[resource.vg0]\nlaw = \"pid\"\ntarget = \"15ms\"\n").unwrap();
         assert_eq!(by_pid.resources[0].law.interval, INTERVAL);
         let vg0 = &config.resources[0];
-        assert_eq!(vg0.storage, ResourceStorage::VolumeGroup("vg0".to_owned()));
+        assert_eq!(vg0.storage, ResourceStorage::Machine(MachineStorage::VolumeGroup("vg0".to_owned())));
         assert_eq!(vg0.law.target, Latency::from_millis(15));
         assert_eq!(vg0.law.signal, SignalChoice::Reads);
         assert_eq!(vg0.writers, Some(WritersConfig::default()));
@@ -577,7 +650,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         )
         .unwrap();
         let fast = &config.resources[0];
-        assert_eq!(fast.storage, ResourceStorage::Device("nvme0n1".to_owned()));
+        assert_eq!(fast.storage, ResourceStorage::Machine(MachineStorage::Device("nvme0n1".to_owned())));
         assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
         assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
         assert_eq!(config.metrics, Some("127.0.0.1:9809".parse().unwrap()));
@@ -832,5 +905,62 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert!(is_agents("[resource.vg0]\ntarget = \"15ms\""));
         assert!(!is_agents("listen = []\n[pool.a]"));
         assert!(!is_agents("[[["));
+    }
+
+    #[test]
+    fn several_devices_are_one_resource() {
+        let storage = |device: &str| {
+            let text = format!("[resource.a]\ntarget = '5ms'\ndevice = {device}\n");
+            parse(&text).map(|config| config.resources[0].storage.clone())
+        };
+        let machine = |storage| Ok(ResourceStorage::Machine(storage));
+        assert_eq!(storage("'sda'"), machine(MachineStorage::Device("sda".to_owned())));
+        assert_eq!(storage("['sda']"), machine(MachineStorage::Device("sda".to_owned())));
+        let several = |names: &[&str]| {
+            machine(MachineStorage::Devices(names.iter().map(|name| (*name).to_owned()).collect()))
+        };
+        assert_eq!(storage("'zd*'"), several(&["zd*"]));
+        assert_eq!(storage("['sda', 'vg0/thin*']"), several(&["sda", "vg0/thin*"]));
+        assert!(storage("[]").unwrap_err().contains("names no device"));
+        assert!(storage("['']").unwrap_err().contains("expected the name of a device"));
+        assert!(storage("3").unwrap_err().contains("a text or a list of texts"));
+        let twice = "[resource.a]\ntarget = '5ms'\ndevice = ['sda', 'sdb']\n\
+                     [resource.b]\ntarget = '5ms'\ndevice = 'sdb'\n";
+        assert!(parse(twice).unwrap().warnings[0].message().contains("are one device"));
+    }
+
+    #[test]
+    fn in_front_of_an_array_resources_are_parts_of_it() {
+        let text = "[bridge]\narray = 'eth1'\n[resource.fast]\ntarget = '5ms'\nluns = 'iqn.array:fast*'\n";
+        let config = parse(text).unwrap();
+        let bridge = config.bridge.as_ref().unwrap();
+        assert_eq!((bridge.array.as_str(), config.array()), ("eth1", Some("eth1")));
+        assert_eq!(config.ports, [3260, 4420].into());
+        let ResourceStorage::Array(part) = &config.resources[0].storage else { panic!("{config:?}") };
+        assert!(part.contains("iqn.a", "iqn.array:fast7", "0"));
+        assert!(!part.contains("iqn.a", "iqn.array:slow", "0"));
+    }
+
+    #[test]
+    fn mistakes_about_an_array_are_named() {
+        let bridge = "[bridge]\narray = 'eth1'\n";
+        let resource = |line: &str| format!("{bridge}[resource.a]\ntarget = '5ms'\n{line}\n");
+        let luns = resource("luns = '*'");
+        for (text, says) in [
+            (resource(""), "names no part of the array"),
+            (resource("luns = '/'"), "is no LUN"),
+            (resource("luns = '*'\ndevice = 'sda'"), "`device` has no effect with `bridge`"),
+            (resource("luns = '*'\nstatistic = 'p95'"), "can only be `mean`"),
+            (format!("throttle = 'rate'\n{luns}"), "cannot be used with the throttle `rate`"),
+            (format!("throttle = 'cgroup'\n{luns}"), "cannot be used with the throttle `cgroup`"),
+            (format!("histograms = true\nmetrics = '127.0.0.1:1'\n{luns}"), "`histograms` has no effect"),
+            (luns.replace("'eth1'", "'eth 1'"), "is no name of an interface"),
+            (luns.replace("array = 'eth1'", ""), "array"),
+            (luns.replace("'eth1'", "'eth1'\ncapture = '20B'"), "`capture` is from 192 B"),
+            ("[resource.a]\ntarget = '5ms'\nluns = '*'\n".to_owned(), "has no effect without `bridge`"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(says), "{text}\n{error}");
+        }
     }
 }

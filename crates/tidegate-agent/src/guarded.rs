@@ -247,7 +247,7 @@ impl GuardedThrottle {
 }
 
 fn new_throttle(config: &AgentConfig) -> io::Result<Throttle> {
-    Throttle::new(config.throttle, config.packets, &config.ports)
+    Throttle::new(config.throttle, config.packets, &config.ports, config.array())
 }
 
 /// An abstract socket belongs to one network namespace, as throttles do. It is gone with the processes that

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod bridge;
 mod cgroups;
 mod config;
 mod finding;
@@ -17,6 +18,7 @@ mod histograms;
 mod identify;
 mod journal;
 mod kernel_limits;
+mod load_watch;
 pub mod metrics;
 mod overrides;
 mod pattern;
@@ -37,10 +39,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
+use tidegate_host::SystemRoot;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{TargetKind, TargetReading};
 use tidegate_host::throttle::ThrottleMethod;
-use tidegate_host::{ReadError, SystemRoot};
 use tidegate_journal::{ActionRecord, JournalError, WallTime};
 use tidegate_rollups::RollupError;
 use tidegate_service::api::{ApiRoutes, ApiSettings, EventFeed, ServerError, ServiceServer, needs_restart};
@@ -58,11 +60,13 @@ use tidegate_service::status::{RecentCounters, ServiceKind, ServiceStatus, Statu
 use tidegate_service::supervisor::Supervisor;
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
+pub use bridge::config::{ArrayPart, BridgeConfig, LunPattern};
 pub use cgroups::{CgroupConfig, CgroupSetUpError};
-pub use config::{AgentConfig, ResourceConfig, ResourceStorage, is_agents};
+pub use config::{AgentConfig, MachineStorage, ResourceConfig, ResourceStorage, is_agents};
 pub use finding::SurveyFinding;
 pub use guarded::{ActError, release_orphaned};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
+pub use load_watch::BlindError;
 pub use pattern::{ConsumerPattern, PatternError};
 pub use proposal::{
     ConfigurationProposal, FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ProposalRequest,
@@ -73,6 +77,7 @@ pub use resource::SetUpError;
 pub use sensor::{ReportedBrokers, SensorConfig};
 pub use survey::{MachineSurvey, MethodFinding, ResourceFinding};
 
+use self::bridge::BridgeWatch;
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;
 use self::journal::AgentJournal;
@@ -127,8 +132,8 @@ pub enum AgentError {
     #[error(transparent)]
     SetUp(#[from] SetUpError),
     /// This machine's storage cannot be seen.
-    #[error("cannot see this machine's storage: {0}")]
-    Blind(#[from] ReadError),
+    #[error("cannot see the storage: {0}")]
+    Blind(#[from] BlindError),
     /// The decision journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -232,6 +237,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         server,
         sees: true,
         beyond: BTreeSet::new(),
+        doubts: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
         unheld: BTreeSet::new(),
         begin,
@@ -300,6 +306,8 @@ struct Agent {
     sees: bool,
     /// Kinds of targets, by resource, of which it was logged that the throttle cannot throttle their writers.
     beyond: BTreeSet<(ResourceName, TargetKind)>,
+    /// Connections of which it was logged that not all of them is understood.
+    doubts: BTreeSet<String>,
     /// Cgroups of which it was said that the kernel does not limit them.
     unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
     /// Resources whose members should be throttled but are not, because the throttle failed.
@@ -324,7 +332,11 @@ impl Agent {
             );
         }
         for resource in self.regulator.status().iter().filter(|resource| !resource.present) {
-            tracing::warn!("{}: there is no such storage here, yet", resource.name);
+            match self.config.bridge {
+                // It is there as soon as a consumer uses it.
+                Some(_) => tracing::debug!("{}: no packets of it have passed yet", resource.name),
+                None => tracing::warn!("{}: there is no such storage here, yet", resource.name),
+            }
         }
         // Who uses what is only the sensor of nodes is no concern of ours.
         let targets = self.regulator.sessions().targets.iter().filter(|_| self.regulates());
@@ -447,6 +459,12 @@ impl Agent {
         if !self.regulator.beyond().is_subset(&self.beyond) {
             self.beyond.extend(self.regulator.beyond().iter().cloned());
         }
+        if let Some(bridge) = self.regulator.bridge() {
+            for doubt in bridge.doubts().difference(&self.doubts) {
+                tracing::warn!("{doubt}");
+            }
+            self.doubts.clone_from(bridge.doubts());
+        }
         let unaccounted = self.regulator.unaccounted();
         for (resource, cgroup) in unaccounted.difference(&self.unaccounted) {
             tracing::warn!(
@@ -512,6 +530,7 @@ impl Agent {
                 .collect(),
             throttle_errors: self.throttle.as_ref().map_or(0, GuardedThrottle::errors),
             guardian_starts: self.throttle.as_ref().map_or(0, GuardedThrottle::guardians),
+            bridge: self.regulator.bridge().map(BridgeWatch::status),
             resources: self.status(),
             decisions: self.journal.counts(),
             promises: self.promises.status(),
@@ -541,6 +560,7 @@ impl Agent {
             ("throttle", config.throttle != self.file.throttle),
             ("packets", config.packets != self.file.packets),
             ("ports", config.ports != self.file.ports),
+            ("bridge", config.bridge != self.file.bridge),
             ("metrics", config.metrics != self.file.metrics),
             ("api.listen or api.names", needs_restart(config.api.as_ref(), self.file.api.as_ref())),
             ("journal", config.journal != self.file.journal),

@@ -8,6 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 use tidegate_control::{Decision, OperationTotals};
+use tidegate_host::sense::capture::WireCounters;
 use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
@@ -46,6 +47,16 @@ pub enum AgentMetric {
     ThrottleErrors,
     /// The number of guardians started.
     GuardianStarts,
+    /// Segments of an array's connections that passed.
+    BridgeSegments,
+    /// Packets whose copies were lost.
+    BridgeLost,
+    /// Missing bytes that may have been part of a header.
+    BridgeGaps,
+    /// Commands that were forgotten since something was missing.
+    BridgeForgotten,
+    /// Connections that are not fully understood.
+    BridgeDoubtful,
     /// 1 while the machine has a resource's storage.
     Present,
     /// The law that decides.
@@ -100,7 +111,7 @@ const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 37] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -111,6 +122,11 @@ impl AgentMetric {
         Self::Sessions,
         Self::ThrottleErrors,
         Self::GuardianStarts,
+        Self::BridgeSegments,
+        Self::BridgeLost,
+        Self::BridgeGaps,
+        Self::BridgeForgotten,
+        Self::BridgeDoubtful,
         Self::Present,
         Self::Law,
         Self::Window,
@@ -179,6 +195,41 @@ impl AgentMetric {
                 Counter,
                 NONE,
                 "How often a guardian was started: 1 unless one was killed",
+            ),
+            Self::BridgeSegments => (
+                "tidegate_agent_bridge_segments",
+                None,
+                Counter,
+                NONE,
+                "TCP segments of the array's connections that passed; absent without `bridge`",
+            ),
+            Self::BridgeLost => (
+                "tidegate_agent_bridge_lost_packets",
+                None,
+                Counter,
+                NONE,
+                "Packets that passed and whose copies found no room",
+            ),
+            Self::BridgeGaps => (
+                "tidegate_agent_bridge_gaps",
+                None,
+                Counter,
+                NONE,
+                "Missing bytes that may have been part of a header",
+            ),
+            Self::BridgeForgotten => (
+                "tidegate_agent_bridge_forgotten_commands",
+                None,
+                Counter,
+                NONE,
+                "Commands without a latency, since their responses may have been missed",
+            ),
+            Self::BridgeDoubtful => (
+                "tidegate_agent_bridge_doubtful_connections",
+                None,
+                Gauge,
+                NONE,
+                "Connections that are encrypted, not understood, or without names",
             ),
             Self::Present => {
                 ("tidegate_resource_present", None, Gauge, RESOURCE, "1 while the machine has the storage")
@@ -383,6 +434,15 @@ impl ResourceStatus {
     }
 }
 
+/// The state of an agent between initiators and an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BridgeStatus {
+    /// Counts of packets.
+    pub counters: WireCounters,
+    /// Connections that are not fully understood.
+    pub doubtful: usize,
+}
+
 /// Everything that an agent exposes, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct AgentExposition {
@@ -402,6 +462,8 @@ pub struct AgentExposition {
     pub throttle_errors: u64,
     /// The number of guardians started.
     pub guardian_starts: u64,
+    /// The packets of an array; `None`: this machine has the storage.
+    pub bridge: Option<BridgeStatus>,
     /// Resources.
     pub resources: Vec<ResourceStatus>,
     /// Their decisions.
@@ -448,6 +510,11 @@ impl AgentExposition {
             }
             AgentMetric::ThrottleErrors => samples.add(&[], SampleValue::Count(self.throttle_errors)),
             AgentMetric::GuardianStarts => samples.add(&[], SampleValue::Count(self.guardian_starts)),
+            AgentMetric::BridgeSegments
+            | AgentMetric::BridgeLost
+            | AgentMetric::BridgeGaps
+            | AgentMetric::BridgeForgotten
+            | AgentMetric::BridgeDoubtful => self.bridge_samples(metric, &mut samples),
             _ => {
                 for resource in &self.resources {
                     self.resource_samples(metric, resource, &mut samples);
@@ -455,6 +522,18 @@ impl AgentExposition {
             }
         }
         samples
+    }
+
+    fn bridge_samples(&self, metric: AgentMetric, samples: &mut MetricSamples<'_>) {
+        let Some(BridgeStatus { counters, doubtful }) = self.bridge else { return };
+        let value = match metric {
+            AgentMetric::BridgeSegments => SampleValue::Count(counters.segments),
+            AgentMetric::BridgeLost => SampleValue::Count(counters.lost),
+            AgentMetric::BridgeGaps => SampleValue::Count(counters.gaps),
+            AgentMetric::BridgeForgotten => SampleValue::Count(counters.forgotten),
+            _ => number(doubtful),
+        };
+        samples.add(&[], value);
     }
 
     fn resource_samples<'a>(

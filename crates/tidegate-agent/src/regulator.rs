@@ -15,11 +15,13 @@ use tidegate_regulate::RegulatedResource;
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use super::AgentError;
+use super::bridge::BridgeWatch;
 use super::cgroups::CgroupConfig;
 use super::cgroups::{CgroupResource, CgroupSetUpError};
 use super::config::{AgentConfig, ResourceConfig};
+use super::load_watch::{BlindError, LoadWatch};
 use super::resource::{SessionResource, SetUpError};
-use super::watch::{MachineSample, MachineWatch};
+use super::watch::MachineSample;
 use crate::metrics::ResourceStatus;
 use tidegate_host::DeviceNumber;
 
@@ -32,7 +34,7 @@ const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// Regulates all resources of a configuration on one machine, or on what looks like one.
 #[derive(Debug)]
 pub struct MachineRegulator {
-    watch: MachineWatch,
+    watch: LoadWatch,
     resources: Vec<SessionResource>,
     /// Devices whose cgroups are regulated.
     cgroups: Vec<CgroupResource>,
@@ -56,7 +58,7 @@ pub struct RegulationStep {
     /// The decisions of the resources whose interval was over.
     pub decisions: Vec<Decision>,
     /// The reason why the machine could not be seen.
-    pub blind: Option<ReadError>,
+    pub blind: Option<BlindError>,
 }
 
 impl MachineRegulator {
@@ -67,7 +69,7 @@ impl MachineRegulator {
     pub fn new(root: SystemRoot, config: &AgentConfig) -> Result<Self, AgentError> {
         let resources = resources(config)?;
         let cgroups = cgroups(&root, config)?;
-        let mut watch = MachineWatch::new(root.clone())?;
+        let mut watch = LoadWatch::new(root.clone(), config)?;
         watch.look_every(between_looks(config));
         let method = config.throttle;
         let (holds, beyond) = (Vec::new(), BTreeSet::new());
@@ -156,7 +158,7 @@ impl MachineRegulator {
                 self.seen = now;
                 if let Some(sample) = sample {
                     decisions = self.decide(now, sample);
-                    blind = self.decide_of_cgroups(now, sample, &mut decisions).err();
+                    blind = self.decide_of_cgroups(now, sample, &mut decisions).err().map(BlindError::from);
                     self.stale |=
                         sample.changed || self.resources.iter().any(SessionResource::members_changed);
                 }
@@ -320,13 +322,18 @@ impl MachineRegulator {
     pub(super) fn devices(&self) -> DevicesOf {
         let devices = |resource: &SessionResource| {
             let places = self.watch.devices_of(&resource.config().storage);
-            places.into_iter().map(|place| self.watch.device(place).number()).collect()
+            places.into_iter().filter_map(|place| self.watch.device(place).number()).collect()
         };
         let of_cgroups = self.cgroups.iter().map(|resource| {
             (resource.config().law.resource.clone(), resource.device().into_iter().collect())
         });
         let of_sessions = self.resources.iter().map(|resource| (resource.name().clone(), devices(resource)));
         of_sessions.chain(of_cgroups).collect()
+    }
+
+    /// The sensor of packets, if there is one.
+    pub(super) fn bridge(&self) -> Option<&BridgeWatch> {
+        self.watch.bridge()
     }
 
     /// Returns the sessions that the targets showed last.

@@ -16,8 +16,9 @@ use super::addresses::ConsumerAddresses;
 use super::cgroups::CgroupSetUpError;
 use super::config::ResourceConfig;
 use super::kernel_limits::write_limit;
+use super::load_watch::LoadWatch;
 use super::pattern::ConsumerPattern;
-use super::watch::{MachineSample, MachineWatch};
+use super::watch::MachineSample;
 use crate::metrics::ResourceStatus;
 
 /// A resource that sessions load, and that is being regulated.
@@ -116,7 +117,7 @@ impl SessionResource {
         &mut self,
         now: Instant,
         sample: MachineSample,
-        watch: &MachineWatch,
+        watch: &LoadWatch,
     ) -> Option<Decision> {
         self.members_changed = false;
         if self.stale || sample.looked.is_some() {
@@ -136,7 +137,7 @@ impl SessionResource {
     }
 
     /// Finds the writers, if they were counted anew, and the eligible ones of its consumers.
-    fn rescan(&mut self, sample: MachineSample, watch: &MachineWatch) {
+    fn rescan(&mut self, sample: MachineSample, watch: &LoadWatch) {
         let places = watch.devices_of(&self.config.storage);
         if let (Some(elapsed), Some(writers)) = (sample.looked, &mut self.writers) {
             let written = places.iter().flat_map(|place| watch.device(*place).written());
@@ -164,22 +165,23 @@ impl SessionResource {
 
     /// Finds the devices that may be limited. A limit is one for all sessions that use the device, so that no
     /// exempt consumer may be among them.
-    fn follow_paces(&mut self, watch: &MachineWatch) {
+    fn follow_paces(&mut self, watch: &LoadWatch) {
         let addresses = watch.addresses();
         let is_member = |name| self.regulated.place_of(name).is_some();
         let mut known = std::mem::take(&mut self.paces);
         for device in &self.devices {
             let device = watch.device(device.place);
-            if device.reached().any(is_member)
+            if let Some(number) = device.number()
+                && device.reached().any(is_member)
                 && !device.reached().any(|name| matches_any(&self.config.exempt, name, addresses))
             {
-                self.paces.insert(device.number(), known.remove(&device.number()).unwrap_or_default());
+                self.paces.insert(number, known.remove(&number).unwrap_or_default());
             }
         }
     }
 
     /// Adds what was done since the sample before.
-    fn take(&mut self, elapsed: Duration, watch: &MachineWatch) {
+    fn take(&mut self, elapsed: Duration, watch: &LoadWatch) {
         for ResourceDevice { place, members } in &self.devices {
             let device = watch.device(*place);
             if members.is_empty() {
@@ -189,7 +191,7 @@ impl SessionResource {
             for (load, member) in device.loads().zip(members) {
                 self.regulated.complete(*member, &load);
             }
-            if let Some(pace) = self.paces.get_mut(&device.number()) {
+            if let Some(pace) = device.number().and_then(|number| self.paces.get_mut(&number)) {
                 let waits = pace.observe(elapsed, &device.load().writes);
                 for (writes, member) in device.parts_of_writes().zip(members) {
                     if let Some(member) = member {
@@ -246,7 +248,7 @@ impl SessionResource {
         &self,
         in_force: &ThrottleInForce,
         members: &BTreeSet<IpAddr>,
-        watch: &MachineWatch,
+        watch: &LoadWatch,
     ) -> ThrottleReading {
         let addresses = watch.addresses();
         let read = |(place, name): (usize, &ConsumerName)| {
@@ -268,10 +270,10 @@ impl SessionResource {
         &self,
         member: usize,
         limits: &BTreeMap<DeviceNumber, WriteLimit>,
-        watch: &MachineWatch,
+        watch: &LoadWatch,
     ) -> LimitReading {
         let uses = |device: &&ResourceDevice| device.members.contains(&Some(member));
-        let of = |device: &ResourceDevice| limits.get(&watch.device(device.place).number());
+        let of = |device: &ResourceDevice| limits.get(&watch.device(device.place).number()?);
         let all: Option<Vec<_>> = self.devices.iter().filter(uses).map(of).collect();
         let Some(all) = all.filter(|all| !all.is_empty()) else { return LimitReading::default() };
         let rate = all.iter().map(|limit| limit.writes().per_second()).sum();
@@ -280,11 +282,10 @@ impl SessionResource {
     }
 
     /// Returns the resource's state.
-    pub(super) fn status(&self, watch: &MachineWatch) -> ResourceStatus {
+    pub(super) fn status(&self, watch: &LoadWatch) -> ResourceStatus {
         // A device that has just gone has a number only.
-        let name = |device: &DeviceNumber| {
-            watch.volumes().get(*device).map_or_else(|| device.to_string(), |known| known.name.clone())
-        };
+        let name =
+            |device: &DeviceNumber| watch.name(*device).map_or_else(|| device.to_string(), str::to_owned);
         let limits = self.limited.iter().map(|(device, limit)| (name(device), *limit)).collect();
         ResourceStatus::of(&self.regulated, watch.has(&self.config.storage), limits)
     }
@@ -295,7 +296,7 @@ impl SessionResource {
     }
 
     /// Returns the resource's consumers that are eligible.
-    fn eligible(&self, places: &[usize], watch: &MachineWatch) -> BTreeSet<ConsumerName> {
+    fn eligible(&self, places: &[usize], watch: &LoadWatch) -> BTreeSet<ConsumerName> {
         let nobody = self.config.members.is_empty()
             && self.writers.as_ref().is_none_or(|writers| writers.members().next().is_none());
         if nobody {

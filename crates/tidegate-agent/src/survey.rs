@@ -1,23 +1,40 @@
 //! A survey of what this machine can sense and throttle, and of a configuration on it. Nothing is changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 use serde::Serialize;
+use tidegate_host::cgroup::{CgroupTree, NameKind, NamedCgroup};
 use tidegate_host::sense::session::{TargetReading, TargetSession};
 use tidegate_host::sense::volume::{BlockDevice, DeviceKind};
 use tidegate_host::sense::{CgroupReader, TargetSessions, latency};
-use tidegate_host::throttle::{DelayedPackets, KernelCapability, ThrottleMethod, cgroups, probe, rate};
+use tidegate_host::throttle::{
+    DelayedPackets, KernelCapability, ThrottleMethod, cgroups, consumer_ports, probe, rate,
+};
 use tidegate_host::{ReadError, SystemRoot};
-use tidegate_units::Bytes;
+use tidegate_units::{Bytes, Instant};
 
+use super::bridge::BridgeWatch;
+use super::bridge::config::BridgeConfig;
 use super::cgroups::config::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
 use super::finding::SurveyFinding;
+use super::load_watch::LoadWatch;
 use super::sensor;
 use super::watch::MachineWatch;
 use tidegate_service::entitlements::BandEntitlements;
+
+/// The time for which packets are listened to. Commands pass all the time, pings each five seconds.
+const LISTEN: Duration = Duration::from_secs(2);
+
+/// Names of cgroups that are listed.
+const MOST_NAMES: usize = 32;
+
+/// Connections that are not understood, and are named.
+const MOST_DOUBTS: usize = 8;
 
 /// The findings, for a person ([`Display`](fmt::Display)) or a program.
 #[derive(Debug, Serialize)]
@@ -67,6 +84,9 @@ pub struct ResourceFinding {
     pub dry_run: bool,
     /// The initiators that are logged in to a volume of it, or its cgroups.
     pub consumers: BTreeSet<String>,
+    /// The names that people use for its cgroups, by their paths.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<String, BTreeSet<String>>,
     /// The open questions about them, one text for each consumer.
     pub doubts: BTreeSet<String>,
     /// The consumers whose writes the configuration's throttle cannot limit.
@@ -118,8 +138,8 @@ impl MachineSurvey {
         for (via, target) in targets {
             let (works, detail) = match target {
                 TargetReading::Read => {
-                    let count = sessions.iter().filter(|session| session.via == *via).count();
-                    (true, format!("{count} sessions"))
+                    let of_it = || sessions.iter().filter(|session| session.via == *via);
+                    (true, format!("{} sessions{}", of_it().count(), unattributed(of_it())))
                 }
                 TargetReading::Absent(why) => (false, format!("{why}; it takes {}", why.remedy(*via))),
                 TargetReading::Failed(error) => (false, error.to_string()),
@@ -127,6 +147,17 @@ impl MachineSurvey {
             sensors.push(SurveyFinding { what: format!("sessions of {via}"), works, detail });
         }
         sensors.push(request_times());
+        sensors.push(named_cgroups(&SystemRoot::default()));
+        let volumes = watch.volumes();
+        let groups = volumes.volume_groups().into_iter().map(str::to_owned);
+        let disks = volumes.devices().iter().filter(|device| is_disk(device));
+        let storage = groups.chain(disks.map(|device| device.name.clone())).collect();
+        let mut watch = LoadWatch::Machine(Box::new(watch));
+        if let Some((config, bridge)) = config.and_then(|config| Some((config, config.bridge.as_ref()?))) {
+            let (finding, listened) = listen(bridge, &config.ports);
+            sensors.push(finding);
+            watch = listened.map_or(watch, |bridge| LoadWatch::Bridge(Box::new(bridge)));
+        }
         let resources = config.into_iter().flat_map(|config| {
             config.resources.iter().map(|resource| resource_finding(resource, config.throttle, &watch))
         });
@@ -139,9 +170,6 @@ impl MachineSurvey {
             }
         }
         sensors.extend(config.into_iter().flat_map(|config| &config.sensors).map(sensor::finding));
-        let groups = volumes.volume_groups().into_iter().map(str::to_owned);
-        let disks = volumes.devices().iter().filter(|device| is_disk(device));
-        let storage = groups.chain(disks.map(|device| device.name.clone())).collect();
         Self { sensors, throttles, methods, storage, resources }
     }
 }
@@ -228,6 +256,49 @@ fn methods_of(tried: &[io::Result<Vec<KernelCapability>>]) -> Vec<MethodFinding>
     ALL.map(of).into()
 }
 
+/// Names the LUNs whose load cannot be attributed to a device.
+fn unattributed<'a>(sessions: impl Iterator<Item = &'a TargetSession>) -> String {
+    let lun = |session: &TargetSession| {
+        let path = session.volume.path.as_ref().map(|path| format!(" ({})", path.display()));
+        format!("{} {}{}", session.target, session.volume.name, path.unwrap_or_default())
+    };
+    let luns: BTreeSet<_> = sessions.filter(|session| session.device.is_none()).map(lun).collect();
+    match luns.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; in no resource, since no device of theirs is known: {}",
+            luns.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    }
+}
+
+/// Listens to the packets of an array for a moment. The sensor is missing where they cannot be seen.
+fn listen(config: &BridgeConfig, ports: &BTreeSet<u16>) -> (SurveyFinding, Option<BridgeWatch>) {
+    let what = format!("packets of {}", config.array);
+    let heard = BridgeWatch::new(config, ports, false).and_then(|mut bridge| {
+        thread::sleep(LISTEN);
+        bridge.sample(Instant::ZERO)?;
+        Ok(bridge)
+    });
+    match heard {
+        Ok(bridge) => {
+            let initiators: BTreeSet<_> =
+                bridge.sessions().sessions.iter().map(|session| session.consumer.as_str()).collect();
+            let mut detail = format!("{} initiators within {} s", initiators.len(), LISTEN.as_secs());
+            let ports = consumer_ports(&config.array).unwrap_or_default();
+            detail += &match ports.is_empty() {
+                true => "; it is no port of a bridge, so that delays follow the routes".to_owned(),
+                false => format!("; delays at {}", ports.join(", ")),
+            };
+            for doubt in bridge.doubts().iter().take(MOST_DOUBTS) {
+                detail += &format!("; {doubt}");
+            }
+            (SurveyFinding { what, works: true, detail }, Some(bridge))
+        }
+        Err(error) => (SurveyFinding { what, works: false, detail: error.to_string() }, None),
+    }
+}
+
 fn request_times() -> SurveyFinding {
     const PURPOSE: &str = "percentiles of devices' response times (histograms = true, or one as statistic)";
     let works = latency::probe();
@@ -262,21 +333,19 @@ fn throttles(tried: &[io::Result<Vec<KernelCapability>>]) -> Vec<SurveyFinding> 
     tried.iter().flat_map(findings).collect()
 }
 
-fn resource_finding(
-    config: &ResourceConfig,
-    throttle: ThrottleMethod,
-    watch: &MachineWatch,
-) -> ResourceFinding {
+fn resource_finding(config: &ResourceConfig, throttle: ThrottleMethod, watch: &LoadWatch) -> ResourceFinding {
     let beyond = (throttle == ThrottleMethod::Rate).then(|| watch.beyond_limits(&config.storage));
     let places = watch.devices_of(&config.storage);
-    let devices: Vec<_> = places.into_iter().map(|place| watch.device(place).number()).collect();
+    let devices: Vec<_> = places.iter().filter_map(|place| watch.device(*place).number()).collect();
     let loads = |session: &&TargetSession| session.device.is_some_and(|number| devices.contains(&number));
     let of = || watch.sessions().sessions.iter().filter(loads);
+    let consumers = places.iter().flat_map(|place| watch.device(*place).consumers());
     ResourceFinding {
         resource: config.law.resource.to_string(),
         here: watch.has(&config.storage),
         dry_run: config.law.dry_run,
-        consumers: of().map(|session| session.consumer.to_string()).collect(),
+        consumers: consumers.map(ToString::to_string).collect(),
+        names: BTreeMap::new(),
         doubts: of()
             .filter_map(|session| Some(format!("{}: {}", session.consumer, session.doubt.as_ref()?)))
             .collect(),
@@ -292,7 +361,7 @@ fn resource_finding(
     }
 }
 
-fn cgroup_finding(config: &CgroupConfig, watch: &MachineWatch, root: &SystemRoot) -> ResourceFinding {
+fn cgroup_finding(config: &CgroupConfig, watch: &LoadWatch, root: &SystemRoot) -> ResourceFinding {
     let device = watch.number(&config.device);
     let (mut consumers, mut unaccounted) = (BTreeSet::new(), BTreeSet::new());
     let seen = device.map(|device| {
@@ -315,6 +384,7 @@ fn cgroup_finding(config: &CgroupConfig, watch: &MachineWatch, root: &SystemRoot
         resource: config.law.resource.to_string(),
         here: device.is_some(),
         dry_run: config.law.dry_run,
+        names: reader.map(|reader| names(&reader.named(), &consumers)).unwrap_or_default(),
         consumers,
         doubts: BTreeSet::new(),
         beyond: BTreeSet::new(),
@@ -322,6 +392,37 @@ fn cgroup_finding(config: &CgroupConfig, watch: &MachineWatch, root: &SystemRoot
         blind,
         cannot_be_held: Vec::new(),
         bands: config.law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
+    }
+}
+
+/// Returns the names of cgroups, by their paths.
+fn names(named: &[NamedCgroup], paths: &BTreeSet<String>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut names = BTreeMap::<String, BTreeSet<String>>::new();
+    // A unit's name is in its path already.
+    let wanted = |one: &&NamedCgroup| one.kind != NameKind::Unit && paths.contains(&one.path);
+    for one in named.iter().filter(wanted) {
+        names.entry(one.path.clone()).or_default().insert(one.to_string());
+    }
+    names
+}
+
+/// Lists the cgroups that have names that people use, units aside.
+fn named_cgroups(root: &SystemRoot) -> SurveyFinding {
+    let what = "cgroups by name".to_owned();
+    match CgroupTree::find(root) {
+        Ok(tree) => {
+            let named = tree.named();
+            let (units, others): (Vec<_>, Vec<_>) = named.iter().partition(|one| one.kind == NameKind::Unit);
+            let shown: Vec<_> = others.iter().take(MOST_NAMES).map(ToString::to_string).collect();
+            let more = match others.len().saturating_sub(MOST_NAMES) {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            let list = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
+            let detail = format!("pods, containers and domains: {list}{more}; units: {}", units.len());
+            SurveyFinding { what, works: true, detail }
+        }
+        Err(error) => SurveyFinding { what, works: false, detail: error.to_string() },
     }
 }
 
@@ -342,19 +443,23 @@ impl fmt::Display for MachineSurvey {
             }
         }
         for resource in &self.resources {
-            let ResourceFinding { resource, here, consumers, doubts, beyond, unaccounted, blind, .. } =
-                resource;
+            let ResourceFinding { here, consumers, doubts, beyond, unaccounted, blind, .. } = resource;
+            let name = &resource.resource;
             if !here {
-                writeln!(f, "resource {resource}: there is no such storage here, yet")?;
+                writeln!(f, "resource {name}: there is no such storage here, yet")?;
                 continue;
             }
             if let Some(why) = blind {
-                writeln!(f, "resource {resource}: its cgroups cannot be seen: {why}")?;
+                writeln!(f, "resource {name}: its cgroups cannot be seen: {why}")?;
                 continue;
             }
-            writeln!(f, "resource {resource}: {} consumers", consumers.len())?;
+            writeln!(f, "resource {name}: {} consumers", consumers.len())?;
             for consumer in consumers {
-                writeln!(f, "  {consumer}")?;
+                let names: Vec<_> = resource.names.get(consumer).into_iter().flatten().cloned().collect();
+                match names.is_empty() {
+                    true => writeln!(f, "  {consumer}")?,
+                    false => writeln!(f, "  {consumer}: {}", names.join(", "))?,
+                }
             }
             for doubt in doubts {
                 writeln!(f, "  unknown addresses of {doubt}")?;
@@ -420,6 +525,7 @@ sys/fs/cgroup/loop -> loop
             here,
             dry_run,
             consumers: BTreeSet::from(["a".to_owned()]),
+            names: BTreeMap::new(),
             doubts: BTreeSet::new(),
             beyond: BTreeSet::new(),
             unaccounted: BTreeSet::new(),
@@ -442,7 +548,7 @@ sys/fs/cgroup/loop -> loop
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch = MachineWatch::new(root.clone()).unwrap();
+        let watch = LoadWatch::Machine(Box::new(MachineWatch::new(root.clone()).unwrap()));
         let shown = |cgroups: &str| {
             let told = format!(
                 "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \

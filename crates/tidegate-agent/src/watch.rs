@@ -5,7 +5,7 @@
 //! (`look`), since that takes a file for each session. The load of a device between two rescans is divided by
 //! what its sessions did meanwhile. Its load until the next rescan is divided by the same measure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use tidegate_regulate::StorageLoad;
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
 use super::addresses::ConsumerAddresses;
-use super::config::ResourceStorage;
+use super::config::MachineStorage;
 
 /// Time between two rescans unless a shorter one is configured: initiators log in and out.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// Volumes are looked at when devices came or went, and this often anyway, since a volume can be renamed or
 /// grow.
@@ -49,7 +49,7 @@ pub(super) struct MachineWatch {
     /// The devices that sessions load, in the order of their numbers.
     devices: Vec<WatchedDevice>,
     /// Places of those of `devices` that share a fate.
-    groups: BTreeMap<ResourceStorage, Vec<usize>>,
+    groups: BTreeMap<MachineStorage, Vec<usize>>,
     addresses: ConsumerAddresses,
 }
 
@@ -68,7 +68,8 @@ pub(super) struct MachineSample {
 /// A device that consumers load.
 #[derive(Debug)]
 pub(super) struct WatchedDevice {
-    number: DeviceNumber,
+    /// `None`: a LUN of an array, which is no device of this machine.
+    number: Option<DeviceNumber>,
     /// The consumers that load it, and the part of each.
     users: Vec<User>,
     /// Since the sample before.
@@ -166,10 +167,10 @@ impl MachineWatch {
     fn follow_devices(&mut self, now: Instant) {
         let mut changes = self.stats.since(&self.previous).peekable();
         for device in &mut self.devices {
-            while changes.next_if(|(disk, _)| disk.number < device.number).is_some() {}
-            let change = changes.next_if(|(disk, _)| disk.number == device.number);
+            while changes.next_if(|(disk, _)| Some(disk.number) < device.number).is_some() {}
+            let change = changes.next_if(|(disk, _)| Some(disk.number) == device.number);
             let delta = change.and_then(|(_, change)| change.delta());
-            device.reads_wait_since = match (change, delta) {
+            let waits_since = match (change, delta) {
                 (Some((disk, _)), Some(delta)) if delta.in_flight > 0 => {
                     let waiting = delta.reads.ios > 0 || reads_in_flight(&self.root, disk.name.as_str()) > 0;
                     let since = device.reads_wait_since.filter(|_| delta.reads.ios == 0);
@@ -177,10 +178,10 @@ impl MachineWatch {
                 }
                 _ => None,
             };
-            device.delta = delta.unwrap_or_default();
-            if self.sampled.is_some() {
-                device.written = Bytes::new(device.written.get() + device.delta.writes.bytes().get());
-                device.has_read |= device.delta.reads.ios > 0;
+            device.observe(delta.unwrap_or_default(), waits_since);
+            if self.sampled.is_none() {
+                // Nothing is known of the time before.
+                (device.written, device.has_read) = (Bytes::ZERO, false);
             }
         }
     }
@@ -228,7 +229,7 @@ impl MachineWatch {
         let known = std::mem::take(&mut self.devices);
         let device = |(number, users)| match place_of(&known, number) {
             Some(place) => known[place].with(users),
-            None => WatchedDevice::new(number, users),
+            None => WatchedDevice::new(Some(number), users),
         };
         self.devices = users.into_iter().map(device).collect();
         let counted: BTreeMap<_, _> = before.iter().map(|old| (identity(old), old.counters)).collect();
@@ -248,9 +249,10 @@ impl MachineWatch {
     fn group(&mut self) {
         self.groups.clear();
         for (place, device) in self.devices.iter().enumerate() {
-            let storage = match self.volumes.group(device.number) {
-                Some(DeviceGroup::VolumeGroup(name)) => ResourceStorage::VolumeGroup(name.to_owned()),
-                Some(DeviceGroup::Device(name)) => ResourceStorage::Device(name.to_owned()),
+            let Some(number) = device.number else { continue };
+            let storage = match self.volumes.group(number) {
+                Some(DeviceGroup::VolumeGroup(name)) => MachineStorage::VolumeGroup(name.to_owned()),
+                Some(DeviceGroup::Device(name)) => MachineStorage::Device(name.to_owned()),
                 None => continue,
             };
             self.groups.entry(storage).or_default().push(place);
@@ -270,16 +272,24 @@ impl MachineWatch {
 
     /// The places of the devices of a resource that sessions load. A device by itself may be a volume of a
     /// group, or have partitions.
-    pub(super) fn devices_of(&self, storage: &ResourceStorage) -> Vec<usize> {
-        let group = self.groups.get(storage).map_or(&[][..], Vec::as_slice);
-        let itself = match storage {
-            ResourceStorage::VolumeGroup(_) => None,
-            ResourceStorage::Device(name) => {
-                self.volumes.find(name).and_then(|device| place_of(&self.devices, device.number))
-            }
+    pub(super) fn devices_of(&self, storage: &MachineStorage) -> Vec<usize> {
+        let names = match storage {
+            MachineStorage::VolumeGroup(_) => return self.groups.get(storage).cloned().unwrap_or_default(),
+            MachineStorage::Device(name) => std::slice::from_ref(name),
+            MachineStorage::Devices(names) => names,
         };
-        let itself = itself.filter(|place| !group.contains(place));
-        group.iter().copied().chain(itself).collect()
+        let mut places = BTreeSet::new();
+        for device in names.iter().flat_map(|name| self.volumes.find_all(name)) {
+            places.extend(place_of(&self.devices, device.number));
+            // A partition is by itself, and no other partition of its disk.
+            if let Some(DeviceGroup::Device(name)) = self.volumes.group(device.number)
+                && self.volumes.find(name).is_some_and(|own| own.number == device.number)
+            {
+                let group = self.groups.get(&MachineStorage::Device(name.to_owned()));
+                places.extend(group.into_iter().flatten());
+            }
+        }
+        places.into_iter().collect()
     }
 
     /// A device, by its place of [`devices_of`](Self::devices_of): good until the next look.
@@ -288,12 +298,15 @@ impl MachineWatch {
     }
 
     /// Returns true if this machine has the storage at all.
-    pub(super) fn has(&self, storage: &ResourceStorage) -> bool {
+    pub(super) fn has(&self, storage: &MachineStorage) -> bool {
         match storage {
-            ResourceStorage::VolumeGroup(name) => {
+            MachineStorage::VolumeGroup(name) => {
                 !self.volumes.members(DeviceGroup::VolumeGroup(name)).is_empty()
             }
-            ResourceStorage::Device(name) => self.volumes.find(name).is_some(),
+            MachineStorage::Device(name) => self.volumes.find(name).is_some(),
+            MachineStorage::Devices(names) => {
+                names.iter().any(|name| !self.volumes.find_all(name).is_empty())
+            }
         }
     }
 
@@ -312,9 +325,9 @@ impl MachineWatch {
     }
 
     /// Sessions of a resource whose writes cannot be limited (`throttle = "rate"`).
-    pub(super) fn beyond_limits(&self, storage: &ResourceStorage) -> impl Iterator<Item = &TargetSession> {
+    pub(super) fn beyond_limits(&self, storage: &MachineStorage) -> impl Iterator<Item = &TargetSession> {
         let devices: Vec<_> =
-            self.devices_of(storage).into_iter().map(|place| self.device(place).number()).collect();
+            self.devices_of(storage).into_iter().filter_map(|place| self.device(place).number()).collect();
         self.sessions().sessions.iter().filter(move |session| {
             !reaches(session.via) && session.device.is_some_and(|number| devices.contains(&number))
         })
@@ -333,7 +346,7 @@ impl MachineWatch {
 
 /// Returns the place of a device among devices in the order of their numbers.
 fn place_of(devices: &[WatchedDevice], number: DeviceNumber) -> Option<usize> {
-    devices.binary_search_by_key(&number, |device| device.number).ok()
+    devices.binary_search_by_key(&Some(number), |device| device.number).ok()
 }
 
 impl User {
@@ -353,7 +366,7 @@ impl Weights {
 }
 
 impl WatchedDevice {
-    fn new(number: DeviceNumber, users: Vec<User>) -> Self {
+    fn new(number: Option<DeviceNumber>, users: Vec<User>) -> Self {
         Self {
             number,
             users,
@@ -362,6 +375,18 @@ impl WatchedDevice {
             has_read: false,
             reads_wait_since: None,
         }
+    }
+
+    /// A LUN of an array as one initiator uses it: another's use is another device.
+    pub(super) fn of_one_user(consumer: ConsumerName) -> Self {
+        Self::new(None, vec![User::new(consumer, false)])
+    }
+
+    /// Takes what it did since the sample before, and since when reads have waited.
+    pub(super) fn observe(&mut self, delta: DiskDelta, reads_wait_since: Option<Instant>) {
+        (self.delta, self.reads_wait_since) = (delta, reads_wait_since);
+        self.written = Bytes::new(self.written.get().saturating_add(delta.writes.bytes().get()));
+        self.has_read |= delta.reads.ios > 0;
     }
 
     /// The same device with other users, of whom those that were here before weigh what they did.
@@ -376,7 +401,7 @@ impl WatchedDevice {
     }
 
     /// Divides what the device did since the look before by what its users did.
-    fn divide(&mut self) {
+    pub(super) fn divide(&mut self) {
         let written = std::mem::replace(&mut self.written, Bytes::ZERO);
         self.has_read = false;
         // Sessions are not counted anew at each look: without news the proportion stays.
@@ -410,7 +435,8 @@ impl WatchedDevice {
         }
     }
 
-    pub(super) fn number(&self) -> DeviceNumber {
+    /// Returns its number, if it is a device of this machine.
+    pub(super) const fn number(&self) -> Option<DeviceNumber> {
         self.number
     }
 
@@ -556,7 +582,7 @@ mod tests {
 
     #[test]
     fn who_comes_where_nothing_is_counted_did_as_much_as_the_others() {
-        let mut device = WatchedDevice::new(DeviceNumber::new(254, 0), users(&["a", "b"]));
+        let mut device = WatchedDevice::new(Some(DeviceNumber::new(254, 0)), users(&["a", "b"]));
         assert_eq!(written(&mut device, 600), [300, 300]);
         let mut device = device.with(users(&["a", "b", "c"]));
         assert_eq!(written(&mut device, 600), [200, 200, 200]);
@@ -564,7 +590,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_divides_until_it_is_counted_again() {
-        let mut device = WatchedDevice::new(DeviceNumber::new(254, 0), users(&["reader", "writer"]));
+        let mut device = WatchedDevice::new(Some(DeviceNumber::new(254, 0)), users(&["reader", "writer"]));
         device.users[0].counted = Weights { reads: 50, writes: 0 };
         device.users[1].counted = Weights { reads: 0, writes: 9 };
         assert_eq!(written(&mut device, 600), [0, 600]);

@@ -11,6 +11,7 @@ mod root;
 pub mod sense;
 pub mod throttle;
 pub mod trees;
+mod wildcard;
 
 pub use device::DeviceNumber;
 pub use root::{ReadError, SystemRoot};

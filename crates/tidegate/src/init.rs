@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         io::stderr(),
         "watching storage and its consumers for {watched}, then reading from idle storage"
     )?;
-    let inventory = take_inventory(&request).map_err(AgentError::Blind)?;
+    let inventory = take_inventory(&request).map_err(|error| AgentError::Blind(error.into()))?;
     let proposal = inventory.propose(&request, &origin()).map_err(CommandFailure::NothingProposed)?;
     let Some(path) = &args.output else {
         AgentConfig::parse("the proposal", &proposal.text)?;

@@ -95,7 +95,10 @@ pub(in super::super) fn read(
     let floor = law.law.floor().unwrap_or(pid.floor);
     let longest = law.law.longest_delay().unwrap_or(pid.greatest);
     let cgroups: Vec<_> = cgroups?.into_iter().map(|given| given.value).collect();
-    let meant = |name: &ConsumerName| cgroups.iter().any(|pattern| pattern.matches(name.as_str()));
+    // Files of the machine tell which cgroup has a name.
+    let is_meant =
+        |pattern: &CgroupPattern, name: &ConsumerName| pattern.is_by_name() || pattern.matches(name.as_str());
+    let meant = |name: &ConsumerName| cgroups.iter().any(|pattern| is_meant(pattern, name));
     law::check_bands(section, &law, "a cgroup that `cgroups` means", meant, report);
     if matches!(law.law, LawConfig::Pid(_))
         && let Some(span) = section.key_span("goals")
@@ -111,6 +114,14 @@ fn goals(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<Vec<(Cgr
     let given = section.named_texts::<Latency>("goals", report)?.into_iter().map(|(name, goal)| {
         let pattern = name.value.parse::<CgroupPattern>();
         let pattern = pattern.map_err(|error| report.error(&name.span, error.to_string())).ok()?;
+        if pattern.is_by_name() {
+            report.error_with_help(
+                &name.span,
+                format!("`goals` takes paths of cgroups, and `{pattern}` is a name"),
+                "`tidegate check -c FILE` shows the path of each cgroup that is meant",
+            );
+            return None;
+        }
         if goal.value == Latency::ZERO {
             report.error(&goal.span, "a goal must be more than nothing");
             return None;

@@ -16,7 +16,8 @@ use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 pub use config::CgroupConfig;
 
 use super::kernel_limits::io_limit;
-use super::watch::{MachineSample, MachineWatch};
+use super::load_watch::LoadWatch;
+use super::watch::MachineSample;
 use crate::metrics::ResourceStatus;
 
 /// A device that is being regulated.
@@ -65,7 +66,7 @@ impl CgroupResource {
         &mut self,
         now: Instant,
         sample: MachineSample,
-        watch: &MachineWatch,
+        watch: &LoadWatch,
     ) -> Result<Option<Decision>, ReadError> {
         if self.stale || sample.looked.is_some() {
             self.device = watch.number(&self.config.device);
@@ -242,7 +243,7 @@ sys/fs/cgroup/batch/one/io.stat
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch = MachineWatch::new(root.clone()).unwrap();
+        let watch = LoadWatch::Machine(Box::new(crate::watch::MachineWatch::new(root.clone()).unwrap()));
         let config = AgentConfig::parse("agent.toml", TOLD).unwrap();
         let mut resource = CgroupResource::new(&root, config.cgroups[0].clone()).unwrap();
         let names = |resource: &CgroupResource| {

@@ -10,7 +10,7 @@ use tidegate_host::throttle::ThrottleMethod;
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
-use crate::config::ResourceStorage;
+use crate::config::MachineStorage;
 use crate::survey::{MethodFinding, is_disk, methods};
 
 /// The consumers of a machine's storage.
@@ -37,7 +37,7 @@ pub struct MachineInventory {
 #[derive(Debug)]
 pub struct FoundStorage {
     /// Its name in a configuration.
-    pub storage: ResourceStorage,
+    pub storage: MachineStorage,
     /// Its size.
     pub size: Bytes,
     /// The devices whose counters add up to what it does.
@@ -90,10 +90,11 @@ pub struct MeasuredReads {
 impl FoundStorage {
     /// Returns true if an administrator may call it so.
     pub(super) fn is_called(&self, name: &str) -> bool {
-        let own = match &self.storage {
-            ResourceStorage::VolumeGroup(own) | ResourceStorage::Device(own) => own,
-        };
-        own == name.strip_prefix("/dev/").unwrap_or(name)
+        let name = name.strip_prefix("/dev/").unwrap_or(name);
+        match &self.storage {
+            MachineStorage::VolumeGroup(own) | MachineStorage::Device(own) => own == name,
+            MachineStorage::Devices(own) => own.iter().any(|own| own == name),
+        }
     }
 }
 
@@ -138,7 +139,7 @@ impl MachineInventory {
 
 fn of_device(device: &BlockDevice, consumers: Vec<FoundConsumer>) -> FoundStorage {
     FoundStorage {
-        storage: ResourceStorage::Device(device.name.clone()),
+        storage: MachineStorage::Device(device.name.clone()),
         size: device.size,
         members: vec![device.number],
         largest: device.name.clone(),
@@ -179,8 +180,8 @@ fn of_group(
         .collect::<Option<_>>()?;
     Some(FoundStorage {
         storage: match group {
-            DeviceGroup::VolumeGroup(name) => ResourceStorage::VolumeGroup(name.to_owned()),
-            DeviceGroup::Device(name) => ResourceStorage::Device(name.to_owned()),
+            DeviceGroup::VolumeGroup(name) => MachineStorage::VolumeGroup(name.to_owned()),
+            DeviceGroup::Device(name) => MachineStorage::Device(name.to_owned()),
         },
         size: Bytes::new(devices.iter().map(|device| device.size.get()).sum()),
         largest: largest.name.clone(),

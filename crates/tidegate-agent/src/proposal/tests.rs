@@ -7,10 +7,10 @@ use super::inventory::{
     FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ReadSource, RegulationKind,
 };
 use super::{ConfigurationProposal, ProposalRequest};
-use crate::config::{AgentConfig, ResourceStorage};
+use crate::config::{AgentConfig, MachineStorage};
 use crate::survey::MethodFinding;
 
-fn storage(storage: ResourceStorage, mean: Option<Latency>) -> FoundStorage {
+fn storage(storage: MachineStorage, mean: Option<Latency>) -> FoundStorage {
     let reads = mean.map(|mean| MeasuredReads {
         source: ReadSource::Consumers,
         count: 400,
@@ -50,7 +50,7 @@ fn machine(kind: RegulationKind, storages: Vec<FoundStorage>) -> MachineInventor
 }
 
 fn group(mean: Option<Latency>) -> FoundStorage {
-    storage(ResourceStorage::VolumeGroup("vg0".to_owned()), mean)
+    storage(MachineStorage::VolumeGroup("vg0".to_owned()), mean)
 }
 
 fn propose(inventory: &MachineInventory, request: &ProposalRequest) -> (ConfigurationProposal, AgentConfig) {
@@ -103,7 +103,7 @@ fn cgroups_that_did_io_are_eligible_and_the_protected_are_not() {
     let consumers = consumers.map(|(name, rate)| consumer(&format!("system.slice/{name}"), Some(rate)));
     let disk = FoundStorage {
         consumers: consumers.to_vec(),
-        ..storage(ResourceStorage::Device("vda".to_owned()), Some(Latency::from_micros(90)))
+        ..storage(MachineStorage::Device("vda".to_owned()), Some(Latency::from_micros(90)))
     };
     let inventory = machine(RegulationKind::Cgroups, vec![disk]);
     let protected = vec!["system.slice/db*".parse().unwrap()];
@@ -124,7 +124,7 @@ fn cgroups_that_did_io_are_eligible_and_the_protected_are_not() {
 fn what_was_not_measured_is_not_proposed_unless_the_target_is_named() {
     let inventory = machine(
         RegulationKind::Network,
-        vec![group(None), storage(ResourceStorage::Device("sdb".to_owned()), Some(Latency::from_millis(4)))],
+        vec![group(None), storage(MachineStorage::Device("sdb".to_owned()), Some(Latency::from_millis(4)))],
     );
     let (proposal, config) = propose(&inventory, &ProposalRequest::default());
     assert_eq!(config.resources.len(), 1);

@@ -9,7 +9,7 @@ use super::inventory::{
     FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ReadSource, RegulationKind,
 };
 use super::{ConfigurationProposal, ProposalRequest};
-use crate::config::ResourceStorage;
+use crate::config::MachineStorage;
 
 /// The target in means of the measured reads: chosen, as room for what the protected consumers do themselves.
 const TARGET_MEANS: f64 = 2.0;
@@ -133,11 +133,15 @@ fn write_resource(
     let _ = writeln!(text, "\n[resource.{}]", quoted_if_needed(&name));
     let size = storage.size;
     match &storage.storage {
-        ResourceStorage::VolumeGroup(group) => {
+        MachineStorage::VolumeGroup(group) => {
             let _ = writeln!(text, "# All volumes of the volume group {}, {size} together.", comment(group));
         }
-        ResourceStorage::Device(device) => {
+        MachineStorage::Device(device) => {
             let _ = writeln!(text, "device = {}    # {size}", quoted(device));
+        }
+        MachineStorage::Devices(devices) => {
+            let devices: Vec<_> = devices.iter().map(|device| quoted(device)).collect();
+            let _ = writeln!(text, "device = [{}]    # {size}", devices.join(", "));
         }
     }
     let _ = writeln!(text, "# {reason}\ntarget = \"{target}\"");
@@ -265,8 +269,9 @@ const fn drop_in(method: ThrottleMethod) -> Option<&'static str> {
 /// Returns the name of a storage's resource. That of a volume group is the volume group's.
 fn name_of(storage: &FoundStorage) -> String {
     match &storage.storage {
-        ResourceStorage::VolumeGroup(name) => name.clone(),
-        ResourceStorage::Device(name) => name.replace('/', "-"),
+        MachineStorage::VolumeGroup(name) => name.clone(),
+        MachineStorage::Device(name) => name.replace('/', "-"),
+        MachineStorage::Devices(names) => names.join("-").replace('/', "-"),
     }
 }
 

@@ -42,7 +42,15 @@ pub const AGENT: KeyTable = table!(
         [iSCSI](../../lab/README.md#packet-delay-on-an-iscsi-target), and for [NVMe/TCP and \
         NFS](../../lab/README.md#packet-delay-on-nvmetcp-and-nfs)."
         ),
-        Key::new("ports", List(&Text), "`[\"3260\", \"4420\", \"2049\"]`", "the storage ports: 1 to 65535"),
+        Key::new("ports", List(&Text), "`[\"3260\", \"4420\", \"2049\"]`", "the storage ports: 1 to 65535")
+            .details("With `bridge` it is `[\"3260\", \"4420\"]`, and at most 32."),
+        Key::new(
+            "bridge",
+            Table("bridge"),
+            "none: this machine has the storage",
+            "the agent runs [between initiators and an array](../guide/bridge.md)"
+        )
+        .applies_to("netem, edt"),
         Key::new(
             "metrics",
             Text,
@@ -101,11 +109,30 @@ pub const RESOURCE: KeyTable = table!(
         Key::new("target", Time, "required", "the latency promised to reads"),
         Key::new(
             "device",
-            Text,
+            Either(&[Text, List(&Text)]),
             "none",
-            "a block device by itself: `sda`, `dm-3`, `nvme0n1`; in one resource only (a warning \
-        otherwise)"
+            "a block device by itself: `sda`, `dm-3`, `nvme0n1`; or several as one resource: a list, or a \
+        pattern such as `zd*`, `vg0/thin*`"
+        )
+        .details(
+            "A device belongs in one resource only: there is a warning otherwise. With `cgroup` it is one \
+        device."
         ),
+        Key::new(
+            "luns",
+            Either(&[Text, List(&Text)]),
+            "all, if `initiators` is given",
+            "with `bridge`: LUNs of the array that the resource is made of, as `TARGET` or `TARGET/LUN` with \
+        `*`"
+        )
+        .details("`device` cannot be given with `bridge`."),
+        Key::new(
+            "initiators",
+            Either(&[Text, List(&Text)]),
+            "all, if `luns` is given",
+            "with `bridge`: names of initiators that use the resource, with `*`"
+        )
+        .details("With both keys, a LUN counts as far as such an initiator uses it."),
         Key::new(
             "cgroups",
             List(&Text),
@@ -113,7 +140,11 @@ pub const RESOURCE: KeyTable = table!(
             "the eligible cgroups; required with this throttle, as `device` is"
         )
         .applies_to("cgroup")
-        .details("`writers`, `members` and `exempt` cannot be given with it."),
+        .details(
+            "Paths below the root of the hierarchy, or [names](../guide/cgroups.md#names): \
+        `pod:NAMESPACE/NAME`, `container:NAME`, `libvirt:DOMAIN`, `unit:NAME`, with `*`. `writers`, \
+        `members` and `exempt` cannot be given with it."
+        ),
         Key::new(
             "writers",
             Either(&[Table("writers"), Flag]),
@@ -245,5 +276,25 @@ pub const SENSOR: KeyTable = table!(
         whole device's"
         )
         .details("The kernel does not say how long its requests take."),
+    ]
+);
+
+/// Keys of `bridge`.
+pub const BRIDGE: KeyTable = table!(
+    "bridge",
+    "### `[bridge]`",
+    [
+        Key::new("array", Text, "required", "the interface that leads to the array: `\"eth1\"`").details(
+            "If it is a port of a bridge, consumers are delayed at its other ports. Otherwise delays follow \
+        the routes."
+        ),
+        Key::new("capture", Size, "all of it", "the bytes of each packet that are captured: 192 B to 256KiB"),
+        Key::new(
+            "sessions",
+            Path,
+            "in systemd's state directory, if there is one",
+            "a file that keeps the names of sessions over a restart"
+        )
+        .details("A session says its names when it logs in, and not again."),
     ]
 );

@@ -123,6 +123,7 @@ pub const TABLES: &[KeyTable] = &[
     serve::LIMIT,
     serve::CONTRACT,
     agent::AGENT,
+    agent::BRIDGE,
     agent::RESOURCE,
     agent::WRITERS,
     agent::SENSOR,

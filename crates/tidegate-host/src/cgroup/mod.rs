@@ -12,6 +12,7 @@
 
 mod counters;
 mod limit;
+mod names;
 mod pattern;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,10 +27,12 @@ use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
 use crate::sense::mounts::MountTable;
 
+pub use crate::wildcard::looks_like;
 pub use counters::IoCounters;
 pub use limit::IoLimit;
 pub(crate) use limit::LimitKey;
-pub use pattern::{CgroupPattern, CgroupPatternError, looks_like};
+pub use names::{NameKind, NamedCgroup};
+pub use pattern::{CgroupPattern, CgroupPatternError};
 
 /// The most cgroups that are looked for: a pattern such as `*/*` may mean more than one wants to read ten
 /// times a second.
@@ -64,6 +67,8 @@ pub struct CgroupTree {
     version: CgroupVersion,
     /// Kept open for its lock.
     directory: File,
+    /// The machine, whose files tell names.
+    root: SystemRoot,
 }
 
 impl CgroupTree {
@@ -81,7 +86,10 @@ impl CgroupTree {
         let of_v1 = mounts.all_of_kind("cgroup").map(|mount| root.path(&mount.point));
         // Which controllers a mount has is among its options, and seen by its files.
         match of_v1.into_iter().find(|path| path.join(V1_COUNTS).exists()) {
-            Some(path) => Ok(Self { directory: File::open(&path)?, path, version: CgroupVersion::V1 }),
+            Some(path) => {
+                let (directory, root) = (File::open(&path)?, root.clone());
+                Ok(Self { directory, path, version: CgroupVersion::V1, root })
+            }
             None => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("{second}, and no blkio of cgroup v1 that throttles"),
@@ -103,7 +111,8 @@ impl CgroupTree {
             let why = format!("{} has no controller io", path.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
-        Ok(Self { directory: File::open(&path)?, path, version: CgroupVersion::V2 })
+        let (directory, root) = (File::open(&path)?, root.clone());
+        Ok(Self { directory, path, version: CgroupVersion::V2, root })
     }
 
     /// Its root cgroup's directory.
@@ -154,6 +163,10 @@ impl CgroupTree {
         for pattern in patterns {
             pattern.expand(&self.path, &mut found)?;
         }
+        if patterns.iter().any(CgroupPattern::is_by_name) {
+            let named = self.named();
+            patterns.iter().for_each(|pattern| pattern.select(&named, &mut found));
+        }
         let inner = |name: &String| {
             let mut outer = name.as_str();
             while let Some((parent, _)) = outer.rsplit_once('/') {
@@ -167,6 +180,12 @@ impl CgroupTree {
         // By v1 each cgroup is by itself.
         let is_wanted = |name: &&String| self.version == CgroupVersion::V1 || !inner(name);
         Ok(found.iter().filter(is_wanted).take(MOST_CGROUPS).cloned().collect())
+    }
+
+    /// The cgroups that have a name that people use, as far as they can be read.
+    #[must_use]
+    pub fn named(&self) -> Vec<NamedCgroup> {
+        names::named_cgroups(&self.root, &self.path)
     }
 
     /// Every cgroup below the root, as directories, as far as these can be read; and the first that cannot.

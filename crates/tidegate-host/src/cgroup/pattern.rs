@@ -10,14 +10,22 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::MOST_CGROUPS;
+use super::names::{NameKind, NamedCgroup};
 use crate::root::ReadError;
+use crate::wildcard::looks_like;
 
-/// One cgroup or several, by the path below the root of the hierarchy, as an administrator writes it:
-/// `system.slice/db.service`, `machine.slice/*.scope`. `*` stands for any text within one name, and not for a
-/// slash.
+/// One cgroup or several, as an administrator writes it.
+///
+/// By the path below the root of the hierarchy: `system.slice/db.service`, `machine.slice/*.scope`. `*`
+/// stands for any text within one name, and not for a slash. Or by [a name](NameKind) that people use:
+/// `pod:shop/db-*`, `container:web`, `libvirt:db`, `unit:backup`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CgroupPattern {
-    names: Vec<String>,
+pub struct CgroupPattern(PatternForm);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PatternForm {
+    Path(Vec<String>),
+    Name(NameKind, String),
 }
 
 /// The reason that a text is no pattern for cgroups.
@@ -31,12 +39,21 @@ pub enum CgroupPatternError {
         "`{0}` is not the path of a cgroup below the root of their hierarchy, such as system.slice/db.service"
     )]
     Path(String),
+    /// A name is missing.
+    #[error("`{0}:` lacks a name: write {0}:NAME")]
+    NoName(NameKind),
+    /// A pod's name lacks its namespace.
+    #[error("`pod:{0}` lacks its namespace: write pod:NAMESPACE/NAME, with `*` for any")]
+    NoNamespace(String),
 }
 
 impl FromStr for CgroupPattern {
     type Err = CgroupPatternError;
 
     fn from_str(text: &str) -> Result<Self, CgroupPatternError> {
+        if let Some((kind, name)) = named(text) {
+            return name_pattern(kind, name).map(Self);
+        }
         // As systemd and /proc/PID/cgroup write it.
         let path = text.strip_prefix('/').unwrap_or(text);
         if path.is_empty() {
@@ -48,31 +65,69 @@ impl FromStr for CgroupPattern {
         if names.iter().any(is_wrong) {
             return Err(CgroupPatternError::Path(text.escape_debug().to_string()));
         }
-        Ok(Self { names })
+        Ok(Self(PatternForm::Path(names)))
     }
 }
 
 impl fmt::Display for CgroupPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.names.join("/"))
+        match &self.0 {
+            PatternForm::Path(names) => f.write_str(&names.join("/")),
+            PatternForm::Name(kind, name) => write!(f, "{kind}:{name}"),
+        }
+    }
+}
+
+/// Returns the kind and name of a pattern of names.
+fn named(text: &str) -> Option<(NameKind, &str)> {
+    let (prefix, name) = text.split_once(':')?;
+    NameKind::ALL.iter().find(|(_, known)| *known == prefix).map(|(kind, _)| (*kind, name))
+}
+
+fn name_pattern(kind: NameKind, name: &str) -> Result<PatternForm, CgroupPatternError> {
+    /// The suffixes of units that have processes.
+    const UNITS: [&str; 3] = [".service", ".scope", "*"];
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(CgroupPatternError::NoName(kind));
+    }
+    match kind {
+        NameKind::Pod if !name.contains('/') => Err(CgroupPatternError::NoNamespace(name.to_owned())),
+        NameKind::Unit if !UNITS.iter().any(|suffix| name.ends_with(suffix)) => {
+            Ok(PatternForm::Name(kind, format!("{name}.service")))
+        }
+        _ => Ok(PatternForm::Name(kind, name.to_owned())),
     }
 }
 
 impl CgroupPattern {
     /// Returns true if the pattern means a cgroup of this path, as
-    /// [`CgroupReader`](crate::sense::CgroupReader) names it.
+    /// [`CgroupReader`](crate::sense::CgroupReader) names it. Paths do not tell names.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
+        let PatternForm::Path(patterns) = &self.0 else { return false };
         let mut names = path.split('/');
-        let fits =
-            self.names.iter().all(|pattern| names.next().is_some_and(|name| looks_like(pattern, name)));
+        let fits = patterns.iter().all(|pattern| names.next().is_some_and(|name| looks_like(pattern, name)));
         fits && names.next().is_none()
+    }
+
+    /// Returns true if it means cgroups by a name, which files of the machine tell.
+    #[must_use]
+    pub const fn is_by_name(&self) -> bool {
+        matches!(self.0, PatternForm::Name(..))
+    }
+
+    /// Adds the cgroups among those with names that are meant.
+    pub(super) fn select(&self, named: &[NamedCgroup], found: &mut BTreeSet<String>) {
+        let PatternForm::Name(kind, pattern) = &self.0 else { return };
+        let meant = named.iter().filter(|cgroup| cgroup.is_meant(*kind, pattern));
+        found.extend(meant.map(|cgroup| cgroup.path.clone()));
     }
 
     /// Adds the cgroups below a root that are meant, as far as there is room.
     pub(super) fn expand(&self, root: &Path, found: &mut BTreeSet<String>) -> Result<(), ReadError> {
+        let PatternForm::Path(names) = &self.0 else { return Ok(()) };
         let mut paths = vec![String::new()];
-        for name in &self.names {
+        for name in names {
             let mut next = Vec::new();
             for path in &paths {
                 let below =
@@ -103,21 +158,6 @@ impl CgroupPattern {
         found.extend(paths.into_iter().filter(|path| root.join(path).is_dir()));
         Ok(())
     }
-}
-
-/// Returns true if a text is a pattern's fixed parts with anything for each `*`. It takes the first place
-/// where a part fits, which is as good as any later one.
-#[must_use]
-pub fn looks_like(pattern: &str, text: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(head) else { return false };
-    let mut parts: Vec<_> = rest.split('*').collect();
-    let tail = parts.pop().unwrap_or_default();
-    for part in parts {
-        let Some(at) = text.find(part) else { return false };
-        text = &text[at + part.len()..];
-    }
-    text.ends_with(tail)
 }
 
 #[cfg(test)]
@@ -166,7 +206,9 @@ mod tests {
         fn any_text_is_a_pattern_that_stays_below_the_root_or_refused(text in "(\\.|/|\\*|\\PC){0,20}") {
             if let Ok(pattern) = text.parse::<CgroupPattern>() {
                 prop_assert_eq!(pattern.to_string().parse::<CgroupPattern>(), Ok(pattern.clone()));
-                prop_assert!(pattern.names.iter().all(|name| name != ".." && !name.contains('/')));
+                if let PatternForm::Path(names) = &pattern.0 {
+                    prop_assert!(names.iter().all(|name| name != ".." && !name.contains('/')));
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 
 use tidegate_units::ConsumerName;
 
-use crate::cgroup::{CgroupPattern, CgroupTree, IoCounters};
+use crate::cgroup::{CgroupPattern, CgroupTree, IoCounters, NamedCgroup};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
 
@@ -87,6 +87,12 @@ impl CgroupReader {
     pub fn look(&mut self) -> Result<bool, ReadError> {
         let names = self.tree.expand(&self.patterns)?;
         Ok(self.follow(names))
+    }
+
+    /// The cgroups of the hierarchy that have a name that people use.
+    #[must_use]
+    pub fn named(&self) -> Vec<NamedCgroup> {
+        self.tree.named()
     }
 
     fn follow(&mut self, names: BTreeSet<String>) -> bool {

@@ -7,11 +7,13 @@
 //! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | each control group's I/O to devices |
 //! | [`BlockLatency`] | an eBPF program's map | the latency of each request of chosen devices |
 //! | [`StorageReader`] | `/proc/diskstats` or a cgroup, `statvfs` | activity and room of a path's storage |
+//! | [`PacketCapture`] | packets that pass an interface | each initiator's I/O to an array's LUNs |
 //! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | each device's consumers, their addresses |
 //!
 //! Parsing is pure and takes text; reading takes a [`SystemRoot`](crate::SystemRoot), so that all of it but
 //! [`BlockLatency`] works on a captured tree, too.
 
+pub mod capture;
 pub mod cgroups;
 pub mod diskstats;
 pub mod latency;
@@ -21,6 +23,7 @@ pub mod storage;
 pub(crate) mod tree;
 pub mod volume;
 
+pub use capture::PacketCapture;
 pub use cgroups::CgroupReader;
 pub use diskstats::{DiskChange, DiskDelta, DiskStats};
 pub use latency::BlockLatency;

@@ -17,6 +17,7 @@ pub use self::lvm::LogicalVolume;
 use super::tree;
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
+use crate::wildcard::looks_like;
 
 const SYS_BLOCK: &str = "/sys/block";
 const SECTOR: u64 = 512;
@@ -166,6 +167,29 @@ impl VolumeTree {
             })
         };
         self.devices.get(*at?)
+    }
+
+    /// The devices that a name or a pattern means, in the order of their numbers. `*` stands for any text of
+    /// a kernel name (`zd*`), a name of device-mapper (`mpath*`), or `vg/lv`.
+    #[must_use]
+    pub fn find_all(&self, pattern: &str) -> Vec<&BlockDevice> {
+        if !pattern.contains('*') {
+            return self.find(pattern).into_iter().collect();
+        }
+        let folders = ["/dev/mapper/", "/dev/"];
+        let pattern = folders.iter().find_map(|folder| pattern.strip_prefix(folder)).unwrap_or(pattern);
+        let is_meant = |pattern: &str, device: &BlockDevice| {
+            looks_like(pattern, &device.name)
+                || match &device.kind {
+                    // Hidden parts do what the volume does once more.
+                    DeviceKind::Lvm(volume) if volume.part.is_none() => {
+                        looks_like(pattern, &format!("{}/{}", volume.group, volume.name))
+                    }
+                    DeviceKind::DeviceMapper { name, .. } => looks_like(pattern, name),
+                    _ => false,
+                }
+        };
+        self.devices.iter().filter(|device| is_meant(pattern, device)).collect()
     }
 
     /// A device by its path, also through links of udev (`/dev/disk/by-id/…`) where they are there.

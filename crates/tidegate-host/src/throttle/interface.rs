@@ -23,17 +23,53 @@ pub(super) const ROUTE_STAYS: Duration = Duration::from_secs(10);
 /// The interfaces by which packets to consumers leave, and when the kernel was asked.
 #[derive(Debug, Default)]
 pub(super) struct ConsumerRoutes {
+    /// The interface that leads to an array, where the throttle is between it and its initiators.
+    array: Option<String>,
+    /// The other ports of the bridge that this interface is a port of; empty if it is none, so that packets
+    /// are routed.
+    ports: Vec<u32>,
+    ports_asked: Option<Instant>,
     known: BTreeMap<IpAddr, (u32, Instant)>,
     /// The time at which routes that are not used any more were forgotten.
     tidied: Instant,
 }
 
 impl ConsumerRoutes {
-    /// The interface that leads to an address.
+    /// Routes of this machine, or through it: `array` is the interface that leads to an array.
+    pub(super) fn new(array: Option<&str>) -> Self {
+        Self { array: array.map(str::to_owned), ..Self::default() }
+    }
+
+    /// Forgets what the kernel said.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new(self.array.as_deref());
+    }
+
+    /// The interfaces that may lead to an address: one, or all ports of a bridge but the array's. A bridge
+    /// has no routes, and learns where an address is by itself.
     ///
     /// # Errors
     /// When none does.
     pub(super) fn towards(
+        &mut self,
+        tc: &mut TrafficControl,
+        now: Instant,
+        address: IpAddr,
+    ) -> Result<Vec<u32>, ThrottleError> {
+        if let Some(array) = &self.array
+            && self.ports_asked.is_none_or(|asked| now.saturating_since(asked) >= ROUTE_STAYS)
+        {
+            let unreachable = |source| ThrottleError::TrafficControl { interface: array.clone(), source };
+            self.ports = tc.other_bridge_ports(array).map_err(unreachable)?;
+            self.ports_asked = Some(now);
+        }
+        if !self.ports.is_empty() {
+            return Ok(self.ports.clone());
+        }
+        self.route(tc, now, address).map(|interface| vec![interface])
+    }
+
+    fn route(
         &mut self,
         tc: &mut TrafficControl,
         now: Instant,
@@ -54,6 +90,16 @@ impl ConsumerRoutes {
         self.known.insert(address, (interface, now));
         Ok(interface)
     }
+}
+
+/// The ports of a bridge where packets from an array leave: all but the array's. None if its interface is no
+/// port of a bridge.
+///
+/// # Errors
+/// When there is no such interface, or the kernel cannot be asked.
+pub fn consumer_ports(array: &str) -> std::io::Result<Vec<String>> {
+    let ports = TrafficControl::open()?.other_bridge_ports(array)?;
+    Ok(ports.into_iter().map(called).collect())
 }
 
 /// Makes ours the root of an interface, unless its root is another program's.
@@ -104,7 +150,7 @@ mod tests {
         let mut tc = TrafficControl::open().unwrap();
         let mut routes = ConsumerRoutes::default();
         let mut known = |now, last| {
-            assert_eq!(routes.towards(&mut tc, at(now), [127, 0, 0, last].into()).unwrap(), 1);
+            assert_eq!(routes.towards(&mut tc, at(now), [127, 0, 0, last].into()).unwrap(), [1]);
             routes.known.keys().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(known(20, 1), ["127.0.0.1"]);

@@ -35,6 +35,7 @@ use crate::root::{ReadError, SystemRoot};
 pub use cgroups::{CgroupDevice, Cgroups};
 pub use edt::Edt;
 pub use guardian::{Guardian, guard};
+pub use interface::consumer_ports;
 pub use netem::NetemThrottle;
 pub use probe::{CapabilityNeed, KernelCapability, lacking, probe};
 pub use rate::{Rate, WriteLimit};
@@ -95,14 +96,22 @@ pub enum Throttle {
 }
 
 impl Throttle {
-    /// `packets` that come from `ports` are delayed, where packets are. Nothing is in the path yet.
+    /// `packets` that come from `ports` are delayed, where packets are. They come from this machine, or from
+    /// an array behind the interface `array`. Nothing is in the path yet.
     ///
     /// # Errors
     /// When the kernel cannot be asked, or does not take what the method needs from the beginning.
-    pub fn new(method: ThrottleMethod, packets: DelayedPackets, ports: &BTreeSet<u16>) -> io::Result<Self> {
+    pub fn new(
+        method: ThrottleMethod,
+        packets: DelayedPackets,
+        ports: &BTreeSet<u16>,
+        array: Option<&str>,
+    ) -> io::Result<Self> {
         Ok(match method {
-            ThrottleMethod::Netem => Self::Netem(Box::new(NetemThrottle::new(packets, ports.clone())?)),
-            ThrottleMethod::Edt => Self::Edt(Box::new(Edt::new(packets, ports)?)),
+            ThrottleMethod::Netem => {
+                Self::Netem(Box::new(NetemThrottle::new(packets, ports.clone(), array)?))
+            }
+            ThrottleMethod::Edt => Self::Edt(Box::new(Edt::new(packets, ports, array)?)),
             ThrottleMethod::Rate => Self::Rate(Box::new(Rate::new(SystemRoot::default())?)),
             ThrottleMethod::Cgroup => Self::Cgroup(Box::new(Cgroups::new(SystemRoot::default())?)),
         })

@@ -53,11 +53,11 @@ struct Holding {
 }
 
 impl NetemThrottle {
-    /// Delays packets that come from `ports`. Nothing is changed yet.
+    /// Delays packets that come from `ports`, here or behind the interface `array`. Nothing is changed yet.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    pub fn new(packets: DelayedPackets, ports: BTreeSet<u16>) -> io::Result<Self> {
+    pub fn new(packets: DelayedPackets, ports: BTreeSet<u16>, array: Option<&str>) -> io::Result<Self> {
         Ok(Self {
             tc: TrafficControl::open()?,
             packets,
@@ -68,7 +68,7 @@ impl NetemThrottle {
             table_is_doubtful: false,
             interfaces: BTreeMap::new(),
             reached: None,
-            routes: ConsumerRoutes::default(),
+            routes: ConsumerRoutes::new(array),
             in_force: NftTable::default(),
             ordered: None,
             looked: Instant::ZERO,
@@ -227,10 +227,13 @@ impl NetemThrottle {
         let ruled = self.resources.iter().filter(|(_, resource)| resource.ruled);
         for address in ruled.flat_map(|(_, resource)| &resource.members) {
             match self.routes.towards(&mut self.tc, now, *address) {
-                Ok(index) if interfaces.contains_key(&index) => {}
-                Ok(index) => {
-                    let known = self.interfaces.get(&index).cloned();
-                    interfaces.extend(known.or_else(|| name_of(index)).map(|name| (index, name)));
+                Ok(indices) => {
+                    for index in indices {
+                        if !interfaces.contains_key(&index) {
+                            let known = self.interfaces.get(&index).cloned();
+                            interfaces.extend(known.or_else(|| name_of(index)).map(|name| (index, name)));
+                        }
+                    }
                 }
                 Err(error) => {
                     first_error.get_or_insert(error);
@@ -269,7 +272,7 @@ impl NetemThrottle {
                 self.forget_table();
                 self.interfaces.clear();
                 self.reached = None;
-                self.routes = ConsumerRoutes::default();
+                self.routes.forget();
                 return Err(ThrottleError::Rules(error));
             }
             self.in_force = table;
@@ -396,7 +399,7 @@ mod tests {
             if !added {
                 return;
             }
-            let mut netem = NetemThrottle::new(DelayedPackets::All, [3260].into()).unwrap();
+            let mut netem = NetemThrottle::new(DelayedPackets::All, [3260].into(), None).unwrap();
             let hold = ThrottleRequest {
                 resource: ResourceName::new("vg0").unwrap(),
                 members: [[127, 0, 0, 2].into()].into(),

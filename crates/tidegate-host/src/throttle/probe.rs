@@ -151,7 +151,7 @@ fn try_delays(
     let netem = under(for_netem, &|tc, root| tc.add_class(root, CLASS, Duration::from_millis(1)));
     let fair = under(for_edt, &|tc, root| tc.add_fair_class(root, CLASS + 1));
     let program = under(for_edt, &|_, root| {
-        Edt::new(DelayedPackets::All, &[3260].into()).and_then(|mut edt| edt.attach(root))
+        Edt::new(DelayedPackets::All, &[3260].into(), None).and_then(|mut edt| edt.attach(root))
     });
     // Rules name the device that they send packets through.
     let has_device = device.is_ok();

@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-sched", 1),
     ("tidegate-device", 1),
     ("tidegate-nbd", 1),
+    ("tidegate-wire", 1),
     ("tidegate-config", 2),
     ("tidegate-ebpf", 2),
     ("tidegate-placement", 2),

@@ -228,3 +228,27 @@ fn this_machines_own_sysfs_is_read() {
     let volumes = VolumeTree::read(&SystemRoot::default()).unwrap();
     assert!(!volumes.devices().is_empty());
 }
+
+#[test]
+fn patterns_mean_devices_by_their_names_and_no_hidden_parts() {
+    let text = [
+        dm("dm-2", "253:2", "vg-pool-tpool", &lvm("-tpool"), &["sda"]),
+        dm("dm-3", "253:3", "vg-thin1", &lvm(""), &["dm-2"]),
+        dm("dm-4", "253:4", "vg-thin2", &lvm(""), &["dm-2"]),
+        dm("dm-5", "253:5", "mpatha", "mpath-3600", &["sda"]),
+        device("sda", "8:0", &[]),
+        device("zd0", "230:0", &[]),
+        device("zd16", "230:16", &[]),
+    ]
+    .concat();
+    let volumes = read(&text);
+    let found = |pattern: &str| -> Vec<_> {
+        volumes.find_all(pattern).iter().map(|device| device.name.clone()).collect()
+    };
+    assert_eq!(found("zd*"), ["zd0", "zd16"]);
+    assert_eq!(found("vg/*"), ["dm-3", "dm-4"]);
+    assert_eq!(found("/dev/mapper/mpath*"), ["dm-5"]);
+    assert_eq!(found("/dev/sd*"), ["sda"]);
+    assert_eq!(found("vg/thin1"), ["dm-3"]);
+    assert_eq!(found("none*"), [] as [&str; 0]);
+}

@@ -67,16 +67,17 @@ enum Change {
 }
 
 impl Edt {
-    /// Delays packets that come from `ports`. Loads the program; nothing is in any packet's way yet.
+    /// Delays packets that come from `ports`, here or behind the interface `array`. Loads the program;
+    /// nothing is in any packet's way yet.
     ///
     /// # Errors
     /// When the kernel cannot be asked, or does not take the program.
-    pub fn new(packets: DelayedPackets, ports: &BTreeSet<u16>) -> io::Result<Self> {
+    pub fn new(packets: DelayedPackets, ports: &BTreeSet<u16>, array: Option<&str>) -> io::Result<Self> {
         Ok(Self {
             tc: TrafficControl::open()?,
             program: EdtProgram::load(packets, ports, class_id(CLASS))?,
             resources: ThrottledResources::default(),
-            routes: ConsumerRoutes::default(),
+            routes: ConsumerRoutes::new(array),
             interfaces: BTreeSet::new(),
             members: BTreeMap::new(),
             delays: BTreeMap::new(),
@@ -211,9 +212,7 @@ impl Edt {
         let held = self.resources.iter().filter(|(_, resource)| resource.delay > Latency::ZERO);
         for address in held.flat_map(|(_, resource)| &resource.members) {
             match self.routes.towards(&mut self.tc, now, *address) {
-                Ok(interface) => {
-                    towards.insert(interface);
-                }
+                Ok(interfaces) => towards.extend(interfaces),
                 Err(error) => {
                     first_error.get_or_insert(error);
                 }

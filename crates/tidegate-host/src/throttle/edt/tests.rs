@@ -103,7 +103,7 @@ fn monotonic() -> u64 {
 /// `None`, and why: without the right to load programs there is nothing to be tried.
 #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
 fn loaded(packets: DelayedPackets) -> Option<Edt> {
-    match Edt::new(packets, &[2049, 3260, 4420, 10_000].into()) {
+    match Edt::new(packets, &[2049, 3260, 4420, 10_000].into(), None) {
         Ok(edt) => Some(edt),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             eprintln!("not tried: {error}; it takes root");

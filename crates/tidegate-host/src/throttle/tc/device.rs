@@ -28,7 +28,19 @@ const INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 const FAMILIES: u16 = 26;
 
+const MASTER: u16 = 10;
+
 const IFB: &str = "ifb";
+const BRIDGE: &str = "bridge";
+
+/// An interface that may be a port of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PortLink {
+    index: u32,
+    name: String,
+    master: Option<u32>,
+    kind: String,
+}
 
 /// The device that has our device's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +109,21 @@ impl TrafficControl {
         }
     }
 
+    /// The ports of the bridge that an interface is a port of, without itself; none if it is a port of none.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub(in super::super) fn other_bridge_ports(&mut self, interface: &str) -> io::Result<Vec<u32>> {
+        let mut links = Vec::new();
+        self.netlink.dump(GET_LINK, &NetlinkBody::new(&link(0, 0)), |message| links.extend(port(message)))?;
+        let known = links.iter().find(|link| link.name == interface);
+        let Some(array) = known else { return Err(Errno::NODEV.into()) };
+        let Some(master) = array.master else { return Ok(Vec::new()) };
+        let is_bridge = links.iter().any(|link| link.index == master && link.kind == BRIDGE);
+        let others = links.iter().filter(|link| is_bridge && link.master == Some(master));
+        Ok(others.map(|link| link.index).filter(|index| *index != array.index).collect())
+    }
+
     /// Removes the device. What it still holds is dropped: empty it first.
     pub(in super::super) fn delete_device(&mut self, index: u32) -> io::Result<()> {
         self.netlink.change(DELETE_LINK, 0, &NetlinkBody::new(&link(index, 0)))
@@ -114,14 +141,30 @@ fn with_end(name: &str) -> Vec<u8> {
 
 fn device(message: &[u8]) -> Option<NamesakeDevice> {
     let word = |at| array(message, at).map(u32::from_ne_bytes).ok();
-    let info = attributes(message.get(HEADER..)?).find(|(kind, _)| *kind == INFO);
-    let kind = info.and_then(|(_, info)| attributes(info).find(|(kind, _)| *kind == INFO_KIND));
-    let kind = kind.map_or(&[][..], |(_, kind)| kind);
-    Some(NamesakeDevice {
-        index: word(4)?,
-        is_up: word(8)? & UP != 0,
-        kind: String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned(),
+    let kind = kind_of(message.get(HEADER..)?);
+    Some(NamesakeDevice { index: word(4)?, is_up: word(8)? & UP != 0, kind })
+}
+
+fn port(message: &[u8]) -> Option<PortLink> {
+    let given = message.get(HEADER..)?;
+    let value = |wanted| attributes(given).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    Some(PortLink {
+        index: array(message, 4).map(u32::from_ne_bytes).ok()?,
+        name: without_end(value(NAME)?),
+        master: value(MASTER).and_then(|value| array(value, 0).map(u32::from_ne_bytes).ok()),
+        kind: kind_of(given),
     })
+}
+
+/// The kind of an interface; empty for a physical one.
+fn kind_of(given: &[u8]) -> String {
+    let info = attributes(given).find(|(kind, _)| *kind == INFO);
+    let kind = info.and_then(|(_, info)| attributes(info).find(|(kind, _)| *kind == INFO_KIND));
+    kind.map(|(_, kind)| without_end(kind)).unwrap_or_default()
+}
+
+fn without_end(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).trim_end_matches('\0').to_owned()
 }
 
 #[cfg(test)]
@@ -142,6 +185,38 @@ mod tests {
         assert!(!told(Some(b"dummy\0")).is_ours());
         assert!(!told(None).is_ours(), "a physical one");
         assert_eq!(device(&[0; 7]), None);
+    }
+
+    /// In a network namespace of its own, as root.
+    #[test]
+    fn the_other_ports_of_a_bridge_are_found_and_a_routed_interface_has_none() {
+        let trial = std::thread::spawn(|| {
+            // SAFETY: only this thread changes its network namespace, before it opens anything.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+                assert_eq!(error, rustix::io::Errno::PERM);
+                return;
+            }
+            let ip = |command: &str| {
+                let status = std::process::Command::new("ip").args(command.split(' ')).status();
+                assert!(status.unwrap().success(), "{command}");
+            };
+            ip("link add br0 type bridge");
+            for pair in ["a", "b", "c"] {
+                ip(&format!("link add {pair}0 type veth peer name {pair}1"));
+                ip(&format!("link set {pair}0 master br0"));
+            }
+            let mut tc = TrafficControl::open().unwrap();
+            let ports = tc.other_bridge_ports("a0").unwrap();
+            let names: Vec<_> =
+                ports.iter().map(|port| super::super::super::interface::called(*port)).collect();
+            assert_eq!(names, ["b0", "c0"]);
+            assert_eq!(tc.other_bridge_ports("a1").unwrap(), [] as [u32; 0]);
+            assert_eq!(
+                tc.other_bridge_ports("d0").unwrap_err().raw_os_error(),
+                Some(Errno::NODEV.raw_os_error())
+            );
+        });
+        trial.join().unwrap();
     }
 
     /// In a network namespace of its own, as root.

@@ -11,10 +11,12 @@ use super::hidden::PortalGroup;
 use super::info::{self, LioLogin};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
+use crate::sense::mounts::MountTable;
 use crate::sense::session::{
     DeviceActivity, SessionCounters, TargetKind, TargetSession, VolumeBacking, consumer_name,
 };
 use crate::sense::tree::{self, OpenDirectory};
+use crate::sense::volume::VolumeTree;
 
 /// The backstores that have been read, by their directories: many initiators share a few.
 pub(super) type Backstores = HashMap<PathBuf, Arc<Backstore>>;
@@ -230,9 +232,23 @@ impl TargetReader<'_> {
                 (!text.is_empty()).then(|| PathBuf::from(text))
             }),
         };
-        let backstore = Arc::new(Backstore { device: told.device, path });
+        let device = match (told.device, &path) {
+            (None, Some(path)) => self.device_of(path)?,
+            (device, _) => device,
+        };
+        let backstore = Arc::new(Backstore { device, path });
         self.backstores.insert(at, Arc::clone(&backstore));
         Ok(Some(backstore))
+    }
+
+    /// Returns the device that a backstore's path is, or that has the file system of its file.
+    fn device_of(&self, path: &Path) -> Result<Option<DeviceNumber>, ReadError> {
+        if path.starts_with("/dev")
+            && let Some(device) = VolumeTree::read(self.root)?.find_path(self.root, path)
+        {
+            return Ok(Some(device));
+        }
+        Ok(MountTable::read(self.root)?.at(path).and_then(|mount| mount.device))
     }
 
     /// Returns the target of the one link in a directory. The link may have any name.

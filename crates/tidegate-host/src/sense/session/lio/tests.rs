@@ -116,8 +116,8 @@ fn an_initiator_with_two_volumes_has_two_sessions() {
 }
 
 #[test]
-fn a_file_behind_a_volume_is_kept_as_its_path() {
-    let (_tree, root) = changed(|tree| {
+fn a_file_behind_a_volume_loads_the_device_of_its_file_system() {
+    let (tree, root) = changed(|tree| {
         let info = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 16384\n        TCM \
             FILEIO ID: 0        \
                     File: /srv/disk.img  Size: 1073741824  Mode: O_DSYNC Async: 0\n";
@@ -127,8 +127,11 @@ fn a_file_behind_a_volume_is_kept_as_its_path() {
         add_initiator(tree, "iqn.2026-01.lab:file", "10.0.0.15", &[("lun_0", "lun_1")]);
     });
     let sessions = read(&root);
-    assert_eq!(sessions[0].device, None);
+    assert_eq!(sessions[0].device, None, "no file system is mounted there");
     assert_eq!(sessions[0].volume.path.as_deref(), Some(Path::new("/srv/disk.img")));
+    let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 254:7 / /srv rw - xfs /dev/vg0/files rw\n";
+    trees::write_file(tree.path(), "proc/self/mountinfo", mounts.as_bytes()).unwrap();
+    assert_eq!(read(&root)[0].device, Some(DeviceNumber::new(254, 7)));
 }
 
 #[test]

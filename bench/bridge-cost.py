@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""The cost of watching an array's packets: throughput and latency through a bridge with the sensor and without it.
+
+usage: bridge-cost.py [--pairs N] [--seconds N] [--binary FILE] [--out DIR]
+
+A target (tgtd, in memory), a bridge and an initiator (iscsi-perf) in network namespaces of this machine; `tidegate agent
+--dry-run` on the bridge. By turns, in this order: without it, with all of each packet captured, with 256 bytes of each. Reads of
+4 KiB one after the other show latency, and of 64 KiB, 32 at once, throughput. Takes root, tgt and libiscsi-bin.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from measuring import ROOT, interval, leave, processor_seconds
+
+TARGET = "iqn.2026-01.bench:array"
+URL = f"iscsi://10.9.0.1/{TARGET}/1"
+PORT = 9809
+LOADS = {"4 KiB, 1 at once": ["-b", "8", "-m", "1"], "64 KiB, 32 at once": ["-b", "128", "-m", "32"]}
+WAYS = {"without": None, "whole packets": None, "256 bytes": 'capture = "256B"'}
+
+
+def run(*command, within=None):
+    command = (["ip", "netns", "exec", within] if within else []) + list(command)
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode != 0:
+        sys.exit(f"bridge-cost: {' '.join(command)}: {ended.stderr.strip() or ended.stdout.strip()}")
+    return ended.stdout
+
+
+class Network:
+    """Three namespaces of this process: initiator, bridge, target."""
+
+    def __init__(self):
+        self.names = {role: f"tidegate-bench-{role}-{os.getpid()}" for role in ("initiator", "bridge", "target")}
+
+    def __enter__(self):
+        for name in self.names.values():
+            run("ip", "netns", "add", name)
+        bridge = self.names["bridge"]
+        run("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0", within=bridge)
+        for role, port, address in (("initiator", "p0", "10.9.0.2/24"), ("target", "p1", "10.9.0.1/24")):
+            run("ip", "link", "add", port, "netns", bridge, "type", "veth", "peer", "name", "eth0", "netns", self.names[role])
+            run("ip", "link", "set", port, "master", "br0", "up", within=bridge)
+            run("ip", "address", "add", address, "dev", "eth0", within=self.names[role])
+            run("ip", "link", "set", "eth0", "up", within=self.names[role])
+        run("ip", "link", "set", "br0", "up", within=bridge)
+        run("ip", "link", "set", "lo", "up", within=bridge)
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names.values():
+            subprocess.run(["ip", "netns", "delete", name])
+
+
+@contextlib.contextmanager
+def target(network, directory):
+    disk = os.path.join(directory, "disk")
+    with open(disk, "wb") as file:
+        file.truncate(64 << 20)
+    control = ["--control-port", str(os.getpid() % 10_000)]
+    process = subprocess.Popen(["ip", "netns", "exec", network.names["target"], "tgtd", "-f", *control, "--iscsi", "portal=10.9.0.1:3260"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            tried = subprocess.run(["tgtadm", *control, "--mode", "sys", "--op", "show"], capture_output=True)
+            if tried.returncode == 0:
+                break
+            time.sleep(0.1)
+        admin = ["tgtadm", *control, "--lld", "iscsi"]
+        run(*admin, "--mode", "target", "--op", "new", "--tid", "1", "-T", TARGET)
+        run(*admin, "--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", disk)
+        run(*admin, "--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL")
+        yield
+    finally:
+        # It ignores SIGTERM.
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def agent(network, directory, binary, more):
+    """Its process, and a function that says how many segments it has seen and how many packets it has lost."""
+    path = os.path.join(directory, "agent.toml")
+    with open(path, "w") as file:
+        file.write(f'metrics = "127.0.0.1:{PORT}"\n[bridge]\narray = "p1"\n{more or ""}\n'
+                   '[resource.array]\ntarget = "1s"\nluns = ["*"]\n')
+    bridge = network.names["bridge"]
+    process = subprocess.Popen(["ip", "netns", "exec", bridge, binary, "agent", "-c", path, "--dry-run", "--log", "warn"])
+
+    def counts():
+        text = run("curl", "-s", f"http://127.0.0.1:{PORT}/metrics", within=bridge)
+        found = dict(re.findall(r"^(tidegate_agent_bridge_\w+) (\S+)$", text, re.MULTILINE))
+        reads = re.search(r'^tidegate_resource_completed_requests_total{resource="array",op="read"} (\S+)$', text, re.MULTILINE)
+        return {"segments": float(found["tidegate_agent_bridge_segments_total"]),
+                "lost": float(found["tidegate_agent_bridge_lost_packets_total"]),
+                "gaps": float(found["tidegate_agent_bridge_gaps_total"]), "reads": float(reads.group(1)) if reads else 0.0}
+
+    try:
+        for _ in range(100):
+            if subprocess.run(["ip", "netns", "exec", bridge, "curl", "-sf", f"http://127.0.0.1:{PORT}/healthz"],
+                              capture_output=True).returncode == 0:
+                break
+            time.sleep(0.1)
+        yield process, counts
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def load(network, options, seconds):
+    """Reads per second: iscsi-perf prints the average of so many seconds."""
+    command = ["ip", "netns", "exec", network.names["initiator"], "iscsi-perf", *options, "-t", str(seconds), "-n", URL]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+    found = re.findall(r"average\s+([\d.]+)", ended.stdout)
+    found = found or re.findall(r"iops\s+(?:average|current)\s+([\d.]+)", ended.stdout)
+    if not found:
+        sys.exit(f"bridge-cost: iscsi-perf: {ended.stdout[-500:]} {ended.stderr[-500:]}")
+    return float(found[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--binary", default=os.path.join(ROOT, "target/release/tidegate"))
+    parser.add_argument("--out", metavar="DIR")
+    options = parser.parse_args()
+    rounds = {name: {way: [] for way in WAYS} for name in LOADS}
+    sensor = {name: {way: [] for way in WAYS} for name in LOADS}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, Network() as network, target(network, directory):
+        for number in range(options.pairs):
+            for name, arguments in LOADS.items():
+                for way, more in WAYS.items():
+                    if way == "without":
+                        rounds[name][way].append(load(network, arguments, options.seconds))
+                        continue
+                    with agent(network, directory, options.binary, more) as (process, counts):
+                        before, began = counts(), processor_seconds(process)
+                        rate = load(network, arguments, options.seconds)
+                        time.sleep(0.2)
+                        after, ended = counts(), processor_seconds(process)
+                    rounds[name][way].append(rate)
+                    seen = {key: after[key] - before[key] for key in after}
+                    sensor[name][way].append({**seen, "processor_s": ended - began})
+            print(f"round {number + 1} of {options.pairs}", flush=True)
+    results = []
+    for name in LOADS:
+        for way in list(WAYS)[1:]:
+            ratios = [beside / without for beside, without in zip(rounds[name][way], rounds[name]["without"])]
+            seen = sensor[name][way]
+            segments = sum(one["segments"] for one in seen)
+            row = {"load": name, "captured": way, "reads_per_s": statistics.median(rounds[name][way]),
+                   "reads_per_s_without": statistics.median(rounds[name]["without"]), "ratio": interval(ratios),
+                   "segments_per_s": segments / (options.seconds * len(seen)),
+                   "agent_us_per_segment": 1e6 * sum(one["processor_s"] for one in seen) / segments,
+                   "agent_part_of_a_core": sum(one["processor_s"] for one in seen) / (options.seconds * len(seen)),
+                   "lost_of_all": sum(one["lost"] for one in seen) / segments, "gaps": sum(one["gaps"] for one in seen)}
+            results.append(row)
+            print(json.dumps(row), flush=True)
+    if options.out:
+        leave(options.out, "bridge-cost", {"pairs": options.pairs, "seconds": options.seconds, "results": results})
+
+
+if __name__ == "__main__":
+    main()
