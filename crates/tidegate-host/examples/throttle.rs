@@ -103,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let ports = BTreeSet::from([3260]);
     let mut throttle =
-        Throttle { delay: Kernel::new(method, DelayedPackets::All, &ports)?, now: Instant::ZERO };
+        Throttle { delay: Kernel::new(method, DelayedPackets::All, &ports, None)?, now: Instant::ZERO };
     let join_s = throttle.apply(&holds(Latency::ZERO, None))?;
     let hold_s = throttle.apply(&holds(DELAY, None))?;
     writeln!(io::stderr(), "held")?;

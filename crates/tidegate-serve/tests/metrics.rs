@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_agent::metrics::{AgentExposition, AgentMetric, ResourceStatus};
+use tidegate_agent::metrics::{AgentExposition, AgentMetric, BridgeStatus, ResourceStatus};
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, RejectionCounts};
 use tidegate_control::{
     BandPosition, Contract, ControlLoop, Decision, LawConfig, LawKind, LoopConfig, Observation,
@@ -252,6 +252,7 @@ fn agents_exposition() -> AgentExposition {
         targets: BTreeMap::from([(TargetKind::Iscsi, (true, 3)), (TargetKind::Nfs, (false, 0))]),
         throttle_errors: 5,
         guardian_starts: 1,
+        bridge: Some(BridgeStatus { doubtful: 7, ..BridgeStatus::default() }),
         resources: vec![ResourceStatus {
             name: name.clone(),
             present: true,
@@ -293,6 +294,7 @@ fn the_agents_exposition_says_what_is_so() {
         "tidegate_resource_response_time_seconds_total{resource=\"vg0\",op=\"read\"} 0.05",
         "tidegate_agent_target_up{target=\"nfs\"} 0.0",
         "tidegate_agent_sessions{target=\"iscsi\"} 3.0",
+        "tidegate_agent_bridge_doubtful_connections 7.0",
     ] {
         assert!(text.lines().any(|said| said == line), "{line}: {text}");
     }
