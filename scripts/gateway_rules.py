@@ -34,7 +34,7 @@ RULES = {
         "let durable = self.syncs_with(&request.operation);", "let durable = self.syncs_with(&request.operation) && false;"),
     "FUA of parts of blocks": (
         "backend/bounce.rs", "let durable = self.syncs_with(operation);", "let durable = self.syncs_with(operation) && false;"),
-    "a change in part keeps what is around it": ("backend/bounce.rs", "            self.keep(memory);", "            let _ = &memory;"),
+    "a change in part keeps what is around it": ("blocks.rs", "            self.keep(memory);", "            let _ = &memory;"),
     "changes of a block in part wait for each other": (
         "worker/blocks.rs",
         "blocks.waits = (blocks.in_part || export.blocks.in_part > 0)",

@@ -20,6 +20,7 @@
 mod access;
 mod backend;
 mod bell;
+mod blocks;
 mod buffer;
 mod claim;
 mod clock;

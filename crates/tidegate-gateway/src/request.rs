@@ -3,7 +3,7 @@
 use tidegate_nbd::{AllocationExtent, AllocationMap, CheckedOperation, MOST_EXTENTS};
 use tidegate_units::Instant;
 
-use crate::backend::{BlockCover, ChangedBlocks, PartialBlocks};
+use crate::blocks::{BlockCover, ChangedBlocks, PartialBlocks};
 use crate::buffer::{AlignedBuffer, class_bytes};
 use crate::upstream::ledger::ChangeNumber;
 use crate::zeroing::{RequestSlice, ZEROES};

@@ -25,7 +25,8 @@ pub struct SessionTerms {
 }
 
 /// A request that passed [`SessionTerms::check`]: its range is not empty and lies within the export, its
-/// payload is within bounds, and the export can do it. It is aligned, unless the export serves parts of blocks.
+/// payload is within bounds, and the export can do it. It is aligned, unless the export serves parts of
+/// blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckedOperation {
     /// Read `length` bytes at `offset`.

@@ -1,177 +1,16 @@
-//! Parts of blocks, on storage that moves whole blocks only.
-//!
-//! A read moves the blocks around its range. A change keeps what the blocks at its ends hold outside of it:
-//! they are read, changed, and written back with the rest. Between the two nothing else may change them; the
-//! worker sees to that ([`crate::worker`]).
-//!
-//! The memory of a change has the whole blocks first, and behind them the two blocks that are read.
+//! Requests with parts of blocks, on a file past the page cache ([`crate::blocks`]).
 
 use std::io;
-use std::ops::Range;
 
 use tidegate_nbd::{CheckedOperation, Errno};
 
 use super::file::{FileVolume, errno};
 use super::{FileRing, RequestProgress, VolumeOperation};
+use crate::blocks::{BlockCover, ChangedBlocks, PartialBlocks};
 use crate::buffer::{AlignedBuffer, BufferPool};
 use crate::request::ClientRequest;
-use crate::ring::{BufferPart, CompletedOperation, LentMemory};
+use crate::ring::{CompletedOperation, LentMemory};
 use crate::zeroing::SliceMethod;
-
-/// The whole blocks around a range that has a part of a block at an end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BlockCover {
-    /// The offset of the first block.
-    start: u64,
-    /// The length of all blocks.
-    pub(crate) length: usize,
-    /// The length of the first block's part before the range.
-    before: usize,
-    /// The length of the range.
-    data: usize,
-    block: usize,
-}
-
-impl BlockCover {
-    /// Returns the cover of a range of at most a payload; `None` if it consists of whole blocks.
-    pub(crate) fn of(offset: u64, length: u64, block: u32) -> Option<Self> {
-        let block = u64::from(block);
-        if offset.is_multiple_of(block) && length.is_multiple_of(block) {
-            return None;
-        }
-        let Range { start, end } = whole_blocks(offset..offset + length, block);
-        Some(Self {
-            start,
-            length: (end - start) as usize,
-            before: (offset - start) as usize,
-            data: length as usize,
-            block: block as usize,
-        })
-    }
-
-    /// Returns the memory that a change needs.
-    pub(crate) fn length_to_change(&self) -> usize {
-        self.length + 2 * self.block
-    }
-
-    /// The range's place in the memory of the blocks.
-    fn data(&self) -> Range<usize> {
-        self.before..self.before + self.data
-    }
-
-    /// Returns true if the first block has a part outside the range that the last one does not also hold.
-    fn keeps_first(&self) -> bool {
-        self.before > 0 && self.length > self.block
-    }
-
-    /// Returns true if the last block has a part outside the range; a single block counts as the last.
-    fn keeps_last(&self) -> bool {
-        self.data().end < self.length || self.length == self.block
-    }
-}
-
-/// Returns the least range of whole blocks around a range.
-fn whole_blocks(range: Range<u64>, block: u64) -> Range<u64> {
-    range.start / block * block..range.end.next_multiple_of(block)
-}
-
-/// The blocks that a request changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ChangedBlocks {
-    range: Range<u64>,
-    /// Some of them in part: nothing else may change them meanwhile.
-    pub(crate) in_part: bool,
-    /// Others come first.
-    pub(crate) waits: bool,
-}
-
-impl ChangedBlocks {
-    /// Returns true if this change must wait for the other, which came before it.
-    pub(crate) fn follows(&self, other: &Self) -> bool {
-        let overlap = self.range.start < other.range.end && other.range.start < self.range.end;
-        overlap && (self.in_part || other.in_part || other.waits)
-    }
-}
-
-/// The operations of a request with parts of blocks, in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BlockStep {
-    /// All blocks are read, for a read.
-    Read,
-    /// The first block is read, or the last one, for a change.
-    ReadFirst,
-    ReadLast,
-    Write,
-}
-
-/// The progress of a request with parts of blocks.
-#[derive(Debug)]
-pub(crate) struct PartialBlocks {
-    cover: BlockCover,
-    step: BlockStep,
-    /// Bytes moved in this step.
-    done: usize,
-}
-
-impl PartialBlocks {
-    fn to_read(cover: BlockCover) -> Self {
-        Self { cover, step: BlockStep::Read, done: 0 }
-    }
-
-    /// A change by data that the memory begins with.
-    fn to_change(cover: BlockCover, memory: &mut [u8]) -> Self {
-        memory.copy_within(..cover.data, cover.before);
-        let step = if cover.keeps_first() { BlockStep::ReadFirst } else { BlockStep::ReadLast };
-        Self { cover, step, done: 0 }
-    }
-
-    /// Returns the memory that this step moves, and its place on the storage.
-    fn part(&self) -> (BufferPart, u64) {
-        let BlockCover { start, length, block, .. } = self.cover;
-        let (at, from, step) = match self.step {
-            BlockStep::Read | BlockStep::Write => (0, start, length),
-            BlockStep::ReadFirst => (length, start, block),
-            BlockStep::ReadLast => (length + block, start + (length - block) as u64, block),
-        };
-        (BufferPart { start: at + self.done, length: step - self.done }, from + self.done as u64)
-    }
-
-    /// Counts moved bytes. Returns true once the last step is over.
-    fn advance(&mut self, count: usize, memory: &mut [u8]) -> bool {
-        if self.part().0.length > count {
-            self.done += count;
-            return false;
-        }
-        let cover = self.cover;
-        self.done = 0;
-        self.step = match self.step {
-            BlockStep::ReadFirst if cover.keeps_last() => BlockStep::ReadLast,
-            BlockStep::ReadFirst | BlockStep::ReadLast => BlockStep::Write,
-            BlockStep::Read | BlockStep::Write => return true,
-        };
-        if self.step == BlockStep::Write {
-            self.keep(memory);
-        }
-        false
-    }
-
-    /// Copies what the change leaves as it is to its place in the blocks.
-    fn keep(&self, memory: &mut [u8]) {
-        let cover = self.cover;
-        let (first, last) = (cover.length, cover.length + cover.block);
-        let end = cover.data().end;
-        if cover.keeps_first() {
-            memory.copy_within(first..first + cover.before, 0);
-        } else {
-            // Of a single block, which was read as the last.
-            memory.copy_within(last..last + cover.before, 0);
-        }
-        if cover.keeps_last() {
-            let within = cover.block - (cover.length - end);
-            memory.copy_within(last + within..last + cover.block, end);
-        }
-    }
-}
 
 impl FileVolume {
     /// Returns the blocks around the range of a request, or of its slice, if there are parts of blocks in it
@@ -192,7 +31,7 @@ impl FileVolume {
 
     /// Returns the blocks that a request, or its slice, changes, if it matters what else does.
     pub(crate) fn changed_blocks(&self, request: &ClientRequest) -> Option<ChangedBlocks> {
-        let block = u64::from(self.alignment());
+        let block = self.alignment();
         let offset = match request.operation {
             _ if block == 1 => return None,
             CheckedOperation::Write { offset, .. }
@@ -200,8 +39,8 @@ impl FileVolume {
             | CheckedOperation::Trim { offset, .. } => offset,
             _ => return None,
         };
-        let range = whole_blocks(offset + request.slice.from..offset + request.slice.until, block);
-        Some(ChangedBlocks { range, in_part: self.cover(request).is_some(), waits: false })
+        let range = offset + request.slice.from..offset + request.slice.until;
+        Some(ChangedBlocks::of(range, block, self.cover(request).is_some()))
     }
 
     /// Begins a request with parts of blocks. Returns false if it has none.
@@ -234,7 +73,7 @@ impl FileVolume {
         memory: AlignedBuffer,
     ) {
         let (part, offset) = partial.part();
-        if partial.step == BlockStep::Write {
+        if partial.is_writing() {
             let durable = self.syncs_with(operation);
             ring.write(key, self, memory, part, offset, durable);
         } else {
@@ -283,61 +122,10 @@ impl FileVolume {
             _ => request.buffer = Some(memory),
         }
         match outcome {
-            Err(errno) if partial.step == BlockStep::Write && self.syncs_by_itself(&request.operation) => {
+            Err(errno) if partial.is_writing() && self.syncs_by_itself(&request.operation) => {
                 RequestProgress::ReportedLoss(errno)
             }
             outcome => RequestProgress::done(outcome).with_sync(self.needs_sync(&request.operation)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Carries a change out on storage that moves whole blocks, in portions of so many of them.
-    fn change(storage: &mut [u8], offset: usize, data: &[u8], block: usize, portion: usize) {
-        let cover = BlockCover::of(offset as u64, data.len() as u64, block as u32).unwrap();
-        let mut memory = vec![0xee; cover.length_to_change()];
-        memory[..data.len()].copy_from_slice(data);
-        let mut partial = PartialBlocks::to_change(cover, &mut memory);
-        loop {
-            let (BufferPart { start, length }, at) = partial.part();
-            let (at, count) = (at as usize, length.min(portion * block));
-            assert!([start, length, at, count].iter().all(|number| number.is_multiple_of(block)));
-            match partial.step {
-                BlockStep::Write => storage[at..at + count].copy_from_slice(&memory[start..start + count]),
-                _ => memory[start..start + count].copy_from_slice(&storage[at..at + count]),
-            }
-            if partial.advance(count, &mut memory) {
-                return;
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_change_leaves_what_is_around_it(
-            offset in 0usize..200, length in 1usize..100, shift in 1u32..6, portion in 1usize..4,
-        ) {
-            let block = 1 << shift;
-            prop_assume!(!(offset.is_multiple_of(block) && length.is_multiple_of(block)));
-            let mut storage: Vec<u8> = (0..=255).chain(0..=255).collect();
-            let mut expected = storage.clone();
-            let data = vec![0xdd; length];
-            expected[offset..offset + length].copy_from_slice(&data);
-            change(&mut storage, offset, &data, block, portion);
-            prop_assert_eq!(storage, expected);
-        }
-    }
-
-    #[test]
-    fn whole_blocks_are_no_parts() {
-        assert_eq!(BlockCover::of(4096, 8192, 4096), None);
-        assert_eq!(BlockCover::of(1, 1, 1), None);
-        let cover = BlockCover::of(512, 512, 4096).unwrap();
-        assert_eq!((cover.start, cover.length, cover.data()), (0, 4096, 512..1024));
     }
 }

@@ -11,7 +11,6 @@ mod path;
 mod volume_thread;
 mod writer;
 
-pub(crate) use bounce::{BlockCover, ChangedBlocks, PartialBlocks};
 pub(crate) use emulated::{EmulatedVolume, FinishedIo};
 pub(crate) use file::{FileVolume, errno};
 pub(crate) use opening::open_file;
@@ -74,7 +73,7 @@ impl ExportVolume {
         let blocks = BlockSizes::new(minimum, minimum.max(4096), MAX_PAYLOAD)
             // Invariant: an alignment is a power of two of at most 64 KiB, checked when the file was opened.
             .expect("alignments are valid block sizes");
-        // Whatever the file needs: see [`bounce`].
+        // Whatever the file needs: see [`crate::blocks`].
         ExportGeometry { size, flags, blocks: blocks.with_parts() }
     }
 }

@@ -1,6 +1,6 @@
 //! The order of changes where some of them change blocks in part.
 //!
-//! Such a change reads blocks and writes them back ([`crate::backend::PartialBlocks`]). Another change of
+//! Such a change reads blocks and writes them back ([`crate::blocks`]). Another change of
 //! these blocks between the two would be lost. So of two changes with a block in common, one of which is in
 //! part, the later waits for the earlier. Whole blocks alone need no order: the storage takes them as they
 //! come.

@@ -134,8 +134,8 @@ fn a_flush_beside_a_durable_write_that_takes_its_report_fails() {
     }
 }
 
-/// The kernel reports lost data once. A session that was suspended before another one's flush took that report
-/// would never hear of it in the next process.
+/// The kernel reports lost data once. A session that was suspended before another one's flush took that
+/// report would never hear of it in the next process.
 #[test]
 fn a_suspended_session_ends_if_another_one_takes_the_report_of_lost_data() {
     for report in [true, false] {
