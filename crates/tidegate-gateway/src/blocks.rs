@@ -8,8 +8,6 @@
 
 use std::ops::Range;
 
-use crate::ring::BufferPart;
-
 /// The whole blocks around a range that has a part of a block at an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockCover {
@@ -128,19 +126,19 @@ impl PartialBlocks {
     }
 
     /// Returns the memory that this step moves, and its place on the storage.
-    pub(crate) fn part(&self) -> (BufferPart, u64) {
+    pub(crate) fn part(&self) -> (Range<usize>, u64) {
         let BlockCover { start, length, block, .. } = self.cover;
         let (at, from, step) = match self.step {
             BlockStep::Read | BlockStep::Write => (0, start, length),
             BlockStep::ReadFirst => (length, start, block),
             BlockStep::ReadLast => (length + block, start + (length - block) as u64, block),
         };
-        (BufferPart { start: at + self.done, length: step - self.done }, from + self.done as u64)
+        (at + self.done..at + step, from + self.done as u64)
     }
 
     /// Counts moved bytes. Returns true once the last step is over.
     pub(crate) fn advance(&mut self, count: usize, memory: &mut [u8]) -> bool {
-        if self.part().0.length > count {
+        if self.part().0.len() > count {
             self.done += count;
             return false;
         }
@@ -188,7 +186,8 @@ mod tests {
         memory[..data.len()].copy_from_slice(data);
         let mut partial = PartialBlocks::to_change(cover, &mut memory);
         loop {
-            let (BufferPart { start, length }, at) = partial.part();
+            let (part, at) = partial.part();
+            let (start, length) = (part.start, part.len());
             let (at, count) = (at as usize, length.min(portion * block));
             assert!([start, length, at, count].iter().all(|number| number.is_multiple_of(block)));
             match partial.step {

@@ -9,7 +9,7 @@ use super::{FileRing, RequestProgress, VolumeOperation};
 use crate::blocks::{BlockCover, ChangedBlocks, PartialBlocks};
 use crate::buffer::{AlignedBuffer, BufferPool};
 use crate::request::ClientRequest;
-use crate::ring::{CompletedOperation, LentMemory};
+use crate::ring::{BufferPart, CompletedOperation, LentMemory};
 use crate::zeroing::SliceMethod;
 
 impl FileVolume {
@@ -73,6 +73,7 @@ impl FileVolume {
         memory: AlignedBuffer,
     ) {
         let (part, offset) = partial.part();
+        let part = BufferPart { start: part.start, length: part.len() };
         if partial.is_writing() {
             let durable = self.syncs_with(operation);
             ring.write(key, self, memory, part, offset, durable);

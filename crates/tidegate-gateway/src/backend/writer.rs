@@ -24,8 +24,8 @@ const STACK: usize = 128 * 1024;
 /// slower).
 const TOGETHER: usize = 8;
 
-/// The part of the waiting writes that is done before the worker is told. The others keep the thread busy while
-/// clients hear of these and send more.
+/// The part of the waiting writes that is done before the worker is told. The others keep the thread busy
+/// while clients hear of these and send more.
 const PARTS: usize = 2;
 
 /// A write that is to be done.

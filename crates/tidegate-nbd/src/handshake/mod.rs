@@ -76,7 +76,7 @@ mod info {
     pub(super) const NAME: u16 = 1;
     pub(super) const DESCRIPTION: u16 = 2;
     pub(super) const BLOCK_SIZE: u16 = 3;
-    /// Tidegate's own request: the client knows that what `ESHUTDOWN` answers was not carried out. Servers must
+    /// Tidegate's own request: the client knows that what `ESHUTDOWN` answers was not carried out. Servers
     /// ignore requests for what they do not know (specification, "NBD_OPT_GO").
     pub(super) const HEARS_SHUTDOWN: u16 = 0x7467;
 }
