@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::buffer::AlignedBuffer;
@@ -19,14 +18,10 @@ use crate::worker::door::{WorkerCommand, WorkerDoor};
 /// Its frames are few.
 const STACK: usize = 128 * 1024;
 
-/// The most waiting writes that are done before the worker is told of the first. Each message to the worker
-/// costs it a turn. Few, so that clients have their answers in time to send more (measured: 1 and 25 are
-/// slower).
+/// The number of waiting writes that are done before the worker is told of the first. Each message to the
+/// worker costs it a turn. Few, so that clients have their answers in time to send more (measured: 1 and 25
+/// are slower).
 const TOGETHER: usize = 8;
-
-/// The part of the waiting writes that is done before the worker is told. The others keep the thread busy
-/// while clients hear of these and send more.
-const PARTS: usize = 2;
 
 /// A write that is to be done.
 #[derive(Debug)]
@@ -50,7 +45,6 @@ impl QueuedWrite {
 #[derive(Debug)]
 pub(crate) struct WriterThread {
     writes: Sender<QueuedWrite>,
-    waiting: Arc<AtomicUsize>,
 }
 
 impl WriterThread {
@@ -58,32 +52,28 @@ impl WriterThread {
     /// When the system has no thread left.
     pub(crate) fn start(file: Arc<VolumeFile>, door: Arc<WorkerDoor>) -> io::Result<Self> {
         let (sender, writes) = channel();
-        let waiting: Arc<AtomicUsize> = Arc::default();
-        let counted = Arc::clone(&waiting);
-        let body = move || run(&file, &writes, &counted, &door);
+        let body = move || run(&file, &writes, &door);
         std::thread::Builder::new().name("tg-writer".into()).stack_size(STACK).spawn(body)?;
-        Ok(Self { writes: sender, waiting })
+        Ok(Self { writes: sender })
     }
 
     /// Has a write done; its completion comes as a command.
     pub(crate) fn submit(&self, write: QueuedWrite) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
         // Invariant: the thread receives for as long as this handle is there.
         let sent = self.writes.send(write);
         debug_assert!(sent.is_ok(), "a writer ends after its handle");
     }
 }
 
-fn run(file: &File, writes: &Receiver<QueuedWrite>, waiting: &AtomicUsize, door: &WorkerDoor) {
+fn run(file: &File, writes: &Receiver<QueuedWrite>, door: &WorkerDoor) {
     let mut completed = Vec::with_capacity(TOGETHER);
     while let Ok(write) = writes.recv() {
         completed.push(write.carry_out(file));
-        while completed.len() < TOGETHER.min(waiting.load(Ordering::Relaxed) / PARTS)
+        while completed.len() < TOGETHER
             && let Ok(write) = writes.try_recv()
         {
             completed.push(write.carry_out(file));
         }
-        waiting.fetch_sub(completed.len(), Ordering::Relaxed);
         // A worker that is not there any more needs no completion.
         door.send_all(completed.drain(..).map(WorkerCommand::Completed));
     }
