@@ -90,8 +90,8 @@ const SAMPLE: SeriesSample = SeriesSample {
 fn a_world_in_which_nothing_depends_on_anything_agrees_with_no_experiment() {
     let report = judged(&catalogue(), |subject| made_up(subject, SAMPLE));
     for experiment in &report.experiments {
-        // That nothing depends on how a peak is known is so in this world. And β, which is 1, is always that of
-        // a favoured host whose window is not full.
+        // That nothing depends on how a peak is known is so in this world. And β, which is 1, is always
+        // that of a favoured host whose window is not full.
         let is_so = matches!(&*experiment.id, "nikolow.peaks" | "parda.fig15");
         assert_eq!(experiment.ok, is_so, "{}", experiment.id);
     }
