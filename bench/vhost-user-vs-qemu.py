@@ -51,7 +51,8 @@ def fio(socket, depth, operation, options):
     command += ["--bs=4k", f"--iodepth={depth}", f"--runtime={options.seconds}", "--ramp_time=1", "--time_based"]
     command += [f"--size={SIZE}", "--output-format=json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(output)["jobs"][0][operation]["iops"]
+    # A note of fio may come before.
+    return json.loads(output[output.index("{"):])["jobs"][0][operation]["iops"]
 
 
 def arguments():
