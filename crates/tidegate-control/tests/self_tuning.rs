@@ -422,7 +422,7 @@ fn what_the_law_does_not_know_is_refused() {
 }
 
 /// Triage §4.2, to the letter: one controller at random, in each interval, concludes from however few
-/// requests. The others change nothing, and nobody's silence or unfinished request says anything.
+/// requests. The others change nothing. Silence and unfinished requests say nothing.
 #[test]
 fn by_the_papers_words_one_at_random_decides_by_few_requests_and_the_others_never() {
     let figure6 = Figure6Learning { forgetting: 1.0, reset_change: 0.3 };

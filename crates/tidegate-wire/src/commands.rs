@@ -49,7 +49,7 @@ pub(crate) struct CompletedCommand {
     pub(crate) unit: LogicalUnit,
     pub(crate) kind: CommandKind,
     pub(crate) bytes: u64,
-    /// From the command, or the last of a write's data, to the response. `None`: not all of them were seen.
+    /// The time from the command, or the last of a write's data, to the response. `None`: not all were seen.
     pub(crate) latency: Option<Latency>,
 }
 

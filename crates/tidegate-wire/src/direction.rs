@@ -35,7 +35,7 @@ pub(crate) struct DirectionEvents {
     pub(crate) repeated: bool,
     /// It came before an earlier one.
     pub(crate) early: bool,
-    /// Bytes are missing that may be part of a head. What was outstanding is unknown.
+    /// Bytes are missing that may be part of a header. The fate of outstanding commands is unknown.
     pub(crate) gap: bool,
 }
 

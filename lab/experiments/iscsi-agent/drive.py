@@ -4,12 +4,8 @@
 Exit status 1 when the run fails or something promised is missed (judge.py).
 """
 
-import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
@@ -17,39 +13,5 @@ import driver
 
 SHORT = ["--short", "--targets", "20", "--bursts", "1", "--burst", "15", "--pairs", "2"]
 
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="one target, one burst")
-    parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
-    parser.add_argument("--keep", metavar="DIR", help="keep the agent's logs there")
-    parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
-    parser.add_argument("--limit", type=int, default=3600, help="real seconds (default: %(default)s)")
-    parser.add_argument("agent", nargs="*", help="after --: more options for guest.py")
-    return parser.parse_args()
-
-
-def main():
-    options = arguments()
-    description = driver.described()
-    with tempfile.TemporaryDirectory() as directory:
-        out = options.keep or directory
-        status, printed, complaint = driver.run("iscsi-agent/guest.py", *(SHORT if options.short else []), *options.agent,
-                                                out=out, binary=options.binary, limit=options.limit)
-        print(printed, flush=True)
-        if status != 0:
-            print(complaint, file=sys.stderr)
-            return 1
-        judge = os.path.join(os.path.dirname(os.path.abspath(__file__)), "judge.py")
-        met = subprocess.run([judge, out]).returncode == 0
-        with open(os.path.join(out, "verdict.json")) as file:
-            verdict = json.load(file)
-    if options.out:
-        driver.leave(options.out, "lab-iscsi-agent" + ("-short" if options.short else ""), {
-            "experiment": "lab iscsi-agent", "date": driver.today(), "short": options.short, **description, **verdict,
-        })
-    return 0 if met else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(driver.judged("iscsi-agent", __doc__, SHORT, "one target, one burst"))

@@ -1,11 +1,13 @@
 """What the drivers on the outside share: a run in the lab, and what a result says about where it comes from."""
 
+import argparse
 import datetime
 import json
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 
 LAB = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -36,6 +38,35 @@ def run(script, *arguments, out, binary=None, memory=None, kernel=None, limit=36
     command += [os.path.join(LAB, "experiments", script), *map(str, arguments)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return ended.returncode, ended.stdout, ended.stderr
+
+
+def judged(experiment, description, short, short_means):
+    """A whole driver: runs guest.py of an experiment, has judge.py judge what it left, and gives the exit status."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help=short_means)
+    parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
+    parser.add_argument("--keep", metavar="DIR", help="keep the agent's logs there")
+    parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
+    parser.add_argument("--limit", type=int, default=3600, help="real seconds (default: %(default)s)")
+    parser.add_argument("agent", nargs="*", help="after --: more options for guest.py")
+    options = parser.parse_args()
+    about = described()
+    with tempfile.TemporaryDirectory() as directory:
+        out = options.keep or directory
+        status, printed, complaint = run(f"{experiment}/guest.py", *(short if options.short else []), *options.agent,
+                                         out=out, binary=options.binary, limit=options.limit)
+        print(printed, flush=True)
+        if status != 0:
+            print(complaint, file=sys.stderr)
+            return 1
+        met = subprocess.run([os.path.join(LAB, "experiments", experiment, "judge.py"), out]).returncode == 0
+        with open(os.path.join(out, "verdict.json")) as file:
+            verdict = json.load(file)
+    if options.out:
+        leave(options.out, f"lab-{experiment}" + ("-short" if options.short else ""), {
+            "experiment": f"lab {experiment}", "date": today(), "short": options.short, **about, **verdict,
+        })
+    return 0 if met else 1
 
 
 def leave(directory, name, document):

@@ -87,7 +87,7 @@ impl NamedCgroup {
     }
 }
 
-/// Finds the named cgroups of a hierarchy whose root is at `tree`. What cannot be read has no name.
+/// Finds the named cgroups of a hierarchy whose root is at `tree`. A file that cannot be read gives no name.
 pub(super) fn named_cgroups(root: &SystemRoot, tree: &Path) -> Vec<NamedCgroup> {
     let names = KnownNames::read(root);
     let mut found = Vec::new();

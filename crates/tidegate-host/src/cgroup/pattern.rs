@@ -16,9 +16,9 @@ use crate::wildcard::looks_like;
 
 /// One cgroup or several, as an administrator writes it.
 ///
-/// By the path below the root of the hierarchy: `system.slice/db.service`, `machine.slice/*.scope`. `*`
-/// stands for any text within one name, and not for a slash. Or by [a name](NameKind) that people use:
-/// `pod:shop/db-*`, `container:web`, `libvirt:db`, `unit:backup`.
+/// Either the path below the root of the hierarchy, such as `system.slice/db.service` or
+/// `machine.slice/*.scope`. `*` stands for any text within one name, and not for a slash. Or
+/// [a name](NameKind) that people use: `pod:shop/db-*`, `container:web`, `libvirt:db`, `unit:backup`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupPattern(PatternForm);
 

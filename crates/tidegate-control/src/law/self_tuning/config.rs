@@ -33,9 +33,9 @@ pub struct SelfTuningConfig {
 /// Methods that find the operating point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum RegulationMethod {
-    /// From a model that is learnt while it runs (eqs. 5 to 7), improved.
+    /// The improved regulator: from a model that is learnt while it runs (eqs. 5 to 7).
     Adaptive(LineLearning),
-    /// From a model that is learnt while it runs, as figure 6 has it and no otherwise.
+    /// The regulator of figure 6, step by step: from a model that is learnt while it runs.
     Literal(Figure6Learning),
     /// By a gain that is chosen beforehand (eq. 2): K_I, in IO/s per ms and interval.
     Fixed(ControllerGain),

@@ -217,12 +217,12 @@ impl ConsumerRegulators {
             // The first of equals; wishes are finite.
             .min_by(|(left, _), (right, _)| asks(left, windowed).total_cmp(&asks(right, windowed)));
         let active = reports.iter().any(|report| !report.consumer.protected && report.is_active());
-        let somebody_to_hold =
+        let has_consumer_to_throttle =
             active || self.config.is_literal() || peers.iter().any(|peer| peer.point.active);
         let own = lowest.map(|(wish, _)| wish);
         let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
             (LawAction::Hold, None, None, None, false);
-        if !stretch.elapsed.is_zero() && !somebody_to_hold {
+        if !stretch.elapsed.is_zero() && !has_consumer_to_throttle {
             // Without throttled consumers, the signal is not the effect of the command.
             self.relax(stretch.remaining);
             action = LawAction::Relax;

@@ -24,7 +24,7 @@ pub(super) struct CapturedPacket<'a> {
     pub(super) length: usize,
 }
 
-/// Returns the packets of a block. What does not fit into the block ends them.
+/// Returns the packets of a block, up to the first that does not fit into it.
 pub(super) fn packets(block: &[u8]) -> impl Iterator<Item = CapturedPacket<'_>> {
     let mut remaining = number(block, PACKETS).unwrap_or(0);
     let mut at = number(block, FIRST).unwrap_or(0) as usize;
