@@ -60,6 +60,8 @@ fn a_verifying_client_works_on_through_restarts() {
     let mut clients = [("a", 32), ("b", 32)].map(|(export, depth)| {
         fio(&served.uri(export), depth).spawn().expect("fio; install the packages listed in lab/packages")
     });
+    // fio connects twice, and not again where it finds no socket.
+    served.wait_until(|pool| pool.consumers.iter().all(|consumer| consumer.writes.count > 0));
     let (mut restarts, mut resumed) = (0, 0);
     let begin = Instant::now();
     while clients.iter_mut().any(|client| client.try_wait().unwrap().is_none()) {
