@@ -10,7 +10,8 @@ use std::time::Duration;
 use tidegate_units::{ConsumerName, ResourceName};
 use tracing::warn;
 
-use super::{OpenedExport, StartError, open};
+use super::errors::StartError;
+use super::exports::{OpenedExport, open};
 use crate::backend::ExportVolume;
 use crate::claim::VolumeFile;
 use crate::clock::GatewayClock;

@@ -12,7 +12,8 @@ use tidegate_nbd::transmission::NbdCommand as Nbd;
 use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
 
 use super::*;
-use crate::config::PoolLimits;
+use crate::config::{BackendConfig, ExportConfig, ExportStore, PoolConfig, PoolLimits};
+use crate::worker::door::PoolChange;
 use raw::Raw;
 
 fn pool(name: &str, directory: &std::path::Path) -> PoolConfig {
