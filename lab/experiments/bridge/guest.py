@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: `tidegate agent` on a bridge between initiators and an iSCSI target that runs nothing of Tidegate.
 
-usage: guest.py [--target MS] [--burst S] [--pause S] [--bursts N] [--depth N] [--seeds N] [--only PHASE,…]
+usage: guest.py [--target MS] [--burst S] [--pause S] [--bursts N] [--depth N] [--seeds N] [--only PHASE,…] [--ipv6] [--mtu N]
 
 Load and array are those of the experiment iscsi-agent: initiator 1 reads 4 KiB at random places, initiators 2 to 4 write in
 bursts. The agent runs in the namespace of the bridge, and captures at the port that leads to the target. In order:
@@ -20,7 +20,6 @@ Phases from `unregulated` to `bridge` run for each seed. Leaves /out/measured.js
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -30,15 +29,10 @@ import time
 import urllib.request
 
 sys.dont_write_bytecode = True
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "shared"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+import bursts as load
 import iscsi
-from service import unprivileged
-
-# The load, and what it is measured by.
-_spec = importlib.util.spec_from_file_location("iscsi_agent", os.path.join(HERE, "..", "iscsi-agent", "guest.py"))
-load = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(load)
+from service import packets_throttled, unprivileged
 
 STATE = "/tmp/state"
 METRICS = "127.0.0.1:9809"
@@ -120,20 +114,8 @@ def counters(series):
 def kernel():
     """What is in the kernel of the bridge's namespace."""
     with iscsi.namespace("switch"):
-        ruleset = json.loads(iscsi.run(["nft", "-j", "list", "ruleset"]))["nftables"]
         qdiscs = json.loads(iscsi.run(["tc", "-j", "qdisc", "show"]))
-        links = json.loads(iscsi.run(["ip", "-j", "link", "show"]))
-        chains = [item["chain"]["name"] for item in ruleset if "chain" in item]
-    members = [item["set"].get("elem", []) for item in ruleset if "set" in item]
-    return {
-        "rules": sum("rule" in item for item in ruleset),
-        "tables": [item["table"]["name"] for item in ruleset if "table" in item],
-        "members": sorted({address for addresses in members for address in addresses}),
-        # A chain for each interface that packets are delayed at.
-        "hooks": sorted(chain for chain in chains if chain.startswith("on_")),
-        "roots": {qdisc["dev"]: qdisc["kind"] for qdisc in qdiscs if qdisc.get("root")},
-        "has_device": any(link["ifname"] == load.DEVICE for link in links),
-    }
+        return {**packets_throttled(), "roots": {qdisc["dev"]: qdisc["kind"] for qdisc in qdiscs if qdisc.get("root")}}
 
 
 def consumers(series):
@@ -142,7 +124,8 @@ def consumers(series):
 
 def middle(lab, options):
     """Sessions that were there before: writers are found by their addresses, at the LUNs of a portal."""
-    with on_bridge("middle", options, 10_000, luns=["10.0.0.1:3260"], dry_run=True) as agent:
+    portal = "[fd00::1]:3260" if options.ipv6 else "10.0.0.1:3260"
+    with on_bridge("middle", options, 10_000, luns=[portal], dry_run=True) as agent:
         lab.fio([load.reader(lab, 6)] + load.writers(lab, options, 0, 6), randseed=1)
         found = consumers(metrics())
         return {"consumers": found, "counters": counters(metrics()), "said": warnings(agent)}
@@ -232,18 +215,21 @@ def main():
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=2, help="with and without the agent (default: %(default)s)")
     parser.add_argument("--only", metavar="PHASE,…", help="these phases, and `login`")
+    parser.add_argument("--ipv6", action="store_true", help="all sessions over IPv6")
+    parser.add_argument("--mtu", type=int, default=1500, help="(default: %(default)s)")
     parser.add_argument("--root", default="", help="more lines above the tables of the configuration")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
 
     # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
-    lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
+    ipv6 = (1, 2, 3, 4) if options.ipv6 else ()
+    lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False, ipv6=ipv6, mtu=options.mtu)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     with iscsi.namespace("switch"):
         iscsi.run(["ip", "link", "set", "lo", "up"])
     os.makedirs(STATE, exist_ok=True)
     os.chmod(STATE, 0o777)
-    measured = {"options": vars(options), "before": kernel()}
+    measured = {"options": vars(options), "before": kernel(), "writers": [lab.address(n) for n in load.WRITERS]}
 
     def wanted(name):
         if options.only is not None and name not in options.only.split(","):

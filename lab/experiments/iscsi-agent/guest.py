@@ -59,19 +59,16 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
-from judging import KEPT, part_within, settled
-from service import unprivileged
+from bursts import WRITERS, bursts, judged, reader, writers
+from judging import KEPT, settled
+from service import DEVICE, packets_throttled, unprivileged
 
-WRITERS = (2, 3, 4)
-JOBS = 4
 # A guardian waits for ten seconds, and removes what is held in less than two.
 HUNG_S = 12
 # Guest time may leap by seconds while a program waits for the machine's files. What must be gone when is judged by itself.
 ENDS_WITHIN_S = 60
 # As the agent's greatest.
 GREATEST_STATIC_MS = 100
-# Of the agent, where what is held by netem waits.
-DEVICE = "tidegate"
 CONFIGURATION = """\
 throttle = "{throttle}"
 [resource.vg0]
@@ -91,10 +88,6 @@ def configuration(throttle, target, more="", law=None):
     given = {line.partition("=")[0].strip() for line in more.splitlines()}
     lines = [f"{key} = {value}" for key, value in law.items() if key not in given]
     return CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more="\n".join([*lines, more]))
-
-
-def now_ms():
-    return round(time.time() * 1000)
 
 
 # What else than a throttle a phase is named after: its lines of the configuration, its law if it is not the PID, and the
@@ -144,21 +137,17 @@ class Agent:
 def kernel(lab):
     """What of anybody's is in the target's kernel: rules, members of sets, filters, and queueing disciplines of the interface and of
     the agent's own device, if that is there."""
-    ruleset = json.loads(lab.target_exec(["nft", "-j", "list", "ruleset"]))["nftables"]
-    members = [item["set"].get("elem", []) for item in ruleset if "set" in item]
     qdiscs = json.loads(lab.target_exec(["tc", "-j", "qdisc", "show"]))
-    links = json.loads(lab.target_exec(["ip", "-j", "link", "show"]))
+    with lab.target_namespace():
+        common = packets_throttled()
     # Those of the root, and those of a clsact.
     filters = [line for parent in ([], ["egress"])
                for line in lab.target_exec(["tc", "filter", "show", "dev", "eth0", *parent]).splitlines()
                if line.startswith("filter")]
     return {
-        "rules": sum("rule" in item for item in ruleset),
-        "tables": [item["table"]["name"] for item in ruleset if "table" in item],
-        "members": sorted({address for addresses in members for address in addresses}),
+        **common,
         "qdiscs": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == "eth0"],
         "device": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == DEVICE],
-        "has_device": any(link["ifname"] == DEVICE for link in links),
         "filters": len(filters),
         **cgroups(),
     }
@@ -180,75 +169,6 @@ def cgroups():
         "threads": len(threads),
         "threads_free": threads.count("0::/"),
     }
-
-
-def reader(lab, seconds):
-    return {"name": "reader", "filename": lab.device(1), "rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k",
-            "runtime": seconds, "size": "64m"}
-
-
-def writers(lab, options, begin, seconds, numbers=WRITERS):
-    return [{"name": f"w{n}-{job}", "filename": lab.device(n), "rw": "write", "bs": "64k", "iodepth": options.depth,
-             "offset": f"{16 * job}m", "size": "16m", "startdelay": begin, "runtime": seconds}
-            for n in numbers for job in range(JOBS)]
-
-
-def readers_too(lab, begin, seconds):
-    """By the writers' own sessions."""
-    return [{"name": f"r{n}", "filename": lab.device(n), "rw": "randread", "bs": "64k", "iodepth": 1, "size": "64m",
-             "startdelay": begin, "runtime": seconds} for n in WRITERS]
-
-
-def per_second(reads):
-    """The means of the seconds, each at its end, as fio has them."""
-    seconds = {}
-    for at, value in reads:
-        seconds.setdefault(int(at) + 1, []).append(value)
-    return [[at, statistics.mean(values)] for at, values in sorted(seconds.items())]
-
-
-def bursts(lab, options, mixed=False, each_read=False):
-    """The reader beside bursts of writers, who read as well if it is `mixed`: per second, with `each_read` by every read as well, and
-    when the bursts were."""
-    begins = [options.pause + index * (options.burst + options.pause) for index in range(options.bursts)]
-    length = options.pause + options.bursts * (options.burst + options.pause)
-    # A millisecond is less than any two reads are apart.
-    jobs = [reader(lab, length) | ({"log_avg_msec": 1} if each_read else {})]
-    for begin in begins:
-        jobs += writers(lab, options, begin, options.burst)
-        jobs += readers_too(lab, begin, options.burst) if mixed else []
-    before, drops, volumes, began = lab.retransmissions(), lab.drops(), lab.volumes(), now_ms()
-    load = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
-    again = sent_again(lab, began, length)
-    results = load()
-    after, counted = lab.retransmissions(), lab.volumes()
-    written = sum(result["write"]["bytes"] for result in results if result["write"])
-    reads = [[(at - began) / 1000, value] for at, _, value in results[0]["log"]["lat"]]
-    return {
-        "seconds": per_second(reads) if each_read else reads,
-        **({"each": reads} if each_read else {}),
-        "reads": results[0]["read"],
-        "bursts": [[begin, begin + options.burst] for begin in begins],
-        "written_bytes_per_s": written / (options.bursts * options.burst),
-        "writers_reads_ms": [result["read"]["mean_ms"] for result in results[1:] if result["read"]],
-        "volumes": {name: {field: counted[name][field] - volumes[name][field] for field in counted[name]} for name in counted},
-        "retransmissions": {side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after},
-        "sent_again": again,
-        "drops": lab.drops() - drops,
-    }
-
-
-def sent_again(lab, began, length):
-    """When segments were sent again meanwhile, and by whom: [second, side, how many]."""
-    found, known = [], lab.retransmissions()
-    while now_ms() - began < 1000 * length:
-        time.sleep(0.25)
-        seen = lab.retransmissions()
-        for side, counters in seen.items():
-            if more := counters["RetransSegs"] - known[side]["RetransSegs"]:
-                found.append([(now_ms() - began) / 1000, side, more])
-        known = seen
-    return found
 
 
 @contextlib.contextmanager
@@ -273,13 +193,6 @@ table inet static {{
     lab.target_exec(["nft", "delete", "table", "inet", "static"])
     time.sleep(1)
     lab.target_exec(["tc", "qdisc", "del", "dev", "eth0", "root"])
-
-
-def judged(phase, target):
-    """What a burst came to, without its beginning."""
-    seconds = settled(phase)
-    return {"kept": part_within(seconds, target), "mean_ms": statistics.mean(seconds),
-            "written_bytes_per_s": phase["written_bytes_per_s"], "sent_again": phase["sent_again"]}
 
 
 def best_static(lab, options, target):

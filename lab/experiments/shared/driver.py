@@ -63,7 +63,8 @@ def judged(experiment, description, short, short_means):
         with open(os.path.join(out, "verdict.json")) as file:
             verdict = json.load(file)
     if options.out:
-        leave(options.out, f"lab-{experiment}" + ("-short" if options.short else ""), {
+        variant = [verdict["variant"]] if "variant" in verdict else []
+        leave(options.out, "-".join(["lab", experiment, *variant, *(["short"] if options.short else [])]), {
             "experiment": f"lab {experiment}", "date": today(), "short": options.short, **about, **verdict,
         })
     return 0 if met else 1

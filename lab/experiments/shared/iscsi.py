@@ -117,18 +117,19 @@ class Lab:
     window: the most that TCP may have in flight, in bytes, on both sides; None is the kernel's default.
     tail_loss_probes: the kernel's default. When writers saturate the array, their last segment waits for longer than TCP
     expects and is sent again, which counts as a retransmission. Nothing was lost.
+    mtu: of every interface between initiators and target.
     portal: where LIO listens; by default 10.0.0.1:3260, or [::]:3260 when somebody logs in over IPv6.
     initiator_options: lines of iscsid.conf, by key.
     """
 
     def __init__(self, initiators=4, devices=4, service_ms=8, volume_mib=64, acls=True, ipv6=(), window=None,
-                 tail_loss_probes=True, portal=None, initiator_options=None):
+                 tail_loss_probes=True, mtu=1500, portal=None, initiator_options=None):
         self.numbers = range(1, initiators + 1)
         self.acls = acls
         self.ipv6 = frozenset(ipv6)
         self.portal = portal or ("[::]:3260" if self.ipv6 else "10.0.0.1:3260")
         self._set_up(devices, service_ms, volume_mib)
-        self._make_network()
+        self._make_network(mtu)
         if window:
             self._for_both_sides("tcp_rmem", f"4096 {window} {window}")
         self.tail_loss_probes(tail_loss_probes)
@@ -261,8 +262,8 @@ class Lab:
     def retransmissions(self):
         """TCP's counters (TCP_COUNTERS) by side, `target` and `initiators`."""
         with namespace("tgt"):
-            target = _tcp_counters()
-        return {"target": target, "initiators": _tcp_counters()}
+            target = tcp_counters()
+        return {"target": target, "initiators": tcp_counters()}
 
     def drops(self):
         """Packets that a qdisc or an interface dropped, anywhere between initiators and target."""
@@ -314,7 +315,7 @@ class Lab:
         if missing := [name for name in map(self.volume, self.numbers) if name not in self._dm]:
             raise Failed(f"lvm made no {', '.join(missing)}: {said}")
 
-    def _make_network(self):
+    def _make_network(self, mtu):
         batch("ip", ["netns add tgt", "netns add switch", "link add eth0 netns tgt type veth peer name p0 netns switch",
                      *(f"link add i{n} type veth peer name p{n} netns switch" for n in self.numbers)])
         for where in (None, "switch", "tgt"):
@@ -325,12 +326,12 @@ class Lab:
                         write(f"/proc/sys/net/ipv6/conf/{kind}/{key}", value)
         with namespace("switch"):
             batch("ip", ["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up",
-                         *(f"link set p{n} master br0 up" for n in (0, *self.numbers))])
+                         *(f"link set p{n} mtu {mtu} master br0 up" for n in (0, *self.numbers))])
         with namespace("tgt"):
             batch("ip", ["link set lo up", "address add 10.0.0.1/24 dev eth0", "address add fd00::1/64 dev eth0 nodad",
-                         "link set eth0 up"])
+                         f"link set eth0 mtu {mtu} up"])
         batch("ip", [line for n in self.numbers for line in (
-            f"address add 10.0.0.{10 + n}/24 dev i{n}", f"address add fd00::{10 + n}/64 dev i{n} nodad", f"link set i{n} up")])
+            f"address add 10.0.0.{10 + n}/24 dev i{n}", f"address add fd00::{10 + n}/64 dev i{n} nodad", f"link set i{n} mtu {mtu} up")])
         # Interfaces of one network in one namespace: each answers for its own address only.
         for key, value in (("arp_ignore", 1), ("arp_announce", 2), ("rp_filter", 0)):
             for interface in ("all", *(f"i{n}" for n in self.numbers)):
@@ -469,7 +470,7 @@ def _log(path, scale):
     return [(int(row[0]), ("read", "write", "trim")[int(row[2])], float(row[1]) * scale) for row in rows]
 
 
-def _tcp_counters():
+def tcp_counters():
     """Of this thread's namespace. (/proc/net would be that of the process's first thread.)"""
     found = {}
     for file in ("snmp", "netstat"):

@@ -1,10 +1,13 @@
-"""In the guest, imported: how the packaged service is started, without systemd."""
+"""In the guest, imported: how the packaged service is started, without systemd, and what it has in the kernel."""
 
 import glob
+import json
 import os
 
-from iscsi import read
+from iscsi import read, run
 
+# The agent's own, in which packets wait by netem.
+DEVICE = "tidegate"
 PACKAGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../packaging")
 
 
@@ -21,3 +24,19 @@ def unprivileged(*drop_ins):
     """The command before a program that gives it a user without rights, and the capabilities of the service."""
     sets = [option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", capabilities(*drop_ins))]
     return ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs", *sets]
+
+
+def packets_throttled():
+    """What is in the kernel of this network namespace: rules, tables, members of sets, the agent's chains, its device."""
+    ruleset = json.loads(run(["nft", "-j", "list", "ruleset"]))["nftables"]
+    links = json.loads(run(["ip", "-j", "link", "show"]))
+    chains = [item["chain"]["name"] for item in ruleset if "chain" in item]
+    members = [item["set"].get("elem", []) for item in ruleset if "set" in item]
+    return {
+        "rules": sum("rule" in item for item in ruleset),
+        "tables": [item["table"]["name"] for item in ruleset if "table" in item],
+        "members": sorted({address for addresses in members for address in addresses}),
+        # A chain for each interface that packets are delayed at.
+        "hooks": sorted(chain for chain in chains if chain.startswith("on_")),
+        "has_device": any(link["ifname"] == DEVICE for link in links),
+    }

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""`tidegate agent` on an NVMe/TCP target or an NFS server, in the lab: see guest.py, which says what each phase is.
+
+usage: drive.py [options] -- nvme|nfs [more options for guest.py]
+
+Exit status 1 when the run fails or something promised is missed (judge.py).
+"""
+
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+import driver
+
+SHORT = ["--bursts", "1", "--burst", "15"]
+
+if __name__ == "__main__":
+    sys.exit(driver.judged("nvme-nfs-agent", __doc__, SHORT, "one burst"))

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""In the guest: `tidegate agent` on an NVMe/TCP target or an NFS server, a small reader, and writers on other hosts.
+
+usage: guest.py nvme|nfs [options], see --help
+
+The load is that of iscsi-agent (shared/bursts.py), the array as well. In order, the last three for each seed:
+
+   alone        the reader alone
+   unregulated  with the bursts, without an agent
+   pid          with the bursts and the agent, by the PID with the gains of iscsi-agent
+   auto         with the bursts and the agent, by its own law
+
+Leaves /out/measured.json, and the agent's log of each phase.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+import iscsi
+from bursts import bursts, reader
+from protocols import Nfs, Nvme
+from service import packets_throttled, unprivileged
+
+FILE_MIB = 64
+# ext4 needs some of a volume for itself.
+VOLUME_MIB = 96
+LAWS = {
+    "pid": 'law = "pid"\nset_point = 0.8\ninterval = "100ms"\n'
+           'pid = { proportional_gain = 0.5, integral_time = "200ms", greatest = "100ms" }',
+    "auto": "",
+}
+ENDS_WITHIN_S = 60
+
+
+def kernel(lab):
+    with lab.target_namespace():
+        return packets_throttled()
+
+
+def regulated(lab, options, law):
+    """The bursts beside the agent, whom it throttled, and what it left in the kernel."""
+    name = f"{law}-{options.seed}"
+    path, log_path = f"/tmp/{name}.toml", f"/out/{name}.log"
+    iscsi.write(path, f'[resource.vg0]\ntarget = "{options.target:g}ms"\n{LAWS[law]}\n')
+    with open(log_path, "w") as log:
+        agent = lab.target_popen([*unprivileged("netem"), "tidegate", "agent", "-c", path, "--log", "debug"], stderr=log)
+        iscsi.until(lambda: "ready" in iscsi.read(log_path) or agent.poll() is not None, "the agent")
+        if agent.poll() is not None:
+            raise iscsi.Failed(f"the agent ended: {iscsi.read(log_path)}")
+        lab.before_reads()
+        load = bursts(lab, options)
+        during = kernel(lab)
+        agent.send_signal(signal.SIGTERM)
+        agent.wait(ENDS_WITHIN_S)
+    return {**load, "during": during, "after": kernel(lab)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["nvme", "nfs"])
+    parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
+    parser.add_argument("--burst", type=int, default=20)
+    parser.add_argument("--pause", type=int, default=5)
+    parser.add_argument("--bursts", type=int, default=2)
+    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=1)
+    options = parser.parse_args()
+
+    if options.kind == "nvme":
+        lab = Nvme(hosts=4, volume_mib=VOLUME_MIB)
+    else:
+        lab = Nfs(hosts=4, file_mib=lambda _: FILE_MIB, volume_mib=VOLUME_MIB)
+    iscsi.run(["pin", "nft", "tc", "tidegate"])
+    lab.before_reads()
+    measured = {"options": vars(options).copy(), "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"], "seeds": []}
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        options.seed = seed
+        print(f"{time.monotonic():7.1f} seed {seed}", flush=True)
+        lab.before_reads()
+        found = {"seed": seed, "unregulated": bursts(lab, options)}
+        for law in LAWS:
+            found[law] = regulated(lab, options, law)
+        measured["seeds"].append(found)
+        with open("/out/measured.json", "w") as file:
+            json.dump(measured, file, indent=1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except iscsi.Failed as failure:
+        sys.exit(f"nvme-nfs-agent: {failure}")
