@@ -232,6 +232,7 @@ impl SessionResource {
             resource: self.name().clone(),
             members: members.filter(|address| !exempt(address)).collect(),
             delay: self.regulated.delay(),
+            own_delays: BTreeMap::new(),
             limits,
             cgroups: BTreeMap::new(),
         }

@@ -118,6 +118,7 @@ impl CgroupResource {
             resource: self.config.law.resource.clone(),
             members: [].into(),
             delay: Latency::ZERO,
+            own_delays: [].into(),
             limits: [].into(),
             cgroups: limits.collect(),
         }
