@@ -4,8 +4,8 @@ mod resource;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::Path;
 use std::str::FromStr;
@@ -15,6 +15,7 @@ use tidegate_control::{LoopConfig, SignalStatistic};
 use tidegate_host::throttle::{DelayedPackets, ThrottleMethod};
 use tidegate_journal::JournalConfig;
 use tidegate_transfer::BearerToken;
+use tidegate_units::ConsumerName;
 
 pub use self::resource::{MachineStorage, ResourceConfig, ResourceStorage};
 use super::bridge::config::{self as bridge, BridgeConfig};
@@ -39,6 +40,8 @@ pub struct AgentConfig {
     pub packets: DelayedPackets,
     /// The ports that the packets come from.
     pub ports: BTreeSet<u16>,
+    /// Addresses of consumers that the target does not show.
+    pub addresses: BTreeMap<ConsumerName, BTreeSet<IpAddr>>,
     /// The place between initiators and an array; `None`: this machine has the storage.
     pub bridge: Option<BridgeConfig>,
     /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
@@ -116,6 +119,7 @@ impl AgentConfig {
             true => bridge::PORTS.into(),
             false => ports,
         };
+        let addresses = addresses(&root, &mut report);
         without_packets(throttle, &root, &mut report);
         let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
         if let Some(metrics) = &metrics {
@@ -151,6 +155,7 @@ impl AgentConfig {
             throttle,
             packets: packets.map_or(DelayedPackets::default(), |given| given.value),
             ports,
+            addresses,
             bridge,
             metrics: metrics.map(|given| given.value.0),
             api: api.map(|given| given.settings),
@@ -207,6 +212,53 @@ fn ports(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeSet<u16> {
     given.into_iter().map(|given| given.value.0.get()).collect()
 }
 
+/// Reads the addresses that consumers come from.
+fn addresses(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeMap<ConsumerName, BTreeSet<IpAddr>> {
+    if let Some(value) = root.value("addresses").filter(|_| root.has("bridge")) {
+        report.error_with_help(
+            &value.span(),
+            "`addresses` has no effect with `bridge`: packets show the addresses of their sessions",
+            "remove it",
+        );
+    }
+    let mut told: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let mut whose = BTreeMap::new();
+    for (name, given) in root.named_lists::<Address>("addresses", report) {
+        let consumer = match ConsumerName::new(name.value) {
+            Ok(consumer) => consumer,
+            Err(error) => {
+                report.error(&name.span, format!("a consumer's name: {error}"));
+                continue;
+            }
+        };
+        for address in given {
+            let Address(told_address) = address.value;
+            if let Some(other) = whose.insert(told_address, consumer.clone()).filter(|it| *it != consumer) {
+                report.warning(
+                    &address.span,
+                    format!("{told_address} is also an address of {other}"),
+                    "both are throttled there when either is to be, and neither if one is exempt",
+                );
+            }
+            told.entry(consumer.clone()).or_default().insert(told_address);
+        }
+    }
+    told
+}
+
+/// An address of a consumer.
+struct Address(IpAddr);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let no_address =
+            |_| format!("`{}` is no address, such as 10.0.0.12 or fd00::12", text.escape_debug());
+        text.parse().map(Self).map_err(no_address)
+    }
+}
+
 /// A port that a target listens on.
 struct Port(NonZeroU16);
 
@@ -226,7 +278,7 @@ fn without_packets(throttle: ThrottleMethod, root: &Section<'_>, report: &mut Fi
         ThrottleMethod::Rate => "rate",
         ThrottleMethod::Cgroup => "cgroup",
     };
-    for key in ["packets", "ports"] {
+    for key in ["packets", "ports", "addresses"] {
         if let Some(value) = root.value(key) {
             report.error_with_help(
                 &value.span(),

@@ -1,16 +1,17 @@
 //! Resources whose consumers come over the network: storage, law, and the consumers eligible for throttling.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate_config::{FindingList, PlacedValue, Section, law};
 use tidegate_control::{
-    LawConfig, LawKind, LoopConfig, PidConfig, QueueLearning, RegulationMethod, SelfTuningConfig,
-    SignalChoice, WindowConfig, WritersConfig, WritersConfigError,
+    BulkConfig, BulkConfigError, LawConfig, LawKind, LoopConfig, PidConfig, QueueLearning, RegulationMethod,
+    SelfTuningConfig, SignalChoice, SignalStatistic, WindowConfig,
 };
 use tidegate_host::throttle::ThrottleMethod;
-use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::bridge::config::{self as bridge, ArrayPart};
 use crate::cgroups::config::{self as cgroups, CgroupConfig};
@@ -42,6 +43,13 @@ pub(super) const GREATEST_OF_RATE: Latency = Latency::from_millis(1_000);
 /// target, and `identify` found 5.
 pub(super) const GAIN_OF_RATE: f64 = 2.0;
 
+/// Consumers that read more bytes per second than this are eligible, where readers are. It is ten times what it is for
+/// writers: small reads of a database come to some megabytes per second, a backup to a hundred.
+const READERS_ABOVE: f64 = 10.0 * 1_048_576.0;
+
+/// Delays beyond a thousandfold of others' are no division any more.
+const GREATEST_WEIGHT: f64 = 1_000.0;
+
 /// A resource that is regulated: its storage, its eligible and its protected consumers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceConfig {
@@ -49,8 +57,12 @@ pub struct ResourceConfig {
     pub law: LoopConfig,
     /// The storage of this machine.
     pub storage: ResourceStorage,
-    /// The writers that join the eligible consumers; `None`: only `members` are eligible.
-    pub writers: Option<WritersConfig>,
+    /// The writers that join the eligible consumers; `None`: none do.
+    pub writers: Option<BulkConfig>,
+    /// The readers that join them; `None`: none do, and all reads are the signal.
+    pub readers: Option<BulkConfig>,
+    /// The weights of consumers, by which delays are divided; empty: all have one delay.
+    pub weights: Vec<(ConsumerPattern, Shares)>,
     /// Consumers that are always eligible.
     pub members: Vec<ConsumerPattern>,
     /// Consumers that are never throttled.
@@ -59,6 +71,19 @@ pub struct ResourceConfig {
     pub longest: Latency,
     /// The rate that a volume may always take, however much its writers are to be delayed.
     pub floor: Iops,
+}
+
+impl ResourceConfig {
+    /// The weight of a consumer: the greatest that is said of it, or 1. `None`: delays are not divided.
+    pub(crate) fn weight(
+        &self,
+        name: &ConsumerName,
+        addresses: impl Iterator<Item = IpAddr> + Clone,
+    ) -> Option<Shares> {
+        let meant = self.weights.iter().filter(|(meant, _)| meant.matches(name.as_str(), addresses.clone()));
+        let greatest = meant.map(|(_, weight)| *weight).max();
+        (!self.weights.is_empty()).then(|| greatest.unwrap_or(Shares::MIN))
+    }
 }
 
 /// The storage that a resource consists of.
@@ -177,15 +202,36 @@ fn resource(
     };
     let members = patterns(section, "members", report);
     let exempt = patterns(section, "exempt", report);
-    let writers = writers(section, report);
-    if writers.is_none() && members.is_empty() {
+    let writers = bulk(section, "writers", true, BulkConfig::default(), report);
+    let of_readers = BulkConfig { above: ByteRate::new(READERS_ABOVE), ..BulkConfig::default() };
+    let readers = bulk(section, "readers", false, of_readers, report);
+    let weights = weights(section, report);
+    if writers.is_none() && readers.is_none() && members.is_empty() {
         report.warning(
             section.span(),
             format!("{} has no consumer to throttle", section.what()),
-            "`writers = false` needs `members`",
+            "`writers = false` needs `members` or `readers`",
         );
     }
-    let law = law_of(&resource?, section, throttle, report)?;
+    let mut law = law_of(&resource?, section, throttle, report)?;
+    if readers.is_some() {
+        // Reads of consumers that may be throttled for them are no measure of what was promised to others.
+        law.signal = SignalChoice::ProtectedOrEverything;
+        if let Some(value) = section.value("statistic").filter(|_| law.statistic != SignalStatistic::Mean) {
+            report.error_with_help(
+                &value.span(),
+                "with `readers`, `statistic` can only be `mean`",
+                "percentiles are counted of all reads, also of those that `readers` are throttled for",
+            );
+        }
+        if let Some(value) = section.value("readers").filter(|_| throttle == ThrottleMethod::Rate) {
+            report.error_with_help(
+                &value.span(),
+                "`readers` has no effect with the throttle `rate`, which limits writes",
+                "remove it, or choose `netem` or `edt`",
+            );
+        }
+    }
     // Other laws command windows, which the throttle turns into delays within bounds of its own.
     let (longest, floor) = match law.law.longest_delay().zip(law.law.floor()) {
         Some(of_law) => of_law,
@@ -213,7 +259,7 @@ fn resource(
         );
     }
     let storage = storage?;
-    Some(ResourceConfig { law, storage, writers, members, exempt, longest, floor })
+    Some(ResourceConfig { law, storage, writers, readers, weights, members, exempt, longest, floor })
 }
 
 /// A name, or a pattern of names, of devices.
@@ -318,13 +364,39 @@ fn patterns(section: &Section<'_>, key: &str, report: &mut FindingList<'_>) -> V
     given.into_iter().map(|given| given.value).collect()
 }
 
-/// The set of writers: a table, or `false`.
-fn writers(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<WritersConfig> {
-    let mut config = WritersConfig::default();
-    if section.value("writers").is_some_and(|value| value.get_ref().as_bool() == Some(false)) {
-        return None;
+/// The weights: whole numbers, by the consumers that they are of.
+fn weights(section: &Section<'_>, report: &mut FindingList<'_>) -> Vec<(ConsumerPattern, Shares)> {
+    let given = section.named_numbers("weights", report).unwrap_or_default();
+    let weight = |(name, weight): (PlacedValue<&str>, PlacedValue<f64>)| {
+        let pattern = name.value.parse::<ConsumerPattern>();
+        let pattern = pattern.map_err(|error| report.error(&name.span, error.to_string())).ok()?;
+        let is_whole = weight.value.fract() == 0.0 && (1.0..=GREATEST_WEIGHT).contains(&weight.value);
+        if !is_whole {
+            let said =
+                format!("a weight is a whole number from 1 to {GREATEST_WEIGHT}, not {}", weight.value);
+            report.error(&weight.span, said);
+            return None;
+        }
+        Some((pattern, Shares::new(weight.value as u32)?))
+    };
+    given.into_iter().filter_map(weight).collect()
+}
+
+/// The set of consumers that are found under `key`: a table, or a flag. `is_on`: the set is there by default.
+fn bulk(
+    section: &Section<'_>,
+    key: &str,
+    is_on: bool,
+    mut config: BulkConfig,
+    report: &mut FindingList<'_>,
+) -> Option<BulkConfig> {
+    match section.value(key).map(|value| value.get_ref().as_bool()) {
+        None if !is_on => return None,
+        None | Some(Some(true)) => return Some(config),
+        Some(Some(false)) => return None,
+        Some(None) => {}
     }
-    let Some(table) = section.table("writers", WRITERS_KEYS, report) else { return Some(config) };
+    let Some(table) = section.table(key, WRITERS_KEYS, report) else { return Some(config) };
     if let Some(above) = table.parsed::<ByteRate>("above", report) {
         config.above = above.value;
     }
@@ -342,9 +414,9 @@ fn writers(section: &Section<'_>, report: &mut FindingList<'_>) -> Option<Writer
     }
     if let Err(error) = config.validate() {
         let key = match error {
-            WritersConfigError::Above => "above",
-            WritersConfigError::LeavesBelow(_) => "leaves_below",
-            WritersConfigError::Interval => "interval",
+            BulkConfigError::Above => "above",
+            BulkConfigError::LeavesBelow(_) => "leaves_below",
+            BulkConfigError::Interval => "interval",
         };
         let place = table.value(key).map_or_else(|| table.span().clone(), toml::Spanned::span);
         report.error(&place, error.to_string());

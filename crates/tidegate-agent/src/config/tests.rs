@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use tidegate_config::law;
 use tidegate_control::{
-    LawConfig, PidConfig, RegulationMethod, SelfTuningConfig, SignalChoice, WindowConfig, WritersConfig,
+    BulkConfig, LawConfig, PidConfig, RegulationMethod, SelfTuningConfig, SignalChoice, WindowConfig,
 };
-use tidegate_units::{Iops, Latency, Window};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, Shares, Window};
 
-use super::resource::{GAIN_OF_RATE, GREATEST_DELAY, GREATEST_OF_RATE, INTERVAL, RESOURCE_KEYS, WRITERS_KEYS};
+use super::resource::{
+    GAIN_OF_RATE, GREATEST_DELAY, GREATEST_OF_RATE, INTERVAL, RESOURCE_KEYS, WRITERS_KEYS,
+};
 use super::*;
 
 fn parse(text: &str) -> Result<AgentConfig, String> {
@@ -55,7 +57,7 @@ fn two_lines_are_enough() {
     assert_eq!(vg0.storage, ResourceStorage::Machine(MachineStorage::VolumeGroup("vg0".to_owned())));
     assert_eq!(vg0.law.target, Latency::from_millis(15));
     assert_eq!(vg0.law.signal, SignalChoice::Reads);
-    assert_eq!(vg0.writers, Some(WritersConfig::default()));
+    assert_eq!(vg0.writers, Some(BulkConfig::default()));
     assert_eq!((config.throttle, &config.ports), (ThrottleMethod::Netem, &PORTS.into()));
     assert!(!config.histograms);
     assert!(config.warnings.is_empty());
@@ -99,10 +101,7 @@ fn mistakes_are_named_with_their_places() {
         ("throttle = 'fq'\n[resource.vg0]\ntarget = \"15ms\"", "agent.toml:1:12"),
         ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"bang\"", "agent.toml:3:7"),
         ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"integral\"", "what each consumer was promised"),
-        (
-            "[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"\nwindow = { gamma = 2 }",
-            "agent.toml:4:20",
-        ),
+        ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"\nwindow = { gamma = 2 }", "agent.toml:4:20"),
         ("throttle = 'rate'\npackets = 'all'\n[resource.vg0]\ntarget = '15ms'", "agent.toml:2:11"),
         ("throttle = 'rate'\nports = ['3260']\n[resource.vg0]\ntarget = '15ms'", "holds no packets"),
         ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
@@ -158,8 +157,7 @@ fn a_window_may_be_what_decides() {
 
 #[test]
 fn the_model_of_a_queue_may_be_what_decides_since_its_throttle_is_a_window() {
-    let text =
-        "[resource.vg0]\ntarget = '15ms'\nlaw = 'queueing-model'\nself_tuning = { forgetting = 0.8 }";
+    let text = "[resource.vg0]\ntarget = '15ms'\nlaw = 'queueing-model'\nself_tuning = { forgetting = 0.8 }";
     let config = parse(text).unwrap();
     let vg0 = &config.resources[0];
     let LawConfig::SelfTuning(SelfTuningConfig { regulation: RegulationMethod::Queueing(model), .. }) =
@@ -171,8 +169,7 @@ fn the_model_of_a_queue_may_be_what_decides_since_its_throttle_is_a_window() {
     assert_eq!((vg0.law.signal, vg0.law.interval), (SignalChoice::Reads, Duration::from_millis(250)));
     let warnings = parse(&text.replace("queueing-model", "pid")).unwrap().warnings;
     assert!(warnings[0].to_string().contains("`self_tuning` has no effect"), "{}", warnings[0]);
-    for (more, said) in
-        [("statistic = 'p95'", "percentile"), ("bands = []", "without the throttle `cgroup`")]
+    for (more, said) in [("statistic = 'p95'", "percentile"), ("bands = []", "without the throttle `cgroup`")]
     {
         let error = parse(&format!("{text}\n{more}")).unwrap_err();
         assert!(error.contains(said), "{more}: {error}");
@@ -181,8 +178,7 @@ fn the_model_of_a_queue_may_be_what_decides_since_its_throttle_is_a_window() {
 
 #[test]
 fn a_percentile_takes_histograms_whether_anybody_sees_them_or_not() {
-    let with =
-        |more: &str| parse(&format!("[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}")).unwrap();
+    let with = |more: &str| parse(&format!("[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}")).unwrap();
     assert!(!with("").needs_histograms() && !with("statistic = 'mean'").needs_histograms());
     for (name, statistic) in SignalStatistic::NAMED {
         let config = with(&format!("statistic = '{name}'"));
@@ -204,10 +200,7 @@ fn cgroups_of_a_device() {
     let patterns: Vec<_> = fast.cgroups.iter().map(ToString::to_string).collect();
     assert_eq!(patterns, ["batch.slice", "machine.slice/*.scope"]);
     let LawConfig::Pid(pid) = fast.law.law else { panic!("{:?}", fast.law.law) };
-    assert_eq!(
-        (pid.greatest, pid.proportional_gain.to_bits()),
-        (GREATEST_OF_RATE, GAIN_OF_RATE.to_bits())
-    );
+    assert_eq!((pid.greatest, pid.proportional_gain.to_bits()), (GREATEST_OF_RATE, GAIN_OF_RATE.to_bits()));
     assert!(config.resources.is_empty() && config.warnings.is_empty());
     assert_eq!(config.laws().count(), 1);
 }
@@ -252,10 +245,7 @@ fn what_goals_and_bands_of_cgroups_cannot_be_is_said() {
             "names web, which there is not",
         ),
         (format!("{tuned}statistic = 'p95'"), "a percentile, `normalise`"),
-        (
-            "[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(),
-            "choose the throttle `cgroup`",
-        ),
+        ("[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(), "choose the throttle `cgroup`"),
         ("[resource.vg0]\ntarget = '15ms'\ngoals = {}".to_owned(), "without the throttle `cgroup`"),
     ] {
         let error = parse(&text).unwrap_err();
@@ -270,8 +260,7 @@ fn what_goals_and_bands_of_cgroups_cannot_be_is_said() {
 #[test]
 fn a_limit_may_come_from_a_longer_delay_than_packets_bear() {
     let greatest = |throttle, more| {
-        let text =
-            format!("throttle = '{throttle}'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}");
+        let text = format!("throttle = '{throttle}'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\n{more}");
         parse(&text).map(|config| match config.resources[0].law.law {
             LawConfig::Pid(pid) => pid.greatest,
             ref other => panic!("{other:?}"),
@@ -294,10 +283,7 @@ fn a_delay_that_tcp_takes_for_loss_is_a_warning() {
     };
     for throttle in ["netem", "edt"] {
         let said = warnings(throttle, "400ms");
-        assert!(
-            said[0].starts_with("agent.toml:4:7: warning: packets may be delayed by 400ms"),
-            "{said:?}"
-        );
+        assert!(said[0].starts_with("agent.toml:4:7: warning: packets may be delayed by 400ms"), "{said:?}");
     }
     assert!(warnings("netem", "150ms").is_empty() && warnings("rate", "400ms").is_empty());
 }
@@ -309,10 +295,7 @@ fn two_resources_of_one_device_are_a_warning() {
         parse(&(of("a", one) + &of("b", other))).unwrap().warnings
     };
     let said = two("sda", "sda")[0].to_string();
-    assert!(
-        said.starts_with("agent.toml:5:10: warning: ") && said.contains("`a` are one device"),
-        "{said}"
-    );
+    assert!(said.starts_with("agent.toml:5:10: warning: ") && said.contains("`a` are one device"), "{said}");
     assert!(two("sda", "sdb").is_empty());
 }
 
@@ -394,4 +377,74 @@ fn mistakes_about_an_array_are_named() {
         let error = parse(&text).unwrap_err();
         assert!(error.contains(says), "{text}\n{error}");
     }
+}
+
+#[test]
+fn weights_are_whole_numbers_and_the_greatest_counts() {
+    let vg0 = |more: &str| parse(&format!("[resource.vg0]\ntarget = '15ms'\n{more}"));
+    let config = vg0("weights = { '10.0.0.0/24' = 2, 'iqn.*:db*' = 4 }").unwrap();
+    let weight = |name: &str, address: [u8; 4]| {
+        let name = ConsumerName::new(name).unwrap();
+        config.resources[0].weight(&name, [IpAddr::from(address)].into_iter()).map(Shares::get)
+    };
+    assert_eq!(weight("iqn.a:db1", [10, 0, 0, 1]), Some(4));
+    assert_eq!(weight("iqn.a:web", [10, 0, 0, 1]), Some(2));
+    assert_eq!(weight("iqn.a:web", [10, 0, 1, 1]), Some(1));
+    let none = vg0("").unwrap();
+    assert_eq!(none.resources[0].weight(&ConsumerName::new("a").unwrap(), [].into_iter()), None);
+    for (given, said) in [
+        ("{ a = 0 }", "from 1 to 1000, not 0"),
+        ("{ a = 1001 }", "from 1 to 1000"),
+        ("{ a = 1.5 }", "whole number"),
+        ("{ a = '4' }", "a finite number"),
+        ("{ '10.0.0.1/33' = 4 }", "32 bits"),
+        ("4", "a table of numbers"),
+    ] {
+        let error = vg0(&format!("weights = {given}")).unwrap_err();
+        assert!(error.contains("agent.toml:3:") && error.contains(said), "{given}: {error}");
+    }
+    for key in ["weights = { a = 4 }", "readers = true"] {
+        let error = parse(&format!("{DISK}{key}")).unwrap_err();
+        assert!(error.contains("has no effect with the throttle `cgroup`"), "{key}: {error}");
+    }
+}
+
+#[test]
+fn readers_are_found_where_that_is_asked_for() {
+    let vg0 = |more: &str| parse(&format!("[resource.vg0]\ntarget = '15ms'\n{more}"));
+    assert_eq!(vg0("").unwrap().resources[0].readers, None);
+    assert_eq!(vg0("readers = false").unwrap().resources[0].readers, None);
+    let config = vg0("readers = true\nwriters = false").unwrap();
+    assert_eq!(config.resources[0].readers.unwrap().above, ByteRate::new(10_485_760.0));
+    assert_eq!(config.resources[0].law.signal, SignalChoice::ProtectedOrEverything);
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let above = vg0("readers = { above = '1MiB/s' }").unwrap().resources[0].readers.unwrap().above;
+    assert_eq!(above, ByteRate::new(1_048_576.0));
+    for (more, said) in [
+        ("readers = 3", "agent.toml:3:11"),
+        ("readers = true\nstatistic = 'p95'", "can only be `mean`"),
+        ("readers = { above = '0B/s' }", "must be greater than zero"),
+    ] {
+        let error = vg0(more).unwrap_err();
+        assert!(error.contains(said), "{more}: {error}");
+    }
+    let by_rate = "throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'\nreaders = true";
+    assert!(parse(by_rate).unwrap_err().contains("which limits writes"));
+}
+
+#[test]
+fn addresses_that_the_target_does_not_show_are_told() {
+    let told = |lines: &str| parse(&format!("[addresses]\n{lines}\n[resource.vg0]\ntarget = '15ms'"));
+    let config = told("'iqn.a' = ['10.0.0.12', 'fd00::12']\nb = '10.0.0.13'").unwrap();
+    let of = |name: &str| config.addresses[&ConsumerName::new(name).unwrap()].len();
+    assert_eq!((config.addresses.len(), of("iqn.a"), of("b")), (2, 2, 1));
+    let shared = told("a = '10.0.0.12'\nb = '10.0.0.12'").unwrap().warnings[0].to_string();
+    assert!(shared.contains("10.0.0.12 is also an address of a"), "{shared}");
+    assert!(told("a = '10.0.0'").unwrap_err().contains("agent.toml:2:5: `a`: `10.0.0` is no address"));
+    assert!(told("a = 3").unwrap_err().contains("a text or a list of texts"));
+    let bridge =
+        "[addresses]\na = '10.0.0.1'\n[bridge]\narray = 'eth1'\n[resource.a]\ntarget = '5ms'\nluns = '*'";
+    assert!(parse(bridge).unwrap_err().contains("no effect with `bridge`"));
+    let by_rate = "throttle = 'rate'\n[addresses]\na = '10.0.0.1'\n[resource.vg0]\ntarget = '15ms'";
+    assert!(parse(by_rate).unwrap_err().contains("`addresses` has no effect with the throttle `rate`"));
 }
