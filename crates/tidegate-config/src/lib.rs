@@ -4,8 +4,8 @@
 //! Nothing stops at the first mistake: the author of a document wants all of them. The reader decides what is
 //! read and how it is worded: `tidegate-serve` and `tidegate-agent` read configurations, `tidegate-sim`
 //! scenarios. The parts that both share are here: tables ([`Section`]), findings ([`FindingList`],
-//! [`Finding`]), the [`law`] of a resource, its [`release`] of requests, the [`contract`] of a consumer, and
-//! times of day ([`daily`]).
+//! [`Finding`]), the [`law`] of a resource, its [`release`] of requests, its [`bursts`], the [`contract`] of
+//! a consumer, and times of day ([`daily`]).
 //!
 //! ```
 //! use tidegate_config::{FindingList, Section, parse};
@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bursts;
 pub mod contract;
 pub mod daily;
 mod error;

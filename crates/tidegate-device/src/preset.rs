@@ -98,8 +98,9 @@
 //!   GB the virtual disks lie (far apart, they take the model down to 1.6 times). The ratios hold: half the
 //!   window, half the throughput, and with less load four fifths of the latency.
 //! * Figure 5's greatest bandwidth is about what a host's link of 2 Gbit/s carries, and the model has no
-//!   link: its sequential reads reach 540 MB/s, its sequential writes 930. Its least, of random writes of 4
-//!   KiB, is lower than the paper's, whose cache must have kept more of the writes.
+//!   link: its sequential reads reach 540 MB/s, its sequential writes 930. `scenarios/parda/fig5.toml` has
+//!   one before it. Its least, of random writes of 4 KiB, is lower than the paper's, whose cache must have
+//!   kept more of the writes.
 //!
 //! # `dc-s4500`, `dc-s4600`
 //!

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_control::{Contract, LoopConfig};
+use tidegate_control::{Contract, LawKind, LoopConfig, SignalStatistic};
 use tidegate_device::{DeviceConfig, ExponentialChange};
 use tidegate_journal::JournalConfig;
 use tidegate_nbd::ExportName;
-use tidegate_sched::{BucketRelease, ConsumerLimit, Discipline};
+use tidegate_sched::{BucketRelease, ConsumerLimit, Discipline, FlowBatch, RequestCost};
 use tidegate_tls::{ClientFiles, ServerFiles};
 use tidegate_ublk::DeviceNumber;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
@@ -169,6 +169,17 @@ impl Default for HandshakeLimits {
     }
 }
 
+/// The consumers that a law is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LawScope {
+    /// One law for the pool. Its scheduler divides what the law commands.
+    #[default]
+    Pool,
+    /// A window law for each export, with a window of its own (PARDA §3.3). The signal is the pool's. Each
+    /// window is bounded by `depth` by itself.
+    Export,
+}
+
 /// A resource: a backend, its exports, and how they share it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
@@ -181,10 +192,16 @@ pub struct PoolConfig {
     pub depth: u32,
     /// The rule that picks the next request.
     pub discipline: Discipline,
+    /// Bounds within which the scheduler stays with one export. Without effect on finish tags.
+    pub batch: FlowBatch,
+    /// The cost that an idle export may save up, to go first when it is back.
+    pub idle_credit: RequestCost,
     /// The release of requests, under laws that command rates.
     pub release: BucketRelease,
     /// The control law; `None` is plain SFQ(D) with the fixed `depth`.
     pub law: Option<LoopConfig>,
+    /// The consumers that a law is for.
+    pub scope: LawScope,
     /// The exports; each is a consumer.
     pub exports: Vec<ExportConfig>,
     /// Bounds on the sessions of this pool.
@@ -205,8 +222,11 @@ impl PoolConfig {
             backend,
             depth: Self::DEFAULT_DEPTH,
             discipline: Discipline::default(),
+            batch: FlowBatch::default(),
+            idle_credit: RequestCost::ZERO,
             release: BucketRelease::default(),
             law: None,
+            scope: LawScope::default(),
             exports,
             limits: PoolLimits::default(),
             processors: None,
@@ -221,6 +241,12 @@ impl PoolConfig {
         if let Some(law) = &self.law {
             law.validate()
                 .map_err(|source| GatewayConfigError::Law { pool: pool(), source: Box::new(source) })?;
+        }
+        if self.scope == LawScope::Export {
+            let law = self.law.as_ref().map(|law| (law.law.kind(), law.statistic, &law.knee));
+            if !matches!(law, Some((LawKind::Window, SignalStatistic::Mean, None))) {
+                return Err(GatewayConfigError::LawForEachExport(pool()));
+            }
         }
         let one = u64::from(MAX_PAYLOAD);
         if self.limits.session_requests == 0
@@ -575,6 +601,9 @@ pub enum GatewayConfigError {
     /// Exports are told apart by name, across all pools.
     #[error("two exports are called `{0}`")]
     DuplicateExport(ConsumerName),
+    /// Other laws have no window for each consumer, and the pool's signal has no percentiles.
+    #[error("pool `{0}`: a law for each export is a window law that steers by the mean to a given target")]
+    LawForEachExport(ResourceName),
     /// Nothing could ever be dispatched.
     #[error("pool `{0}`: the depth must be at least 1")]
     ZeroDepth(ResourceName),

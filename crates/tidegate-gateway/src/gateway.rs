@@ -405,6 +405,12 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
         if old.discipline != new.discipline {
             fixed.push(format!("pool `{}`: the scheduler", old.name));
         }
+        if (old.batch, old.idle_credit) != (new.batch, new.idle_credit) {
+            fixed.push(format!("pool `{}`: the scheduler's bursts", old.name));
+        }
+        if old.scope != new.scope {
+            fixed.push(format!("pool `{}`: the scope of its law", old.name));
+        }
         if old.processors != new.processors {
             fixed.push(format!("pool `{}`: the processors", old.name));
         }

@@ -54,8 +54,8 @@ pub use access::{AccessRule, AddressRange, CertificateName, ExportAccess, Networ
 pub use claim::{VolumeFacts, VolumeId};
 pub use config::{
     BackendConfig, DataStore, DiskSocket, ExportConfig, ExportStore, GatewayConfig, GatewayConfigError,
-    HandshakeLimits, KeptSessions, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves, PoolConfig,
-    PoolLimits, ReplayRule, SocketFile, TlsUse, UpstreamConfig,
+    HandshakeLimits, KeptSessions, LawScope, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves,
+    PoolConfig, PoolLimits, ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };
 pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError};
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};

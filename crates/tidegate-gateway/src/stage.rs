@@ -1,21 +1,22 @@
-//! The quality-of-service stage of a pool: the regulated queue of its requests, the times of the law's steps,
-//! and the statistics of its consumers.
+//! The quality-of-service stage of a pool: the regulated queues of its requests, the times of the law's
+//! steps, and the statistics of its consumers.
+
+mod regulations;
 
 use std::collections::VecDeque;
 
 use tidegate_control::{
     ConsumerObservation, Decision, LoopConfig, MeanOutstanding, Observation, SignalPercentile, combine,
 };
-use tidegate_journal::{ResourceJournal, ThrottleReading};
 use tidegate_nbd::CheckedOperation;
 use tidegate_regulate::{
-    CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, RegulatedQueue,
-    SignalLatencies,
+    CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, SignalLatencies,
 };
 use tidegate_sched::{BucketRelease, Discipline, PullAnswer, SfqConfig, StorageExtent};
-use tidegate_units::{ConsumerName, Instant, ResourceName, Window};
+use tidegate_units::{ConsumerName, HostName, Instant, ResourceName, Window};
 
-use crate::config::{ExportConfig, PoolConfig};
+use self::regulations::Regulations;
+use crate::config::{ExportConfig, LawScope, PoolConfig};
 use crate::histogram::FineHistogram;
 use crate::peers::PoolPartners;
 use crate::request::ClientRequest;
@@ -29,6 +30,8 @@ pub(crate) const MAX_QUEUED: u32 = 16_384;
 /// A consumer's side of the stage.
 #[derive(Debug)]
 pub(crate) struct StageConsumer {
+    /// The place of its queue.
+    place: usize,
     account: ConsumerAccount<FineHistogram>,
     /// Its volume hangs: the law does not count it.
     hung: bool,
@@ -44,17 +47,18 @@ pub(crate) struct StageConsumer {
     errors: u64,
 }
 
-/// Queue, law and measurements of one pool. Times are the worker's.
+/// Queues, laws and measurements of one pool. Times are the worker's.
 pub(crate) struct PoolStage {
     resource: ResourceName,
-    queue: RegulatedQueue<usize>,
+    scope: LawScope,
+    /// The name under which laws of exports steer by what all of them measure, while no other host does.
+    alone: HostName,
+    queues: Regulations,
     /// The times of the law's steps; `None` without a law.
     timer: Option<StepTimer>,
     /// The latencies of the signal's requests, if the law steers by a percentile of them.
     latencies: Option<Box<SignalLatencies<FineHistogram>>>,
     partners: PoolPartners,
-    /// The journal of the law's decisions.
-    journal: Option<ResourceJournal>,
     recent: VecDeque<Decision>,
     decisions: u64,
 }
@@ -75,38 +79,42 @@ impl StepTimer {
 
 impl PoolStage {
     pub(crate) fn new(config: &PoolConfig, partners: PoolPartners, now: Instant) -> Self {
-        let scheduler = SfqConfig { discipline: config.discipline, ..SfqConfig::default() };
-        let queue = RegulatedQueue::new(QueueConfig {
+        let scheduler = SfqConfig {
+            discipline: config.discipline,
             // Finish tags decide alone: to stay with a flow because its requests are close would go past
             // them.
-            scheduler: match config.discipline {
-                Discipline::StartTags => scheduler,
-                Discipline::FinishTags => SfqConfig { batch: None, ..scheduler },
-            },
+            batch: (config.discipline == Discipline::StartTags).then_some(config.batch),
+            idle_credit: config.idle_credit,
+            ..SfqConfig::default()
+        };
+        let queue = QueueConfig {
+            scheduler,
             depth: Window::new(f64::from(config.depth)),
             release: config.release,
             law: config.law.clone(),
             starts_throttled: true,
-        });
+        };
         let mut stage = Self {
             resource: config.name.clone(),
-            queue: queue.expect(VALID),
+            scope: config.scope,
+            alone: HostName::new("alone").expect("neither empty nor too long"),
+            queues: Regulations::new(config.scope, queue, partners.journal.clone(), now),
             timer: None,
             latencies: None,
             partners,
-            journal: None,
             recent: VecDeque::new(),
             decisions: 0,
         };
         stage.set_timer(now);
         stage.set_statistic(config.exports.iter().any(|export| export.protected), now);
-        stage.begin_to_record(now);
         stage
     }
 
     pub(crate) fn add(&mut self, config: &ExportConfig, now: Instant) -> StageConsumer {
+        let (place, account) = self.queues.add(terms(config), now);
         StageConsumer {
-            account: self.queue.add(terms(config), now),
+            place,
+            account,
             hung: false,
             answered: Instant::ZERO,
             reads: OpSnapshot::default(),
@@ -121,8 +129,7 @@ impl PoolStage {
 
     /// Forgets a consumer that has nothing queued.
     pub(crate) fn remove(&mut self, consumer: &StageConsumer) {
-        let left = self.queue.remove(&consumer.account);
-        debug_assert!(left.is_empty(), "a removed consumer has requests queued");
+        self.queues.remove(consumer.place, &consumer.account);
     }
 
     pub(crate) fn reconfigure_consumer(
@@ -131,7 +138,8 @@ impl PoolStage {
         config: &ExportConfig,
         now: Instant,
     ) {
-        self.queue.reconfigure_consumer(&mut consumer.account, terms(config), now);
+        self.queues.set_protected(consumer.place, config.protected);
+        self.queues.queue_mut(consumer.place).reconfigure_consumer(&mut consumer.account, terms(config), now);
     }
 
     /// Takes a new depth and law. The caller then [settles](Self::settle) every consumer.
@@ -143,34 +151,20 @@ impl PoolStage {
         now: Instant,
     ) {
         let depth = Window::new(f64::from(depth));
-        self.queue.reconfigure(depth, release, law, now).expect(VALID);
+        self.queues.reconfigure(depth, release, law, now);
         self.set_timer(now);
         // The next step knows which consumers are protected.
         self.set_statistic(false, now);
-        self.begin_to_record(now);
-    }
-
-    /// Gives the journal the loop as it is: when it is new, or has changed by no decision.
-    fn begin_to_record(&mut self, now: Instant) {
-        let Some(control) = self.queue.control() else {
-            self.journal = None;
-            return;
-        };
-        match (&mut self.journal, &self.partners.journal) {
-            (Some(journal), _) => journal.checkpoint(control),
-            (None, Some(writer)) => self.journal = Some(writer.resource(control, now)),
-            (None, None) => {}
-        }
     }
 
     /// Gives a consumer the state that the law, as it is now, needs.
     pub(crate) fn settle(&mut self, consumer: &mut StageConsumer, now: Instant) {
-        self.queue.settle(&mut consumer.account, now);
+        self.queues.queue_mut(consumer.place).settle(&mut consumer.account, now);
     }
 
     /// Plans the next step no later than an interval from now.
     fn set_timer(&mut self, now: Instant) {
-        self.timer = self.queue.law().map(|law| {
+        self.timer = self.queues.law().map(|law| {
             let latest = now + law.interval;
             match &self.timer {
                 Some(timer) => StepTimer { next: timer.next.min(latest), ..*timer },
@@ -181,7 +175,7 @@ impl PoolStage {
 
     /// Begins to count latencies if the law steers by a percentile that is not counted yet.
     fn set_statistic(&mut self, is_any_protected: bool, now: Instant) {
-        let Some(law) = self.queue.law() else {
+        let Some(law) = self.queues.law() else {
             self.latencies = None;
             return;
         };
@@ -198,7 +192,8 @@ impl PoolStage {
         extent: StorageExtent,
         now: Instant,
     ) {
-        let returned = self.queue.enqueue(&mut consumer.account, key, extent, now);
+        let queue = self.queues.queue_mut(consumer.place);
+        let returned = queue.enqueue(&mut consumer.account, key, extent, now);
         if returned && let Some(timer) = &mut self.timer {
             timer.returned = true;
         }
@@ -206,7 +201,7 @@ impl PoolStage {
 
     /// The next request to dispatch, or when to ask again.
     pub(crate) fn pull(&mut self, now: Instant) -> PullAnswer<usize> {
-        self.queue.pull(now)
+        self.queues.pull(now)
     }
 
     /// Returns the consumer's snapshot.
@@ -220,7 +215,8 @@ impl PoolStage {
         let StageConsumer { account, reads, writes, flushes, trims, caches, block_statuses, errors, .. } =
             consumer;
         let terms = account.terms();
-        let service = self.queue.status(account, now).and_then(|status| status.reserved);
+        let queue = self.queues.queue(consumer.place);
+        let service = queue.status(account, now).and_then(|status| status.reserved);
         let reserved = account.reserved().zip(service).map(|(rate, service)| ReservedSnapshot {
             rate,
             backlogged: service.backlogged,
@@ -246,9 +242,10 @@ impl PoolStage {
             sessions,
             disks: 0,
             queued: account.queued() as usize,
-            waits_for: self.queue.wait_reason(account, now),
+            waits_for: queue.wait_reason(account, now),
             in_flight: account.in_flight() as usize,
             delay: account.delay(),
+            window: self.queues.own_window(consumer.place),
             reads: reads.clone(),
             writes: writes.clone(),
             flushes: *flushes,
@@ -277,7 +274,7 @@ impl PoolStage {
 
     /// Gives the slots of a consumer's requests at the backend to others: its volume is silent.
     pub(crate) fn lend_slots(&mut self, consumer: &mut StageConsumer, now: Instant) {
-        self.queue.lend_slots(&mut consumer.account, now);
+        self.queues.queue_mut(consumer.place).lend_slots(&mut consumer.account, now);
     }
 
     /// Counts a request that is about to go to the backend outside the window, as if it had come from the
@@ -288,7 +285,7 @@ impl PoolStage {
 
     /// Returns true if requests wait to be dispatched.
     pub(crate) fn has_queued(&self) -> bool {
-        self.queue.has_queued()
+        self.queues.has_queued()
     }
 
     /// Takes out the queued requests that are `gone`, because their session is, and returns them.
@@ -298,7 +295,7 @@ impl PoolStage {
         now: Instant,
         gone: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
-        self.queue.cancel(&mut consumer.account, now, |&key| gone(key))
+        self.queues.queue_mut(consumer.place).cancel(&mut consumer.account, now, |&key| gone(key))
     }
 
     /// The backend is done with a request that was dispatched; `succeeded` makes it a sample.
@@ -317,7 +314,7 @@ impl PoolStage {
             dispatched,
             is_sample: succeeded && dispatched >= consumer.answered,
         };
-        self.queue.completed(&mut consumer.account, &completed, now);
+        self.queues.queue_mut(consumer.place).completed(&mut consumer.account, &completed, now);
         if let Some(kind) = completed.kind.filter(|_| completed.is_sample)
             && let Some(latencies) = self.latencies.as_mut()
             && let Some(counted) =
@@ -373,7 +370,7 @@ impl PoolStage {
         consumers: impl Iterator<Item = (usize, &'a mut StageConsumer)>,
         oldest: impl Fn(usize) -> [Option<Instant>; 2],
     ) {
-        let Some(law) = self.queue.law() else { return };
+        let Some(law) = self.queues.law() else { return };
         let (interval, at) = (law.interval, law.observation_time(now));
         let Some(timer) = self.timer.as_mut().filter(|timer| timer.due() <= now) else { return };
         timer.returned = false;
@@ -386,22 +383,22 @@ impl PoolStage {
             consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now)).collect();
         let mut observation = Observation::new(self.resource.clone(), at, observed);
         observation.percentile = self.end_of_interval(&observation, now);
-        let report = self.partners.peers.as_ref().and_then(|peers| {
-            let report = self.queue.report(&observation)?;
-            observation.cluster = Some(combine(peers.host(), &report, &peers.heard(), interval));
-            Some(report)
+        let places: Vec<usize> = consumers.iter().map(|(_, consumer)| consumer.place).collect();
+        let peers = self.partners.peers.clone();
+        // Laws of exports steer by what all of them measure, also where no other host is heard.
+        let report = (peers.is_some() || self.scope == LawScope::Export)
+            .then(|| self.queues.report(&observation, &places))
+            .flatten();
+        observation.cluster = report.as_ref().map(|report| match &peers {
+            Some(peers) => combine(peers.host(), report, &peers.heard(), interval),
+            None => combine(&self.alone, report, &[], interval),
         });
-        // The window that was in force while the observation was made.
-        let reading = ThrottleReading { window: Some(self.queue.window()), consumers: Vec::new() };
-        let Some((mut commands, decision)) = self.queue.decide(&observation) else { return };
-        if let (Some(journal), Some(control)) = (&mut self.journal, self.queue.control()) {
-            journal.record(control, &observation, commands.commands(), &decision, Some(&reading));
-        }
-        if let (Some(peers), Some(report)) = (&self.partners.peers, report) {
-            peers.publish(self.queue.decided(report));
-        }
-        for (_, consumer) in consumers {
-            self.queue.carry_out(&mut commands, &mut consumer.account, now);
+        let decision = self.queues.decide(&observation, &places, |queue, commands, consumer| {
+            queue.carry_out(commands, &mut consumers[consumer].1.account, now);
+        });
+        let Some(decision) = decision else { return };
+        if let (Some(peers), Some(report)) = (&peers, report) {
+            peers.publish(self.queues.decided(report));
         }
         self.decisions += 1;
         if self.recent.len() == RECENT_DECISIONS {
@@ -412,7 +409,7 @@ impl PoolStage {
 
     /// Returns the percentile of the interval that an observation is of.
     fn end_of_interval(&mut self, observation: &Observation, now: Instant) -> Option<SignalPercentile> {
-        let (latencies, law) = (self.latencies.as_mut()?, self.queue.law()?);
+        let (latencies, law) = (self.latencies.as_mut()?, self.queues.law()?);
         let percentile = latencies.end(now);
         let is_any_protected = observation.consumers.iter().any(|consumer| consumer.protected);
         latencies.set_requests(law.signal.requests(is_any_protected));
@@ -426,7 +423,7 @@ impl PoolStage {
         oldest: [Option<Instant>; 2],
         now: Instant,
     ) -> ConsumerObservation {
-        let mut observed = self.queue.observe(&mut consumer.account, oldest, now);
+        let mut observed = self.queues.queue_mut(consumer.place).observe(&mut consumer.account, oldest, now);
         if consumer.hung {
             // Its ever older requests say nothing about the load: no throttle would shorten them.
             for operations in [&mut observed.reads, &mut observed.writes] {
@@ -437,9 +434,9 @@ impl PoolStage {
         observed.rounded()
     }
 
-    /// The window in force.
+    /// The window in force; where each export has one, all of them together.
     pub(crate) fn window(&self) -> Window {
-        self.queue.window()
+        self.queues.window()
     }
 
     pub(crate) fn decisions(&self) -> u64 {
@@ -532,9 +529,6 @@ pub(crate) fn length_of(operation: &CheckedOperation) -> u64 {
         CheckedOperation::Flush | CheckedOperation::Disconnect => 0,
     }
 }
-
-/// The invariant behind every `expect` here.
-const VALID: &str = "a configuration is validated before a worker sees it";
 
 #[cfg(test)]
 mod tests;

@@ -189,6 +189,8 @@ pub struct ConsumerSnapshot {
     pub in_flight: usize,
     /// The delay of each of its requests, as the law commands it.
     pub delay: Latency,
+    /// The window that bounds it by itself, where each export has a law and it is not protected.
+    pub window: Option<Window>,
     /// Reads.
     pub reads: OpSnapshot,
     /// Writes and write-zeroes.

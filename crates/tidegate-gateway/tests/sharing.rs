@@ -5,13 +5,14 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{MIB, POLL, Served, emulated_pool};
 use tidegate_control::{LawConfig, LoopConfig, OutputBound, PidConfig, WindowConfig};
-use tidegate_gateway::{ConsumerSnapshot, PoolSnapshot};
-use tidegate_sched::{BeyondLimit, ConsumerLimit};
+use tidegate_gateway::{ConsumerSnapshot, LawScope, PoolSnapshot};
+use tidegate_sched::{BeyondLimit, ConsumerLimit, RequestCost};
 use tidegate_units::{Iops, Latency, Shares};
 
 /// A client that keeps `depth` requests outstanding; ended when dropped.
@@ -19,10 +20,15 @@ struct Fio(Child);
 
 impl Fio {
     fn start(uri: &str, rw: &str, depth: u32) -> Self {
+        Self::start_with(uri, rw, depth, &[])
+    }
+
+    fn start_with(uri: &str, rw: &str, depth: u32, more: &[&str]) -> Self {
         let child = Command::new("fio")
             .args(["--name=load", "--ioengine=nbd", "--bs=4k", "--size=16m", "--time_based", "--runtime=60"])
             .args(["--norandommap", "--thread", &format!("--uri={uri}"), &format!("--rw={rw}")])
             .arg(format!("--iodepth={depth}"))
+            .args(more)
             .stdout(Stdio::null())
             .spawn()
             .expect("fio; install the packages listed in lab/packages");
@@ -108,6 +114,74 @@ fn three_backlogged_clients_get_throughput_by_their_shares() {
             assert!((ratio - 1.0).abs() < 0.2, "stretch {stretch}: {:?} for 1:2:4", seen.answered);
         }
     }
+}
+
+/// Eq. 3 of PARDA gives windows of 0.39, 0.77 and 1.54: β is 0.1, 0.2 and 0.4, and 2 ms at 1000 IO/s are two
+/// requests.
+#[test]
+fn a_law_for_each_export_divides_the_array_by_windows_below_one() {
+    let served = Served::start(|_| {
+        let mut pool = emulated_pool(&["one", "two", "four"], 16 * MIB, 1_000.0);
+        for (export, shares) in pool.exports.iter_mut().zip([100, 200, 400]) {
+            export.shares = Shares::new(shares).unwrap();
+        }
+        let law = LawConfig::Window(WindowConfig { beta_gain: 0.1, ..WindowConfig::across_hosts() });
+        pool.law = Some(LoopConfig::new(pool.name.clone(), Latency::from_micros(2_500), law));
+        pool.scope = LawScope::Export;
+        vec![pool]
+    });
+    let _clients: Vec<Fio> =
+        ["one", "two", "four"].iter().map(|export| Fio::start(&served.uri(export), "randread", 32)).collect();
+    let own = |pool: &PoolSnapshot| -> Vec<f64> {
+        pool.consumers.iter().map(|consumer| consumer.window.unwrap().get()).collect()
+    };
+    served.wait_until(|pool| pool.decisions > 20 && own(pool)[0] < 1.0 && own(pool)[2] > 1.0);
+    let sums = RefCell::new((vec![0.0; 3], 0.0));
+    let seen = Backlogged::watch(&served, 4_000, |pool| {
+        let (windows, count) = &mut *sums.borrow_mut();
+        windows.iter_mut().zip(own(pool)).for_each(|(sum, window)| *sum += window);
+        *count += 1.0;
+        // Other than under one law, no window is divided.
+        let together: f64 = own(pool).iter().sum();
+        assert!((pool.window.get() - together).abs() < 1e-9, "{} for {together}", pool.window);
+    });
+    let (windows, count) = sums.into_inner();
+    let means: Vec<f64> = windows.iter().map(|sum| sum / count).collect();
+    assert!(means[0] < 1.0, "no part of a request at a time: {means:?}");
+    let total = seen.answered.iter().sum::<u64>() as f64;
+    for (place, share) in [1.0, 2.0, 4.0].into_iter().enumerate() {
+        let window = means[place] / (share / 7.0 * means.iter().sum::<f64>());
+        assert!((window - 1.0).abs() < 0.25, "windows {means:?} for 1:2:4");
+        let ratio = seen.answered[place] as f64 / (share / 7.0 * total);
+        assert!((ratio - 1.0).abs() < 0.35, "{:?} for 1:2:4", seen.answered);
+    }
+}
+
+/// While a burst of sixteen waits, its neighbour gets as many requests done by equal shares, and next to none
+/// where the idle export saved up as many.
+#[test]
+fn an_idle_credit_lets_a_burst_go_before_a_busy_neighbour() {
+    let beside = |credit: u32| {
+        let served = Served::start(|_| {
+            let mut pool = emulated_pool(&["busy", "bursty"], 16 * MIB, 100.0);
+            (pool.depth, pool.idle_credit) = (1, RequestCost::from_ios(credit));
+            vec![pool]
+        });
+        let _busy = Fio::start(&served.uri("busy"), "randread", 16);
+        served.wait_until(|pool| pool.consumers[0].reads.count >= 32);
+        let _burst = Fio::start_with(&served.uri("bursty"), "randread", 16, &["--number_ios=16"]);
+        let before = served.wait_until(|pool| pool.consumers[1].queued >= 8);
+        let after = served.wait_until(|pool| pool.consumers[1].reads.count >= 16);
+        let done =
+            |place: usize| (after.consumers[place].reads.count - before.consumers[place].reads.count) as f64;
+        done(0) / done(1)
+    };
+    let (without, with) = std::thread::scope(|scope| {
+        let [without, with] = [0, 32].map(|credit| scope.spawn(move || beside(credit)));
+        (without.join().unwrap(), with.join().unwrap())
+    });
+    assert!(without > 0.6, "{without} requests of the neighbour for each of the burst, without credit");
+    assert!(with < 0.3, "{with} requests of the neighbour for each of the burst, with credit");
 }
 
 #[test]

@@ -288,6 +288,7 @@ mod tests {
             waits_for: None,
             in_flight: 1,
             delay: Latency::ZERO,
+            window: None,
             reads: OpSnapshot { bytes: 4_096 * requests, ..OpSnapshot::default() },
             writes: OpSnapshot::default(),
             flushes: 0,

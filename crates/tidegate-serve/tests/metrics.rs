@@ -87,6 +87,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         waits_for: (queued > 0 && !protected).then_some(WaitReason::Law),
         in_flight: 1,
         delay: Latency::ZERO,
+        window: None,
         reads: operation(&[3, 5, 40_000]),
         writes: operation(&[]),
         flushes: 2,

@@ -74,10 +74,13 @@ pub(super) fn finding(config: &SensorConfig) -> SurveyFinding {
     let there = std::fs::metadata(&config.path)
         .and_then(|_| StorageReader::under(&SystemRoot::default(), &config.path, config.cgroup.as_deref()));
     let (works, detail) = match there.map(|reader| reader.measures()) {
-        Ok(Some(device)) => (true, format!("{}, on device {device}", config.path.display())),
+        Ok(Some(storage)) => (true, format!("{}, on {storage}", config.path.display())),
         Ok(None) => (
             true,
-            format!("{}, on no block device: its room is known, and not its rates", config.path.display()),
+            format!(
+                "{}, on no block device and not on NFS: its room is known, and not its rates",
+                config.path.display()
+            ),
         ),
         Err(error) => (false, format!("{}: {error}", config.path.display())),
     };
@@ -94,11 +97,11 @@ fn sense(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut told = brokers.urls.iter().map(|url| Told::new(url, brokers)).collect::<Result<Vec<_>, _>>()?;
     match reader.measures() {
-        Some(device) => {
-            tracing::info!("node {}: {} is on device {device}", config.node, config.path.display());
+        Some(storage) => {
+            tracing::info!("node {}: {} is on {storage}", config.node, config.path.display());
         }
         None => tracing::warn!(
-            "node {}: no block device is known under {}: its room is told of, and no rates",
+            "node {}: neither a block device nor NFS is under {}: its room is told of, and no rates",
             config.node,
             config.path.display()
         ),

@@ -288,7 +288,7 @@ pub const SENSOR: KeyTable = table!(
             "path",
             Text,
             "required",
-            "a path on the node's storage: the device under it is measured, and its file system's \
+            "a path on the node's storage: its device or NFS mount is measured, and its file system's \
         room"
         ),
         Key::new(

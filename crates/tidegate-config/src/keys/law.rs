@@ -243,3 +243,24 @@ pub const RELEASE: KeyTable = table!(
         ),
     ]
 );
+
+/// Keys of `batch`.
+pub const BATCH: KeyTable = table!(
+    "batch",
+    "### `batch`",
+    [
+        Key::new(
+            "locality",
+            Size,
+            "`\"4MiB\"`",
+            "the greatest distance from the end of a request to the next one of the batch"
+        ),
+        Key::new(
+            "requests",
+            Whole(0, 1024),
+            "`7`",
+            "the number of requests that may follow in a batch; `0`: no batches"
+        ),
+        Key::new("ios", Whole(0, 65536), "`8`", "the cost of a batch, in I/Os of 64 KiB"),
+    ]
+);

@@ -409,7 +409,7 @@ pub const HOST: KeyTable = table!(
         ),
         Key::new(
             "batch",
-            Table("scenario.batch"),
+            Table("batch"),
             "defaults",
             "bounds within which the scheduler stays with one virtual machine"
         ),
@@ -417,7 +417,7 @@ pub const HOST: KeyTable = table!(
             "idle_credit",
             Whole(0, 65536),
             "`0`",
-            "the number of I/Os that an idle virtual machine may save up"
+            "the number of I/Os of 64 KiB that an idle virtual machine may save up"
         ),
         Key::new(
             "down",
@@ -433,27 +433,6 @@ pub const HOST: KeyTable = table!(
             "`1.0`",
             "the factor by which the reported latency is wrong: a liar"
         ),
-    ]
-);
-
-/// Keys of `scenario.batch`.
-pub const BATCH: KeyTable = table!(
-    "scenario.batch",
-    "## batch",
-    [
-        Key::new(
-            "locality",
-            Size,
-            "`\"4MiB\"`",
-            "the greatest distance from the end of a request to the next one of the batch"
-        ),
-        Key::new(
-            "requests",
-            Whole(0, 1024),
-            "`7`",
-            "the number of requests that may follow in a batch; 0: no batches"
-        ),
-        Key::new("ios", Whole(0, 65536), "`8`", "the cost of a batch, in I/Os of 64 KiB"),
     ]
 );
 

@@ -324,6 +324,24 @@ pub const POOL: KeyTable = table!(
         requests close to each other are not kept together then. Changing it takes a restart."
         ),
         Key::new(
+            "batch",
+            Table("batch"),
+            "defaults",
+            "bounds within which the scheduler stays with one export"
+        )
+        .details(
+            "An export whose requests lie close to each other sends several in one go (PARDA §3.3). \
+        In the long run shares stay as they are. Not with `scheduler = \"yfq\"`. Changing it takes a \
+        restart."
+        ),
+        Key::new(
+            "idle_credit",
+            Whole(0, 65536),
+            "`0`",
+            "the number of I/Os of 64 KiB that an idle export may save up, to go first when it is back"
+        )
+        .details("The burst-aware scheduler of PARDA §3.4. Changing it takes a restart."),
+        Key::new(
             "processors",
             Format("processors such as `0-3,8`"),
             "all that the service may use",
@@ -373,6 +391,15 @@ pub const POOL: KeyTable = table!(
         target as its ceiling. Of the law `window` only, and only without protected exports: see \
         `knee`."
         ),
+        Key::new(
+            "scope",
+            Words(&["pool", "export"]),
+            "`\"pool\"`",
+            "one window for all exports, which the scheduler divides; or [a law and a window for each \
+        export](../guide/gateway.md#a-law-for-each-export)"
+        )
+        .applies_to("window")
+        .details("Changing it takes a restart."),
         Key::new(
             "statistic",
             Words(&["mean", "p50", "p90", "p95", "p99"]),

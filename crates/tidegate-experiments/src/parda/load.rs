@@ -86,6 +86,16 @@ pub(super) fn fig5() -> Experiment {
                 extremes(trial, megabytes_at).map(|(least, most)| most / least)
             })
             .paper(22.1),
+            JudgedQuantity::new("least bandwidth", Tolerance::near(8.0, 25.0), |trial| {
+                Some(extremes(trial, megabytes_at)?.0)
+            })
+            .paper(8.0)
+            .unit("MB/s"),
+            JudgedQuantity::new("greatest bandwidth", Tolerance::near(177.0, 25.0), |trial| {
+                Some(extremes(trial, megabytes_at)?.1)
+            })
+            .paper(177.0)
+            .unit("MB/s"),
             JudgedQuantity::new(
                 "random reads: response time at 128 KiB : at 4 KiB",
                 Tolerance::Between(1.0, 4.0),
@@ -93,12 +103,6 @@ pub(super) fn fig5() -> Experiment {
             ),
         ],
         figures: vec![
-            ReportedFigure::new("least bandwidth", "MB/s", Some(8.0), |trial| {
-                Some(extremes(trial, megabytes_at)?.0)
-            }),
-            ReportedFigure::new("greatest bandwidth", "MB/s", Some(177.0), |trial| {
-                Some(extremes(trial, megabytes_at)?.1)
-            }),
             ReportedFigure::new("least response time", "ms", None, |trial| {
                 Some(extremes(trial, latency_at)?.0)
             }),
@@ -353,16 +357,20 @@ pub(super) fn table2() -> Experiment {
     }
 }
 
+/// Table 4: each host's requests per second and milliseconds.
+pub(super) const TABLE4: [(&str, f64, f64); 6] = [
+    ("host-1", 525.0, 59.0),
+    ("host-2", 570.0, 55.0),
+    ("host-3", 570.0, 55.0),
+    ("host-4", 560.0, 57.0),
+    ("host-5", 430.0, 77.0),
+    ("host-6", 500.0, 62.0),
+];
+
+/// The stretch of table 4 that counts.
+pub(super) const MEASURED: TimeSpan = TimeSpan::new(60.0, 145.0);
+
 pub(super) fn table4() -> Experiment {
-    const PAPER: [(&str, f64, f64); 6] = [
-        ("host-1", 525.0, 59.0),
-        ("host-2", 570.0, 55.0),
-        ("host-3", 570.0, 55.0),
-        ("host-4", 560.0, 57.0),
-        ("host-5", 430.0, 77.0),
-        ("host-6", 500.0, 62.0),
-    ];
-    const MEASURED: TimeSpan = TimeSpan::new(60.0, 145.0);
     let run = NamedRun::new("uncontrolled", embedded(include_str!("../../../../scenarios/parda/fig9.toml")))
         .but(super::uncontrolled);
     Experiment {
@@ -383,7 +391,7 @@ pub(super) fn table4() -> Experiment {
             .paper(60.0)
             .unit("ms"),
         ],
-        figures: PAPER
+        figures: TABLE4
             .into_iter()
             .flat_map(|(host, iops, latency)| {
                 [

@@ -24,6 +24,7 @@
 //! Figures of tables 3, 4 and 6 are from the paper's published HTML edition.
 
 mod database;
+mod disks;
 mod end_to_end;
 mod fairness;
 mod load;

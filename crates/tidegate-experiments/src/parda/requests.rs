@@ -1,12 +1,11 @@
 //! Shares of requests instead of slots: beyond the paper, on the set-ups of its figures 8 and 12.
 
 use super::super::{Experiment, JudgedQuantity, NamedRun, ReportedFigure, Tolerance};
-use super::fairness::{FIG8, two_to_one};
-use super::{embedded, end_to_end, of, of_requests, ratio, usual_plots};
+use super::fairness::{FIG8, fig8_scenario, two_to_one};
+use super::{end_to_end, of, of_requests, ratio, usual_plots};
 
 pub(super) fn requests() -> Experiment {
-    let fig8 =
-        NamedRun::new("fig. 8, slots", embedded(include_str!("../../../../scenarios/parda/fig8.toml")));
+    let fig8 = NamedRun::new("fig. 8, slots", fig8_scenario());
     let fig12 = NamedRun::new("fig. 12, slots", end_to_end::fig12_scenario());
     let per_vm = NamedRun::new("fig. 12, a law per VM, requests", end_to_end::fig12_scenario())
         .but(end_to_end::law_per_vm)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_control::{
     AutoConfig, Contract, IntegralConfig, LawConfig as ControlLaw, SelfTuningConfig, SignalStatistic,
+    WindowConfig,
 };
 use tidegate_units::{Bytes, Iops, Latency};
 
@@ -397,4 +398,119 @@ fn the_law_auto_counts_a_contract_and_holds_nothing_back() {
     let kept = tenant.contract.unwrap();
     assert_eq!((kept.requests, kept.late, tenant.rate), (6, 2, None), "two from 0 ms on, one from 25 ms on");
     assert_eq!(snapshot.reserved.unwrap().rate, Iops::new(42.0));
+}
+
+/// A stage of a pool without a law, where one request is at the storage at a time.
+fn plain_stage(change: impl FnOnce(&mut PoolConfig)) -> PoolStage {
+    let backend = BackendConfig::File { direct: false };
+    let mut pool = PoolConfig::new(ResourceName::new("p").unwrap(), backend, Vec::new());
+    pool.depth = 1;
+    change(&mut pool);
+    PoolStage::new(&pool, PoolPartners::default(), at(0))
+}
+
+/// Serves so many requests of two consumers one by one. Returns the place of each one's consumer.
+fn order(stage: &mut PoolStage, consumers: &mut [StageConsumer; 2], requests: usize) -> Vec<usize> {
+    (0..requests)
+        .map(|_| match stage.pull(at(0)) {
+            PullAnswer::Request { request: place, released, .. } => {
+                let _ = PoolStage::dispatched(&mut consumers[place], &READ, released, at(0));
+                stage.completed(&mut consumers[place], &request(at(0), at(0)), at(0), true);
+                place
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn batches_are_as_long_as_the_pool_says() {
+    for (requests, longest) in [(0, 1), (3, 4)] {
+        let batch = tidegate_sched::FlowBatch { requests, ..Default::default() };
+        let mut stage = plain_stage(|pool| pool.batch = batch);
+        let mut consumers = ["a", "b"].map(|name| stage.add(&export(name, None), at(0)));
+        for (place, consumer) in consumers.iter_mut().enumerate() {
+            for number in 0..16 {
+                let extent = StorageExtent { offset: number * 4_096, bytes: 4_096 };
+                stage.enqueue(consumer, place, extent, at(0));
+            }
+        }
+        let order = order(&mut stage, &mut consumers, 16);
+        let runs: Vec<usize> = order.chunk_by(|one, next| one == next).map(<[usize]>::len).collect();
+        assert_eq!(runs.iter().max(), Some(&longest), "{order:?}");
+    }
+}
+
+#[test]
+fn an_idle_export_saves_up_as_many_requests_as_the_pool_says() {
+    for (credit, first) in [(0, 1), (4, 5)] {
+        let mut stage = plain_stage(|pool| {
+            pool.batch.requests = 0;
+            pool.idle_credit = tidegate_sched::RequestCost::from_ios(credit);
+        });
+        let mut consumers = ["busy", "bursty"].map(|name| stage.add(&export(name, None), at(0)));
+        for _ in 0..64 {
+            stage.enqueue(&mut consumers[0], 0, EXTENT, at(0));
+        }
+        assert_eq!(order(&mut stage, &mut consumers, 32), [0; 32]);
+        for _ in 0..8 {
+            stage.enqueue(&mut consumers[1], 1, EXTENT, at(0));
+        }
+        let order = order(&mut stage, &mut consumers, 12);
+        let until_next = order.iter().skip_while(|place| **place == 0).take_while(|place| **place == 1);
+        assert_eq!(until_next.count(), first, "{order:?}");
+    }
+}
+
+#[test]
+fn with_a_law_for_each_export_each_has_a_window_by_its_shares() {
+    let window = WindowConfig { beta_gain: 0.1, ..WindowConfig::across_hosts() };
+    let law = LoopConfig { law: ControlLaw::Window(window), ..law() };
+    let mut stage = plain_stage(|pool| {
+        (pool.law, pool.scope, pool.depth) = (Some(law.clone()), LawScope::Export, 64);
+    });
+    let shares = |shares| tidegate_units::Shares::new(shares).unwrap();
+    let mut consumers = [100, 300].map(|own| {
+        stage.add(&ExportConfig { shares: shares(own), ..export(&format!("of {own}"), None) }, at(0))
+    });
+    // One server of 100 IO/s in order of arrival: a request takes 10 ms for each that is before it.
+    let (mut now, mut busy_until) = (at(0), at(0));
+    let mut flying: std::collections::VecDeque<(usize, Instant, Instant)> = Default::default();
+    let mut next_step = at(1_000);
+    for consumer in 0..2 {
+        for _ in 0..40 {
+            stage.enqueue(&mut consumers[consumer], consumer, EXTENT, at(0));
+        }
+    }
+    while now < at(200_000) {
+        let wake = match stage.pull(now) {
+            PullAnswer::Request { request: place, released, .. } => {
+                let _ = PoolStage::dispatched(&mut consumers[place], &READ, released, now);
+                busy_until = busy_until.max(now) + Duration::from_millis(10);
+                flying.push_back((place, now, busy_until));
+                continue;
+            }
+            PullAnswer::NotBefore(wake) => wake,
+            PullAnswer::Nothing => Instant::MAX,
+        };
+        let done = flying.front().map_or(Instant::MAX, |(_, _, done)| *done);
+        now = wake.min(done).min(next_step);
+        if now == done {
+            let (place, dispatched, _) = flying.pop_front().unwrap();
+            stage.completed(&mut consumers[place], &request(dispatched, dispatched), now, true);
+            stage.enqueue(&mut consumers[place], place, EXTENT, now);
+        }
+        if now == next_step {
+            let [one, other] = &mut consumers;
+            step(&mut stage, &mut [one, other], now);
+            next_step = now + Duration::from_secs(1);
+        }
+    }
+    // Eq. 3 with C = 100 IO/s, a set point of 28 ms and β of 0.1 and 0.3: 0.1 + 0.1·2.8/0.4 = 0.8.
+    let windows = [0, 1].map(|place| stage.snapshot(&consumers[place], 0, false, now).window.unwrap().get());
+    assert!((windows[0] - 0.8).abs() < 0.1 && (windows[1] - 2.4).abs() < 0.3, "{windows:?}");
+    assert!((stage.window().get() - windows[0] - windows[1]).abs() < 1e-9);
+    let told = stage.recent().back().unwrap();
+    assert_eq!((told.resource.as_str(), told.throttled), ("p", 2), "one decision tells of both");
+    assert!((told.window().unwrap().get() - stage.window().get()).abs() < 1e-9, "{told}");
 }

@@ -6,7 +6,8 @@
 //! | [`VolumeTree`] | `/sys/block` | the volume of each device, its group and its disks |
 //! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | each control group's I/O to devices |
 //! | [`BlockLatency`] | an eBPF program's map | the latency of each request of chosen devices |
-//! | [`StorageReader`] | `/proc/diskstats` or a cgroup, `statvfs` | activity and room of a path's storage |
+//! | [`NetworkMounts`] | `/proc/self/mountstats` | every NFS mount's activity |
+//! | [`StorageReader`] | one of these or a cgroup, `statvfs` | activity and room of a path's storage |
 //! | [`PacketCapture`] | packets that pass an interface | each initiator's I/O to an array's LUNs |
 //! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | each device's consumers, their addresses |
 //!
@@ -18,6 +19,7 @@ pub mod cgroups;
 pub mod diskstats;
 pub mod latency;
 pub(crate) mod mounts;
+pub mod mountstats;
 pub mod session;
 pub mod storage;
 pub(crate) mod tree;
@@ -27,6 +29,7 @@ pub use capture::PacketCapture;
 pub use cgroups::CgroupReader;
 pub use diskstats::{DiskChange, DiskDelta, DiskStats};
 pub use latency::BlockLatency;
+pub use mountstats::NetworkMounts;
 pub use session::{DeviceActivity, SessionReader, TargetSession, TargetSessions, sessions};
-pub use storage::{StorageLane, StorageReader, StorageSample};
+pub use storage::{MeasuredStorage, StorageLane, StorageReader, StorageSample};
 pub use volume::{DeviceGroup, VolumeTree};

@@ -1,6 +1,7 @@
 //! The storage under a path: a storage system as a whole, whatever it is made of.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use rustix::fs::{major, minor, statvfs};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
 use super::diskstats::{DiskDelta, DiskStats};
+use super::mounts::MountTable;
+use super::mountstats::{NetworkCounters, NetworkMounts, NetworkOperations};
 use crate::cgroup::{CgroupTree, IoCounters};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
@@ -16,9 +19,9 @@ use crate::root::SystemRoot;
 /// The storage under a path of this machine: the load of its device, from all sources, or of one cgroup, and
 /// the room in its file system.
 ///
-/// The device is that of the path, and not the disks that an array is made of. A network file system has
-/// none: then nothing is known of its rates here. A question to a file system that hangs does not come back:
-/// ask on a thread of its own.
+/// The device is that of the path, and not the disks that an array is made of. A mount of NFS has none: what
+/// this machine does through it counts, and not what others do on the server. Of other network file systems
+/// no rates are known. A question to a file system that hangs does not come back: ask on a thread of its own.
 #[derive(Debug)]
 pub struct StorageReader {
     path: PathBuf,
@@ -36,12 +39,34 @@ enum Source {
         number: DeviceNumber,
         last: DiskStats,
     },
+    Network {
+        point: PathBuf,
+        last: NetworkCounters,
+    },
     Cgroup {
         tree: CgroupTree,
         cgroup: String,
         device: Option<DeviceNumber>,
         last: Option<IoCounters>,
     },
+}
+
+/// The storage that a reader measures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MeasuredStorage {
+    /// A block device.
+    Device(DeviceNumber),
+    /// A mount of NFS, by its directory.
+    NetworkMount(PathBuf),
+}
+
+impl fmt::Display for MeasuredStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(number) => write!(f, "device {number}"),
+            Self::NetworkMount(point) => write!(f, "the NFS mount {}", point.display()),
+        }
+    }
 }
 
 /// The storage's activity since the last sample.
@@ -94,13 +119,14 @@ impl StorageReader {
         Ok(reader)
     }
 
-    /// The device that is measured, or of which a cgroup's part is; `None` where there is none.
+    /// The storage that is measured, or of which a cgroup's part is; `None` where there is none.
     #[must_use]
-    pub fn measures(&self) -> Option<DeviceNumber> {
+    pub fn measures(&self) -> Option<MeasuredStorage> {
         match &self.source {
             Source::Unknown => None,
-            Source::Device { number, .. } => Some(*number),
-            Source::Cgroup { device, .. } => *device,
+            Source::Device { number, .. } => Some(MeasuredStorage::Device(*number)),
+            Source::Network { point, .. } => Some(MeasuredStorage::NetworkMount(point.clone())),
+            Source::Cgroup { device, .. } => device.map(MeasuredStorage::Device),
         }
     }
 
@@ -143,7 +169,10 @@ impl StorageReader {
                 self.lanes(Duration::ZERO);
             }
             source => {
-                *source = counted.map_or(Source::Unknown, |(number, last)| Source::Device { number, last });
+                *source = match counted {
+                    Some((number, last)) => Source::Device { number, last },
+                    None => on.and_then(|on| network_mount(&self.root, on)).unwrap_or(Source::Unknown),
+                };
             }
         }
     }
@@ -160,6 +189,14 @@ impl StorageReader {
                     .map(|done| of_device(&done, elapsed))
                     .unwrap_or_default()
             }
+            Source::Network { point, last } => {
+                let now = NetworkMounts::read(&self.root).ok();
+                let Some(now) = now.and_then(|now| Some(now.at(point)?.counters)) else {
+                    return Lanes::default();
+                };
+                let before = std::mem::replace(last, now);
+                now.since(&before).map(|done| of_mount(&done, elapsed)).unwrap_or_default()
+            }
             Source::Cgroup { tree, cgroup, device, last } => {
                 let found = tree.counters(cgroup).ok().flatten();
                 let now = found.map(|found| together(&found, *device));
@@ -169,6 +206,14 @@ impl StorageReader {
             }
         }
     }
+}
+
+/// The mount of NFS whose file system has this number.
+fn network_mount(root: &SystemRoot, on: DeviceNumber) -> Option<Source> {
+    let mounts = MountTable::table(root).ok()?;
+    let point = mounts.of(on)?.point.clone();
+    let last = NetworkMounts::read(root).ok()?.at(&point)?.counters;
+    Some(Source::Network { point, last })
 }
 
 fn rate(bytes: Bytes, elapsed: Duration) -> Option<ByteRate> {
@@ -181,6 +226,15 @@ fn of_device(done: &DiskDelta, elapsed: Duration) -> Lanes {
         latency: done.mean_response_time(),
     };
     Lanes { read: lane(&done.reads), write: lane(&done.writes) }
+}
+
+/// The latency is the whole time of an operation: a device's is from its queue on, too.
+fn of_mount(done: &NetworkCounters, elapsed: Duration) -> Lanes {
+    let lane = |done: &NetworkOperations| StorageLane {
+        rate: rate(done.bytes, elapsed),
+        latency: done.mean_execution(),
+    };
+    Lanes { read: lane(&done.read), write: lane(&done.write) }
 }
 
 /// The kernel does not say how long a cgroup's requests take.
@@ -245,7 +299,7 @@ mod tests {
         let machine = Machine::new();
         machine.did([10, 100, 50, 20, 200, 70]);
         let mut reader = machine.reader();
-        assert_eq!(reader.measures(), Some(machine.number));
+        assert_eq!(reader.measures(), Some(MeasuredStorage::Device(machine.number)));
         machine.did([14, 100 + 8000, 70, 20, 200, 70]);
         let sample = reader.sample(Duration::from_secs(2));
         let read =
@@ -317,7 +371,40 @@ mod tests {
         assert_eq!(read(), None);
         did([2008, 32]);
         assert_eq!(read(), Some(ByteRate::new(4096.0)));
-        assert_eq!(reader.measures(), Some(machine.number));
+        assert_eq!(reader.measures(), Some(MeasuredStorage::Device(machine.number)));
+    }
+
+    #[test]
+    fn a_mount_of_nfs_is_measured_by_what_goes_through_it() {
+        let machine = Machine::new();
+        let at = |path: &str| machine.folder.path().join(path);
+        fs::write(at("proc/diskstats"), "").unwrap();
+        fs::create_dir(at("proc/self")).unwrap();
+        // The test's folder lies on the file system of this number.
+        let line = format!("30 20 {} / /mnt/store rw - nfs4 10.0.0.1:/ rw\n", machine.number);
+        fs::write(at("proc/self/mountinfo"), line).unwrap();
+        let did = |read: u64, written: u64, writes: u64, millis: u64| {
+            let text = format!(
+                "device 10.0.0.1:/ mounted on /mnt/store with fstype nfs4 statvers=1.1\n\
+                 \tbytes:\t0 0 0 0 {read} {written} 0 0\n\tper-op statistics\n\
+                 \t READ: 0 0 0 0 0 0 0 0 0\n\t WRITE: {writes} {writes} 0 0 0 0 {millis} {millis} 0\n"
+            );
+            fs::write(at("proc/self/mountstats"), text).unwrap();
+        };
+        did(5_000, 70_000, 7, 100);
+        let mut reader = machine.reader();
+        assert_eq!(reader.measures().unwrap().to_string(), "the NFS mount /mnt/store");
+        did(5_000, 90_000, 9, 116);
+        let sample = reader.sample(Duration::from_secs(2));
+        let written =
+            StorageLane { rate: Some(ByteRate::new(10_000.0)), latency: Some(Latency::from_millis(8)) };
+        assert_eq!(sample.write, written);
+        assert_eq!(sample.read, StorageLane { rate: Some(ByteRate::ZERO), latency: None });
+        // Mounted anew: what was counted before is none of this interval.
+        did(0, 10_000, 1, 9);
+        assert_eq!(reader.sample(Duration::from_secs(1)).write, StorageLane::default());
+        did(0, 20_000, 2, 18);
+        assert_eq!(reader.sample(Duration::from_secs(1)).write.rate, Some(ByteRate::new(10_000.0)));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod listen;
 mod named_export;
 mod pool;
 mod reservation;
+mod scope;
 mod upstream;
 
 use std::collections::HashMap;

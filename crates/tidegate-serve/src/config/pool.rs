@@ -1,17 +1,17 @@
 //! `[pool.NAME]`.
 
 use tidegate_config::law::{self, AvailableLaws, LawReader};
-use tidegate_config::{FindingList, PlacedValue, Section, release};
+use tidegate_config::{FindingList, PlacedValue, Section, bursts, release};
 use tidegate_control::{LawConfig, LoopConfig, SharesOf, SignalStatistic, WindowConfig};
 use tidegate_device::Device;
-use tidegate_gateway::{BackendConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
+use tidegate_gateway::{BackendConfig, ExportStore, LawScope, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_sched::Discipline;
 use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::cluster::ClusterPool;
 use super::contracts;
 use super::named_export::{KeyPlaces, NamedExport};
-use super::{ReadContext, backend, export, reservation};
+use super::{ReadContext, backend, export, reservation, scope};
 use crate::admission::PoolContracts;
 
 pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::POOL.names;
@@ -52,12 +52,15 @@ pub(super) fn read(
     let depth = section.whole("depth", 1..=GREATEST_DEPTH, &mut context.report);
     let limits = limits(section, &mut context.report);
     let shared = section.flag("cluster", &mut context.report);
-    let window = WindowConfig::for_resource(shared);
+    let scope = scope::read(section, &mut context.report);
+    // Laws of exports share the pool as hosts share a resource.
+    let window = WindowConfig::for_resource(shared || scope == LawScope::Export);
     let laws = AvailableLaws { reader: LawReader::Gateway, window, rates: true };
     let mut law =
         resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
     statistic(section, law.as_mut(), shared, &mut context.report);
     let exports = exports(section, backend.as_ref(), context);
+    scope::check(section, scope, law.as_ref(), &exports, &mut context.report);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
         context.report.warning(
             section.span(),
@@ -65,12 +68,12 @@ pub(super) fn read(
             "every export is protected",
         );
     }
-    if !shared && law.as_ref().is_some_and(divides_requests) {
+    if !shared && scope == LawScope::Pool && law.as_ref().is_some_and(divides_requests) {
         let place = section.key_span("window").unwrap_or_else(|| section.span().clone());
         context.report.warning(
             &place,
             "`shares_of` has no effect",
-            "it is about shares between hosts, and this pool is in no cluster",
+            "it is about shares between hosts or laws, and this pool is in no cluster and has one law",
         );
     }
     if law.as_ref().is_some_and(|law| law.knee.is_some())
@@ -133,8 +136,17 @@ pub(super) fn read(
     pool.discipline = section
         .choice("scheduler", &disciplines, &mut context.report)
         .map_or(pool.discipline, |given| given.value);
+    pool.batch = bursts::batch(section, &mut context.report);
+    pool.idle_credit = bursts::idle_credit(section, &mut context.report);
+    if pool.discipline == Discipline::FinishTags
+        && let Some(span) = section.key_span("batch")
+    {
+        let why = "the scheduler `yfq` keeps no requests together: say `scheduler = \"sfq\"`";
+        context.report.warning(&span, "`batch` has no effect", why);
+    }
     pool.release = release;
     pool.law = law;
+    pool.scope = scope;
     pool.limits = limits;
     pool.processors = section.parsed("processors", &mut context.report).map(|given| given.value);
     reservation::check(section, &pool, &mut context.report);

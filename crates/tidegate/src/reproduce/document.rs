@@ -14,7 +14,7 @@ use super::text::{figure, spread};
 
 /// The committed run of each paper, in the order of [`paper_texts`].
 const RUNS: [&str; 5] = [
-    "bench/runs/2026-11-27-parda-judged-anew.json",
+    "bench/runs/2026-11-27-parda.json",
     "bench/runs/2026-11-27-bjorgeengen.json",
     "bench/runs/2026-11-27-lee.json",
     "bench/runs/2026-11-27-nikolow.json",

@@ -57,11 +57,12 @@ impl Device {
         // Nothing but a cgroup can be lacking.
         let reader = StorageReader::under(&SystemRoot::default(), path, None).ok()?;
         match reader.measures() {
-            Some(number) => {
-                tracing::info!("{}: on device {number}, whose rates are measured", path.display());
+            Some(storage) => {
+                tracing::info!("{}: on {storage}, whose rates are measured", path.display());
             }
             None => tracing::warn!(
-                "{}: no block device is known under this path: nothing is known of what others do there",
+                "{}: neither a block device nor NFS is under this path: nothing is known of what others do \
+                 there",
                 path.display()
             ),
         }

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tidegate_config::law::{self, AvailableLaws, LawReader};
-use tidegate_config::{FindingList, PlacedValue, Section, release};
+use tidegate_config::{FindingList, PlacedValue, Section, bursts, release};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
-use tidegate_sched::{Discipline, FlowBatch, RequestCost};
-use tidegate_units::{Bytes, HostName, Instant, Latency, ResourceName};
+use tidegate_sched::Discipline;
+use tidegate_units::{HostName, Instant, Latency, ResourceName};
 
 use super::{ScenarioContext, ScenarioSpan, ThingRoom, array, copies};
 use crate::engine::{GREATEST_DEPTH, MOST_HOSTS};
 use crate::scenario::{LawScope, Scenario, ScenarioHost, SignalSource};
 
 pub(super) const KEYS: &[&str] = tidegate_config::keys::scenario::HOST.names;
-
-pub(super) const BATCH_KEYS: &[&str] = tidegate_config::keys::scenario::BATCH.names;
 
 /// The names of a template's hosts, in their order.
 pub(super) type HostTemplates = BTreeMap<String, Vec<HostName>>;
@@ -151,10 +149,8 @@ fn host(
     if let Some(from) = table.parsed::<Latency>("law_from", report) {
         host.law_from = Instant::ZERO + from.value;
     }
-    host.batch = batch(table, report);
-    if let Some(credit) = table.whole("idle_credit", 0..=65_536, report) {
-        host.idle_credit = RequestCost::from_ios(credit.value as u32);
-    }
+    host.batch = Some(bursts::batch(table, report));
+    host.idle_credit = bursts::idle_credit(table, report);
     if let Some(down) = table.one_or_more::<ScenarioSpan>("down", report) {
         host.down = down.into_iter().map(|span| span.value).collect();
     }
@@ -196,21 +192,6 @@ fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut Fi
             report.warning(&span, format!("`{key}` has no effect"), format!("{} has no law", table.what()));
         }
     }
-}
-
-fn batch(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<FlowBatch> {
-    let mut batch = FlowBatch::default();
-    let Some(section) = table.table("batch", BATCH_KEYS, report) else { return Some(batch) };
-    if let Some(locality) = section.parsed::<Bytes>("locality", report) {
-        batch.locality = locality.value;
-    }
-    if let Some(requests) = section.whole("requests", 0..=1_024, report) {
-        batch.requests = requests.value as u32;
-    }
-    if let Some(cost) = section.whole("ios", 0..=65_536, report) {
-        batch.cost = RequestCost::from_ios(cost.value as u32);
-    }
-    Some(batch)
 }
 
 /// The hosts that a name means: those of a template, or one.

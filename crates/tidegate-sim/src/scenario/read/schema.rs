@@ -1,7 +1,7 @@
 //! The schema of a scenario, as data: which tables there are, with which keys.
 
 use super::{ROOT_KEYS, array, host, network, template, vm, workload};
-use tidegate_config::{contract, law, release};
+use tidegate_config::{bursts, contract, law, release};
 
 /// The JSON schema of a scenario's document, as it is published in `docs/scenarios.schema.json`.
 pub const JSON: &str = include_str!("../../../../../docs/scenarios.schema.json");
@@ -30,7 +30,7 @@ pub const TABLES: &[SchemaTable] = &[
     SchemaTable { name: "self_tuning", keys: law::SELF_TUNING_KEYS },
     SchemaTable { name: "bands", keys: law::BAND_KEYS },
     SchemaTable { name: "release", keys: release::KEYS },
-    SchemaTable { name: "batch", keys: host::BATCH_KEYS },
+    SchemaTable { name: "batch", keys: bursts::BATCH_KEYS },
     SchemaTable { name: "vm", keys: vm::KEYS },
     SchemaTable { name: "goal-change", keys: vm::GOAL_CHANGE_KEYS },
     SchemaTable { name: "limit", keys: vm::LIMIT_KEYS },
