@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use tidegate_host::DeviceNumber;
 use tidegate_host::sense::TargetSession;
 use tidegate_units::ConsumerName;
 
@@ -11,19 +13,36 @@ use tidegate_units::ConsumerName;
 pub(super) struct ConsumerAddresses {
     of: BTreeMap<ConsumerName, BTreeSet<IpAddr>>,
     at: BTreeMap<IpAddr, BTreeSet<ConsumerName>>,
+    /// The addresses that a consumer uses a device of this machine from.
+    towards: BTreeMap<(ConsumerName, DeviceNumber), BTreeSet<IpAddr>>,
+    told: Arc<ToldAddresses>,
 }
 
+/// Addresses of consumers that the configuration tells, by their names.
+pub(super) type ToldAddresses = BTreeMap<ConsumerName, BTreeSet<IpAddr>>;
+
 impl ConsumerAddresses {
-    pub(super) fn new(sessions: &[TargetSession]) -> Self {
-        let mut addresses = Self::default();
+    /// The addresses of all sessions, and those that are told of their consumers.
+    pub(super) fn new(sessions: &[TargetSession], told: &Arc<ToldAddresses>) -> Self {
+        let mut addresses = Self { told: Arc::clone(told), ..Self::default() };
         for session in sessions {
-            let of = addresses.of.entry(session.consumer.clone()).or_default();
-            for address in &session.addresses {
-                of.insert(*address);
+            let told = told.get(&session.consumer).into_iter().flatten();
+            let all: BTreeSet<_> = session.addresses.iter().chain(told).copied().collect();
+            for address in &all {
                 addresses.at.entry(*address).or_default().insert(session.consumer.clone());
             }
+            if let Some(device) = session.device {
+                let key = (session.consumer.clone(), device);
+                addresses.towards.entry(key).or_default().extend(&all);
+            }
+            addresses.of.entry(session.consumer.clone()).or_default().extend(all);
         }
         addresses
+    }
+
+    /// Returns true if the configuration tells the addresses of a consumer, so that there is no doubt.
+    pub(super) fn are_told(&self, name: &ConsumerName) -> bool {
+        self.told.contains_key(name)
     }
 
     /// Returns the addresses that a consumer comes from.
@@ -31,8 +50,60 @@ impl ConsumerAddresses {
         self.of.get(name).into_iter().flatten().copied()
     }
 
+    /// Returns the addresses from which a consumer uses a device.
+    pub(super) fn towards(&self, name: &ConsumerName, device: DeviceNumber) -> impl Iterator<Item = IpAddr> {
+        self.towards.get(&(name.clone(), device)).into_iter().flatten().copied()
+    }
+
     /// Returns the consumers that come from an address.
     pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &ConsumerName> {
         self.at.get(&address).into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_host::sense::session::{TargetKind, VolumeBacking};
+
+    use super::*;
+
+    fn session(consumer: &str, minor: u32, addresses: &[&str]) -> TargetSession {
+        TargetSession {
+            via: TargetKind::Iscsi,
+            consumer: ConsumerName::new(consumer).unwrap(),
+            target: format!("iqn.2026-01.lab:lv{minor}").into(),
+            volume: Arc::new(VolumeBacking { name: format!("lv{minor}"), path: None }),
+            device: Some(DeviceNumber::new(254, minor)),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            doubt: None,
+            counters: None,
+        }
+    }
+
+    #[test]
+    fn a_device_is_used_from_the_addresses_of_its_own_sessions() {
+        let sessions = [
+            session("db", 0, &["10.0.0.12"]),
+            session("db", 1, &["10.1.0.12"]),
+            session("web", 0, &["10.0.0.13"]),
+        ];
+        let told = Arc::new(ToldAddresses::from([(
+            ConsumerName::new("web").unwrap(),
+            ["10.2.0.13".parse().unwrap()].into(),
+        )]));
+        let addresses = ConsumerAddresses::new(&sessions, &told);
+        let towards = |name: &str, minor| {
+            let name = ConsumerName::new(name).unwrap();
+            addresses
+                .towards(&name, DeviceNumber::new(254, minor))
+                .map(|it| it.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(towards("db", 0), ["10.0.0.12"]);
+        assert_eq!(towards("db", 1), ["10.1.0.12"]);
+        assert_eq!(towards("web", 0), ["10.0.0.13", "10.2.0.13"]);
+        assert_eq!(towards("web", 1), [] as [&str; 0]);
+        assert_eq!(addresses.of(&ConsumerName::new("db").unwrap()).count(), 2);
+        assert!(addresses.are_told(&ConsumerName::new("web").unwrap()));
     }
 }

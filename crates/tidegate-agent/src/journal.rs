@@ -185,6 +185,7 @@ sys/fs/cgroup/batch/io.stat
                 // A kernel that confirms everything.
                 self.journal.read_back(&self.regulator, |wanted| ThrottleInForce {
                     delay: wanted.delay,
+                    own_delays: wanted.own_delays.clone(),
                     limits: wanted.limits.clone(),
                     cgroups: wanted.cgroups.clone(),
                 });

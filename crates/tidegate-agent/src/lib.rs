@@ -348,7 +348,8 @@ impl Agent {
             }
         }
         for session in &self.regulator.sessions().sessions {
-            if let Some(doubt) = &session.doubt {
+            let doubt = session.doubt.as_ref();
+            if let Some(doubt) = doubt.filter(|_| !self.regulator.addresses().are_told(&session.consumer)) {
                 tracing::warn!(
                     "{}: {doubt}; it is not throttled where its addresses are unknown",
                     session.consumer

@@ -1,12 +1,14 @@
 //! The sensors of an agent: of this machine's storage, or of an array behind it.
 
+use std::net::IpAddr;
+
 use thiserror::Error;
 use tidegate_host::sense::capture::CaptureError;
 use tidegate_host::sense::{DiskDelta, TargetSession, TargetSessions};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
-use tidegate_units::Instant;
+use tidegate_units::{ConsumerName, Instant};
 
-use crate::addresses::ConsumerAddresses;
+use crate::addresses::{ConsumerAddresses, ToldAddresses};
 use crate::bridge::BridgeWatch;
 use crate::config::{AgentConfig, ResourceStorage};
 use crate::watch::{MachineSample, MachineWatch, WatchedDevice};
@@ -35,7 +37,7 @@ impl LoadWatch {
     pub(super) fn new(root: SystemRoot, config: &AgentConfig) -> Result<Self, BlindError> {
         Ok(match &config.bridge {
             Some(bridge) => Self::Bridge(Box::new(BridgeWatch::new(bridge, &config.ports, true)?)),
-            None => Self::Machine(Box::new(MachineWatch::new(root)?)),
+            None => Self::Machine(Box::new(MachineWatch::new(root, &config.addresses)?)),
         })
     }
 
@@ -44,6 +46,13 @@ impl LoadWatch {
         match self {
             Self::Machine(machine) => machine.look_every(interval),
             Self::Bridge(bridge) => bridge.look_every(interval),
+        }
+    }
+
+    /// Takes the addresses that the configuration tells now.
+    pub(super) fn tell(&mut self, told: &ToldAddresses) {
+        if let Self::Machine(machine) = self {
+            machine.tell(told);
         }
     }
 
@@ -95,6 +104,19 @@ impl LoadWatch {
     /// Returns the load of any device since the sample before; `None` if that is not known.
     pub(super) fn did(&self, number: DeviceNumber) -> Option<DiskDelta> {
         self.machine()?.did(number)
+    }
+
+    /// The addresses from which a consumer uses a device, by its place: packets to its other addresses are of
+    /// other devices.
+    pub(super) fn paths(&self, place: usize, name: &ConsumerName) -> Vec<IpAddr> {
+        match self {
+            Self::Machine(machine) => {
+                let number = machine.device(place).number();
+                number.into_iter().flat_map(|number| machine.addresses().towards(name, number)).collect()
+            }
+            // Each use of a LUN is a device.
+            Self::Bridge(bridge) => bridge.sessions().sessions[place].addresses.clone(),
+        }
     }
 
     pub(super) fn addresses(&self) -> &ConsumerAddresses {

@@ -390,6 +390,8 @@ pub struct ResourceStatus {
     pub dry_run: bool,
     /// The delay of packets to members; zero on a dry run.
     pub delay: Latency,
+    /// The delay of each of them, if it is divided among them.
+    pub divided: BTreeMap<ConsumerName, Latency>,
     /// The limits on writes of devices that members use, by the devices' names in the kernel. It has only the
     /// devices that the throttle `rate` limits now.
     pub limits: BTreeMap<String, WriteLimit>,
@@ -411,7 +413,9 @@ impl ResourceStatus {
         limits: BTreeMap<String, WriteLimit>,
     ) -> Self {
         let law = regulated.law();
+        let divided = regulated.delays().filter(|_| regulated.is_divided());
         Self {
+            divided: divided.map(|(name, delay)| (name.clone(), delay)).collect(),
             name: law.resource.clone(),
             present,
             dry_run: law.dry_run,
@@ -427,6 +431,7 @@ impl ResourceStatus {
     /// Sets the gauges to "nothing throttled", whatever was decided: the throttle failed.
     pub(crate) fn not_held(&mut self) {
         self.delay = Latency::ZERO;
+        self.divided.clear();
         self.limits.clear();
         if let Some(decision) = &mut self.decision {
             decision.held = 0;

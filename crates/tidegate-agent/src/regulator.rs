@@ -15,6 +15,7 @@ use tidegate_regulate::RegulatedResource;
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use super::AgentError;
+use super::addresses::ConsumerAddresses;
 use super::bridge::BridgeWatch;
 use super::cgroups::CgroupConfig;
 use super::cgroups::{CgroupResource, CgroupSetUpError};
@@ -114,6 +115,7 @@ impl MachineRegulator {
         self.resources = fresh;
         self.stale = true;
         self.watch.look_every(between_looks(config));
+        self.watch.tell(&config.addresses);
         Ok(())
     }
 
@@ -232,11 +234,12 @@ impl MachineRegulator {
             if self.method == ThrottleMethod::Rate {
                 self.beyond = self.beyond_limits();
             }
-            let addresses = self.watch.addresses();
-            self.holds = acting(&mut self.resources).map(|resource| resource.throttling(addresses)).collect();
+            let watch = &self.watch;
+            self.holds = acting(&mut self.resources).map(|resource| resource.throttling(watch)).collect();
         } else {
             for (hold, resource) in self.holds.iter_mut().zip(acting(&mut self.resources)) {
                 hold.delay = resource.delay();
+                hold.own_delays = resource.own_delays(&hold.members, self.watch.addresses());
                 hold.limits = resource.limits();
             }
             self.holds.truncate(acting(&mut self.resources).count());
@@ -262,10 +265,10 @@ impl MachineRegulator {
     /// Returns the throttling that is to be in force when all members of every resource are delayed by
     /// `delay`, whatever the law decided.
     pub(super) fn impose(&mut self, delay: Latency) -> Vec<ThrottleRequest> {
-        let addresses = self.watch.addresses();
+        let watch = &self.watch;
         let held = |resource: &mut SessionResource| {
             resource.impose(delay);
-            resource.throttling(addresses)
+            resource.throttling(watch)
         };
         self.resources.iter_mut().map(held).collect()
     }
@@ -336,6 +339,11 @@ impl MachineRegulator {
         self.watch.bridge()
     }
 
+    /// Returns the addresses of the consumers of these sessions.
+    pub(super) fn addresses(&self) -> &ConsumerAddresses {
+        self.watch.addresses()
+    }
+
     /// Returns the sessions that the targets showed last.
     pub(super) fn sessions(&self) -> &TargetSessions {
         self.watch.sessions()
@@ -345,8 +353,8 @@ impl MachineRegulator {
 /// Returns the interval between two rescans for writers, as short as the shortest at which any resource's set
 /// is brought up to date.
 fn between_looks(config: &AgentConfig) -> Duration {
-    let intervals = config.resources.iter().filter_map(|resource| Some(resource.writers?.interval));
-    intervals.min().unwrap_or(Duration::MAX)
+    let sets = config.resources.iter().flat_map(|resource| [resource.writers, resource.readers]);
+    sets.flatten().map(|set| set.interval).min().unwrap_or(Duration::MAX)
 }
 
 /// Those that are no dry run.

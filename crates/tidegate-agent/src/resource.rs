@@ -1,15 +1,17 @@
-//! One resource: its loop, its set of writers, and what the throttle is to do for it.
+//! One resource: its loop, its sets of writers and readers, and what the throttle is to do for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate_control::{Decision, LoopConfigError, WriterDetector, WritersConfigError};
+use tidegate_control::{BulkConfigError, BulkDetector, Decision, LoopConfigError};
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::latency::LatencyBuckets;
 use tidegate_host::throttle::{ThrottleInForce, ThrottleMethod, ThrottleRequest, WriteLimit};
 use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
-use tidegate_regulate::{InFlight, RecentPercentile, RegulatedResource, ThrottleKind, WritePace};
+use tidegate_regulate::{
+    EligibleConsumer, InFlight, RecentPercentile, RegulatedResource, ThrottleKind, WritePace,
+};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
 
 use super::addresses::ConsumerAddresses;
@@ -26,7 +28,8 @@ use crate::metrics::ResourceStatus;
 pub(super) struct SessionResource {
     config: ResourceConfig,
     regulated: RegulatedResource,
-    writers: Option<WriterDetector>,
+    writers: Option<BulkDetector>,
+    readers: Option<BulkDetector>,
     /// The devices that it is made up of, as of the last rescan.
     devices: Vec<ResourceDevice>,
     /// True if devices and members have to be found anew: they are of another configuration, or not found
@@ -48,6 +51,8 @@ pub(super) struct SessionResource {
 struct ResourceDevice {
     /// Its place in the watch.
     place: usize,
+    /// `None`: a LUN of an array.
+    number: Option<DeviceNumber>,
     /// The place in the resource's members of each of its consumers; empty if none is a member.
     members: Vec<Option<usize>>,
 }
@@ -56,7 +61,8 @@ impl SessionResource {
     pub(super) fn new(config: ResourceConfig, method: ThrottleMethod) -> Result<Self, SetUpError> {
         Ok(Self {
             regulated: RegulatedResource::new(config.law.clone(), throttle(&config, method))?,
-            writers: config.writers.map(WriterDetector::new).transpose()?,
+            writers: config.writers.map(BulkDetector::new).transpose()?,
+            readers: config.readers.map(BulkDetector::new).transpose()?,
             percentile: RecentPercentile::new(config.law.statistic),
             config,
             devices: Vec::new(),
@@ -71,9 +77,11 @@ impl SessionResource {
     /// Changes the set-up while running, without a release in between.
     pub(super) fn reconfigure(&mut self, config: ResourceConfig) -> Result<(), SetUpError> {
         self.regulated.reconfigure(config.law.clone(), throttle(&config, self.method))?;
-        match (&mut self.writers, config.writers) {
-            (Some(writers), Some(new)) => writers.reconfigure(new)?,
-            (writers, new) => *writers = new.map(WriterDetector::new).transpose()?,
+        for (known, new) in [(&mut self.writers, config.writers), (&mut self.readers, config.readers)] {
+            match (known, new) {
+                (Some(known), Some(new)) => known.reconfigure(new)?,
+                (known, new) => *known = new.map(BulkDetector::new).transpose()?,
+            }
         }
         if self.percentile.as_ref().map(RecentPercentile::statistic) != Some(config.law.statistic) {
             self.percentile = RecentPercentile::new(config.law.statistic);
@@ -125,36 +133,56 @@ impl SessionResource {
         }
         self.take(sample.elapsed, watch);
         let since = self.regulated.pass(sample.elapsed)?;
-        // Counters do not tell whose reads wait.
+        // Counters do not tell whose reads wait, unless a device has one consumer.
         for device in &self.devices {
             if let Some(waited) = watch.device(device.place).reads_wait(now) {
                 let waits = InFlight { count: 1, oldest: Some(waited) };
-                self.regulated.in_flight(None, waits, InFlight::default());
+                let single = match device.members[..] {
+                    [member] => member,
+                    _ => None,
+                };
+                self.regulated.in_flight(single, waits, InFlight::default());
             }
         }
         let percentile = self.percentile.as_mut().and_then(|percentile| percentile.end(since));
         Some(self.regulated.decide(now, percentile))
     }
 
-    /// Finds the writers, if they were counted anew, and the eligible ones of its consumers.
+    /// Finds the writers and readers, if they were counted anew, and the eligible ones of its consumers.
     fn rescan(&mut self, sample: MachineSample, watch: &LoadWatch) {
         let places = watch.devices_of(&self.config.storage);
-        if let (Some(elapsed), Some(writers)) = (sample.looked, &mut self.writers) {
-            let written = places.iter().flat_map(|place| watch.device(*place).written());
-            let written = written.filter(|(_, bytes)| *bytes > Bytes::ZERO);
-            writers.observe(elapsed, self.regulated.delay() > Latency::ZERO, written);
+        if let Some(elapsed) = sample.looked {
+            let is_throttled = self.regulated.delay() > Latency::ZERO;
+            let moved = places.iter().flat_map(|place| watch.device(*place).moved());
+            let moved: Vec<_> = moved.filter(|moved| moved.read.max(moved.written) > Bytes::ZERO).collect();
+            if let Some(writers) = &mut self.writers {
+                let written = moved.iter().map(|moved| (moved.consumer, moved.written));
+                writers.observe(elapsed, is_throttled, written);
+            }
+            if let Some(readers) = &mut self.readers {
+                readers.observe(
+                    elapsed,
+                    is_throttled,
+                    moved.iter().map(|moved| (moved.consumer, moved.read)),
+                );
+            }
         }
         let eligible = self.eligible(&places, watch);
         self.members_changed = !self.regulated.consumers().eq(&eligible);
         if !self.members_changed && !self.stale && !sample.changed {
             return;
         }
-        self.regulated.set_consumers(eligible.into_iter().map(|name| (name, None)));
+        let addresses = watch.addresses();
+        let weighed = |name: ConsumerName| EligibleConsumer {
+            weight: self.config.weight(&name, addresses.of(&name)),
+            ..EligibleConsumer::new(name)
+        };
+        self.regulated.set_consumers(eligible.into_iter().map(weighed));
         let device = |place| {
             let all: Vec<_> =
                 watch.device(place).consumers().map(|name| self.regulated.place_of(name)).collect();
             let members = if all.iter().any(Option::is_some) { all } else { Vec::new() };
-            ResourceDevice { place, members }
+            ResourceDevice { place, number: watch.device(place).number(), members }
         };
         self.devices = places.into_iter().map(device).collect();
         if self.method == ThrottleMethod::Rate {
@@ -182,7 +210,7 @@ impl SessionResource {
 
     /// Adds what was done since the sample before.
     fn take(&mut self, elapsed: Duration, watch: &LoadWatch) {
-        for ResourceDevice { place, members } in &self.devices {
+        for ResourceDevice { place, members, .. } in &self.devices {
             let device = watch.device(*place);
             if members.is_empty() {
                 self.regulated.complete(None, &device.load());
@@ -204,9 +232,17 @@ impl SessionResource {
 
     /// Returns the limits on writes of the devices that are limited.
     pub(super) fn limits(&mut self) -> BTreeMap<DeviceNumber, WriteLimit> {
-        let (floor, delay) = (self.config.floor, self.regulated.delay());
+        let floor = self.config.floor;
         let mut limits = BTreeMap::new();
+        let delays: Vec<_> = self.regulated.delays().map(|(_, delay)| delay).collect();
+        let mut of_devices = BTreeMap::new();
+        for device in &self.devices {
+            // A limit is of all consumers of a device.
+            let longest = device.members.iter().flatten().map(|member| delays[*member]).max();
+            of_devices.extend(device.number.zip(longest));
+        }
         for (device, pace) in &mut self.paces {
+            let delay = of_devices.get(device).copied().unwrap_or(self.regulated.delay());
             if let Some(limit) = pace.limit(delay, floor) {
                 limits.insert(*device, write_limit(limit));
             } else if delay > Latency::ZERO {
@@ -221,20 +257,45 @@ impl SessionResource {
     }
 
     /// Returns the throttling that is to be in force.
-    pub(super) fn throttling(&mut self, addresses: &ConsumerAddresses) -> ThrottleRequest {
+    pub(super) fn throttling(&mut self, watch: &LoadWatch) -> ThrottleRequest {
         let limits = self.limits();
+        let addresses = watch.addresses();
         // A member that shares an address with an exempt consumer is not throttled either.
         let exempt = |address: &IpAddr| {
             addresses.at(*address).any(|name| matches_any(&self.config.exempt, name, addresses))
         };
-        let members = self.regulated.consumers().flat_map(|member| addresses.of(member));
+        // Packets of a member's sessions with other storage go their way, as far as addresses tell them.
+        let members = self.devices.iter().flat_map(|device| {
+            let consumers = watch.device(device.place).consumers().zip(&device.members);
+            let eligible = consumers.filter(|(_, member)| member.is_some());
+            eligible.flat_map(move |(name, _)| watch.paths(device.place, name))
+        });
+        let members = members.filter(|address| !exempt(address)).collect();
         ThrottleRequest {
             resource: self.name().clone(),
-            members: members.filter(|address| !exempt(address)).collect(),
+            own_delays: self.own_delays(&members, addresses),
+            members,
             delay: self.regulated.delay(),
             limits,
             cgroups: BTreeMap::new(),
         }
+    }
+
+    /// Returns the delays of those of `members` that have one of their own. The longest of its consumers' is
+    /// an address's.
+    pub(super) fn own_delays(
+        &self,
+        members: &BTreeSet<IpAddr>,
+        addresses: &ConsumerAddresses,
+    ) -> BTreeMap<IpAddr, Latency> {
+        let mut delays = BTreeMap::new();
+        for (name, delay) in self.regulated.delays().filter(|_| self.regulated.is_divided()) {
+            for address in addresses.of(name).filter(|address| members.contains(address)) {
+                let longest = delays.entry(address).or_insert(delay);
+                *longest = delay.max(*longest);
+            }
+        }
+        delays
     }
 
     /// Returns the regulation of the resource.
@@ -252,10 +313,11 @@ impl SessionResource {
     ) -> ThrottleReading {
         let addresses = watch.addresses();
         let read = |(place, name): (usize, &ConsumerName)| {
-            let is_delayed = in_force.delay > Latency::ZERO
-                && addresses.of(name).any(|address| members.contains(&address));
+            let delay_at = |address| in_force.own_delays.get(&address).copied().unwrap_or(in_force.delay);
+            let throttled = addresses.of(name).filter(|address| members.contains(address));
+            let longest = throttled.map(delay_at).max();
             ConsumerReading {
-                delay: is_delayed.then_some(in_force.delay),
+                delay: longest.filter(|delay| *delay > Latency::ZERO),
                 writes: self.writes_in_force(place, &in_force.limits, watch),
                 ..ConsumerReading::unlimited(name.clone())
             }
@@ -297,8 +359,8 @@ impl SessionResource {
 
     /// Returns the resource's consumers that are eligible.
     fn eligible(&self, places: &[usize], watch: &LoadWatch) -> BTreeSet<ConsumerName> {
-        let nobody = self.config.members.is_empty()
-            && self.writers.as_ref().is_none_or(|writers| writers.members().next().is_none());
+        let found = || [&self.writers, &self.readers].into_iter().flatten();
+        let nobody = self.config.members.is_empty() && found().all(|set| set.members().next().is_none());
         if nobody {
             return BTreeSet::new();
         }
@@ -307,8 +369,7 @@ impl SessionResource {
             .iter()
             .flat_map(|place| watch.device(*place).consumers())
             .filter(|name| {
-                let writes = self.writers.as_ref().is_some_and(|writers| writers.contains(name));
-                (writes || matches_any(&self.config.members, name, addresses))
+                (found().any(|set| set.contains(name)) || matches_any(&self.config.members, name, addresses))
                     && !matches_any(&self.config.exempt, name, addresses)
             })
             .cloned()
@@ -340,7 +401,7 @@ pub enum SetUpError {
     Law(#[from] LoopConfigError),
     /// Its set of writers.
     #[error(transparent)]
-    Writers(#[from] WritersConfigError),
+    Writers(#[from] BulkConfigError),
     /// Its cgroups.
     #[error(transparent)]
     Cgroups(#[from] CgroupSetUpError),

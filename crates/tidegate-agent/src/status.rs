@@ -78,7 +78,7 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         let goal = agent.goals.get(&(resource.name.clone(), name.clone())).copied();
         ConsumerStatus {
             goal_seconds: seconds(goal),
-            delay_seconds: seconds(delay),
+            delay_seconds: seconds(delay.map(|delay| resource.divided.get(name).copied().unwrap_or(delay))),
             held: Some(held(law)),
             recent: did(name, load),
             ..law.status(name, false)
@@ -148,6 +148,7 @@ mod tests {
             present: true,
             dry_run: false,
             delay: Latency::from_millis(8),
+            divided: BTreeMap::new(),
             limits: BTreeMap::new(),
             decision: Some(decision()),
             reads: OperationTotals { count: 9, ..OperationTotals::default() },

@@ -118,7 +118,8 @@ impl MachineSurvey {
         };
         let lacking: Vec<String> = config.map(lacking).unwrap_or_default();
         let (throttles, methods) = (throttles(&tried), methods_of(&tried));
-        let watch = match MachineWatch::new(SystemRoot::default()) {
+        let told = config.map(|config| config.addresses.clone()).unwrap_or_default();
+        let watch = match MachineWatch::new(SystemRoot::default(), &told) {
             Ok(watch) => watch,
             Err(error) => {
                 let blind =
@@ -347,6 +348,7 @@ fn resource_finding(config: &ResourceConfig, throttle: ThrottleMethod, watch: &L
         consumers: consumers.map(ToString::to_string).collect(),
         names: BTreeMap::new(),
         doubts: of()
+            .filter(|session| !watch.addresses().are_told(&session.consumer))
             .filter_map(|session| Some(format!("{}: {}", session.consumer, session.doubt.as_ref()?)))
             .collect(),
         beyond: beyond
@@ -548,7 +550,7 @@ sys/fs/cgroup/loop -> loop
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch = LoadWatch::Machine(Box::new(MachineWatch::new(root.clone()).unwrap()));
+        let watch = LoadWatch::Machine(Box::new(MachineWatch::new(root.clone(), &BTreeMap::new()).unwrap()));
         let shown = |cgroups: &str| {
             let told = format!(
                 "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::OperationTotals;
@@ -20,7 +21,7 @@ use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_regulate::StorageLoad;
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
-use super::addresses::ConsumerAddresses;
+use super::addresses::{ConsumerAddresses, ToldAddresses};
 use super::config::MachineStorage;
 
 /// Time between two rescans unless a shorter one is configured: initiators log in and out.
@@ -51,6 +52,8 @@ pub(super) struct MachineWatch {
     /// Places of those of `devices` that share a fate.
     groups: BTreeMap<MachineStorage, Vec<usize>>,
     addresses: ConsumerAddresses,
+    /// Addresses that the configuration tells.
+    told: Arc<ToldAddresses>,
 }
 
 /// The scope of a sample.
@@ -76,9 +79,17 @@ pub(super) struct WatchedDevice {
     delta: DiskDelta,
     /// Since the look before.
     written: Bytes,
-    has_read: bool,
+    read: Bytes,
     /// Since when reads are in flight without one having completed.
     reads_wait_since: Option<Instant>,
+}
+
+/// The bytes that a consumer moved between two rescans.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MovedBytes<'a> {
+    pub(super) consumer: &'a ConsumerName,
+    pub(super) read: Bytes,
+    pub(super) written: Bytes,
 }
 
 #[derive(Debug)]
@@ -91,6 +102,7 @@ struct User {
     counted: Weights,
     /// From the look before the last one to the last.
     written: Bytes,
+    read: Bytes,
     /// True if its writes can be limited (`throttle = "rate"`).
     reached: bool,
 }
@@ -110,7 +122,7 @@ struct Place {
 }
 
 impl MachineWatch {
-    pub(super) fn new(root: SystemRoot) -> Result<Self, ReadError> {
+    pub(super) fn new(root: SystemRoot, told: &ToldAddresses) -> Result<Self, ReadError> {
         let stats = DiskStats::read(&root)?;
         let mut reader = SessionReader::new(root.clone());
         reader.read(|_| DeviceActivity::ANY);
@@ -128,12 +140,19 @@ impl MachineWatch {
             devices: Vec::new(),
             groups: BTreeMap::new(),
             addresses: ConsumerAddresses::default(),
+            told: Arc::new(told.clone()),
             root,
         };
         watch.attribute(&[]);
         watch.group();
         watch.divide();
         Ok(watch)
+    }
+
+    /// Takes the addresses that the configuration tells now.
+    pub(super) fn tell(&mut self, told: &ToldAddresses) {
+        self.told = Arc::new(told.clone());
+        self.addresses = ConsumerAddresses::new(&self.reader.sessions().sessions, &self.told);
     }
 
     /// Rescans consumers each second, or more often if configured.
@@ -181,7 +200,7 @@ impl MachineWatch {
             device.observe(delta.unwrap_or_default(), waits_since);
             if self.sampled.is_none() {
                 // Nothing is known of the time before.
-                (device.written, device.has_read) = (Bytes::ZERO, false);
+                (device.written, device.read) = (Bytes::ZERO, Bytes::ZERO);
             }
         }
     }
@@ -198,7 +217,7 @@ impl MachineWatch {
         let devices = &self.devices;
         let did = |number| match place_of(devices, number) {
             Some(place) => DeviceActivity {
-                reads: devices[place].has_read,
+                reads: devices[place].read > Bytes::ZERO,
                 writes: devices[place].written > Bytes::ZERO,
             },
             None => DeviceActivity::ANY,
@@ -242,7 +261,7 @@ impl MachineWatch {
             counters: counted.get(&identity(session)).copied().flatten(),
         };
         self.places = sessions.iter().map(place).collect();
-        self.addresses = ConsumerAddresses::new(sessions);
+        self.addresses = ConsumerAddresses::new(sessions, &self.told);
     }
 
     /// Finds the devices of each storage.
@@ -353,7 +372,14 @@ impl User {
     fn new(consumer: ConsumerName, reached: bool) -> Self {
         // Little beside what has been counted of others, and as much as others where nothing ever is.
         let weights = Weights { reads: 1, writes: 1 };
-        Self { consumer, weights, counted: Weights::default(), written: Bytes::ZERO, reached }
+        Self {
+            consumer,
+            weights,
+            counted: Weights::default(),
+            written: Bytes::ZERO,
+            read: Bytes::ZERO,
+            reached,
+        }
     }
 }
 
@@ -372,7 +398,7 @@ impl WatchedDevice {
             users,
             delta: DiskDelta::default(),
             written: Bytes::ZERO,
-            has_read: false,
+            read: Bytes::ZERO,
             reads_wait_since: None,
         }
     }
@@ -386,7 +412,7 @@ impl WatchedDevice {
     pub(super) fn observe(&mut self, delta: DiskDelta, reads_wait_since: Option<Instant>) {
         (self.delta, self.reads_wait_since) = (delta, reads_wait_since);
         self.written = Bytes::new(self.written.get().saturating_add(delta.writes.bytes().get()));
-        self.has_read |= delta.reads.ios > 0;
+        self.read = Bytes::new(self.read.get().saturating_add(delta.reads.bytes().get()));
     }
 
     /// The same device with other users, of whom those that were here before weigh what they did.
@@ -396,14 +422,14 @@ impl WatchedDevice {
                 user.weights = known.weights;
             }
         }
-        let Self { number, delta, written, has_read, reads_wait_since, .. } = *self;
-        Self { number, users, delta, written, has_read, reads_wait_since }
+        let Self { number, delta, written, read, reads_wait_since, .. } = *self;
+        Self { number, users, delta, written, read, reads_wait_since }
     }
 
     /// Divides what the device did since the look before by what its users did.
     pub(super) fn divide(&mut self) {
         let written = std::mem::replace(&mut self.written, Bytes::ZERO);
-        self.has_read = false;
+        let read = std::mem::replace(&mut self.read, Bytes::ZERO);
         // Sessions are not counted anew at each look: without news the proportion stays.
         let mut news = Weights::default();
         for user in &self.users {
@@ -428,10 +454,13 @@ impl WatchedDevice {
                 user.weights.writes = 1;
             }
         }
-        let mut division = Division::new([written.get()], self.weights().writes);
+        let all = self.weights();
+        let mut of_writes = Division::new([written.get()], all.writes);
+        let mut of_reads = Division::new([read.get()], all.reads);
         for user in &mut self.users {
-            let [written] = division.part(user.weights.writes);
-            user.written = Bytes::new(written);
+            let ([written], [read]) =
+                (of_writes.part(user.weights.writes), of_reads.part(user.weights.reads));
+            (user.written, user.read) = (Bytes::new(written), Bytes::new(read));
         }
     }
 
@@ -456,9 +485,13 @@ impl WatchedDevice {
         self.users.iter().map(move |user| user.weights.writes as f64 / all)
     }
 
-    /// Returns the bytes that each of its consumers wrote from the rescan before the last one to the last.
-    pub(super) fn written(&self) -> impl Iterator<Item = (&ConsumerName, Bytes)> {
-        self.users.iter().map(|user| (&user.consumer, user.written))
+    /// Returns the bytes that each of its consumers moved from the rescan before the last one to the last.
+    pub(super) fn moved(&self) -> impl Iterator<Item = MovedBytes<'_>> {
+        self.users.iter().map(|user| MovedBytes {
+            consumer: &user.consumer,
+            read: user.read,
+            written: user.written,
+        })
     }
 
     /// Returns its load since the sample before.
@@ -577,7 +610,7 @@ mod tests {
     fn written(device: &mut WatchedDevice, bytes: u64) -> Vec<u64> {
         device.written = Bytes::new(bytes);
         device.divide();
-        device.written().map(|(_, bytes)| bytes.get()).collect()
+        device.moved().map(|moved| moved.written.get()).collect()
     }
 
     #[test]

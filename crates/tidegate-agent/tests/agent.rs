@@ -306,6 +306,73 @@ fn who_shares_an_address_is_held_unless_somebody_there_is_exempt() {
 }
 
 #[test]
+fn packets_by_every_path_of_a_throttled_consumer_are_delayed_and_by_no_path_of_another() {
+    let told = "[addresses]\n'iqn.2026-01.lab:initiator2' = ['10.1.0.12', 'fd00::12']\n\
+                'iqn.2026-01.lab:initiator1' = '10.1.0.11'\n";
+    let mut machine = Machine::told(&format!("{told}[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'"));
+    let hold = machine.after(3, [READS_SLOWLY, WRITES, SILENT]);
+    let paths = ["10.0.0.12", "10.1.0.12", "fd00::12"].map(|path| path.parse::<IpAddr>().unwrap());
+    assert_eq!(members(&hold), paths);
+    // A path that is told no longer is no path any more.
+    let config = AgentConfig::parse("agent.toml", "[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'").unwrap();
+    machine.regulator.reconfigure(&config).unwrap();
+    machine.step([READS_SLOWLY, WRITES, SILENT]);
+    assert_eq!(members(&machine.regulator.holds()[0]), addresses(&[2]));
+}
+
+#[test]
+fn by_weights_consumers_have_delays_of_their_own() {
+    let own = |hold: &ThrottleRequest| {
+        let [two, three] = [12, 13].map(|last| hold.own_delays.get(&IpAddr::from([10, 0, 0, last])).copied());
+        two.zip(three)
+    };
+    let loads = [READS_SLOWLY, WRITES, WRITES];
+    assert_eq!(own(&Machine::new("").after(5, loads)), None, "without weights there is one delay");
+    let mut machine = Machine::new("weights = { 'iqn.*:initiator2' = 4 }");
+    let hold = machine.after(5, loads);
+    let (two, three) = own(&hold).unwrap();
+    // The reads stay slow, so the delay becomes the longest: no member has more.
+    assert!(two < hold.delay && hold.delay <= three, "{two} and {three} of {}", hold.delay);
+    // They move the same, whatever their delays are: the one of the greater weight is to have more.
+    let (less, more) = own(&machine.after(5, loads)).unwrap();
+    assert!(less <= two && more >= three, "{less} and {more} after {two} and {three}");
+    let quick = [READS_QUICKLY, WRITES, WRITES];
+    assert_eq!(own(&machine.after(30, quick)), Some((Latency::ZERO, Latency::ZERO)));
+}
+
+#[test]
+fn by_rate_a_volumes_limit_is_by_its_initiators_weight() {
+    let text =
+        "throttle = 'rate'\n[resource.vg0]\nlaw = 'pid'\ntarget = '15ms'\nweights = { '10.0.0.12' = 4 }";
+    let hold = Machine::told(text).after(5, [READS_SLOWLY, WRITES, WRITES]);
+    let rates: Vec<_> = hold.limits.values().map(|limit| limit.writes().per_second()).collect();
+    let [two, three] = rates[..] else { panic!("{rates:?}") };
+    assert!(two > 2.0 * three, "{two} and {three}");
+}
+
+#[test]
+fn a_reader_that_becomes_bulk_joins_and_the_small_one_is_the_signal() {
+    const READS_MUCH: Load = Load { reads: 400, read_ms: 24_000, writes: 0, in_flight: 0 };
+    let mut machine = Machine::new("readers = { above = '4MiB/s' }");
+    let hold = machine.after(3, [READS_SLOWLY, READS_QUICKLY, SILENT]);
+    assert_eq!(members(&hold), addresses(&[]));
+    let hold = machine.after(3, [READS_SLOWLY, READS_MUCH, SILENT]);
+    assert_eq!(members(&hold), addresses(&[2]));
+    assert!(hold.delay > Latency::ZERO);
+    let decision = machine.step([READS_SLOWLY, READS_MUCH, SILENT]).decisions.remove(0);
+    assert_eq!(decision.signal, SignalRequests::ProtectedReads);
+    assert_eq!(decision.input, SignalState::Samples { count: 6 });
+    // Its own reads are as slow as before, and those of the small one are quick.
+    let hold = machine.after(30, [READS_QUICKLY, READS_MUCH, SILENT]);
+    assert_eq!((members(&hold), hold.delay), (addresses(&[2]), Latency::ZERO));
+    let hold = machine.after(6, [READS_QUICKLY, READS_QUICKLY, SILENT]);
+    assert_eq!(members(&hold), addresses(&[]));
+    let mut machine = Machine::new("");
+    let hold = machine.after(5, [READS_SLOWLY, READS_MUCH, SILENT]);
+    assert_eq!(members(&hold), addresses(&[]), "readers are none by default");
+}
+
+#[test]
 fn without_configfs_nobody_is_known_and_nobody_held_until_it_is_back() {
     let mut machine = Machine::new("");
     machine.after(3, [READS_SLOWLY, WRITES, WRITES]);

@@ -343,19 +343,27 @@ impl<'a> Section<'a> {
         key: &str,
         report: &mut FindingList<'_>,
     ) -> Option<Vec<PlacedValue<T>>> {
-        let value = self.value(key)?;
-        let one = std::slice::from_ref(value);
-        let items = value.get_ref().as_array().map_or(one, |items| items);
-        let mut parsed = Vec::new();
-        for item in items {
-            let span = item.span();
-            match item.get_ref().as_str().map(str::parse) {
-                Some(Ok(value)) => parsed.push(PlacedValue { value, span }),
-                Some(Err(error)) => report.error(&span, format!("`{key}`: {error}")),
-                None => mismatch(key, "a text or a list of texts", item.get_ref(), &span, report),
-            }
-        }
-        Some(parsed)
+        Some(one_or_more(key, self.value(key)?, report))
+    }
+
+    /// The same under each name of a table under a key, in the order in which they are written.
+    pub fn named_lists<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        report: &mut FindingList<'_>,
+    ) -> Vec<(PlacedValue<&'a str>, Vec<PlacedValue<T>>)> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let Some(table) = value.get_ref().as_table() else {
+            mismatch(key, "a table of texts or lists of texts", value.get_ref(), &value.span(), report);
+            return Vec::new();
+        };
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let lists = entries.into_iter().map(|(name, value)| {
+            let texts = one_or_more(&name.get_ref().escape_debug().to_string(), value, report);
+            (PlacedValue { value: name.get_ref().as_ref(), span: name.span() }, texts)
+        });
+        lists.collect()
     }
 
     /// A list of texts that mean something, at least one; `empty` says why.
@@ -384,6 +392,26 @@ impl<'a> Section<'a> {
         }
         Some(parsed)
     }
+}
+
+/// Reads one text that means something, or a list of them.
+fn one_or_more<T: FromStr<Err: Display>>(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    report: &mut FindingList<'_>,
+) -> Vec<PlacedValue<T>> {
+    let one = std::slice::from_ref(value);
+    let items = value.get_ref().as_array().map_or(one, |items| items);
+    let mut parsed = Vec::new();
+    for item in items {
+        let span = item.span();
+        match item.get_ref().as_str().map(str::parse) {
+            Some(Ok(value)) => parsed.push(PlacedValue { value, span }),
+            Some(Err(error)) => report.error(&span, format!("`{key}`: {error}")),
+            None => mismatch(key, "a text or a list of texts", item.get_ref(), &span, report),
+        }
+    }
+    parsed
 }
 
 fn finite(key: &str, value: &Spanned<DeValue<'_>>, report: &mut FindingList<'_>) -> Option<PlacedValue<f64>> {

@@ -19,7 +19,7 @@
 //! least response time at which the resource gives nearly all it can ([`KneeConfig`]). The decision has the
 //! reason ([`SetPointChoice`]).
 //!
-//! Eligible consumers are configured, or found: [`WriterDetector`] keeps the set of consumers that write more
+//! Eligible consumers are configured, or found: [`BulkDetector`] keeps the set of consumers that move more
 //! than a threshold.
 //!
 //! The PID's gains are configured, or found: [`RelayExperiment`] oscillates the process for a while and
@@ -79,10 +79,10 @@ pub use document::reserved::{ReservationDecision, ReservationShortage};
 pub use document::set_point_choice::{SetPointChoice, SetPointReason, StepDirection};
 pub use document::signal::{SignalPercentile, SignalRequests, SignalState, SignalStatistic};
 pub use document::waiting::{WaitReason, WaitingConsumers};
+pub use estimate::bulk::{BulkConfig, BulkConfigError, BulkDetector};
 pub use estimate::ewma::Ewma;
 pub use estimate::normalise::SizeModel;
 pub use estimate::reservation::{ReservationConditions, ReservationFeasibility, feasible, window_for};
-pub use estimate::writers::{WriterDetector, WritersConfig, WritersConfigError};
 pub use identify::arx::{
     ArxError, ArxFit, ArxModel, ArxSample, IntegralLoop, LoopPole, ModelOffset, RecommendedSampling,
     SampledFit, SamplingStudy,

@@ -3,12 +3,32 @@
 use std::time::Duration;
 
 use tidegate_control::{ConsumerCommand, OperationTotals};
-use tidegate_units::{ConsumerName, Iops, Latency};
+use tidegate_units::{ConsumerName, Iops, Latency, Shares};
 
+use crate::division::WeightedShare;
 use crate::limit::DirectionLimits;
 use crate::load::{DeviceLoad, SentLoad, StorageLoad, mean_latency, plus};
 use crate::mix::DirectionMix;
 use crate::pace::WritePace;
+
+/// A consumer that is eligible for throttling.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EligibleConsumer {
+    /// Its name.
+    pub name: ConsumerName,
+    /// The latency that it is to have, if it has a goal of its own.
+    pub goal: Option<Latency>,
+    /// Its weight among the others, if delays are divided; `None`: it has the same delay as all.
+    pub weight: Option<Shares>,
+}
+
+impl EligibleConsumer {
+    /// A consumer like all others.
+    #[must_use]
+    pub const fn new(name: ConsumerName) -> Self {
+        Self { name, goal: None, weight: None }
+    }
+}
 
 /// A consumer, or all others together: its load since the last decision, and the rate in force for it.
 #[derive(Debug, Clone)]
@@ -22,6 +42,8 @@ pub(crate) struct RegulatedConsumer {
     pub(crate) totals: StorageLoad,
     /// Requests that were sent while none completed, so that their latency is not known yet.
     pub(crate) undated: SentLoad,
+    /// Its part in a delay that is divided.
+    pub(crate) share: Option<WeightedShare>,
     pace: WritePace,
     mix: DirectionMix,
     /// The rate in force; `None`: it is not throttled by one.
@@ -36,9 +58,19 @@ impl RegulatedConsumer {
             load: StorageLoad::default(),
             totals: StorageLoad::default(),
             undated: SentLoad::default(),
+            share: None,
             pace: WritePace::default(),
             mix: DirectionMix::default(),
             rate: None,
+        }
+    }
+
+    /// Takes note of its goal and its weight.
+    pub(crate) fn agree(&mut self, goal: Option<Latency>, weight: Option<Shares>) {
+        self.goal = goal;
+        match (&mut self.share, weight) {
+            (Some(share), Some(weight)) => share.weigh(weight),
+            (share, weight) => *share = weight.map(WeightedShare::new),
         }
     }
 

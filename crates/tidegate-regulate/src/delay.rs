@@ -31,10 +31,10 @@ use crate::pace::remembered;
 
 /// The time constant with which the recent load of members is forgotten. It is longer than the longest delay
 /// of packets, and as long as that of a limit.
-const MEMORY: Duration = Duration::from_secs(1);
+pub(crate) const MEMORY: Duration = Duration::from_secs(1);
 
 /// Delays are rounded up to multiples of this, as the PID's: a change of less is not worth the kernel's work.
-const STEP: Latency = Latency::from_micros(500);
+pub(crate) const STEP: Latency = Latency::from_micros(500);
 
 /// The change of a delay per second, as a part of the latency above the goal. It is the integral gain of the
 /// PID's defaults, 0.5 / 200 ms.

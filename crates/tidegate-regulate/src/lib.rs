@@ -16,6 +16,7 @@
 mod account;
 mod consumer;
 mod delay;
+mod division;
 mod integral;
 mod limit;
 mod load;
@@ -32,6 +33,7 @@ mod terms;
 mod virtual_bucket;
 
 pub use account::ConsumerAccount;
+pub use consumer::EligibleConsumer;
 pub use delay::MemberDemand;
 pub use integral::{MeanSince, OutstandingIntegral};
 pub use limit::{DirectionLimits, RateLimit};

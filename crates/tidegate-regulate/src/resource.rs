@@ -8,8 +8,9 @@ use tidegate_control::{
 };
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
-use crate::consumer::RegulatedConsumer;
+use crate::consumer::{EligibleConsumer, RegulatedConsumer};
 use crate::delay::{MemberDemand, steered_delay};
+use crate::division::{WeightedShare, divide};
 use crate::limit::DirectionLimits;
 use crate::load::{DeviceLoad, InFlight, SentLoad, StorageLoad};
 use crate::sent::SentRequests;
@@ -75,7 +76,10 @@ pub struct RegulatedResource {
     demand: MemberDemand,
     since_decision: Duration,
     last: Option<RegulatedDecision>,
+    /// The delay of all consumers, or the one that is divided among them.
     delay: Latency,
+    /// True if no decision has been made since a delay was imposed: then it is not divided.
+    is_imposed: bool,
     /// All that was ever done to the resource.
     totals: StorageLoad,
 }
@@ -97,6 +101,7 @@ impl RegulatedResource {
             since_decision: Duration::ZERO,
             last: None,
             delay: Latency::ZERO,
+            is_imposed: false,
             totals: StorageLoad::default(),
         })
     }
@@ -123,17 +128,17 @@ impl RegulatedResource {
         self.control.config()
     }
 
-    /// Names the eligible consumers, in ascending order, each with its own goal if it has one. Those that
-    /// come are not throttled at first. The load of those that are gone becomes that of the others.
-    pub fn set_consumers(&mut self, eligible: impl IntoIterator<Item = (ConsumerName, Option<Latency>)>) {
+    /// Names the eligible consumers, in ascending order. Those that come are not throttled at first. The load
+    /// of those that are gone becomes that of the others.
+    pub fn set_consumers(&mut self, eligible: impl IntoIterator<Item = EligibleConsumer>) {
         let mut known = std::mem::take(&mut self.consumers).into_iter().peekable();
-        for (name, goal) in eligible {
+        for EligibleConsumer { name, goal, weight } in eligible {
             while let Some(gone) = known.next_if(|known| known.name < name) {
                 self.others.load.plus(&gone.load);
             }
             let stays = known.next_if(|known| known.name == name);
             let mut consumer = stays.unwrap_or_else(|| RegulatedConsumer::new(name));
-            consumer.goal = goal;
+            consumer.agree(goal, weight);
             debug_assert!(self.consumers.last().is_none_or(|last| last.name < consumer.name));
             self.consumers.push(consumer);
         }
@@ -234,6 +239,7 @@ impl RegulatedResource {
                 self.obey(&commands, floor);
             }
         }
+        self.divide(since, &observation);
         self.last = Some(RegulatedDecision { observation, commands, decision: decision.clone() });
         decision
     }
@@ -257,6 +263,18 @@ impl RegulatedResource {
         self.delay
     }
 
+    /// The delay that is to be in force for each consumer, in ascending order: the same for all, unless they
+    /// have weights.
+    pub fn delays(&self) -> impl Iterator<Item = (&ConsumerName, Latency)> {
+        self.consumers.iter().map(|consumer| (&consumer.name, self.delay_for(consumer)))
+    }
+
+    /// Returns true if consumers have weights, and so delays of their own.
+    #[must_use]
+    pub fn is_divided(&self) -> bool {
+        !self.is_imposed && self.consumers.iter().any(|consumer| consumer.share.is_some())
+    }
+
     /// The limits that are to be in force for each consumer under [`ThrottleKind::Rates`]; `None`: none.
     pub fn limits(&self) -> impl Iterator<Item = (&ConsumerName, Option<DirectionLimits>)> {
         self.consumers.iter().map(|consumer| (&consumer.name, consumer.limits()))
@@ -273,14 +291,15 @@ impl RegulatedResource {
         self.consumers.iter().map(|consumer| (&consumer.name, &consumer.totals))
     }
 
-    /// Puts a delay into force until the next decision, whatever the loop says.
+    /// Puts a delay into force for all consumers until the next decision, whatever the loop says.
     pub const fn impose(&mut self, delay: Latency) {
         self.delay = delay;
+        self.is_imposed = true;
     }
 
     /// Releases all consumers until the next decision.
     pub fn release(&mut self) {
-        self.delay = Latency::ZERO;
+        self.impose(Latency::ZERO);
         self.consumers.iter_mut().for_each(RegulatedConsumer::release);
     }
 
@@ -295,10 +314,12 @@ impl RegulatedResource {
     /// may be throttled.
     fn observation(&mut self, now: Instant, since: Duration) -> Observation {
         self.attribute_stall(now);
-        let (throttle, delay) = (self.throttle, self.delay);
+        let (throttle, common, is_imposed) = (self.throttle, self.delay, self.is_imposed);
         let mut observations = Vec::with_capacity(self.consumers.len() + 1);
         let mut observe = |consumer: &mut RegulatedConsumer, protected: bool| {
             let rate = consumer.rate();
+            let own = consumer.share.as_ref().filter(|_| !is_imposed).map(WeightedShare::delay);
+            let delay = own.unwrap_or(common);
             let load = std::mem::take(&mut consumer.load);
             let delayed = if protected { 0 } else { throttle.delayed(&load.reads, &load.writes) };
             let delayed = delayed as f64 * delay.as_secs_f64();
@@ -347,6 +368,32 @@ impl RegulatedResource {
         }
     }
 
+    /// The delay of one consumer.
+    fn delay_for(&self, consumer: &RegulatedConsumer) -> Latency {
+        let own = consumer.share.as_ref().filter(|_| !self.is_imposed);
+        own.map_or(self.delay, WeightedShare::delay)
+    }
+
+    /// Divides the delay that was decided among consumers that have weights.
+    fn divide(&mut self, since: Duration, observation: &Observation) {
+        self.is_imposed = false;
+        let longest = self.throttle.longest();
+        let delayed = |observed: &ConsumerObservation| match self.throttle {
+            ThrottleKind::Delay { .. } | ThrottleKind::Rates { .. } => [observed.reads, observed.writes],
+            ThrottleKind::WriteDelay { .. } => [OperationTotals::default(), observed.writes],
+        };
+        let eligible = observation.consumers.iter().filter(|consumer| !consumer.protected);
+        let mut shares = Vec::new();
+        for (consumer, observed) in self.consumers.iter_mut().zip(eligible) {
+            debug_assert_eq!(consumer.name, observed.name);
+            if let Some(share) = &mut consumer.share {
+                share.observe(since, &delayed(observed), observed.mean_outstanding.get());
+                shares.push(share);
+            }
+        }
+        divide(&mut shares, self.delay, longest, since);
+    }
+
     /// Takes the load of the consumers together.
     fn follow_demand(&mut self, since: Duration, observation: &Observation) {
         let eligible = || observation.consumers.iter().filter(|consumer| !consumer.protected);
@@ -385,6 +432,13 @@ impl ThrottleKind {
         match self {
             Self::Delay { .. } | Self::Rates { .. } => reads.count.saturating_add(writes.count),
             Self::WriteDelay { .. } => writes.count,
+        }
+    }
+
+    /// Returns the longest delay.
+    const fn longest(self) -> Latency {
+        match self {
+            Self::Delay { longest } | Self::WriteDelay { longest } | Self::Rates { longest, .. } => longest,
         }
     }
 

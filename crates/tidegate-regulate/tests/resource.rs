@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use tidegate_control::{
     LawConfig, LawKind, LoopConfig, OperationTotals, PidConfig, SignalChoice, WindowConfig,
 };
-use tidegate_regulate::{DeviceLoad, InFlight, RegulatedResource, SentLoad, StorageLoad, ThrottleKind};
+use tidegate_regulate::{
+    DeviceLoad, EligibleConsumer, InFlight, RegulatedResource, SentLoad, StorageLoad, ThrottleKind,
+};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
 
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -111,7 +113,7 @@ fn name(name: &str) -> ConsumerName {
 }
 
 fn set_consumers(resource: &mut RegulatedResource, places: impl IntoIterator<Item = usize>) {
-    resource.set_consumers(places.into_iter().map(|place| (name(NAMES[place]), None)));
+    resource.set_consumers(places.into_iter().map(|place| EligibleConsumer::new(name(NAMES[place]))));
 }
 
 /// Carries out a step, and returns true if a decision was made.
@@ -206,7 +208,7 @@ proptest! {
         for step in steps {
             follow(&mut once, step.clone());
             let names: Vec<_> = again.consumers().cloned().collect();
-            again.set_consumers(names.into_iter().map(|name| (name, None)));
+            again.set_consumers(names.into_iter().map(EligibleConsumer::new));
             let _ = (again.delay(), rates(&again));
             follow(&mut again, step);
             prop_assert_eq!(once.delay(), again.delay());

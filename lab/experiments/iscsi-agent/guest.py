@@ -111,9 +111,10 @@ def throttle_of(name):
 class Agent:
     """`tidegate agent` in the target's network namespace, with as little as its service has."""
 
-    def __init__(self, lab, name, target, more="", log="debug"):
+    def __init__(self, lab, name, target, more="", log="debug", law=None):
         path = f"/tmp/{name}.toml"
-        throttle, (lines, law, drop_in) = throttle_of(name), signal_of(name)
+        throttle, (lines, of_name, drop_in) = throttle_of(name), signal_of(name)
+        law = law or of_name
         iscsi.write(path, configuration(throttle, target, f"{more}\n{lines}", law))
         self.log = open(f"/out/{name}.log", "w")
         self.process = lab.target_popen([*unprivileged(throttle, drop_in), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
@@ -135,8 +136,8 @@ class Agent:
 
 
 def kernel(lab):
-    """What of anybody's is in the target's kernel: rules, members of sets, filters, and queueing disciplines of the interface and of
-    the agent's own device, if that is there."""
+    """What of anybody's is in the target's kernel: rules, members of the agent's maps, filters, and queueing disciplines of the
+    interface and of the agent's own device, if that is there."""
     qdiscs = json.loads(lab.target_exec(["tc", "-j", "qdisc", "show"]))
     with lab.target_namespace():
         common = packets_throttled()

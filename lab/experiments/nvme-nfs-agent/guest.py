@@ -69,6 +69,8 @@ def main():
     parser.add_argument("--pause", type=int, default=5)
     parser.add_argument("--bursts", type=int, default=2)
     parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=64, help="of nfsd. Where there are fewer than requests, reads wait for one, and "
+                        "the agent, which measures the volumes, does not see it (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     options = parser.parse_args()
@@ -76,7 +78,7 @@ def main():
     if options.kind == "nvme":
         lab = Nvme(hosts=4, volume_mib=VOLUME_MIB)
     else:
-        lab = Nfs(hosts=4, file_mib=lambda _: FILE_MIB, volume_mib=VOLUME_MIB)
+        lab = Nfs(hosts=4, file_mib=lambda _: FILE_MIB, threads=options.threads, volume_mib=VOLUME_MIB)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     lab.before_reads()
     measured = {"options": vars(options).copy(), "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"], "seeds": []}

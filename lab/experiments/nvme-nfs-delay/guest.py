@@ -161,10 +161,8 @@ class Experiment:
         print("in the set while host 1 writes:", sensed, flush=True)
 
     def members(self):
-        """Whom the agent's sets in the kernel have."""
-        listing = json.loads(self.lab.target_exec(["nft", "-j", "list", "sets"]))
-        sets = [entry["set"] for entry in listing["nftables"] if "set" in entry]
-        return sorted(member for one in sets for member in one.get("elem", ()))
+        """Whom the agent's maps in the kernel have."""
+        return iscsi.mapped(json.loads(self.lab.target_exec(["nft", "-j", "list", "ruleset"]))["nftables"])
 
     def part_packets(self):
         split = {"nvme": nvme_messages, "nfs": nfs_messages}[self.kind]

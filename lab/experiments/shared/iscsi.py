@@ -91,6 +91,12 @@ def until(condition, what, seconds=30):
     raise Failed(f"waited {seconds} s in vain for {what}")
 
 
+def mapped(ruleset):
+    """The addresses in the maps of the agent's table, of a listing by `nft -j`."""
+    maps = [item["map"] for item in ruleset if "map" in item and item["map"]["table"] == "tidegate"]
+    return sorted({element[0] for one in maps for element in one.get("elem", [])})
+
+
 @contextlib.contextmanager
 def namespace(name):
     """This thread, and the processes that it starts meanwhile, are in that network namespace."""

@@ -104,12 +104,12 @@ class Nvme(Lab):
 
 
 class Nfs(Lab):
-    """file_mib: the size of a host's file, by its number."""
+    """file_mib: the size of a host's file, by its number. threads: of nfsd, one for each request under way."""
 
     port = 2049
 
-    def __init__(self, hosts, file_mib, **options):
-        self.file_mib = file_mib
+    def __init__(self, hosts, file_mib, threads=8, **options):
+        self.file_mib, self.threads = file_mib, threads
         super().__init__(hosts, **options)
 
     def _export(self):
@@ -143,7 +143,7 @@ class Nfs(Lab):
             write("/proc/fs/nfsd/versions", "-2 -3 +4 +4.1 +4.2\n")
             write("/proc/fs/nfsd/nfsv4gracetime", "10\n")
             write("/proc/fs/nfsd/portlist", f"tcp {self.port}\n")
-            write("/proc/fs/nfsd/threads", "8\n")
+            write("/proc/fs/nfsd/threads", f"{self.threads}\n")
 
     def log_in(self, number):
         directory = f"/mnt/host{number}"

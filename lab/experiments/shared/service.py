@@ -4,7 +4,7 @@ import glob
 import json
 import os
 
-from iscsi import read, run
+from iscsi import mapped, read, run
 
 # The agent's own, in which packets wait by netem.
 DEVICE = "tidegate"
@@ -27,15 +27,14 @@ def unprivileged(*drop_ins):
 
 
 def packets_throttled():
-    """What is in the kernel of this network namespace: rules, tables, members of sets, the agent's chains, its device."""
+    """What is in the kernel of this network namespace: rules, tables, members of the agent's maps, its chains, its device."""
     ruleset = json.loads(run(["nft", "-j", "list", "ruleset"]))["nftables"]
     links = json.loads(run(["ip", "-j", "link", "show"]))
     chains = [item["chain"]["name"] for item in ruleset if "chain" in item]
-    members = [item["set"].get("elem", []) for item in ruleset if "set" in item]
     return {
         "rules": sum("rule" in item for item in ruleset),
         "tables": [item["table"]["name"] for item in ruleset if "table" in item],
-        "members": sorted({address for addresses in members for address in addresses}),
+        "members": mapped(ruleset),
         # A chain for each interface that packets are delayed at.
         "hooks": sorted(chain for chain in chains if chain.startswith("on_")),
         "has_device": any(link["ifname"] == DEVICE for link in links),

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """In the guest: a thousand consumers held at once. See throttle-scale, which runs this.
 
-usage: guest.py METHODxRESOURCESxCONSUMERS…
+usage: guest.py METHODxRESOURCESxCONSUMERS[xSECONDS]…
 
 The consumers are addresses of one interface in a network namespace of their own. While all are held, some of them ask a
-server at port 3260 for an answer: that tells what really is delayed. Leaves /out/measured.json.
+server at port 3260 for an answer: that tells what really is delayed. With SECONDS, all delays move by themselves for so long, and consumers use two resources each; the
+kernel tells how many transactions of nftables that took. Leaves /out/measured.json.
 """
 
 import ipaddress
@@ -14,6 +15,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -51,11 +53,15 @@ def listens():
         return probe.connect_ex(SERVER) == 0
 
 
+def sample(consumers, count):
+    return random.Random(1).sample(range(consumers), count)
+
+
 def answers(consumers, count):
     """How long some of the consumers wait for an answer over a connection that they have, in milliseconds."""
     waits = []
     with iscsi.namespace("consumers"):
-        for number in random.Random(1).sample(range(consumers), count):
+        for number in sample(consumers, count):
             with socket.create_connection(SERVER, source_address=(str(FIRST + number), 0)) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 began = time.monotonic()
@@ -65,7 +71,42 @@ def answers(consumers, count):
     return waits
 
 
-def measure(method, resources, consumers):
+def moving(method, resources, consumers, seconds):
+    """All delays move by themselves: how long control intervals are, and in which seconds nftables changes something."""
+    watch = subprocess.Popen(["nft", "monitor"], stdout=subprocess.PIPE, text=True)
+    time.sleep(1)
+    command = ["tidegate", method, str(resources), str(consumers), str(seconds)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    generations = []
+
+    def follow():
+        for line in watch.stdout:
+            if line.startswith("# new generation"):
+                generations.append(time.monotonic())
+
+    threading.Thread(target=follow, daemon=True).start()
+    said = process.stderr.readline()
+    if said.strip() != "held":
+        raise iscsi.Failed(f"{' '.join(command)}: {said}{process.stderr.read()}")
+    # The longest that the two resources of each consumer want, at the end.
+    delays = [10 + 7 * resource % 60 for resource in range(resources)]
+    wanted = {number: max(delays[number // consumers], delays[(number // consumers + 1) % resources])
+              for number in range(resources * consumers)}
+    waited = answers(resources * consumers, ASKED)
+    beyond = [wait - wanted[number] for number, wait in zip(sample(resources * consumers, ASKED), waited)]
+    changed = list(generations)
+    printed, complaint = process.communicate("\n")
+    watch.terminate()
+    if process.returncode != 0:
+        raise iscsi.Failed(f"{' '.join(command)}: {complaint}")
+    return {**json.loads(printed), "seconds": seconds, "transactions": len(changed),
+            "least_between_s": min((after - before for before, after in zip(changed, changed[1:])), default=None),
+            "beyond_wanted_ms": [min(beyond), max(beyond)], "after_ms": max(answers(resources * consumers, ASKED))}
+
+
+def measure(method, resources, consumers, seconds=None):
+    if seconds is not None:
+        return moving(method, resources, consumers, seconds)
     free = answers(resources * consumers, ASKED)
     command = ["tidegate", method, str(resources), str(consumers)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -81,10 +122,10 @@ def measure(method, resources, consumers):
 
 
 def main(cases):
-    cases = [(method, int(resources), int(consumers)) for method, resources, consumers in (case.split("x") for case in cases)]
+    cases = [(method, *map(int, numbers)) for method, *numbers in (case.split("x") for case in cases)]
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     iscsi.run(["touch", *NFT_LOOKS_FOR])
-    network(max(resources * consumers for _, resources, consumers in cases))
+    network(max(case[1] * case[2] for case in cases))
     server = subprocess.Popen([sys.executable, __file__, "serve"])
     try:
         iscsi.until(listens, "the server")

@@ -132,7 +132,7 @@ impl BridgeWatch {
         };
         self.devices = nexuses.iter().zip(&sessions).map(device).collect();
         self.nexuses = nexuses;
-        self.addresses = ConsumerAddresses::new(&sessions);
+        self.addresses = ConsumerAddresses::new(&sessions, &Arc::default());
         self.sessions.sessions = sessions;
         true
     }

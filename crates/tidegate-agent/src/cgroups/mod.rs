@@ -10,7 +10,7 @@ use tidegate_host::sense::{CgroupReader, DiskDelta, diskstats::CompletedRequests
 use tidegate_host::throttle::{ThrottleInForce, ThrottleRequest};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
-use tidegate_regulate::{DeviceLoad, RegulatedResource, SentLoad, ThrottleKind};
+use tidegate_regulate::{DeviceLoad, EligibleConsumer, RegulatedResource, SentLoad, ThrottleKind};
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 pub use config::CgroupConfig;
@@ -74,7 +74,11 @@ impl CgroupResource {
             self.stale = true;
             self.reader.look()?;
             let names = self.reader.cgroups().map(|(name, _)| name);
-            self.regulated.set_consumers(names.map(|name| (name.clone(), self.config.goal(name))));
+            let eligible = |name: &ConsumerName| EligibleConsumer {
+                goal: self.config.goal(name),
+                ..EligibleConsumer::new(name.clone())
+            };
+            self.regulated.set_consumers(names.map(eligible));
             self.stale = false;
         }
         if let Some(device) = self.device {
@@ -118,6 +122,7 @@ impl CgroupResource {
             resource: self.config.law.resource.clone(),
             members: [].into(),
             delay: Latency::ZERO,
+            own_delays: [].into(),
             limits: [].into(),
             cgroups: limits.collect(),
         }
@@ -243,7 +248,8 @@ sys/fs/cgroup/batch/one/io.stat
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch = LoadWatch::Machine(Box::new(crate::watch::MachineWatch::new(root.clone()).unwrap()));
+        let watch =
+            LoadWatch::Machine(Box::new(crate::watch::MachineWatch::new(root.clone(), &[].into()).unwrap()));
         let config = AgentConfig::parse("agent.toml", TOLD).unwrap();
         let mut resource = CgroupResource::new(&root, config.cgroups[0].clone()).unwrap();
         let names = |resource: &CgroupResource| {

@@ -17,9 +17,9 @@ pub const AGENT: KeyTable = table!(
             "the throttle; [how to choose](../guide/agent.md#choose-a-throttle)"
         )
         .details(
-            "`netem`: a class with a delay per resource, in a device of its own, and nftables \
-        rules. `edt`: a program gives each packet the time before which it must not leave, and \
-        fq keeps it until then; takes neither nftables nor another program to be started. One \
+            "`netem`: classes with a delay each, in a device of their own, and nftables rules. \
+        `edt`: a program gives each packet the time before which it must not leave, and fq \
+        keeps it until then; takes neither nftables nor another program to be started. One \
         write after the other is throttled alike by both; reads of throttled consumers wait \
         for the delay [twice](../../lab/README.md#edt-beside-netem) with `edt`, and deep \
         writes up to a third longer. `rate`: not packets are delayed, but writes in front of \
@@ -49,6 +49,14 @@ pub const AGENT: KeyTable = table!(
             Table("bridge"),
             "none: this machine has the storage",
             "the agent runs [between initiators and an array](../guide/bridge.md)"
+        )
+        .applies_to("netem, edt"),
+        Key::new(
+            "addresses",
+            NamedLists,
+            "none",
+            "addresses that consumers come from, by the consumers' names, where [the target does not show \
+        them](../guide/agent.md#several-paths)"
         )
         .applies_to("netem, edt"),
         Key::new(
@@ -143,13 +151,35 @@ pub const RESOURCE: KeyTable = table!(
         .details(
             "Paths below the root of the hierarchy, or [names](../guide/cgroups.md#names): \
         `pod:NAMESPACE/NAME`, `container:NAME`, `libvirt:DOMAIN`, `unit:NAME`, with `*`. `writers`, \
-        `members` and `exempt` cannot be given with it."
+        `readers`, `weights`, `members` and `exempt` cannot be given with it."
         ),
         Key::new(
             "writers",
             Either(&[Table("writers"), Flag]),
             "see below",
             "detection of writers, which become eligible"
+        ),
+        Key::new(
+            "readers",
+            Either(&[Table("writers"), Flag]),
+            "false",
+            "detection of bulk readers, which become eligible; its keys are those of `writers`"
+        )
+        .applies_to("netem, edt")
+        .details(
+            "`above` is 10 MiB/s here. The signal is then the reads of all consumers that are not \
+        eligible. `statistic` can only be `mean`."
+        ),
+        Key::new(
+            "weights",
+            NamedNumbers,
+            "none: all have one delay",
+            "weights of consumers, 1 to 1000, by which their [throughput is \
+        divided](../guide/agent.md#consumers-of-unequal-importance) while they are throttled"
+        )
+        .applies_to("netem, edt, rate")
+        .details(
+            "Its keys are as in `members`. The greatest counts of those that mean a consumer; 1 if none does."
         ),
         Key::new(
             "members",

@@ -73,6 +73,8 @@ pub enum KeyType {
     NamedNumbers,
     /// Texts by name.
     NamedValues,
+    /// Texts, or lists of them, by name.
+    NamedLists,
     /// The parameters of a storage model, with the keys of `tidegate-device`.
     Device,
     /// One of these types.
@@ -262,6 +264,7 @@ impl Display for KeyType {
             Self::List(of) => write!(f, "list of {of}"),
             Self::NamedNumbers => f.write_str("table of numbers"),
             Self::NamedValues => f.write_str("table of values"),
+            Self::NamedLists => f.write_str("table of texts, or lists of texts"),
             Self::Device => f.write_str("table of a model's parameters"),
             Self::Either(kinds) => {
                 for (at, kind) in kinds.iter().enumerate() {

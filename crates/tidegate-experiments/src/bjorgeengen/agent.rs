@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{LawConfig, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_control::{BulkConfig, LawConfig, LoopConfig, PidConfig, SignalChoice};
 use tidegate_sim::iscsi::{IscsiPlan, IscsiProtocol, MemberRule, PacketClasses, ThrottleRule};
 use tidegate_units::{Latency, ResourceName};
 
@@ -40,7 +40,7 @@ fn regulated(target_ms: u64) -> NamedRun {
         signal: SignalChoice::Reads,
         ..LoopConfig::new(resource, Latency::from_millis(target_ms), LawConfig::Pid(pid))
     };
-    let members = MemberRule::Automatic(WritersConfig::default());
+    let members = MemberRule::Automatic(BulkConfig::default());
     today(
         &name(target_ms),
         ThrottleRule::Regulated { packets: PacketClasses::All, law: Box::new(law), members },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{LawConfig, LoopConfig, PidConfig, PidVariant, SignalChoice, WritersConfig};
+use tidegate_control::{BulkConfig, LawConfig, LoopConfig, PidConfig, PidVariant, SignalChoice};
 use tidegate_sim::iscsi::{IscsiPlan, LoadTimes, MemberRule, PacketClasses, ThrottleRule};
 use tidegate_units::{Latency, ResourceName};
 
@@ -198,7 +198,7 @@ fn under(name: &str, sets: MemberSets, threshold_ms: u64, variant: PidVariant) -
     };
     let members = match sets {
         MemberSets::Manual => MemberRule::Named(WRITERS.map(named).to_vec()),
-        MemberSets::Automatic => MemberRule::Automatic(WritersConfig::default()),
+        MemberSets::Automatic => MemberRule::Automatic(BulkConfig::default()),
     };
     let throttle = ThrottleRule::Regulated { packets: PacketClasses::Acks, law: Box::new(law), members };
     NamedRun::new(name, bursts(name, throttle))

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel}
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant as WallInstant};
 
+use rustix::thread::{Pid, gettid};
 use tidegate_device::Device;
 use tidegate_units::ResourceName;
 use tracing::{error, info};
@@ -32,6 +33,8 @@ pub(super) const END_PATIENCE: Duration = Duration::from_millis(250);
 pub(super) struct PoolHandle {
     pub(super) name: ResourceName,
     pub(super) door: Arc<WorkerDoor>,
+    /// The worker's thread.
+    thread: Pid,
     /// The outcome of the worker's drain, once it has ended. The thread itself is never joined:
     /// the kernel keeps it for as long as an operation of its ring hangs. `None` after it was told.
     pub(super) ended: Option<Receiver<WorkerEnd>>,
@@ -139,18 +142,25 @@ impl PoolHandle {
                         return;
                     }
                 };
-                let _ = ready.send(Ok(()));
+                let _ = ready.send(Ok(gettid()));
                 // The handle may have given up waiting.
                 let _ = end.send(serve(worker, &name, &failure));
             })
         };
         spawned.map_err(worker_error)?;
-        let (name, unanswered) = (config.name.clone(), Mutex::default());
-        let pool =
-            Self { name, door, ended: Some(ended), unanswered, failure, exports: opened, awaited, regions };
-        let ended = || Err(io::Error::other("its thread ended at once"));
-        started.recv().unwrap_or_else(|_| ended()).map_err(worker_error)?;
-        Ok(pool)
+        let ended_at_once = || Err(io::Error::other("its thread ended at once"));
+        let thread = started.recv().unwrap_or_else(|_| ended_at_once()).map_err(worker_error)?;
+        Ok(Self {
+            name: config.name.clone(),
+            door,
+            thread,
+            ended: Some(ended),
+            unanswered: Mutex::default(),
+            failure,
+            exports: opened,
+            awaited,
+            regions,
+        })
     }
 
     pub(super) fn prepare(
@@ -272,12 +282,17 @@ impl PoolHandle {
             }
             Err(RecvTimeoutError::Timeout) => {
                 if !again {
-                    error!(
-                        pool = %self.name,
-                        "the pool does not answer: its worker waits in the kernel, and so do the pool's \
-                            clients; \
-                         look for storage that hangs (`dmesg`, /proc/PID/task/*/stack)"
-                    );
+                    let reason = match thread_state(self.thread) {
+                        Some('R') => {
+                            "its worker waits for a processor, and so do the pool's clients; \
+                            look at the load of this machine (`top -H`)"
+                        }
+                        _ => {
+                            "its worker waits in the kernel, and so do the pool's clients; \
+                            look for storage that hangs (`dmesg`, /proc/PID/task/*/stack)"
+                        }
+                    };
+                    error!(pool = %self.name, "the pool does not answer: {reason}");
                 }
                 *self.lock_unanswered() = Some(answer);
                 Ok(None)
@@ -326,6 +341,14 @@ impl Drop for PoolHandle {
             let _ = self.end(WallInstant::now() + KERNEL_GRACE + END_PATIENCE);
         }
     }
+}
+
+/// The state of a thread of this process, as `ps` has it: `R` if it runs or waits for a processor. `None` if the
+/// kernel does not say.
+pub(super) fn thread_state(thread: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero())).ok()?;
+    // It follows the thread's name in parentheses, which may have any character.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// Runs a worker to its end, whatever that is.

@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with the tests of the whole")]
 mod raw;
 
+use rustix::thread::gettid;
 use tidegate_control::{LawConfig, LoopConfig, PidConfig};
 use tidegate_nbd::transmission::NbdCommand as Nbd;
 use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
@@ -68,4 +69,21 @@ fn a_worker_that_panics_is_seen_by_its_clients_and_its_owner_and_by_nobody_else(
     assert_eq!(answer.unwrap().bytes_in_use, Bytes::ZERO);
     why(gateway.drain(Duration::from_secs(5)).unwrap_err());
     assert!(other.is_closed());
+}
+
+#[test]
+fn a_thread_that_waits_for_a_processor_is_told_from_one_that_waits_in_the_kernel() {
+    assert_eq!(pool::thread_state(gettid()), Some('R'));
+    let (told, thread) = channel();
+    let (until, over) = channel::<()>();
+    std::thread::spawn(move || {
+        told.send(gettid()).unwrap();
+        over.recv().unwrap_err();
+    });
+    let thread = thread.recv().unwrap();
+    let give_up = WallInstant::now() + Duration::from_secs(30);
+    while pool::thread_state(thread) != Some('S') {
+        assert!(WallInstant::now() < give_up, "{:?}", pool::thread_state(thread));
+    }
+    drop(until);
 }

@@ -11,11 +11,12 @@ mod interface;
 mod netem;
 mod netlink;
 mod nft;
+mod plan;
 mod probe;
 mod protocol;
 pub mod rate;
 mod remedy;
-mod resources;
+mod table_work;
 mod tc;
 mod undo;
 
@@ -130,6 +131,18 @@ impl Throttle {
         }
     }
 
+    /// Waits until what the last [`apply`](Self::apply) began is done. Without it, that is awaited by no call,
+    /// and its failure is the error of a later one.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub fn settle(&mut self) -> Result<(), ThrottleError> {
+        match self {
+            Self::Netem(netem) => netem.settle(),
+            Self::Edt(_) | Self::Rate(_) | Self::Cgroup(_) => Ok(()),
+        }
+    }
+
     /// Returns true if any consumer is throttled for a resource as wanted, or if none should be. It is asked
     /// after an [`apply`](Self::apply) that failed: the failure may concern another resource, or one member
     /// of many.
@@ -148,8 +161,8 @@ impl Throttle {
     #[must_use]
     pub fn in_force(&self, wanted: &ThrottleRequest) -> ThrottleInForce {
         match self {
-            Self::Netem(netem) => ThrottleInForce::of_delay(netem.delay_in_force(wanted)),
-            Self::Edt(edt) => ThrottleInForce::of_delay(edt.delay_in_force(wanted)),
+            Self::Netem(netem) => netem.delays_in_force(wanted),
+            Self::Edt(edt) => edt.delays_in_force(wanted),
             Self::Rate(rate) => {
                 ThrottleInForce { limits: rate.limits_in_force(wanted), ..ThrottleInForce::default() }
             }
@@ -182,6 +195,8 @@ pub struct ThrottleRequest {
     pub members: BTreeSet<IpAddr>,
     /// The delay of each packet to a member. Zero: none.
     pub delay: Latency,
+    /// The delays of members that have one of their own instead.
+    pub own_delays: BTreeMap<IpAddr, Latency>,
     /// The limits that [`Rate`] uses instead: of the writes to the devices that members use. A device that is
     /// not named is not limited.
     pub limits: BTreeMap<DeviceNumber, WriteLimit>,
@@ -190,21 +205,25 @@ pub struct ThrottleRequest {
     pub cgroups: BTreeMap<CgroupDevice, IoLimit>,
 }
 
+impl ThrottleRequest {
+    /// Returns true if no packet is to be delayed.
+    fn is_released(&self) -> bool {
+        let mut delays = self.own_delays.values().chain([&self.delay]);
+        self.members.is_empty() || delays.all(|delay| *delay == Latency::ZERO)
+    }
+}
+
 /// The state that a throttle has in force for one resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ThrottleInForce {
     /// The delay of each packet to a member. Zero: none.
     pub delay: Latency,
+    /// The delays of members that have one of their own instead.
+    pub own_delays: BTreeMap<IpAddr, Latency>,
     /// The limits of writes to devices. A device that is not named is not limited.
     pub limits: BTreeMap<DeviceNumber, WriteLimit>,
     /// The limits of cgroups. A cgroup that is not named is not limited by Tidegate.
     pub cgroups: BTreeMap<CgroupDevice, IoLimit>,
-}
-
-impl ThrottleInForce {
-    fn of_delay(delay: Latency) -> Self {
-        Self { delay, ..Self::default() }
-    }
 }
 
 /// The reason that a throttle could not do what it was told.
@@ -284,9 +303,16 @@ pub enum ThrottleError {
         /// The part that was read back.
         what: String,
     },
-    /// More resources than the throttle has classes.
-    #[error("more than {0} resources")]
-    TooMany(u16),
+    /// More different delays than the throttle has classes: these members are not throttled.
+    #[error("{first} and {others} others are not throttled: there are classes for {most} different delays")]
+    NoClass {
+        /// One of them.
+        first: IpAddr,
+        /// The number of further members.
+        others: usize,
+        /// The number of classes.
+        most: u16,
+    },
 }
 
 /// Waits until no other test sets or undoes limits, which are the whole machine's. Keeps others waiting while

@@ -1,44 +1,57 @@
-//! The throttle `netem`: a class with a delay per resource, in a device of our own that nftables rules send
-//! packets through.
+//! The throttle `netem`: a class with a delay for each group of consumers, in a device of our own that
+//! nftables rules send packets through.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
 
-use tidegate_units::{Instant, Latency, ResourceName};
+use tidegate_units::{Instant, Latency};
 
 use super::interface::{ConsumerRoutes, LOOK_AGAIN, ROUTE_STAYS, STAYS, name_of, refused};
-use super::nft::{self, NftTable, TablePart};
+use super::nft::{self, NftTable};
+use super::plan::{DelayGroup, DelayPlan};
 use super::probe::{IFB, NETEM};
 use super::remedy::{HTB, with_remedy};
-use super::resources::{ThrottledResource, ThrottledResources};
+use super::table_work::TableWork;
 use super::tc::{DEVICE, NamesakeDevice, TrafficControl};
-use super::{DelayedPackets, ThrottleError, ThrottleRequest};
+use super::{DelayedPackets, ThrottleError, ThrottleInForce, ThrottleRequest};
+
+/// The least time between two transactions of nftables. Sets of consumers are brought up to date once a
+/// second, so a change seldom waits for this.
+const BETWEEN_TRANSACTIONS: Duration = Duration::from_secs(1);
 
 /// Delays packets by traffic control.
 ///
-/// At rest, when nothing is throttled, there are no rules and, after a minute, no device; the sets of members
+/// At rest, when nothing is throttled, there are no rules and, after a minute, no device; the maps of members
 /// are always in the kernel, for people to see. No interface's own queueing is ever touched.
+///
+/// Delays are changed at once, by netlink. nftables takes a program that is started for it, so its
+/// transactions go on beside the caller, at most one each second.
 #[derive(Debug)]
 pub struct NetemThrottle {
     tc: TrafficControl,
     packets: DelayedPackets,
     ports: BTreeSet<u16>,
-    resources: ThrottledResources,
+    plan: DelayPlan,
     device: Option<Holding>,
     /// True if the kernel may have a device of ours that is not known here, with any delay.
     device_is_doubtful: bool,
-    /// True if the kernel may have other rules than are known here.
+    /// True if the kernel may have another table than is known here.
     table_is_doubtful: bool,
-    /// The interfaces that lead to throttled members: their names, by their numbers.
+    /// The interfaces that lead to members while any is throttled: their names, by their numbers.
     interfaces: BTreeMap<u32, String>,
     /// The time at which they were found; `None` if members have changed since.
     reached: Option<Instant>,
     routes: ConsumerRoutes,
+    /// The table as the kernel confirmed it.
     in_force: NftTable,
-    /// The classes of its rules, in their order; `None` if anything else may be different from what is
-    /// wanted.
-    ordered: Option<Vec<u16>>,
+    /// A transaction, or a comparison, that goes on.
+    work: Option<TableWork>,
+    /// The time of the last transaction.
+    last_transaction: Option<Instant>,
+    /// True if the table in force may be another than is wanted.
+    is_unsettled: bool,
     /// The time of the last comparison with the kernel.
     looked: Instant,
     /// The last time that a consumer was throttled.
@@ -62,7 +75,7 @@ impl NetemThrottle {
             tc: TrafficControl::open()?,
             packets,
             ports,
-            resources: ThrottledResources::default(),
+            plan: DelayPlan::default(),
             device: None,
             device_is_doubtful: false,
             table_is_doubtful: false,
@@ -70,27 +83,33 @@ impl NetemThrottle {
             reached: None,
             routes: ConsumerRoutes::new(array),
             in_force: NftTable::default(),
-            ordered: None,
+            work: None,
+            last_transaction: None,
+            is_unsettled: false,
             looked: Instant::ZERO,
             last_held: None,
         })
     }
 
-    /// Puts the wanted delays into force, for all resources; one that is not named is released. A delay in
-    /// force already costs next to nothing. Every change is read back.
+    /// Puts the wanted delays into force, for all resources; one that is not named is released. Delays are in
+    /// force when this returns. A consumer that comes or goes, and the first delay of all, take a transaction
+    /// of nftables, which [`settle`](Self::settle) awaits. A delay in force already costs next to nothing.
+    /// Every change is read back.
     ///
     /// # Errors
-    /// What could not be done, while the rest was: the next call tries it again.
+    /// What could not be done, while the rest was: the next call tries it again. A transaction that failed is
+    /// the error of a later call.
     pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
-        if self.resources.take(now, wanted)? {
+        if self.plan.take(now, wanted) {
             self.reached = None;
-            self.ordered = None;
+            self.is_unsettled = true;
         }
-        if self.resources.iter().any(|(_, resource)| resource.ruled) {
+        if self.plan.is_ruled() {
             self.last_held = Some(now);
         }
-        let mut first_error = None;
+        let mut first_error = self.plan.room().err();
         for step in [
+            Self::take_outcome,
             Self::clear_doubt,
             Self::see_device,
             Self::write_delays,
@@ -106,26 +125,35 @@ impl NetemThrottle {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Returns true if a resource's delay is zero, or is that of its class and rules send packets there.
-    pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
-        let Some((name, resource)) = self.resources.iter().find(|(name, _)| **name == wanted.resource) else {
-            return wanted.delay == Latency::ZERO;
-        };
-        if resource.delay == Latency::ZERO {
-            return true;
+    /// Waits until the transaction that goes on has ended.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub fn settle(&mut self) -> Result<(), ThrottleError> {
+        match self.work.take() {
+            Some(work) => self.conclude(work),
+            None => Ok(()),
         }
-        let of_class = |device: &Holding| device.delays.get(&resource.class) == Some(&resource.delay);
-        let part = self.in_force.parts.get(&set_name(name, resource.class));
-        self.device.as_ref().is_some_and(of_class)
-            && part.is_some_and(|part| part.ruled)
-            && !self.in_force.interfaces.is_empty()
     }
 
-    /// Returns the delay in force for a resource.
-    pub(super) fn delay_in_force(&self, wanted: &ThrottleRequest) -> Latency {
-        let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
-        let delay = known.map_or(Latency::ZERO, |(_, resource)| resource.delay);
-        if self.holds(wanted) { delay } else { Latency::ZERO }
+    /// Returns true if a resource's delays are zero, or those of any of its members are in force.
+    pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
+        let mut throttled = self.plan.groups_of(&wanted.resource).filter(|group| group.delay > Latency::ZERO);
+        wanted.is_released() || throttled.any(|group| self.is_in_force(group))
+    }
+
+    /// Returns the delays in force for a resource.
+    pub(super) fn delays_in_force(&self, wanted: &ThrottleRequest) -> ThrottleInForce {
+        self.plan.in_force(&wanted.resource, |group| self.is_in_force(group))
+    }
+
+    /// Returns true if the delay is that of the group's class, and packets to its members go there.
+    fn is_in_force(&self, group: &DelayGroup) -> bool {
+        let device = self.device.as_ref();
+        let is_mapped = |address: &IpAddr| self.in_force.classes.get(address) == Some(&group.class);
+        device.is_some_and(|device| device.delays.get(&group.class) == Some(&group.delay))
+            && self.in_force.is_hooked()
+            && group.members.iter().any(is_mapped)
     }
 
     /// Returns true if packets may be delayed more than is wanted. Either the device's delays or the rules
@@ -135,15 +163,24 @@ impl NetemThrottle {
         self.device_is_doubtful || self.table_is_doubtful && delays().any(|delay| *delay > Latency::ZERO)
     }
 
+    /// Takes note of the transaction that has ended.
+    fn take_outcome(&mut self, _: Instant) -> Result<(), ThrottleError> {
+        if self.work.as_ref().is_some_and(TableWork::has_ended) { self.settle() } else { Ok(()) }
+    }
+
     /// Removes a device that could not be told its delays. First the rules: what they send to a device that
     /// is gone is lost.
     fn clear_doubt(&mut self, _: Instant) -> Result<(), ThrottleError> {
         if !self.device_is_doubtful {
             return Ok(());
         }
+        self.settle()?;
         let refused = |source| ThrottleError::TrafficControl { interface: DEVICE.to_owned(), source };
         if let Some(found) = self.tc.device().map_err(refused)?.filter(NamesakeDevice::is_ours) {
-            nft::replace(&NftTable::default()).map_err(ThrottleError::Rules)?;
+            if self.table_is_doubtful {
+                nft::replace(&NftTable::default()).map_err(ThrottleError::Rules)?;
+                self.table_is_doubtful = false;
+            }
             self.tc.delete_device(found.index).map_err(refused)?;
         }
         self.device_is_doubtful = false;
@@ -164,6 +201,9 @@ impl NetemThrottle {
 
     /// It is put there anew with the next delay, and the rules with it, which know it by its number.
     fn forget_device(&mut self) {
+        // What goes on may put rules there that know it, too.
+        let unsettled = self.settle();
+        self.table_is_doubtful |= unsettled.is_err() || self.in_force.is_hooked();
         self.device = None;
         self.device_is_doubtful = true;
         self.forget_table();
@@ -171,16 +211,16 @@ impl NetemThrottle {
 
     fn forget_table(&mut self) {
         self.in_force = NftTable::default();
-        self.ordered = None;
+        self.is_unsettled = true;
     }
 
-    /// Gives the class of each resource its delay.
+    /// Gives the class of each group its delay.
     fn write_delays(&mut self, _: Instant) -> Result<(), ThrottleError> {
         let known = |class| self.device.as_ref().and_then(|device| device.delays.get(&class));
         let changed: Vec<_> = self
-            .resources
-            .iter()
-            .map(|(_, resource)| (resource.class, resource.delay))
+            .plan
+            .groups()
+            .map(|group| (group.class, group.delay))
             .filter(|(class, delay)| known(*class).copied().unwrap_or_default() != *delay)
             .collect();
         if changed.is_empty() {
@@ -197,13 +237,13 @@ impl NetemThrottle {
     }
 
     fn set(&mut self, class: u16, delay: Latency) -> Result<(), ThrottleError> {
-        let Self { tc, device, device_is_doubtful, .. } = self;
+        let Self { tc, device, device_is_doubtful, is_unsettled, .. } = self;
         let device = match device {
             Some(device) => device,
             None => {
                 let index = claim(tc)?;
                 // What was there has made way for it.
-                *device_is_doubtful = false;
+                (*device_is_doubtful, *is_unsettled) = (false, true);
                 device.insert(Holding { index, delays: BTreeMap::new() })
             }
         };
@@ -217,15 +257,15 @@ impl NetemThrottle {
         changed.map_err(|source| refused(index, source))
     }
 
-    /// Finds the interfaces that lead to throttled consumers.
+    /// Finds the interfaces that lead to members, while any is throttled: the next one needs no transaction.
     fn reach(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if self.reached.is_some_and(|at| now.saturating_since(at) < ROUTE_STAYS) {
             return Ok(());
         }
         let mut interfaces = BTreeMap::new();
         let mut first_error = None;
-        let ruled = self.resources.iter().filter(|(_, resource)| resource.ruled);
-        for address in ruled.flat_map(|(_, resource)| &resource.members) {
+        let groups = self.plan.groups().filter(|_| self.plan.is_ruled());
+        for address in groups.flat_map(|group| &group.members) {
             match self.routes.towards(&mut self.tc, now, *address) {
                 Ok(indices) => {
                     for index in indices {
@@ -242,30 +282,67 @@ impl NetemThrottle {
         }
         if self.interfaces != interfaces {
             self.interfaces = interfaces;
-            self.ordered = None;
+            self.is_unsettled = true;
         }
         self.reached = first_error.is_none().then_some(now);
         first_error.map_or(Ok(()), Err)
     }
 
-    fn write_table(&mut self, _: Instant) -> Result<(), ThrottleError> {
-        let ruled = self.ruled();
-        if self.ordered.as_ref() == Some(&ruled) {
+    /// Begins a transaction, if the table in force is not the wanted one. All changes since the last one are
+    /// in it.
+    fn write_table(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        let is_early =
+            self.last_transaction.is_some_and(|last| now.saturating_since(last) < BETWEEN_TRANSACTIONS);
+        // Rules that may be wrong are not waited for: packets to a device that is gone are lost.
+        let must_wait = is_early && !self.table_is_doubtful;
+        if !self.is_unsettled || must_wait || self.work.is_some() {
             return Ok(());
         }
-        let parts = self
-            .resources
-            .iter()
-            .map(|(name, resource)| {
-                let ThrottledResource { class, delay, .. } = *resource;
-                let members = resource.members.clone();
-                (set_name(name, class), TablePart { class, members, ruled: ruled.contains(&class), delay })
-            })
-            .collect();
-        let interfaces = self.interfaces.clone();
-        let table = NftTable { parts, packets: self.packets, ports: self.ports.clone(), interfaces };
+        self.is_unsettled = false;
+        let table = self.wanted_table();
         if !table.same_rules(&self.in_force) {
-            if let Err(error) = nft::change(&self.in_force, &table) {
+            self.last_transaction = Some(now);
+            let work = TableWork::change(self.in_force.clone(), table).map_err(ThrottleError::Rules);
+            self.work = Some(work.inspect_err(|_| self.is_unsettled = true)?);
+        }
+        Ok(())
+    }
+
+    /// The table that sends packets to the classes that are there. To one that is not they would go in vain.
+    fn wanted_table(&self) -> NftTable {
+        let mut classes = BTreeMap::new();
+        for group in self.plan.groups() {
+            classes.extend(group.members.iter().map(|address| (*address, group.class)));
+        }
+        for group in self.plan.groups() {
+            for address in &group.leaving {
+                classes.entry(*address).or_insert(group.class);
+            }
+        }
+        NftTable {
+            classes,
+            redirects: self.plan.is_ruled() && self.device.is_some(),
+            packets: self.packets,
+            ports: self.ports.clone(),
+            interfaces: self.interfaces.clone(),
+        }
+    }
+
+    /// Takes note of how a transaction, or a comparison, ended.
+    fn conclude(&mut self, work: TableWork) -> Result<(), ThrottleError> {
+        let (table, seen) = work.end();
+        match seen {
+            Ok(seen) if seen.agrees_with(&table) => {
+                self.in_force = table;
+                self.table_is_doubtful = false;
+                Ok(())
+            }
+            Ok(_) => {
+                self.table_is_doubtful |= table.is_hooked();
+                self.forget_table();
+                Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() })
+            }
+            Err(error) => {
                 self.table_is_doubtful = true;
                 // Perhaps another program changed it, or an interface is gone: then all of it is put there
                 // anew.
@@ -273,27 +350,9 @@ impl NetemThrottle {
                 self.interfaces.clear();
                 self.reached = None;
                 self.routes.forget();
-                return Err(ThrottleError::Rules(error));
+                Err(ThrottleError::Rules(error))
             }
-            self.in_force = table;
-            self.table_is_doubtful = false;
-            self.check_table()?;
         }
-        self.ordered = Some(ruled);
-        Ok(())
-    }
-
-    /// The classes that packets are to be sent to, in the order of their rules. To one that is not there they
-    /// would go in vain.
-    fn ruled(&self) -> Vec<u16> {
-        let has_class = |class| self.device.as_ref().is_some_and(|device| device.delays.contains_key(&class));
-        let mut ruled: Vec<_> = self
-            .resources
-            .iter()
-            .filter(|(_, resource)| resource.ruled && has_class(resource.class))
-            .collect();
-        ruled.sort_by_key(|(_, resource)| (Reverse(resource.delay), resource.class));
-        ruled.into_iter().map(|(_, resource)| resource.class).collect()
     }
 
     /// Verifies that the kernel still has what it was given. If something was removed, it is put there anew
@@ -303,19 +362,10 @@ impl NetemThrottle {
             return Ok(());
         }
         self.looked = now;
-        if !self.in_force.parts.is_empty() {
-            self.check_table()?;
+        if !self.in_force.classes.is_empty() && self.work.is_none() {
+            self.work = Some(TableWork::compare(self.in_force.clone()).map_err(ThrottleError::Rules)?);
         }
         self.check_delays()
-    }
-
-    fn check_table(&mut self) -> Result<(), ThrottleError> {
-        let seen = nft::read().map_err(ThrottleError::Rules)?.unwrap_or_default();
-        if seen.agrees_with(&self.in_force) {
-            return Ok(());
-        }
-        self.forget_table();
-        Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() })
     }
 
     fn check_delays(&mut self) -> Result<(), ThrottleError> {
@@ -336,7 +386,9 @@ impl NetemThrottle {
 
     /// Removes the device when nothing was throttled for a while.
     fn leave(&mut self, now: Instant) -> Result<(), ThrottleError> {
-        if self.last_held.is_none_or(|last| now.saturating_since(last) < STAYS) {
+        let stays = self.last_held.is_none_or(|last| now.saturating_since(last) < STAYS);
+        // What rules send to a device that is gone is lost.
+        if stays || self.work.is_some() || self.table_is_doubtful || self.in_force.is_hooked() {
             return Ok(());
         }
         if let Some(Holding { index, .. }) = &self.device {
@@ -345,6 +397,15 @@ impl NetemThrottle {
         self.device = None;
         self.last_held = None;
         Ok(())
+    }
+}
+
+impl Drop for NetemThrottle {
+    /// Whatever is removed afterwards must not come back.
+    fn drop(&mut self) {
+        if let Err(error) = self.settle() {
+            tracing::debug!("the last change of the rules failed: {error}");
+        }
     }
 }
 
@@ -365,22 +426,12 @@ fn claim(tc: &mut TrafficControl) -> Result<u32, ThrottleError> {
     Ok(index)
 }
 
-/// The name of a resource as nftables allows it, and told apart from others that become the same.
-fn set_name(resource: &ResourceName, class: u16) -> String {
-    let plain: String = resource
-        .as_str()
-        .chars()
-        .take(32)
-        .map(|character| if character.is_ascii_alphanumeric() { character } else { '_' })
-        .collect();
-    format!("held_{class}_{plain}")
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
 
     use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use tidegate_units::ResourceName;
 
     use super::*;
 
@@ -404,6 +455,7 @@ mod tests {
                 resource: ResourceName::new("vg0").unwrap(),
                 members: [[127, 0, 0, 2].into()].into(),
                 delay: Latency::from_millis(20),
+                own_delays: BTreeMap::new(),
                 limits: BTreeMap::new(),
                 cgroups: BTreeMap::new(),
             };

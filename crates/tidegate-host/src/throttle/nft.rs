@@ -2,12 +2,12 @@
 //!
 //! It is of the family netdev: its chains are at the egress of interfaces, where alone a packet can be
 //! redirected. One chain has all the work; each interface that leads to a member has one more, which only
-//! sends packets there.
+//! sends packets there. Two maps, one for each family of addresses, give the class of each member: a packet
+//! costs one look-up, whatever the number of members and resources.
 //!
 //! What is wanted is rendered as a whole, and one transaction makes it of what is in force: there is no
 //! sequence of changes that could end halfway.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Write as _};
@@ -15,11 +15,10 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tidegate_units::Latency;
 
 use super::DelayedPackets;
 use super::protocol::PROTOCOLS;
-use super::tc::{DEVICE, class_id};
+use super::tc::{DEVICE, class_id, class_of};
 
 /// With its family.
 const TABLE: &str = "netdev tidegate";
@@ -30,72 +29,63 @@ const LAST: u32 = 1_000_000;
 /// The chain that tells packets from each other.
 const HOLD: &str = "hold";
 
-/// One resource's part of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TablePart {
-    /// The class of its packets.
-    pub(super) class: u16,
-    /// The consumers whose packets they are.
-    pub(super) members: BTreeSet<IpAddr>,
-    /// True if its packets go to the class now.
-    pub(super) ruled: bool,
-    /// The delay of the class: of two rules for a consumer the longer one decides.
-    pub(super) delay: Latency,
-}
-
-/// Everything the table holds, by the names of its sets.
+/// Everything the table holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NftTable {
-    pub(super) parts: BTreeMap<String, TablePart>,
+    /// The class of each member. Without members there is no table.
+    pub(super) classes: BTreeMap<IpAddr, u16>,
+    /// True if packets to members are redirected now.
+    pub(super) redirects: bool,
     pub(super) packets: DelayedPackets,
     pub(super) ports: BTreeSet<u16>,
-    /// By which interfaces packets leave that may be ruled: their names, by their numbers.
+    /// By which interfaces packets leave that may be redirected: their names, by their numbers.
     pub(super) interfaces: BTreeMap<u32, String>,
 }
 
 impl NftTable {
-    /// Returns true if the kernel's rules would be the same: of the delays only their order is in the rules.
+    /// Returns true if the kernel's table would be the same.
     pub(super) fn same_rules(&self, other: &Self) -> bool {
-        let same = |(one, other): ((&String, &TablePart), (&String, &TablePart))| {
-            one.0 == other.0 && one.1.members == other.1.members
-        };
-        self.parts.len() == other.parts.len()
-            && self.parts.iter().zip(&other.parts).all(same)
-            && self.rules() == other.rules()
-            && self.hooks() == other.hooks()
+        self.classes == other.classes && self.rules() == other.rules() && self.hooks() == other.hooks()
     }
 
-    /// Returns the text for `nft -f` that puts this into force whatever is there. Without parts it is nothing
-    /// but the removal.
+    /// Returns true if it redirects packets of any interface.
+    pub(super) fn is_hooked(&self) -> bool {
+        self.redirects && !self.classes.is_empty() && !self.interfaces.is_empty()
+    }
+
+    /// Returns the text for `nft -f` that puts this into force whatever is there. Without members it is
+    /// nothing but the removal.
     fn render(&self) -> String {
         let mut text = format!("add table {TABLE}\ndelete table {TABLE}\n");
-        if !self.parts.is_empty() {
+        if !self.classes.is_empty() {
             text += &format!("add table {TABLE}\n");
+            for family in Family::BOTH {
+                text +=
+                    &format!("add map {TABLE} {} {{ type {} : classid; }}\n", family.map(), family.kind());
+            }
             text += &self.changes(&Self::default());
         }
         text
     }
 
     /// Returns the text for `nft -f` that makes this of `before`, which is in force and whose table stays.
-    /// Things that stay the same are not touched. While a set or a chain is replaced, packets slip through,
-    /// although that should be atomic.
+    /// Things that stay the same are not touched. While a chain is replaced, packets slip through, although
+    /// that should be atomic.
     fn changes(&self, before: &Self) -> String {
         let mut text = String::new();
-        let (old_sets, sets) = (before.sets(), self.sets());
+        for family in Family::BOTH {
+            let of = |all: &Self, others: &Self| {
+                let changed = |(address, class): &(&IpAddr, &u16)| {
+                    family.has(**address) && others.classes.get(*address) != Some(*class)
+                };
+                let classes = all.classes.iter().filter(changed);
+                classes.map(|(address, class)| format!("{address} : {}", class_text(*class))).collect()
+            };
+            // A member of another class goes and comes: the kernel changes no element.
+            text += &elements("delete", family, of(before, self));
+            text += &elements("add", family, of(self, before));
+        }
         let (old_rules, rules) = (before.rules(), self.rules());
-        for (name, (kind, _)) in sets.iter().filter(|(name, _)| !old_sets.contains_key(*name)) {
-            text += &format!("add set {TABLE} {name} {{ type {kind}; }}\n");
-        }
-        for (name, (_, members)) in &sets {
-            let old = old_sets.get(name).map(|(_, members)| members);
-            let is_old = |address: &&IpAddr| old.is_some_and(|old| old.contains(*address));
-            text += &elements("add", name, members.iter().filter(|address| !is_old(address)));
-            text += &elements(
-                "delete",
-                name,
-                old.into_iter().flatten().filter(|address| !members.contains(*address)),
-            );
-        }
         let (old_hooks, hooks) = (before.hooks(), self.hooks());
         for chain in old_hooks.keys().filter(|chain| !hooks.contains_key(*chain)) {
             text += &format!("delete chain {TABLE} {chain}\n");
@@ -118,63 +108,74 @@ impl NftTable {
                  add rule {TABLE} {chain} jump {HOLD}\n"
             );
         }
-        for name in old_sets.keys().filter(|name| !sets.contains_key(*name)) {
-            text += &format!("delete set {TABLE} {name}\n");
-        }
         text
-    }
-
-    /// Each set, by its name: the type of its members, and these.
-    fn sets(&self) -> BTreeMap<String, (&'static str, BTreeSet<IpAddr>)> {
-        let of = |(name, part): (&String, &TablePart)| {
-            let (v4, v6) = part.members.iter().copied().partition(IpAddr::is_ipv4);
-            [(format!("{name}_v4"), ("ipv4_addr", v4)), (format!("{name}_v6"), ("ipv6_addr", v6))]
-        };
-        self.parts.iter().flat_map(of).collect()
     }
 
     /// The chain of each interface that has one: none at rest.
     fn hooks(&self) -> BTreeMap<String, &str> {
-        let ruled = self.parts.values().any(|part| part.ruled);
         let of = |(index, name)| (format!("on_{index}"), String::as_str(name));
-        self.interfaces.iter().filter(|_| ruled).map(of).collect()
+        self.interfaces.iter().filter(|_| self.is_hooked()).map(of).collect()
     }
 
-    /// The rules in their order: the first one that matches decides.
+    /// The rules: a packet that matches one is redirected. None at rest.
     fn rules(&self) -> Vec<String> {
-        let mut ruled: Vec<_> = self.parts.iter().filter(|(_, part)| part.ruled).collect();
-        ruled.sort_by_key(|(_, part)| (Reverse(part.delay), part.class));
         let mut rules = Vec::new();
-        for (name, part) in ruled {
-            let id = class_id(part.class);
-            for (suffix, family) in [("v4", Family::V4), ("v6", Family::V6)] {
-                for (ports, packets) in self.packets.matches(family, &self.ports) {
-                    rules.push(format!(
-                        "tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set \
-                            {:x}:{:x} fwd to \"{DEVICE}\"",
-                        id >> 16,
-                        id & 0xffff
-                    ));
-                }
+        for family in Family::BOTH.into_iter().filter(|_| self.redirects && !self.classes.is_empty()) {
+            for (ports, packets) in self.packets.matches(family, &self.ports) {
+                // A packet to an address that is not in the map matches no further, and goes its way.
+                rules.push(format!(
+                    "meta protocol {family} tcp sport {{ {ports} }}{packets} meta priority set {family} daddr map \
+                        @{} fwd to \"{DEVICE}\"",
+                    family.map()
+                ));
             }
         }
         rules
     }
 }
 
-/// Adds or deletes members of a set; nothing without members.
-fn elements<'a>(what: &str, set: &str, members: impl Iterator<Item = &'a IpAddr>) -> String {
-    let members: Vec<_> = members.map(ToString::to_string).collect();
-    if members.is_empty() {
+/// Adds or deletes elements of a map; nothing without elements.
+fn elements(what: &str, family: Family, elements: Vec<String>) -> String {
+    if elements.is_empty() {
         return String::new();
     }
-    format!("{what} element {TABLE} {set} {{ {} }}\n", members.join(", "))
+    format!("{what} element {TABLE} {} {{ {} }}\n", family.map(), elements.join(", "))
+}
+
+/// A class as nftables writes it.
+fn class_text(class: u16) -> String {
+    let id = class_id(class);
+    format!("{:x}:{:x}", id >> 16, id & 0xffff)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     V4,
     V6,
+}
+
+impl Family {
+    const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    fn has(self, address: IpAddr) -> bool {
+        address.is_ipv4() == (self == Self::V4)
+    }
+
+    /// The name of its map.
+    fn map(self) -> &'static str {
+        match self {
+            Self::V4 => "classes_v4",
+            Self::V6 => "classes_v6",
+        }
+    }
+
+    /// The type of its addresses.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4_addr",
+            Self::V6 => "ipv6_addr",
+        }
+    }
 }
 
 impl fmt::Display for Family {
@@ -231,11 +232,11 @@ fn listed(items: impl Iterator<Item = impl ToString>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The sets in the kernel and their members, the chains of interfaces, and how many rules there are for what
-/// goes through them.
+/// The members in the kernel's table and their classes, the chains of interfaces, and how many rules there are
+/// for what goes through them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Seen {
-    pub(super) sets: BTreeMap<String, BTreeSet<IpAddr>>,
+    pub(super) classes: BTreeMap<IpAddr, u16>,
     pub(super) hooks: BTreeSet<String>,
     pub(super) rules: usize,
 }
@@ -243,9 +244,8 @@ pub(super) struct Seen {
 impl Seen {
     /// Returns true if the kernel has what is wanted.
     pub(super) fn agrees_with(&self, table: &NftTable) -> bool {
-        let sets = table.sets().into_iter().map(|(name, (_, members))| (name, members)).collect();
         let hooks: BTreeSet<_> = table.hooks().into_keys().collect();
-        self.sets == sets && self.hooks == hooks && self.rules == table.rules().len()
+        self.classes == table.classes && self.hooks == hooks && self.rules == table.rules().len()
     }
 }
 
@@ -256,7 +256,7 @@ pub(super) fn replace(table: &NftTable) -> io::Result<()> {
 
 /// Makes a table of the one that is in force, in one transaction.
 pub(super) fn change(before: &NftTable, table: &NftTable) -> io::Result<()> {
-    if before.parts.is_empty() || table.parts.is_empty() {
+    if before.classes.is_empty() || table.classes.is_empty() {
         return replace(table);
     }
     run(&["-f", "-"], &table.changes(before)).map(drop)
@@ -278,13 +278,19 @@ pub(super) fn read() -> io::Result<Option<Seen>> {
         rules: objects(&document, "rule").filter(|rule| rule["chain"] == HOLD).count(),
         ..Seen::default()
     };
-    for set in objects(&document, "set") {
-        let name = set["name"].as_str().unwrap_or_default().to_owned();
-        let elements = set["elem"].as_array().map_or(&[][..], Vec::as_slice);
-        let members = elements.iter().filter_map(|element| element.as_str()?.parse().ok()).collect();
-        seen.sets.insert(name, members);
+    for map in objects(&document, "map") {
+        let elements = map["elem"].as_array().map_or(&[][..], Vec::as_slice);
+        seen.classes.extend(elements.iter().filter_map(element));
     }
     Ok(Some(seen))
+}
+
+/// An element of a map: an address, and the class of its packets.
+fn element(element: &Value) -> Option<(IpAddr, u16)> {
+    let [address, class] = element.as_array()?.as_slice() else { return None };
+    let (major, minor) = class.as_str()?.split_once(':')?;
+    let part = |text| u32::from_str_radix(text, 16).ok().filter(|part| *part <= 0xffff);
+    Some((address.as_str()?.parse().ok()?, class_of(part(major)? << 16 | part(minor)?)?))
 }
 
 fn is_ours(table: &Value) -> bool {
@@ -322,15 +328,10 @@ mod tests {
     use super::super::tc::TrafficControl;
     use super::*;
 
-    fn part(class: u16, members: &[&str], ruled: bool, millis: u64) -> TablePart {
-        let members = members.iter().map(|address| address.parse().unwrap()).collect();
-        TablePart { class, members, ruled, delay: Latency::from_millis(millis) }
-    }
-
-    fn table(parts: &[(&str, TablePart)]) -> NftTable {
-        let parts = parts.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect();
+    fn table(members: &[(&str, u16)], redirects: bool) -> NftTable {
+        let classes = members.iter().map(|(address, class)| (address.parse().unwrap(), *class)).collect();
         let interfaces = [(1, "lo".to_owned())].into();
-        NftTable { parts, packets: DelayedPackets::All, ports: [3260].into(), interfaces }
+        NftTable { classes, redirects, packets: DelayedPackets::All, ports: [3260].into(), interfaces }
     }
 
     #[test]
@@ -339,61 +340,56 @@ mod tests {
     }
 
     #[test]
-    fn at_rest_there_are_sets_and_no_chain() {
-        let text = table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]).render();
-        assert!(text.contains("add element netdev tidegate vg0_v4 { 10.0.0.12 }"), "{text}");
+    fn at_rest_there_are_maps_and_no_chain() {
+        let text = table(&[("10.0.0.12", 1)], false).render();
+        assert!(text.contains("add element netdev tidegate classes_v4 { 10.0.0.12 : 71de:1 }"), "{text}");
         assert!(!text.contains("chain"), "{text}");
     }
 
     #[test]
-    fn the_longest_delay_is_ruled_first() {
-        let text = table(&[
-            ("vg0", part(1, &["10.0.0.12"], true, 20)),
-            ("vg1", part(2, &["10.0.0.12", "fd00::12"], true, 5)),
-        ])
-        .render();
-        let place = |rule: &str| text.find(rule).unwrap_or_else(|| panic!("no `{rule}` in {text}"));
-        assert!(
-            place("@vg0_v4 meta priority set 71de:1 fwd to")
-                < place("@vg1_v4 meta priority set 71de:2 fwd to")
-        );
-        assert!(text.contains("ip6 daddr @vg1_v6"), "{text}");
+    fn there_are_as_many_rules_for_a_hundred_classes_as_for_one() {
+        let addresses: Vec<_> = (0..100).map(|last| format!("10.0.0.{last}")).collect();
+        let members: Vec<_> = addresses.iter().map(String::as_str).zip(1..).collect();
+        let text = table(&members, true).render();
+        assert_eq!(text.matches("meta priority set").count(), 2, "{text}");
+        assert!(text.contains("meta priority set ip daddr map @classes_v4 fwd to \"tidegate\""), "{text}");
+        assert!(text.contains("meta priority set ip6 daddr map @classes_v6 fwd to \"tidegate\""), "{text}");
     }
 
     #[test]
     fn acknowledgements_are_told_by_their_length_and_responses_by_their_opcode() {
-        let mut table = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
+        let mut table = table(&[("10.0.0.12", 1)], true);
         table.packets = DelayedPackets::Acks;
         let text = table.render();
         for rule in [
-            "@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip length <= 52 meta",
-            "@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip length <= 80 meta",
-            "@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip6 length <= 32 meta",
-            "@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip6 length <= 60 meta",
+            "} tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip length <= 52 meta",
+            "} tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip length <= 80 meta",
+            "} tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip6 length <= 32 meta",
+            "} tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip6 length <= 60 meta",
         ] {
             assert!(text.contains(rule), "{text}");
         }
         assert_eq!(text.matches("meta priority set").count(), 4);
         table.packets = DelayedPackets::Responses;
         let text = table.render();
-        let iscsi = "@vg0_v4 tcp doff 8 @th,256,32 & 0xff000000 { 0x21000000, 0x31000000 } meta";
-        assert!(text.contains(&format!("tcp sport {{ 3260 }} ip daddr {iscsi}")), "{text}");
+        let iscsi = "tcp doff 8 @th,256,32 & 0xff000000 { 0x21000000, 0x31000000 } meta";
+        assert!(text.contains(&format!("tcp sport {{ 3260 }} {iscsi}")), "{text}");
         assert_eq!(text.matches("meta priority set").count(), 6);
         // Each protocol at its own port, and all three at a port of none.
         table.ports = [2049, 3260, 4420, 10_000].into();
         let text = table.render();
-        assert!(text.contains("tcp sport { 2049, 3260, 4420, 10000 } ip daddr @vg0_v4 tcp flags"), "{text}");
-        assert!(text.contains(&format!("tcp sport {{ 3260, 10000 }} ip daddr {iscsi}")), "{text}");
+        assert!(text.contains("tcp sport { 2049, 3260, 4420, 10000 } tcp flags"), "{text}");
+        assert!(text.contains(&format!("tcp sport {{ 3260, 10000 }} {iscsi}")), "{text}");
         assert!(
             text.contains(
-                "tcp sport { 4420, 10000 } ip6 daddr @vg0_v6 tcp doff 8 @th,256,32 & 0xff00ff00 { 0x5001800, \
+                "tcp sport { 4420, 10000 } tcp doff 8 @th,256,32 & 0xff00ff00 { 0x5001800, \
                     0x9001800 } meta"
             ),
             "{text}"
         );
         assert!(
             text.contains(
-                "tcp sport { 2049, 10000 } ip daddr @vg0_v4 tcp doff 8 @th,256,32 & 0xfffffe00 { \
+                "tcp sport { 2049, 10000 } tcp doff 8 @th,256,32 & 0xfffffe00 { \
                 0x80000000 } meta"
             ),
             "{text}"
@@ -403,36 +399,32 @@ mod tests {
 
     #[test]
     fn who_joins_while_others_are_held_changes_nothing_for_them() {
-        let before = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
-        let after = table(&[("vg0", part(1, &["10.0.0.12", "10.0.0.13"], true, 25))]);
-        assert_eq!(after.changes(&before), "add element netdev tidegate vg0_v4 { 10.0.0.13 }\n");
-        assert_eq!(before.changes(&after), "delete element netdev tidegate vg0_v4 { 10.0.0.13 }\n");
+        let before = table(&[("10.0.0.12", 1)], true);
+        let after = table(&[("10.0.0.12", 1), ("10.0.0.13", 1)], true);
+        assert_eq!(after.changes(&before), "add element netdev tidegate classes_v4 { 10.0.0.13 : 71de:1 }\n");
+        let removed = "delete element netdev tidegate classes_v4 { 10.0.0.13 : 71de:1 }\n";
+        assert_eq!(before.changes(&after), removed);
         assert_eq!(after.changes(&after), "");
+        let moved = table(&[("10.0.0.12", 1), ("10.0.0.13", 2)], true);
+        let added = "add element netdev tidegate classes_v4 { 10.0.0.13 : 71de:2 }\n";
+        assert_eq!(moved.changes(&after), format!("{removed}{added}"));
     }
 
     /// In a network namespace of its own, as root.
     #[test]
     fn the_kernel_takes_every_change() {
         let nowhere = |table: NftTable| NftTable { interfaces: BTreeMap::new(), ..table };
+        let of_responses =
+            || NftTable { packets: DelayedPackets::Responses, ..table(&[("10.0.0.15", 2)], true) };
         let steps = [
-            table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]),
-            nowhere(table(&[("vg0", part(1, &["10.0.0.12"], true, 5))])),
-            table(&[("vg0", part(1, &["10.0.0.12", "fd00::12"], true, 5))]),
-            table(&[
-                ("vg0", part(1, &["fd00::12"], true, 5)),
-                ("vg1", part(2, &["10.0.0.14", "10.0.0.15"], true, 3)),
-            ]),
-            table(&[("vg1", part(2, &["10.0.0.15"], true, 3))]),
-            NftTable {
-                packets: DelayedPackets::Responses,
-                ..table(&[("vg1", part(2, &["10.0.0.15"], true, 3))])
-            },
-            NftTable {
-                packets: DelayedPackets::Responses,
-                ports: [2049, 3260, 4420, 10_000].into(),
-                ..table(&[("vg1", part(2, &["10.0.0.15"], true, 3))])
-            },
-            table(&[("vg1", part(2, &[], false, 0))]),
+            table(&[("10.0.0.12", 1)], false),
+            nowhere(table(&[("10.0.0.12", 1)], true)),
+            table(&[("10.0.0.12", 1), ("fd00::12", 1)], true),
+            table(&[("fd00::12", 2), ("10.0.0.14", 4096), ("10.0.0.15", 2)], true),
+            table(&[("10.0.0.15", 2)], true),
+            of_responses(),
+            NftTable { ports: [2049, 3260, 4420, 10_000].into(), ..of_responses() },
+            table(&[("10.0.0.15", 2)], false),
             NftTable::default(),
         ];
         let trial = std::thread::spawn(move || {
@@ -458,21 +450,26 @@ mod tests {
 
     #[test]
     fn what_is_seen_is_compared_with_what_is_wanted() {
-        let wanted = table(&[("vg0", part(1, &["10.0.0.12", "fd00::12"], true, 5))]);
-        let mut seen = Seen {
-            sets: [
-                ("vg0_v4".to_owned(), ["10.0.0.12".parse().unwrap()].into()),
-                ("vg0_v6".to_owned(), ["fd00::12".parse().unwrap()].into()),
-            ]
-            .into(),
-            hooks: ["on_1".to_owned()].into(),
-            rules: 2,
-        };
+        let wanted = table(&[("10.0.0.12", 1), ("fd00::12", 1)], true);
+        let mut seen = Seen { classes: wanted.classes.clone(), hooks: ["on_1".to_owned()].into(), rules: 2 };
         assert!(seen.agrees_with(&wanted));
         let whole = seen.clone();
         seen.rules = 0;
         assert!(!seen.agrees_with(&wanted));
-        let without_interface = Seen { hooks: BTreeSet::new(), ..whole };
+        let without_interface = Seen { hooks: BTreeSet::new(), ..whole.clone() };
         assert!(!without_interface.agrees_with(&wanted));
+        let elsewhere = Seen { classes: table(&[("10.0.0.12", 2)], true).classes, ..whole };
+        assert!(!elsewhere.agrees_with(&wanted));
+    }
+
+    #[test]
+    fn what_is_no_class_of_ours_is_no_member() {
+        let read = |text: &str| element(&serde_json::from_str(text).unwrap());
+        assert_eq!(read(r#"["10.0.0.12", "71de:1f"]"#), Some(("10.0.0.12".parse().unwrap(), 0x1f)));
+        for other in
+            [r#"["10.0.0.12", "1:1"]"#, r#"["10.0.0.12", "none"]"#, r#""10.0.0.12""#, r#"["x", "71de:1"]"#]
+        {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 }

@@ -5,10 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use tidegate_units::Latency;
 
 use super::edt::Edt;
-use super::nft::{self, NftTable, TablePart};
+use super::nft::{self, NftTable};
 use super::remedy::HTB;
 use super::tc::{DEVICE, TrafficControl};
 use super::undo::undo_delay;
@@ -162,15 +161,10 @@ fn try_delays(
         if !for_netem {
             return without("another throttle");
         }
-        let part = TablePart {
-            class: CLASS,
-            members: [[192, 0, 2, 1].into()].into(),
-            ruled: true,
-            delay: Latency::from_millis(1),
-        };
-        let parts = [("trial".to_owned(), part)].into();
+        let classes = [([192, 0, 2, 1].into(), CLASS)].into();
         let interfaces = [(1, "lo".to_owned())].into();
-        nft::replace(&NftTable { parts, packets, ports: [2049, 3260, 4420].into(), interfaces })
+        let ports = [2049, 3260, 4420].into();
+        nft::replace(&NftTable { classes, redirects: true, packets, ports, interfaces })
     };
     let (rules_for_all, rules_for_responses) = (rules(DelayedPackets::All), rules(DelayedPackets::Responses));
     vec![

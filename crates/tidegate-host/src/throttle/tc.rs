@@ -190,6 +190,11 @@ pub(super) fn class_id(class: u16) -> u32 {
     u32::from(HANDLE) << 16 | u32::from(class)
 }
 
+/// The class of an identity, if it is one of ours.
+pub(super) fn class_of(id: u32) -> Option<u16> {
+    (id >> 16 == u32::from(HANDLE)).then_some((id & 0xffff) as u16)
+}
+
 /// A netem with a delay. With a rate, however great, netem counts a packet's time from that of the packet
 /// before it: so packets keep their order also when the delay shrinks, where TCP would take overtaking for
 /// loss.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_control::{LoopConfig, WritersConfig};
+use tidegate_control::{BulkConfig, LoopConfig};
 use tidegate_device::DeviceConfig;
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
 
@@ -145,7 +145,7 @@ pub enum MemberRule {
     /// Consumers given by name: the manual sets of Bjørgeengen §3.6.
     Named(Vec<ConsumerName>),
     /// Consumers that write: the automatic sets of §2.3.1.
-    Automatic(WritersConfig),
+    Automatic(BulkConfig),
 }
 
 impl IscsiPlan {
@@ -230,5 +230,5 @@ pub enum InvalidPlan {
     Law(#[from] tidegate_control::LoopConfigError),
     /// The sets of writers.
     #[error(transparent)]
-    Writers(#[from] tidegate_control::WritersConfigError),
+    Writers(#[from] tidegate_control::BulkConfigError),
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate_control::{LoopConfig, OperationTotals, WriterDetector};
-use tidegate_regulate::{InFlight, RegulatedResource, StorageLoad, ThrottleKind};
+use tidegate_control::{BulkDetector, LoopConfig, OperationTotals};
+use tidegate_regulate::{EligibleConsumer, InFlight, RegulatedResource, StorageLoad, ThrottleKind};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
 use super::plan::{InvalidPlan, MemberRule};
@@ -26,7 +26,7 @@ pub(super) struct StoreRegulator {
 
 enum EligibleMachines {
     Named(BTreeSet<ConsumerName>),
-    Automatic(Box<WriterDetector>),
+    Automatic(Box<BulkDetector>),
 }
 
 impl EligibleMachines {
@@ -47,7 +47,7 @@ impl StoreRegulator {
             eligible: match members {
                 MemberRule::Named(names) => EligibleMachines::Named(names.iter().cloned().collect()),
                 MemberRule::Automatic(config) => {
-                    EligibleMachines::Automatic(Box::new(WriterDetector::new(*config)?))
+                    EligibleMachines::Automatic(Box::new(BulkDetector::new(*config)?))
                 }
             },
         })
@@ -71,7 +71,7 @@ impl StoreRegulator {
             writers.observe(interval, self.resource.delay() > Latency::ZERO, machines.iter().zip(written));
         }
         let eligible: BTreeSet<_> = machines.iter().filter(|name| self.eligible.contains(name)).collect();
-        self.resource.set_consumers(eligible.into_iter().map(|name| (name.clone(), None)));
+        self.resource.set_consumers(eligible.into_iter().cloned().map(EligibleConsumer::new));
         for (name, counters) in machines.iter().zip(counters) {
             let load = StorageLoad {
                 reads: counters.reads,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_control::{LawConfig, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_control::{BulkConfig, LawConfig, LoopConfig, PidConfig, SignalChoice};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency, ResourceName};
 
 use super::*;
@@ -166,7 +166,7 @@ fn the_loop_throttles_writers_while_reads_are_slow() {
     held.throttle = ThrottleRule::Regulated {
         packets: PacketClasses::All,
         law: Box::new(law),
-        members: MemberRule::Automatic(WritersConfig::default()),
+        members: MemberRule::Automatic(BulkConfig::default()),
     };
     let (free, held) = (simulate(&free, 1).unwrap(), simulate(&held, 1).unwrap());
     let mean = |found: &IscsiFindings, machine: usize, number: fn(&crate::SeriesSample) -> f64| {

@@ -220,6 +220,9 @@ fn kind(kind: &KeyType) -> Value {
         KeyType::TableList(id) => json!({ "type": "array", "items": reference(id) }),
         KeyType::List(of) => json!({ "type": "array", "items": self::kind(of) }),
         KeyType::NamedNumbers => json!({ "type": "object", "additionalProperties": { "type": "number" } }),
+        KeyType::NamedLists => json!({ "type": "object", "additionalProperties": {
+            "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }]
+        } }),
         KeyType::NamedValues => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         KeyType::Device => json!({
             "type": "object",

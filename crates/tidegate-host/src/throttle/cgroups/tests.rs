@@ -125,6 +125,7 @@ fn hold(limits: impl IntoIterator<Item = (CgroupDevice, IoLimit)>) -> [ThrottleR
         resource: ResourceName::new("disk").unwrap(),
         members: [].into(),
         delay: Latency::ZERO,
+        own_delays: [].into(),
         limits: [].into(),
         cgroups: limits.into_iter().collect(),
     }]

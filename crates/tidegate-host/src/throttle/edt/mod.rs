@@ -20,11 +20,11 @@ pub(super) use program::release;
 
 use self::program::EdtProgram;
 use super::interface::{ConsumerRoutes, LOOK_AGAIN, STAYS, called, claim, refused};
+use super::plan::{DelayGroup, DelayPlan, RULE_STAYS};
 use super::probe::{FILTER, FQ};
 use super::remedy::with_remedy;
-use super::resources::{RULE_STAYS, ThrottledResource, ThrottledResources};
 use super::tc::{FairQueue, TrafficControl, class_id};
-use super::{DelayedPackets, ThrottleError, ThrottleRequest};
+use super::{DelayedPackets, ThrottleError, ThrottleInForce, ThrottleRequest};
 
 /// The class of all delayed packets; their delays are in the packets.
 const CLASS: u16 = 1;
@@ -37,7 +37,7 @@ const CLASS: u16 = 1;
 pub struct Edt {
     tc: TrafficControl,
     program: EdtProgram,
-    resources: ThrottledResources,
+    plan: DelayPlan,
     routes: ConsumerRoutes,
     /// The interfaces that have all they need.
     interfaces: BTreeSet<u32>,
@@ -76,7 +76,7 @@ impl Edt {
         Ok(Self {
             tc: TrafficControl::open()?,
             program: EdtProgram::load(packets, ports, class_id(CLASS))?,
-            resources: ThrottledResources::default(),
+            plan: DelayPlan::default(),
             routes: ConsumerRoutes::new(array),
             interfaces: BTreeSet::new(),
             members: BTreeMap::new(),
@@ -93,13 +93,13 @@ impl Edt {
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
     pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
-        if self.resources.take(now, wanted)? {
+        if self.plan.take(now, wanted) {
             self.settled = false;
         }
-        if self.resources.iter().any(|(_, resource)| resource.ruled) {
+        if self.plan.is_ruled() {
             self.last_held = Some(now);
         }
-        let mut first_error = None;
+        let mut first_error = self.plan.room().err();
         for step in
             [Self::write_delays, Self::write_members, Self::reach, Self::look_again, Self::leave_interfaces]
         {
@@ -110,32 +110,33 @@ impl Edt {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Returns true if a resource's delay is in force or zero. In force means that it is in the program's
-    /// map, some member has it, and the program is where packets pass.
+    /// Returns true if a resource's delays are zero, or those of any of its members are in force. In force
+    /// means that it is in the program's map, some member has it, and the program is where packets pass.
     pub(super) fn holds(&self, wanted: &ThrottleRequest) -> bool {
-        let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
-        let Some((_, resource)) = known else { return wanted.delay == Latency::ZERO };
-        let slot = u32::from(resource.class);
-        resource.delay == Latency::ZERO
-            || (self.delays.get(&slot) == Some(&resource.delay)
-                && self.members.values().any(|member| member.slot == slot)
-                && !self.interfaces.is_empty())
+        let mut throttled = self.plan.groups_of(&wanted.resource).filter(|group| group.delay > Latency::ZERO);
+        wanted.is_released() || throttled.any(|group| self.is_in_force(group))
     }
 
-    /// Returns the delay in force for a resource.
-    pub(super) fn delay_in_force(&self, wanted: &ThrottleRequest) -> Latency {
-        let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
-        let delay = known.map_or(Latency::ZERO, |(_, resource)| resource.delay);
-        if self.holds(wanted) { delay } else { Latency::ZERO }
+    /// Returns the delays in force for a resource.
+    pub(super) fn delays_in_force(&self, wanted: &ThrottleRequest) -> ThrottleInForce {
+        self.plan.in_force(&wanted.resource, |group| self.is_in_force(group))
+    }
+
+    fn is_in_force(&self, group: &DelayGroup) -> bool {
+        let slot = u32::from(group.class);
+        let has_it = |address: &IpAddr| self.members.get(address).is_some_and(|member| member.slot == slot);
+        self.delays.get(&slot) == Some(&group.delay)
+            && group.members.iter().any(has_it)
+            && !self.interfaces.is_empty()
     }
 
     /// Returns true if packets may be delayed more than is wanted: the program's maps could not be changed.
     pub(super) fn is_stuck(&self) -> bool {
         let wanted = |slot: &u32| {
-            let of_slot = |(_, resource): &(_, &ThrottledResource)| u32::from(resource.class) == *slot;
-            self.resources.iter().find(of_slot).map_or(Latency::ZERO, |(_, resource)| resource.delay)
+            let of_slot = |group: &&DelayGroup| u32::from(group.class) == *slot;
+            self.plan.groups().find(of_slot).map_or(Latency::ZERO, |group| group.delay)
         };
-        let (members, _) = self.slots();
+        let members = self.slots();
         let is_delayed = |slot| self.delays.get(slot).is_some_and(|delay| *delay > Latency::ZERO);
         self.delays.iter().any(|(slot, delay)| *delay > wanted(slot))
             || self.members.iter().any(|(address, member)| {
@@ -143,11 +144,11 @@ impl Edt {
             })
     }
 
-    /// One entry of a map for each resource, however many members it has.
+    /// One entry of a map for each group, however many members it has.
     fn write_delays(&mut self, _: Instant) -> Result<(), ThrottleError> {
         let mut wanted: BTreeMap<u32, Latency> =
             self.delays.keys().map(|slot| (*slot, Latency::ZERO)).collect();
-        wanted.extend(self.resources.iter().map(|(_, resource)| (resource.class.into(), resource.delay)));
+        wanted.extend(self.plan.groups().map(|group| (group.class.into(), group.delay)));
         for (slot, delay) in wanted {
             if self.delays.get(&slot).copied().unwrap_or_default() != delay {
                 self.program.set_delay(slot, delay).map_err(ThrottleError::Program)?;
@@ -161,7 +162,7 @@ impl Edt {
         if self.settled {
             return Ok(());
         }
-        let (wanted, shared) = self.slots();
+        let wanted = self.slots();
         let changes = changes(&self.members, &wanted, now);
         let most = edt::MOST_MEMBERS as usize;
         let mut left_out = Vec::new();
@@ -183,34 +184,27 @@ impl Edt {
         if let Some(first) = left_out.first() {
             return Err(ThrottleError::NoRoom { first: *first, others: left_out.len() - 1, most });
         }
-        // A released member is forgotten later; of two delays for an address another may be the longer one
-        // the next time.
-        self.settled = !shared && self.members.values().all(|member| member.slot != RELEASED);
+        // A released member is forgotten later.
+        self.settled = self.members.values().all(|member| member.slot != RELEASED);
         Ok(())
     }
 
-    /// The slot of each member, and whether any is a member of several resources: then the longest delay is
-    /// its.
-    fn slots(&self) -> (BTreeMap<IpAddr, u32>, bool) {
-        let mut shared = false;
-        let mut longest: BTreeMap<IpAddr, (Latency, u32)> = BTreeMap::new();
-        for (_, resource) in self.resources.iter().filter(|(_, resource)| resource.ruled) {
-            let this = (resource.delay, u32::from(resource.class));
-            for address in &resource.members {
-                let known = longest.entry(*address).or_insert(this);
-                shared |= *known != this;
-                *known = this.max(*known);
-            }
-        }
-        (longest.into_iter().map(|(address, (_, slot))| (address, slot)).collect(), shared)
+    /// The slot of each member that is throttled, or was a moment ago.
+    fn slots(&self) -> BTreeMap<IpAddr, u32> {
+        let ruled = self.plan.groups().filter(|group| group.ruled);
+        let of = |group: &DelayGroup| {
+            let slot = u32::from(group.class);
+            group.members.iter().map(move |address| (*address, slot)).collect::<Vec<_>>()
+        };
+        ruled.flat_map(of).collect()
     }
 
     /// Prepares every interface that leads to a throttled consumer.
     fn reach(&mut self, now: Instant) -> Result<(), ThrottleError> {
         let mut towards = BTreeSet::new();
         let mut first_error = None;
-        let held = self.resources.iter().filter(|(_, resource)| resource.delay > Latency::ZERO);
-        for address in held.flat_map(|(_, resource)| &resource.members) {
+        let held = self.plan.groups().filter(|group| group.delay > Latency::ZERO);
+        for address in held.flat_map(|group| &group.members) {
             match self.routes.towards(&mut self.tc, now, *address) {
                 Ok(interfaces) => towards.extend(interfaces),
                 Err(error) => {

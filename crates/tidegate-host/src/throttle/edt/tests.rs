@@ -291,36 +291,40 @@ fn who_finds_no_room_is_named() {
         resource: tidegate_units::ResourceName::new("vg0").unwrap(),
         members: (0..count).map(|number| IpAddr::from((0x7f00_0000 + number).to_be_bytes())).collect(),
         delay: Latency::from_millis(5),
+        own_delays: BTreeMap::new(),
         limits: BTreeMap::new(),
         cgroups: BTreeMap::new(),
     };
-    edt.resources.take(Instant::ZERO, &[hold(most + 2)]).unwrap();
+    edt.plan.take(Instant::ZERO, &[hold(most + 2)]);
     edt.settled = false;
     let error = edt.write_members(Instant::ZERO).unwrap_err().to_string();
     assert_eq!(error, "127.1.0.0 and 1 others are not throttled: there is room for 65536 members");
-    edt.resources.take(Instant::ZERO, &[hold(most)]).unwrap();
+    edt.plan.take(Instant::ZERO, &[hold(most)]);
     edt.write_members(Instant::ZERO).unwrap();
     assert!(edt.settled);
 }
 
 #[test]
-fn of_two_delays_the_longer_one_is_a_members_whichever_that_is() {
+fn of_two_delays_the_longer_one_is_a_members_and_its_slot_stays() {
     let Some(mut edt) = loaded(DelayedPackets::All) else { return };
     let hold = |name: &str, millis: u64| ThrottleRequest {
         resource: tidegate_units::ResourceName::new(name).unwrap(),
         members: [SOMEBODY.parse().unwrap()].into(),
         delay: Latency::from_millis(millis),
+        own_delays: BTreeMap::new(),
         limits: BTreeMap::new(),
         cgroups: BTreeMap::new(),
     };
-    let mut slot = |a, b| {
-        edt.settled &= !edt.resources.take(Instant::ZERO, &[hold("a", a), hold("b", b)]).unwrap();
+    let mut delay = |a, b| {
+        edt.settled &= !edt.plan.take(Instant::ZERO, &[hold("a", a), hold("b", b)]);
+        edt.write_delays(Instant::ZERO).unwrap();
         edt.write_members(Instant::ZERO).unwrap();
-        edt.members[&SOMEBODY.parse::<IpAddr>().unwrap()].slot
+        let slot = edt.members[&SOMEBODY.parse::<IpAddr>().unwrap()].slot;
+        (slot, edt.delays[&slot])
     };
-    assert_eq!(slot(5, 10), 2);
-    assert_eq!(slot(15, 10), 1);
-    assert_eq!(slot(0, 10), 2);
+    assert_eq!(delay(5, 10), (1, Latency::from_millis(10)));
+    assert_eq!(delay(15, 10), (1, Latency::from_millis(15)));
+    assert_eq!(delay(0, 10), (1, Latency::from_millis(10)));
 }
 
 #[test]

@@ -112,6 +112,7 @@ fn of_a_device_that_two_resources_have_the_lower_limit_counts() {
         resource: tidegate_units::ResourceName::new(name).unwrap(),
         members: [].into(),
         delay: tidegate_units::Latency::from_millis(1),
+        own_delays: [].into(),
         limits: [(device, WriteLimit::new(Iops::new(writes), ByteRate::new(bytes)))].into(),
         cgroups: [].into(),
     };

@@ -1,4 +1,5 @@
-//! Consumers that write so much that they are eligible: the automatic sets of Bjørgeengen §2.3.1.
+//! Consumers that write, or read, so much that they are eligible: the automatic sets of Bjørgeengen §2.3.1.
+//! The paper has sets of writers; a set of readers follows the same rules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,22 +9,22 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName};
 
 /// Rules for membership of the set.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WritersConfig {
-    /// Consumers that write more than this join. Default 1 MiB/s: a backup or a copy exceeds it at once, a
-    /// database's log seldom.
+pub struct BulkConfig {
+    /// Consumers that move more than this join. Default 1 MiB/s, for writers: a backup or a copy exceeds it at
+    /// once, a database's log seldom.
     pub above: ByteRate,
-    /// Members that write less than this part of `above` leave, within (0, 1]. Default 0.5.
+    /// Members that move less than this part of `above` leave, within (0, 1]. Default 0.5.
     pub leaves_below: f64,
-    /// The time constant of the average of what is written. Default 1 s.
+    /// The time constant of the average of what is moved. Default 1 s.
     pub smoothing: Duration,
     /// Interval between two updates of the set. Default 1 s (§2.3.1).
     pub interval: Duration,
-    /// Silence after which a throttled member leaves. Throttling alone makes it write less, so only writing
+    /// Silence after which a throttled member leaves. Throttling alone makes it move less, so only moving
     /// nothing for this long counts. Default 2 s.
     pub silence: Duration,
 }
 
-impl Default for WritersConfig {
+impl Default for BulkConfig {
     fn default() -> Self {
         Self {
             above: ByteRate::new(1_048_576.0),
@@ -35,20 +36,20 @@ impl Default for WritersConfig {
     }
 }
 
-impl WritersConfig {
+impl BulkConfig {
     /// Checks every value.
     ///
     /// # Errors
     /// The first value that is out of range.
-    pub fn validate(&self) -> Result<(), WritersConfigError> {
+    pub fn validate(&self) -> Result<(), BulkConfigError> {
         if self.above.per_second() <= 0.0 {
-            return Err(WritersConfigError::Above);
+            return Err(BulkConfigError::Above);
         }
         if !(self.leaves_below > 0.0 && self.leaves_below <= 1.0) {
-            return Err(WritersConfigError::LeavesBelow(self.leaves_below));
+            return Err(BulkConfigError::LeavesBelow(self.leaves_below));
         }
         if self.interval.is_zero() {
-            return Err(WritersConfigError::Interval);
+            return Err(BulkConfigError::Interval);
         }
         Ok(())
     }
@@ -56,45 +57,46 @@ impl WritersConfig {
 
 /// Reason that a set cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
-pub enum WritersConfigError {
-    /// Every consumer would belong to the set, readers included.
-    #[error("the rate above which a consumer is a writer must be greater than zero")]
+pub enum BulkConfigError {
+    /// Every consumer would belong to the set, idle ones included.
+    #[error("the rate above which a consumer joins must be greater than zero")]
     Above,
     /// The part is out of range.
-    #[error("the part of the rate below which a writer leaves must be above 0 and at most 1, it is {0}")]
+    #[error("the part of the rate below which a member leaves must be above 0 and at most 1, it is {0}")]
     LeavesBelow(f64),
     /// The interval is zero.
-    #[error("the interval at which the set of writers is brought up to date must be greater than zero")]
+    #[error("the interval at which the set is brought up to date must be greater than zero")]
     Interval,
 }
 
 /// Consumers outside the set that average less than this part of the threshold are forgotten.
 const FORGOTTEN: f64 = 1e-3;
 
-/// The consumers of one resource that write more than a threshold, by an average, with hysteresis.
+/// The consumers of one resource that move more than a threshold in one direction, by an average, with
+/// hysteresis.
 #[derive(Debug, Clone)]
-pub struct WriterDetector {
-    config: WritersConfig,
-    consumers: BTreeMap<ConsumerName, Writer>,
+pub struct BulkDetector {
+    config: BulkConfig,
+    consumers: BTreeMap<ConsumerName, BulkConsumer>,
     since_update: Duration,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Writer {
+struct BulkConsumer {
     /// Bytes per second, averaged.
     rate: f64,
     silent: Duration,
     member: bool,
     /// Since the step before.
-    written: Bytes,
+    moved: Bytes,
 }
 
-impl WriterDetector {
+impl BulkDetector {
     /// An empty set.
     ///
     /// # Errors
     /// When the configuration is not valid.
-    pub fn new(config: WritersConfig) -> Result<Self, WritersConfigError> {
+    pub fn new(config: BulkConfig) -> Result<Self, BulkConfigError> {
         config.validate()?;
         Ok(Self { config, consumers: BTreeMap::new(), since_update: Duration::ZERO })
     }
@@ -103,20 +105,20 @@ impl WriterDetector {
     ///
     /// # Errors
     /// When the configuration is not valid; nothing is changed then.
-    pub fn reconfigure(&mut self, config: WritersConfig) -> Result<(), WritersConfigError> {
+    pub fn reconfigure(&mut self, config: BulkConfig) -> Result<(), BulkConfigError> {
         config.validate()?;
         self.config = config;
         Ok(())
     }
 
-    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. A consumer
-    /// that is named several times wrote the sum. One that is not named wrote nothing, and is forgotten after
+    /// Takes what consumers moved in `elapsed`, and brings the set up to date when it is time to. A consumer
+    /// that is named several times moved the sum. One that is not named moved nothing, and is forgotten after
     /// a while. `held`: the members are throttled now.
     pub fn observe<'a>(
         &mut self,
         elapsed: Duration,
         held: bool,
-        written: impl IntoIterator<Item = (&'a ConsumerName, Bytes)>,
+        moved: impl IntoIterator<Item = (&'a ConsumerName, Bytes)>,
     ) {
         let seconds = elapsed.as_secs_f64();
         if seconds <= 0.0 {
@@ -126,23 +128,23 @@ impl WriterDetector {
             smoothing if smoothing > 0.0 => (-seconds / smoothing).exp(),
             _ => 0.0,
         };
-        for (name, bytes) in written {
+        for (name, bytes) in moved {
             if bytes > Bytes::ZERO && !self.consumers.contains_key(name) {
-                self.consumers.insert(name.clone(), Writer::default());
+                self.consumers.insert(name.clone(), BulkConsumer::default());
             }
-            if let Some(writer) = self.consumers.get_mut(name) {
-                writer.written = Bytes::new(writer.written.get().saturating_add(bytes.get()));
+            if let Some(consumer) = self.consumers.get_mut(name) {
+                consumer.moved = Bytes::new(consumer.moved.get().saturating_add(bytes.get()));
             }
         }
         let forgotten = FORGOTTEN * self.config.above.per_second();
-        self.consumers.retain(|_, writer| {
-            let written = std::mem::take(&mut writer.written);
-            writer.rate = past * writer.rate + (1.0 - past) * (written.get() as f64 / seconds);
-            writer.silent = match written {
-                Bytes::ZERO => writer.silent.saturating_add(elapsed),
+        self.consumers.retain(|_, consumer| {
+            let moved = std::mem::take(&mut consumer.moved);
+            consumer.rate = past * consumer.rate + (1.0 - past) * (moved.get() as f64 / seconds);
+            consumer.silent = match moved {
+                Bytes::ZERO => consumer.silent.saturating_add(elapsed),
                 _ => Duration::ZERO,
             };
-            writer.member || writer.rate > forgotten
+            consumer.member || consumer.rate > forgotten
         });
         self.since_update = self.since_update.saturating_add(elapsed);
         // What comes a little early is this interval's all the same.
@@ -154,13 +156,13 @@ impl WriterDetector {
 
     fn update(&mut self, held: bool) {
         let above = self.config.above.per_second();
-        for writer in self.consumers.values_mut() {
-            writer.member = if !writer.member {
-                writer.rate > above
+        for consumer in self.consumers.values_mut() {
+            consumer.member = if !consumer.member {
+                consumer.rate > above
             } else if held {
-                writer.silent < self.config.silence
+                consumer.silent < self.config.silence
             } else {
-                writer.rate > above * self.config.leaves_below
+                consumer.rate > above * self.config.leaves_below
             };
         }
     }
@@ -168,18 +170,18 @@ impl WriterDetector {
     /// Returns true if a consumer belongs to the set.
     #[must_use]
     pub fn contains(&self, name: &ConsumerName) -> bool {
-        self.consumers.get(name).is_some_and(|writer| writer.member)
+        self.consumers.get(name).is_some_and(|consumer| consumer.member)
     }
 
     /// Returns the members of the set.
     pub fn members(&self) -> impl Iterator<Item = &ConsumerName> {
-        self.consumers.iter().filter(|(_, writer)| writer.member).map(|(name, _)| name)
+        self.consumers.iter().filter(|(_, consumer)| consumer.member).map(|(name, _)| name)
     }
 
-    /// Returns the average write rate of a consumer. `None` if it wrote nothing lately.
+    /// Returns the average rate of a consumer. `None` if it moved nothing lately.
     #[must_use]
     pub fn rate(&self, name: &ConsumerName) -> Option<ByteRate> {
-        self.consumers.get(name).map(|writer| ByteRate::new(writer.rate))
+        self.consumers.get(name).map(|consumer| ByteRate::new(consumer.rate))
     }
 }
 
@@ -200,7 +202,7 @@ mod tests {
     }
 
     /// Writes at a rate in MiB/s for some seconds, and says after how many the membership became `wanted`.
-    fn until(set: &mut WriterDetector, rate: f64, held: bool, wanted: bool, most: u32) -> Option<f64> {
+    fn until(set: &mut BulkDetector, rate: f64, held: bool, wanted: bool, most: u32) -> Option<f64> {
         let (writer, reader) = (name("10.0.0.12"), name("10.0.0.11"));
         (1..=most * 10).find_map(|step| {
             set.observe(STEP, held, [(&writer, mib(rate * 0.1)), (&reader, Bytes::ZERO)]);
@@ -209,8 +211,8 @@ mod tests {
         })
     }
 
-    fn set() -> WriterDetector {
-        WriterDetector::new(WritersConfig::default()).unwrap()
+    fn set() -> BulkDetector {
+        BulkDetector::new(BulkConfig::default()).unwrap()
     }
 
     #[test]
@@ -286,14 +288,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        let with = |change: fn(&mut WritersConfig)| {
-            let mut config = WritersConfig::default();
+        let with = |change: fn(&mut BulkConfig)| {
+            let mut config = BulkConfig::default();
             change(&mut config);
-            WriterDetector::new(config).map(drop)
+            BulkDetector::new(config).map(drop)
         };
-        assert_eq!(with(|c| c.above = ByteRate::new(0.0)), Err(WritersConfigError::Above));
-        assert_eq!(with(|c| c.leaves_below = 1.5), Err(WritersConfigError::LeavesBelow(1.5)));
-        assert_eq!(with(|c| c.interval = Duration::ZERO), Err(WritersConfigError::Interval));
+        assert_eq!(with(|c| c.above = ByteRate::new(0.0)), Err(BulkConfigError::Above));
+        assert_eq!(with(|c| c.leaves_below = 1.5), Err(BulkConfigError::LeavesBelow(1.5)));
+        assert_eq!(with(|c| c.interval = Duration::ZERO), Err(BulkConfigError::Interval));
     }
 
     proptest! {

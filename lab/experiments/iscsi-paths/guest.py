@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""In the guest: `tidegate agent` on an iSCSI target with two portals, and initiators that use both.
+
+usage: guest.py [--target MS] [--burst S] [--pause S] [--depth N] [--seed N] [--only PHASE,…] [--more LINES]
+
+Target, array and load are those of the experiment iscsi-agent, in one burst. Portals are 10.0.0.1 and 10.1.0.1, initiator n is
+10.0.0.1n and 10.1.0.1n, and has a session by each: the reader and the writers use both paths alike. LIO shows one session of each.
+
+   doubtful     a dry run without a word about addresses: what the agent says of the paths that LIO does not show
+   unregulated  with the bursts
+   paths        with the bursts, and the agent, which is told the addresses
+   apart        the writers have the first path only. Initiator 2 also reads from a device that no law regulates, over the second path
+   together     the same, and that device is reached by the first portal
+
+Leaves /out/measured.json, and the agent's log of each phase.
+"""
+
+import argparse
+import contextlib
+import glob
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import time
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "shared"))
+import iscsi
+
+# The load, and the agent.
+_spec = importlib.util.spec_from_file_location("iscsi_agent", os.path.join(HERE, "..", "iscsi-agent", "guest.py"))
+load = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(load)
+
+PHASES = ("doubtful", "unregulated", "paths", "apart", "together")
+PORTALS = ("10.0.0.1", "10.1.0.1")
+# The initiator that uses the other device as well.
+BOTH = 2
+
+
+class Lab(iscsi.Lab):
+    """Two networks over the same interfaces, a portal in each, and another device at either portal."""
+
+    def addresses(self, number):
+        return [self.address(number), f"10.1.0.{10 + number}"]
+
+    def _make_network(self):
+        super()._make_network()
+        with iscsi.namespace("tgt"):
+            iscsi.batch("ip", [f"address add {PORTALS[1]}/24 dev eth0"])
+        iscsi.batch("ip", [f"address add {self.addresses(n)[1]}/24 dev i{n}" for n in self.numbers])
+
+    def _export(self):
+        super()._export()
+        for number in self.numbers:
+            with iscsi.namespace("tgt"):
+                os.mkdir(f"{iscsi.TARGET}/iscsi/{self.target(number)}/tpgt_1/np/{PORTALS[1]}:3260")
+        iscsi.null_block("other", 64, 1)
+        store = f"{iscsi.TARGET}/core/iblock_0/other"
+        os.mkdir(store)
+        iscsi.write(f"{store}/control", "udev_path=/dev/other")
+        iscsi.write(f"{store}/udev_path", "/dev/other")
+        iscsi.write(f"{store}/enable", 1)
+        for place, portal in enumerate(PORTALS):
+            group = f"{iscsi.TARGET}/iscsi/{self.other(place)}/tpgt_1"
+            acl = f"{group}/acls/{self.initiator(BOTH)}"
+            os.makedirs(f"{group}/lun/lun_0")
+            os.symlink(store, f"{group}/lun/lun_0/port")
+            iscsi.write(f"{group}/attrib/authentication", 0)
+            os.makedirs(f"{acl}/lun_0")
+            os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
+            with iscsi.namespace("tgt"):
+                os.mkdir(f"{group}/np/{portal}:3260")
+            iscsi.write(f"{group}/enable", 1)
+
+    def other(self, place):
+        """The target of the other device at a portal."""
+        return f"iqn.2026-01.lab:other{place}"
+
+    def by(self, number, target, portal):
+        """Logs in by a portal: the block device."""
+        before = set(glob.glob("/sys/class/iscsi_session/session*"))
+        node = ["iscsiadm", "-m", "node", "-T", target, "-p", f"{portal}:3260", "-I", f"i{number}"]
+        iscsi.run([*node, "-o", "new"])
+        iscsi.run([*node, "--login"])
+
+        def device():
+            for path in set(glob.glob("/sys/class/iscsi_session/session*")) - before:
+                for block in glob.glob(f"{path}/device/target*/*:0/block/*"):
+                    return os.path.basename(block)
+            return None
+
+        name = iscsi.until(device, f"the device of initiator {number} by {portal}")
+        iscsi.until(lambda: os.path.exists(f"/dev/{name}") and iscsi.read(f"/sys/block/{name}/size") != "0", f"/dev/{name}")
+        iscsi.write(f"/sys/block/{name}/queue/scheduler", "none")
+        return f"/dev/{name}"
+
+
+def told(lab):
+    """The table of addresses, after the resource's lines."""
+    lines = [f'"{lab.initiator(n)}" = {json.dumps(lab.addresses(n))}' for n in lab.numbers]
+    return "\n[addresses]\n" + "\n".join(lines)
+
+
+def by_paths(jobs, second):
+    """Every other job of each consumer by its second path."""
+    for job in jobs:
+        number, _, place = job["name"].removeprefix("w").partition("-")
+        if place and int(place) % 2:
+            job["filename"] = second[int(number)]
+    return jobs
+
+
+def measure(lab, options, second=None, other=None):
+    """The reader beside a burst of writers; and what initiator 2 waits for the other device, during the burst and before it."""
+    length = 2 * options.pause + options.burst
+    begin = options.pause
+    reader = [load.reader(lab, length)]
+    if second:
+        half = {"rate": "128k"}
+        reader = [reader[0] | half, reader[0] | half | {"name": "reader-2", "filename": second[1]}]
+    jobs = reader + by_paths(load.writers(lab, options, begin, options.burst), second or {}) if second else \
+        reader + load.writers(lab, options, begin, options.burst)
+    if other:
+        jobs.append({"name": "other", "filename": other, "rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k",
+                     "runtime": length, "size": "64m"})
+    before, drops, began = lab.retransmissions(), lab.drops(), load.now_ms()
+    wait = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
+    members = set()
+    while load.now_ms() - began < 1000 * length:
+        members |= set(load.kernel(lab)["members"])
+        time.sleep(1)
+    results = {result["name"]: result for result in wait()}
+    after = lab.retransmissions()
+
+    def latencies(name):
+        return [[(at - began) / 1000, value] for at, _, value in results[name]["log"]["lat"]]
+
+    found = {
+        "seconds": load.per_second([read for job in reader for read in latencies(job["name"])]),
+        "bursts": [[begin, begin + options.burst]],
+        "members": sorted(members),
+        "written": {name: result["write"]["bytes_per_s"] for name, result in results.items() if result["write"]},
+        "retransmissions": {side: after[side]["RetransSegs"] - before[side]["RetransSegs"] for side in after},
+        "drops": lab.drops() - drops,
+    }
+    if other:
+        seconds = load.per_second(latencies("other"))
+        found["other_ms"] = {
+            "before": statistics.mean(value for at, value in seconds if at < begin),
+            "during": statistics.mean(value for at, value in seconds if begin + 3 < at <= begin + options.burst),
+        }
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
+    parser.add_argument("--burst", type=int, default=25)
+    parser.add_argument("--pause", type=int, default=4)
+    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", metavar="PHASE,…", help="these phases")
+    parser.add_argument("--more", default="", help="more lines of the resource's configuration")
+    options = parser.parse_args()
+
+    # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
+    lab = Lab(initiators=4, devices=4, tail_loss_probes=False)
+    second = {n: lab.by(n, lab.target(n), PORTALS[1]) for n in lab.numbers}
+    iscsi.run(["pin", "nft", "tc", "tidegate"])
+    measured = {"options": vars(options), "addresses": {str(n): lab.addresses(n) for n in lab.numbers}}
+
+    def agent(name, more=""):
+        return load.Agent(lab, f"auto-target-{options.target:g}-{name}", options.target, f"{options.more}{more}", law={"law": '"auto"'})
+
+    def leave():
+        with open("/out/measured.json", "w") as file:
+            json.dump(measured, file, indent=1)
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(leave)
+        for name in options.only.split(",") if options.only else PHASES:
+            print(f"{time.monotonic():7.1f} {name}", flush=True)
+            if name == "doubtful":
+                with agent(name, "\ndry_run = true") as running:
+                    time.sleep(2)
+                    said = iscsi.read(running.log.name).splitlines()
+                measured[name] = [line for line in said if "where its addresses are unknown" in line]
+            elif name == "unregulated":
+                measured[name] = measure(lab, options, second)
+            elif name == "paths":
+                with agent(name, told(lab)):
+                    measured[name] = measure(lab, options, second)
+            else:
+                place = {"apart": 1, "together": 0}[name]
+                other = lab.by(BOTH, lab.other(place), PORTALS[place])
+                # One path each, so that LIO shows all there is.
+                for number in list(second):
+                    iscsi.run(["iscsiadm", "-m", "node", "-T", lab.target(number), "-p", f"{PORTALS[1]}:3260", "-I", f"i{number}",
+                               "--logout"])
+                    del second[number]
+                with agent(name):
+                    measured[name] = measure(lab, options, other=other)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except iscsi.Failed as failure:
+        sys.exit(f"iscsi-paths: {failure}")

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+
+Response times are what the reader saw (fio, the mean of each second). Exit status 1 when something is missed.
+"""
+
+import json
+import os
+import statistics
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+from judging import KEPT, Verdict, part_within, settled
+
+# A path beside the other of the same initiator: what is written by each.
+ALIKE = 0.1
+# Reads of the other device over its own portal: with the burst beside it, and before it.
+FREE_MS = 0.5
+WRITERS = ("2", "3", "4")
+
+
+def by_path(written):
+    """Bytes per second by each path of the writers."""
+    sums = [0, 0]
+    for name, value in written.items():
+        sums[int(name.partition("-")[2]) % 2] += value
+    return sums
+
+
+def main(directory):
+    with open(os.path.join(directory, "measured.json")) as file:
+        measured = json.load(file)
+    verdict, target, rows = Verdict(), measured["options"]["target"], {}
+    if "doubtful" in measured:
+        verdict.within("initiators whose hidden paths are named", float(len({line.split(" WARN ")[-1] for line in measured["doubtful"]})), 4)
+    for name in ("unregulated", "paths", "apart", "together"):
+        if name not in measured:
+            continue
+        phase = measured[name]
+        seconds = settled(phase)
+        rows[name] = {"kept": part_within(seconds, target), "mean_ms": statistics.mean(seconds), "members": phase["members"],
+                      "written_bytes_per_s": sum(phase["written"].values()), "retransmissions": phase["retransmissions"],
+                      **({"other_ms": phase["other_ms"]} if "other_ms" in phase else {})}
+        if name == "unregulated":
+            continue
+        verdict.within(f"{name}: seconds within the target", rows[name]["kept"], KEPT)
+        verdict.within(f"{name}: segments sent again", float(sum(phase["retransmissions"].values())), most=0)
+        verdict.within(f"{name}: packets dropped", float(phase["drops"]), most=0)
+        paths = 2 if name == "paths" else 1
+        wanted = sorted(address for n in WRITERS for address in measured["addresses"][n][:paths])
+        verdict.within(f"{name}: every path of the writers is throttled, and no other", float(phase["members"] == wanted), 1)
+    if "paths" in measured:
+        first, other = by_path(measured["paths"]["written"])
+        rows["paths"]["by_path"] = [first, other]
+        verdict.within("paths: written by the second path / by the first", other / first, 1 - ALIKE, 1 + ALIKE)
+    if "apart" in measured:
+        waits = measured["apart"]["other_ms"]
+        verdict.within("apart: reads of the other device during the burst − before it, ms", waits["during"] - waits["before"],
+                       most=FREE_MS)
+    verdict.show()
+    for name, row in rows.items():
+        print(f"  {name}: {json.dumps(row)}")
+    with open(os.path.join(directory, "verdict.json"), "w") as file:
+        json.dump({"met": verdict.met(), "phases": rows, "checks": verdict.rows, "options": measured["options"]}, file, indent=1)
+    return 0 if verdict.met() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
