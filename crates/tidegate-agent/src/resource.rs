@@ -173,9 +173,9 @@ impl SessionResource {
             return;
         }
         let addresses = watch.addresses();
-        let weighed = |name: ConsumerName| EligibleConsumer {
-            weight: self.config.weight(&name, addresses.of(&name)),
-            ..EligibleConsumer::new(name)
+        let weighed = |name: ConsumerName| {
+            let weight = self.config.weight(&name, &addresses.of(&name));
+            EligibleConsumer { weight, ..EligibleConsumer::new(name) }
         };
         self.regulated.set_consumers(eligible.into_iter().map(weighed));
         let device = |place| {

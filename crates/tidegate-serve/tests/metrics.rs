@@ -259,6 +259,7 @@ fn agents_exposition() -> AgentExposition {
             present: true,
             dry_run: false,
             delay: Latency::from_micros(8_500),
+            divided: BTreeMap::new(),
             limits: [("dm-1".to_owned(), WriteLimit::new(Iops::new(300.0), ByteRate::new(19_660_800.0)))]
                 .into(),
             decision: Some(Decision {

@@ -78,7 +78,7 @@ impl ResourceConfig {
     pub(crate) fn weight(
         &self,
         name: &ConsumerName,
-        addresses: impl Iterator<Item = IpAddr> + Clone,
+        addresses: &(impl Iterator<Item = IpAddr> + Clone),
     ) -> Option<Shares> {
         let meant = self.weights.iter().filter(|(meant, _)| meant.matches(name.as_str(), addresses.clone()));
         let greatest = meant.map(|(_, weight)| *weight).max();

@@ -385,13 +385,13 @@ fn weights_are_whole_numbers_and_the_greatest_counts() {
     let config = vg0("weights = { '10.0.0.0/24' = 2, 'iqn.*:db*' = 4 }").unwrap();
     let weight = |name: &str, address: [u8; 4]| {
         let name = ConsumerName::new(name).unwrap();
-        config.resources[0].weight(&name, [IpAddr::from(address)].into_iter()).map(Shares::get)
+        config.resources[0].weight(&name, &[IpAddr::from(address)].into_iter()).map(Shares::get)
     };
     assert_eq!(weight("iqn.a:db1", [10, 0, 0, 1]), Some(4));
     assert_eq!(weight("iqn.a:web", [10, 0, 0, 1]), Some(2));
     assert_eq!(weight("iqn.a:web", [10, 0, 1, 1]), Some(1));
     let none = vg0("").unwrap();
-    assert_eq!(none.resources[0].weight(&ConsumerName::new("a").unwrap(), [].into_iter()), None);
+    assert_eq!(none.resources[0].weight(&ConsumerName::new("a").unwrap(), &[].into_iter()), None);
     for (given, said) in [
         ("{ a = 0 }", "from 1 to 1000, not 0"),
         ("{ a = 1001 }", "from 1 to 1000"),

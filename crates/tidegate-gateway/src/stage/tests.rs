@@ -477,9 +477,9 @@ fn with_a_law_for_each_export_each_has_a_window_by_its_shares() {
     let (mut now, mut busy_until) = (at(0), at(0));
     let mut flying: std::collections::VecDeque<(usize, Instant, Instant)> = Default::default();
     let mut next_step = at(1_000);
-    for consumer in 0..2 {
+    for (place, consumer) in consumers.iter_mut().enumerate() {
         for _ in 0..40 {
-            stage.enqueue(&mut consumers[consumer], consumer, EXTENT, at(0));
+            stage.enqueue(consumer, place, EXTENT, at(0));
         }
     }
     while now < at(200_000) {

@@ -79,11 +79,13 @@ impl NftTable {
                     family.has(**address) && others.classes.get(*address) != Some(*class)
                 };
                 let classes = all.classes.iter().filter(changed);
-                classes.map(|(address, class)| format!("{address} : {}", class_text(*class))).collect()
+                classes
+                    .map(|(address, class)| format!("{address} : {}", class_text(*class)))
+                    .collect::<Vec<_>>()
             };
             // A member of another class goes and comes: the kernel changes no element.
-            text += &elements("delete", family, of(before, self));
-            text += &elements("add", family, of(self, before));
+            text += &elements("delete", family, &of(before, self));
+            text += &elements("add", family, &of(self, before));
         }
         let (old_rules, rules) = (before.rules(), self.rules());
         let (old_hooks, hooks) = (before.hooks(), self.hooks());
@@ -135,7 +137,7 @@ impl NftTable {
 }
 
 /// Adds or deletes elements of a map; nothing without elements.
-fn elements(what: &str, family: Family, elements: Vec<String>) -> String {
+fn elements(what: &str, family: Family, elements: &[String]) -> String {
     if elements.is_empty() {
         return String::new();
     }
