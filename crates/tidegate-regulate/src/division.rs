@@ -287,7 +287,10 @@ mod tests {
 
         #[test]
         fn whatever_is_seen_a_delay_is_within_its_bounds(
-            seen in prop::collection::vec((0..5_u32, any::<u32>(), any::<u64>(), any::<f64>(), any::<u32>()), 1..40),
+            seen in prop::collection::vec(
+                (0..5_u32, any::<u32>(), any::<u64>(), any::<f64>(), any::<u32>()),
+                1..40,
+            ),
         ) {
             let mut shares = [1, 3].map(|weight| WeightedShare::new(Shares::new(weight).unwrap()));
             for (steps, count, bytes, outstanding, delay) in seen {

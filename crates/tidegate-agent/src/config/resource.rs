@@ -43,8 +43,8 @@ pub(super) const GREATEST_OF_RATE: Latency = Latency::from_millis(1_000);
 /// target, and `identify` found 5.
 pub(super) const GAIN_OF_RATE: f64 = 2.0;
 
-/// Consumers that read more bytes per second than this are eligible, where readers are. It is ten times what it is for
-/// writers: small reads of a database come to some megabytes per second, a backup to a hundred.
+/// Consumers that read more bytes per second than this are eligible, where readers are. It is ten times what
+/// it is for writers: small reads of a database come to some megabytes per second, a backup to a hundred.
 const READERS_ABOVE: f64 = 10.0 * 1_048_576.0;
 
 /// Delays beyond a thousandfold of others' are no division any more.

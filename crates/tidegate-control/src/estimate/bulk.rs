@@ -10,8 +10,8 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName};
 /// Rules for membership of the set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BulkConfig {
-    /// Consumers that move more than this join. Default 1 MiB/s, for writers: a backup or a copy exceeds it at
-    /// once, a database's log seldom.
+    /// Consumers that move more than this join. Default 1 MiB/s, for writers: a backup or a copy exceeds it
+    /// at once, a database's log seldom.
     pub above: ByteRate,
     /// Members that move less than this part of `above` leave, within (0, 1]. Default 0.5.
     pub leaves_below: f64,

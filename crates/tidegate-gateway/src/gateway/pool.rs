@@ -343,8 +343,8 @@ impl Drop for PoolHandle {
     }
 }
 
-/// The state of a thread of this process, as `ps` has it: `R` if it runs or waits for a processor. `None` if the
-/// kernel does not say.
+/// The state of a thread of this process, as `ps` has it: `R` if it runs or waits for a processor. `None` if
+/// the kernel does not say.
 pub(super) fn thread_state(thread: Pid) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero())).ok()?;
     // It follows the thread's name in parentheses, which may have any character.

@@ -131,8 +131,8 @@ impl Throttle {
         }
     }
 
-    /// Waits until what the last [`apply`](Self::apply) began is done. Without it, that is awaited by no call,
-    /// and its failure is the error of a later one.
+    /// Waits until what the last [`apply`](Self::apply) began is done. Without it, that is awaited by no
+    /// call, and its failure is the error of a later one.
     ///
     /// # Errors
     /// When it failed.

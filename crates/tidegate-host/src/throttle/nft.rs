@@ -126,8 +126,8 @@ impl NftTable {
             for (ports, packets) in self.packets.matches(family, &self.ports) {
                 // A packet to an address that is not in the map matches no further, and goes its way.
                 rules.push(format!(
-                    "meta protocol {family} tcp sport {{ {ports} }}{packets} meta priority set {family} daddr map \
-                        @{} fwd to \"{DEVICE}\"",
+                    "meta protocol {family} tcp sport {{ {ports} }}{packets} meta priority set \
+                        {family} daddr map @{} fwd to \"{DEVICE}\"",
                     family.map()
                 ));
             }
@@ -234,8 +234,8 @@ fn listed(items: impl Iterator<Item = impl ToString>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The members in the kernel's table and their classes, the chains of interfaces, and how many rules there are
-/// for what goes through them.
+/// The members in the kernel's table and their classes, the chains of interfaces, and how many rules there
+/// are for what goes through them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Seen {
     pub(super) classes: BTreeMap<IpAddr, u16>,

@@ -408,7 +408,8 @@ mod tests {
                 plan.take(at(700 * step), &requests);
                 let used: BTreeSet<_> = plan.groups().map(|group| group.class).collect();
                 prop_assert_eq!(used.len(), plan.groups().count());
-                let members: BTreeSet<_> = requests.iter().flat_map(|request| &request.members).copied().collect();
+                let members = requests.iter().flat_map(|request| &request.members);
+                let members: BTreeSet<_> = members.copied().collect();
                 prop_assert!(classes(&plan).keys().eq(&members), "every member has a class");
             }
         }
