@@ -28,12 +28,13 @@ import time
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "shared"))
+import bursts as load
 import iscsi
 
-# The load, and the agent.
+# The agent.
 _spec = importlib.util.spec_from_file_location("iscsi_agent", os.path.join(HERE, "..", "iscsi-agent", "guest.py"))
-load = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(load)
+iscsi_agent = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(iscsi_agent)
 
 PHASES = ("doubtful", "unregulated", "paths", "apart", "together")
 PORTALS = ("10.0.0.1", "10.1.0.1")
@@ -47,8 +48,8 @@ class Lab(iscsi.Lab):
     def addresses(self, number):
         return [self.address(number), f"10.1.0.{10 + number}"]
 
-    def _make_network(self):
-        super()._make_network()
+    def _make_network(self, mtu):
+        super()._make_network(mtu)
         with iscsi.namespace("tgt"):
             iscsi.batch("ip", [f"address add {PORTALS[1]}/24 dev eth0"])
         iscsi.batch("ip", [f"address add {self.addresses(n)[1]}/24 dev i{n}" for n in self.numbers])
@@ -131,7 +132,7 @@ def measure(lab, options, second=None, other=None):
     wait = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
     members = set()
     while load.now_ms() - began < 1000 * length:
-        members |= set(load.kernel(lab)["members"])
+        members |= set(iscsi_agent.kernel(lab)["members"])
         time.sleep(1)
     results = {result["name"]: result for result in wait()}
     after = lab.retransmissions()
@@ -174,7 +175,7 @@ def main():
     measured = {"options": vars(options), "addresses": {str(n): lab.addresses(n) for n in lab.numbers}}
 
     def agent(name, more=""):
-        return load.Agent(lab, f"auto-target-{options.target:g}-{name}", options.target, f"{options.more}{more}", law={"law": '"auto"'})
+        return iscsi_agent.Agent(lab, f"auto-target-{options.target:g}-{name}", options.target, f"{options.more}{more}", law={"law": '"auto"'})
 
     def leave():
         with open("/out/measured.json", "w") as file:
