@@ -88,7 +88,7 @@ class AckDelay(threading.Thread):
             while not self.ended.wait(FOLLOWS_S):
                 wanted = delay
                 for line in lines.read().splitlines():
-                    if " DEBUG vg0: " in line:
+                    if " DEBUG vg0" in line:
                         found = WANTED.search(line)
                         wanted = float(found[1]) * MILLISECONDS[found[2]] if found else 0.0
                 if wanted != delay:

@@ -57,11 +57,20 @@ fn words(report: &ExperimentReport) -> &'static ExperimentTexts {
 
 /// Breaks prose into lines.
 fn wrapped(text: &str) -> String {
+    wrapped_at(text, WIDTH)
+}
+
+/// An item of a list, with its further lines under its text.
+fn wrapped_item(item: &str) -> String {
+    wrapped_at(item, WIDTH - 2).replace('\n', "\n  ")
+}
+
+fn wrapped_at(text: &str, widest: usize) -> String {
     let mut out = String::new();
     let mut width = 0;
     for word in text.split_whitespace() {
         let length = word.chars().count();
-        if width > 0 && width + 1 + length > WIDTH {
+        if width > 0 && width + 1 + length > widest {
             out.push('\n');
             width = 0;
         } else if width > 0 {
@@ -130,7 +139,7 @@ fn results(page: &mut String, quantities: &[QuantityReport], texts: &ExperimentT
     let papers = quantities.iter().any(|quantity| quantity.paper.is_some());
     for (place, claim) in texts.claims.iter().enumerate() {
         let said = format!("- *{}.* {}", letter(place), claim.says);
-        let _ = writeln!(page, "{}", wrapped(&said).replace('\n', "\n  "));
+        let _ = writeln!(page, "{}", wrapped_item(&said));
     }
     page.push_str(if papers {
         "\n| quantity | paper | ours | agrees if | judges |\n|---|---|---|---|---|\n"
@@ -207,7 +216,7 @@ fn changes(reports: &[(&str, ReproductionReport)], before: &[ReproductionReport]
     let names = ["agreed, differ now", "differed, agree now", "are new", "are gone"];
     for (name, list) in names.into_iter().zip(lists).filter(|(_, list)| !list.is_empty()) {
         let item = format!("- {} {name}: {}.", list.len(), list.join(", "));
-        let _ = writeln!(page, "{}", wrapped(&item).replace('\n', "\n  "));
+        let _ = writeln!(page, "{}", wrapped_item(&item));
     }
     page
 }
