@@ -268,7 +268,7 @@ fn acts(config: &AgentConfig) -> bool {
 fn load(path: &Path, dry_run: bool) -> Result<AgentConfig, ConfigError> {
     let mut config = AgentConfig::load(path)?;
     if dry_run {
-        config.hold_nobody();
+        config.make_dry_run();
     }
     Ok(config)
 }

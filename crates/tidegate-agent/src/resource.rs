@@ -360,8 +360,8 @@ impl SessionResource {
     /// Returns the resource's consumers that are eligible.
     fn eligible(&self, places: &[usize], watch: &LoadWatch) -> BTreeSet<ConsumerName> {
         let found = || [&self.writers, &self.readers].into_iter().flatten();
-        let nobody = self.config.members.is_empty() && found().all(|set| set.members().next().is_none());
-        if nobody {
+        let is_empty = self.config.members.is_empty() && found().all(|set| set.members().next().is_none());
+        if is_empty {
             return BTreeSet::new();
         }
         let addresses = watch.addresses();

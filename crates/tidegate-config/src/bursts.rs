@@ -10,7 +10,7 @@ use crate::section::Section;
 /// The keys of the table `batch`.
 pub const BATCH_KEYS: &[&str] = crate::keys::law::BATCH.names;
 
-/// Reads the table `batch`; what is not written is as usual.
+/// Reads the table `batch`. Keys that it lacks have their defaults.
 pub fn batch(of: &Section<'_>, report: &mut FindingList<'_>) -> FlowBatch {
     let mut batch = FlowBatch::default();
     let Some(section) = of.table("batch", BATCH_KEYS, report) else { return batch };

@@ -14,7 +14,7 @@ pub const KEYS: &[&str] = crate::keys::law::RELEASE.names;
 /// With longer ones a rate is a burst and a pause.
 const LONGEST_TICK: Duration = Duration::from_secs(1);
 
-/// Reads the table `release`; what is not written is as usual.
+/// Reads the table `release`. Keys that it lacks have their defaults.
 pub fn read(of: &Section<'_>, report: &mut FindingList<'_>) -> BucketRelease {
     let mut release = BucketRelease::default();
     let Some(section) = of.table("release", KEYS, report) else { return release };

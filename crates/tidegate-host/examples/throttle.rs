@@ -92,7 +92,8 @@ impl Consumers {
         }
     }
 
-    /// One delay for all, who are members of one resource each. The first member of each may be missing.
+    /// Requests of one delay for all consumers, each a member of one resource. The first member of each may
+    /// be missing.
     fn alike(&self, delay: Latency, without_first: bool) -> Vec<ThrottleRequest> {
         let members = |resource| self.of(resource).skip(usize::from(without_first)).collect();
         (0..self.resources).map(|resource| Self::request(resource, members(resource), delay)).collect()
@@ -117,7 +118,7 @@ struct Throttle {
 }
 
 impl Throttle {
-    /// How long it takes to have that in force, so long after what was before.
+    /// Puts `holds` in force, `after` that time since the last call. Returns the seconds that it took.
     fn apply(&mut self, after: Latency, holds: &[ThrottleRequest]) -> Result<f64, Box<dyn Error>> {
         self.now = self.now + after;
         let begin = Clock::now();
@@ -162,7 +163,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Says that consumers are throttled, and waits until somebody has seen it.
+/// Says that consumers are throttled, and waits for a line on standard input.
 fn be_seen() -> io::Result<()> {
     writeln!(io::stderr(), "held")?;
     io::stdin().read_line(&mut String::new()).map(drop)

@@ -170,7 +170,7 @@ impl AgentConfig {
     }
 
     /// Makes every resource a dry run: nothing is throttled, and the kernel is not touched.
-    pub(super) fn hold_nobody(&mut self) {
+    pub(super) fn make_dry_run(&mut self) {
         let of_cgroups = self.cgroups.iter_mut().map(|cgroups| &mut cgroups.law);
         let laws = self.resources.iter_mut().map(|resource| &mut resource.law).chain(of_cgroups);
         laws.for_each(|law| law.dry_run = true);

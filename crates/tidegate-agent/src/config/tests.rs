@@ -300,7 +300,7 @@ fn two_resources_of_one_device_are_a_warning() {
 }
 
 #[test]
-fn histograms_that_nobody_sees_are_a_warning() {
+fn histograms_that_are_not_shown_are_a_warning() {
     let config = parse("histograms = true\n[resource.vg0]\ntarget = \"15ms\"").unwrap();
     assert!(
         config.warnings[0].to_string().starts_with("agent.toml:1:14: warning: histograms"),
@@ -310,7 +310,7 @@ fn histograms_that_nobody_sees_are_a_warning() {
 }
 
 #[test]
-fn nobody_to_hold_is_a_warning() {
+fn a_resource_without_eligible_consumers_is_a_warning() {
     let config = parse("[resource.vg0]\ntarget = \"15ms\"\nwriters = false").unwrap();
     assert!(config.warnings[0].to_string().contains("no consumer to throttle"));
 }

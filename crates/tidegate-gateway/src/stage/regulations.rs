@@ -172,7 +172,7 @@ impl Regulations {
         if self.scope == LawScope::Pool {
             return self.each[0].queue.report(observation);
         }
-        // What was measured is the same whichever loop says it; what was decided is of all of them.
+        // All loops have measured the same. Their decisions are added up.
         let mut report = self.each[*places.first()?].queue.report(observation)?;
         report.window = Some(Window::new(self.windows().map(Window::get).sum()));
         report.active_shares = 0.0;

@@ -121,7 +121,7 @@ impl Throttle {
     /// Puts the wanted throttles into force, for all resources; one that is not named is released.
     ///
     /// # Errors
-    /// What could not be done, while the rest was: the next call tries it again.
+    /// When a part could not be done. The rest was done, and the next call tries that part again.
     pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         match self {
             Self::Netem(netem) => netem.apply(now, wanted),

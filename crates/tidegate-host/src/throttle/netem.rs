@@ -97,8 +97,8 @@ impl NetemThrottle {
     /// Every change is read back.
     ///
     /// # Errors
-    /// What could not be done, while the rest was: the next call tries it again. A transaction that failed is
-    /// the error of a later call.
+    /// When a part could not be done. The rest was done, and the next call tries that part again. A
+    /// transaction that failed is the error of a later call.
     pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         if self.plan.take(now, wanted) {
             self.reached = None;

@@ -38,7 +38,7 @@ pub(super) struct NftTable {
     pub(super) redirects: bool,
     pub(super) packets: DelayedPackets,
     pub(super) ports: BTreeSet<u16>,
-    /// By which interfaces packets leave that may be redirected: their names, by their numbers.
+    /// The interfaces by which packets leave that may be redirected: their names, by their numbers.
     pub(super) interfaces: BTreeMap<u32, String>,
 }
 

@@ -36,7 +36,7 @@ enum GroupKey {
 /// Consumers that have the same delay.
 #[derive(Debug)]
 pub(super) struct DelayGroup {
-    /// From 1, and of no other group meanwhile.
+    /// The number of its class, from 1. No other group has it meanwhile.
     pub(super) class: u16,
     /// Empty once they are members of other groups, or of none.
     pub(super) members: BTreeSet<IpAddr>,

@@ -91,7 +91,7 @@ impl Edt {
     /// force already costs nothing. Every change is read back.
     ///
     /// # Errors
-    /// What could not be done, while the rest was: the next call tries it again.
+    /// When a part could not be done. The rest was done, and the next call tries that part again.
     pub fn apply(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ThrottleError> {
         if self.plan.take(now, wanted) {
             self.settled = false;
