@@ -48,7 +48,6 @@ Leaves /out/measured.json, and the agent's log of each phase.
 
 import argparse
 import contextlib
-import glob
 import json
 import os
 import signal
@@ -59,119 +58,15 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
+from agent import HELD, Agent, configuration, kernel, throttle_of
 from bursts import WRITERS, bursts, judged, reader, writers
 from judging import KEPT, settled
-from service import DEVICE, packets_throttled, unprivileged
+from service import DEVICE, unprivileged
 
 # A guardian waits for ten seconds, and removes what is held in less than two.
 HUNG_S = 12
-# Guest time may leap by seconds while a program waits for the machine's files. What must be gone when is judged by itself.
-ENDS_WITHIN_S = 60
 # As the agent's greatest.
 GREATEST_STATIC_MS = 100
-CONFIGURATION = """\
-throttle = "{throttle}"
-[resource.vg0]
-target = "{target}ms"
-{more}
-"""
-# The laws of the phases, with their gains: the experiment does not follow the agent's defaults.
-PACKETS = '{ proportional_gain = 0.5, integral_time = "200ms", greatest = "100ms" }'
-LIMITS = '{ proportional_gain = 2.0, integral_time = "200ms", greatest = "1s" }'
-GAINS = {"netem": PACKETS, "edt": PACKETS, "rate": LIMITS}
-WINDOW = {"law": '"window"', "set_point": "0.8", "interval": '"250ms"', "window": "{ gamma = 0.8, beta_gain = 0.1 }"}
-
-
-def configuration(throttle, target, more="", law=None):
-    """The agent's configuration, with the PID if no other law is given. A key in `more` replaces the law's own."""
-    law = law or {"law": '"pid"', "set_point": "0.8", "interval": '"100ms"', "pid": GAINS[throttle]}
-    given = {line.partition("=")[0].strip() for line in more.splitlines()}
-    lines = [f"{key} = {value}" for key, value in law.items() if key not in given]
-    return CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more="\n".join([*lines, more]))
-
-
-# What else than a throttle a phase is named after: its lines of the configuration, its law if it is not the PID, and the
-# drop-in that these take.
-SIGNALS = {"p95": ('statistic = "p95"', None, "histograms"), "window": ("", WINDOW, None), "auto": ("", {"law": '"auto"'}, None),
-           "auto-p95": ('statistic = "p95"', {"law": '"auto"'}, "histograms")}
-
-
-def signal_of(name):
-    return SIGNALS.get(name.partition("-target-")[0], ("", None, None))
-
-
-# Whether somebody is held.
-HELD = {"netem": lambda kernel: kernel["rules"], "edt": lambda kernel: kernel["filters"], "rate": lambda kernel: kernel["limits"]}
-
-
-def throttle_of(name):
-    return next((throttle for throttle in ("edt", "rate") if name.startswith(f"{throttle}-")), "netem")
-
-
-class Agent:
-    """`tidegate agent` in the target's network namespace, with as little as its service has."""
-
-    def __init__(self, lab, name, target, more="", log="debug", law=None):
-        path = f"/tmp/{name}.toml"
-        throttle, (lines, of_name, drop_in) = throttle_of(name), signal_of(name)
-        law = law or of_name
-        iscsi.write(path, configuration(throttle, target, f"{more}\n{lines}", law))
-        self.log = open(f"/out/{name}.log", "w")
-        self.process = lab.target_popen([*unprivileged(throttle, drop_in), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
-        iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
-        if self.process.poll() is not None:
-            raise iscsi.Failed(f"the agent ended: {iscsi.read(f'/out/{name}.log')}")
-
-    def end(self, with_signal=signal.SIGTERM):
-        self.process.send_signal(with_signal)
-        self.process.wait(ENDS_WITHIN_S)
-        self.log.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.end()
-
-
-def kernel(lab):
-    """What of anybody's is in the target's kernel: rules, members of the agent's maps, filters, and queueing disciplines of the
-    interface and of the agent's own device, if that is there."""
-    qdiscs = json.loads(lab.target_exec(["tc", "-j", "qdisc", "show"]))
-    with lab.target_namespace():
-        common = packets_throttled()
-    # Those of the root, and those of a clsact.
-    filters = [line for parent in ([], ["egress"])
-               for line in lab.target_exec(["tc", "filter", "show", "dev", "eth0", *parent]).splitlines()
-               if line.startswith("filter")]
-    return {
-        **common,
-        "qdiscs": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == "eth0"],
-        "device": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == DEVICE],
-        "filters": len(filters),
-        **cgroups(),
-    }
-
-
-def cgroups():
-    """Cgroups, what they limit, and LIO's threads: how many, and how many of them are in no cgroup."""
-    paths = glob.glob(f"{iscsi.CGROUPS}/*/")
-    threads = []
-    for path in glob.glob("/proc/[0-9]*/comm"):
-        # Who has ended meanwhile is nobody's.
-        with contextlib.suppress(OSError):
-            if iscsi.read(path) == "iscsi_trx":
-                threads.append(iscsi.read(path.replace("comm", "cgroup")))
-    return {
-        "cgroups": sorted(os.path.basename(os.path.dirname(path)) for path in paths),
-        "limits": sorted(line for path in paths for line in iscsi.read(f"{path}io.max").splitlines()),
-        "controllers": iscsi.read(f"{iscsi.CGROUPS}/cgroup.subtree_control"),
-        "threads": len(threads),
-        "threads_free": threads.count("0::/"),
-    }
-
-
 @contextlib.contextmanager
 def static(lab, delay):
     """What an administrator would set by hand: all packets to the writers wait for that long, always."""

@@ -18,7 +18,6 @@ Leaves /out/measured.json, and the agent's log of each phase.
 import argparse
 import contextlib
 import glob
-import importlib.util
 import json
 import os
 import statistics
@@ -26,15 +25,10 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "shared"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import bursts as load
 import iscsi
-
-# The agent.
-_spec = importlib.util.spec_from_file_location("iscsi_agent", os.path.join(HERE, "..", "iscsi-agent", "guest.py"))
-iscsi_agent = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(iscsi_agent)
+from agent import Agent, kernel
 
 PHASES = ("doubtful", "unregulated", "paths", "apart", "together")
 PORTALS = ("10.0.0.1", "10.1.0.1")
@@ -132,7 +126,7 @@ def measure(lab, options, second=None, other=None):
     wait = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
     members = set()
     while load.now_ms() - began < 1000 * length:
-        members |= set(iscsi_agent.kernel(lab)["members"])
+        members |= set(kernel(lab)["members"])
         time.sleep(1)
     results = {result["name"]: result for result in wait()}
     after = lab.retransmissions()
@@ -175,7 +169,7 @@ def main():
     measured = {"options": vars(options), "addresses": {str(n): lab.addresses(n) for n in lab.numbers}}
 
     def agent(name, more=""):
-        return iscsi_agent.Agent(lab, f"auto-target-{options.target:g}-{name}", options.target, f"{options.more}{more}", law={"law": '"auto"'})
+        return Agent(lab, f"auto-target-{options.target:g}-{name}", options.target, f"{options.more}{more}", law={"law": '"auto"'})
 
     def leave():
         with open("/out/measured.json", "w") as file:

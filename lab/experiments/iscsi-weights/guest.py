@@ -18,22 +18,16 @@ The law is `auto`. Leaves /out/measured.json, and the agent's log of each phase.
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import sys
 import time
 
 sys.dont_write_bytecode = True
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "shared"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import bursts as load
 import iscsi
-
-# The agent.
-_spec = importlib.util.spec_from_file_location("iscsi_agent", os.path.join(HERE, "..", "iscsi-agent", "guest.py"))
-iscsi_agent = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(iscsi_agent)
+from agent import Agent, kernel
 
 PHASES = ("unregulated", "alike", "weighted", "reads", "reads-weighted")
 # The reader has 256 KiB/s.
@@ -55,7 +49,7 @@ def measure(lab, options, direction, seed):
     begun = lab.start_fio([load.reader(lab, length)] + bulk(lab, options, direction), log_ms=1000, randseed=seed)
     members = set()
     while load.now_ms() - began < 1000 * length:
-        members |= set(iscsi_agent.kernel(lab)["members"])
+        members |= set(kernel(lab)["members"])
         time.sleep(1)
     results = begun()
     after = lab.retransmissions()
@@ -85,7 +79,7 @@ def phase(lab, options, name, seed):
     if name.startswith("reads"):
         lines.append(READERS)
     prefix = "" if options.throttle == "netem" else f"{options.throttle}-"
-    with iscsi_agent.Agent(lab, f"{prefix}auto-target-{options.target:g}-{name}-{seed}", options.target, "\n".join(lines),
+    with Agent(lab, f"{prefix}auto-target-{options.target:g}-{name}-{seed}", options.target, "\n".join(lines),
                     law={"law": '"auto"'}):
         return measure(lab, options, "read" if name.startswith("reads") else "write", seed)
 
