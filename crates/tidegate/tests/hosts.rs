@@ -470,7 +470,7 @@ fn a_host_with_another_key_is_alone_and_everyone_says_so() {
     for host in [&one, &other] {
         host.await_metric("tidegate_cluster_messages_total{outcome=\"bad_key\"}", |count| count >= 3.0);
         host.await_live(1.0);
-        assert!(host.log().contains("key"), "{}", host.log());
+        host.await_log("key");
     }
 }
 

@@ -78,7 +78,7 @@ fn a_released_consumer_is_throttled_by_nothing_until_its_release_ends() {
     service.await_log("the release of all consumers is over");
     assert_eq!(status(&service)["overrides"]["releases"], serde_json::json!([]));
     drop(backup);
-    assert!(service.log().contains("released backup at array for 10m"));
+    service.await_log("released backup at array for 10m");
 }
 
 #[test]

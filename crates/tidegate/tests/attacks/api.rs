@@ -88,7 +88,7 @@ fn over_loopback_only_the_operators_token_changes_something() {
     assert_eq!(ask(&api, "POST /v1/nothing", None), 401, "whether a page exists is not told");
     // At the address of the metrics no caller is known.
     assert_eq!(ask(&service.address(), CHANGE, Some(OPERATORS)), 401);
-    assert!(service.log().contains("shows a token that is not accepted"), "{}", service.log());
+    service.await_log("shows a token that is not accepted");
 
     // From now on readers need a token, and the operators' old one is void.
     fs::write(tokens.path().join("operators"), "the-new-token-of-the-operators").unwrap();

@@ -146,6 +146,7 @@ fn volumes_that_hang_do_not_hold_up_the_others() {
         until("the metric of a hang", || (service.metric(&hung) == Some(1.0)).then_some(()));
     }
     assert_eq!(service.metric("tidegate_pool_up{pool=\"p\"}"), Some(1.0));
+    until("both hangs in the log", || (service.log().matches("the volume hangs").count() >= 2).then_some(()));
     assert_eq!(service.log().matches("the volume hangs").count(), 2, "{}", service.log());
 
     let asked = Instant::now();

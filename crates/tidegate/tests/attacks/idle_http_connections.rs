@@ -63,7 +63,7 @@ fn idle_connections_to_the_metrics_leave_room_for_sessions_and_scrapes() {
     // Closed with or without an answer.
     let _ = last.read_to_end(&mut rest);
     until("the end of all of them", || (open_files(&service) <= before + 2).then_some(()));
-    assert!(service.log().contains("refused or closed before their answer"), "{}", service.log());
+    service.await_log("refused or closed before their answer");
 }
 
 #[test]

@@ -54,6 +54,7 @@ fn every_flush_and_fua_fails(service: &Service, client: &mut Raw) {
     assert_eq!(newcomer.answer(), (1, 0), "a plain write promises nothing, and goes on");
     assert_eq!(service.metric(POISONED), Some(1.0));
     assert!(service.get("/v1/status").contains("\"poisoned\": true"));
+    service.await_log(TOLD);
     assert_eq!(service.log().matches(TOLD).count(), 1, "{}", service.log());
 }
 

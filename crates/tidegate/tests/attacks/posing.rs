@@ -143,6 +143,6 @@ fn twelve_names_from_one_address_are_one_host() {
     });
     for host in &hosts {
         assert!(live(host) <= Some(3.0), "{:?} hosts count: {}", live(host), host.log());
-        assert!(host.log().contains("one address is one host"), "{}", host.log());
+        host.await_log("one address is one host");
     }
 }
