@@ -1,12 +1,14 @@
 //! The addresses of consumers, and the consumers at each address.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::TargetSession;
 use tidegate_units::ConsumerName;
+
+use super::config::{AgentConfig, MachineStorage, ResourceStorage};
 
 /// Consumers' addresses, whatever they load. Packets carry addresses, and configurations mostly names.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,38 @@ pub(super) struct ConsumerAddresses {
 
 /// Addresses of consumers that the configuration tells, by their names.
 pub(super) type ToldAddresses = BTreeMap<ConsumerName, BTreeSet<IpAddr>>;
+
+/// Sessions as far as the configuration tells of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ToldSessions {
+    pub(super) addresses: Arc<ToldAddresses>,
+    /// The storage behind portals of servers of which the kernel shows no sessions.
+    pub(super) portals: BTreeMap<SocketAddr, MachineStorage>,
+}
+
+impl ToldSessions {
+    pub(super) fn of(config: &AgentConfig) -> Self {
+        let portals = config.resources.iter().flat_map(|resource| {
+            let storage = match &resource.storage {
+                ResourceStorage::Machine(storage) => Some(storage),
+                ResourceStorage::Array(_) => None,
+            };
+            storage.into_iter().flat_map(|storage| resource.portals.iter().map(|it| (*it, storage.clone())))
+        });
+        Self { addresses: Arc::new(config.addresses.clone()), portals: portals.collect() }
+    }
+
+    /// Returns the consumer that has an address, where it is told of only one.
+    pub(super) fn names(&self) -> BTreeMap<IpAddr, ConsumerName> {
+        let mut names: BTreeMap<IpAddr, Option<&ConsumerName>> = BTreeMap::new();
+        for (name, addresses) in &*self.addresses {
+            for address in addresses {
+                names.entry(*address).and_modify(|known| *known = None).or_insert(Some(name));
+            }
+        }
+        names.into_iter().filter_map(|(address, name)| Some((address, name?.clone()))).collect()
+    }
+}
 
 impl ConsumerAddresses {
     /// The addresses of all sessions, and those that are told of their consumers.

@@ -31,6 +31,9 @@ const BETWEEN_BEATS: Duration = Duration::from_secs(1);
 /// within four seconds, and a release takes one or two: together less than ten.
 const ALARM: Duration = Duration::from_secs(4);
 
+/// The same while the throttle is started. Nothing is throttled yet, and the kernel may load modules.
+const ALARM_AT_START: Duration = Duration::from_secs(60);
+
 /// The pause between two attempts to start a guardian, or a fresh throttle.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 
@@ -78,7 +81,7 @@ impl GuardedThrottle {
         let only = be_the_only_one()?;
         let found = undo_orphaned().map_err(AgentError::Reconcile)?;
         report(&found);
-        let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
+        let guardian = start_guardian(command, &only, ALARM_AT_START).map_err(AgentError::Guardian)?;
         // Missing parts would otherwise be noticed at the first throttling: in the night of the first backup.
         let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
         if !lacks.is_empty() {
@@ -156,7 +159,7 @@ impl GuardedThrottle {
         }
         let was_there = self.guardian.take().is_some();
         if was_there || self.is_due() {
-            match start_guardian(&self.command, &self.only) {
+            match start_guardian(&self.command, &self.only, ALARM) {
                 Ok(guardian) => {
                     tracing::warn!("the guardian was gone and is started anew");
                     self.guardian = Some(guardian);
@@ -286,8 +289,12 @@ pub fn release_orphaned() -> io::Result<Option<RemovedThrottles>> {
     }
 }
 
-fn start_guardian(command: &GuardianCommand, presence: &UnixDatagram) -> io::Result<Guardian> {
-    Guardian::start(&command.program, &command.arguments, presence.try_clone()?.into(), ALARM)
+fn start_guardian(
+    command: &GuardianCommand,
+    presence: &UnixDatagram,
+    alarm: Duration,
+) -> io::Result<Guardian> {
+    Guardian::start(&command.program, &command.arguments, presence.try_clone()?.into(), alarm)
 }
 
 fn report(found: &RemovedThrottles) {

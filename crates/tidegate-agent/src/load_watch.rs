@@ -8,7 +8,7 @@ use tidegate_host::sense::{DiskDelta, TargetSession, TargetSessions};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_units::{ConsumerName, Instant};
 
-use crate::addresses::{ConsumerAddresses, ToldAddresses};
+use crate::addresses::{ConsumerAddresses, ToldSessions};
 use crate::bridge::BridgeWatch;
 use crate::config::{AgentConfig, ResourceStorage};
 use crate::watch::{MachineSample, MachineWatch, WatchedDevice};
@@ -37,7 +37,7 @@ impl LoadWatch {
     pub(super) fn new(root: SystemRoot, config: &AgentConfig) -> Result<Self, BlindError> {
         Ok(match &config.bridge {
             Some(bridge) => Self::Bridge(Box::new(BridgeWatch::new(bridge, &config.ports, true)?)),
-            None => Self::Machine(Box::new(MachineWatch::new(root, &config.addresses)?)),
+            None => Self::Machine(Box::new(MachineWatch::new(root, ToldSessions::of(config))?)),
         })
     }
 
@@ -49,8 +49,8 @@ impl LoadWatch {
         }
     }
 
-    /// Takes the addresses that the configuration tells now.
-    pub(super) fn tell(&mut self, told: &ToldAddresses) {
+    /// Takes what the configuration tells of sessions now.
+    pub(super) fn tell(&mut self, told: ToldSessions) {
         if let Self::Machine(machine) = self {
             machine.tell(told);
         }

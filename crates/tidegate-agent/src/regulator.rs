@@ -15,7 +15,7 @@ use tidegate_regulate::RegulatedResource;
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use super::AgentError;
-use super::addresses::ConsumerAddresses;
+use super::addresses::{ConsumerAddresses, ToldSessions};
 use super::bridge::BridgeWatch;
 use super::cgroups::CgroupConfig;
 use super::cgroups::{CgroupResource, CgroupSetUpError};
@@ -115,7 +115,7 @@ impl MachineRegulator {
         self.resources = fresh;
         self.stale = true;
         self.watch.look_every(between_looks(config));
-        self.watch.tell(&config.addresses);
+        self.watch.tell(ToldSessions::of(config));
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use tidegate_host::throttle::{
 use tidegate_host::{ReadError, SystemRoot};
 use tidegate_units::{Bytes, Instant};
 
+use super::addresses::ToldSessions;
 use super::bridge::BridgeWatch;
 use super::bridge::config::BridgeConfig;
 use super::cgroups::config::CgroupConfig;
@@ -118,8 +119,8 @@ impl MachineSurvey {
         };
         let lacking: Vec<String> = config.map(lacking).unwrap_or_default();
         let (throttles, methods) = (throttles(&tried), methods_of(&tried));
-        let told = config.map(|config| config.addresses.clone()).unwrap_or_default();
-        let watch = match MachineWatch::new(SystemRoot::default(), &told) {
+        let told = config.map(ToldSessions::of).unwrap_or_default();
+        let watch = match MachineWatch::new(SystemRoot::default(), told) {
             Ok(watch) => watch,
             Err(error) => {
                 let blind =
@@ -550,7 +551,8 @@ sys/fs/cgroup/loop -> loop
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch = LoadWatch::Machine(Box::new(MachineWatch::new(root.clone(), &BTreeMap::new()).unwrap()));
+        let watch =
+            LoadWatch::Machine(Box::new(MachineWatch::new(root.clone(), ToldSessions::default()).unwrap()));
         let shown = |cgroups: &str| {
             let told = format!(
                 "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \

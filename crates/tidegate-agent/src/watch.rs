@@ -7,11 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::OperationTotals;
-use tidegate_host::sense::session::{SessionCounters, SessionReader, TargetKind};
+use tidegate_host::sense::session::{ServedPortals, SessionCounters, SessionReader, TargetKind};
 use tidegate_host::sense::{
     DeviceActivity, DeviceGroup, DiskDelta, DiskStats, TargetSession, TargetSessions, VolumeTree,
     diskstats::CompletedRequests,
@@ -21,7 +20,7 @@ use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_regulate::StorageLoad;
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
-use super::addresses::{ConsumerAddresses, ToldAddresses};
+use super::addresses::{ConsumerAddresses, ToldSessions};
 use super::config::MachineStorage;
 
 /// Time between two rescans unless a shorter one is configured: initiators log in and out.
@@ -52,8 +51,8 @@ pub(super) struct MachineWatch {
     /// Places of those of `devices` that share a fate.
     groups: BTreeMap<MachineStorage, Vec<usize>>,
     addresses: ConsumerAddresses,
-    /// Addresses that the configuration tells.
-    told: Arc<ToldAddresses>,
+    /// Addresses and portals that the configuration tells.
+    told: ToldSessions,
 }
 
 /// The scope of a sample.
@@ -122,12 +121,14 @@ struct Place {
 }
 
 impl MachineWatch {
-    pub(super) fn new(root: SystemRoot, told: &ToldAddresses) -> Result<Self, ReadError> {
+    pub(super) fn new(root: SystemRoot, told: ToldSessions) -> Result<Self, ReadError> {
         let stats = DiskStats::read(&root)?;
+        let volumes = VolumeTree::read(&root)?;
         let mut reader = SessionReader::new(root.clone());
+        reader.serve(served(&told, &volumes));
         reader.read(|_| DeviceActivity::ANY);
         let mut watch = Self {
-            volumes: VolumeTree::read(&root)?,
+            volumes,
             devices_then: stats.clone(),
             volumes_looked: Instant::ZERO,
             stats,
@@ -140,7 +141,7 @@ impl MachineWatch {
             devices: Vec::new(),
             groups: BTreeMap::new(),
             addresses: ConsumerAddresses::default(),
-            told: Arc::new(told.clone()),
+            told,
             root,
         };
         watch.attribute(&[]);
@@ -149,10 +150,12 @@ impl MachineWatch {
         Ok(watch)
     }
 
-    /// Takes the addresses that the configuration tells now.
-    pub(super) fn tell(&mut self, told: &ToldAddresses) {
-        self.told = Arc::new(told.clone());
-        self.addresses = ConsumerAddresses::new(&self.reader.sessions().sessions, &self.told);
+    /// Takes the addresses and portals that the configuration tells now. Clients of portals are found at the
+    /// next rescan.
+    pub(super) fn tell(&mut self, told: ToldSessions) {
+        self.told = told;
+        self.reader.serve(served(&self.told, &self.volumes));
+        self.addresses = ConsumerAddresses::new(&self.reader.sessions().sessions, &self.told.addresses);
     }
 
     /// Rescans consumers each second, or more often if configured.
@@ -211,6 +214,7 @@ impl MachineWatch {
         let volumes_changed = due || !self.stats.same_devices(&self.devices_then);
         if volumes_changed {
             self.volumes = VolumeTree::read(&self.root)?;
+            self.reader.serve(served(&self.told, &self.volumes));
             self.devices_then.clone_from(&self.stats);
             self.volumes_looked = now;
         }
@@ -261,7 +265,7 @@ impl MachineWatch {
             counters: counted.get(&identity(session)).copied().flatten(),
         };
         self.places = sessions.iter().map(place).collect();
-        self.addresses = ConsumerAddresses::new(sessions, &self.told);
+        self.addresses = ConsumerAddresses::new(sessions, &self.told.addresses);
     }
 
     /// Finds the devices of each storage.
@@ -361,6 +365,25 @@ impl MachineWatch {
     pub(super) fn sessions(&self) -> &TargetSessions {
         self.reader.sessions()
     }
+}
+
+/// Returns the devices behind the portals that the configuration tells.
+fn served(told: &ToldSessions, volumes: &VolumeTree) -> ServedPortals {
+    let devices_of = |storage: &MachineStorage| {
+        let numbers: BTreeSet<_> = match storage {
+            MachineStorage::VolumeGroup(name) => {
+                volumes.members(DeviceGroup::VolumeGroup(name)).into_iter().collect()
+            }
+            MachineStorage::Device(name) => volumes.find_all(name).iter().map(|it| it.number).collect(),
+            MachineStorage::Devices(names) => {
+                names.iter().flat_map(|name| volumes.find_all(name)).map(|it| it.number).collect()
+            }
+        };
+        let named = |number| Some((number, volumes.get(number)?.name.clone()));
+        numbers.into_iter().filter_map(named).collect()
+    };
+    let devices = told.portals.iter().map(|(portal, storage)| (*portal, devices_of(storage)));
+    ServedPortals { devices: devices.collect(), names: told.names() }
 }
 
 /// Returns the place of a device among devices in the order of their numbers.

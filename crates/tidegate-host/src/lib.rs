@@ -7,6 +7,7 @@
 pub mod cgroup;
 mod device;
 mod ebpf;
+mod netlink;
 mod root;
 pub mod sense;
 pub mod throttle;

@@ -1,4 +1,4 @@
-//! Requests to the kernel's routing and traffic control, over netlink (RFC 3549).
+//! Requests to the kernel over netlink (RFC 3549): to its traffic control, and to its tables of sockets.
 
 use std::io;
 use std::mem;
@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with, sockopt,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with, sockopt,
 };
 
-pub(super) const REPLACE: u16 = 0x100;
-pub(super) const EXCLUSIVE: u16 = 0x200;
-pub(super) const CREATE: u16 = 0x400;
+pub(crate) const REPLACE: u16 = 0x100;
+pub(crate) const EXCLUSIVE: u16 = 0x200;
+pub(crate) const CREATE: u16 = 0x400;
 
 const REQUEST: u16 = 0x1;
 const ACKNOWLEDGE: u16 = 0x4;
@@ -31,32 +31,32 @@ const LARGEST_DATAGRAM: usize = 64 * 1024;
 
 /// A connection to the kernel. One request at a time.
 #[derive(Debug)]
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
 }
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Self> {
-        // Protocol 0 is routing, traffic control included.
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    /// Connects to the part of the kernel that answers a protocol. `None` is routing, with traffic control.
+    pub(crate) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
         Ok(Self { socket, sequence: 0, buffer: vec![0; LARGEST_DATAGRAM] })
     }
 
     /// Asks for a change, and waits until it is made or refused.
-    pub(super) fn change(&mut self, kind: u16, flags: u16, body: &NetlinkBody) -> io::Result<()> {
+    pub(crate) fn change(&mut self, kind: u16, flags: u16, body: &NetlinkBody) -> io::Result<()> {
         self.exchange(kind, REQUEST | ACKNOWLEDGE | flags, body, |_| {})
     }
 
     /// Asks for one thing, which `answer` is given.
-    pub(super) fn get(&mut self, kind: u16, body: &NetlinkBody, answer: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(crate) fn get(&mut self, kind: u16, body: &NetlinkBody, answer: impl FnMut(&[u8])) -> io::Result<()> {
         self.exchange(kind, REQUEST | ACKNOWLEDGE, body, answer)
     }
 
     /// Asks for everything of a kind; `each` is given what there is, one after the other.
-    pub(super) fn dump(&mut self, kind: u16, body: &NetlinkBody, each: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(crate) fn dump(&mut self, kind: u16, body: &NetlinkBody, each: impl FnMut(&[u8])) -> io::Result<()> {
         self.exchange(kind, REQUEST | DUMP, body, each)
     }
 
@@ -125,7 +125,7 @@ impl<'a> Message<'a> {
 }
 
 /// The bytes of a number in a message.
-pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
     let part = bytes.get(at..at + N).ok_or_else(|| malformed("a message cut short"))?;
     Ok(part.try_into().expect("a slice of N bytes is an array of N bytes"))
 }
@@ -136,15 +136,15 @@ fn malformed(problem: &str) -> io::Error {
 
 /// A request's content: a fixed header, then attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NetlinkBody(Vec<u8>);
+pub(crate) struct NetlinkBody(Vec<u8>);
 
 impl NetlinkBody {
-    pub(super) fn new(header: &[u8]) -> Self {
+    pub(crate) fn new(header: &[u8]) -> Self {
         Self(header.to_vec())
     }
 
     /// Adds an attribute: length and type, two bytes each, the value, and padding to four bytes.
-    pub(super) fn with(mut self, kind: u16, value: &[u8]) -> Self {
+    pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let length = u16::try_from(mem::size_of::<u32>() + value.len()).expect("attributes are short");
         self.0.extend_from_slice(&length.to_ne_bytes());
         self.0.extend_from_slice(&kind.to_ne_bytes());
@@ -153,13 +153,13 @@ impl NetlinkBody {
         self
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 /// The attributes in a message or in an attribute; what is cut short ends them.
-pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     /// Two flags of the kernel's share the field of the type.
     const KIND: u16 = 0x3fff;
     std::iter::from_fn(move || {
@@ -189,7 +189,7 @@ mod tests {
     fn the_kernel_answers() {
         // RTM_GETLINK: the loopback interface is always there.
         let mut count = 0;
-        Netlink::open().unwrap().dump(18, &NetlinkBody::new(&[0; 16]), |_| count += 1).unwrap();
+        Netlink::open(None).unwrap().dump(18, &NetlinkBody::new(&[0; 16]), |_| count += 1).unwrap();
         assert!(count > 0);
     }
 
@@ -198,7 +198,7 @@ mod tests {
         // RTM_GETLINK of an interface that cannot exist.
         let mut header = [0; 16];
         header[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
-        let refused = Netlink::open().unwrap().get(18, &NetlinkBody::new(&header), |_| {});
+        let refused = Netlink::open(None).unwrap().get(18, &NetlinkBody::new(&header), |_| {});
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(rustix::io::Errno::NODEV.raw_os_error()));
     }
 

@@ -14,7 +14,7 @@ use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 pub(in super::super) const RESOURCE_KEYS: &[&str] = &["cgroups", "goals", "self_tuning", "bands"];
 
 /// The keys that tell which consumers are eligible where these are initiators.
-const OF_INITIATORS: [&str; 5] = ["writers", "readers", "weights", "members", "exempt"];
+const OF_INITIATORS: [&str; 6] = ["writers", "readers", "weights", "members", "exempt", "portals"];
 
 /// A device whose cgroups are regulated.
 #[derive(Debug, Clone, PartialEq)]

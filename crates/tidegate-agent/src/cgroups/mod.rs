@@ -248,8 +248,9 @@ sys/fs/cgroup/batch/one/io.stat
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch =
-            LoadWatch::Machine(Box::new(crate::watch::MachineWatch::new(root.clone(), &[].into()).unwrap()));
+        let watch = LoadWatch::Machine(Box::new(
+            crate::watch::MachineWatch::new(root.clone(), Default::default()).unwrap(),
+        ));
         let config = AgentConfig::parse("agent.toml", TOLD).unwrap();
         let mut resource = CgroupResource::new(&root, config.cgroups[0].clone()).unwrap();
         let names = |resource: &CgroupResource| {

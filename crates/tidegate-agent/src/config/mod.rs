@@ -146,6 +146,7 @@ impl AgentConfig {
         let journal = JournalSettings::read(&root, from, &mut report);
         let (sensors, brokers) = sensor::read(&root, read_token, &mut report);
         let (resources, cgroups) = resource::read_all(&root, throttle, &mut report);
+        let ports = with_portals(ports, &resources, &root, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();
         if failed {
@@ -210,6 +211,25 @@ fn ports(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeSet<u16> {
         return PORTS.into();
     };
     given.into_iter().map(|given| given.value.0.get()).collect()
+}
+
+/// Adds the ports of portals: a packet from another port is not delayed.
+fn with_portals(
+    mut ports: BTreeSet<u16>,
+    resources: &[ResourceConfig],
+    root: &Section<'_>,
+    report: &mut FindingList<'_>,
+) -> BTreeSet<u16> {
+    let of_portals = resources.iter().flat_map(|resource| &resource.portals).map(SocketAddr::port);
+    for port in of_portals {
+        if ports.insert(port)
+            && let Some(value) = root.value("ports")
+        {
+            let lacks = format!("`ports` lacks {port}, which is the port of a portal");
+            report.error_with_help(&value.span(), lacks, "add it, or leave `ports` out");
+        }
+    }
+    ports
 }
 
 /// Reads the addresses that consumers come from.

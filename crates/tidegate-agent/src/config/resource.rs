@@ -1,7 +1,7 @@
 //! Resources whose consumers come over the network: storage, law, and the consumers eligible for throttling.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ pub struct ResourceConfig {
     pub law: LoopConfig,
     /// The storage of this machine.
     pub storage: ResourceStorage,
+    /// The portals of servers of which the kernel shows no sessions. Their data is on this storage.
+    pub portals: Vec<SocketAddr>,
     /// The writers that join the eligible consumers; `None`: none do.
     pub writers: Option<BulkConfig>,
     /// The readers that join them; `None`: none do, and all reads are the signal.
@@ -127,6 +129,7 @@ pub(super) fn read_all(
     }
     let mut resources = (Vec::new(), Vec::new());
     let mut devices = BTreeMap::new();
+    let mut served = BTreeMap::new();
     for (name, section) in tables {
         if throttle == ThrottleMethod::Cgroup {
             resources.1.extend(cgroups::read(&name, &section, pid_of(throttle), INTERVAL, report));
@@ -137,7 +140,8 @@ pub(super) fn read_all(
             }
             once(&name, &section, &mut devices, report);
             let is_bridge = root.has("bridge");
-            resources.0.extend(resource(&name, &section, throttle, is_bridge, report));
+            let portals = portals(&section, throttle, is_bridge, &mut served, report);
+            resources.0.extend(resource(&name, &section, throttle, is_bridge, portals, report));
         }
     }
     resources
@@ -168,6 +172,55 @@ fn once(
     }
 }
 
+/// A portal of a server.
+struct Portal(SocketAddr);
+
+impl FromStr for Portal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{}` is no portal, such as 10.0.0.1:3260 or [::]:445", text.escape_debug());
+        let portal: SocketAddr = text.parse().map_err(|_| wrong())?;
+        match portal.port() {
+            0 => Err(wrong()),
+            port => Ok(Self(SocketAddr::new(portal.ip().to_canonical(), port))),
+        }
+    }
+}
+
+/// Reads the portals of servers of which the kernel shows no sessions. `served` are those of other resources.
+fn portals(
+    section: &Section<'_>,
+    throttle: ThrottleMethod,
+    is_bridge: bool,
+    served: &mut BTreeMap<SocketAddr, String>,
+    report: &mut FindingList<'_>,
+) -> Vec<SocketAddr> {
+    let Some(value) = section.value("portals") else { return Vec::new() };
+    let instead = match throttle {
+        _ if is_bridge => Some("with `bridge`: packets show the sessions of an array"),
+        ThrottleMethod::Rate => Some("with the throttle `rate`, which limits sessions of LIO"),
+        _ => None,
+    };
+    if let Some(instead) = instead {
+        report.error_with_help(&value.span(), format!("`portals` has no effect {instead}"), "remove it");
+    }
+    let given = section.one_or_more::<Portal>("portals", report).unwrap_or_default();
+    for portal in &given {
+        if let Some(other) = served.insert(portal.value.0, section.what().to_owned()) {
+            report.error_with_help(
+                &portal.span,
+                format!(
+                    "{} is also a portal of {other}: connections do not tell which they use",
+                    portal.value.0
+                ),
+                "make one resource of both, with a list as `device`, or give each a portal",
+            );
+        }
+    }
+    given.into_iter().map(|given| given.value.0).collect()
+}
+
 /// A consumer has no cgroup of its own where another throttle acts.
 fn without_cgroups(section: &Section<'_>, report: &mut FindingList<'_>) {
     // Of the parameters of a law it is said where that is read.
@@ -187,6 +240,7 @@ fn resource(
     section: &Section<'_>,
     throttle: ThrottleMethod,
     is_bridge: bool,
+    portals: Vec<SocketAddr>,
     report: &mut FindingList<'_>,
 ) -> Option<ResourceConfig> {
     let resource = match ResourceName::new(name.value) {
@@ -259,7 +313,7 @@ fn resource(
         );
     }
     let storage = storage?;
-    Some(ResourceConfig { law, storage, writers, readers, weights, members, exempt, longest, floor })
+    Some(ResourceConfig { law, storage, portals, writers, readers, weights, members, exempt, longest, floor })
 }
 
 /// A name, or a pattern of names, of devices.

@@ -448,3 +448,26 @@ fn addresses_that_the_target_does_not_show_are_told() {
     let by_rate = "throttle = 'rate'\n[addresses]\na = '10.0.0.1'\n[resource.vg0]\ntarget = '15ms'";
     assert!(parse(by_rate).unwrap_err().contains("`addresses` has no effect with the throttle `rate`"));
 }
+
+#[test]
+fn a_server_without_sessions_has_portals() {
+    let of =
+        |lines: &str| parse(&format!("{lines}[resource.vg0]\ntarget = '15ms'\nportals = '10.0.0.1:445'"));
+    let config = of("").unwrap();
+    assert_eq!(config.resources[0].portals, ["10.0.0.1:445".parse().unwrap()]);
+    assert!(config.ports.contains(&445) && config.ports.contains(&3260), "{:?}", config.ports);
+    for (lines, said) in [
+        ("ports = [3260]\n", "agent.toml:1:9: `ports` lacks 445, which is the port of a portal"),
+        ("throttle = 'rate'\n", "`portals` has no effect with the throttle `rate`"),
+        ("[bridge]\narray = 'eth1'\n", "`portals` has no effect with `bridge`"),
+        (
+            "[resource.other]\ntarget = '15ms'\nportals = ['10.0.0.1:445']\n",
+            "10.0.0.1:445 is also a portal of resource `other`",
+        ),
+    ] {
+        let found = of(lines).unwrap_err();
+        assert!(found.contains(said), "{said}: {found}");
+    }
+    let wrong = parse("[resource.vg0]\ntarget = '15ms'\nportals = '445'").unwrap_err();
+    assert!(wrong.contains("`445` is no portal, such as 10.0.0.1:3260 or [::]:445"), "{wrong}");
+}

@@ -127,6 +127,19 @@ pub const RESOURCE: KeyTable = table!(
         device."
         ),
         Key::new(
+            "portals",
+            Either(&[Text, List(&Text)]),
+            "none",
+            "where a server listens of which the kernel shows no sessions: `10.0.0.1:3260`, `[::]:445`; its \
+        data is on this resource"
+        )
+        .applies_to("netem, edt")
+        .details(
+            "Consumers are then the [addresses connected to \
+        it](../guide/agent.md#other-servers), under the names of `addresses`. A portal belongs in one \
+        resource only."
+        ),
+        Key::new(
             "luns",
             Either(&[Text, List(&Text)]),
             "all, if `initiators` is given",

@@ -50,10 +50,11 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts `program` with `arguments`, which has to call [`guard`], and waits until it watches: a silence
-    /// of `alarm` (1 to 255 s) from now on makes it release every consumer. It is in a process group of its
-    /// own: signals to the agent's group do not reach it. It has `presence` open for as long as it lives: by
-    /// that a new agent knows that the guardian of one that has died is not done yet.
+    /// Starts `program` with `arguments`, which has to call [`guard`], and waits until it watches: for `alarm`
+    /// (1 to 255 s), and five seconds at least. From then on a silence of `alarm` makes it release every
+    /// consumer. It is in a process group of its own: signals to the agent's group do not reach it. It has
+    /// `presence` open for as long as it lives: by that a new agent knows that the guardian of one that has
+    /// died is not done yet.
     ///
     /// # Errors
     /// When it cannot be started, or does not answer.
@@ -68,15 +69,15 @@ impl Guardian {
             .spawn()?;
         let mut guardian = Self { child, line, unanswered: None };
         guardian.beat(alarm);
-        if let Err(error) = guardian.await_answer() {
+        if let Err(error) = guardian.await_answer(alarm.max(ANSWERS_WITHIN)) {
             guardian.end();
             return Err(error);
         }
         Ok(guardian)
     }
 
-    fn await_answer(&mut self) -> io::Result<()> {
-        self.line.set_read_timeout(Some(ANSWERS_WITHIN))?;
+    fn await_answer(&mut self, within: Duration) -> io::Result<()> {
+        self.line.set_read_timeout(Some(within))?;
         let answered = self.line.read_exact(&mut [0]).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it does not answer"),
             io::ErrorKind::UnexpectedEof => io::Error::new(io::ErrorKind::BrokenPipe, "it ended at once"),

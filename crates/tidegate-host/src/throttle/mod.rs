@@ -9,7 +9,6 @@ mod edt;
 mod guardian;
 mod interface;
 mod netem;
-mod netlink;
 mod nft;
 mod plan;
 mod probe;

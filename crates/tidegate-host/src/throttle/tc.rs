@@ -11,7 +11,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::netlink::{CREATE, EXCLUSIVE, Netlink, NetlinkBody, REPLACE, array, attributes};
+use crate::netlink::{CREATE, EXCLUSIVE, Netlink, NetlinkBody, REPLACE, array, attributes};
 
 /// The major number of our root queueing discipline, 71de: for `tc`.
 pub(super) const HANDLE: u16 = 0x71de;
@@ -87,7 +87,7 @@ pub(super) struct TrafficControl {
 
 impl TrafficControl {
     pub(super) fn open() -> io::Result<Self> {
-        Ok(Self { netlink: Netlink::open()? })
+        Ok(Self { netlink: Netlink::open(None)? })
     }
 
     /// All queueing disciplines of this network namespace.

@@ -11,10 +11,12 @@
 mod lio;
 mod nfsd;
 mod nvmet;
+mod portals;
 mod sockets;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,6 +57,8 @@ pub enum TargetKind {
     Nvme,
     /// The kernel's NFS server.
     Nfs,
+    /// Another server, of which only the portal and the connections are known.
+    Portal,
 }
 
 impl TargetKind {
@@ -65,6 +69,7 @@ impl TargetKind {
             Self::Iscsi => "iscsi",
             Self::Nvme => "nvme",
             Self::Nfs => "nfs",
+            Self::Portal => "portal",
         }
     }
 }
@@ -75,6 +80,7 @@ impl fmt::Display for TargetKind {
             Self::Iscsi => "iSCSI",
             Self::Nvme => "NVMe",
             Self::Nfs => "NFS",
+            Self::Portal => "portals",
         })
     }
 }
@@ -190,6 +196,8 @@ pub enum TargetAbsence {
     NoModule(&'static str),
     /// The module is loaded, and nothing has been set up.
     NotConfigured,
+    /// No socket of this network namespace listens at the portal.
+    NothingListens(SocketAddr),
 }
 
 impl TargetAbsence {
@@ -216,6 +224,9 @@ impl TargetAbsence {
             (TargetKind::Nvme, Self::NotConfigured) => {
                 "a subsystem and a port, as nvmetcli sets them up, and the kernel module nvmet_tcp"
             }
+            (_, Self::NothingListens(_)) | (TargetKind::Portal, _) => {
+                "its server, in the network namespace of the agent, or another `portals`"
+            }
             (TargetKind::Nfs, Self::NotConfigured) => {
                 "a running NFS server: the package nfs-kernel-server, or nfs-utils"
             }
@@ -235,6 +246,7 @@ impl fmt::Display for TargetAbsence {
             }
             Self::NoModule(module) => write!(f, "the kernel module {module} is not loaded"),
             Self::NotConfigured => f.write_str("no target is set up"),
+            Self::NothingListens(portal) => write!(f, "nothing listens at {portal}"),
         }
     }
 }
@@ -255,6 +267,21 @@ pub fn sessions(root: &SystemRoot) -> TargetSessions {
     reader.sessions
 }
 
+/// Portals of servers, with the devices that the servers keep their data on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServedPortals {
+    /// The devices behind each portal: numbers and names.
+    pub devices: BTreeMap<SocketAddr, Vec<(DeviceNumber, String)>>,
+    /// Names of consumers by their addresses. Others are named after their address.
+    pub names: BTreeMap<IpAddr, ConsumerName>,
+}
+
+impl ServedPortals {
+    fn name_of(&self, address: IpAddr) -> ConsumerName {
+        self.names.get(&address).cloned().unwrap_or_else(|| consumer_name(&address.to_string()))
+    }
+}
+
 /// Asks every storage target of the kernel for its sessions, again and again, and looks closely only at what
 /// may have changed.
 ///
@@ -267,6 +294,7 @@ pub fn sessions(root: &SystemRoot) -> TargetSessions {
 pub struct SessionReader {
     root: SystemRoot,
     lio: lio::LioReader,
+    portals: portals::PortalReader,
     sessions: TargetSessions,
 }
 
@@ -274,7 +302,17 @@ impl SessionReader {
     /// Knows nothing yet.
     #[must_use]
     pub fn new(root: SystemRoot) -> Self {
-        Self { root, lio: lio::LioReader::default(), sessions: TargetSessions::default() }
+        Self {
+            root,
+            lio: lio::LioReader::default(),
+            portals: portals::PortalReader::default(),
+            sessions: TargetSessions::default(),
+        }
+    }
+
+    /// Takes portals whose clients are sessions, too, from the next reading on.
+    pub fn serve(&mut self, portals: ServedPortals) {
+        self.portals.serve(portals);
     }
 
     /// Reads every session. Gives those of the reading before if these are others now; `None` if they are the
@@ -291,6 +329,9 @@ impl SessionReader {
         now.add(TargetKind::Iscsi, found.unwrap_or(Ok(TargetFinding::Sessions(Vec::new()))));
         now.add(TargetKind::Nvme, nvmet::sessions(&self.root));
         now.add(TargetKind::Nfs, nfsd::sessions(&self.root));
+        if self.portals.is_needed() {
+            now.add(TargetKind::Portal, self.portals.read());
+        }
         let known = &mut self.sessions.sessions;
         // Those of iSCSI are the first.
         let kept = if same { known.partition_point(|session| session.via == TargetKind::Iscsi) } else { 0 };
@@ -303,8 +344,13 @@ impl SessionReader {
             now.sessions.splice(..0, known[..kept].iter().cloned());
             Some(std::mem::replace(&mut self.sessions, now))
         };
-        for (session, counters) in self.sessions.sessions.iter_mut().zip(self.lio.counters()) {
+        let sessions = &mut self.sessions.sessions;
+        for (session, counters) in sessions.iter_mut().zip(self.lio.counters()) {
             session.counters = counters;
+        }
+        let of_portals = sessions.iter_mut().filter(|session| session.via == TargetKind::Portal);
+        for (session, counters) in of_portals.zip(self.portals.counters()) {
+            session.counters = Some(*counters);
         }
         before
     }

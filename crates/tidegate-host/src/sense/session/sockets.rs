@@ -77,7 +77,7 @@ impl TcpConnection {
 }
 
 /// Returns true if connections to `portal` may have `local` as their local address.
-fn reaches(portal: SocketAddr, local: SocketAddr) -> bool {
+pub(super) fn reaches(portal: SocketAddr, local: SocketAddr) -> bool {
     portal.port() == local.port()
         && match portal.ip() {
             IpAddr::V6(any) if any.is_unspecified() => true,

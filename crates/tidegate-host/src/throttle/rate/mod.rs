@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub const fn reaches(via: TargetKind) -> bool {
     match via {
         TargetKind::Iscsi => true,
-        TargetKind::Nvme | TargetKind::Nfs => false,
+        TargetKind::Nvme | TargetKind::Nfs | TargetKind::Portal => false,
     }
 }
 
