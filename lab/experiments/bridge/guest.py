@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""In the guest: `tidegate agent` on a bridge between initiators and an iSCSI target that runs nothing of Tidegate.
+"""In the guest: `tidegate agent` on a bridge between initiators and a target that runs nothing of Tidegate.
 
 usage: guest.py [--target MS] [--burst S] [--pause S] [--bursts N] [--depth N] [--seeds N] [--only PHASE,…] [--ipv6] [--mtu N]
+                [--nvme]
 
 Load and array are those of the experiment iscsi-agent: initiator 1 reads 4 KiB at random places, initiators 2 to 4 write in
 bursts. The agent runs in the namespace of the bridge, and captures at the port that leads to the target. In order:
@@ -32,6 +33,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import bursts as load
 import iscsi
+from protocols import Nvme
 from service import packets_throttled, unprivileged
 
 STATE = "/tmp/state"
@@ -85,7 +87,7 @@ class Agent:
             self.end()
 
 
-def on_bridge(name, options, target, luns=("iqn.2026-01.lab:lv*",), more="", **rest):
+def on_bridge(name, options, target, luns=("*.2026-01.lab:lv*",), more="", **rest):
     text = BRIDGE.format(metrics=METRICS, root=options.root, target=target, luns=json.dumps(list(luns)), more=f"{options.more}\n{more}")
     return Agent(name, "switch", text, **rest)
 
@@ -122,13 +124,21 @@ def consumers(series):
     return sorted(name.split('consumer="')[1].split('"')[0] for name in series if name.startswith("tidegate_resource_member{"))
 
 
+def beside_writers(lab, options):
+    """The agent's series while everybody writes: who writes no more is soon no member."""
+    wait = lab.start_fio([load.reader(lab, 8)] + load.writers(lab, options, 0, 8), randseed=1)
+    time.sleep(6)
+    series = metrics()
+    wait()
+    return series
+
+
 def middle(lab, options):
     """Sessions that were there before: writers are found by their addresses, at the LUNs of a portal."""
-    portal = "[fd00::1]:3260" if options.ipv6 else "10.0.0.1:3260"
-    with on_bridge("middle", options, 10_000, luns=[portal], dry_run=True) as agent:
-        lab.fio([load.reader(lab, 6)] + load.writers(lab, options, 0, 6), randseed=1)
-        found = consumers(metrics())
-        return {"consumers": found, "counters": counters(metrics()), "said": warnings(agent)}
+    portals = ["10.0.0.*:4420"] if options.nvme else ["[fd00::1]:3260" if options.ipv6 else "10.0.0.1:3260"]
+    with on_bridge("middle", options, 10_000, luns=portals, dry_run=True) as agent:
+        series = beside_writers(lab, options)
+        return {"consumers": consumers(series), "counters": counters(series), "said": warnings(agent)}
 
 
 def warnings(agent):
@@ -141,11 +151,9 @@ def login(lab, options):
         for number in lab.numbers:
             lab.log_out(number)
             lab.log_in(number)
-        lab.fio([load.reader(lab, 5)] + load.writers(lab, options, 0, 5), randseed=1)
-        first = {"consumers": consumers(metrics()), "said": warnings(agent)}
+        first = {"consumers": consumers(beside_writers(lab, options)), "said": warnings(agent)}
     with on_bridge("recalled", options, 10_000, dry_run=True) as agent:
-        lab.fio([load.reader(lab, 5)] + load.writers(lab, options, 0, 5), randseed=1)
-        return {"first": first, "later": {"consumers": consumers(metrics()), "said": warnings(agent)}}
+        return {"first": first, "later": {"consumers": consumers(beside_writers(lab, options)), "said": warnings(agent)}}
 
 
 def check(options):
@@ -215,7 +223,8 @@ def main():
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=2, help="with and without the agent (default: %(default)s)")
     parser.add_argument("--only", metavar="PHASE,…", help="these phases, and `login`")
-    parser.add_argument("--ipv6", action="store_true", help="all sessions over IPv6")
+    parser.add_argument("--ipv6", action="store_true", help="all sessions of iSCSI over IPv6")
+    parser.add_argument("--nvme", action="store_true", help="NVMe/TCP instead of iSCSI")
     parser.add_argument("--mtu", type=int, default=1500, help="(default: %(default)s)")
     parser.add_argument("--root", default="", help="more lines above the tables of the configuration")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
@@ -223,13 +232,17 @@ def main():
 
     # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
     ipv6 = (1, 2, 3, 4) if options.ipv6 else ()
-    lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False, ipv6=ipv6, mtu=options.mtu)
+    if options.nvme:
+        lab = Nvme(hosts=4, mtu=options.mtu)
+    else:
+        lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False, ipv6=ipv6, mtu=options.mtu)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     with iscsi.namespace("switch"):
         iscsi.run(["ip", "link", "set", "lo", "up"])
     os.makedirs(STATE, exist_ok=True)
     os.chmod(STATE, 0o777)
-    measured = {"options": vars(options), "before": kernel(), "writers": [lab.address(n) for n in load.WRITERS]}
+    measured = {"options": vars(options), "before": kernel(), "writers": [lab.address(n) for n in load.WRITERS],
+                "names": [lab.initiator(n) for n in load.WRITERS]}
 
     def wanted(name):
         if options.only is not None and name not in options.only.split(","):

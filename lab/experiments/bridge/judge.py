@@ -17,8 +17,6 @@ from judging import KEPT, Verdict, part_within, settled
 NEAR = 0.03
 # Of the throughput, at rest: what two runs of the same differ by here.
 FREE = 0.99
-WRITERS = [f"iqn.2026-01.lab:initiator{n}" for n in (2, 3, 4)]
-ADDRESSES = ["10.0.0.12", "10.0.0.13", "10.0.0.14"]
 # Of the bridge, that of the target aside.
 PORTS = 4
 
@@ -63,9 +61,9 @@ def judge_seed(found, target, verdict):
 def judge(measured):
     verdict, target = Verdict(), measured["options"]["target"]
     if "middle" in measured:
-        verdict.within("sessions seen from their middle: writers are known by address", flag(measured["middle"]["consumers"] == ADDRESSES), 1)
+        verdict.within("sessions seen from their middle: writers are known by address", flag(measured["middle"]["consumers"] == measured["writers"]), 1)
     for moment in ("first", "later"):
-        verdict.within(f"names of writers, {moment}", flag(measured["login"][moment]["consumers"] == WRITERS), 1)
+        verdict.within(f"names of writers, {moment}", flag(measured["login"][moment]["consumers"] == measured["names"]), 1)
     if "check" in measured:
         verdict.within("check: status", float(measured["check"]["status"]), 0, 0)
     if "rest" in measured:
@@ -75,9 +73,15 @@ def judge(measured):
     if "killed" in measured:
         during, after = measured["killed"]["during"], measured["killed"]["after"]
         verdict.within("killed: it throttled at the initiators' ports", flag(during["rules"] and len(during["hooks"]) == PORTS
-                                                                             and during["members"] == ADDRESSES), 1)
+                                                                             and during["members"] == measured["writers"]), 1)
         verdict.within("killed: nothing is left after 2 s", flag(not after["tables"] and not after["has_device"]), 1)
     return verdict, rows
+
+
+def variant(options):
+    parts = [word for key, word in (("nvme", "nvme"), ("ipv6", "ipv6")) if options[key]]
+    parts += [f"mtu-{options['mtu']}"] if options["mtu"] != 1500 else []
+    return {"variant": "-".join(parts)} if parts else {}
 
 
 def main(directory):
@@ -86,7 +90,7 @@ def main(directory):
     verdict, rows = judge(measured)
     verdict.show()
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"met": verdict.met(), "alone_ms": measured["alone"]["mean_ms"], "seeds": rows, "checks": verdict.rows,
+        json.dump({**variant(measured["options"]), "met": verdict.met(), "alone_ms": measured["alone"]["mean_ms"], "seeds": rows, "checks": verdict.rows,
                    "options": measured["options"]}, file, indent=1)
     return 0 if verdict.met() else 1
 

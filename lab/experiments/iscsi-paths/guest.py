@@ -9,6 +9,10 @@ Target, array and load are those of the experiment iscsi-agent, in one burst. Po
    doubtful     a dry run without a word about addresses: what the agent says of the paths that LIO does not show
    unregulated  with the bursts
    paths        with the bursts, and the agent, which is told the addresses
+   failover     the same through dm-multipath, round-robin. A third into the burst the second network loses all packets
+   alua         through dm-multipath and targets whose first portal is optimized by ALUA, and the second is not. The first network
+                loses all packets, and everything goes on by the second. The agent is told nothing: each portal is a portal group of
+                its own, of which LIO shows the sessions
    apart        the writers have the first path only. Initiator 2 also reads from a device that no law regulates, over the second path
    together     the same, and that device is reached by the first portal
 
@@ -30,10 +34,19 @@ import bursts as load
 import iscsi
 from agent import Agent, kernel
 
-PHASES = ("doubtful", "unregulated", "paths", "apart", "together")
+PHASES = ("doubtful", "unregulated", "paths", "failover", "alua", "apart", "together")
 PORTALS = ("10.0.0.1", "10.1.0.1")
+NETWORKS = ("10.0.0.0/24", "10.1.0.0/24")
 # The initiator that uses the other device as well.
 BOTH = 2
+# A path that answers nothing is given up after some seconds.
+TIMEOUTS = {"node.conn[0].timeo.noop_out_interval": 2, "node.conn[0].timeo.noop_out_timeout": 2,
+            "node.session.timeo.replacement_timeout": 2}
+# `multipath` of the kernel: features, handler, groups; each with a selector, and paths.
+TABLES = {
+    "failover": "0 {sectors} multipath 1 queue_if_no_path 0 1 1 round-robin 0 2 1 {first} 1 {second} 1",
+    "alua": "0 {sectors} multipath 1 queue_if_no_path 1 alua 2 1 round-robin 0 1 1 {first} 1 round-robin 0 1 1 {second} 1",
+}
 
 
 class Lab(iscsi.Lab):
@@ -71,6 +84,34 @@ class Lab(iscsi.Lab):
                 os.mkdir(f"{group}/np/{portal}:3260")
             iscsi.write(f"{group}/enable", 1)
 
+        for number in self.numbers:
+            self._export_by_alua(number)
+
+    def by_alua(self, number):
+        """The target with a portal group for each portal."""
+        return f"iqn.2026-01.lab:alua{number}"
+
+    def _export_by_alua(self, number):
+        """The same volume; the ports of the second portal are not optimized."""
+        store = f"{iscsi.TARGET}/core/iblock_0/lv{number}"
+        ports = f"{store}/alua/second"
+        os.mkdir(ports)
+        iscsi.write(f"{ports}/tg_pt_gp_id", 2)
+        iscsi.write(f"{ports}/alua_access_state", 1)
+        for place, portal in enumerate(PORTALS):
+            group = f"{iscsi.TARGET}/iscsi/{self.by_alua(number)}/tpgt_{place + 1}"
+            acl = f"{group}/acls/{self.initiator(number)}"
+            os.makedirs(f"{group}/lun/lun_0")
+            os.symlink(store, f"{group}/lun/lun_0/port")
+            if place == 1:
+                iscsi.write(f"{group}/lun/lun_0/alua_tg_pt_gp", "second")
+            iscsi.write(f"{group}/attrib/authentication", 0)
+            os.makedirs(f"{acl}/lun_0")
+            os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
+            with iscsi.namespace("tgt"):
+                os.mkdir(f"{group}/np/{portal}:3260")
+            iscsi.write(f"{group}/enable", 1)
+
     def other(self, place):
         """The target of the other device at a portal."""
         return f"iqn.2026-01.lab:other{place}"
@@ -94,6 +135,38 @@ class Lab(iscsi.Lab):
         return f"/dev/{name}"
 
 
+@contextlib.contextmanager
+def multipath(lab, kind, first, second):
+    """A device of dm-multipath for each initiator, over its devices by either portal."""
+    iscsi.run(["modprobe", "-a", "dm-multipath", "dm-round-robin", "scsi_dh_alua"])
+    devices = {}
+    for number in lab.numbers:
+        names = [os.path.basename(paths[number]) for paths in (first, second)]
+        table = TABLES[kind].format(sectors=iscsi.read(f"/sys/block/{names[0]}/size"),
+                                    **dict(zip(("first", "second"), (iscsi.read(f"/sys/block/{name}/dev") for name in names))))
+        iscsi.run(["dmsetup", "--noudevsync", "create", f"mp{number}", "--table", table])
+        devices[number] = f"/dev/mapper/mp{number}"
+    yield devices
+    for number in lab.numbers:
+        iscsi.run(["dmsetup", "--noudevsync", "remove", f"mp{number}"])
+
+
+@contextlib.contextmanager
+def lost(lab, network):
+    """No packet of a network reaches the target or leaves it."""
+    hooks = (("input", "saddr"), ("output", "daddr"))
+    chains = "".join(f"chain {hook} {{ type filter hook {hook} priority 0; ip {of} {network} drop; }}\n" for hook, of in hooks)
+    lab.target_exec(["nft", "-f", "-"], input=f"table inet lost {{\n{chains}}}\n")
+    yield
+    lab.target_exec(["nft", "delete", "table", "inet", "lost"])
+
+    def all_are_back():
+        states = [iscsi.read(path) for path in glob.glob("/sys/class/iscsi_session/session*/state")]
+        return all(state == "LOGGED_IN" for state in states)
+
+    iscsi.until(all_are_back, "the sessions to come back", 60)
+
+
 def told(lab):
     """The table of addresses, after the resource's lines."""
     lines = [f'"{lab.initiator(n)}" = {json.dumps(lab.addresses(n))}' for n in lab.numbers]
@@ -109,8 +182,12 @@ def by_paths(jobs, second):
     return jobs
 
 
-def measure(lab, options, second=None, other=None):
-    """The reader beside a burst of writers; and what initiator 2 waits for the other device, during the burst and before it."""
+def measure(lab, options, second=None, other=None, devices=None, loses=None):
+    """The reader beside a burst of writers; and what initiator 2 waits for the other device, during the burst and before it.
+
+    second: devices by the second portal, for half of the load; devices: others for all of it; loses: a network, from a third
+    of the burst on.
+    """
     length = 2 * options.pause + options.burst
     begin = options.pause
     reader = [load.reader(lab, length)]
@@ -119,15 +196,22 @@ def measure(lab, options, second=None, other=None):
         reader = [reader[0] | half, reader[0] | half | {"name": "reader-2", "filename": second[1]}]
     jobs = reader + by_paths(load.writers(lab, options, begin, options.burst), second or {}) if second else \
         reader + load.writers(lab, options, begin, options.burst)
+    if devices:
+        numbers = {lab.device(number): number for number in lab.numbers}
+        jobs = [job | {"filename": devices[numbers[job["filename"]]]} for job in jobs]
     if other:
         jobs.append({"name": "other", "filename": other, "rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k",
                      "runtime": length, "size": "64m"})
     before, drops, began = lab.retransmissions(), lab.drops(), load.now_ms()
     wait = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
-    members = set()
-    while load.now_ms() - began < 1000 * length:
-        members |= set(kernel(lab)["members"])
-        time.sleep(1)
+    members, lost_at = {"before": set(), "after": set()}, None
+    with contextlib.ExitStack() as stack:
+        while load.now_ms() - began < 1000 * length:
+            if loses and lost_at is None and load.now_ms() - began > 1000 * (begin + options.burst / 3):
+                stack.enter_context(lost(lab, loses))
+                lost_at = (load.now_ms() - began) / 1000
+            members["after" if lost_at else "before"] |= set(kernel(lab)["members"])
+            time.sleep(1)
     results = {result["name"]: result for result in wait()}
     after = lab.retransmissions()
 
@@ -137,7 +221,9 @@ def measure(lab, options, second=None, other=None):
     found = {
         "seconds": load.per_second([read for job in reader for read in latencies(job["name"])]),
         "bursts": [[begin, begin + options.burst]],
-        "members": sorted(members),
+        "members": sorted(members["before"] | members["after"]),
+        "members_after": sorted(members["after"]),
+        "lost_at": lost_at,
         "written": {name: result["write"]["bytes_per_s"] for name, result in results.items() if result["write"]},
         "retransmissions": {side: after[side]["RetransSegs"] - before[side]["RetransSegs"] for side in after},
         "drops": lab.drops() - drops,
@@ -163,10 +249,10 @@ def main():
     options = parser.parse_args()
 
     # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
-    lab = Lab(initiators=4, devices=4, tail_loss_probes=False)
+    lab = Lab(initiators=4, devices=4, tail_loss_probes=False, initiator_options=TIMEOUTS)
     second = {n: lab.by(n, lab.target(n), PORTALS[1]) for n in lab.numbers}
-    iscsi.run(["pin", "nft", "tc", "tidegate"])
-    measured = {"options": vars(options), "addresses": {str(n): lab.addresses(n) for n in lab.numbers}}
+    iscsi.run(["pin", "nft", "tc", "dmsetup", "tidegate"])
+    measured = {"options": vars(options).copy(), "addresses": {str(n): lab.addresses(n) for n in lab.numbers}}
 
     def agent(name, more=""):
         return Agent(lab, f"auto-target-{options.target:g}-{name}", options.target, f"{options.more}{more}", law={"law": '"auto"'})
@@ -189,6 +275,17 @@ def main():
             elif name == "paths":
                 with agent(name, told(lab)):
                     measured[name] = measure(lab, options, second)
+            elif name == "failover":
+                first = {n: lab.device(n) for n in lab.numbers}
+                with multipath(lab, name, first, second) as devices, agent(name, told(lab)):
+                    measured[name] = measure(lab, options, devices=devices, loses=NETWORKS[1])
+            elif name == "alua":
+                by = [{n: lab.by(n, lab.by_alua(n), portal) for n in lab.numbers} for portal in PORTALS]
+                with multipath(lab, name, *by) as devices, agent(name):
+                    measured[name] = measure(lab, options, devices=devices, loses=NETWORKS[0])
+                for number, portal in ((n, portal) for n in lab.numbers for portal in PORTALS):
+                    iscsi.run(["iscsiadm", "-m", "node", "-T", lab.by_alua(number), "-p", f"{portal}:3260", "-I", f"i{number}",
+                               "--logout"])
             else:
                 place = {"apart": 1, "together": 0}[name]
                 other = lab.by(BOTH, lab.other(place), PORTALS[place])

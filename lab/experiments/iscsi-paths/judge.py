@@ -11,12 +11,14 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
-from judging import KEPT, Verdict, part_within, settled
+from judging import KEPT, LEFT_OUT_S, Verdict, part_within, settled
 
 # A path beside the other of the same initiator: what is written by each.
 ALIKE = 0.1
 # Reads of the other device over its own portal: with the burst beside it, and before it.
 FREE_MS = 0.5
+# An initiator gives a path up after its ping, the ping's time-out and the session's: 6 s, and nothing is read meanwhile.
+FAILS_OVER_S = 10
 WRITERS = ("2", "3", "4")
 
 
@@ -26,6 +28,27 @@ def by_path(written):
     for name, value in written.items():
         sums[int(name.partition("-")[2]) % 2] += value
     return sums
+
+
+def judge_failover(name, phase, target, addresses, verdict):
+    """A network was lost during the burst: until the paths are given up, requests wait. Then all begin at once, as a burst does."""
+    begin, end = phase["bursts"][0]
+    lost = phase["lost_at"]
+    again = next((at for at, _ in phase["seconds"] if at > lost + 1), end)
+    verdict.within(f"{name}: seconds until reads go on", again - lost, most=FAILS_OVER_S)
+    kept = {}
+    for part, since, until in (("before", begin + LEFT_OUT_S, lost), ("after", again + LEFT_OUT_S, end)):
+        seconds = [value for at, value in phase["seconds"] if since < at <= until]
+        kept[part] = part_within(seconds, target)
+        verdict.within(f"{name}: seconds within the target, {part} the failure ({len(seconds)})", kept[part], KEPT)
+    # By the network that is left.
+    left = {"failover": 0, "alua": 1}[name]
+    wanted = {addresses[n][left] for n in WRITERS}
+    verdict.within(f"{name}: every path of the writers that is left is throttled", float(wanted <= set(phase["members_after"])), 1)
+    reader = set(addresses["1"]) & set(phase["members"])
+    verdict.within(f"{name}: paths of the reader that are throttled", float(len(reader)), most=0)
+    return {"kept": kept, "members": phase["members"], "members_after": phase["members_after"], "lost_at": lost,
+            "seconds": phase["seconds"], "written_bytes_per_s": sum(phase["written"].values())}
 
 
 def main(directory):
@@ -50,6 +73,9 @@ def main(directory):
         paths = 2 if name == "paths" else 1
         wanted = sorted(address for n in WRITERS for address in measured["addresses"][n][:paths])
         verdict.within(f"{name}: every path of the writers is throttled, and no other", float(phase["members"] == wanted), 1)
+    for name in ("failover", "alua"):
+        if name in measured:
+            rows[name] = judge_failover(name, measured[name], target, measured["addresses"], verdict)
     if "paths" in measured:
         first, other = by_path(measured["paths"]["written"])
         rows["paths"]["by_path"] = [first, other]

@@ -1,7 +1,7 @@
 """In the guest, imported: a small reader, and bursts of writers beside it (the paper's figs. 12 to 16).
 
 Host 1 reads 4 KiB at random places, at most 256 KiB/s; hosts 2 to 4 write with four jobs each, all at once, with pauses
-between the bursts. `options` are an experiment's: `burst`, `pause`, `bursts`, `depth` and `seed`.
+between the bursts. `options` are an experiment's: `burst`, `pause`, `bursts`, `depth`, `seed`, and `jobs` of each writer, four without it.
 """
 
 import statistics
@@ -25,7 +25,7 @@ def reader(lab, seconds):
 def writers(lab, options, begin, seconds, numbers=WRITERS):
     return [{"name": f"w{n}-{job}", "filename": lab.device(n), "rw": "write", "bs": "64k", "iodepth": options.depth,
              "offset": f"{16 * job}m", "size": "16m", "startdelay": begin, "runtime": seconds}
-            for n in numbers for job in range(JOBS)]
+            for n in numbers for job in range(vars(options).get("jobs", JOBS))]
 
 
 def readers_too(lab, begin, seconds):

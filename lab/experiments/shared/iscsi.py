@@ -38,11 +38,11 @@ MODULES = ("configfs dm-mod loop target_core_mod target_core_iblock iscsi_target
 PROGRAMS = "fio ip tc nft nsenter iscsid iscsiadm lvm losetup python3".split()
 GROUP = "vg0"
 LVM_CONFIGURATION = """\
-devices { scan = "/dev" filter = [ "a|^/dev/loop[0-9]+$|", "r|.*|" ] obtain_device_list_from_udev = 0 \
+devices { scan = "/dev" filter = [ "a|^/dev/loop[0-9]+$|", "a|^/dev/md[0-9]+$|", "r|.*|" ] obtain_device_list_from_udev = 0 \
 external_device_info_source = "none" use_devicesfile = 0 }
 activation { udev_sync = 0 udev_rules = 0 monitoring = 0 }
 backup { backup = 0 archive = 0 }
-global { use_lvmpolld = 0 event_activation = 0 }
+global { use_lvmpolld = 0 event_activation = 0 thin_check_executable = "" }
 """
 STAT_FIELDS = ("reads", "reads_merged", "read_sectors", "read_ms", "writes", "writes_merged", "write_sectors", "write_ms",
                "in_flight", "busy_ms", "queued_ms")
@@ -164,6 +164,9 @@ class Lab:
     def address(self, number):
         """What the target sees the initiator as; of IPv6 if that is how it logged in."""
         return f"fd00::{10 + number}" if number in self.ipv6 else f"10.0.0.{10 + number}"
+
+    # The number of a volume at its target.
+    lun = 0
 
     def initiator(self, number):
         return f"iqn.2026-01.lab:initiator{number}"
@@ -313,13 +316,19 @@ class Lab:
             write(f"/sys/block/loop{number}/queue/scheduler", "none")
         os.makedirs("/etc/lvm", exist_ok=True)
         write("/etc/lvm/lvm.conf", LVM_CONFIGURATION)
-        said = run(["lvm"], input="\n".join([
-            f"vgcreate -y {GROUP} " + " ".join(f"/dev/loop{number}" for number in range(devices)),
-            *(f"lvcreate -y -Wn -Zn -i {devices} -I 64k -L {volume_mib}m -n lv{number} {GROUP}" for number in self.numbers),
-        ]) + "\n")
+        disks = self._disks([f"/dev/loop{number}" for number in range(devices)])
+        said = run(["lvm"], input="\n".join([f"vgcreate -y {GROUP} {' '.join(disks)}", *self._volumes(disks, volume_mib)]) + "\n")
         self._dm = {read(f"{path}/dm/name"): os.path.basename(path) for path in glob.glob("/sys/block/dm-*")}
         if missing := [name for name in map(self.volume, self.numbers) if name not in self._dm]:
             raise Failed(f"lvm made no {', '.join(missing)}: {said}")
+
+    def _disks(self, devices):
+        """What the volume group is made of."""
+        return devices
+
+    def _volumes(self, disks, volume_mib):
+        """The commands of LVM that make the volumes."""
+        return [f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {volume_mib}m -n lv{number} {GROUP}" for number in self.numbers]
 
     def _make_network(self, mtu):
         batch("ip", ["netns add tgt", "netns add switch", "link add eth0 netns tgt type veth peer name p0 netns switch",
@@ -358,15 +367,18 @@ class Lab:
             with namespace(where) if where else contextlib.nullcontext():
                 write(f"/proc/sys/net/ipv4/{key}", value)
 
+    def _store(self, number):
+        """Makes the backstore of a volume in LIO: its directory."""
+        store, device = f"{TARGET}/core/iblock_0/lv{number}", self.backing(number)
+        os.makedirs(store)
+        write(f"{store}/control", f"udev_path={device}")
+        write(f"{store}/udev_path", device)
+        return store
+
     def _export(self):
-        for path in (f"{TARGET}/core/iblock_0", f"{TARGET}/iscsi"):
-            os.makedirs(path, exist_ok=True)
+        os.makedirs(f"{TARGET}/iscsi", exist_ok=True)
         for number in self.numbers:
-            device = self.backing(number)
-            store = f"{TARGET}/core/iblock_0/lv{number}"
-            os.mkdir(store)
-            write(f"{store}/control", f"udev_path={device}")
-            write(f"{store}/udev_path", device)
+            store = self._store(number)
             write(f"{store}/enable", 1)
             write(f"{store}/wwn/vpd_unit_serial", f"lab{number}")
             group = f"{TARGET}/iscsi/{self.target(number)}/tpgt_1"
@@ -421,7 +433,7 @@ class Lab:
         def session():
             for path in glob.glob("/sys/class/iscsi_session/session*"):
                 if read(f"{path}/targetname") == self.target(number):
-                    for block in glob.glob(f"{path}/device/target*/*:0/block/*"):
+                    for block in glob.glob(f"{path}/device/target*/*:{self.lun}/block/*"):
                         return path, os.path.basename(block)
             return None
 

@@ -49,6 +49,9 @@ class Lab(iscsi.Lab):
     def _start_initiators(self, options):
         self._devices, self._kept_open = {}, []
 
+    # More lines of the resource's configuration.
+    resource = ""
+
     def before_reads(self):
         """What is needed for reads to reach the array."""
 
@@ -60,6 +63,12 @@ class Nvme(Lab):
 
     def subsystem(self, number):
         return f"nqn.2026-01.lab:lv{number}"
+
+    def target(self, number):
+        return self.subsystem(number)
+
+    def initiator(self, number):
+        return self.host(number)
 
     def host(self, number):
         return f"nqn.2014-08.org.nvmexpress:uuid:{number:08}-1111-1111-1111-111111111111"
@@ -98,6 +107,12 @@ class Nvme(Lab):
         name = until(device, f"the device of host {number}")
         until(lambda: os.path.exists(f"/dev/{name}"), f"/dev/{name}")
         self._devices[number] = f"/dev/{name}"
+
+    def log_out(self, number):
+        for path in glob.glob("/sys/class/nvme/nvme*"):
+            if read(f"{path}/subsysnqn") == self.subsystem(number):
+                write(f"{path}/delete_controller", 1)
+        del self._devices[number]
 
     def pulse(self):
         return Pulse(self.device(2))

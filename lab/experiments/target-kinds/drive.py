@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`tidegate agent` on an NVMe/TCP target or an NFS server, in the lab: see guest.py, which says what each phase is.
+"""`tidegate agent` on targets of other kinds, in the lab: see guest.py, which says what each kind and phase is.
 
-usage: drive.py [options] -- nvme|nfs [more options for guest.py]
+usage: drive.py [options] -- nvme|nfs|files|thin|md|tgt [more options for guest.py]
 
 Exit status 1 when the run fails or something promised is missed (judge.py).
 """
@@ -16,4 +16,4 @@ import driver
 SHORT = ["--bursts", "1", "--burst", "15"]
 
 if __name__ == "__main__":
-    sys.exit(driver.judged("nvme-nfs-agent", __doc__, SHORT, "one burst"))
+    sys.exit(driver.judged("target-kinds", __doc__, SHORT, "one burst"))

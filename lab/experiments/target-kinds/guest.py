@@ -1,7 +1,14 @@
 #!/usr/bin/env python3
-"""In the guest: `tidegate agent` on an NVMe/TCP target or an NFS server, a small reader, and writers on other hosts.
+"""In the guest: `tidegate agent` on a target of some kind, a small reader, and writers on other hosts.
 
-usage: guest.py nvme|nfs [options], see --help
+usage: guest.py KIND [options], see --help
+
+   nvme   an NVMe/TCP target (shared/protocols.py)
+   nfs    an NFS server
+   files  LUNs of LIO that are files, all on one XFS (shared/layouts.py)
+   thin   LUNs of LIO that are thin volumes of one pool, and one resource by a pattern
+   md     LUNs of LIO that are volumes on a RAID 0 of md
+   tgt    LUNs of tgtd, which is no part of the kernel: its clients are those of a portal
 
 The load is that of iscsi-agent (shared/bursts.py), the array as well. In order, the last three for each seed:
 
@@ -18,12 +25,14 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
-from bursts import bursts, reader
+from bursts import WRITERS, bursts, reader
+from layouts import Files, Raid, Tgt, Thin
 from protocols import Nfs, Nvme
 from service import packets_throttled, unprivileged
 
@@ -35,6 +44,7 @@ LAWS = {
            'pid = { proportional_gain = 0.5, integral_time = "200ms", greatest = "100ms" }',
     "auto": "",
 }
+LAYOUTS = {"files": Files, "thin": Thin, "md": Raid, "tgt": Tgt}
 ENDS_WITHIN_S = 60
 
 
@@ -43,32 +53,43 @@ def kernel(lab):
         return packets_throttled()
 
 
+def watch_members(lab, seen, over):
+    """Whose packets the agent had in its maps, until it is over."""
+    while not over.wait(1):
+        seen.update(kernel(lab)["members"])
+
+
 def regulated(lab, options, law):
     """The bursts beside the agent, whom it throttled, and what it left in the kernel."""
     name = f"{law}-{options.seed}"
     path, log_path = f"/tmp/{name}.toml", f"/out/{name}.log"
-    iscsi.write(path, f'[resource.vg0]\ntarget = "{options.target:g}ms"\n{LAWS[law]}\n')
+    iscsi.write(path, f'[resource.vg0]\ntarget = "{options.target:g}ms"\n{lab.resource}\n{LAWS[law]}\n')
     with open(log_path, "w") as log:
         agent = lab.target_popen([*unprivileged("netem"), "tidegate", "agent", "-c", path, "--log", "debug"], stderr=log)
         iscsi.until(lambda: "ready" in iscsi.read(log_path) or agent.poll() is not None, "the agent")
         if agent.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(log_path)}")
         lab.before_reads()
+        seen, over = set(), threading.Event()
+        watch = threading.Thread(target=watch_members, args=(lab, seen, over))
+        watch.start()
         load = bursts(lab, options)
-        during = kernel(lab)
+        over.set()
+        watch.join()
         agent.send_signal(signal.SIGTERM)
         agent.wait(ENDS_WITHIN_S)
-    return {**load, "during": during, "after": kernel(lab)}
+    return {**load, "members": sorted(seen), "after": kernel(lab)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["nvme", "nfs"])
+    parser.add_argument("kind", choices=["nvme", "nfs", *LAYOUTS])
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=20)
     parser.add_argument("--pause", type=int, default=5)
     parser.add_argument("--bursts", type=int, default=2)
-    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=4, help="of each writer (default: %(default)s)")
+    parser.add_argument("--depth", type=int, default=2, help="of each job (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=64, help="of nfsd. Where there are fewer than requests, reads wait for one, and "
                         "the agent, which measures the volumes, does not see it (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1)
@@ -77,11 +98,13 @@ def main():
 
     if options.kind == "nvme":
         lab = Nvme(hosts=4, volume_mib=VOLUME_MIB)
+    elif options.kind in LAYOUTS:
+        lab = LAYOUTS[options.kind](initiators=4)
     else:
         lab = Nfs(hosts=4, file_mib=lambda _: FILE_MIB, threads=options.threads, volume_mib=VOLUME_MIB)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     lab.before_reads()
-    measured = {"options": vars(options).copy(), "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"], "seeds": []}
+    measured = {"options": vars(options).copy(), "writers": [lab.address(n) for n in WRITERS], "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"], "seeds": []}
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         options.seed = seed
         print(f"{time.monotonic():7.1f} seed {seed}", flush=True)
@@ -98,4 +121,4 @@ if __name__ == "__main__":
     try:
         main()
     except iscsi.Failed as failure:
-        sys.exit(f"nvme-nfs-agent: {failure}")
+        sys.exit(f"target-kinds: {failure}")

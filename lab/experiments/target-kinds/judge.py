@@ -18,7 +18,7 @@ DISTURBED = 2
 LAWS = ("pid", "auto")
 
 
-def judge_seed(found, alone, target, verdict):
+def judge_seed(found, alone, target, writers, verdict):
     seed, free = found["seed"], found["unregulated"]
     unregulated = statistics.mean(settled(free))
     row = {"seed": seed, "unregulated_ms": unregulated, "unregulated_kept": part_within(settled(free), target),
@@ -34,6 +34,7 @@ def judge_seed(found, alone, target, verdict):
         verdict.within(f"{name}: segments sent again",
                        float(sum(side["RetransSegs"] for side in phase["retransmissions"].values())), most=0)
         verdict.within(f"{name}: packets dropped", float(phase["drops"]), most=0)
+        verdict.within(f"{name}: the writers were throttled, and no other host", float(phase["members"] == writers), 1)
         left = phase["after"]["tables"] or phase["after"]["has_device"]
         verdict.within(f"{name}: something is left in the kernel", 1.0 if left else 0.0, most=0)
     return row
@@ -43,7 +44,7 @@ def main(directory):
     with open(os.path.join(directory, "measured.json")) as file:
         measured = json.load(file)
     verdict, alone = Verdict(), measured["alone"]["mean_ms"]
-    rows = [judge_seed(found, alone, measured["options"]["target"], verdict) for found in measured["seeds"]]
+    rows = [judge_seed(found, alone, measured["options"]["target"], measured["writers"], verdict) for found in measured["seeds"]]
     verdict.show()
     for law in LAWS:
         kept, writers = ([row[law][key] for row in rows] for key in ("kept", "writers_kept"))
