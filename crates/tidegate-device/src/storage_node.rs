@@ -61,6 +61,8 @@ pub struct StorageNode {
     queue: VecDeque<(u64, u64)>,
     /// The part of the bandwidth that others take.
     external: f64,
+    /// The greatest rate of each transfer that its process has time for; `None`: no limit.
+    process: Option<ByteRate>,
     /// The bandwidth's factor in this second.
     factor: f64,
     /// Time at which the next second begins.
@@ -92,6 +94,7 @@ impl StorageNode {
             recalled: BTreeMap::new(),
             queue: VecDeque::new(),
             external: 0.0,
+            process: None,
             factor: 1.0,
             redraw: Instant::ZERO,
             moved: 0.0,
@@ -124,6 +127,12 @@ impl StorageNode {
     /// Sets the part of the bandwidth that others take from now on, 0 to 1.
     pub fn set_external(&mut self, part: f64) {
         self.external = part.clamp(0.0, 1.0);
+    }
+
+    /// Sets the greatest rate of each transfer from now on, as far as its process gets the processor; `None`:
+    /// no limit.
+    pub fn set_process(&mut self, each: Option<ByteRate>) {
+        self.process = each;
     }
 
     /// Returns the number of transfers that move data.
@@ -206,7 +215,8 @@ impl StorageNode {
             return 0.0;
         }
         let share = self.bandwidth() * (1.0 - self.external) * PARTS / count;
-        self.config.client.map_or(share, |client| share.min(client.per_second() * PARTS))
+        let limits = [self.config.client, self.process].into_iter().flatten();
+        limits.fold(share, |share, limit| share.min(limit.per_second() * PARTS))
     }
 
     /// The node's bandwidth now, for all of its transfers and for others, in bytes per second. Where there
@@ -319,6 +329,16 @@ mod tests {
         node.start(1, Bytes::new(40 * MB));
         node.start(2, Bytes::new(80 * MB));
         ends(&mut node, &[(1, 10.0), (2, 20.0)]);
+    }
+
+    #[test]
+    fn a_process_moves_no_more_than_it_has_time_for() {
+        let mut node = node(20.0, 0.0);
+        node.start(1, Bytes::new(40 * MB));
+        node.set_process(Some(ByteRate::new(5e6)));
+        node.advance(at(4.0), &mut Vec::new());
+        node.set_process(None);
+        ends(&mut node, &[(1, 5.0)]);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct LoadReport {
     pub reads: OperationReport,
     /// The writes.
     pub writes: OperationReport,
+    /// Reads and writes together.
+    pub all: OperationReport,
     /// Requests of an open loop that were due and still waited for room at the end: about this many.
     pub unsent: u64,
     /// Requests without an answer when the connections were closed at last.
@@ -112,6 +114,7 @@ impl LoadReport {
             duration_s,
             reads: OperationReport::new(&stats.reads, duration_s),
             writes: OperationReport::new(&stats.writes, duration_s),
+            all: OperationReport::new(&stats.reads.and(&stats.writes), duration_s),
             unsent,
             unanswered,
             first_error: stats.first_error.map(|errno| errno.to_string()),

@@ -37,6 +37,17 @@ impl OperationSample {
         self.latency_sum.as_nanos().checked_div(self.count).map(Latency::from_nanos)
     }
 
+    /// The two together.
+    fn and(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            bytes: self.bytes + other.bytes,
+            errors: self.errors + other.errors,
+            latency_sum: self.latency_sum.saturating_add(other.latency_sum),
+            latency_max: self.latency_max.max(other.latency_max),
+        }
+    }
+
     fn record(&mut self, bytes: u32, latency: Latency) {
         self.count += 1;
         self.bytes += u64::from(bytes);
@@ -80,6 +91,13 @@ impl OperationStats {
         let histogram = Histogram::new_with_bounds(LEAST, GREATEST, DIGITS)
             .expect("constant bounds, the greater one more than twice the lesser");
         Self { total: OperationSample::default(), histogram, sample: OperationSample::default() }
+    }
+
+    /// The two kinds of operation together.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let mut histogram = self.histogram.clone();
+        histogram.add(&other.histogram).expect("both have the same bounds");
+        Self { total: self.total.and(other.total), histogram, sample: self.sample.and(other.sample) }
     }
 }
 

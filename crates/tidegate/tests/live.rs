@@ -116,6 +116,38 @@ fn a_pool_that_nobody_uses_is_measured_and_judged() {
 }
 
 #[test]
+fn a_tenant_that_writes_is_measured_on_an_export_that_may_be_overwritten() {
+    let service = Service::start("serve", POOL);
+    let metrics = metrics(&service);
+    let writes = contracts("5s").replace("iops = 40\n", "iops = 40\nread = 0.25\n");
+    let mut arguments = vec!["--metrics", &metrics, "--requests", "400", "--json"];
+    let output = admit(&service, &writes, &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`w2` writes, and a live storage is only read"));
+
+    arguments.push("--overwrite");
+    let open = ["load", &service.uri("probe"), "--rate", "1", "--duration", "60s"];
+    let client = command(&service, &open).spawn().unwrap();
+    let sessions = "tidegate_sessions{pool=\"disk\",consumer=\"probe\"}";
+    until("the client", || service.metric(sessions).filter(|sessions| *sessions > 0.0));
+    let output = admit(&service, &writes, &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("a client has the export `probe` open"));
+    end(client);
+    until("the end of the client", || service.metric(sessions).filter(|sessions| *sessions < 1.0));
+
+    let output = admit(&service, &writes, &arguments).output().unwrap();
+    assert_eq!(document(&output)["admitted"], true, "{}", text(&output.stderr));
+    let done = |op: &str| {
+        let series = format!("tidegate_requests_total{{pool=\"disk\",consumer=\"probe\",op=\"{op}\"}}");
+        service.metric(&series).unwrap()
+    };
+    // Of a third of the requests, which are w2's, three quarters write.
+    let part = done("write") / (done("read") + done("write"));
+    assert!((0.1..0.4).contains(&part), "{part}");
+}
+
+#[test]
 fn a_pool_in_use_is_left_alone_unless_forced() {
     let service = Service::start("serve", POOL);
     let metrics = metrics(&service);

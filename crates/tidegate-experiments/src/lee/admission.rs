@@ -23,7 +23,7 @@ const TIE: Latency = Latency::from_micros(1);
 
 /// The two workloads without contracts, each evenly at its part of a rate, as buckets of it let them through,
 /// in step: all buckets are replenished by the same ticks.
-fn offered(rates: &[(&str, f64)]) -> Scenario {
+pub(super) fn offered(rates: &[(&str, f64)]) -> Scenario {
     let mut scenario = both();
     scenario.name = "lee, offered".to_owned();
     scenario.duration = std::time::Duration::from_secs(SECONDS);
@@ -138,11 +138,16 @@ pub(super) fn fig4() -> Experiment {
 }
 
 /// W1 and W2 as they are offered for table 3, and their promised response times.
-const PAIR: [(&str, f64); 2] = [("w1", 40.0), ("w2", 20.0)];
-const PROMISED_MS: [f64; 2] = [35.0, 38.0];
+pub(super) const PAIR: [(&str, f64); 2] = [("w1", 40.0), ("w2", 20.0)];
+pub(super) const PROMISED_MS: [f64; 2] = [35.0, 38.0];
 
 /// The factor by which a promised response time exceeds the measured percentile (§2).
 const MARGIN: f64 = 1.2;
+
+/// The latency that can be promised to a consumer, over the one that is promised.
+pub(super) fn promised_ratio(run: &RunResult, consumer: &str, promised_ms: f64) -> Option<f64> {
+    Some(MARGIN * percentile(run, consumer)? / promised_ms)
+}
 
 pub(super) fn table3() -> Experiment {
     const PAPER_MS: [f64; 2] = [29.08, 31.38];
@@ -161,7 +166,7 @@ pub(super) fn table3() -> Experiment {
             JudgedQuantity::new(
                 format!("RT^T of {consumer} : promised"),
                 Tolerance::AtMost(1.0),
-                of("in step", move |run| Some(MARGIN * percentile(run, consumer)? / promised)),
+                of("in step", move |run| promised_ratio(run, consumer, promised)),
             )
             .paper((MARGIN * paper / promised * 1000.0).round() / 1000.0),
         );
@@ -190,7 +195,7 @@ pub(super) fn third() -> Experiment {
             JudgedQuantity::new(
                 "RT^T of w1 : promised",
                 Tolerance::AtLeast(1.0),
-                of("offered", |run| Some(MARGIN * percentile(run, "w1")? / PROMISED_MS[0])),
+                of("offered", |run| promised_ratio(run, "w1", PROMISED_MS[0])),
             ),
             JudgedQuantity::new(
                 "anyway: requests of w1 that are late",

@@ -13,7 +13,7 @@ use super::super::{
 use super::{begins, both, iops, late, never, of, pair, ratio, workload};
 
 /// The end of a run.
-const END: f64 = 60.0;
+pub(super) const END: f64 = 60.0;
 
 /// The length of a workload's pulses and of the pauses between them, in seconds (case 3).
 const PULSE: u64 = 5;

@@ -24,6 +24,7 @@
 mod admission;
 mod cases;
 mod learnt;
+mod loads;
 mod readings;
 
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub(super) fn experiments() -> Vec<Experiment> {
         readings::statistic(),
         readings::references(),
         learnt::learnt(),
+        loads::writes(),
+        loads::bursts_of_both(),
     ]
 }
 

@@ -22,6 +22,7 @@
 mod further;
 mod learnt;
 mod papers;
+mod processor;
 
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         further::lend(),
         further::own_average(),
         further::peaks(),
+        processor::processor(),
         further::tape(),
         learnt::learnt(),
         learnt::default(),
@@ -107,6 +109,7 @@ fn plan(what: &str, policy: PlacementPolicy, nodes: Vec<NodePlan>) -> TransferPl
         duration: Duration::from_secs(4 * 3600),
         policy,
         nodes,
+        processor: None,
         lend: true,
         senses: false,
         learns_peaks: false,

@@ -175,8 +175,19 @@ impl<'a> TransferEngine<'a> {
                 self.begin(now, &grant, wanted);
             }
         }
+        self.share_processor();
         self.findings.ended_s = now.as_secs_f64();
         Ok(())
+    }
+
+    /// Gives each process that moves data its part of the processor.
+    fn share_processor(&mut self) {
+        let Some(processor) = self.plan.processor else { return };
+        let moving: usize = self.nodes.iter().map(|node| node.model.moving()).sum();
+        let each = (moving > 0).then(|| ByteRate::new(processor.per_second() / moving as f64));
+        for node in &mut self.nodes {
+            node.model.set_process(each);
+        }
     }
 
     fn sample(&mut self, now: Instant) {
@@ -390,6 +401,7 @@ mod tests {
             name: "test".to_owned(),
             duration: Duration::from_secs(3600),
             policy,
+            processor: None,
             lend: true,
             senses: false,
             learns_peaks: false,
@@ -457,6 +469,19 @@ mod tests {
         assert_eq!(waited(&plan), 0);
         plan.senses = true;
         assert!(waited(&plan) > 0);
+    }
+
+    #[test]
+    fn processes_share_the_processor_of_all_nodes() {
+        // Two nodes of 100 MB/s, and a processor for 50: each of two transfers has 25 MB/s.
+        let shared = TransferPlan {
+            processor: Some(ByteRate::new(50.0 * MB)),
+            every: Duration::from_nanos(1),
+            ..plan(R1, &[100.0, 100.0], 2)
+        };
+        let ends: Vec<_> =
+            simulate(&shared, 1).unwrap().transfers.iter().map(|one| one.ended_s.unwrap()).collect();
+        assert!(ends.iter().all(|end| (end - 4.0).abs() < 1e-3), "{ends:?}");
     }
 
     /// A disk with every other object, and a store with all of them on tape, whose disk holds two.

@@ -22,6 +22,9 @@ pub struct TransferPlan {
     pub policy: PlacementPolicy,
     /// The nodes.
     pub nodes: Vec<NodePlan>,
+    /// The processor that all nodes share, as the rate that it moves: each transfer's process has an equal
+    /// part of it. `None`: no process waits for it.
+    pub processor: Option<ByteRate>,
     /// True if reserved and unused bandwidth is lent.
     pub lend: bool,
     /// True if each node has a sensor that sees the bytes that others move there.

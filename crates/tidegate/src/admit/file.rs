@@ -143,17 +143,18 @@ impl ContractFile {
         Ok(offer)
     }
 
-    /// Refuses what only a model can be asked: live storage is read, in requests of one size each.
+    /// Refuses what only a model can be asked: live storage has requests of one size each, and writes only
+    /// where the export may be overwritten.
     ///
     /// # Errors
-    /// Each tenant that writes, or whose requests differ in size.
-    pub(crate) fn check_live(&self, set: &RequirementSet) -> Result<(), CommandFailure> {
+    /// Each tenant that writes all the same, or whose requests differ in size.
+    pub(crate) fn check_live(&self, set: &RequirementSet, overwrite: bool) -> Result<(), CommandFailure> {
         let mut report = FindingList::new(&self.name, &self.text);
         for load in &set.loads {
             let place = set.places.get(&load.name).unwrap_or(&self.tenants);
             let name = &load.name;
-            if load.reads < 1.0 {
-                let help = "ask a model of it";
+            if load.reads < 1.0 && !overwrite {
+                let help = "give an export whose content may be lost, with `--overwrite`; or ask a model";
                 report.error_with_help(
                     place,
                     format!("`{name}` writes, and a live storage is only read"),
@@ -526,9 +527,9 @@ requirements = [
     }
 
     #[test]
-    fn live_storage_is_only_read_and_in_one_size() {
+    fn live_storage_is_only_read_unless_overwritten_and_in_one_size() {
         let Ok(file) = read(LEE) else { panic!("it is right") };
-        let Err(CommandFailure::InvalidContracts(findings)) = file.check_live(&file.sets[0]) else {
+        let Err(CommandFailure::InvalidContracts(findings)) = file.check_live(&file.sets[0], false) else {
             panic!("w2 writes")
         };
         let said: Vec<_> = findings.iter().map(|f| (f.line(), f.message())).collect();
@@ -539,8 +540,10 @@ requirements = [
                 (16, "`w2` sends requests of several sizes, and a live storage is read in one"),
             ]
         );
-        let plain = LEE.replace("deviation = \"1KiB\"", "").replace("read = 0.5", "");
-        assert!(read(&plain).is_ok_and(|file| file.check_live(&file.sets[0]).is_ok()));
+        let one_size = LEE.replace("deviation = \"1KiB\"", "");
+        assert!(read(&one_size).is_ok_and(|file| file.check_live(&file.sets[0], true).is_ok()));
+        let plain = one_size.replace("read = 0.5", "");
+        assert!(read(&plain).is_ok_and(|file| file.check_live(&file.sets[0], false).is_ok()));
     }
 
     #[test]

@@ -32,7 +32,8 @@ use output::AdmitOutput;
 /// that holds together at some time is judged.
 ///
 /// With --live it reads an export of the storage itself, at the rates of the contracts, for as long as it
-/// takes to send --requests of them: once, and after a refusal a few times more slowly. It sends nothing
+/// takes to send --requests of them: once, and after a refusal a few times more slowly. With --overwrite it
+/// writes as well, as far as the contracts say so, and the export's content is lost. It sends nothing
 /// while other consumers use the pool. It stops at once when another consumer begins, when a request waits
 /// ten times as long as was promised (and a second at least), and at Ctrl-C.
 ///
@@ -47,6 +48,10 @@ pub(crate) struct Args {
     /// nbd+unix:///EXPORT?socket=PATH
     #[arg(long, value_name = "URI", conflicts_with = "seeds")]
     live: Option<LoadTarget>,
+
+    /// With --live: write what the contracts say is written. The content of the export is lost
+    #[arg(long, requires = "live")]
+    overwrite: bool,
 
     #[command(flatten)]
     loading: LiveLoading,
@@ -159,11 +164,12 @@ fn find(
             MeasuredStorage::Model(Box::new(offer))
         }
         Some(target) => {
-            file.check_live(set)?;
-            let tenants = contracts.as_slice().iter().map(|contract| LiveTenant {
+            file.check_live(set, args.overwrite)?;
+            let tenants = contracts.as_slice().iter().zip(&set.loads).map(|(contract, load)| LiveTenant {
                 name: contract.name.clone(),
                 rate: contract.iops,
                 size: contract.size,
+                reads: load.reads,
                 patience: LiveTenant::patience_for(contract.response_time),
             });
             let live = args.loading.begin(target, tenants.collect(), &args.effort)?;

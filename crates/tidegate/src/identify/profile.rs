@@ -80,8 +80,13 @@ pub(super) fn run_model(model: &str, args: &Args) -> Result<(), CommandFailure> 
 /// Reads an export at rates up to `greatest`, from the least one on, and no further than the storage keeps
 /// up.
 pub(super) fn run_live(target: &LoadTarget, greatest: Iops, args: &Args) -> Result<(), CommandFailure> {
-    let tenant =
-        LiveTenant { name: reader()?, rate: greatest, size: args.size.unwrap_or(SIZE), patience: PATIENCE };
+    let tenant = LiveTenant {
+        name: reader()?,
+        rate: greatest,
+        size: args.size.unwrap_or(SIZE),
+        reads: 1.0,
+        patience: PATIENCE,
+    };
     let name = tenant.name.clone();
     let mut live = args.loading.begin(target, vec![tenant], &args.effort)?;
     let mut points = Vec::new();

@@ -1,5 +1,5 @@
-//! Measuring an export of a live pool: reads at a bounded rate, for a bounded time, with a bounded number
-//! outstanding.
+//! Measuring an export of a live pool: requests at a bounded rate, for a bounded time, with a bounded number
+//! outstanding. They are reads, unless the export may be overwritten.
 //!
 //! The measurement of [`tidegate_sim::offer`], on the storage itself instead of a model: all tenants'
 //! requests together, each at its rate, and their response times. It stops sending at once when another
@@ -101,12 +101,14 @@ impl LiveLoading {
     }
 }
 
-/// Reads of one size at a rate.
+/// Requests of one size at a rate.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveTenant {
     pub(crate) name: ConsumerName,
     pub(crate) rate: Iops,
     pub(crate) size: Bytes,
+    /// The part of the requests that reads.
+    pub(crate) reads: f64,
     /// A request that is waited for longer than this ends the measurement: response times have run away.
     pub(crate) patience: Duration,
 }
@@ -222,7 +224,7 @@ impl LivePool {
             return Err(LiveError::TooFew { name: tenant.name.clone(), requests, lasts, needed });
         }
         if let Some(neighbours) = &mut live.neighbours {
-            neighbours.begin()?;
+            neighbours.begin(live.tenants.iter().any(|tenant| tenant.reads < 1.0))?;
         }
         live.await_quiet()?;
         Ok(live)
@@ -269,21 +271,22 @@ impl LivePool {
     /// tenants' rate together.
     pub(crate) fn alone(&mut self) -> Result<Vec<Latency>, LiveError> {
         let think = Latency::from_secs_f64(1.0 / total(&self.tenants)).to_duration();
-        let mut known: Vec<(Bytes, Latency)> = Vec::new();
+        let mut known: Vec<((Bytes, f64), Latency)> = Vec::new();
         let mut alone = Vec::new();
         for tenant in self.tenants.clone() {
-            let same = known.iter().find(|(size, _)| *size == tenant.size).map(|(_, time)| *time);
+            let kind = (tenant.size, tenant.reads);
+            let same = known.iter().find(|(other, _)| *other == kind).map(|(_, time)| *time);
             let time = match same {
                 Some(time) => time,
-                None => self.size_alone(&tenant, think)?,
+                None => self.kind_alone(&tenant, think)?,
             };
-            known.push((tenant.size, time));
+            known.push((kind, time));
             alone.push(time);
         }
         Ok(alone)
     }
 
-    fn size_alone(&mut self, tenant: &LiveTenant, think: Duration) -> Result<Latency, LiveError> {
+    fn kind_alone(&mut self, tenant: &LiveTenant, think: Duration) -> Result<Latency, LiveError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(LiveError::NoTime { lasts: self.lasts });
@@ -293,7 +296,7 @@ impl LivePool {
         let enough = |answered: u64, _| answered as f64 >= FEWEST;
         let Watched { reports, .. } =
             self.watch(vec![handle], &[tenant.patience], ALONE.min(left), enough)?;
-        let report = reports.into_iter().next().and_then(|report| report.reads.latency_ms);
+        let report = reports.into_iter().next().and_then(|report| report.all.latency_ms);
         let report = report.ok_or_else(|| LiveError::Nothing(tenant.name.clone()))?;
         Ok(Latency::from_millis_f64(report.mean))
     }
@@ -351,13 +354,13 @@ impl LivePool {
         };
         let Watched { ended, answered, stopped, reports } =
             self.watch(begun, &patience, self.lasts + BEGINS_AFTER, count)?;
-        let done: u64 = reports.iter().map(|report| report.reads.requests).sum();
+        let done: u64 = reports.iter().map(|report| report.all.requests).sum();
         let undone: u64 = reports.iter().map(|report| report.unsent + report.unanswered).sum();
         let grown = growth(waiting, last) + undone as f64;
         let sustained = matches!(ended, Ended::Lasted) && grown * GROWTH <= done as f64;
         let tenants = self.tenants.iter().zip(&reports).map(|(tenant, report)| {
-            let responses = report.reads.latency_ms.map(|times| ResponseTimes {
-                requests: report.reads.requests,
+            let responses = report.all.latency_ms.map(|times| ResponseTimes {
+                requests: report.all.requests,
                 mean: Latency::from_millis_f64(times.mean),
                 quantile: Latency::from_millis_f64(times.p95),
             });
@@ -377,7 +380,14 @@ impl LivePool {
     }
 
     fn load(&self, tenant: &LiveTenant, arrivals: LoadArrivals, seed: u64) -> LoadConfig {
-        LoadConfig { arrivals, block: tenant.size, seed, ..LoadConfig::new(self.target.clone()) }
+        let read_fraction = tenant.reads;
+        LoadConfig {
+            arrivals,
+            block: tenant.size,
+            read_fraction,
+            seed,
+            ..LoadConfig::new(self.target.clone())
+        }
     }
 
     /// Watches loads for so long, or until it is `enough`, and ends them; or ends them before that where they
@@ -401,7 +411,7 @@ impl LivePool {
         let others = self.neighbours.as_mut().map_or(Ok(()), PoolNeighbours::others);
         let reports = loads.into_iter().map(LoadHandle::join).collect::<Result<Vec<_>, _>>()?;
         others?;
-        let errors = reports.iter().map(|report| report.reads.errors).sum();
+        let errors = reports.iter().map(|report| report.all.errors).sum();
         match reports.iter().find_map(|report| report.first_error.clone()) {
             Some(first) => Err(LiveError::Answers { errors, first }),
             None => Ok(Watched { ended, answered, stopped, reports }),
@@ -455,9 +465,9 @@ fn growth(halves: [(f64, f64); 2], last: f64) -> f64 {
 
 /// Returns the number of requests answered since the last call, and the number outstanding now.
 fn sampled(loads: &[LoadHandle]) -> (u64, usize) {
-    let samples = loads.iter().map(LoadHandle::sample);
-    samples
-        .fold((0, 0), |(count, in_flight), sample| (count + sample.reads.count, in_flight + sample.in_flight))
+    loads.iter().map(LoadHandle::sample).fold((0, 0), |(count, in_flight), sample| {
+        (count + sample.reads.count + sample.writes.count, in_flight + sample.in_flight)
+    })
 }
 
 fn total(tenants: &[LiveTenant]) -> f64 {

@@ -17,6 +17,9 @@ const LARGEST: usize = 256 << 20;
 const ANSWERED: [&str; 2] = ["tidegate_requests_total", "tidegate_errors_total"];
 const WAITING: [&str; 2] = ["tidegate_queued_requests", "tidegate_in_flight_requests"];
 
+/// The metric of the open connections of a consumer.
+const OPEN: [&str; 1] = ["tidegate_sessions"];
+
 /// The consumers of the pool of an export.
 #[derive(Debug)]
 pub(crate) struct PoolNeighbours {
@@ -59,6 +62,15 @@ pub(crate) enum NeighboursError {
         /// One of those that use it.
         consumer: String,
     },
+    /// A client has the export open whose content would be lost.
+    #[error(
+        "a client has the export `{export}` open, and would lose its content: end it, or give another \
+            export to overwrite"
+    )]
+    Open {
+        /// The export.
+        export: String,
+    },
     /// It cannot be known.
     #[error(
         "nothing says whether other consumers use this pool: name its gateway's metrics with --metrics \
@@ -79,9 +91,14 @@ impl PoolNeighbours {
         }
     }
 
-    /// Finds the pool, and looks at what has been answered so far.
-    pub(crate) fn begin(&mut self) -> Result<(), NeighboursError> {
+    /// Finds the pool, and looks at what has been answered so far. Refuses an export that is to be
+    /// overwritten while a client has it open.
+    pub(crate) fn begin(&mut self, overwrite: bool) -> Result<(), NeighboursError> {
         let page = self.page()?;
+        let is_open = |open: Series| open.consumer == self.export && open.value > 0.0;
+        if overwrite && series(&page, &OPEN).any(is_open) {
+            return Err(NeighboursError::Open { export: self.export.clone() });
+        }
         let own = series(&page, &ANSWERED).find(|series| series.consumer == self.export);
         let Some(own) = own else {
             let Self { address, export, .. } = self;
