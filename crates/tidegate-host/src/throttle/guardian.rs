@@ -50,11 +50,11 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts `program` with `arguments`, which has to call [`guard`], and waits until it watches: for `alarm`
-    /// (1 to 255 s), and five seconds at least. From then on a silence of `alarm` makes it release every
-    /// consumer. It is in a process group of its own: signals to the agent's group do not reach it. It has
-    /// `presence` open for as long as it lives: by that a new agent knows that the guardian of one that has
-    /// died is not done yet.
+    /// Starts `program` with `arguments`, which has to call [`guard`], and waits until it watches: for
+    /// `alarm` (1 to 255 s), and five seconds at least. From then on a silence of `alarm` makes it release
+    /// every consumer. It is in a process group of its own: signals to the agent's group do not reach it. It
+    /// has `presence` open for as long as it lives: by that a new agent knows that the guardian of one that
+    /// has died is not done yet.
     ///
     /// # Errors
     /// When it cannot be started, or does not answer.

@@ -155,8 +155,12 @@ const OF_REQUESTS_MS: f64 = 2.0;
 /// 10 ms each. Many short bios get none at all, or several, by chance.
 const OF_BIOS_MS: f64 = 50.0;
 
+/// Requests that may end while the program runs for another one on the same processor, as is documented.
+const MOST_MISSED: u64 = 3;
+
 fn agree(latencies: &LatencyBuckets, kernels: &CompletedRequests, within_ms: f64) {
-    assert_eq!(latencies.count(), kernels.ios);
+    let missed = kernels.ios.checked_sub(latencies.count());
+    assert!(missed.is_some_and(|missed| missed <= MOST_MISSED), "{} of {}", latencies.count(), kernels.ios);
     assert!(is_consistent(latencies), "{latencies:?}");
     let [ours, kernels] = [latencies.sum(), kernels.response_time].map(Latency::as_millis_f64);
     assert!(
