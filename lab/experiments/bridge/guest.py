@@ -125,9 +125,10 @@ def consumers(series):
 
 
 def beside_writers(lab, options):
-    """The agent's series while everybody writes: who writes no more is soon no member."""
+    """The agent's series while all write, as soon as it has members: who writes no more is soon none."""
     wait = lab.start_fio([load.reader(lab, 8)] + load.writers(lab, options, 0, 8), randseed=1)
-    time.sleep(6)
+    # fio itself takes seconds to start, the first time.
+    iscsi.until(lambda: len(consumers(metrics())) >= len(load.WRITERS), "writers to be members")
     series = metrics()
     wait()
     return series
