@@ -215,6 +215,7 @@ impl WireObserver {
         let ends = ConnectionEnds { client, server };
         if segment.resets {
             self.connections.remove(&ends);
+            self.recalled.remove(&ends);
             return;
         }
         let opens = segment.begins && is_to_target;
@@ -259,11 +260,16 @@ impl WireObserver {
         }
     }
 
-    /// Returns the sessions with names, for a [`recall`](Self::recall) later.
+    /// Returns the sessions with names, for a [`recall`](Self::recall) later. Those that were recalled and have
+    /// been idle since are among them: an idle queue of NVMe/TCP sends nothing.
     pub fn sessions(&self) -> impl Iterator<Item = RecalledSession> {
-        self.connections.iter().filter_map(|(ends, connection)| {
-            let SessionNames { initiator, target } = connection.storage.names()?.clone();
-            Some(RecalledSession { client: ends.client, server: ends.server, initiator, target })
+        let seen = self.connections.iter();
+        let named = seen.filter_map(|(ends, connection)| Some((ends, connection.storage.names()?)));
+        named.chain(&self.recalled).map(|(ends, SessionNames { initiator, target })| RecalledSession {
+            client: ends.client,
+            server: ends.server,
+            initiator: initiator.clone(),
+            target: target.clone(),
         })
     }
 
@@ -515,6 +521,10 @@ mod tests {
             assert_eq!(report.connections[0].2, view);
             assert!(report.nexuses[0].totals.reads.count >= 3, "{report:?}");
         }
+        // An observer that saw nothing of an idle session passes its names on.
+        let mut idle = observer();
+        idle.recall(known.clone());
+        assert!(idle.sessions().eq(known));
     }
 
     #[test]

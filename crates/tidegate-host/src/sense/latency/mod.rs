@@ -15,8 +15,9 @@
 //! another device, instead of a copy, its end is not seen. That was so with md before 5.14. It is so with
 //! NVMe's own multipath for bios that were merged below.
 //!
-//! A request or bio that ends while the program runs for another one on the same processor is not counted: on
-//! a busy machine one of some thousands. Requests of a device whose `queue/iostats` is 0 are not counted either.
+//! A request or bio that ends while the program runs for another one on the same processor is not counted:
+//! on a busy machine one of some thousands. Requests of a device whose `queue/iostats` is 0 are not counted
+//! either.
 //!
 //! **Cost.** While no device is watched no program is attached, and no request is delayed. Otherwise programs
 //! run for the requests of all devices, and look up those that are watched.

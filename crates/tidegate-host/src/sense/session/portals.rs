@@ -17,7 +17,6 @@ use super::sockets::reaches;
 use super::{
     ServedPortals, SessionCounters, TargetAbsence, TargetFinding, TargetKind, TargetSession, VolumeBacking,
 };
-use crate::device::DeviceNumber;
 use crate::netlink::{Netlink, NetlinkBody, array, attributes};
 use crate::root::ReadError;
 
@@ -212,6 +211,7 @@ mod tests {
     use proptest::prelude::any;
 
     use super::*;
+    use crate::device::DeviceNumber;
 
     fn reader(portal: SocketAddr) -> PortalReader {
         let mut reader = PortalReader::default();
