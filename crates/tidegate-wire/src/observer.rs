@@ -260,8 +260,8 @@ impl WireObserver {
         }
     }
 
-    /// Returns the sessions with names, for a [`recall`](Self::recall) later. Those that were recalled and have
-    /// been idle since are among them: an idle queue of NVMe/TCP sends nothing.
+    /// Returns the sessions with names, for a [`recall`](Self::recall) later. Those that were recalled and
+    /// have been idle since are among them: an idle queue of NVMe/TCP sends nothing.
     pub fn sessions(&self) -> impl Iterator<Item = RecalledSession> {
         let seen = self.connections.iter();
         let named = seen.filter_map(|(ends, connection)| Some((ends, connection.storage.names()?)));
