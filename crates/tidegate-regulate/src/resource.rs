@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, LoopConfigError, MeanOutstanding,
-    Observation, OperationTotals, SignalPercentile,
+    ClusterSignal, Commands, ConsumerObservation, ControlLoop, Decision, HostReport, LoopConfig,
+    LoopConfigError, MeanOutstanding, Observation, OperationTotals, SignalPercentile,
 };
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
@@ -44,6 +44,10 @@ pub enum ThrottleKind {
         longest: Latency,
     },
 }
+
+/// Makes a signal of other machines' reports and of what was measured here. `None`: what was measured here
+/// is the signal.
+pub type ReportedSignal<'a> = &'a mut dyn FnMut(&HostReport) -> Option<ClusterSignal>;
 
 /// A decision with its input and its outcome, as a journal keeps them.
 #[derive(Debug, Clone, PartialEq)]
@@ -221,8 +225,22 @@ impl RegulatedResource {
     /// Decides, and puts the decision into force. `percentile` is of the reads since the last decision, if
     /// the law steers by one.
     pub fn decide(&mut self, now: Instant, percentile: Option<SignalPercentile>) -> Decision {
+        self.decide_with(now, percentile, None)
+    }
+
+    /// The same, where other machines report on the resource. `reported` makes the signal of their reports
+    /// and of what was measured here.
+    pub fn decide_with(
+        &mut self,
+        now: Instant,
+        percentile: Option<SignalPercentile>,
+        reported: Option<ReportedSignal<'_>>,
+    ) -> Decision {
         let since = std::mem::take(&mut self.since_decision);
-        let observation = Observation { percentile, ..self.observation(now, since) };
+        let mut observation = Observation { percentile, ..self.observation(now, since) };
+        if let Some(reported) = reported {
+            observation.cluster = reported(&self.control.report(&observation));
+        }
         let (commands, decision) = self.control.step(now, &observation);
         self.follow_demand(since, &observation);
         match self.throttle {
