@@ -22,8 +22,10 @@ use super::bridge::config::BridgeConfig;
 use super::cgroups::config::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
 use super::finding::SurveyFinding;
+use super::initiators::reporter;
 use super::load_watch::LoadWatch;
 use super::sensor;
+use super::source;
 use super::watch::MachineWatch;
 use tidegate_service::entitlements::BandEntitlements;
 
@@ -171,6 +173,13 @@ impl MachineSurvey {
             }
         }
         sensors.extend(config.into_iter().flat_map(|config| &config.sensors).map(sensor::finding));
+        sensors.extend(config.into_iter().flat_map(|config| &config.report_to).map(reporter::finding));
+        let of_sources = config.into_iter().flat_map(|config| &config.resources);
+        sensors.extend(
+            of_sources.filter_map(|resource| {
+                Some(source::finding(&resource.law.resource, resource.source.as_ref()?))
+            }),
+        );
         Self { sensors, throttles, methods, storage, resources }
     }
 }
