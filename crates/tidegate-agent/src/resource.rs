@@ -453,10 +453,19 @@ fn decide_by_reports(
 ) -> Decision {
     let eligible: BTreeSet<_> = regulated.consumers().collect();
     let heard = reports.take(now, (carrier, regulated.law()), consumers, &eligible, watch.addresses());
-    let decision = regulated.decide_with(now, None, Some(&mut |own| heard.as_ref()?.signal(own)));
+    let (counts, mut reported) = (reports.counts(), None);
+    let decision = regulated.decide_with(
+        now,
+        None,
+        Some(&mut |own| {
+            let signal = heard.as_ref()?.signal(own)?;
+            reported = signal.mean;
+            counts.then_some(signal)
+        }),
+    );
     let target = regulated.law().target;
     let longest = regulated.law().law.longest_delay().unwrap_or_default();
-    reports.follow(since, decision.measured, target, (regulated.delay(), longest));
+    reports.follow(since, reported, target, (regulated.delay(), longest));
     decision
 }
 

@@ -86,6 +86,8 @@ pub struct RegulatedResource {
     is_imposed: bool,
     /// All that was ever done to the resource.
     totals: StorageLoad,
+    /// The requests that other machines ever reported; `None`: none report on the resource.
+    reported: Option<OperationTotals>,
 }
 
 impl RegulatedResource {
@@ -107,6 +109,7 @@ impl RegulatedResource {
             delay: Latency::ZERO,
             is_imposed: false,
             totals: StorageLoad::default(),
+            reported: None,
         })
     }
 
@@ -240,6 +243,13 @@ impl RegulatedResource {
         let mut observation = Observation { percentile, ..self.observation(now, since) };
         if let Some(reported) = reported {
             observation.cluster = reported(&self.control.report(&observation));
+            let totals = self.reported.get_or_insert_default();
+            if let Some((mean, count)) =
+                observation.cluster.as_ref().and_then(|all| Some((all.mean?, all.completed)))
+            {
+                totals.count = totals.count.saturating_add(count);
+                totals.total_latency = totals.total_latency.saturating_add(mean.scale(count as f64));
+            }
         }
         let (commands, decision) = self.control.step(now, &observation);
         self.follow_demand(since, &observation);
@@ -302,6 +312,13 @@ impl RegulatedResource {
     #[must_use]
     pub const fn totals(&self) -> &StorageLoad {
         &self.totals
+    }
+
+    /// Returns the requests of the signal that other machines ever reported. `None`: what is measured here is
+    /// the signal.
+    #[must_use]
+    pub const fn reported(&self) -> Option<&OperationTotals> {
+        self.reported.as_ref()
     }
 
     /// The load of each eligible consumer since it is eligible, in ascending order.

@@ -22,7 +22,7 @@ pub(crate) const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// The shortest and the longest time between two reports.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 
-/// As many resources as a host tells of.
+/// The most resources that a host tells of.
 const MOST_REPORTS: usize = 64;
 
 /// The words for members of a cluster of an agent.
@@ -32,7 +32,7 @@ const WORDS: MemberWords = MemberWords {
     help: "add `[report_to.NAME]` on an initiator, or `reports = true` to a resource",
 };
 
-/// What an initiator reports to the agent that regulates a resource.
+/// A report of an initiator to the agent that regulates a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitiatorReportConfig {
     /// The resource, by its name there.

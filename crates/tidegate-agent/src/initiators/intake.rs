@@ -174,9 +174,10 @@ impl ReportIntake {
                 mean: mean.map(Latency::from_nanos),
                 reading,
             });
-            if reading.counts() {
+            if reading.counts() || reading == ReportUse::InVain {
+                let believed = consumer.is_some_and(is_meant);
                 let is_new = self.is_new(now, host, age);
-                reports.push(InitiatorReport { report, believed: reading == ReportUse::Believed, is_new });
+                reports.push(InitiatorReport { report, believed, is_new });
             }
         }
         let reporters = &self.reporters;
@@ -196,23 +197,23 @@ impl ReportIntake {
         is_new
     }
 
-    /// Follows what the throttle does to the reported latency. `measured` is the signal of the decision.
+    /// Returns true if reports are a part of the signal now, and not left out to see what they say without a
+    /// throttle.
+    pub(crate) const fn counts(&self) -> bool {
+        self.effect.counts()
+    }
+
+    /// Follows what the throttle does to the reported latency. `reported` is the signal that the reports make,
+    /// whether they count or not.
     pub(crate) fn follow(
         &mut self,
         elapsed: Duration,
-        measured: Option<Latency>,
+        reported: Option<Latency>,
         target: Latency,
         in_force: (Latency, Latency),
     ) {
-        // Without their part in the signal, the reports say how long initiators wait.
-        let reported = || {
-            let young = self.reporters.iter().filter(|one| one.reading == ReportUse::InVain);
-            young.filter_map(|one| one.mean).max()
-        };
-        let latency = if self.effect.counts() { measured } else { reported() };
-        self.effect.observe(elapsed, latency, target, in_force);
-        let is_above = measured.is_some_and(|measured| measured > target);
-        self.order.observe(elapsed, in_force, is_above);
+        self.effect.observe(elapsed, reported, target, in_force);
+        self.order.observe(elapsed, in_force, reported.is_some_and(|reported| reported > target));
     }
 
     /// Leaves out the consumers that are not to be throttled yet: those with an agent, while there are others

@@ -10,7 +10,7 @@ use tidegate_transfer::BearerToken;
 use tidegate_transfer::store::is_plain_beyond_this_host;
 use tidegate_units::Latency;
 
-use super::snmp::ObjectId;
+use super::snmp::{ObjectId, SnmpCommunity};
 
 pub(crate) const SOURCE_KEYS: &[&str] = tidegate_config::keys::agent::SOURCE.names;
 
@@ -64,23 +64,6 @@ pub enum SourcePlace {
         /// The community.
         community: SnmpCommunity,
     },
-}
-
-/// A community of SNMP. It is a password, and never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SnmpCommunity(String);
-
-impl SnmpCommunity {
-    /// Returns the text.
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-impl std::fmt::Debug for SnmpCommunity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SnmpCommunity(…)")
-    }
 }
 
 /// The address of an agent, with or without its port.
@@ -194,7 +177,7 @@ fn snmp(table: &Section<'_>, folder: Option<&Path>, report: &mut FindingList<'_>
         Some(given) => community(&given, folder, report),
     };
     let SnmpAddress(address) = address?.value;
-    Some(SourcePlace::Snmp { address, object: object?.value, community: SnmpCommunity(community?) })
+    Some(SourcePlace::Snmp { address, object: object?.value, community: SnmpCommunity::new(community?) })
 }
 
 fn community(

@@ -56,7 +56,7 @@ pub struct SourceReading {
     pub trouble: Option<String>,
 }
 
-/// What a source says when a decision is made.
+/// The word of a source when a decision is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceSample {
     /// A new answer.
@@ -118,7 +118,7 @@ impl SourceSample {
             Self::Counted | Self::Unknown => None,
         };
         Some(ClusterSignal {
-            hosts: 1,
+            hosts: 0,
             stale: u32::from(self == Self::Unknown),
             adjusted: 0,
             signal: SignalRequests::ProtectedReads,

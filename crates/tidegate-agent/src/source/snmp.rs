@@ -11,8 +11,6 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 
-use super::config::SnmpCommunity;
-
 /// The longest answer. Chosen: one object in an Ethernet frame.
 const LONGEST_ANSWER: usize = 1_500;
 
@@ -41,6 +39,27 @@ const OPAQUE_DOUBLE: [u8; 3] = [0x9f, 0x79, 8];
 
 /// Version 2c.
 const VERSION: i64 = 1;
+
+/// A community of SNMP. It is a password, and never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SnmpCommunity(String);
+
+impl SnmpCommunity {
+    pub(super) const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// Returns the text.
+    fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for SnmpCommunity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SnmpCommunity(…)")
+    }
+}
 
 /// The name of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
