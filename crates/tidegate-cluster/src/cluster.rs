@@ -80,7 +80,7 @@ impl ClusterHandle {
         self.shared.peers().reports(self.shared.now(), resource)
     }
 
-    /// Returns the same reports, each with the address that its host speaks from, where the carrier shows one.
+    /// Returns the same reports, each with the address of its host where the carrier shows one.
     #[must_use]
     pub fn heard_from(&self, resource: &ResourceName) -> Vec<(HeardReport, Option<IpAddr>)> {
         self.shared.peers().reports_from(self.shared.now(), resource)

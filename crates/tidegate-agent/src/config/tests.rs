@@ -22,6 +22,9 @@ const DOCUMENTED: &[(&str, &[&str])] = &[
     ("## The agent", ROOT_KEYS),
     ("### `[resource.NAME]`", RESOURCE_KEYS),
     ("### `writers`", WRITERS_KEYS),
+    ("### `reports`", initiators::REPORTS_KEYS),
+    ("### `source`", crate::source::config::SOURCE_KEYS),
+    ("### `[report_to.NAME]`", initiators::REPORT_TO_KEYS),
     ("### `[sensor.NAME]`", sensor::SENSOR_KEYS),
     ("### `[bridge]`", bridge::BRIDGE_KEYS),
 ];

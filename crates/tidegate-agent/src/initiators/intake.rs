@@ -203,8 +203,8 @@ impl ReportIntake {
         self.effect.counts()
     }
 
-    /// Follows what the throttle does to the reported latency. `reported` is the signal that the reports make,
-    /// whether they count or not.
+    /// Follows what the throttle does to the latency. `reported` is the signal that the reports make, whether
+    /// they count or not.
     pub(crate) fn follow(
         &mut self,
         elapsed: Duration,

@@ -384,7 +384,8 @@ mod tests {
         #[test]
         fn a_part_of_a_name_is_encoded_in_groups_of_seven_bits(part: u32) {
             let bytes = encoded(&ObjectId(vec![1, 3, part]));
-            let decoded = bytes[1..].iter().fold(0_u64, |number, byte| (number << 7) | u64::from(byte & 0x7f));
+            let add = |number: u64, byte: &u8| (number << 7) | u64::from(byte & 0x7f);
+            let decoded = bytes[1..].iter().fold(0_u64, add);
             prop_assert_eq!(decoded, u64::from(part));
             prop_assert!(bytes[1..bytes.len() - 1].iter().all(|byte| byte & 0x80 != 0));
         }

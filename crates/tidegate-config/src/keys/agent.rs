@@ -93,9 +93,7 @@ pub const AGENT: KeyTable = table!(
             "the hosts that [reports of initiators](../guide/initiators.md) travel between; its keys are \
         those of `[cluster]` of the gateway"
         )
-        .details(
-            "On an initiator, `host` is the name by which it logs in if none is written: of iSCSI, or of NVMe."
-        ),
+        .details("On an initiator without `host`, it is the name by which it logs in: of iSCSI, or of NVMe."),
         Key::new(
             "report_to",
             Tables("report_to"),
@@ -339,7 +337,7 @@ pub const REPORTS: KeyTable = table!(
             "without_agent",
             Words(&["alike", "first"]),
             "`\"alike\"`",
-            "`first`: consumers without an agent are throttled first, and others only if that does not suffice"
+            "`first`: consumers without an agent are throttled first, others only if that does not suffice"
         ),
         Key::new(
             "believe",
@@ -368,8 +366,8 @@ pub const SOURCE: KeyTable = table!(
             "none",
             "with `prometheus`: a file with the bearer token that the server wants to be shown"
         ),
-        Key::new("snmp", Text, "is required", "the address of an SNMP agent (v2c), such as `\"10.0.0.9:161\"`"),
-        Key::new("oid", Text, "required with `snmp`", "the object to get, such as `\"1.3.6.1.4.1.8072.1.0\"`"),
+        Key::new("snmp", Text, "is required", "the address of an SNMP agent (v2c): `\"10.0.0.9:161\"`"),
+        Key::new("oid", Text, "required with `snmp`", "the object to get: `\"1.3.6.1.4.1.8072.1.0\"`"),
         Key::new(
             "community_file",
             Path,

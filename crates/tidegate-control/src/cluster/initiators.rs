@@ -203,7 +203,8 @@ mod tests {
             let own = report(own.0, own.1);
             let mut reports: Vec<_> = honest.iter().map(|(count, mean)| heard(*count, *mean)).collect();
             reports.push(heard(lie.0.into(), lie.1));
-            let longest = honest.iter().map(|(_, mean)| *mean).fold(own.mean().unwrap_or(0.0) / 1e6, f64::max);
+            let own_ms = own.mean().unwrap_or(0.0) / 1e6;
+            let longest = honest.iter().map(|(_, mean)| *mean).fold(own_ms, f64::max);
             if let Some(mean) = signal(&own, &reports).and_then(|signal| signal.mean) {
                 prop_assert!(mean.as_millis_f64() <= longest + 1e-3, "{mean} beside {longest} ms");
                 prop_assert!(mean.as_nanos() as f64 >= own.mean().unwrap_or(0.0) - 1.0);

@@ -64,6 +64,6 @@ mod tests {
             trouble: None,
             ..silent
         };
-        assert!(sentence(&young).ends_with(": 12.5 ms, 1.5 s ago"), "{}", sentence(&young));
+        assert!(sentence(&young).ends_with(": 12.5ms, 1.50s ago"), "{}", sentence(&young));
     }
 }
