@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn reports_of_idle_initiators_say_nothing() {
         let idle = InitiatorReport { report: report(0, 0.0), believed: true, is_new: true };
-        assert_eq!(signal(&report(100, 0.2), &[idle.clone()]), None);
+        assert_eq!(signal(&report(100, 0.2), std::slice::from_ref(&idle)), None);
         let waits =
             HostReport { outstanding: true, oldest: Some(Latency::from_millis(800)), ..report(0, 0.0) };
         let hung = |believed| InitiatorReport { report: waits.clone(), believed, is_new: true };
