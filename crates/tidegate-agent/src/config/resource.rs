@@ -53,8 +53,8 @@ const READERS_ABOVE: f64 = 10.0 * 1_048_576.0;
 /// The proportional gain, and the integral time in intervals, where other machines measure the latency. A
 /// change shows after the interval that measures it, the way of the report and the decision: 0.6 s of dead
 /// time for an interval of 0.25 s. At a gain of −1 (a millisecond of delay takes one from the latency), the
-/// integral then takes up 90 % of an error within the dead time, which does not swing. In the lab, five seconds
-/// of a burst were above the target with a gain of 0.3 and 1.8 intervals, and three with these.
+/// integral then takes up 90 % of an error within the dead time, which does not swing. In the lab, five
+/// seconds of a burst were above the target with a gain of 0.3 and 1.8 intervals, and three with these.
 const GAIN_OF_REPORTS: f64 = 0.6;
 const INTERVALS_OF_REPORTS: f64 = 1.6;
 
