@@ -48,6 +48,9 @@ pub enum IdentifyError {
     /// Another law has no gains.
     #[error("what would be found are gains of the PID, and this resource's law is `{0}`")]
     NoGains(LawKind),
+    /// The latency is measured elsewhere.
+    #[error("{0}: gains are found by this machine's counters, and its law goes by reports or a source")]
+    Elsewhere(ResourceName),
     /// No consumer is delayed.
     #[error("gains are found for delays and for `rate`; the throttle `cgroup` has none to try")]
     Cgroups,
@@ -86,6 +89,9 @@ pub fn identify(
         return Err(IdentifyError::Cgroups);
     }
     let name = only(&mut config, resource)?;
+    if config.resources.iter().any(|resource| resource.reports.is_some() || resource.source.is_some()) {
+        return Err(IdentifyError::Elsewhere(name));
+    }
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender, AgentEvent::Signal).map_err(AgentError::Signals)?;
     let mut trial = Trial::new(SystemRoot::default(), &config, limit)?;

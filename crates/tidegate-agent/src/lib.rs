@@ -16,6 +16,7 @@ pub mod fuzz;
 mod guarded;
 mod histograms;
 mod identify;
+mod initiators;
 mod journal;
 mod kernel_limits;
 mod load_watch;
@@ -28,6 +29,7 @@ mod regulator;
 mod resource;
 mod rollups;
 mod sensor;
+mod source;
 mod status;
 mod survey;
 mod watch;
@@ -35,10 +37,12 @@ mod watch;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
+use tidegate_cluster::{ClusterHandle, ClusterPlan, CredentialError, JoinError};
 use tidegate_host::SystemRoot;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{TargetKind, TargetReading};
@@ -66,6 +70,8 @@ pub use config::{AgentConfig, MachineStorage, ResourceConfig, ResourceStorage, i
 pub use finding::SurveyFinding;
 pub use guarded::{ActError, release_orphaned};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
+pub use initiators::intake::{ReportUse, Reporter};
+pub use initiators::{InitiatorReportConfig, ReportIntakeConfig, ThrottleOrder};
 pub use load_watch::BlindError;
 pub use pattern::{ConsumerPattern, PatternError};
 pub use proposal::{
@@ -75,11 +81,13 @@ pub use proposal::{
 pub use regulator::{MachineRegulator, RegulationStep};
 pub use resource::SetUpError;
 pub use sensor::{ReportedBrokers, SensorConfig};
+pub use source::{LatencySourceConfig, SourcePlace, SourceReading};
 pub use survey::{MachineSurvey, MethodFinding, ResourceFinding};
 
 use self::bridge::BridgeWatch;
 use self::guarded::GuardedThrottle;
 use self::histograms::LatencyHistograms;
+use self::initiators::reporter::InitiatorReporter;
 use self::journal::AgentJournal;
 use self::promises::ResourcePromises;
 use self::sensor::NodeSensors;
@@ -167,6 +175,12 @@ pub enum AgentError {
             {REMEDY}"
     )]
     Histograms(io::Error),
+    /// A secret of the cluster cannot be read.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    /// This host cannot take part in its cluster.
+    #[error("cannot join the cluster: {0}")]
+    Join(#[from] JoinError),
     /// The throttle cannot be used.
     #[error("cannot use the throttle: {0}")]
     Throttle(io::Error),
@@ -202,7 +216,11 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     let config = load(path, dry_run)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender.clone(), AgentEvent::Signal).map_err(AgentError::Signals)?;
-    let regulator = MachineRegulator::new(SystemRoot::default(), &config)?;
+    let cluster = config.cluster.as_ref().map(join).transpose()?;
+    let mut regulator = MachineRegulator::new(SystemRoot::default(), &config)?;
+    if let Some((plan, cluster)) = config.cluster.as_ref().zip(cluster.as_ref()) {
+        regulator.hear(Arc::clone(cluster), plan.host().clone());
+    }
     let histograms = LatencyHistograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
     let throttle = if acts(&config) { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
     let kept = config.journal.clone();
@@ -228,6 +246,8 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         throttle,
         histograms,
         sensors: NodeSensors::default(),
+        cluster,
+        reporter: None,
         journal: RecentDecisions::telling(feed),
         recent: RecentCounters::default(),
         promises: ResourcePromises::default(),
@@ -244,6 +264,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         supervisor: Supervisor::of_this_process(),
     };
     agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
+    agent.report();
     agent.introduce();
     tracing::info!("ready");
     agent.supervisor.ready();
@@ -258,6 +279,11 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
 /// When the file cannot be read, or anything in it is wrong.
 pub fn settings(path: &Path) -> Result<ServiceSettings, ConfigError> {
     Ok(overrides::settings(&AgentConfig::load(path)?, OverridesDocument::default()))
+}
+
+/// Takes a place among the hosts that reports travel between.
+fn join(plan: &ClusterPlan) -> Result<Arc<ClusterHandle>, AgentError> {
+    Ok(Arc::new(ClusterHandle::join(plan.config()?)?))
 }
 
 /// Returns true if a configuration is more than dry runs.
@@ -290,6 +316,10 @@ struct Agent {
     guardian: GuardianCommand,
     histograms: Option<LatencyHistograms>,
     sensors: NodeSensors,
+    /// The place among the hosts that reports travel between, if there are any.
+    cluster: Option<Arc<ClusterHandle>>,
+    /// The reports of this machine as an initiator.
+    reporter: Option<InitiatorReporter>,
     journal: RecentDecisions,
     /// The decisions with their inputs, if they are kept.
     decision_journal: Option<AgentJournal>,
@@ -317,6 +347,16 @@ struct Agent {
 }
 
 impl Agent {
+    /// Reports as the configuration says. Reports that stay as they are go on.
+    fn report(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let configs = &self.config.report_to;
+        if self.reporter.as_ref().is_some_and(|reporter| reporter.is(configs)) {
+            return;
+        }
+        self.reporter = InitiatorReporter::start(configs, cluster);
+    }
+
     fn introduce(&mut self) {
         for warning in &self.config.warnings {
             tracing::warn!("{warning}");
@@ -329,6 +369,14 @@ impl Agent {
                 law.resource,
                 law.target,
                 law.law.kind()
+            );
+        }
+        for report in &self.config.report_to {
+            tracing::info!(
+                target: log::SUMMARY,
+                "{}: reports what this host waits for, by {}",
+                report.resource,
+                report.devices.join(", ")
             );
         }
         for resource in self.regulator.status().iter().filter(|resource| !resource.present) {
@@ -508,7 +556,8 @@ impl Agent {
             promises: self.promises.status(),
             fails: &|name| self.unheld.contains(name),
         });
-        ServiceStatus { overrides: self.overrides.document(), ..status }
+        let cluster = self.cluster.as_ref().map(|cluster| (&cluster.status()).into());
+        ServiceStatus { cluster, overrides: self.overrides.document(), ..status }
     }
 
     fn answer(&mut self, scrape: ScrapeRequest) {
@@ -562,6 +611,7 @@ impl Agent {
             ("packets", config.packets != self.file.packets),
             ("ports", config.ports != self.file.ports),
             ("bridge", config.bridge != self.file.bridge),
+            ("cluster", config.cluster != self.file.cluster),
             ("metrics", config.metrics != self.file.metrics),
             ("api.listen or api.names", needs_restart(config.api.as_ref(), self.file.api.as_ref())),
             ("journal", config.journal != self.file.journal),
@@ -580,6 +630,7 @@ impl Agent {
         self.put_into_force(config, overrides, reload_record(&self.path))
             .map_err(|error| error.to_string())?;
         self.sensors.apply(&self.config.sensors, &self.config.brokers);
+        self.report();
         if let Some((server, credentials)) = self.server.as_ref().zip(credentials) {
             server.accept(credentials);
         }

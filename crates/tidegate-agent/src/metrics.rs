@@ -17,6 +17,9 @@ use tidegate_regulate::{RegulatedResource, StorageLoad};
 use tidegate_service::status::PromiseStatus;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
+use crate::initiators::intake::Reporter;
+use crate::source::SourceReading;
+
 use tidegate_service::log::LogCounts;
 use tidegate_service::metrics::{InputCounts, ReloadCounts};
 use tidegate_service::metrics::{MetricKind, MetricSpec};
@@ -101,17 +104,24 @@ pub enum AgentMetric {
     RequestTime,
     /// The consumers in the set.
     Member,
+    /// The age of an initiator's last report.
+    ReportAge,
+    /// 1 while an initiator's report is a part of the signal.
+    ReportCounts,
+    /// The age of the last answer of a source.
+    SourceAge,
 }
 
 const NONE: &[&str] = &[];
 const TARGET: &[&str] = &["target"];
 const RESOURCE: &[&str] = &["resource"];
 const OPERATION: &[&str] = &["resource", "op"];
+const REPORTER: &[&str] = &["resource", "host"];
 const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 40] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -149,6 +159,9 @@ impl AgentMetric {
         Self::ResponseTime,
         Self::RequestTime,
         Self::Member,
+        Self::ReportAge,
+        Self::ReportCounts,
+        Self::SourceAge,
     ];
 
     /// Name, kind, unit, labels and help.
@@ -374,6 +387,27 @@ impl AgentMetric {
                 &["resource", "consumer"][..],
                 "1 for each consumer that is eligible for throttling now",
             ),
+            Self::ReportAge => (
+                "tidegate_resource_report_age",
+                seconds(),
+                Gauge,
+                REPORTER,
+                "Time since the last report of an initiator with an agent",
+            ),
+            Self::ReportCounts => (
+                "tidegate_resource_report_counts",
+                None,
+                Gauge,
+                REPORTER,
+                "1 while an initiator's report is a part of the signal",
+            ),
+            Self::SourceAge => (
+                "tidegate_resource_source_age",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "Time since the last answer of the source that publishes the latency; absent without one",
+            ),
         };
         MetricSpec { stem, unit, help, kind, labels }
     }
@@ -403,6 +437,10 @@ pub struct ResourceStatus {
     pub writes: OperationTotals,
     /// The consumers that are eligible now, each with its load since it is.
     pub members: BTreeMap<ConsumerName, StorageLoad>,
+    /// The initiators that report on it, by name.
+    pub reporters: Vec<Reporter>,
+    /// The source of its latency, if another machine publishes it.
+    pub source: Option<SourceReading>,
 }
 
 impl ResourceStatus {
@@ -425,6 +463,8 @@ impl ResourceStatus {
             reads: regulated.totals().reads,
             writes: regulated.totals().writes,
             members: regulated.consumer_totals().map(|(name, load)| (name.clone(), load.clone())).collect(),
+            reporters: Vec::new(),
+            source: None,
         }
     }
 
@@ -628,6 +668,21 @@ impl AgentExposition {
                     samples.add(&[name, member.as_str()], flag(true));
                 }
                 None
+            }
+            AgentMetric::ReportAge => {
+                for one in &resource.reporters {
+                    samples.add(&[name, one.host.as_str()], seconds(one.age));
+                }
+                None
+            }
+            AgentMetric::ReportCounts => {
+                for one in &resource.reporters {
+                    samples.add(&[name, one.host.as_str()], flag(one.reading.counts()));
+                }
+                None
+            }
+            AgentMetric::SourceAge => {
+                resource.source.as_ref().and_then(|source| source.latest).map(|(age, _)| seconds(age))
             }
             // Requests, Payload, ResponseTime: every other metric was answered above.
             _ => {

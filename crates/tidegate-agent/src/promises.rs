@@ -61,7 +61,8 @@ fn reading(resource: &RegulatedResource) -> Option<PromiseReading> {
     if law.statistic != SignalStatistic::Mean {
         return None;
     }
-    let reads = &resource.totals().reads;
+    // Initiators wait for more than the storage: quick disks keep no promise.
+    let reads = resource.reported().unwrap_or(&resource.totals().reads);
     let oldest = resource.decision().and_then(|decision| match decision.input {
         SignalState::Overload { oldest } => Some(oldest),
         _ => None,

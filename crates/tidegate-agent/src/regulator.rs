@@ -2,8 +2,10 @@
 //! throttle.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_cluster::ClusterHandle;
 use tidegate_control::{Decision, SignalStatistic};
 use tidegate_host::sense::TargetSessions;
 use tidegate_host::sense::latency::LatencyBuckets;
@@ -12,7 +14,7 @@ use tidegate_host::throttle::{ThrottleInForce, ThrottleMethod, ThrottleRequest};
 use tidegate_host::{ReadError, SystemRoot};
 use tidegate_journal::ThrottleReading;
 use tidegate_regulate::RegulatedResource;
-use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
+use tidegate_units::{ConsumerName, HostName, Instant, Latency, ResourceName};
 
 use super::AgentError;
 use super::addresses::{ConsumerAddresses, ToldSessions};
@@ -20,6 +22,7 @@ use super::bridge::BridgeWatch;
 use super::cgroups::CgroupConfig;
 use super::cgroups::{CgroupResource, CgroupSetUpError};
 use super::config::{AgentConfig, ResourceConfig};
+use super::initiators::intake::ReportCarrier;
 use super::load_watch::{BlindError, LoadWatch};
 use super::resource::{SessionResource, SetUpError};
 use super::watch::MachineSample;
@@ -40,6 +43,8 @@ pub struct MachineRegulator {
     /// Devices whose cgroups are regulated.
     cgroups: Vec<CgroupResource>,
     root: SystemRoot,
+    /// The carrier of initiators' reports, if there is one.
+    carrier: Option<ReportCarrier>,
     /// The throttling that is to be in force.
     holds: Vec<ThrottleRequest>,
     /// True if the consumers to throttle have to be found anew.
@@ -79,6 +84,7 @@ impl MachineRegulator {
             resources,
             cgroups,
             root,
+            carrier: None,
             holds,
             stale: true,
             seen: Instant::ZERO,
@@ -86,6 +92,11 @@ impl MachineRegulator {
             method,
             beyond,
         })
+    }
+
+    /// Takes reports of initiators from now on, as the host that the cluster knows by this name.
+    pub fn hear(&mut self, cluster: Arc<ClusterHandle>, host: HostName) {
+        self.carrier = Some(ReportCarrier { cluster, host });
     }
 
     /// Changes the configuration while running, without releasing any consumer in between.
@@ -274,10 +285,10 @@ impl MachineRegulator {
     }
 
     fn decide(&mut self, now: Instant, sample: MachineSample) -> Vec<Decision> {
-        let watch = &self.watch;
+        let (watch, carrier) = (&self.watch, self.carrier.as_ref());
+        let decided = |resource: &mut SessionResource| resource.observe(now, sample, watch, carrier);
         let mut decisions = Vec::with_capacity(self.resources.len());
-        decisions
-            .extend(self.resources.iter_mut().filter_map(|resource| resource.observe(now, sample, watch)));
+        decisions.extend(self.resources.iter_mut().filter_map(decided));
         decisions
     }
 

@@ -17,9 +17,11 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, Instant, Iops, Latency, Reso
 use super::addresses::ConsumerAddresses;
 use super::cgroups::CgroupSetUpError;
 use super::config::ResourceConfig;
+use super::initiators::intake::{ReportCarrier, ReportIntake};
 use super::kernel_limits::write_limit;
 use super::load_watch::LoadWatch;
 use super::pattern::ConsumerPattern;
+use super::source::{LatencySource, SourceSample};
 use super::watch::MachineSample;
 use crate::metrics::ResourceStatus;
 
@@ -42,6 +44,10 @@ pub(super) struct SessionResource {
     method: ThrottleMethod,
     /// The writes of the devices that may be limited.
     paces: BTreeMap<DeviceNumber, WritePace>,
+    /// The reports of initiators, if they count.
+    reports: Option<ReportIntake>,
+    /// The source of the latency that the law steers by, once it is asked.
+    source: Option<LatencySource>,
     /// The last limits of these devices that the throttle was told.
     limited: BTreeMap<DeviceNumber, WriteLimit>,
 }
@@ -70,8 +76,11 @@ impl SessionResource {
             members_changed: false,
             method,
             paces: BTreeMap::new(),
+            reports: None,
+            source: None,
             limited: BTreeMap::new(),
-        })
+        }
+        .with_reports())
     }
 
     /// Changes the set-up while running, without a release in between.
@@ -87,12 +96,33 @@ impl SessionResource {
             self.percentile = RecentPercentile::new(config.law.statistic);
         }
         self.config = config;
+        self.follow_reports();
         self.stale = true;
         if self.config.law.dry_run {
             self.paces.values_mut().for_each(WritePace::release);
             self.limited.clear();
         }
         Ok(())
+    }
+
+    fn with_reports(mut self) -> Self {
+        self.follow_reports();
+        self
+    }
+
+    /// Takes reports, and asks a source, as the configuration says.
+    fn follow_reports(&mut self) {
+        self.reports = match (self.reports.take(), &self.config.reports) {
+            (Some(mut known), Some(new)) => {
+                known.reconfigure(new.clone());
+                Some(known)
+            }
+            (None, Some(new)) => Some(ReportIntake::new(new.clone())),
+            (_, None) => None,
+        };
+        // It is asked from the next decision on.
+        let is_same = |known: &LatencySource| self.config.source.as_ref().is_some_and(|new| known.is(new));
+        self.source = self.source.take().filter(is_same);
     }
 
     pub(super) fn config(&self) -> &ResourceConfig {
@@ -126,6 +156,7 @@ impl SessionResource {
         now: Instant,
         sample: MachineSample,
         watch: &LoadWatch,
+        carrier: Option<&ReportCarrier>,
     ) -> Option<Decision> {
         self.members_changed = false;
         if self.stale || sample.looked.is_some() {
@@ -143,6 +174,22 @@ impl SessionResource {
                 };
                 self.regulated.in_flight(single, waits, InFlight::default());
             }
+        }
+        if let Some(config) = &self.config.source {
+            let name = &self.config.law.resource;
+            let source = self.source.get_or_insert_with(|| LatencySource::start(name, config));
+            return Some(decide_by_source(&mut self.regulated, now, source));
+        }
+        if let (Some(reports), Some(carrier)) = (&mut self.reports, carrier) {
+            let devices = self.devices.iter();
+            let consumers = devices.flat_map(|device| watch.device(device.place).consumers()).collect();
+            return Some(decide_by_reports(
+                &mut self.regulated,
+                (now, since),
+                (reports, carrier),
+                &consumers,
+                watch,
+            ));
         }
         let percentile = self.percentile.as_mut().and_then(|percentile| percentile.end(since));
         Some(self.regulated.decide(now, percentile))
@@ -349,7 +396,12 @@ impl SessionResource {
         let name =
             |device: &DeviceNumber| watch.name(*device).map_or_else(|| device.to_string(), str::to_owned);
         let limits = self.limited.iter().map(|(device, limit)| (name(device), *limit)).collect();
-        ResourceStatus::of(&self.regulated, watch.has(&self.config.storage), limits)
+        let status = ResourceStatus::of(&self.regulated, watch.has(&self.config.storage), limits);
+        ResourceStatus {
+            reporters: self.reports.iter().flat_map(ReportIntake::reporters).cloned().collect(),
+            source: self.source.as_ref().map(LatencySource::reading),
+            ..status
+        }
     }
 
     /// Delays members by as much as is said, until the next decision.
@@ -365,7 +417,7 @@ impl SessionResource {
             return BTreeSet::new();
         }
         let addresses = watch.addresses();
-        places
+        let eligible = places
             .iter()
             .flat_map(|place| watch.device(*place).consumers())
             .filter(|name| {
@@ -373,8 +425,48 @@ impl SessionResource {
                     && !matches_any(&self.config.exempt, name, addresses)
             })
             .cloned()
-            .collect()
+            .collect();
+        match &self.reports {
+            Some(reports) => reports.in_turn(eligible),
+            None => eligible,
+        }
     }
+}
+
+/// Decides by the latency that a source says. Nothing is throttled while it says none.
+fn decide_by_source(regulated: &mut RegulatedResource, now: Instant, source: &mut LatencySource) -> Decision {
+    let sample = source.take();
+    let decision = regulated.decide_with(now, None, Some(&mut |_| sample.signal()));
+    if sample == SourceSample::Unknown {
+        regulated.impose(Latency::ZERO);
+    }
+    decision
+}
+
+/// Decides by what initiators wait for, as far as their reports count.
+fn decide_by_reports(
+    regulated: &mut RegulatedResource,
+    (now, since): (Instant, Duration),
+    (reports, carrier): (&mut ReportIntake, &ReportCarrier),
+    consumers: &BTreeSet<&ConsumerName>,
+    watch: &LoadWatch,
+) -> Decision {
+    let eligible: BTreeSet<_> = regulated.consumers().collect();
+    let heard = reports.take(now, (carrier, regulated.law()), consumers, &eligible, watch.addresses());
+    let (counts, mut reported) = (reports.counts(), None);
+    let decision = regulated.decide_with(
+        now,
+        None,
+        Some(&mut |own| {
+            let signal = heard.as_ref()?.signal(own)?;
+            reported = signal.mean;
+            counts.then_some(signal)
+        }),
+    );
+    let target = regulated.law().target;
+    let longest = regulated.law().law.longest_delay().unwrap_or_default();
+    reports.follow(since, reported, target, (regulated.delay(), longest));
+    decision
 }
 
 /// Returns the way in which commands are carried out.

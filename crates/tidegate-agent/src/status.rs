@@ -6,11 +6,13 @@ use tidegate_control::{LoopConfig, OperationTotals};
 use tidegate_regulate::StorageLoad;
 use tidegate_service::status::{
     ByLaw, ConsumerStatus, ConsumerTotal, LoadFigures, MOST_CONSUMERS, PromiseStatus, RecentCounters,
-    ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
+    ReporterStatus, ResourceStatus, ServiceKind, ServiceStatus, SourceStatus, decided, law, seconds,
 };
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
+use crate::initiators::intake::Reporter;
 use crate::metrics;
+use crate::source::SourceReading;
 
 /// The state of an agent, as it knows it.
 pub(crate) struct OfAgent<'a> {
@@ -103,6 +105,29 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         promises: promise.into_iter().collect(),
         consumers: resource.members.iter().take(MOST_CONSUMERS).map(one).collect(),
         consumers_left_out: resource.members.len().saturating_sub(MOST_CONSUMERS),
+        reporters: resource.reporters.iter().take(MOST_CONSUMERS).map(reporter).collect(),
+        source: resource.source.as_ref().map(source),
+    }
+}
+
+fn reporter(one: &Reporter) -> ReporterStatus {
+    ReporterStatus {
+        host: one.host.to_string(),
+        consumer: one.consumer.as_ref().map(ToString::to_string),
+        age_seconds: one.age.as_secs_f64(),
+        mean_seconds: seconds(one.mean),
+        counts: one.reading.counts(),
+        said: one.reading.to_string(),
+    }
+}
+
+fn source(reading: &SourceReading) -> SourceStatus {
+    SourceStatus {
+        place: reading.place.clone(),
+        age_seconds: seconds(reading.latest.map(|(age, _)| age)),
+        latency_seconds: seconds(reading.latest.map(|(_, latency)| latency)),
+        counts: !reading.is_old,
+        trouble: reading.trouble.clone(),
     }
 }
 
@@ -154,6 +179,8 @@ mod tests {
             reads: OperationTotals { count: 9, ..OperationTotals::default() },
             writes: OperationTotals::default(),
             members: (0..members).map(member).collect(),
+            reporters: Vec::new(),
+            source: None,
         }
     }
 

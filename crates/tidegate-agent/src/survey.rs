@@ -23,8 +23,10 @@ use super::bridge::config::BridgeConfig;
 use super::cgroups::config::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
 use super::finding::SurveyFinding;
+use super::initiators::reporter;
 use super::load_watch::LoadWatch;
 use super::sensor;
+use super::source;
 use super::watch::MachineWatch;
 use tidegate_service::entitlements::BandEntitlements;
 
@@ -50,6 +52,9 @@ pub struct MachineSurvey {
     pub storage: Vec<String>,
     /// Each resource of the configuration.
     pub resources: Vec<ResourceFinding>,
+    /// Each report of this machine as an initiator.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reports: Vec<SurveyFinding>,
 }
 
 /// A throttle by its name in a configuration.
@@ -125,8 +130,8 @@ impl MachineSurvey {
             Err(error) => {
                 let blind =
                     SurveyFinding { what: DEVICES.to_owned(), works: false, detail: error.to_string() };
-                let (storage, resources) = (Vec::new(), Vec::new());
-                return Self { sensors: vec![blind], throttles, methods, storage, resources };
+                let (storage, resources, reports) = (Vec::new(), Vec::new(), Vec::new());
+                return Self { sensors: vec![blind], throttles, methods, storage, resources, reports };
             }
         };
         let volumes = watch.volumes();
@@ -172,7 +177,15 @@ impl MachineSurvey {
             }
         }
         sensors.extend(config.into_iter().flat_map(|config| &config.sensors).map(sensor::finding));
-        Self { sensors, throttles, methods, storage, resources }
+        let reports =
+            config.into_iter().flat_map(|config| &config.report_to).map(reporter::finding).collect();
+        let of_sources = config.into_iter().flat_map(|config| &config.resources);
+        sensors.extend(
+            of_sources.filter_map(|resource| {
+                Some(source::finding(&resource.law.resource, resource.source.as_ref()?))
+            }),
+        );
+        Self { sensors, throttles, methods, storage, resources, reports }
     }
 }
 
@@ -189,6 +202,14 @@ impl MachineSurvey {
     /// Returns the survey in one line: whether a configuration works here, or what could be written.
     #[must_use]
     pub fn verdict(&self) -> String {
+        if self.resources.is_empty() && !self.reports.is_empty() {
+            let absent = self.reports.iter().filter(|report| !report.works).count();
+            let count = self.reports.len();
+            return match absent {
+                0 => format!("works here; reports: {count}"),
+                absent => format!("reports: {count}, without a device here: {absent}"),
+            };
+        }
         if self.resources.is_empty() {
             return self.verdict_of_machine();
         }
@@ -431,7 +452,7 @@ fn named_cgroups(root: &SystemRoot) -> SurveyFinding {
 
 impl fmt::Display for MachineSurvey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for finding in self.sensors.iter().chain(&self.throttles) {
+        for finding in self.sensors.iter().chain(&self.reports).chain(&self.throttles) {
             let mark = if finding.works { "has  " } else { "lacks" };
             writeln!(f, "{mark} {}: {}", finding.what, finding.detail)?;
         }
@@ -505,7 +526,14 @@ sys/fs/cgroup/loop -> loop
 
     fn nothing() -> MachineSurvey {
         let (sensors, throttles, methods) = (Vec::new(), Vec::new(), Vec::new());
-        MachineSurvey { sensors, throttles, methods, storage: Vec::new(), resources: Vec::new() }
+        MachineSurvey {
+            sensors,
+            throttles,
+            methods,
+            storage: Vec::new(),
+            resources: Vec::new(),
+            reports: Vec::new(),
+        }
     }
 
     #[test]

@@ -617,7 +617,7 @@ fn identity(session: &TargetSession) -> Identity<'_> {
 }
 
 /// Returns the number of reads that a device has in flight now; zero where the kernel does not say.
-fn reads_in_flight(root: &SystemRoot, name: &str) -> u64 {
+pub(crate) fn reads_in_flight(root: &SystemRoot, name: &str) -> u64 {
     let path = root.path(format!("/sys/block/{}/inflight", name.replace('/', "!")));
     fs::read_to_string(path).ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }

@@ -1,6 +1,7 @@
 //! A host's place in its cluster.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -77,6 +78,12 @@ impl ClusterHandle {
     #[must_use]
     pub fn heard(&self, resource: &ResourceName) -> Vec<HeardReport> {
         self.shared.peers().reports(self.shared.now(), resource)
+    }
+
+    /// Returns the same reports, each with the address of its host where the carrier shows one.
+    #[must_use]
+    pub fn heard_from(&self, resource: &ResourceName) -> Vec<(HeardReport, Option<IpAddr>)> {
+        self.shared.peers().reports_from(self.shared.now(), resource)
     }
 
     /// Sees policies change: where the carrier brings them, which is NATS only.

@@ -33,6 +33,7 @@ mod notice;
 mod origin;
 mod peer_address;
 mod peers;
+mod plan;
 mod policy;
 mod policy_board;
 mod policy_writer;
@@ -52,6 +53,10 @@ pub use key::{ClusterKey, KeyError, Secret, SecretError, check_credentials};
 pub use name::{ClusterName, ClusterNameError};
 pub use nats::{PolicyError, policy_get, policy_put};
 pub use peer_address::{PeerAddress, PeerAddressError};
+pub use plan::{
+    CARRIER_KEYS, CLUSTER_KEYS, ClusterFile, ClusterMember, ClusterPlan, ClusterReader, CredentialError,
+    MemberWords, POLICY_KEYS, check_cluster, read_cluster,
+};
 pub use policy::{InvalidPolicy, ResourcePolicy};
 pub use policy_board::{PolicyRevision, PolicySource, PolicyWatch};
 pub use policy_writer::{PolicyWriter, PolicyWriterError};

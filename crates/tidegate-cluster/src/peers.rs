@@ -14,7 +14,7 @@
 //! resources of each.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tidegate_control::{HeardReport, HostReport};
@@ -198,13 +198,22 @@ impl PeerTable {
 
     /// The peers' latest reports on a resource, each with its age.
     pub(crate) fn reports(&self, now: Instant, resource: &ResourceName) -> Vec<HeardReport> {
-        let kept = self.hosts.iter().filter_map(|(host, peer)| Some((host, peer.reports.get(resource)?)));
-        kept.map(|(host, kept)| HeardReport {
-            host: host.clone(),
-            age: now.latency_since(kept.arrived),
-            report: kept.report.clone(),
-        })
-        .collect()
+        self.reports_from(now, resource).into_iter().map(|(heard, _)| heard).collect()
+    }
+
+    /// The same, each with the address that its host speaks from.
+    pub(crate) fn reports_from(
+        &self,
+        now: Instant,
+        resource: &ResourceName,
+    ) -> Vec<(HeardReport, Option<IpAddr>)> {
+        let heard = |(host, peer): (&HostName, &Peer)| {
+            let kept = peer.reports.get(resource)?;
+            let (host, age) = (host.clone(), now.latency_since(kept.arrived));
+            let heard = HeardReport { host, age, report: kept.report.clone() };
+            Some((heard, peer.from.map(|from| from.ip())))
+        };
+        self.hosts.iter().filter_map(heard).collect()
     }
 
     /// Returns the hosts that came and went since the last call. A host is silent from now on if it was not

@@ -57,6 +57,7 @@ mod law;
 mod set_point;
 
 pub use cluster::combine::combine;
+pub use cluster::initiators::{InitiatorReport, reported_signal};
 pub use config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 pub use control_loop::ControlLoop;
 pub use document::auto_decision::AutoDecision;

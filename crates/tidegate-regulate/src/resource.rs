@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, LoopConfigError, MeanOutstanding,
-    Observation, OperationTotals, SignalPercentile,
+    ClusterSignal, Commands, ConsumerObservation, ControlLoop, Decision, HostReport, LoopConfig,
+    LoopConfigError, MeanOutstanding, Observation, OperationTotals, SignalPercentile,
 };
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
@@ -45,6 +45,10 @@ pub enum ThrottleKind {
     },
 }
 
+/// Makes a signal of other machines' reports and of what was measured here. `None`: what was measured here
+/// is the signal.
+pub type ReportedSignal<'a> = &'a mut dyn FnMut(&HostReport) -> Option<ClusterSignal>;
+
 /// A decision with its input and its outcome, as a journal keeps them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegulatedDecision {
@@ -82,6 +86,8 @@ pub struct RegulatedResource {
     is_imposed: bool,
     /// All that was ever done to the resource.
     totals: StorageLoad,
+    /// The requests that other machines ever reported; `None`: none report on the resource.
+    reported: Option<OperationTotals>,
 }
 
 impl RegulatedResource {
@@ -103,6 +109,7 @@ impl RegulatedResource {
             delay: Latency::ZERO,
             is_imposed: false,
             totals: StorageLoad::default(),
+            reported: None,
         })
     }
 
@@ -221,8 +228,29 @@ impl RegulatedResource {
     /// Decides, and puts the decision into force. `percentile` is of the reads since the last decision, if
     /// the law steers by one.
     pub fn decide(&mut self, now: Instant, percentile: Option<SignalPercentile>) -> Decision {
+        self.decide_with(now, percentile, None)
+    }
+
+    /// The same, where other machines report on the resource. `reported` makes the signal of their reports
+    /// and of what was measured here.
+    pub fn decide_with(
+        &mut self,
+        now: Instant,
+        percentile: Option<SignalPercentile>,
+        reported: Option<ReportedSignal<'_>>,
+    ) -> Decision {
         let since = std::mem::take(&mut self.since_decision);
-        let observation = Observation { percentile, ..self.observation(now, since) };
+        let mut observation = Observation { percentile, ..self.observation(now, since) };
+        if let Some(reported) = reported {
+            observation.cluster = reported(&self.control.report(&observation));
+            let totals = self.reported.get_or_insert_default();
+            if let Some((mean, count)) =
+                observation.cluster.as_ref().and_then(|all| Some((all.mean?, all.completed)))
+            {
+                totals.count = totals.count.saturating_add(count);
+                totals.total_latency = totals.total_latency.saturating_add(mean.scale(count as f64));
+            }
+        }
         let (commands, decision) = self.control.step(now, &observation);
         self.follow_demand(since, &observation);
         match self.throttle {
@@ -284,6 +312,13 @@ impl RegulatedResource {
     #[must_use]
     pub const fn totals(&self) -> &StorageLoad {
         &self.totals
+    }
+
+    /// Returns the requests of the signal that other machines ever reported. `None`: what is measured here is
+    /// the signal.
+    #[must_use]
+    pub const fn reported(&self) -> Option<&OperationTotals> {
+        self.reported.as_ref()
     }
 
     /// The load of each eligible consumer since it is eligible, in ascending order.

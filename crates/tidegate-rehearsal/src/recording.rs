@@ -190,7 +190,7 @@ impl Recording {
         }
         let acts = self.configs.last().is_some_and(|(_, config)| !config.dry_run);
         self.throttled += usize::from(acts && held > 0);
-        self.shared |= observation.cluster.as_ref().is_some_and(|cluster| cluster.hosts > 1);
+        self.shared |= observation.cluster.as_ref().is_some_and(|cluster| cluster.hosts != 1);
         self.steps.push(Step {
             time,
             elapsed: elapsed.unwrap_or(interval) as f32,

@@ -183,7 +183,7 @@ pub enum Refusal {
         /// The fraction of decisions.
         fraction: f64,
     },
-    /// Other hosts load the resource too.
+    /// Other hosts load the resource too, or its latency is measured elsewhere.
     OtherHosts,
     /// The law steers by a percentile.
     Percentile,
@@ -257,7 +257,7 @@ impl fmt::Display for Refusal {
                 percent(fraction)
             ),
             Self::OtherHosts => {
-                f.write_str("other hosts share the resource, and their load is not in this journal")
+                f.write_str("other hosts share the resource, or measure it: that is not in this journal")
             }
             Self::Percentile => {
                 f.write_str("the law steers by a percentile, and the journal has means of intervals")

@@ -356,7 +356,7 @@ impl RunningService {
                 Ok(Event::Status(asked)) => {
                     let snapshot = self.look()?;
                     let config = self.in_force();
-                    let cluster = self.cluster.as_ref().map(|cluster| status::of_cluster(&cluster.status()));
+                    let cluster = self.cluster.as_ref().map(|cluster| (&cluster.status()).into());
                     let status = status::of_gateway(&config, &snapshot, &self.records);
                     let overrides = self.overrides.document();
                     asked.answer(ServiceStatus { cluster, overrides, ..status });

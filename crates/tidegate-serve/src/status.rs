@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_cluster::PeerStatus;
 use tidegate_control::{SignalState, SignalStatistic};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewayConfig, GatewaySnapshot, OpSnapshot, PoolConfig, PoolSnapshot,
 };
 use tidegate_service::rollups::MinuteReading;
 use tidegate_service::status::{
-    ByLaw, ClusterStatus, ConsumerStatus, ConsumerTotal, Judgement, LoadFigures, MOST_CONSUMERS,
-    MemberStatus, PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus, RecentCounters,
-    ResourceStatus, ServiceKind, ServiceStatus, decided, law, seconds,
+    ByLaw, ConsumerStatus, ConsumerTotal, Judgement, LoadFigures, MOST_CONSUMERS, PromiseCounters,
+    PromiseReading, PromiseRecord, PromiseStatus, RecentCounters, ResourceStatus, ServiceKind, ServiceStatus,
+    decided, law, seconds,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
@@ -163,27 +162,6 @@ pub(crate) fn promises(records: &PoolRecords) -> BTreeMap<(ResourceName, Consume
     records.iter().flat_map(of_pool).collect()
 }
 
-/// Returns the exchange with other hosts.
-pub(crate) fn of_cluster(cluster: &tidegate_cluster::ClusterStatus) -> ClusterStatus {
-    let member = |peer: &PeerStatus| MemberStatus {
-        name: peer.host.to_string(),
-        report_age_seconds: seconds(peer.report_age),
-        heard_age_seconds: peer.age.as_secs_f64(),
-        stale: peer.stale,
-        pools: peer.resources.iter().map(ToString::to_string).collect(),
-    };
-    ClusterStatus {
-        name: cluster.cluster.to_string(),
-        host: cluster.host.to_string(),
-        carrier: cluster.carrier.label().to_owned(),
-        up: cluster.up,
-        reason: cluster.reason.clone(),
-        slot: cluster.slot,
-        members: cluster.peers.iter().map(member).collect(),
-        duplicates: cluster.duplicates.iter().map(ToString::to_string).collect(),
-    }
-}
-
 /// Returns a gateway's status, with the configuration that is in force.
 pub(crate) fn of_gateway(
     config: &GatewayConfig,
@@ -236,6 +214,8 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
         promises: pool.consumers.iter().filter_map(promise).collect(),
         consumers: pool.consumers.iter().take(MOST_CONSUMERS).map(one).collect(),
         consumers_left_out: pool.consumers.len().saturating_sub(MOST_CONSUMERS),
+        reporters: Vec::new(),
+        source: None,
     }
 }
 

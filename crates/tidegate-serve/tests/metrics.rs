@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::metrics::{AgentExposition, AgentMetric, BridgeStatus, ResourceStatus};
+use tidegate_agent::{ReportUse, Reporter, SourceReading};
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, RejectionCounts};
 use tidegate_control::{
     BandPosition, Contract, ControlLoop, Decision, LawConfig, LawKind, LoopConfig, Observation,
@@ -272,6 +273,19 @@ fn agents_exposition() -> AgentExposition {
             members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]
                 .map(|name| (ConsumerName::new(name).unwrap(), Default::default()))
                 .into(),
+            reporters: vec![Reporter {
+                host: HostName::new("iqn.2026-01.lab:db1").unwrap(),
+                consumer: None,
+                age: Latency::from_millis(125),
+                mean: None,
+                reading: ReportUse::NoConsumer,
+            }],
+            source: Some(SourceReading {
+                place: "an array".to_owned(),
+                latest: Some((Latency::from_millis(1_500), Latency::from_millis(7))),
+                is_old: false,
+                trouble: None,
+            }),
         }],
         decisions: BTreeMap::from([(name.clone(), counts)]),
         promises: BTreeMap::from([(name.clone(), promise)]),

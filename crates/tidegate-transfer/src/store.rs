@@ -221,6 +221,14 @@ pub(crate) fn http_client() -> Result<reqwest::Client, reqwest::Error> {
 
 /// Returns the same for a broker, which has no reason to redirect: it would lead the token elsewhere.
 pub(crate) fn broker_client() -> Result<reqwest::Client, reqwest::Error> {
+    service_client()
+}
+
+/// Makes a client of a service that is named by its address: it follows no redirection.
+///
+/// # Errors
+/// When the system gives none.
+pub fn service_client() -> Result<reqwest::Client, reqwest::Error> {
     client(Policy::none())
 }
 

@@ -13,8 +13,9 @@ use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 /// The keys that only such a resource has.
 pub(in super::super) const RESOURCE_KEYS: &[&str] = &["cgroups", "goals", "self_tuning", "bands"];
 
-/// The keys that tell which consumers are eligible where these are initiators.
-const OF_INITIATORS: [&str; 6] = ["writers", "readers", "weights", "members", "exempt", "portals"];
+/// The keys that have a meaning where consumers are initiators.
+const OF_INITIATORS: [&str; 8] =
+    ["writers", "readers", "weights", "members", "exempt", "portals", "reports", "source"];
 
 /// A device whose cgroups are regulated.
 #[derive(Debug, Clone, PartialEq)]

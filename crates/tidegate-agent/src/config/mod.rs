@@ -10,6 +10,7 @@ use std::num::NonZeroU16;
 use std::path::Path;
 use std::str::FromStr;
 
+use tidegate_cluster::{ClusterMember, ClusterPlan};
 use tidegate_config::{Finding, FindingList, Section};
 use tidegate_control::{LoopConfig, SignalStatistic};
 use tidegate_host::throttle::{DelayedPackets, ThrottleMethod};
@@ -20,6 +21,7 @@ use tidegate_units::ConsumerName;
 pub use self::resource::{MachineStorage, ResourceConfig, ResourceStorage};
 use super::bridge::config::{self as bridge, BridgeConfig};
 use super::cgroups::config::CgroupConfig;
+use super::initiators::config::{self as initiators, InitiatorReportConfig};
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
 use tidegate_service::api::ApiSettings;
 use tidegate_service::config::{
@@ -56,6 +58,10 @@ pub struct AgentConfig {
     pub resources: Vec<ResourceConfig>,
     /// The devices regulated by the throttle `cgroup`: then `resources` is empty.
     pub cgroups: Vec<CgroupConfig>,
+    /// The hosts that reports travel between; `None`: there are no reports.
+    pub cluster: Option<ClusterPlan>,
+    /// The reports of this machine as an initiator.
+    pub report_to: Vec<InitiatorReportConfig>,
     /// Storage nodes whose sensor it is.
     pub sensors: Vec<SensorConfig>,
     /// The brokers that are told of them.
@@ -145,8 +151,12 @@ impl AgentConfig {
         }
         let journal = JournalSettings::read(&root, from, &mut report);
         let (sensors, brokers) = sensor::read(&root, read_token, &mut report);
-        let (resources, cgroups) = resource::read_all(&root, throttle, &mut report);
+        let (resources, cgroups) = resource::read_all(&root, throttle, folder, &mut report);
         let ports = with_portals(ports, &resources, &root, &mut report);
+        let (report_to, mut members): (Vec<_>, Vec<_>) =
+            initiators::report_to(&root, &mut report).into_iter().unzip();
+        members.extend(takers(&root, &resources));
+        let cluster = initiators::cluster(&root, &members, folder, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();
         if failed {
@@ -164,6 +174,8 @@ impl AgentConfig {
             journal: journal.map(|settings| settings.config()),
             resources,
             cgroups,
+            cluster,
+            report_to,
             sensors,
             brokers,
             warnings: findings,
@@ -202,8 +214,20 @@ impl AgentConfig {
 #[must_use]
 pub fn is_agents(text: &str) -> bool {
     let mut report = FindingList::new("", text);
-    tidegate_config::parse(text, &mut report)
-        .is_some_and(|document| document.contains_key("resource") || document.contains_key("sensor"))
+    tidegate_config::parse(text, &mut report).is_some_and(|document| {
+        ["resource", "sensor", "report_to"].iter().any(|key| document.contains_key(*key))
+    })
+}
+
+/// Returns the resources that take reports, as members of the cluster.
+fn takers(root: &Section<'_>, resources: &[ResourceConfig]) -> Vec<ClusterMember> {
+    let takers = resources.iter().filter(|resource| resource.reports.is_some());
+    let member = |resource: &ResourceConfig| ClusterMember {
+        resource: resource.law.resource.clone(),
+        interval: Some(resource.law.interval),
+        span: root.key_span("resource").unwrap_or_else(|| root.span().clone()),
+    };
+    takers.map(member).collect()
 }
 
 fn ports(root: &Section<'_>, report: &mut FindingList<'_>) -> BTreeSet<u16> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -15,7 +16,9 @@ use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName, Shares
 
 use crate::bridge::config::{self as bridge, ArrayPart};
 use crate::cgroups::config::{self as cgroups, CgroupConfig};
+use crate::initiators::config::{self as initiators, REPORT_INTERVAL, ReportIntakeConfig};
 use crate::pattern::ConsumerPattern;
+use crate::source::config::{self as source, LatencySourceConfig};
 
 pub(super) const RESOURCE_KEYS: &[&str] = tidegate_config::keys::agent::RESOURCE.names;
 
@@ -47,6 +50,14 @@ pub(super) const GAIN_OF_RATE: f64 = 2.0;
 /// it is for writers: small reads of a database come to some megabytes per second, a backup to a hundred.
 const READERS_ABOVE: f64 = 10.0 * 1_048_576.0;
 
+/// The proportional gain, and the integral time in intervals, where other machines measure the latency. A
+/// change shows after the interval that measures it, the way of the report and the decision: 0.6 s of dead
+/// time for an interval of 0.25 s. At a gain of −1 (a millisecond of delay takes one from the latency), the
+/// integral then takes up 90 % of an error within the dead time, which does not swing. In the lab, five
+/// seconds of a burst were above the target with a gain of 0.3 and 1.8 intervals, and three with these.
+const GAIN_OF_REPORTS: f64 = 0.6;
+const INTERVALS_OF_REPORTS: f64 = 1.6;
+
 /// Delays beyond a thousandfold of others' are no division any more.
 const GREATEST_WEIGHT: f64 = 1_000.0;
 
@@ -65,6 +76,10 @@ pub struct ResourceConfig {
     pub readers: Option<BulkConfig>,
     /// The weights of consumers, by which delays are divided; empty: all have one delay.
     pub weights: Vec<(ConsumerPattern, Shares)>,
+    /// The use of initiators' reports; `None`: they do not count.
+    pub reports: Option<ReportIntakeConfig>,
+    /// The place where the latency is published; `None`: the counters of this machine are the signal.
+    pub source: Option<LatencySourceConfig>,
     /// Consumers that are always eligible.
     pub members: Vec<ConsumerPattern>,
     /// Consumers that are never throttled.
@@ -112,9 +127,10 @@ pub enum MachineStorage {
 pub(super) fn read_all(
     root: &Section<'_>,
     throttle: ThrottleMethod,
+    folder: Option<&Path>,
     report: &mut FindingList<'_>,
 ) -> (Vec<ResourceConfig>, Vec<CgroupConfig>) {
-    if !root.has("resource") && root.has("sensor") {
+    if !root.has("resource") && (root.has("sensor") || root.has("report_to")) {
         return Default::default();
     }
     let Some(tables) = root.named_tables("resource", RESOURCE_KEYS, report) else {
@@ -141,7 +157,8 @@ pub(super) fn read_all(
             once(&name, &section, &mut devices, report);
             let is_bridge = root.has("bridge");
             let portals = portals(&section, throttle, is_bridge, &mut served, report);
-            resources.0.extend(resource(&name, &section, throttle, is_bridge, portals, report));
+            let place = ResourcePlace { throttle, is_bridge, folder, portals };
+            resources.0.extend(resource(&name, &section, place, report));
         }
     }
     resources
@@ -235,14 +252,21 @@ fn without_cgroups(section: &Section<'_>, report: &mut FindingList<'_>) {
     }
 }
 
+/// The surroundings of a resource in its configuration.
+struct ResourcePlace<'a> {
+    throttle: ThrottleMethod,
+    is_bridge: bool,
+    folder: Option<&'a Path>,
+    portals: Vec<SocketAddr>,
+}
+
 fn resource(
     name: &PlacedValue<&str>,
     section: &Section<'_>,
-    throttle: ThrottleMethod,
-    is_bridge: bool,
-    portals: Vec<SocketAddr>,
+    place: ResourcePlace<'_>,
     report: &mut FindingList<'_>,
 ) -> Option<ResourceConfig> {
+    let ResourcePlace { throttle, is_bridge, folder, portals } = place;
     let resource = match ResourceName::new(name.value) {
         Ok(resource) => Some(resource),
         Err(error) => {
@@ -267,7 +291,25 @@ fn resource(
             "`writers = false` needs `members` or `readers`",
         );
     }
-    let mut law = law_of(&resource?, section, throttle, report)?;
+    let reports = initiators::reports(section, report);
+    let source = source::read(section, folder, report);
+    if section.has("source") && source.is_none() {
+        return None;
+    }
+    let pace = match (&reports, &source) {
+        (Some(_), Some(_)) => {
+            let span = section.key_span("source").unwrap_or_else(|| section.span().clone());
+            report.error(&span, "`reports` and `source` exclude each other: a resource has one signal");
+            return None;
+        }
+        (Some(_), None) => Some(("reports", REPORT_INTERVAL)),
+        (None, Some(source)) => Some(("source", source.every)),
+        (None, None) => None,
+    };
+    let mut law = match pace {
+        None => law_of(&resource?, section, throttle, report)?,
+        Some(pace) => law_of_reports(&resource?, section, throttle, pace, report)?,
+    };
     if readers.is_some() {
         // Reads of consumers that may be throttled for them are no measure of what was promised to others.
         law.signal = SignalChoice::ProtectedOrEverything;
@@ -313,7 +355,20 @@ fn resource(
         );
     }
     let storage = storage?;
-    Some(ResourceConfig { law, storage, portals, writers, readers, weights, members, exempt, longest, floor })
+    Some(ResourceConfig {
+        law,
+        storage,
+        portals,
+        writers,
+        readers,
+        weights,
+        reports,
+        source,
+        members,
+        exempt,
+        longest,
+        floor,
+    })
 }
 
 /// A name, or a pattern of names, of devices.
@@ -392,6 +447,44 @@ fn law_of(
     let auto = by(LawConfig::of_kind(LawKind::Auto));
     let laws = [pid, auto, window, queueing];
     law::read_one_of(section, &laws, report)
+}
+
+/// The law of a resource whose latency other machines measure, each `pace`. It decides by latency alone:
+/// requests that wait on the way to the storage are not at the storage, where a window would count them.
+fn law_of_reports(
+    resource: &ResourceName,
+    section: &Section<'_>,
+    throttle: ThrottleMethod,
+    (key, pace): (&str, Duration),
+    report: &mut FindingList<'_>,
+) -> Option<LoopConfig> {
+    if let Some(value) = section.value("law").filter(|law| law.get_ref().as_str() != Some("pid")) {
+        report.error_with_help(
+            &value.span(),
+            format!("with `{key}`, `law` can only be `pid`: other laws count the requests at the storage"),
+            "remove it, or write `law = \"pid\"`",
+        );
+        return None;
+    }
+    let integral_time = pace.mul_f64(INTERVALS_OF_REPORTS);
+    let pid = PidConfig { proportional_gain: GAIN_OF_REPORTS, integral_time, ..pid_of(throttle) };
+    let by_reads = LoopConfig::new(resource.clone(), Latency::ZERO, LawConfig::Pid(pid));
+    let laws = [LoopConfig { interval: pace, signal: SignalChoice::Reads, ..by_reads }];
+    let law = law::read_one_of(section, &laws, report)?;
+    let place = |key| section.value(key).map_or_else(|| section.span().clone(), toml::Spanned::span);
+    if law.statistic != SignalStatistic::Mean {
+        report.error(&place("statistic"), format!("with `{key}`, `statistic` can only be `mean`"));
+        return None;
+    }
+    if key == "source" && law.interval < pace {
+        report.error_with_help(
+            &place("interval"),
+            "`interval` is shorter than `every` of the source: the law would decide without news",
+            "leave it out: it is `every` then",
+        );
+        return None;
+    }
+    Some(law)
 }
 
 /// Returns the PID's defaults for a throttle.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_config::law;
 use tidegate_control::{
-    BulkConfig, LawConfig, PidConfig, RegulationMethod, SelfTuningConfig, SignalChoice, WindowConfig,
+    BulkConfig, LawConfig, LawKind, PidConfig, RegulationMethod, SelfTuningConfig, SignalChoice, WindowConfig,
 };
 use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, Shares, Window};
 
@@ -22,6 +22,9 @@ const DOCUMENTED: &[(&str, &[&str])] = &[
     ("## The agent", ROOT_KEYS),
     ("### `[resource.NAME]`", RESOURCE_KEYS),
     ("### `writers`", WRITERS_KEYS),
+    ("### `reports`", initiators::REPORTS_KEYS),
+    ("### `source`", crate::source::config::SOURCE_KEYS),
+    ("### `[report_to.NAME]`", initiators::REPORT_TO_KEYS),
     ("### `[sensor.NAME]`", sensor::SENSOR_KEYS),
     ("### `[bridge]`", bridge::BRIDGE_KEYS),
 ];
@@ -470,4 +473,70 @@ fn a_server_without_sessions_has_portals() {
     }
     let wrong = parse("[resource.vg0]\ntarget = '15ms'\nportals = '445'").unwrap_err();
     assert!(wrong.contains("`445` is no portal, such as 10.0.0.1:3260 or [::]:445"), "{wrong}");
+}
+
+const CLUSTER: &str = "[cluster]\nname = 'san-a'\nhost = 'a'\ncarrier = { kind = 'udp', listen = \
+    '10.0.0.1:7710', peers = ['10.0.0.2:7710'], key_file = 'key' }\n";
+
+#[test]
+fn a_latency_that_others_measure_takes_the_pid_which_decides_as_often_as_there_is_news() {
+    let config = parse(&format!("{CLUSTER}[resource.vg0]\ntarget = '15ms'\nreports = true")).unwrap();
+    let law = &config.resources[0].law;
+    assert_eq!((law.law.kind(), law.interval.as_millis()), (LawKind::Pid, 250));
+    assert_eq!(config.cluster.unwrap().pools()[0].as_str(), "vg0");
+    let source = "source = { snmp = '10.0.0.9', oid = '1.3.6.1', unit = 'us', scale = 10, every = '10s' }";
+    let config = parse(&format!("[resource.vg0]\ntarget = '15ms'\n{source}")).unwrap();
+    let resource = &config.resources[0];
+    assert_eq!(resource.law.interval.as_secs(), 10);
+    let asked = resource.source.as_ref().unwrap();
+    assert!((asked.seconds - 1e-5).abs() < 1e-12);
+    assert_eq!((asked.timeout.as_secs(), asked.max_age.as_secs()), (2, 30));
+    assert!(asked.place.to_string().contains("10.0.0.9:161"), "{}", asked.place);
+}
+
+#[test]
+fn mistakes_about_latencies_that_others_measure_are_named() {
+    let resource = "[resource.vg0]\ntarget = '15ms'\n";
+    for (text, message) in [
+        (format!("{resource}reports = true"), "vg0` has a cluster, and the configuration has none"),
+        (
+            format!("{CLUSTER}{resource}reports = true\nlaw = 'auto'"),
+            "with `reports`, `law` can only be `pid`",
+        ),
+        (format!("{CLUSTER}{resource}reports = true\nstatistic = 'p95'"), "can only be `mean`"),
+        (format!("{CLUSTER}{resource}reports = {{ without_agent = 'last' }}"), "without_agent"),
+        (format!("{resource}source = {{ unit = 'ms' }}"), "prometheus"),
+        (
+            format!("{resource}source = {{ snmp = 'array', oid = '1.3', unit = 'ms' }}"),
+            "`array` is no address",
+        ),
+        (
+            format!("{resource}source = {{ snmp = '10.0.0.9', oid = 'x.1', unit = 'ms' }}"),
+            "no object identifier",
+        ),
+        (
+            format!("{resource}source = {{ prometheus = '10.0.0.5', query = 'a', unit = 'ms' }}"),
+            "http://HOST:PORT",
+        ),
+        (format!("{resource}source = {{ prometheus = 'http://a', unit = 'ms' }}"), "query"),
+        (
+            format!(
+                "{resource}source = {{ prometheus = 'http://a', query = 'a', unit = 'ms', oid = '1.3' }}"
+            ),
+            "`oid` is only for `snmp`",
+        ),
+        (
+            format!("{resource}interval = '1s'\nsource = {{ snmp = '10.0.0.9', oid = '1.3', unit = 'ms' }}"),
+            "`interval` is shorter than `every`",
+        ),
+        ("[report_to.vg0]\ndevice = 'sda'".to_owned(), "add a table `[cluster]`"),
+        (format!("{CLUSTER}[report_to.vg0]"), "device"),
+        (format!("{CLUSTER}[report_to.vg0]\ndevice = 'sda'\ninterval = '1ms'"), "within 50ms and 10s"),
+        (format!("throttle = 'cgroup'\n{CLUSTER}{resource}reports = true"), "`reports` has no effect"),
+    ] {
+        let said = parse(&text).unwrap_err();
+        assert!(said.contains(message), "{text}\n{said}");
+    }
+    let unused = parse(&format!("{CLUSTER}[resource.vg0]\ntarget = '15ms'")).unwrap();
+    assert!(unused.warnings[0].to_string().contains("the cluster has no use"), "{:?}", unused.warnings);
 }

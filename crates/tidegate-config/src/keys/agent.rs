@@ -83,8 +83,23 @@ pub const AGENT: KeyTable = table!(
         Key::new(
             "resource",
             Tables("resource"),
-            "required, without `sensor`",
+            "required, without `sensor` and `report_to`",
             "the regulated resources, by name"
+        ),
+        Key::new(
+            "cluster",
+            Table("cluster"),
+            "none",
+            "the hosts that [reports of initiators](../guide/initiators.md) travel between; its keys are \
+        those of `[cluster]` of the gateway"
+        )
+        .details("On an initiator without `host`, it is the name by which it logs in: of iSCSI, or of NVMe."),
+        Key::new(
+            "report_to",
+            Tables("report_to"),
+            "none",
+            "on an initiator: the resources to [report on](../guide/initiators.md), by their names at the \
+        agent that regulates them"
         ),
         Key::new(
             "sensor",
@@ -201,6 +216,23 @@ pub const RESOURCE: KeyTable = table!(
             "consumers that are always eligible: an address, a prefix such as `10.0.0.0/24`, or a \
         name with `*`"
         ),
+        Key::new(
+            "reports",
+            Either(&[Table("reports"), Flag]),
+            "false",
+            "the signal is what [initiators with an agent](../guide/initiators.md) wait for"
+        )
+        .applies_to("netem, edt, rate")
+        .details("The law is then `pid`, which decides each 250 ms."),
+        Key::new(
+            "source",
+            Table("source"),
+            "none: the counters of this machine",
+            "the signal is a latency that [the array publishes](../guide/initiators.md#arrays-that-publish-\
+        their-latency)"
+        )
+        .applies_to("netem, edt, rate")
+        .details("The law is then `pid`, which decides as often as the source is asked."),
         Key::new("exempt", Either(&[Text, List(&Text)]), "none", "consumers that are never eligible"),
         Key::new(
             "law",
@@ -288,6 +320,91 @@ pub const WRITERS: KeyTable = table!(
             Time,
             "`\"2s\"`",
             "a throttled member leaves after it wrote nothing for this long"
+        ),
+    ]
+);
+
+/// Keys of `report_to`.
+pub const REPORT_TO: KeyTable = table!(
+    "report_to",
+    "### `[report_to.NAME]`",
+    [
+        Key::new(
+            "device",
+            Either(&[Text, List(&Text)]),
+            "required",
+            "the devices of this machine that are volumes of the resource: names, or patterns such as `sd*`"
+        )
+        .details("A pattern means no partitions."),
+        Key::new("interval", Time, "`\"250ms\"`", "the time between two reports: within 50 ms and 10 s")
+            .details("Not longer than the `interval` of the resource, or reports are too old to count."),
+    ]
+);
+
+/// Keys of `reports`.
+pub const REPORTS: KeyTable = table!(
+    "reports",
+    "### `reports`",
+    [
+        Key::new(
+            "without_agent",
+            Words(&["alike", "first"]),
+            "`\"alike\"`",
+            "`first`: consumers without an agent are throttled first, others only if that does not suffice"
+        ),
+        Key::new(
+            "believe",
+            Either(&[Text, List(&Text)]),
+            "none",
+            "consumers whose reports count without another host that bears them out; as in `members`"
+        ),
+    ]
+);
+
+/// Keys of `source`.
+pub const SOURCE: KeyTable = table!(
+    "source",
+    "### `source`",
+    [
+        Key::new(
+            "prometheus",
+            Text,
+            "one of the two",
+            "the address of a Prometheus server, such as `\"http://10.0.0.5:9090\"`"
+        ),
+        Key::new("query", Text, "required with `prometheus`", "the query, whose result is one number"),
+        Key::new(
+            "token_file",
+            Path,
+            "none",
+            "with `prometheus`: a file with the bearer token that the server wants to be shown"
+        ),
+        Key::new("snmp", Text, "is required", "the address of an SNMP agent (v2c): `\"10.0.0.9:161\"`"),
+        Key::new("oid", Text, "required with `snmp`", "the object to get: `\"1.3.6.1.4.1.8072.1.0\"`"),
+        Key::new(
+            "community_file",
+            Path,
+            "`public`",
+            "with `snmp`: a file with the community, which is a password in clear text"
+        ),
+        Key::new("unit", Words(&["s", "ms", "us", "ns"]), "required", "the unit of the number"),
+        Key::new(
+            "scale",
+            Number((Included(0.000_001), Included(1_000_000.0))),
+            "1",
+            "a factor of the number, such as 0.01 for hundredths"
+        ),
+        Key::new("every", Time, "`\"5s\"`", "the time between two questions: within 100 ms and 60 s").details(
+            "Not shorter than the time in which the source measures anew, or one measurement counts twice."
+        ),
+        Key::new("timeout", Time, "`\"2s\"`", "the time in which an answer must come").details(
+            "It is at most `every`."
+        ),
+        Key::new(
+            "max_age",
+            Time,
+            "three times `every`",
+            "an older answer is none: nothing is throttled until a new one comes"
         ),
     ]
 );

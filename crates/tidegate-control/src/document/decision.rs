@@ -168,10 +168,10 @@ impl Decision {
         } else {
             String::new()
         };
-        let hosts = if cluster.hosts == 1 {
-            "this host alone".to_owned()
-        } else {
-            format!("{} hosts", cluster.hosts)
+        let hosts = match cluster.hosts {
+            0 => "another machine".to_owned(),
+            1 => "this host alone".to_owned(),
+            hosts => format!("{hosts} hosts"),
         };
         format!(" (of {hosts}{silent}{moved})")
     }

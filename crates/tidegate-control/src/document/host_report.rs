@@ -68,7 +68,8 @@ pub struct HeardReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterSignal {
-    /// Hosts that were heard in time, this one included.
+    /// Hosts that were heard in time, this one included. Zero if a machine that is none of them publishes the
+    /// latency.
     pub hosts: u32,
     /// Hosts whose last report is too old to count.
     pub stale: u32,

@@ -32,10 +32,10 @@ use tidegate_gateway::{
 };
 use tidegate_units::{ConsumerName, Latency};
 
-use cluster::ClusterPool;
-pub use cluster::{ClusterPlan, CredentialError};
 use named_export::PlacedExport;
 use pool::ReadPool;
+use tidegate_cluster::{ClusterMember, check_cluster};
+pub use tidegate_cluster::{ClusterPlan, CredentialError};
 
 use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
@@ -220,7 +220,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
     if touch == Touch::Files {
         access::check(&context.touched, &mut context.report);
         if let Some(plan) = &cluster {
-            cluster::check(plan, &mut context.report);
+            check_cluster(plan, &mut context.report);
         }
         if let Some(api) = &api {
             api.check_files(&mut context.report);
@@ -323,7 +323,7 @@ fn check_access(
 #[derive(Default)]
 struct ReadPools {
     configs: Vec<PoolConfig>,
-    members: Vec<ClusterPool>,
+    members: Vec<ClusterMember>,
     contracts: Vec<PoolContracts>,
 }
 
@@ -405,9 +405,9 @@ mod tests {
         ("### `listen`", endpoints::LISTEN_KEYS),
         ("### `tls`", endpoints::TLS_KEYS),
         ("## `[api]`", tidegate_config::keys::api::API.names),
-        ("## `[cluster]`", cluster::KEYS),
-        ("### `carrier`", cluster::CARRIER_KEYS),
-        ("### `policy`", cluster::POLICY_KEYS),
+        ("## `[cluster]`", tidegate_cluster::CLUSTER_KEYS),
+        ("### `carrier`", tidegate_cluster::CARRIER_KEYS),
+        ("### `policy`", tidegate_cluster::POLICY_KEYS),
         ("## `[pool.NAME]`", pool::KEYS),
         ("### `backend`", backend::KEYS),
         ("### `tls` of a backend", upstream::TLS_KEYS),

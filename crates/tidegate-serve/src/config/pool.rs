@@ -1,5 +1,6 @@
 //! `[pool.NAME]`.
 
+use tidegate_cluster::ClusterMember;
 use tidegate_config::law::{self, AvailableLaws, LawReader};
 use tidegate_config::{FindingList, PlacedValue, Section, bursts, release};
 use tidegate_control::{LawConfig, LoopConfig, SharesOf, SignalStatistic, WindowConfig};
@@ -8,7 +9,6 @@ use tidegate_gateway::{BackendConfig, ExportStore, LawScope, MAX_PAYLOAD, PoolCo
 use tidegate_sched::Discipline;
 use tidegate_units::{Bytes, Latency, ResourceName};
 
-use super::cluster::ClusterPool;
 use super::contracts;
 use super::named_export::{KeyPlaces, NamedExport};
 use super::{ReadContext, backend, export, reservation, scope};
@@ -27,7 +27,7 @@ const GREATEST_DEPTH: u64 = 1024;
 pub(super) struct ReadPool {
     pub(super) config: PoolConfig,
     pub(super) exports: Vec<NamedExport>,
-    pub(super) member: Option<ClusterPool>,
+    pub(super) member: Option<ClusterMember>,
     pub(super) promised: Option<PoolContracts>,
 }
 
@@ -116,8 +116,8 @@ pub(super) fn read(
         fit(section, backend, &exports, &mut context.report);
     }
 
-    let member = resource.as_ref().filter(|_| shared).map(|resource| ClusterPool {
-        pool: resource.clone(),
+    let member = resource.as_ref().filter(|_| shared).map(|resource| ClusterMember {
+        resource: resource.clone(),
         interval: law.as_ref().map(|law| law.interval),
         span: section.key_span("cluster").unwrap_or_else(|| section.span().clone()),
     });

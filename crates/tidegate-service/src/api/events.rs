@@ -282,6 +282,8 @@ mod tests {
             promises: PromiseCounts { kept: 2, broken: 1, unknown: 0 },
             consumers: vec![consumer.clone(), consumer.clone()],
             consumers_left_out: 1,
+            reporters: Vec::new(),
+            source: None,
         };
         let status = ServiceStatus::new(ServiceKind::Serve, true, vec![resource("a"), resource("b")]);
         let moment = StatusMoment { status: status.clone(), text: OnceLock::new() };

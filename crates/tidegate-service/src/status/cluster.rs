@@ -1,6 +1,9 @@
 //! The exchange with other hosts, as the document has it.
 
 use serde::{Deserialize, Serialize};
+use tidegate_cluster::PeerStatus;
+
+use super::laws::seconds;
 
 /// The exchange with the hosts of a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,4 +39,26 @@ pub struct MemberStatus {
     pub stale: bool,
     /// The pools that it reports on.
     pub pools: Vec<String>,
+}
+
+impl From<&tidegate_cluster::ClusterStatus> for ClusterStatus {
+    fn from(cluster: &tidegate_cluster::ClusterStatus) -> Self {
+        let member = |peer: &PeerStatus| MemberStatus {
+            name: peer.host.to_string(),
+            report_age_seconds: seconds(peer.report_age),
+            heard_age_seconds: peer.age.as_secs_f64(),
+            stale: peer.stale,
+            pools: peer.resources.iter().map(ToString::to_string).collect(),
+        };
+        Self {
+            name: cluster.cluster.to_string(),
+            host: cluster.host.to_string(),
+            carrier: cluster.carrier.label().to_owned(),
+            up: cluster.up,
+            reason: cluster.reason.clone(),
+            slot: cluster.slot,
+            members: cluster.peers.iter().map(member).collect(),
+            duplicates: cluster.duplicates.iter().map(ToString::to_string).collect(),
+        }
+    }
 }

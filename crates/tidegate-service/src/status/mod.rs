@@ -8,6 +8,7 @@ mod cluster;
 mod laws;
 mod promise;
 mod recent;
+mod reports;
 
 use serde::{Deserialize, Serialize};
 use tidegate_control::{BandPosition, LawKind, WaitReason};
@@ -22,6 +23,7 @@ pub use promise::{
     JudgedBy, Judgement, KEPT, PromiseCounters, PromiseCounts, PromiseReading, PromiseRecord, PromiseStatus,
 };
 pub use recent::{ConsumerTotal, RecentCounters};
+pub use reports::{ReporterStatus, SourceStatus};
 
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
 pub const MOST_CONSUMERS: usize = 1_000;
@@ -38,7 +40,7 @@ pub struct ServiceStatus {
     pub program: String,
     /// True if the machine's counters can be read. A gateway counts by itself.
     pub sees: bool,
-    /// The exchange with other hosts. `null`: none is configured; an agent has none.
+    /// The exchange with other hosts. `null`: none is configured.
     #[serde(default)]
     pub cluster: Option<ClusterStatus>,
     /// Pools of a gateway, resources of an agent, in the order of the configuration.
@@ -125,6 +127,12 @@ pub struct ResourceStatus {
     pub consumers: Vec<ConsumerStatus>,
     /// The number of consumers beside them.
     pub consumers_left_out: usize,
+    /// The initiators that report to an agent what they wait for. At most [`MOST_CONSUMERS`].
+    #[serde(default)]
+    pub reporters: Vec<ReporterStatus>,
+    /// The place where the latency that an agent steers is published. `null`: the agent measures it.
+    #[serde(default)]
+    pub source: Option<SourceStatus>,
 }
 
 impl ResourceStatus {
@@ -140,6 +148,8 @@ impl ResourceStatus {
             promises: self.promises,
             consumers: Vec::new(),
             consumers_left_out: self.consumers_left_out.saturating_add(self.consumers.len()),
+            reporters: self.reporters.clone(),
+            source: self.source.clone(),
         }
     }
 }

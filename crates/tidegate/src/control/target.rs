@@ -114,6 +114,8 @@ mod tests {
             consumers: consumers.collect(),
             promises: tidegate_service::status::PromiseCounts::default(),
             consumers_left_out: 0,
+            reporters: Vec::new(),
+            source: None,
         }
     }
 

@@ -3,6 +3,7 @@
 mod cluster_text;
 pub(crate) mod error;
 mod overrides_text;
+mod reports_text;
 pub(crate) mod text;
 
 use std::io::{self, Write};

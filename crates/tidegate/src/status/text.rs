@@ -12,6 +12,7 @@ use tidegate_units::{ByteRate, Iops, Latency, Window};
 
 use super::cluster_text::ClusterText;
 use super::overrides_text::OverridesText;
+use super::reports_text::ReportsText;
 use crate::columns::{heading, write_rows};
 
 /// Without a decision for so many intervals…
@@ -151,6 +152,7 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
             writeln!(f, "mean latency: storage {storage}{clients}")?;
         }
     }
+    write!(f, "{}", ReportsText(resource))?;
     let consumers = &resource.consumers;
     if consumers.is_empty() {
         return writeln!(f, "no eligible consumers\n");
@@ -392,6 +394,8 @@ mod tests {
             ],
             promises: PromiseCounts::default(),
             consumers_left_out: 0,
+            reporters: Vec::new(),
+            source: None,
         }
     }
 

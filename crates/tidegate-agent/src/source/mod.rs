@@ -1,0 +1,243 @@
+//! Latencies that arrays publish, as the signal of a resource (Bjørgeengen, figure 17).
+//!
+//! A thread of its own asks, and the regulation never waits. An answer is one sample. Until the next one the
+//! latency is unknown, and an answer that is too old is none: then nothing is throttled by it.
+
+pub(crate) mod config;
+mod prometheus;
+mod snmp;
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant as Clock;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tidegate_control::{ClusterSignal, SignalRequests};
+use tidegate_units::{HostName, Iops, Latency, ResourceName};
+use tokio::runtime::Runtime;
+
+pub use config::{LatencySourceConfig, SourcePlace};
+
+use crate::finding::SurveyFinding;
+
+/// No array answers later than this, in seconds: an hour.
+const LONGEST: f64 = 3_600.0;
+
+/// A source that is asked. Dropped, it ends.
+#[derive(Debug)]
+pub(crate) struct LatencySource {
+    config: LatencySourceConfig,
+    shared: Arc<Mutex<SourceAnswers>>,
+    /// The answer that was counted last.
+    counted: u64,
+    /// Nothing is sent: that it is gone says that it is over.
+    _until: Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct SourceAnswers {
+    latest: Option<(Clock, Latency)>,
+    /// The number of answers.
+    answers: u64,
+    trouble: Option<String>,
+}
+
+/// The state of a source, for people to see.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceReading {
+    /// The place of it.
+    pub place: String,
+    /// The time since the last answer, and the latency; `None`: there was none.
+    pub latest: Option<(Latency, Latency)>,
+    /// True if that is too old to count.
+    pub is_old: bool,
+    /// The reason why the last question had no answer.
+    pub trouble: Option<String>,
+}
+
+/// The word of a source when a decision is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourceSample {
+    /// A new answer.
+    New(Latency),
+    /// The last answer was counted, and is young.
+    Counted,
+    /// There is none, or it is too old.
+    Unknown,
+}
+
+impl LatencySource {
+    pub(crate) fn start(resource: &ResourceName, config: &LatencySourceConfig) -> Self {
+        let (until, over) = mpsc::channel();
+        let shared = Arc::<Mutex<SourceAnswers>>::default();
+        let (asked, answers, name) = (config.clone(), Arc::clone(&shared), resource.clone());
+        let body = move || ask_until(&asked, &answers, &name, &over);
+        if let Err(error) = thread::Builder::new().name(format!("source {resource}")).spawn(body) {
+            tracing::error!("{resource}: the source is not asked: {error}");
+        }
+        Self { config: config.clone(), shared, counted: 0, _until: until }
+    }
+
+    /// Returns true if it is asked as this says.
+    pub(crate) fn is(&self, config: &LatencySourceConfig) -> bool {
+        self.config == *config
+    }
+
+    /// Takes the latest answer, once.
+    pub(crate) fn take(&mut self) -> SourceSample {
+        let answers = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((at, latency)) = answers.latest.filter(|(at, _)| at.elapsed() <= self.config.max_age) else {
+            return SourceSample::Unknown;
+        };
+        let _ = at;
+        if answers.answers == self.counted {
+            return SourceSample::Counted;
+        }
+        self.counted = answers.answers;
+        SourceSample::New(latency)
+    }
+
+    pub(crate) fn reading(&self) -> SourceReading {
+        let answers = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = answers.latest.map(|(at, latency)| (Latency::from(at.elapsed()), latency));
+        SourceReading {
+            place: self.config.place.to_string(),
+            is_old: latest.is_none_or(|(age, _)| age.to_duration() > self.config.max_age),
+            latest,
+            trouble: answers.trouble.clone(),
+        }
+    }
+}
+
+impl SourceSample {
+    /// Returns the signal that the sample makes. A latency is one request that took so long.
+    pub(crate) fn signal(self) -> Option<ClusterSignal> {
+        let mean = match self {
+            Self::New(latency) => Some(latency),
+            Self::Counted | Self::Unknown => None,
+        };
+        Some(ClusterSignal {
+            hosts: 0,
+            stale: u32::from(self == Self::Unknown),
+            adjusted: 0,
+            signal: SignalRequests::ProtectedReads,
+            completed: u64::from(mean.is_some()),
+            mean,
+            iops: Iops::ZERO,
+            reserved: Iops::ZERO,
+            // Without an answer that counts, the command decays as for storage without requests.
+            outstanding: self != Self::Unknown,
+            oldest: None,
+            leader: HostName::new("source").ok()?,
+            leads: true,
+            set_point: None,
+            points: Vec::new(),
+            load: None,
+        })
+    }
+}
+
+impl std::fmt::Display for SourcePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Prometheus { url, .. } => write!(f, "the Prometheus server at {url}"),
+            Self::Snmp { address, object, .. } => write!(f, "object {object} of the SNMP agent at {address}"),
+        }
+    }
+}
+
+fn ask_until(
+    config: &LatencySourceConfig,
+    answers: &Mutex<SourceAnswers>,
+    resource: &ResourceName,
+    over: &Receiver<()>,
+) {
+    let mut asker = SourceAsker::new(config);
+    let mut next = Clock::now();
+    loop {
+        let answer = asker.ask();
+        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_in_trouble = answers.trouble.is_some();
+        match answer {
+            Ok(latency) => {
+                answers.latest = Some((Clock::now(), latency));
+                answers.answers += 1;
+                answers.trouble = None;
+                if was_in_trouble {
+                    tracing::info!("{resource}: {} answers again", config.place);
+                }
+            }
+            Err(why) => {
+                if !was_in_trouble {
+                    tracing::warn!("{resource}: no latency from {}: {why}", config.place);
+                }
+                answers.trouble = Some(why);
+            }
+        }
+        drop(answers);
+        next = (next + config.every).max(Clock::now());
+        match over.recv_timeout(next.saturating_duration_since(Clock::now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Asks a source, and judges the answers.
+struct SourceAsker<'a> {
+    config: &'a LatencySourceConfig,
+    /// For HTTP.
+    client: Option<Result<(Runtime, reqwest::Client), String>>,
+}
+
+impl<'a> SourceAsker<'a> {
+    const fn new(config: &'a LatencySourceConfig) -> Self {
+        Self { config, client: None }
+    }
+
+    fn ask(&mut self) -> Result<Latency, String> {
+        let number = self.number()?;
+        let seconds = number * self.config.seconds;
+        if !(0.0..=LONGEST).contains(&seconds) {
+            return Err(format!("{number} is no latency in this unit: is `unit` right?"));
+        }
+        Ok(Latency::from_secs_f64(seconds))
+    }
+
+    fn number(&mut self) -> Result<f64, String> {
+        let timeout = self.config.timeout;
+        match &self.config.place {
+            SourcePlace::Prometheus { url, query, token } => {
+                let made = self.client.get_or_insert_with(client).as_ref();
+                let (runtime, client) = made.map_err(String::clone)?;
+                let asked = prometheus::ask(client, (url, query), token.as_ref(), timeout);
+                runtime.block_on(asked).map_err(|error| error.to_string())
+            }
+            SourcePlace::Snmp { address, object, community } => {
+                let mut number = [0; 4];
+                SystemRandom::new().fill(&mut number).map_err(|_| "the system gives no random number")?;
+                // Positive: some agents read it as unsigned.
+                let number = i32::from_be_bytes(number) & i32::MAX;
+                snmp::get(*address, community, object, number, timeout).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+fn client() -> Result<(Runtime, reqwest::Client), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let client = tidegate_transfer::store::service_client().map_err(|error| error.to_string())?;
+    Ok((runtime, client))
+}
+
+/// Asks a source once, for the survey.
+pub(crate) fn finding(resource: &ResourceName, config: &LatencySourceConfig) -> SurveyFinding {
+    let what = format!("latency of {resource}");
+    let (works, detail) = match SourceAsker::new(config).ask() {
+        Ok(latency) => (true, format!("{latency}, from {}", config.place)),
+        Err(why) => (false, format!("{}: {why}", config.place)),
+    };
+    SurveyFinding { what, works, detail }
+}

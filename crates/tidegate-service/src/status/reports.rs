@@ -1,0 +1,35 @@
+//! Latencies that other machines report to an agent, as the document has them.
+
+use serde::{Deserialize, Serialize};
+
+/// An initiator that reports what it waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReporterStatus {
+    /// Its name in the cluster.
+    pub host: String,
+    /// The consumer of the resource that it is. `null`: none, by its name and address.
+    pub consumer: Option<String>,
+    /// The time since its last report arrived.
+    pub age_seconds: f64,
+    /// The mean latency of its reads. `null`: none completed.
+    pub mean_seconds: Option<f64>,
+    /// True if the report is a part of the signal.
+    pub counts: bool,
+    /// The use that is made of it, in words.
+    pub said: String,
+}
+
+/// The place where an array publishes its latency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// The place, in words.
+    pub place: String,
+    /// The time since the last answer. `null`: there was none.
+    pub age_seconds: Option<f64>,
+    /// The latency in it.
+    pub latency_seconds: Option<f64>,
+    /// True if it is young enough to count. Otherwise nothing is throttled.
+    pub counts: bool,
+    /// The reason why the last question had no answer. `null`: it had one.
+    pub trouble: Option<String>,
+}

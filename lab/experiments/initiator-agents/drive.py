@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+"""Initiators with an agent, on an iSCSI target whose disks are idle and whose link is not, in the lab: see guest.py, which
+says what each phase is.
+
+Exit status 1 when the run fails or something promised is missed (judge.py).
+"""
+
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
+import driver
+
+SHORT = ["--burst", "60", "--only", "unregulated,reports"]
+
+if __name__ == "__main__":
+    sys.exit(driver.judged("initiator-agents", __doc__, SHORT, "without the phase that shows that the disks tell nothing"))
