@@ -62,8 +62,8 @@ pub(super) struct GuardedThrottle {
     guardian: Option<Guardian>,
     config: AgentConfig,
     command: GuardianCommand,
-    /// The time of the last sign of life to the guardian.
-    beat: Clock,
+    /// The time of the last sign of life to the guardian; `None` before the first decision is carried out.
+    beat: Option<Clock>,
     /// Since when consumers may be throttled more than is wanted.
     stuck: Option<Clock>,
     /// The time of the last attempt to start a guardian, or a fresh throttle.
@@ -96,7 +96,7 @@ impl GuardedThrottle {
             guardian: Some(guardian),
             config: config.clone(),
             command: command.clone(),
-            beat: now,
+            beat: None,
             stuck: None,
             tried: now,
             failure: None,
@@ -113,6 +113,10 @@ impl GuardedThrottle {
     /// releases it.
     pub(super) fn act(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ActError> {
         let guarded = self.keep_guarded();
+        // An agent may hang right after its first limit: from here on a silence is soon an alarm.
+        if self.beat.is_none() {
+            self.give_sign_of_life();
+        }
         // Nothing would release consumers if this process died now.
         let wanted = if guarded.is_ok() { wanted } else { &[] };
         let outcome = match &mut self.throttle {
@@ -127,13 +131,17 @@ impl GuardedThrottle {
         if outcome.is_err() {
             self.errors += 1;
         }
-        if self.acts() && self.beat.elapsed() >= BETWEEN_BEATS {
-            self.beat = Clock::now();
-            if let Some(guardian) = &mut self.guardian {
-                guardian.beat(ALARM);
-            }
+        if self.acts() && self.beat.is_none_or(|beat| beat.elapsed() >= BETWEEN_BEATS) {
+            self.give_sign_of_life();
         }
         guarded.and(outcome)
+    }
+
+    fn give_sign_of_life(&mut self) {
+        self.beat = Some(Clock::now());
+        if let Some(guardian) = &mut self.guardian {
+            guardian.beat(ALARM);
+        }
     }
 
     fn note(&mut self, is_stuck: bool) {
