@@ -248,12 +248,8 @@ pub struct MemberWords {
 }
 
 impl ClusterReader<'_, '_> {
-    /// A path as it is meant: relative to the configuration, not to wherever the service was started.
     fn path(&mut self, text: &str, span: &Range<usize>) -> PathBuf {
-        if text.is_empty() || text.contains('\0') {
-            self.report.error(span, "a path must not be empty or contain a zero byte");
-        }
-        self.folder.join(text)
+        self.report.path(self.folder, text, span)
     }
 
     fn file(
@@ -355,7 +351,7 @@ pub fn check_cluster(plan: &PlacedValue<ClusterPlan>, report: &mut FindingList<'
     }
 }
 
-/// The host's name; where nothing is said, what the machine calls itself.
+/// The host's name: that of the machine unless `host` names another.
 fn host(section: &Section<'_>, context: &mut ClusterReader<'_, '_>) -> Option<HostName> {
     if section.has("host") {
         return Some(section.parsed::<HostName>("host", context.report)?.value);

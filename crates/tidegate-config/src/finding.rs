@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use crate::nearest;
 use crate::placed::PlacedValue;
@@ -128,6 +129,15 @@ impl<'a> FindingList<'a> {
     /// The document cannot be used because of what is written there.
     pub fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
         self.add(Severity::Error, span, message.into(), None);
+    }
+
+    /// Returns a path as it is meant: relative to the folder of the configuration, not to wherever the
+    /// service was started. Reports a text that is no path.
+    pub fn path(&mut self, folder: &Path, text: &str, span: &Range<usize>) -> PathBuf {
+        if text.is_empty() || text.contains('\0') {
+            self.error(span, "a path must not be empty or contain a zero byte");
+        }
+        folder.join(text)
     }
 
     /// The same, where it is known what to write instead.

@@ -1,9 +1,9 @@
 //! The effect of throttling on a latency that another machine reports.
 //!
 //! Throttling that does not shorten the latency is harm. A law that steers by the host's own storage knows
-//! its plant. What another machine reports may have causes that no throttle here reaches: a slow switch, a
-//! busy initiator, a false report. So the longest delay has to prove itself: after ten seconds that did not
-//! reach the target the reports are left out, and the latencies without the throttle are compared.
+//! its plant. A latency that another machine reports may have causes that no throttle here reaches: a slow
+//! switch, a busy initiator, a false report. So the longest delay has to prove itself. After ten seconds that
+//! did not reach the target, the reports are left out, and the latencies without the throttle are compared.
 
 use std::time::Duration;
 

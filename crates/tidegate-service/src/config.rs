@@ -81,10 +81,8 @@ impl JournalSettings {
             report.error(&limit.span, format!("`limit` must be at least {}", JournalConfig::LEAST_LIMIT));
         }
         let path = table.text("folder", report)?;
-        if path.value.is_empty() || path.value.contains('\0') {
-            report.error(&path.span, "a path must not be empty or contain a zero byte");
-        }
-        Some(Self { folder: folder.join(path.value), limit: limit.map(|limit| limit.value) })
+        let folder = report.path(folder, path.value, &path.span);
+        Some(Self { folder, limit: limit.map(|limit| limit.value) })
     }
 
     /// Returns what the writer is told.

@@ -151,12 +151,8 @@ enum PathUse {
 }
 
 impl ReadContext<'_> {
-    /// A path as it is meant: relative to the configuration, not to wherever the service was started.
     fn path(&mut self, text: &str, span: &Range<usize>) -> PathBuf {
-        if text.is_empty() || text.contains('\0') {
-            self.report.error(span, "a path must not be empty or contain a zero byte");
-        }
-        self.folder.join(text)
+        self.report.path(self.folder, text, span)
     }
 
     /// A file under a key, which is looked at when files are.

@@ -200,10 +200,7 @@ fn tls(table: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Opti
 
 fn file(section: &Section<'_>, key: &str, folder: &Path, report: &mut FindingList<'_>) -> Option<PathBuf> {
     let path = section.text(key, report)?;
-    if path.value.is_empty() || path.value.contains('\0') {
-        report.error(&path.span, "a path must not be empty or contain a zero byte");
-    }
-    Some(folder.join(path.value))
+    Some(report.path(folder, path.value, &path.span))
 }
 
 fn names(table: &Section<'_>, key: &str, report: &mut FindingList<'_>) -> Vec<String> {

@@ -195,8 +195,8 @@ impl CarriedBytes {
         self.sent = self.sent.saturating_add(now.sent.saturating_sub(then.sent));
     }
 
-    /// Returns them as counters of a session, which wrap: what clients send is written, what they are sent is
-    /// read.
+    /// Returns them as counters of a session, which wrap. Bytes from clients count as written, bytes to
+    /// clients as read.
     fn in_mib(self) -> SessionCounters {
         let mib = |bytes: u64| u32::try_from(bytes >> 20 & u64::from(u32::MAX)).unwrap_or_default();
         SessionCounters { read_mib: mib(self.sent), written_mib: mib(self.received) }
