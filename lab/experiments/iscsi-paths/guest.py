@@ -67,23 +67,9 @@ class Lab(iscsi.Lab):
             with iscsi.namespace("tgt"):
                 os.mkdir(f"{iscsi.TARGET}/iscsi/{self.target(number)}/tpgt_1/np/{PORTALS[1]}:3260")
         iscsi.null_block("other", 64, 1)
-        store = f"{iscsi.TARGET}/core/iblock_0/other"
-        os.mkdir(store)
-        iscsi.write(f"{store}/control", "udev_path=/dev/other")
-        iscsi.write(f"{store}/udev_path", "/dev/other")
-        iscsi.write(f"{store}/enable", 1)
+        store = iscsi.backstore("other", "/dev/other")
         for place, portal in enumerate(PORTALS):
-            group = f"{iscsi.TARGET}/iscsi/{self.other(place)}/tpgt_1"
-            acl = f"{group}/acls/{self.initiator(BOTH)}"
-            os.makedirs(f"{group}/lun/lun_0")
-            os.symlink(store, f"{group}/lun/lun_0/port")
-            iscsi.write(f"{group}/attrib/authentication", 0)
-            os.makedirs(f"{acl}/lun_0")
-            os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
-            with iscsi.namespace("tgt"):
-                os.mkdir(f"{group}/np/{portal}:3260")
-            iscsi.write(f"{group}/enable", 1)
-
+            self.offer(self.other(place), store, self.initiator(BOTH), f"{portal}:3260")
         for number in self.numbers:
             self._export_by_alua(number)
 
@@ -99,18 +85,7 @@ class Lab(iscsi.Lab):
         iscsi.write(f"{ports}/tg_pt_gp_id", 2)
         iscsi.write(f"{ports}/alua_access_state", 1)
         for place, portal in enumerate(PORTALS):
-            group = f"{iscsi.TARGET}/iscsi/{self.by_alua(number)}/tpgt_{place + 1}"
-            acl = f"{group}/acls/{self.initiator(number)}"
-            os.makedirs(f"{group}/lun/lun_0")
-            os.symlink(store, f"{group}/lun/lun_0/port")
-            if place == 1:
-                iscsi.write(f"{group}/lun/lun_0/alua_tg_pt_gp", "second")
-            iscsi.write(f"{group}/attrib/authentication", 0)
-            os.makedirs(f"{acl}/lun_0")
-            os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
-            with iscsi.namespace("tgt"):
-                os.mkdir(f"{group}/np/{portal}:3260")
-            iscsi.write(f"{group}/enable", 1)
+            self.offer(self.by_alua(number), store, self.initiator(number), f"{portal}:3260", place + 1, "second" if place else None)
 
     def other(self, place):
         """The target of the other device at a portal."""

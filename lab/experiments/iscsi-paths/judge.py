@@ -39,7 +39,8 @@ def judge_failover(name, phase, target, addresses, verdict):
     kept = {}
     for part, since, until in (("before", begin + LEFT_OUT_S, lost), ("after", again + LEFT_OUT_S, end)):
         seconds = [value for at, value in phase["seconds"] if since < at <= until]
-        kept[part] = part_within(seconds, target)
+        # In a short burst nothing may be left to judge by.
+        kept[part] = part_within(seconds, target) if seconds else None
         verdict.within(f"{name}: seconds within the target, {part} the failure ({len(seconds)})", kept[part], KEPT)
     # By the network that is left.
     left = {"failover": 0, "alua": 1}[name]

@@ -369,33 +369,37 @@ class Lab:
 
     def _store(self, number):
         """Makes the backstore of a volume in LIO: its directory."""
-        store, device = f"{TARGET}/core/iblock_0/lv{number}", self.backing(number)
-        os.makedirs(store)
-        write(f"{store}/control", f"udev_path={device}")
-        write(f"{store}/udev_path", device)
-        return store
+        return backstore(f"lv{number}", self.backing(number))
+
+    def offer(self, target, store, initiator, portal, tag=1, ports=None):
+        """A portal group of a target, with one volume. `initiator` may use it, or everybody without one (LIO's demo mode).
+
+        ports: the group of target ports for ALUA.
+        """
+        group = f"{TARGET}/iscsi/{target}/tpgt_{tag}"
+        os.makedirs(f"{group}/lun/lun_0")
+        os.symlink(store, f"{group}/lun/lun_0/port")
+        if ports:
+            write(f"{group}/lun/lun_0/alua_tg_pt_gp", ports)
+        write(f"{group}/attrib/authentication", 0)
+        if initiator:
+            acl = f"{group}/acls/{initiator}"
+            os.makedirs(f"{acl}/lun_0")
+            os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
+        else:
+            write(f"{group}/attrib/generate_node_acls", 1)
+            write(f"{group}/attrib/demo_mode_write_protect", 0)
+        # The socket belongs to the namespace of whoever makes this directory.
+        with namespace("tgt"):
+            os.mkdir(f"{group}/np/{portal}")
+        write(f"{group}/enable", 1)
 
     def _export(self):
         os.makedirs(f"{TARGET}/iscsi", exist_ok=True)
         for number in self.numbers:
             store = self._store(number)
-            write(f"{store}/enable", 1)
             write(f"{store}/wwn/vpd_unit_serial", f"lab{number}")
-            group = f"{TARGET}/iscsi/{self.target(number)}/tpgt_1"
-            os.makedirs(f"{group}/lun/lun_0")
-            os.symlink(store, f"{group}/lun/lun_0/port")
-            write(f"{group}/attrib/authentication", 0)
-            if self.acls:
-                acl = f"{group}/acls/{self.initiator(number)}"
-                os.makedirs(f"{acl}/lun_0")
-                os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
-            else:
-                write(f"{group}/attrib/generate_node_acls", 1)
-                write(f"{group}/attrib/demo_mode_write_protect", 0)
-            # The socket belongs to the namespace of whoever makes this directory.
-            with namespace("tgt"):
-                os.mkdir(f"{group}/np/{self.portal}")
-            write(f"{group}/enable", 1)
+            self.offer(self.target(number), store, self.initiator(number) if self.acls else None, self.portal)
 
     def _start_initiators(self, options):
         for path in ("/run/lock/iscsi", "/etc/iscsi/ifaces", "/etc/iscsi/nodes"):
@@ -459,6 +463,16 @@ class Lab:
                      f"{TARGET}/core/iblock_0/lv{number}"):
             os.rmdir(path)
         run(["lvm", "lvremove", "-y", f"{GROUP}/lv{number}"])
+
+
+def backstore(name, device):
+    """A backstore of LIO, of a block device: its directory."""
+    store = f"{TARGET}/core/iblock_0/{name}"
+    os.makedirs(store)
+    write(f"{store}/control", f"udev_path={device}")
+    write(f"{store}/udev_path", device)
+    write(f"{store}/enable", 1)
+    return store
 
 
 def null_block(name, mib, service_ms):

@@ -60,6 +60,7 @@ class Files(Layout):
         os.makedirs(store)
         write(f"{store}/control", f"fd_dev_name={self.file(number)},fd_dev_size={size}")
         write(f"{store}/udev_path", self.file(number))
+        write(f"{store}/enable", 1)
         return store
 
     def before_reads(self):

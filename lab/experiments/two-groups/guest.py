@@ -59,21 +59,7 @@ class Lab(iscsi.Lab):
 
     def _export(self):
         super()._export()
-        store = f"{iscsi.TARGET}/core/iblock_0/shared"
-        os.mkdir(store)
-        iscsi.write(f"{store}/control", "udev_path=/dev/vg1/shared")
-        iscsi.write(f"{store}/udev_path", "/dev/vg1/shared")
-        iscsi.write(f"{store}/enable", 1)
-        group = f"{iscsi.TARGET}/iscsi/{self.target('shared')}/tpgt_1"
-        acl = f"{group}/acls/{self.initiator(SHARED)}"
-        os.makedirs(f"{group}/lun/lun_0")
-        os.symlink(store, f"{group}/lun/lun_0/port")
-        iscsi.write(f"{group}/attrib/authentication", 0)
-        os.makedirs(f"{acl}/lun_0")
-        os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
-        with iscsi.namespace("tgt"):
-            os.mkdir(f"{group}/np/{self.portal}")
-        iscsi.write(f"{group}/enable", 1)
+        self.offer(self.target("shared"), iscsi.backstore("shared", "/dev/vg1/shared"), self.initiator(SHARED), self.portal)
 
     def _node(self, number):
         node = super()._node(number)
