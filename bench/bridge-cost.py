@@ -4,8 +4,10 @@
 usage: bridge-cost.py [--pairs N] [--seconds N] [--binary FILE] [--out DIR]
 
 A target (tgtd, in memory), a bridge and an initiator (iscsi-perf) in network namespaces of this machine; `tidegate agent
---dry-run` on the bridge. By turns, in this order: without it, with all of each packet captured, with 256 bytes of each. Reads of
-4 KiB one after the other show latency, and of 64 KiB, 32 at once, throughput. Takes root, tgt and libiscsi-bin.
+--dry-run` on the bridge. By turns, in this order: without it, with all of each packet captured, with 256 bytes of each. About
+1, 10 and 100 thousand packets per second, since the rate of the requests is limited, and as many as pass, where interfaces join
+segments: one at a time shows latency, and 32 at once throughput. `machine_us_per_segment` is what all processors spend
+more than without the sensor, the kernel's copies included. Takes root, tgt and libiscsi-bin.
 """
 
 import argparse
@@ -23,12 +25,16 @@ import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from measuring import ROOT, interval, leave, processor_seconds
+from measuring import ROOT, TICKS, interval, leave, processor_seconds
 
 TARGET = "iqn.2026-01.bench:array"
 URL = f"iscsi://10.9.0.1/{TARGET}/1"
 PORT = 9809
-LOADS = {"4 KiB, 1 at once": ["-b", "8", "-m", "1"], "64 KiB, 32 at once": ["-b", "128", "-m", "32"]}
+SMALL, LARGE = ["-b", "8", "-m", "1"], ["-b", "128", "-m", "32"]
+# Each with what the initiator may send, in kbit/s, and whether interfaces join segments.
+LOADS = {"1 kpps: 4 KiB, 1 at once": (SMALL, 360, True), "10 kpps: 4 KiB, 1 at once": (SMALL, 3_600, True),
+         "4 KiB, 1 at once": (SMALL, None, True), "100 kpps: 64 KiB, 32 at once": (LARGE, 43_000, False),
+         "64 KiB, 32 at once": (LARGE, None, True)}
 WAYS = {"without": None, "whole packets": None, "256 bytes": 'capture = "256B"'}
 
 
@@ -59,6 +65,16 @@ class Network:
         run("ip", "link", "set", "br0", "up", within=bridge)
         run("ip", "link", "set", "lo", "up", within=bridge)
         return self
+
+    def shape(self, kbits, joined):
+        """Limits what the initiator sends, and lets interfaces join segments or not."""
+        initiator = self.names["initiator"]
+        subprocess.run(["ip", "netns", "exec", initiator, "tc", "qdisc", "delete", "dev", "eth0", "root"], capture_output=True)
+        if kbits:
+            run("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{kbits}kbit", "burst", "1600", "limit", "1000000",
+                within=initiator)
+        for role in ("initiator", "target"):
+            run("ip", "link", "set", "eth0", "gso_max_segs", "65535" if joined else "1", within=self.names[role])
 
     def __exit__(self, *_):
         for name in self.names.values():
@@ -120,6 +136,13 @@ def agent(network, directory, binary, more):
         process.wait()
 
 
+def busy_seconds():
+    """What all processors have spent, that of interrupts included."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, irq, softirq = (int(value) for value in file.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / TICKS
+
+
 def load(network, options, seconds):
     """Reads per second: iscsi-perf prints the average of so many seconds."""
     command = ["ip", "netns", "exec", network.names["initiator"], "iscsi-perf", *options, "-t", str(seconds), "-n", URL]
@@ -140,16 +163,21 @@ def main():
     options = parser.parse_args()
     rounds = {name: {way: [] for way in WAYS} for name in LOADS}
     sensor = {name: {way: [] for way in WAYS} for name in LOADS}
+    busy = {name: {way: [] for way in WAYS} for name in LOADS}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, Network() as network, target(network, directory):
         for number in range(options.pairs):
-            for name, arguments in LOADS.items():
+            for name, (arguments, kbits, joined) in LOADS.items():
+                network.shape(kbits, joined)
                 for way, more in WAYS.items():
                     if way == "without":
+                        idle = busy_seconds()
                         rounds[name][way].append(load(network, arguments, options.seconds))
+                        busy[name][way].append(busy_seconds() - idle)
                         continue
                     with agent(network, directory, options.binary, more) as (process, counts):
-                        before, began = counts(), processor_seconds(process)
+                        before, began, idle = counts(), processor_seconds(process), busy_seconds()
                         rate = load(network, arguments, options.seconds)
+                        busy[name][way].append(busy_seconds() - idle)
                         time.sleep(0.2)
                         after, ended = counts(), processor_seconds(process)
                     rounds[name][way].append(rate)
@@ -162,10 +190,14 @@ def main():
             ratios = [beside / without for beside, without in zip(rounds[name][way], rounds[name]["without"])]
             seen = sensor[name][way]
             segments = sum(one["segments"] for one in seen)
+            # With the processor time of each read without the sensor taken off, since their numbers differ.
+            plain = sum(busy[name]["without"]) / sum(rounds[name]["without"])
+            more = sum(busy[name][way]) - plain * sum(rounds[name][way])
             row = {"load": name, "captured": way, "reads_per_s": statistics.median(rounds[name][way]),
                    "reads_per_s_without": statistics.median(rounds[name]["without"]), "ratio": interval(ratios),
                    "segments_per_s": segments / (options.seconds * len(seen)),
                    "agent_us_per_segment": 1e6 * sum(one["processor_s"] for one in seen) / segments,
+                   "machine_us_per_segment": 1e6 * more / segments,
                    "agent_part_of_a_core": sum(one["processor_s"] for one in seen) / (options.seconds * len(seen)),
                    "lost_of_all": sum(one["lost"] for one in seen) / segments, "gaps": sum(one["gaps"] for one in seen)}
             results.append(row)
