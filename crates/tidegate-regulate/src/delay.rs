@@ -18,7 +18,7 @@
 //! not come yet.
 //!
 //! So the window of the law `auto` would be in force seconds after the decision. Its delay therefore follows
-//! the latency itself, once the window asks for one ([`steered_delay`]). With N requests in a closed loop, a
+//! the latency itself, once the window asks for one ([`SteeredDelay`]). With N requests in a closed loop, a
 //! saturated storage has R + d = N/X: each millisecond of delay takes one from the latency R. Storage that is
 //! not saturated gives less. So the gain of the storage is known to be between 0 and 1, whatever the storage.
 
@@ -43,29 +43,136 @@ const PER_SECOND: f64 = 2.5;
 /// The most that one decision changes, as a part of the latency above the goal.
 const MOST_AT_ONCE: f64 = 0.7;
 
-/// Returns the delay of packets by the latency that the law `auto` decided on. `by_window` is what its window
-/// comes to, and `in_force` is the delay now. `None` if the window decides: for another law, for a
-/// percentile, which shows seconds later, without requests of the signal, and in a trial of a window.
-pub(crate) fn steered_delay(
-    decision: &Decision,
-    by_window: Latency,
-    in_force: Latency,
-    longest: Latency,
-) -> Option<Latency> {
-    let auto = decision.auto.filter(|auto| !auto.trial)?;
-    let is_heard = matches!(decision.input, SignalState::Samples { .. } | SignalState::Overload { .. });
-    if !is_heard || decision.statistic != SignalStatistic::Mean {
-        return None;
+/// The part of the members' usual rate below which a delay is too long. Chosen: at the goal, storage of half
+/// the target completed 0.63 of what it did without a delay.
+const TOO_LONG: f64 = 0.7;
+
+/// The least part of a delay that one cut leaves.
+const LEAST_LEFT: f64 = 0.1;
+
+/// The delay that a cut leaves, over what the calculation asks for. Chosen in the simulator: with 1 the
+/// target was kept in 97.3 % of the seconds, with 1.5 in 97.6 %, as without cuts, at 2 % less throughput.
+const CAUTION: f64 = 1.5;
+
+/// The least part of the usual latency that is taken to be above the goal.
+const LEAST_ABOVE: f64 = 0.25;
+
+/// The most waits of a request that are believed.
+const MOST_WAITS: f64 = 8.0;
+
+/// The length of the stretches in which the rate under a delay is measured.
+const STRETCH: Duration = Duration::from_secs(1);
+
+/// The delay of packets under the law `auto`, which follows the latency.
+///
+/// A delay that is far too long leaves the storage idle, and then the latency hardly tells how much too long
+/// it is. The members' rate does. N requests in a closed loop of which each waits k times have a rate of
+/// X = N/(R + k·d). Without a delay it is X′ = N/R′. At the goal T the storage completes nearly X′ as well,
+/// so that k·d = N/X′ − T is to be. A delay that is much too long has k·d ≈ N/X, and the part of it that is
+/// needed is
+///
+/// X/X′ · (1 − T/R′)
+///
+/// whatever N and k are. k is then known, too: as many times as a request waits, as many times each change of
+/// the delay acts, and as many times smaller it has to be.
+#[derive(Debug, Clone)]
+pub(crate) struct SteeredDelay {
+    /// The members' requests while the latency was at the goal or above it.
+    usual: MemberDemand,
+    /// The length of the present stretch, and what completed in it.
+    stretch: Duration,
+    completed: u64,
+    /// The delay was cut in the last stretch: what completes in this one waited for the longer delay.
+    cut: bool,
+    /// The number of times that a request waits.
+    waits: f64,
+}
+
+impl Default for SteeredDelay {
+    fn default() -> Self {
+        Self { usual: MemberDemand::default(), stretch: Duration::ZERO, completed: 0, cut: false, waits: 1.0 }
     }
-    // No delay begins that the window does not ask for.
-    let from = if in_force > Latency::ZERO { in_force } else { by_window };
-    if from == Latency::ZERO {
-        return None;
+}
+
+impl SteeredDelay {
+    /// Returns the delay by the latency that the law decided on, after an interval in which `members` did
+    /// this. `by_window` is what its window comes to, and `in_force` is the delay now. `None` if the window
+    /// decides: for another law, for a percentile, which shows seconds later, without requests of the signal,
+    /// and in a trial of a window.
+    pub(crate) fn steer(
+        &mut self,
+        decision: &Decision,
+        members: MemberInterval,
+        by_window: Latency,
+        in_force: Latency,
+        longest: Latency,
+    ) -> Option<Latency> {
+        let auto = decision.auto?;
+        let is_heard = matches!(decision.input, SignalState::Samples { .. } | SignalState::Overload { .. });
+        if !is_heard || decision.statistic != SignalStatistic::Mean {
+            return None;
+        }
+        let (goal, elapsed) = (auto.goal.as_secs_f64(), decision.elapsed.as_secs_f64());
+        let above = decision.estimate?.as_secs_f64() - goal;
+        // A trial begins with another delay, and what completes tells of it later.
+        if above >= 0.0 && !auto.trial {
+            self.usual.observe(members);
+        }
+        let rate = self.rate(members);
+        // No delay begins that the window does not ask for.
+        let from = if in_force > Latency::ZERO { in_force } else { by_window };
+        if from == Latency::ZERO {
+            self.waits = 1.0;
+        }
+        if from == Latency::ZERO || auto.trial {
+            return None;
+        }
+        let from = from.as_secs_f64();
+        let left = rate.map_or(1.0, |rate| self.left(rate, above, goal, from));
+        let change = (PER_SECOND * elapsed).min(MOST_AT_ONCE) * above / self.waits;
+        Some(Latency::from_secs_f64((left * from + change).max(0.0)).min(longest))
     }
-    let above = decision.estimate?.as_secs_f64() - auto.goal.as_secs_f64();
-    let part = (PER_SECOND * decision.elapsed.as_secs_f64()).min(MOST_AT_ONCE);
-    let delay = (from.as_secs_f64() + part * above).max(0.0);
-    Some(Latency::from_secs_f64(delay).min(longest))
+
+    /// Takes an interval. Returns the members' rate in a stretch that ends with it.
+    fn rate(&mut self, members: MemberInterval) -> Option<f64> {
+        self.stretch += members.elapsed;
+        self.completed += members.completed;
+        if self.stretch < STRETCH {
+            return None;
+        }
+        let stretch = std::mem::take(&mut self.stretch).as_secs_f64();
+        Some(std::mem::take(&mut self.completed) as f64 / stretch)
+    }
+
+    /// Returns the part of a delay that stays after a stretch of this rate: 1 if the delay is not too long.
+    fn left(&mut self, rate: f64, above: f64, goal: f64, delay: f64) -> f64 {
+        let was_cut = std::mem::take(&mut self.cut);
+        let MemberDemand { outstanding, completed, .. } = self.usual;
+        let known = completed > 0.0 && outstanding > 0.0;
+        if above >= 0.0 || was_cut || !known {
+            return 1.0;
+        }
+        let part = rate / self.usual.rate();
+        if part >= TOO_LONG {
+            return 1.0;
+        }
+        self.cut = true;
+        let usual_latency = outstanding / completed;
+        self.waits = (usual_latency / part / delay).clamp(1.0, MOST_WAITS);
+        let needed = part * (1.0 - goal / usual_latency).max(LEAST_ABOVE);
+        (CAUTION * needed).clamp(LEAST_LEFT, 1.0)
+    }
+}
+
+/// The requests of all members of a resource in an interval.
+#[derive(Debug, Clone, Copy)]
+pub struct MemberInterval {
+    /// Its length.
+    pub elapsed: Duration,
+    /// The requests outstanding on average, throttled or at the storage.
+    pub outstanding: MeanOutstanding,
+    /// The completed requests that the throttle may delay.
+    pub completed: u64,
 }
 
 /// The requests that all members of a resource together keep outstanding, and those that complete.
@@ -79,13 +186,17 @@ pub struct MemberDemand {
 }
 
 impl MemberDemand {
-    /// Takes what was outstanding on average in some time, throttled or at the storage, and the number of
-    /// completed requests that the throttle may delay.
-    pub fn observe(&mut self, elapsed: Duration, outstanding: MeanOutstanding, completed: u64) {
-        let (keep, seconds) = (remembered(elapsed, MEMORY), elapsed.as_secs_f64());
+    /// Takes an interval.
+    pub fn observe(&mut self, interval: MemberInterval) {
+        let (keep, seconds) = (remembered(interval.elapsed, MEMORY), interval.elapsed.as_secs_f64());
         self.seconds = keep * self.seconds + seconds;
-        self.outstanding = keep * self.outstanding + outstanding.get() * seconds;
-        self.completed = keep * self.completed + completed as f64;
+        self.outstanding = keep * self.outstanding + interval.outstanding.get() * seconds;
+        self.completed = keep * self.completed + interval.completed as f64;
+    }
+
+    /// The requests that complete per second.
+    fn rate(&self) -> f64 {
+        self.completed / self.seconds
     }
 
     /// Returns the delay of each member that the commands come to. One that a window comes to is at most
@@ -125,6 +236,10 @@ mod tests {
     const LONGEST: Latency = Latency::from_millis(100);
     const INTERVAL: Duration = Duration::from_millis(250);
 
+    fn interval(elapsed: Duration, outstanding: f64, completed: u64) -> MemberInterval {
+        MemberInterval { elapsed, outstanding: MeanOutstanding::new(outstanding), completed }
+    }
+
     fn window(window: f64) -> Commands {
         Commands { window: Some(Window::new(window)), ..Commands::default() }
     }
@@ -147,10 +262,10 @@ mod tests {
     fn what_a_window_comes_to_is_unknown_while_nothing_completes_and_nothing_while_it_is_not_full() {
         let mut demand = MemberDemand::default();
         assert_eq!(demand.delay(&window(4.0), LONGEST), None);
-        demand.observe(INTERVAL, MeanOutstanding::new(8.0), 0);
+        demand.observe(interval(INTERVAL, 8.0, 0));
         assert_eq!(demand.delay(&window(4.0), LONGEST), None);
         assert_eq!(demand.delay(&window(8.0), LONGEST), Some(Latency::ZERO));
-        demand.observe(INTERVAL, MeanOutstanding::new(8.0), 50);
+        demand.observe(interval(INTERVAL, 8.0, 50));
         // 4 wait, and 100 a second go on.
         assert!((delay_of(&demand, &window(4.0)) - 0.040).abs() < 0.005);
         assert_eq!(demand.delay(&window(0.1), Latency::from_millis(30)), Some(Latency::from_millis(30)));
@@ -164,11 +279,7 @@ mod tests {
         for _ in 0..120 {
             let done = capacity.min(outstanding / (service + delay));
             let held = (done * delay).min(outstanding);
-            demand.observe(
-                INTERVAL,
-                MeanOutstanding::new(there + held),
-                (done * INTERVAL.as_secs_f64()).round() as u64,
-            );
+            demand.observe(interval(INTERVAL, there + held, (done * INTERVAL.as_secs_f64()).round() as u64));
             there = outstanding - held;
             delay = demand.delay(&window(allowed), Latency::from_millis(1_000)).unwrap().as_secs_f64();
         }
@@ -176,6 +287,40 @@ mod tests {
     }
 
     proptest! {
+        /// Without a delay the storage completes `capacity` per second, and members have `members` requests
+        /// outstanding.
+        #[test]
+        fn a_delay_that_is_much_too_long_is_cut_to_little_more_than_is_needed(
+            members in 8.0..500.0, capacity in 100.0..5_000.0, waits in 1.0..8.0_f64, goal in 0.1..0.7,
+            times in 4.0..20.0,
+        ) {
+            let (usual, second) = (members / capacity, Duration::from_secs(1));
+            let goal = goal * usual;
+            let needed = (usual - goal) / waits;
+            let delay = times * needed;
+            // The storage is idle: nothing but the delay takes time.
+            let rate = members / (waits * delay);
+            prop_assume!(rate < TOO_LONG * capacity && rate >= 1.0);
+            let mut steering = SteeredDelay::default();
+            steering.usual.observe(interval(second, members, capacity as u64));
+            let left = steering.left(rate, -0.5 * goal, goal, delay) * delay;
+            prop_assert!(left >= needed && left <= (1.6 * needed).max(1.01 * LEAST_LEFT * delay));
+            prop_assert!((steering.waits - waits).abs() < 0.02 * waits);
+            prop_assert_eq!(steering.left(rate, -0.5 * goal, goal, left), 1.0, "it has not shown yet");
+            prop_assert!(steering.left(rate, -0.5 * goal, goal, left) < 1.0);
+        }
+
+        #[test]
+        fn a_delay_is_not_cut_above_the_goal_nor_at_nearly_the_usual_rate_nor_before_one_is_known(
+            rate in 0.0..1_000.0, above in -0.1..0.1,
+        ) {
+            let mut steering = SteeredDelay::default();
+            prop_assert_eq!(steering.left(rate, above, 0.02, 0.5), 1.0);
+            steering.usual.observe(interval(Duration::from_secs(1), 50.0, 1_000));
+            let left = steering.left(rate, above, 0.02, 0.5);
+            prop_assert_eq!(left < 1.0, above < 0.0 && rate < TOO_LONG * 1_000.0);
+        }
+
         #[test]
         fn as_many_as_the_window_has_are_at_the_storage(
             outstanding in 8.0..200.0, capacity in 300.0..5_000.0, part in 0.2..0.9,
@@ -197,7 +342,7 @@ mod tests {
         ) {
             let mut demand = MemberDemand::default();
             for (steps, outstanding, completed, allowed) in seen {
-                demand.observe(INTERVAL * steps, MeanOutstanding::new(outstanding), completed.into());
+                demand.observe(interval(INTERVAL * steps, outstanding, completed.into()));
                 if let Some(delay) = demand.delay(&window(allowed), LONGEST) {
                     prop_assert!(delay <= LONGEST);
                 }

@@ -35,7 +35,7 @@ mod virtual_bucket;
 
 pub use account::ConsumerAccount;
 pub use consumer::EligibleConsumer;
-pub use delay::MemberDemand;
+pub use delay::{MemberDemand, MemberInterval};
 pub use effect::ThrottleEffect;
 pub use integral::{MeanSince, OutstandingIntegral};
 pub use limit::{DirectionLimits, RateLimit};

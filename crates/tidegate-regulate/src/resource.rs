@@ -9,7 +9,7 @@ use tidegate_control::{
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
 use crate::consumer::{EligibleConsumer, RegulatedConsumer};
-use crate::delay::{MemberDemand, steered_delay};
+use crate::delay::{MemberDemand, MemberInterval, SteeredDelay};
 use crate::division::{WeightedShare, divide};
 use crate::limit::DirectionLimits;
 use crate::load::{DeviceLoad, InFlight, SentLoad, StorageLoad};
@@ -78,6 +78,7 @@ pub struct RegulatedResource {
     others: RegulatedConsumer,
     sent: SentRequests,
     demand: MemberDemand,
+    steering: SteeredDelay,
     since_decision: Duration,
     last: Option<RegulatedDecision>,
     /// The delay of all consumers, or the one that is divided among them.
@@ -104,6 +105,7 @@ impl RegulatedResource {
             others: RegulatedConsumer::new(all_others),
             sent: SentRequests::default(),
             demand: MemberDemand::default(),
+            steering: SteeredDelay::default(),
             since_decision: Duration::ZERO,
             last: None,
             delay: Latency::ZERO,
@@ -252,13 +254,14 @@ impl RegulatedResource {
             }
         }
         let (commands, decision) = self.control.step(now, &observation);
-        self.follow_demand(since, &observation);
+        let members = self.members(since, &observation);
+        self.demand.observe(members);
         match self.throttle {
             ThrottleKind::Delay { longest } => {
                 let by_window = self.delay_of(&commands, longest);
                 // On a dry run nothing is commanded, and without consumers nothing answers to a delay.
                 let may_steer = commands.window.is_some() && !self.consumers.is_empty();
-                let steered = steered_delay(&decision, by_window, self.delay, longest);
+                let steered = self.steering.steer(&decision, members, by_window, self.delay, longest);
                 self.delay = steered.filter(|_| may_steer).unwrap_or(by_window);
             }
             ThrottleKind::WriteDelay { longest } => self.delay = self.delay_of(&commands, longest),
@@ -429,13 +432,16 @@ impl RegulatedResource {
         divide(&mut shares, self.delay, longest, since);
     }
 
-    /// Takes the load of the consumers together.
-    fn follow_demand(&mut self, since: Duration, observation: &Observation) {
+    /// Returns what the eligible consumers did together.
+    fn members(&self, since: Duration, observation: &Observation) -> MemberInterval {
         let eligible = || observation.consumers.iter().filter(|consumer| !consumer.protected);
         let outstanding: f64 = eligible().map(|consumer| consumer.mean_outstanding.get()).sum();
-        let delayed = eligible().map(|consumer| self.throttle.delayed(&consumer.reads, &consumer.writes));
-        let delayed = delayed.fold(0, u64::saturating_add);
-        self.demand.observe(since, MeanOutstanding::new(outstanding), delayed);
+        let completed = eligible().map(|consumer| self.throttle.delayed(&consumer.reads, &consumer.writes));
+        MemberInterval {
+            elapsed: since,
+            outstanding: MeanOutstanding::new(outstanding),
+            completed: completed.fold(0, u64::saturating_add),
+        }
     }
 
     /// Returns the delay that the commands come to. As long as nothing completes it stays as it is.
