@@ -75,6 +75,8 @@ const STRETCH: Duration = Duration::from_secs(1);
 ///
 /// whatever N and k are. k is then known, too: as many times as a request waits, as many times each change of
 /// the delay acts, and as many times smaller it has to be.
+///
+/// That is for the delay that a window comes to. Later a low rate may as well be a pause of the members.
 #[derive(Debug, Clone)]
 pub(crate) struct SteeredDelay {
     /// The members' requests while the latency was at the goal or above it.
@@ -82,15 +84,24 @@ pub(crate) struct SteeredDelay {
     /// The length of the present stretch, and what completed in it.
     stretch: Duration,
     completed: u64,
-    /// The delay was cut in the last stretch: what completes in this one waited for the longer delay.
-    cut: bool,
+    /// The delay was changed in the last stretch: what completes in this one waited for another delay.
+    changed: bool,
+    /// The delay is one that a window came to, and has not been found right yet.
+    is_new: bool,
     /// The number of times that a request waits.
     waits: f64,
 }
 
 impl Default for SteeredDelay {
     fn default() -> Self {
-        Self { usual: MemberDemand::default(), stretch: Duration::ZERO, completed: 0, cut: false, waits: 1.0 }
+        Self {
+            usual: MemberDemand::default(),
+            stretch: Duration::ZERO,
+            completed: 0,
+            changed: false,
+            is_new: false,
+            waits: 1.0,
+        }
     }
 }
 
@@ -121,8 +132,13 @@ impl SteeredDelay {
         let rate = self.rate(members);
         // No delay begins that the window does not ask for.
         let from = if in_force > Latency::ZERO { in_force } else { by_window };
-        if from == Latency::ZERO {
-            self.waits = 1.0;
+        if in_force == Latency::ZERO {
+            (self.stretch, self.completed) = (Duration::ZERO, 0);
+            (self.changed, self.is_new, self.waits) = (true, true, 1.0);
+        }
+        if auto.trial {
+            self.is_new = true;
+            self.changed &= rate.is_none();
         }
         if from == Latency::ZERO || auto.trial {
             return None;
@@ -146,17 +162,18 @@ impl SteeredDelay {
 
     /// Returns the part of a delay that stays after a stretch of this rate: 1 if the delay is not too long.
     fn left(&mut self, rate: f64, above: f64, goal: f64, delay: f64) -> f64 {
-        let was_cut = std::mem::take(&mut self.cut);
+        let changed = std::mem::take(&mut self.changed);
         let MemberDemand { outstanding, completed, .. } = self.usual;
         let known = completed > 0.0 && outstanding > 0.0;
-        if above >= 0.0 || was_cut || !known {
+        if changed || !self.is_new || !known {
             return 1.0;
         }
         let part = rate / self.usual.rate();
-        if part >= TOO_LONG {
+        if above >= 0.0 || part >= TOO_LONG {
+            self.is_new = false;
             return 1.0;
         }
-        self.cut = true;
+        self.changed = true;
         let usual_latency = outstanding / completed;
         self.waits = (usual_latency / part / delay).clamp(1.0, MOST_WAITS);
         let needed = part * (1.0 - goal / usual_latency).max(LEAST_ABOVE);
@@ -303,6 +320,7 @@ mod tests {
             prop_assume!(rate < TOO_LONG * capacity && rate >= 1.0);
             let mut steering = SteeredDelay::default();
             steering.usual.observe(interval(second, members, capacity as u64));
+            steering.is_new = true;
             let left = steering.left(rate, -0.5 * goal, goal, delay) * delay;
             prop_assert!(left >= needed && left <= (1.6 * needed).max(1.01 * LEAST_LEFT * delay));
             prop_assert!((steering.waits - waits).abs() < 0.02 * waits);
@@ -311,14 +329,16 @@ mod tests {
         }
 
         #[test]
-        fn a_delay_is_not_cut_above_the_goal_nor_at_nearly_the_usual_rate_nor_before_one_is_known(
+        fn a_delay_is_cut_below_the_goal_at_a_rate_far_below_a_known_usual_one_until_it_was_right_once(
             rate in 0.0..1_000.0, above in -0.1..0.1,
         ) {
-            let mut steering = SteeredDelay::default();
+            let mut steering = SteeredDelay { is_new: true, ..SteeredDelay::default() };
             prop_assert_eq!(steering.left(rate, above, 0.02, 0.5), 1.0);
             steering.usual.observe(interval(Duration::from_secs(1), 50.0, 1_000));
-            let left = steering.left(rate, above, 0.02, 0.5);
-            prop_assert_eq!(left < 1.0, above < 0.0 && rate < TOO_LONG * 1_000.0);
+            let is_wrong = above < 0.0 && rate < TOO_LONG * 1_000.0;
+            prop_assert_eq!(steering.left(rate, above, 0.02, 0.5) < 1.0, is_wrong);
+            steering.changed = false;
+            prop_assert_eq!(steering.left(1.0, -0.01, 0.02, 0.5) < 1.0, is_wrong);
         }
 
         #[test]
