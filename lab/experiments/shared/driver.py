@@ -40,34 +40,69 @@ def run(script, *arguments, out, binary=None, memory=None, kernel=None, limit=36
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def judged(experiment, description, short, short_means):
-    """A whole driver: runs guest.py of an experiment, has judge.py judge what it left, and gives the exit status."""
+def judged(experiment, description, short, short_means, seed_each=False):
+    """A whole driver: runs guest.py of an experiment, has judge.py judge what it left, and gives the exit status.
+
+    seed_each: guest.py takes one `--seed`, and more seeds take a machine each.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help=short_means)
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--keep", metavar="DIR", help="keep the agent's logs there")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
-    parser.add_argument("--limit", type=int, default=3600, help="real seconds (default: %(default)s)")
+    parser.add_argument("--limit", type=int, default=3600, help="real seconds of a machine (default: %(default)s)")
+    if seed_each:
+        parser.add_argument("--seeds", type=int, default=1, help="a machine each (default: %(default)s)")
+        parser.add_argument("--first-seed", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument("agent", nargs="*", help="after --: more options for guest.py")
     options = parser.parse_args()
     about = described()
-    with tempfile.TemporaryDirectory() as directory:
-        out = options.keep or directory
-        status, printed, complaint = run(f"{experiment}/guest.py", *(short if options.short else []), *options.agent,
-                                         out=out, binary=options.binary, limit=options.limit)
-        print(printed, flush=True)
-        if status != 0:
-            print(complaint, file=sys.stderr)
-            return 1
-        met = subprocess.run([os.path.join(LAB, "experiments", experiment, "judge.py"), out]).returncode == 0
-        with open(os.path.join(out, "verdict.json")) as file:
-            verdict = json.load(file)
+    if not seed_each:
+        verdict = _judged_once(experiment, options, [*(short if options.short else []), *options.agent], options.keep)
+    else:
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        runs = []
+        for seed in seeds:
+            print(f"seed {seed}", flush=True)
+            arguments = [*(short if options.short else []), "--seed", str(seed), *options.agent]
+            runs.append(_judged_once(experiment, options, arguments, options.keep and os.path.join(options.keep, str(seed))))
+        verdict = None if None in runs else _together(seeds, runs)
+    if verdict is None:
+        return 1
     if options.out:
         variant = [verdict["variant"]] if "variant" in verdict else []
         leave(options.out, "-".join(["lab", experiment, *variant, *(["short"] if options.short else [])]), {
             "experiment": f"lab {experiment}", "date": today(), "short": options.short, **about, **verdict,
         })
-    return 0 if met else 1
+    return 0 if verdict["met"] else 1
+
+
+def _judged_once(experiment, options, arguments, keep):
+    """The verdict of one machine, or None if it failed."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = keep or directory
+        status, printed, complaint = run(f"{experiment}/guest.py", *arguments, out=out, binary=options.binary, limit=options.limit)
+        print(printed, flush=True)
+        if status != 0:
+            print(complaint, file=sys.stderr)
+            return None
+        subprocess.run([os.path.join(LAB, "experiments", experiment, "judge.py"), out])
+        with open(os.path.join(out, "verdict.json")) as file:
+            return json.load(file)
+
+
+def _together(seeds, runs):
+    """One verdict of several seeds. Prints in how many each check was met."""
+    values = {}
+    for run_of_seed in runs:
+        for check in run_of_seed["checks"]:
+            values.setdefault(check["name"], []).append(check)
+    print(f"{len(runs)} seeds")
+    for name, checks in values.items():
+        known = [check["value"] for check in checks if check["value"] is not None]
+        span = f"{min(known):.4f} to {max(known):.4f}, mean {sum(known) / len(known):.4f}" if known else "none"
+        print(f"  {name:88} {span:40} met in {sum(check['met'] for check in checks)} of {len(checks)}")
+    return {"met": all(one["met"] for one in runs), "seeds": [{"seed": seed, **one} for seed, one in zip(seeds, runs)]}
 
 
 def leave(directory, name, document):
