@@ -330,11 +330,8 @@ class Lab:
         """The commands of LVM that make the volumes."""
         return [f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {volume_mib}m -n lv{number} {GROUP}" for number in self.numbers]
 
-    # How the target's network namespace comes into being.
-    _target_namespace = "netns add tgt"
-
     def _make_network(self, mtu):
-        batch("ip", [self._target_namespace, "netns add switch", "link add eth0 netns tgt type veth peer name p0 netns switch",
+        batch("ip", ["netns add tgt", "netns add switch", "link add eth0 netns tgt type veth peer name p0 netns switch",
                      *(f"link add i{n} type veth peer name p{n} netns switch" for n in self.numbers)])
         for where in (None, "switch", "tgt"):
             with namespace(where) if where else contextlib.nullcontext():

@@ -1,17 +1,15 @@
-"""In the guest, imported: the array of iscsi.py behind an NVMe/TCP target, an NFS or an SMB server instead, its hosts connected.
+"""In the guest, imported: the array of iscsi.py behind an NVMe/TCP target or an NFS server instead, its hosts connected.
 
     lab = protocols.Nvme(hosts=2)
     lab = protocols.Nfs(hosts=4, file_mib=lambda number: 64)
-    lab = protocols.Smb(hosts=4, file_mib=lambda number: 64)
 
-The kernel's own parts. nfsd speaks NFSv4.2 and has none of its helpers: what these would answer is written to the
+The kernel's own parts. nfsd has ext4 and NFSv4.2, and none of its helpers: what these would answer is written to the
 kernel's caches beforehand. The array, LVM and the network are iscsi.py's, but each host has a network namespace of its own.
 """
 
 import glob
 import os
 import socket
-import subprocess
 
 import iscsi
 from delay import Pulse
@@ -120,51 +118,32 @@ class Nvme(Lab):
         return Pulse(self.device(2))
 
 
-class FileServer(Lab):
-    """file_mib: the size of a host's file, by its number. Each host has a file system of its own, ext4."""
+class Nfs(Lab):
+    """file_mib: the size of a host's file, by its number. threads: of nfsd, one for each request under way."""
 
-    def __init__(self, hosts, file_mib, **options):
-        self.file_mib = file_mib
+    port = 2049
+
+    def __init__(self, hosts, file_mib, threads=8, **options):
+        self.file_mib, self.threads = file_mib, threads
         super().__init__(hosts, **options)
 
-    def _file_systems(self, options):
-        run(["modprobe", "ext4"])
+    def _export(self):
+        # What this server's helpers would answer when the kernel asks: who may use what.
+        forever, insecure_no_subtree_check_fsid = 2_147_483_647, 0x2402
+        run(["modprobe", "-a", "ext4", "nfsd", "nfsv4"])
         run(["pin", "mkfs.ext4", "mount"])
         for number in self.numbers:
             directory, volume = f"/srv/lv{number}", f"/dev/{iscsi.GROUP}/lv{number}"
             run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard", "-O", "^has_journal", volume])
             os.makedirs(directory)
-            run(["mount", "-t", "ext4", "-o", options, volume, directory])
+            run(["mount", "-t", "ext4", "-o", "noatime", volume, directory])
             # Root of a host may write it although it is nobody here.
             os.chmod(directory, 0o777)
             with open(f"{directory}/file", "wb") as file:
                 for _ in range(self.file_mib(number)):
                     file.write(os.urandom(1 << 20))
-                os.fsync(file.fileno())
             os.chmod(f"{directory}/file", 0o666)
-
-    def before_reads(self):
-        write("/proc/sys/vm/drop_caches", 3)
-
-    def pulse(self):
-        # By the volume: what a host reads twice, the server has in memory.
-        return Pulse(f"/dev/{iscsi.GROUP}/lv2")
-
-
-class Nfs(FileServer):
-    """threads: of nfsd, one for each request under way."""
-
-    port = 2049
-
-    def __init__(self, hosts, file_mib, threads=8, **options):
-        self.threads = threads
-        super().__init__(hosts, file_mib, **options)
-
-    def _export(self):
-        # What this server's helpers would answer when the kernel asks: who may use what.
-        forever, insecure_no_subtree_check_fsid = 2_147_483_647, 0x2402
-        run(["modprobe", "-a", "nfsd", "nfsv4"])
-        self._file_systems("noatime")
+        os.sync()
         with namespace("tgt"):
             # Both are of the namespace in which they are mounted, or opened.
             run(["mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd"])
@@ -194,31 +173,9 @@ class Nfs(FileServer):
         self._devices[number] = f"{directory}/file"
         self._kept_open.append(os.open(self._devices[number], os.O_RDWR))
 
+    def before_reads(self):
+        write("/proc/sys/vm/drop_caches", 3)
 
-class Smb(FileServer):
-    """ksmbd and cifs. ksmbd listens in the first network namespace of the machine only, which is the target's here. The
-    server's file systems are synchronous: it would keep writes in memory, where no delay of packets and no array is felt."""
-
-    port = 445
-    resource = 'portals = "10.0.0.1:445"'
-    _target_namespace = "netns attach tgt 1"
-
-    def _export(self):
-        run(["modprobe", "-a", "ksmbd", "cifs"])
-        run(["pin", "ksmbd.mountd", "ksmbd.adduser"])
-        self._file_systems("noatime,sync")
-        shares = "".join(f"[lv{number}]\npath = /srv/lv{number}\nwriteable = yes\nguest ok = yes\n" for number in self.numbers)
-        os.makedirs("/etc/ksmbd", exist_ok=True)
-        write("/etc/ksmbd/ksmbd.conf", f"[global]\nmap to guest = bad user\nserver max protocol = SMB3_11\n{shares}")
-        run(["ksmbd.adduser", "-c", "/etc/ksmbd/ksmbd.conf", "-i", "/etc/ksmbd/ksmbdpwd.db", "-a", "lab", "-p", "lab"])
-        run(["ksmbd.mountd", "-c", "/etc/ksmbd/ksmbd.conf", "-u", "/etc/ksmbd/ksmbdpwd.db"])
-
-    def log_in(self, number):
-        directory = f"/mnt/host{number}"
-        os.makedirs(directory, exist_ok=True)
-        with namespace(f"h{number}"):
-            # -i: without mount.cifs, whose part is to resolve names and to ask for passwords.
-            command = ["mount", "-i", "-t", "cifs", "-o", "ip=10.0.0.1,vers=3.1.1,username=lab,password=lab,cache=none",
-                       f"//10.0.0.1/lv{number}", directory]
-            until(lambda: subprocess.run(command, capture_output=True).returncode == 0, f"the share of host {number}")
-        self._devices[number] = f"{directory}/file"
+    def pulse(self):
+        # By the volume: what a host reads twice, the server has in memory.
+        return Pulse(f"/dev/{iscsi.GROUP}/lv2")

@@ -5,7 +5,6 @@ usage: guest.py KIND [options], see --help
 
    nvme   an NVMe/TCP target (shared/protocols.py)
    nfs    an NFS server
-   smb    ksmbd: its clients are those of a portal
    files  LUNs of LIO that are files, all on one XFS (shared/layouts.py)
    thin   LUNs of LIO that are thin volumes of one pool, and one resource by a pattern
    md     LUNs of LIO that are volumes on a RAID 0 of md
@@ -34,7 +33,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import iscsi
 from bursts import WRITERS, bursts, reader
 from layouts import Files, Raid, Tgt, Thin
-from protocols import Nfs, Nvme, Smb
+from protocols import Nfs, Nvme
 from service import packets_throttled, unprivileged
 
 FILE_MIB = 64
@@ -84,7 +83,7 @@ def regulated(lab, options, law):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["nvme", "nfs", "smb", *LAYOUTS])
+    parser.add_argument("kind", choices=["nvme", "nfs", *LAYOUTS])
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=20)
     parser.add_argument("--pause", type=int, default=5)
@@ -99,8 +98,6 @@ def main():
 
     if options.kind == "nvme":
         lab = Nvme(hosts=4, volume_mib=VOLUME_MIB)
-    elif options.kind == "smb":
-        lab = Smb(hosts=4, file_mib=lambda _: FILE_MIB, volume_mib=VOLUME_MIB)
     elif options.kind in LAYOUTS:
         lab = LAYOUTS[options.kind](initiators=4)
     else:
