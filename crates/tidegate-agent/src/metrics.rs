@@ -14,7 +14,7 @@ use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
 use tidegate_http::HttpRefusals;
 use tidegate_regulate::{RegulatedResource, StorageLoad};
-use tidegate_service::status::PromiseStatus;
+use tidegate_service::status::{PromiseStatus, SignalOrigin};
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use crate::initiators::intake::Reporter;
@@ -441,6 +441,10 @@ pub struct ResourceStatus {
     pub reporters: Vec<Reporter>,
     /// The source of its latency, if another machine publishes it.
     pub source: Option<SourceReading>,
+    /// The origin of the latency that the law steers by.
+    pub signal_origin: SignalOrigin,
+    /// The names by which the configuration selects eligible cgroups, if those are not their paths.
+    pub names: BTreeMap<ConsumerName, String>,
 }
 
 impl ResourceStatus {
@@ -465,6 +469,8 @@ impl ResourceStatus {
             members: regulated.consumer_totals().map(|(name, load)| (name.clone(), load.clone())).collect(),
             reporters: Vec::new(),
             source: None,
+            signal_origin: SignalOrigin::Measured,
+            names: BTreeMap::new(),
         }
     }
 

@@ -25,7 +25,7 @@ use tidegate_serve::admission::ContractsStatus;
 use tidegate_serve::metrics::{MetricsExposition, ServeMetric};
 use tidegate_service::log::LogCounts;
 use tidegate_service::metrics::{InputCounts, MetricKind, MetricSpec, ReloadCounts};
-use tidegate_service::status::{JudgedBy, PromiseStatus};
+use tidegate_service::status::{JudgedBy, PromiseStatus, SignalOrigin};
 use tidegate_units::{
     ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window,
 };
@@ -280,6 +280,8 @@ fn agents_exposition() -> AgentExposition {
                 mean: None,
                 reading: ReportUse::NoConsumer,
             }],
+            signal_origin: SignalOrigin::Source,
+            names: BTreeMap::new(),
             source: Some(SourceReading {
                 place: "an array".to_owned(),
                 latest: Some((Latency::from_millis(1_500), Latency::from_millis(7))),

@@ -89,6 +89,7 @@ fn an_initiator_reports_to_the_agent_of_its_storage_until_it_is_killed() {
     let said = text(&tidegate(&["status", "--url", &format!("http://{}", regulator.address())]).stdout);
     assert!(said.contains("cluster san-a: this host is target, carrier udp, up"), "{said}");
     assert!(said.contains("does not count: no consumer of the resource by its name or address"), "{said}");
+    assert!(said.contains("signal by this host: no report that counts is longer"), "{said}");
 
     drop(initiator);
     until("that it is silent", || reporter(&regulator).filter(|one| one["said"] == "too old to count"));

@@ -159,7 +159,10 @@ impl CgroupResource {
 
     /// Returns the resource's state. `present` says whether the machine has the device.
     pub(super) fn status(&self, present: bool) -> ResourceStatus {
-        ResourceStatus::of(&self.regulated, present, BTreeMap::new())
+        ResourceStatus {
+            names: self.reader.names().clone(),
+            ..ResourceStatus::of(&self.regulated, present, BTreeMap::new())
+        }
     }
 
     /// The goals of those that have one of their own.
