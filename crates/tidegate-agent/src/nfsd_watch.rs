@@ -130,7 +130,10 @@ pub(crate) fn finding(root: &SystemRoot) -> Option<SurveyFinding> {
 mod tests {
     use std::fs;
 
+    use tidegate_host::trees::unpack;
+
     use super::*;
+    use crate::{AgentConfig, MachineRegulator};
 
     fn write(root: &std::path::Path, enqueued: u64, woken: u64) {
         let folder = root.join("proc/fs/nfsd");
@@ -162,6 +165,22 @@ mod tests {
         // Few requests say nothing.
         write(tree.path(), 1_899, 500);
         assert_eq!(look(31).map(|status| (status.waits, status.is_short())), Some((399, false)));
+    }
+
+    #[test]
+    fn the_regulation_of_a_machine_that_serves_nfs_follows_its_threads() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(include_str!("../../tidegate-host/tests/fixtures/nfsd.tree"), tree.path()).unwrap();
+        let config = AgentConfig::parse("agent.toml", "[resource.vg0]\ntarget = '15ms'\n").unwrap();
+        let mut regulator = MachineRegulator::new(SystemRoot::at(tree.path()), &config).unwrap();
+        let mut is_short = |tenths: u64, enqueued: u64| {
+            write(tree.path(), enqueued, 0);
+            assert!(regulator.step(Instant::from_nanos(tenths * 100_000_000)).blind.is_none());
+            regulator.nfsd().map(|nfsd| nfsd.is_short())
+        };
+        assert_eq!(is_short(1, 0), None, "the first look is only to count from");
+        assert_eq!(is_short(2, 0), Some(false));
+        assert_eq!(is_short(103, 500), Some(true));
     }
 
     #[test]

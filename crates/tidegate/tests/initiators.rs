@@ -274,6 +274,7 @@ fn what_an_snmp_agent_refuses_of_a_user_is_said_with_the_key_that_is_wrong() {
         service.await_log(said);
         let (_, log) = service.terminate();
         assert_eq!(log.matches("no latency from").count(), 1, "{log}");
+        assert!(!log.contains("ERROR"), "the library is silent: {log}");
     }
     let unknown = agent.user("1.3.6.1.4.1.8072.9999.1", ("monitor", signed, Some(hidden)));
     by_source(&unknown).await_log("has no object 1.3.6.1.4.1.8072.9999.1");

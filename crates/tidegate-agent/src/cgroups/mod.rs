@@ -247,6 +247,17 @@ sys/fs/cgroup/batch/one/io.stat
     }
 
     #[test]
+    fn a_cgroup_that_a_name_selects_has_that_name_in_the_status() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(&format!("{TREE}sys/fs/cgroup/system.slice/backup.service/io.stat\n"), tree.path()).unwrap();
+        let text = TOLD.replace("'batch/*'", "'batch/*', 'unit:backup'");
+        let config = AgentConfig::parse("agent.toml", &text).unwrap();
+        let resource = CgroupResource::new(&SystemRoot::at(tree.path()), config.cgroups[0].clone()).unwrap();
+        let path = ConsumerName::new("system.slice/backup.service").unwrap();
+        assert_eq!(resource.status(true).names, [(path, "unit:backup.service".to_owned())].into());
+    }
+
+    #[test]
     fn a_rescan_that_failed_is_done_again_at_the_next_step() {
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
