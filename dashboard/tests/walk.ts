@@ -9,6 +9,7 @@ import { parseArgs } from "node:util";
 
 import { chromium, type Browser, type BrowserContext, type Locator, type Page } from "playwright-core";
 
+import { walkAgent } from "./agent";
 import { walkBroker } from "./broker";
 import { Gateways, Load, OPERATORS, READERS } from "./gateway";
 import { barriers, fits, LOOKS, PATIENCE, step, WIDE, type Look } from "./walking";
@@ -34,6 +35,7 @@ try {
     new Load(gateways, "mining", ["--depth", "8"]),
   );
   await walk(launched);
+  await walkAgent(launched, values.program);
   await walkBroker(launched, values.program);
   console.log("walked through the dashboard");
 } finally {

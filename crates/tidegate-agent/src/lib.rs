@@ -21,6 +21,7 @@ mod journal;
 mod kernel_limits;
 mod load_watch;
 pub mod metrics;
+mod nfsd_watch;
 mod overrides;
 mod pattern;
 mod promises;
@@ -73,6 +74,7 @@ pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use initiators::intake::{ReportUse, Reporter};
 pub use initiators::{InitiatorReportConfig, ReportIntakeConfig, ThrottleOrder};
 pub use load_watch::BlindError;
+pub use nfsd_watch::NfsdStatus;
 pub use pattern::{ConsumerPattern, PatternError};
 pub use proposal::{
     ConfigurationProposal, FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ProposalRequest,
@@ -259,6 +261,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         beyond: BTreeSet::new(),
         doubts: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
+        is_short_of_threads: false,
         unheld: BTreeSet::new(),
         begin,
         supervisor: Supervisor::of_this_process(),
@@ -340,6 +343,8 @@ struct Agent {
     doubts: BTreeSet<String>,
     /// Cgroups of which it was said that the kernel does not limit them.
     unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
+    /// True if it was said that the NFS server is short of threads.
+    is_short_of_threads: bool,
     /// Resources whose members should be throttled but are not, because the throttle failed.
     unheld: BTreeSet<ResourceName>,
     begin: Clock,
@@ -521,6 +526,18 @@ impl Agent {
             );
         }
         self.unaccounted = unaccounted;
+        self.see_threads();
+    }
+
+    /// Logs once that the NFS server is short of threads, and that it is no longer.
+    fn see_threads(&mut self) {
+        let Some(nfsd) = self.regulator.nfsd() else { return };
+        match (self.is_short_of_threads, nfsd.is_short()) {
+            (false, true) => tracing::warn!("{}", nfsd.shortage()),
+            (true, false) => tracing::info!("the NFS server has threads enough: {}", nfsd.threads),
+            _ => {}
+        }
+        self.is_short_of_threads = nfsd.is_short();
     }
 
     /// Has the throttle do what was decided. Fails open: what it cannot do is not done, and is said.
@@ -581,6 +598,7 @@ impl Agent {
             throttle_errors: self.throttle.as_ref().map_or(0, GuardedThrottle::errors),
             guardian_starts: self.throttle.as_ref().map_or(0, GuardedThrottle::guardians),
             bridge: self.regulator.bridge().map(BridgeWatch::status),
+            nfsd: self.regulator.nfsd(),
             resources: self.status(),
             decisions: self.journal.counts(),
             promises: self.promises.status(),

@@ -14,10 +14,11 @@ use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
 use tidegate_http::HttpRefusals;
 use tidegate_regulate::{RegulatedResource, StorageLoad};
-use tidegate_service::status::PromiseStatus;
+use tidegate_service::status::{PromiseStatus, SignalOrigin};
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use crate::initiators::intake::Reporter;
+use crate::nfsd_watch::NfsdStatus;
 use crate::source::SourceReading;
 
 use tidegate_service::log::LogCounts;
@@ -60,6 +61,10 @@ pub enum AgentMetric {
     BridgeForgotten,
     /// Connections that are not fully understood.
     BridgeDoubtful,
+    /// Requests that found no idle thread of the NFS server.
+    NfsdWaits,
+    /// 1 while the NFS server is short of threads.
+    NfsdShort,
     /// 1 while the machine has a resource's storage.
     Present,
     /// The law that decides.
@@ -121,7 +126,7 @@ const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -137,6 +142,8 @@ impl AgentMetric {
         Self::BridgeGaps,
         Self::BridgeForgotten,
         Self::BridgeDoubtful,
+        Self::NfsdWaits,
+        Self::NfsdShort,
         Self::Present,
         Self::Law,
         Self::Window,
@@ -243,6 +250,20 @@ impl AgentMetric {
                 Gauge,
                 NONE,
                 "Connections that are encrypted, not understood, or without names",
+            ),
+            Self::NfsdWaits => (
+                "tidegate_agent_nfsd_thread_waits",
+                None,
+                Counter,
+                NONE,
+                "Requests of NFS clients that found no idle thread; absent without an NFS server",
+            ),
+            Self::NfsdShort => (
+                "tidegate_agent_nfsd_short_of_threads",
+                None,
+                Gauge,
+                NONE,
+                "1 while most requests of NFS clients wait for a thread",
             ),
             Self::Present => {
                 ("tidegate_resource_present", None, Gauge, RESOURCE, "1 while the machine has the storage")
@@ -441,6 +462,10 @@ pub struct ResourceStatus {
     pub reporters: Vec<Reporter>,
     /// The source of its latency, if another machine publishes it.
     pub source: Option<SourceReading>,
+    /// The origin of the latency that the law steers by.
+    pub signal_origin: SignalOrigin,
+    /// The names by which the configuration selects eligible cgroups, if those are not their paths.
+    pub names: BTreeMap<ConsumerName, String>,
 }
 
 impl ResourceStatus {
@@ -465,6 +490,8 @@ impl ResourceStatus {
             members: regulated.consumer_totals().map(|(name, load)| (name.clone(), load.clone())).collect(),
             reporters: Vec::new(),
             source: None,
+            signal_origin: SignalOrigin::Measured,
+            names: BTreeMap::new(),
         }
     }
 
@@ -509,6 +536,8 @@ pub struct AgentExposition {
     pub guardian_starts: u64,
     /// The packets of an array; `None`: this machine has the storage.
     pub bridge: Option<BridgeStatus>,
+    /// The threads of this machine's NFS server; `None`: there is none.
+    pub nfsd: Option<NfsdStatus>,
     /// Resources.
     pub resources: Vec<ResourceStatus>,
     /// Their decisions.
@@ -560,6 +589,16 @@ impl AgentExposition {
             | AgentMetric::BridgeGaps
             | AgentMetric::BridgeForgotten
             | AgentMetric::BridgeDoubtful => self.bridge_samples(metric, &mut samples),
+            AgentMetric::NfsdWaits => {
+                if let Some(nfsd) = self.nfsd {
+                    samples.add(&[], SampleValue::Count(nfsd.waits));
+                }
+            }
+            AgentMetric::NfsdShort => {
+                if let Some(nfsd) = self.nfsd {
+                    samples.add(&[], flag(nfsd.is_short()));
+                }
+            }
             _ => {
                 for resource in &self.resources {
                     self.resource_samples(metric, resource, &mut samples);

@@ -24,6 +24,7 @@ use super::cgroups::{CgroupResource, CgroupSetUpError};
 use super::config::{AgentConfig, ResourceConfig};
 use super::initiators::intake::ReportCarrier;
 use super::load_watch::{BlindError, LoadWatch};
+use super::nfsd_watch::{self, NfsdStatus, NfsdWatch};
 use super::resource::{SessionResource, SetUpError};
 use super::watch::MachineSample;
 use crate::metrics::ResourceStatus;
@@ -56,6 +57,8 @@ pub struct MachineRegulator {
     method: ThrottleMethod,
     /// Kinds of targets, by resource, whose writers cannot be throttled.
     beyond: BTreeSet<(ResourceName, TargetKind)>,
+    /// The threads of this machine's NFS server.
+    nfsd: NfsdWatch,
 }
 
 /// The outcome of one step.
@@ -80,6 +83,7 @@ impl MachineRegulator {
         let method = config.throttle;
         let (holds, beyond) = (Vec::new(), BTreeSet::new());
         Ok(Self {
+            nfsd: NfsdWatch::new(root.clone()),
             watch,
             resources,
             cgroups,
@@ -172,6 +176,11 @@ impl MachineRegulator {
                 if let Some(sample) = sample {
                     decisions = self.decide(now, sample);
                     blind = self.decide_of_cgroups(now, sample, &mut decisions).err().map(BlindError::from);
+                    if nfsd_watch::has_clients(self.watch.sessions())
+                        && let Err(error) = self.nfsd.look(now)
+                    {
+                        tracing::debug!("threads of the NFS server: {error}");
+                    }
                     self.stale |=
                         sample.changed || self.resources.iter().any(SessionResource::members_changed);
                 }
@@ -353,6 +362,12 @@ impl MachineRegulator {
     /// Returns the addresses of the consumers of these sessions.
     pub(super) fn addresses(&self) -> &ConsumerAddresses {
         self.watch.addresses()
+    }
+
+    /// Returns the state of the NFS server's threads; `None` if there is none.
+    #[must_use]
+    pub fn nfsd(&self) -> Option<NfsdStatus> {
+        self.nfsd.status()
     }
 
     /// Returns the sessions that the targets showed last.

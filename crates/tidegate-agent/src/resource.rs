@@ -12,6 +12,7 @@ use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
 use tidegate_regulate::{
     EligibleConsumer, InFlight, RecentPercentile, RegulatedResource, ThrottleKind, WritePace,
 };
+use tidegate_service::status::SignalOrigin;
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
 
 use super::addresses::ConsumerAddresses;
@@ -400,7 +401,16 @@ impl SessionResource {
         ResourceStatus {
             reporters: self.reports.iter().flat_map(ReportIntake::reporters).cloned().collect(),
             source: self.source.as_ref().map(LatencySource::reading),
+            signal_origin: self.origin(),
             ..status
+        }
+    }
+
+    /// Returns the origin of the latency that the law steers by.
+    fn origin(&self) -> SignalOrigin {
+        match &self.config.source {
+            Some(_) => SignalOrigin::Source,
+            None => self.reports.as_ref().map(ReportIntake::origin).unwrap_or_default(),
         }
     }
 
@@ -458,9 +468,11 @@ fn decide_by_reports(
         now,
         None,
         Some(&mut |own| {
-            let signal = heard.as_ref()?.signal(own)?;
-            reported = signal.mean;
-            counts.then_some(signal)
+            let signal = heard.as_ref().and_then(|heard| heard.signal(own));
+            reported = signal.as_ref().and_then(|signal| signal.mean);
+            let signal = signal.filter(|_| counts);
+            reports.note_origin(own, signal.as_ref());
+            signal
         }),
     );
     let target = regulated.law().target;

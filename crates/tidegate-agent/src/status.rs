@@ -79,6 +79,7 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         let law = by_law.get(name).copied().unwrap_or_default();
         let goal = agent.goals.get(&(resource.name.clone(), name.clone())).copied();
         ConsumerStatus {
+            selected_as: resource.names.get(name).cloned(),
             goal_seconds: seconds(goal),
             delay_seconds: seconds(delay.map(|delay| resource.divided.get(name).copied().unwrap_or(delay))),
             held: Some(held(law)),
@@ -107,6 +108,7 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         consumers_left_out: resource.members.len().saturating_sub(MOST_CONSUMERS),
         reporters: resource.reporters.iter().take(MOST_CONSUMERS).map(reporter).collect(),
         source: resource.source.as_ref().map(source),
+        signal_origin: resource.decision.as_ref().map(|_| resource.signal_origin),
     }
 }
 
@@ -137,7 +139,7 @@ mod tests {
         BandPosition, ControlLoop, Decision, LawConfig, LawKind, LawOutput, Observation, PidConfig,
         PointDecision, SelfTuningConfig,
     };
-    use tidegate_service::status::{DecisionStatus, InputStatus, OperatingPoint};
+    use tidegate_service::status::{DecisionStatus, InputStatus, OperatingPoint, SignalOrigin};
     use tidegate_units::{Bytes, Iops, Window};
 
     use super::*;
@@ -181,6 +183,8 @@ mod tests {
             members: (0..members).map(member).collect(),
             reporters: Vec::new(),
             source: None,
+            signal_origin: SignalOrigin::Reports,
+            names: BTreeMap::from([(ConsumerName::new("iqn.00000").unwrap(), "pod:shop/db".to_owned())]),
         }
     }
 
@@ -221,6 +225,9 @@ mod tests {
         assert!((decided.age_seconds - 2.0).abs() < 1e-9);
         assert_eq!((decided.input, decided.measured_seconds), (InputStatus::Idle, None));
         assert_eq!(told.recent.map(|did| did.iops), Some(3.0));
+        assert_eq!((one.name.as_str(), one.shown_name()), ("iqn.00000", "pod:shop/db"));
+        assert_eq!(told.consumers[1].shown_name(), "iqn.00001");
+        assert_eq!(told.signal_origin, Some(SignalOrigin::Reports));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::config::{AgentConfig, ResourceConfig};
 use super::finding::SurveyFinding;
 use super::initiators::reporter;
 use super::load_watch::LoadWatch;
+use super::nfsd_watch;
 use super::sensor;
 use super::source;
 use super::watch::MachineWatch;
@@ -152,6 +153,9 @@ impl MachineSurvey {
                 TargetReading::Failed(error) => (false, error.to_string()),
             };
             sensors.push(SurveyFinding { what: format!("sessions of {via}"), works, detail });
+        }
+        if nfsd_watch::has_clients(watch.sessions()) {
+            sensors.extend(nfsd_watch::finding(&SystemRoot::default()));
         }
         sensors.push(request_times());
         sensors.push(named_cgroups(&SystemRoot::default()));

@@ -17,6 +17,7 @@ use tidegate_cluster::{
 use tidegate_control::{HostReport, SignalRequests};
 use tidegate_host::SystemRoot;
 use tidegate_host::trees::unpack;
+use tidegate_service::status::SignalOrigin;
 use tidegate_units::{HostName, Instant, Iops, Latency, ResourceName};
 
 const TREE: &str = include_str!("../../tidegate-host/tests/fixtures/lio-acls.tree");
@@ -144,6 +145,10 @@ impl Site {
         self.regulator.holds()[0].members.iter().copied().collect()
     }
 
+    fn origin(&self) -> SignalOrigin {
+        self.regulator.status()[0].signal_origin
+    }
+
     fn uses(&self) -> Vec<ReportUse> {
         self.regulator.status()[0].reporters.iter().map(|reporter| reporter.reading).collect()
     }
@@ -159,19 +164,21 @@ fn writers_are_throttled_for_what_a_believed_initiator_waits_for_and_released_wh
     let delay = site.delay_after(12, &[(0, 40)]);
     assert!(delay > Latency::from_millis(2), "{delay}");
     assert_eq!((site.members(), site.uses()), (addresses(&[2, 3]), vec![ReportUse::Believed]));
+    assert_eq!(site.origin(), SignalOrigin::Reports);
     // Nothing of it for three intervals: the disks are idle, and no writer is delayed any more.
     thread::sleep(3 * INTERVAL);
     for _ in 0..80 {
         site.step();
     }
     assert_eq!((site.regulator.holds()[0].delay, site.uses()), (Latency::ZERO, vec![ReportUse::Old]));
+    assert_eq!(site.origin(), SignalOrigin::Measured);
 }
 
 #[test]
 fn a_lie_of_one_initiator_throttles_no_consumer() {
     let mut site = Site::new("true", &[name(1)]);
     assert_eq!(site.delay_after(12, &[(0, 5_000)]), Latency::ZERO);
-    assert_eq!(site.uses(), [ReportUse::Counts]);
+    assert_eq!((site.uses(), site.origin()), (vec![ReportUse::Counts], SignalOrigin::Measured));
     // Nor does a host that is no consumer, whatever is believed.
     let stranger = HostName::new("stranger").unwrap();
     let mut site = Site::new("{ believe = '*' }", &[stranger]);

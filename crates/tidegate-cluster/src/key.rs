@@ -137,7 +137,9 @@ impl Secret {
         }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns the secret as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -216,6 +216,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
         consumers_left_out: pool.consumers.len().saturating_sub(MOST_CONSUMERS),
         reporters: Vec::new(),
         source: None,
+        signal_origin: None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::metrics::{AgentExposition, AgentMetric, BridgeStatus, ResourceStatus};
-use tidegate_agent::{ReportUse, Reporter, SourceReading};
+use tidegate_agent::{NfsdStatus, ReportUse, Reporter, SourceReading};
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, RejectionCounts};
 use tidegate_control::{
     BandPosition, Contract, ControlLoop, Decision, LawConfig, LawKind, LoopConfig, Observation,
@@ -19,13 +19,14 @@ use tidegate_gateway::{
     ReservedSnapshot, TenantSnapshot, TimeHistogram, UpstreamSnapshot,
 };
 use tidegate_host::sense::latency::ReadsAndWrites;
+use tidegate_host::sense::nfsd_threads::ThreadWaits;
 use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
 use tidegate_serve::admission::ContractsStatus;
 use tidegate_serve::metrics::{MetricsExposition, ServeMetric};
 use tidegate_service::log::LogCounts;
 use tidegate_service::metrics::{InputCounts, MetricKind, MetricSpec, ReloadCounts};
-use tidegate_service::status::{JudgedBy, PromiseStatus};
+use tidegate_service::status::{JudgedBy, PromiseStatus, SignalOrigin};
 use tidegate_units::{
     ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window,
 };
@@ -255,6 +256,7 @@ fn agents_exposition() -> AgentExposition {
         throttle_errors: 5,
         guardian_starts: 1,
         bridge: Some(BridgeStatus { doubtful: 7, ..BridgeStatus::default() }),
+        nfsd: Some(NfsdStatus { threads: 8, waits: 9, recent: ThreadWaits { requests: 200, waited: 150 } }),
         resources: vec![ResourceStatus {
             name: name.clone(),
             present: true,
@@ -280,6 +282,8 @@ fn agents_exposition() -> AgentExposition {
                 mean: None,
                 reading: ReportUse::NoConsumer,
             }],
+            signal_origin: SignalOrigin::Source,
+            names: BTreeMap::new(),
             source: Some(SourceReading {
                 place: "an array".to_owned(),
                 latest: Some((Latency::from_millis(1_500), Latency::from_millis(7))),
@@ -311,6 +315,8 @@ fn the_agents_exposition_says_what_is_so() {
         "tidegate_agent_target_up{target=\"nfs\"} 0.0",
         "tidegate_agent_sessions{target=\"iscsi\"} 3.0",
         "tidegate_agent_bridge_doubtful_connections 7.0",
+        "tidegate_agent_nfsd_thread_waits_total 9",
+        "tidegate_agent_nfsd_short_of_threads 1.0",
     ] {
         assert!(text.lines().any(|said| said == line), "{line}: {text}");
     }

@@ -107,6 +107,9 @@ pub(crate) fn start(level: Option<&str>) -> Result<(), CommandFailure> {
     Ok(())
 }
 
+/// Libraries that log what their callers are told, too. A later part of the filter may say otherwise.
+const SILENT: &str = "async_snmp=off";
+
 /// Returns the filter that a text means: levels, for all or for a `target=`. A word that is no level is a
 /// mistake: `tracing` would take it for a target, and print nothing.
 fn filter(text: &str) -> Result<EnvFilter, String> {
@@ -119,7 +122,8 @@ fn filter(text: &str) -> Result<EnvFilter, String> {
         let near = near.map(|near| format!(" (the nearest is `{near}`)")).unwrap_or_default();
         return Err(format!("`{level}` is no log level{near}; use error, warn, info, debug or trace"));
     }
-    EnvFilter::try_new(text).map_err(|error| format!("`{text}` is no filter of log messages: {error}"))
+    EnvFilter::try_new(format!("{SILENT},{text}"))
+        .map_err(|error| format!("`{text}` is no filter of log messages: {error}"))
 }
 
 /// Says the last word, if there is one, and waits for what was logged before.

@@ -5,8 +5,9 @@
 
 mod service;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -88,6 +89,7 @@ fn an_initiator_reports_to_the_agent_of_its_storage_until_it_is_killed() {
     let said = text(&tidegate(&["status", "--url", &format!("http://{}", regulator.address())]).stdout);
     assert!(said.contains("cluster san-a: this host is target, carrier udp, up"), "{said}");
     assert!(said.contains("does not count: no consumer of the resource by its name or address"), "{said}");
+    assert!(said.contains("signal by this host: no report that counts is longer"), "{said}");
 
     drop(initiator);
     until("that it is silent", || reporter(&regulator).filter(|one| one["said"] == "too old to count"));
@@ -100,8 +102,7 @@ fn check_names_what_an_initiator_reports_and_what_it_lacks() {
     let path = folder.path().join("agent.toml");
     let check = |config: &str| {
         fs::write(&path, config).unwrap();
-        let output = tidegate(&["check", "-c", path.to_str().unwrap()]);
-        text(&output.stdout) + &text(&output.stderr)
+        text_of(&tidegate(&["check", "-c", path.to_str().unwrap()]))
     };
     let config = initiator(port(), port(), &key_file);
     let said = check(&config);
@@ -175,23 +176,134 @@ fn a_prometheus_server_is_asked_and_its_silence_is_said() {
     agent.await_log("no latency from the Prometheus server at");
 }
 
+/// An SNMP agent with a community and two users. The second user has no encryption.
+struct SnmpAgent {
+    folder: tempfile::TempDir,
+    address: String,
+    running: Option<Ends>,
+}
+
+/// nsExtendOutput1Line."latency"
+const LATENCY: &str = "1.3.6.1.4.1.8072.1.3.2.3.1.1.7.108.97.116.101.110.99.121";
+
+impl SnmpAgent {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = "rocommunity secret 127.0.0.1\nextend latency /bin/echo 12.5\n\
+            createUser monitor SHA-256 'how it is signed' AES 'how it is hidden'\nrouser monitor priv\n\
+            createUser plain SHA 'how it is signed'\nrouser plain auth\n";
+        // The agent itself writes a file snmpd.conf into this folder.
+        fs::write(folder.path().join("agent.conf"), config).unwrap();
+        let mut agent = Self { folder, address: format!("127.0.0.1:{}", port()), running: None };
+        agent.restart();
+        agent
+    }
+
+    fn restart(&mut self) {
+        self.running = None;
+        let config = self.folder.path().join("agent.conf");
+        let arguments = ["-f", "-Lo", "-C", "-c"].map(str::to_owned);
+        let place = [config.display().to_string(), format!("udp:{}", self.address)];
+        let arguments = [&arguments[..], &place].concat();
+        self.running = Some(start("snmpd", &arguments, self.folder.path()));
+    }
+
+    /// Returns a file with a secret.
+    fn secret(&self, secret: &str) -> String {
+        let path = key(self.folder.path(), &secret.replace(' ', "-"), secret);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        path.display().to_string()
+    }
+
+    /// Returns a source with this object and these credentials.
+    fn source(&self, object: &str, credentials: &str) -> String {
+        format!("snmp = '{}', oid = '{object}', {credentials}, every = '500ms'", self.address)
+    }
+
+    fn community(&self, object: &str, community: &str) -> String {
+        self.source(object, &format!("community_file = '{}'", self.secret(community)))
+    }
+
+    fn user(&self, object: &str, (name, signed, hidden): (&str, &str, Option<&str>)) -> String {
+        let hidden = hidden.map(|secret| format!(", privacy_file = '{}'", self.secret(secret)));
+        let signed = self.secret(signed);
+        let (hidden, signed) = (hidden.unwrap_or_default(), format!("authentication_file = '{signed}'"));
+        self.source(object, &format!("user = '{name}', {signed}{hidden}"))
+    }
+}
+
 #[test]
 fn an_object_of_an_snmp_agent_is_got_and_a_wrong_community_is_said() {
+    let agent = SnmpAgent::start();
+    await_latency(&by_source(&agent.community(LATENCY, "secret")));
+    by_source(&agent.community(LATENCY, "wrong")).await_log("no answer within 500ms: is the community right");
+    let unknown = agent.community("1.3.6.1.4.1.8072.9999.1", "secret");
+    by_source(&unknown).await_log("has no object 1.3.6.1.4.1.8072.9999.1");
+}
+
+#[test]
+fn a_user_of_snmp_version_3_is_believed_and_found_again_after_the_agents_restart() {
+    let mut agent = SnmpAgent::start();
+    let (signed, hidden) = ("how it is signed", "how it is hidden");
+    let service = by_source(&agent.user(LATENCY, ("monitor", signed, Some(hidden))));
+    await_latency(&service);
+    // As of every secret.
+    service.await_log("how-it-is-hidden is open to everyone on this host (mode 644)");
+    agent.running = None;
+    until("that it is silent", || source(&service)["trouble"].as_str().map(str::to_owned));
+    service.await_log("no answer within 500ms: does an agent with version 3 listen there, and are");
+    agent.restart();
+    service.await_log("answers again");
+    await_latency(&service);
+    let sha1 = agent.user(LATENCY, ("plain", signed, None)) + ", authentication = 'sha1'";
+    await_latency(&by_source(&sha1));
+}
+
+#[test]
+fn what_an_snmp_agent_refuses_of_a_user_is_said_with_the_key_that_is_wrong() {
+    let agent = SnmpAgent::start();
+    let (signed, hidden) = ("how it is signed", "how it is hidden");
+    for (user, more, said) in [
+        (("stranger", signed, Some(hidden)), "", "the agent knows no user stranger: is `user` right?"),
+        (("monitor", "another one", Some(hidden)), "", "refuses the authentication of user monitor"),
+        (("monitor", signed, Some("another one")), "", "the passphrase in `privacy_file`"),
+        (("monitor", signed, None), "", "does not let this host read it"),
+        (("plain", signed, Some(hidden)), ", authentication = 'sha1'", "has no encryption for user plain"),
+    ] {
+        let service = by_source(&(agent.user(LATENCY, user) + more));
+        service.await_log(said);
+        let (_, log) = service.terminate();
+        assert_eq!(log.matches("no latency from").count(), 1, "{log}");
+        assert!(!log.contains("ERROR"), "the library is silent: {log}");
+    }
+    let unknown = agent.user("1.3.6.1.4.1.8072.9999.1", ("monitor", signed, Some(hidden)));
+    by_source(&unknown).await_log("has no object 1.3.6.1.4.1.8072.9999.1");
+}
+
+#[test]
+fn passphrases_of_snmp_are_checked_as_files_and_not_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("snmpd.conf");
-    fs::write(&config, "rocommunity secret 127.0.0.1\nextend latency /bin/echo 12.5\n").unwrap();
-    let address = format!("127.0.0.1:{}", port());
-    let arguments = ["-f", "-Lo", "-C", "-c"].map(str::to_owned);
-    let arguments = [&arguments[..], &[config.display().to_string(), format!("udp:{address}")]].concat();
-    let _server = start("snmpd", &arguments, folder.path());
-    // nsExtendOutput1Line."latency"
-    let object = "1.3.6.1.4.1.8072.1.3.2.3.1.1.7.108.97.116.101.110.99.121";
-    let place = |object: &str, community: &str| {
-        let file = key(folder.path(), community, community);
-        let file = file.display();
-        format!("snmp = '{address}', oid = '{object}', community_file = '{file}', every = '200ms'")
+    let path = folder.path().join("agent.toml");
+    let check = |file: &str| {
+        let source = format!(
+            "snmp = '127.0.0.1:{}', oid = '1.3.6.1', user = 'a', authentication_file = '{file}', \
+             timeout = '50ms'",
+            port()
+        );
+        let text = format!("[resource.array]\ntarget = '15ms'\nsource = {{ {source}, unit = 'ms' }}\n");
+        fs::write(&path, text).unwrap();
+        text_of(&tidegate(&["check", "-c", path.to_str().unwrap()]))
     };
-    await_latency(&by_source(&place(object, "secret")));
-    by_source(&place(object, "wrong")).await_log("no answer within 200ms: is the community right");
-    by_source(&place("1.3.6.1.4.1.8072.9999.1", "secret")).await_log("has no object 1.3.6.1.4.1.8072.9999.1");
+    key(folder.path(), "short", "seven b\n");
+    key(folder.path(), "long", "eight by\n");
+    assert!(check("short").contains("short holds a passphrase of 7 bytes; SNMP version 3 needs 8"), "short");
+    assert!(check("missing").contains("cannot read the secret in"), "missing");
+    let said = check("long");
+    assert!(said.contains("no answer within 50ms"), "{said}");
+    assert!(!said.contains("eight by"), "{said}");
+}
+
+/// Returns all that a program printed.
+fn text_of(output: &std::process::Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
 }

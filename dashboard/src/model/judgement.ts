@@ -141,6 +141,11 @@ export function limitWords(one: ConsumerStatus): string {
   return words.length === 0 ? "–" : words.join(", ");
 }
 
+/** The name by which the configuration selects a consumer: its own, or that of a pod, for example. */
+export function shownName(one: ConsumerStatus): string {
+  return one.selected_as ?? one.name;
+}
+
 /** The number of consumers, those that are not told of included. */
 export function consumerCount(resource: ResourceStatus): number {
   return resource.consumers.length + resource.consumers_left_out;

@@ -39,6 +39,28 @@ export interface ResourceStatus {
   promises: PromiseCounts;
   consumers: ConsumerStatus[];
   consumers_left_out: number;
+  reporters: ReporterStatus[];
+  source: SourceStatus | null;
+  signal_origin: SignalOrigin | null;
+}
+
+export type SignalOrigin = "measured" | "reports" | "source";
+
+export interface ReporterStatus {
+  host: string;
+  consumer: string | null;
+  age_seconds: number;
+  mean_seconds: number | null;
+  counts: boolean;
+  said: string;
+}
+
+export interface SourceStatus {
+  place: string;
+  age_seconds: number | null;
+  latency_seconds: number | null;
+  counts: boolean;
+  trouble: string | null;
 }
 
 export interface LawStatus {
@@ -86,6 +108,7 @@ export interface PromiseCounts {
 
 export interface ConsumerStatus {
   name: string;
+  selected_as: string | null;
   protected: boolean;
   goal_seconds: number | null;
   set_point_seconds: number | null;

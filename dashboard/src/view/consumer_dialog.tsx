@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { consumerWords, episodeWords, signalWords } from "../model/explanation";
 import { byteRate, clock, duration, iops } from "../model/figures";
-import { consumerState } from "../model/judgement";
+import { consumerState, shownName } from "../model/judgement";
 import { Refusal, service } from "../service/client";
 import type { ConsumerSettings, ResourceExplanation, ResourceStatus } from "../service/documents";
 import type { Store } from "../store";
@@ -34,7 +34,8 @@ export function ConsumerDialog({
   );
   const state = one === undefined ? null : consumerState(one);
   return (
-    <Dialog title={`${name} at ${resource.name}`} onClose={onClose}>
+    <Dialog title={`${one === undefined ? name : shownName(one)} at ${resource.name}`} onClose={onClose}>
+      {one === undefined || one.selected_as === null ? null : <p class="soft path">{name}</p>}
       {state === null ? (
         <p class="soft">It is not among the consumers now.</p>
       ) : (

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 
 import { byteRate, duration, iops, percent } from "../model/figures";
-import { consumerState, isKept, limitWords, storageLatency } from "../model/judgement";
+import { consumerState, isKept, limitWords, shownName, storageLatency } from "../model/judgement";
 import type { ConsumerStatus, PromiseStatus, ResourceStatus } from "../service/documents";
 import type { Store } from "../store";
 import { Pager, pageOf } from "./pager";
@@ -33,7 +33,7 @@ export function ConsumersCard({
   const [page, setPage] = useState(0);
   const all = resource.consumers;
   const text = search.trim().toLowerCase();
-  const matches = all.filter((one) => one.name.toLowerCase().includes(text));
+  const matches = all.filter((one) => `${shownName(one)}\n${one.name}`.toLowerCase().includes(text));
   const shown = pageOf(ordered(matches, order), page, PAGE);
   const has = (of: (one: ConsumerStatus) => boolean): boolean => all.some(of);
   const hasPromise = has((one) => one.promise !== null || one.goal_seconds !== null);
@@ -131,9 +131,14 @@ export function ConsumersCard({
                   return (
                     <tr key={one.name}>
                       <th scope="row">
-                        <button class="link" title={`Explain ${one.name}`} onClick={() => onChoose(one.name)}>
-                          {one.name}
+                        <button
+                          class="link"
+                          title={`Explain ${shownName(one)}`}
+                          onClick={() => onChoose(one.name)}
+                        >
+                          {shownName(one)}
                         </button>
+                        {one.selected_as === null ? null : <div class="soft path">{one.name}</div>}
                         {one.removed ? <div class="problem">removed, still in use</div> : null}
                       </th>
                       <td data-label="State">

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { duration, plural } from "../model/figures";
-import { judgeResource, TONES, type Judgement, type Tone } from "../model/judgement";
+import { judgeResource, shownName, TONES, type Judgement, type Tone } from "../model/judgement";
 import { service } from "../service/client";
 import type { ResourceStatus, ServiceStatus } from "../service/documents";
 import { linkTo } from "./links";
@@ -143,7 +143,7 @@ function useConsumerNames(isWanted: boolean): Map<string, string[]> | null {
         (status) => {
           const entries = status.resources.map((one): [string, string[]] => [
             one.name,
-            one.consumers.map((consumer) => consumer.name.toLowerCase()),
+            one.consumers.map((consumer) => `${shownName(consumer)}\n${consumer.name}`.toLowerCase()),
           ]);
           if (isMeant) setNames({ at: Date.now(), of: new Map(entries) });
         },

@@ -11,6 +11,7 @@ import { ConsumerDialog } from "./consumer_dialog";
 import { ConsumersCard } from "./consumers";
 import { DecisionsCard } from "./decisions";
 import { DryRunDialog, ReleaseDialog } from "./resource_actions";
+import { SignalCard } from "./signal_card";
 import { ToneWords } from "./tone";
 
 export function ResourceView({
@@ -58,6 +59,7 @@ export function ResourceView({
       </section>
       <Figures resource={resource} />
       <ChartsCard store={store} resource={resource} />
+      <SignalCard resource={resource} />
       <ConsumersCard store={store} resource={resource} onChoose={setConsumer} />
       <DecisionsCard store={store} resource={resource.name} isOnly={status.resources.length === 1} />
       {asked === "dry run" ? <DryRunDialog store={store} resource={resource} onClose={close} /> : null}

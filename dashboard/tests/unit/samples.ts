@@ -28,6 +28,9 @@ export function resource(
     promises: { kept: 1, broken: 0, unknown: 0 },
     consumers: [],
     consumers_left_out: 0,
+    reporters: [],
+    source: null,
+    signal_origin: "measured",
     ...more,
   };
 }
@@ -35,6 +38,7 @@ export function resource(
 export function consumer(more: Partial<ConsumerStatus>): ConsumerStatus {
   return {
     name: "backup",
+    selected_as: null,
     protected: false,
     goal_seconds: null,
     set_point_seconds: null,

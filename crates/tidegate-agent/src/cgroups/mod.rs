@@ -159,7 +159,10 @@ impl CgroupResource {
 
     /// Returns the resource's state. `present` says whether the machine has the device.
     pub(super) fn status(&self, present: bool) -> ResourceStatus {
-        ResourceStatus::of(&self.regulated, present, BTreeMap::new())
+        ResourceStatus {
+            names: self.reader.names().clone(),
+            ..ResourceStatus::of(&self.regulated, present, BTreeMap::new())
+        }
     }
 
     /// The goals of those that have one of their own.
@@ -241,6 +244,17 @@ sys/fs/cgroup/batch/one/io.stat
         let goal = |name| config.cgroups[0].goal(&ConsumerName::new(name).unwrap());
         let found = ["batch/one", "batch/two", "batch", "batch/two/three"].map(goal);
         assert_eq!(found, [Some(Latency::from_millis(20)), Some(Latency::from_millis(30)), None, None]);
+    }
+
+    #[test]
+    fn a_cgroup_that_a_name_selects_has_that_name_in_the_status() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(&format!("{TREE}sys/fs/cgroup/system.slice/backup.service/io.stat\n"), tree.path()).unwrap();
+        let text = TOLD.replace("'batch/*'", "'batch/*', 'unit:backup'");
+        let config = AgentConfig::parse("agent.toml", &text).unwrap();
+        let resource = CgroupResource::new(&SystemRoot::at(tree.path()), config.cgroups[0].clone()).unwrap();
+        let path = ConsumerName::new("system.slice/backup.service").unwrap();
+        assert_eq!(resource.status(true).names, [(path, "unit:backup.service".to_owned())].into());
     }
 
     #[test]

@@ -497,6 +497,9 @@ fn a_latency_that_others_measure_takes_the_pid_which_decides_as_often_as_there_i
 #[test]
 fn mistakes_about_latencies_that_others_measure_are_named() {
     let resource = "[resource.vg0]\ntarget = '15ms'\n";
+    let snmp = |keys: &str| {
+        format!("{resource}source = {{ snmp = '10.0.0.9', oid = '1.3.6.1', unit = 'ms', {keys} }}")
+    };
     for (text, message) in [
         (format!("{resource}reports = true"), "vg0` has a cluster, and the configuration has none"),
         (
@@ -525,6 +528,13 @@ fn mistakes_about_latencies_that_others_measure_are_named() {
             ),
             "`oid` is only for `snmp`",
         ),
+        (snmp("privacy = 'aes'"), "`privacy` is only for a `user`"),
+        (snmp("user = 'a'"), "add `authentication_file = \"snmp-authentication\"`"),
+        (snmp("user = 'a', community_file = 'c', authentication_file = 'b'"), "exclude each other"),
+        (snmp("user = 'a', authentication_file = 'b', privacy = 'aes'"), "`privacy` needs a passphrase"),
+        (snmp("user = 'a', authentication_file = 'b', authentication = 'sha'"), "cannot be `sha`"),
+        (snmp("user = 'a', authentication_file = 'b', privacy_file = 'c', privacy = 'des'"), "be `des`"),
+        (snmp("user = '', authentication_file = 'b'"), "has 1 to 32 bytes"),
         (
             format!("{resource}interval = '1s'\nsource = {{ snmp = '10.0.0.9', oid = '1.3', unit = 'ms' }}"),
             "`interval` is shorter than `every`",

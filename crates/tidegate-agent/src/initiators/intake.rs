@@ -14,6 +14,7 @@ use tidegate_control::{
     ClusterSignal, HeardReport, HostReport, InitiatorReport, LoopConfig, reported_signal,
 };
 use tidegate_regulate::ThrottleEffect;
+use tidegate_service::status::SignalOrigin;
 use tidegate_units::{ConsumerName, HostName, Instant, Latency};
 
 use super::config::{ReportIntakeConfig, ThrottleOrder};
@@ -43,6 +44,7 @@ pub(crate) struct ReportIntake {
     order: OrderOfTurns,
     reporters: Vec<Reporter>,
     with_agent: BTreeSet<ConsumerName>,
+    origin: SignalOrigin,
 }
 
 /// An initiator that reports, for people to see.
@@ -122,6 +124,7 @@ impl ReportIntake {
             order: OrderOfTurns::default(),
             reporters: Vec::new(),
             with_agent: BTreeSet::new(),
+            origin: SignalOrigin::Measured,
         }
     }
 
@@ -224,6 +227,28 @@ impl ReportIntake {
         }
         let first: BTreeSet<_> = eligible.difference(&self.with_agent).cloned().collect();
         if first.is_empty() { eligible } else { first }
+    }
+
+    /// Takes note of the origin of a decision's signal. `None`: the reports say nothing, or do not count.
+    pub(crate) fn note_origin(&mut self, own: &HostReport, signal: Option<&ClusterSignal>) {
+        let Some(signal) = signal else {
+            self.origin = SignalOrigin::Measured;
+            return;
+        };
+        // A mean of the reports is rounded to a nanosecond.
+        let own_mean = own.total_latency.as_nanos().checked_div(own.completed).unwrap_or(0) + 1;
+        let is_longer = match signal.mean {
+            Some(mean) => mean.as_nanos() > own_mean,
+            None if signal.oldest > own.oldest => true,
+            // Without news the signal stays what it was.
+            None => return,
+        };
+        self.origin = if is_longer { SignalOrigin::Reports } else { SignalOrigin::Measured };
+    }
+
+    /// Returns the origin of the signal, as of the last decision.
+    pub(crate) const fn origin(&self) -> SignalOrigin {
+        self.origin
     }
 
     /// Returns the initiators that report, as of the last decision.

@@ -1,16 +1,16 @@
 //! The configuration of `source`: a latency that an array publishes.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::time::Duration;
 
-use tidegate_config::{FindingList, PlacedValue, Section};
+use tidegate_config::{FindingList, Section};
 use tidegate_transfer::BearerToken;
 use tidegate_transfer::store::is_plain_beyond_this_host;
 use tidegate_units::Latency;
 
-use super::snmp::{ObjectId, SnmpCommunity};
+use super::snmp::{ObjectId, SnmpAccess};
+use super::snmp_keys::{self, SNMP_KEYS};
 
 pub(crate) const SOURCE_KEYS: &[&str] = tidegate_config::keys::agent::SOURCE.names;
 
@@ -24,9 +24,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Answers that are older than so many questions are none.
 const MAX_AGE: u32 = 3;
-
-/// The longest community. Chosen: agents take 32 bytes at least, and a datagram has room for more.
-const LONGEST_COMMUNITY: usize = 255;
 
 /// A latency that another machine publishes.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,25 +58,9 @@ pub enum SourcePlace {
         address: SocketAddr,
         /// The object.
         object: ObjectId,
-        /// The community.
-        community: SnmpCommunity,
+        /// The credentials.
+        access: SnmpAccess,
     },
-}
-
-/// The address of an agent, with or without its port.
-struct SnmpAddress(SocketAddr);
-
-impl FromStr for SnmpAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        /// The port of SNMP.
-        const PORT: u16 = 161;
-        let with_port = text.parse().or_else(|_| text.parse().map(|address| SocketAddr::new(address, PORT)));
-        with_port
-            .map(Self)
-            .map_err(|_| format!("`{}` is no address, such as 10.0.0.9 or 10.0.0.9:161", text.escape_debug()))
-    }
 }
 
 /// Reads `source` of a resource. Files are only read if there is a `folder`, where relative paths start.
@@ -133,7 +114,7 @@ fn prometheus(
     folder: Option<&Path>,
     report: &mut FindingList<'_>,
 ) -> Option<SourcePlace> {
-    unused(table, &["oid", "community_file"], "snmp", report);
+    unused(table, SNMP_KEYS, "snmp", report);
     if !table.has("query") {
         table.missing("query", "\"array_read_latency_seconds{pool='gold'}\"", report);
     }
@@ -167,40 +148,8 @@ fn prometheus(
 
 fn snmp(table: &Section<'_>, folder: Option<&Path>, report: &mut FindingList<'_>) -> Option<SourcePlace> {
     unused(table, &["query", "token_file"], "prometheus", report);
-    if !table.has("oid") {
-        table.missing("oid", "\"1.3.6.1.4.1.8072.1.0\"", report);
-    }
-    let address = table.parsed::<SnmpAddress>("snmp", report);
-    let object = table.parsed::<ObjectId>("oid", report);
-    let community = match table.text("community_file", report) {
-        None => Some("public".to_owned()),
-        Some(given) => community(&given, folder, report),
-    };
-    let SnmpAddress(address) = address?.value;
-    Some(SourcePlace::Snmp { address, object: object?.value, community: SnmpCommunity::new(community?) })
-}
-
-fn community(
-    given: &PlacedValue<&str>,
-    folder: Option<&Path>,
-    report: &mut FindingList<'_>,
-) -> Option<String> {
-    let Some(folder) = folder else { return Some(String::new()) };
-    let path: PathBuf = folder.join(given.value);
-    let text = tidegate_service::config::read_bounded(&path);
-    let community = text.map(|text| text.trim().to_owned());
-    match community {
-        Ok(community) if (1..=LONGEST_COMMUNITY).contains(&community.len()) => Some(community),
-        Ok(_) => {
-            let what = format!("{} holds no community: one line of text is needed", path.display());
-            report.error(&given.span, what);
-            None
-        }
-        Err(error) => {
-            report.error(&given.span, format!("cannot read the community in {}: {error}", path.display()));
-            None
-        }
-    }
+    let (address, object, access) = snmp_keys::read(table, folder, report)?;
+    Some(SourcePlace::Snmp { address, object, access })
 }
 
 fn unused(table: &Section<'_>, keys: &[&str], other: &str, report: &mut FindingList<'_>) {

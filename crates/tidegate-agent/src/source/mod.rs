@@ -6,18 +6,20 @@
 pub(crate) mod config;
 mod prometheus;
 mod snmp;
+mod snmp_keys;
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant as Clock;
 
-use ring::rand::{SecureRandom, SystemRandom};
 use tidegate_control::{ClusterSignal, SignalRequests};
 use tidegate_units::{HostName, Iops, Latency, ResourceName};
 use tokio::runtime::Runtime;
 
 pub use config::{LatencySourceConfig, SourcePlace};
+use prometheus::PrometheusQuery;
+use snmp::{SnmpClient, SnmpQuestion};
 
 use crate::finding::SurveyFinding;
 
@@ -187,13 +189,19 @@ fn ask_until(
 /// Asks a source, and judges the answers.
 struct SourceAsker<'a> {
     config: &'a LatencySourceConfig,
-    /// For HTTP.
-    client: Option<Result<(Runtime, reqwest::Client), String>>,
+    /// Made at the first question.
+    connection: Option<(Runtime, SourceConnection<'a>)>,
+}
+
+/// The way to a source, which is kept between questions.
+enum SourceConnection<'a> {
+    Prometheus { client: reqwest::Client, query: PrometheusQuery<'a> },
+    Snmp { client: SnmpClient, question: SnmpQuestion<'a> },
 }
 
 impl<'a> SourceAsker<'a> {
     const fn new(config: &'a LatencySourceConfig) -> Self {
-        Self { config, client: None }
+        Self { config, connection: None }
     }
 
     fn ask(&mut self) -> Result<Latency, String> {
@@ -206,30 +214,39 @@ impl<'a> SourceAsker<'a> {
     }
 
     fn number(&mut self) -> Result<f64, String> {
-        let timeout = self.config.timeout;
-        match &self.config.place {
-            SourcePlace::Prometheus { url, query, token } => {
-                let made = self.client.get_or_insert_with(client).as_ref();
-                let (runtime, client) = made.map_err(String::clone)?;
-                let asked = prometheus::ask(client, (url, query), token.as_ref(), timeout);
-                runtime.block_on(asked).map_err(|error| error.to_string())
+        let (runtime, connection) = match &mut self.connection {
+            Some(connection) => connection,
+            none => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.map_err(|error| error.to_string())?;
+                none.insert((runtime, SourceConnection::to(self.config)?))
             }
-            SourcePlace::Snmp { address, object, community } => {
-                let mut number = [0; 4];
-                SystemRandom::new().fill(&mut number).map_err(|_| "the system gives no random number")?;
-                // Positive: some agents read it as unsigned.
-                let number = i32::from_be_bytes(number) & i32::MAX;
-                snmp::get(*address, community, object, number, timeout).map_err(|error| error.to_string())
-            }
-        }
+        };
+        runtime.block_on(connection.ask())
     }
 }
 
-fn client() -> Result<(Runtime, reqwest::Client), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let client = tidegate_transfer::store::service_client().map_err(|error| error.to_string())?;
-    Ok((runtime, client))
+impl<'a> SourceConnection<'a> {
+    fn to(config: &'a LatencySourceConfig) -> Result<Self, String> {
+        let timeout = config.timeout;
+        Ok(match &config.place {
+            SourcePlace::Prometheus { url, query, token } => Self::Prometheus {
+                client: tidegate_transfer::store::service_client().map_err(|error| error.to_string())?,
+                query: PrometheusQuery { url, query, token: token.as_ref(), timeout },
+            },
+            SourcePlace::Snmp { address, object, access } => Self::Snmp {
+                client: SnmpClient::default(),
+                question: SnmpQuestion { address: *address, access, object, timeout },
+            },
+        })
+    }
+
+    async fn ask(&mut self) -> Result<f64, String> {
+        match self {
+            Self::Prometheus { client, query } => query.ask(client).await.map_err(|error| error.to_string()),
+            Self::Snmp { client, question } => client.ask(question).await.map_err(|error| error.to_string()),
+        }
+    }
 }
 
 /// Asks a source once, for the survey.

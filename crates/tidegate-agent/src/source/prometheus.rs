@@ -56,39 +56,47 @@ struct VectorSample {
     value: (f64, String),
 }
 
-/// Asks for the number.
-pub(super) async fn ask(
-    client: &reqwest::Client,
-    (url, query): (&str, &str),
-    token: Option<&BearerToken>,
-    timeout: Duration,
-) -> Result<f64, PrometheusError> {
-    let unreachable = |error: reqwest::Error| {
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
+/// A query to a server, asked again and again.
+#[derive(Debug)]
+pub(super) struct PrometheusQuery<'a> {
+    pub(super) url: &'a str,
+    pub(super) query: &'a str,
+    pub(super) token: Option<&'a BearerToken>,
+    pub(super) timeout: Duration,
+}
+
+impl PrometheusQuery<'_> {
+    /// Asks for the number.
+    pub(super) async fn ask(&self, client: &reqwest::Client) -> Result<f64, PrometheusError> {
+        let unreachable = |error: reqwest::Error| {
+            let mut cause: &dyn std::error::Error = &error;
+            while let Some(deeper) = cause.source() {
+                cause = deeper;
+            }
+            PrometheusError::Unreachable(cause.to_string())
+        };
+        let form = format!("query={}", encoded(self.query));
+        let mut request = client.post(format!("{}/api/v1/query", self.url)).timeout(self.timeout);
+        if let Some(token) = self.token {
+            request = request.bearer_auth(token.as_str());
         }
-        PrometheusError::Unreachable(cause.to_string())
-    };
-    let form = format!("query={}", encoded(query));
-    let mut request = client.post(format!("{url}/api/v1/query")).timeout(timeout);
-    if let Some(token) = token {
-        request = request.bearer_auth(token.as_str());
-    }
-    let request = request.header("content-type", "application/x-www-form-urlencoded").body(form);
-    let mut answer = request.send().await.map_err(unreachable)?;
-    let status = answer.status();
-    let mut body = Vec::new();
-    while let Some(piece) = answer.chunk().await.map_err(unreachable)? {
-        if body.len() + piece.len() > LONGEST_ANSWER {
-            return Err(PrometheusError::TooLong);
+        let request = request.header("content-type", "application/x-www-form-urlencoded").body(form);
+        let mut answer = request.send().await.map_err(unreachable)?;
+        let status = answer.status();
+        let mut body = Vec::new();
+        while let Some(piece) = answer.chunk().await.map_err(unreachable)? {
+            if body.len() + piece.len() > LONGEST_ANSWER {
+                return Err(PrometheusError::TooLong);
+            }
+            body.extend_from_slice(&piece);
         }
-        body.extend_from_slice(&piece);
+        number(&body).map_err(|error| match error {
+            PrometheusError::NoServer(_) if !status.is_success() => {
+                PrometheusError::NoServer(status.to_string())
+            }
+            error => error,
+        })
     }
-    number(&body).map_err(|error| match error {
-        PrometheusError::NoServer(_) if !status.is_success() => PrometheusError::NoServer(status.to_string()),
-        error => error,
-    })
 }
 
 /// Returns the number in an answer.

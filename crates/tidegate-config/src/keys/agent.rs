@@ -379,14 +379,32 @@ pub const SOURCE: KeyTable = table!(
             "none",
             "with `prometheus`: a file with the bearer token that the server wants to be shown"
         ),
-        Key::new("snmp", Text, "is required", "the address of an SNMP agent (v2c): `\"10.0.0.9:161\"`"),
+        Key::new("snmp", Text, "is required", "the address of an SNMP agent: `\"10.0.0.9:161\"`"),
         Key::new("oid", Text, "required with `snmp`", "the object to get: `\"1.3.6.1.4.1.8072.1.0\"`"),
         Key::new(
             "community_file",
             Path,
             "`public`",
-            "with `snmp`: a file with the community, which is a password in clear text"
+            "with `snmp`, version 2c: a file with the community, which is a password in clear text"
         ),
+        Key::new("user", Text, "none", "with `snmp`: the user of version 3").bounds("1 to 32 bytes"),
+        Key::new(
+            "authentication",
+            Words(&["sha256", "sha224", "sha384", "sha512", "sha1", "md5"]),
+            "`\"sha256\"`",
+            "the protocol that authenticates the user's messages"
+        ),
+        Key::new("authentication_file", Path, "required with `user`", "a file with the passphrase for it")
+            .details("8 bytes at least. The file is for the agent alone: mode 0600."),
+        Key::new(
+            "privacy",
+            Words(&["aes", "aes192", "aes256", "aes192-cisco", "aes256-cisco"]),
+            "`\"aes\"`",
+            "the protocol that encrypts the user's messages"
+        )
+        .details("The longer keys are made as net-snmp does, or as Cisco does. DES is not supported."),
+        Key::new("privacy_file", Path, "none", "a file with the passphrase for it")
+            .details("Without it messages are authenticated, and not encrypted."),
         Key::new("unit", Words(&["s", "ms", "us", "ns"]), "required", "the unit of the number"),
         Key::new(
             "scale",

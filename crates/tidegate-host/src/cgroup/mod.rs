@@ -159,10 +159,19 @@ impl CgroupTree {
     /// # Errors
     /// When a directory cannot be read.
     pub fn expand(&self, patterns: &[CgroupPattern]) -> Result<BTreeSet<String>, ReadError> {
-        let mut found = BTreeSet::new();
+        Ok(self.select(patterns)?.into_keys().collect())
+    }
+
+    /// The same, each with the name by which a pattern means it; `None` if only paths mean it.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn select(&self, patterns: &[CgroupPattern]) -> Result<BTreeMap<String, Option<String>>, ReadError> {
+        let mut paths = BTreeSet::new();
         for pattern in patterns {
-            pattern.expand(&self.path, &mut found)?;
+            pattern.expand(&self.path, &mut paths)?;
         }
+        let mut found: BTreeMap<_, _> = paths.into_iter().map(|path| (path, None)).collect();
         if patterns.iter().any(CgroupPattern::is_by_name) {
             let named = self.named();
             patterns.iter().for_each(|pattern| pattern.select(&named, &mut found));
@@ -170,7 +179,7 @@ impl CgroupTree {
         let inner = |name: &String| {
             let mut outer = name.as_str();
             while let Some((parent, _)) = outer.rsplit_once('/') {
-                if found.contains(parent) {
+                if found.contains_key(parent) {
                     return true;
                 }
                 outer = parent;
@@ -178,8 +187,9 @@ impl CgroupTree {
             false
         };
         // By v1 each cgroup is by itself.
-        let is_wanted = |name: &&String| self.version == CgroupVersion::V1 || !inner(name);
-        Ok(found.iter().filter(is_wanted).take(MOST_CGROUPS).cloned().collect())
+        let is_wanted = |path: &String| self.version == CgroupVersion::V1 || !inner(path);
+        let wanted = found.iter().filter(|(path, _)| is_wanted(path)).take(MOST_CGROUPS);
+        Ok(wanted.map(|(path, name)| (path.clone(), name.clone())).collect())
     }
 
     /// The cgroups that have a name that people use, as far as they can be read.

@@ -331,6 +331,13 @@ mod tests {
             tree.expand(&patterns).unwrap().len()
         };
         assert_eq!(selected(&["pod:shop/db-0"]), 1);
+        let names = |patterns: [&str; 2]| {
+            let selected = tree.select(&patterns.map(|text| text.parse().unwrap())).unwrap();
+            selected.into_values().collect::<Vec<_>>()
+        };
+        let etcd = "kubepods.slice/kubepods-pod0d7c5f2a4b3e4d1f9c8b7a6958473625.slice";
+        assert_eq!(names(["pod:shop/db-*", etcd]), [Some("pod:shop/db-0".to_owned()), None]);
+        assert_eq!(names([etcd, "pod:kube-system/etcd-*"]), [Some("pod:kube-system/etcd-node1".to_owned())]);
         assert_eq!(selected(&["pod:*/*"]), 3, "a pod without logs has no name");
         assert_eq!(selected(&["pod:shop/*", "unit:kubelet"]), 2);
         assert_eq!(selected(&["pod:shop/db-1"]), 0);

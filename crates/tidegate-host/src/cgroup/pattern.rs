@@ -1,6 +1,6 @@
 //! Patterns for cgroups, by the paths of their directories.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -116,11 +116,11 @@ impl CgroupPattern {
         matches!(self.0, PatternForm::Name(..))
     }
 
-    /// Adds the cgroups among those with names that are meant.
-    pub(super) fn select(&self, named: &[NamedCgroup], found: &mut BTreeSet<String>) {
+    /// Adds the cgroups among those with names that are meant, with their names.
+    pub(super) fn select(&self, named: &[NamedCgroup], found: &mut BTreeMap<String, Option<String>>) {
         let PatternForm::Name(kind, pattern) = &self.0 else { return };
         let meant = named.iter().filter(|cgroup| cgroup.is_meant(*kind, pattern));
-        found.extend(meant.map(|cgroup| cgroup.path.clone()));
+        found.extend(meant.map(|cgroup| (cgroup.path.clone(), Some(cgroup.to_string()))));
     }
 
     /// Adds the cgroups below a root that are meant, as far as there is room.

@@ -3,7 +3,7 @@
 //! The kernel counts what cgroups do to devices ([`cgroup`](crate::cgroup)), and not how long it takes. Only
 //! the device's own counters have latencies, of all cgroups together ([`DiskStats`](super::DiskStats)).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -19,6 +19,8 @@ pub struct CgroupReader {
     tree: CgroupTree,
     patterns: Vec<CgroupPattern>,
     cgroups: BTreeMap<ConsumerName, WatchedCgroup>,
+    /// The names by which patterns mean some of them.
+    names: BTreeMap<ConsumerName, String>,
 }
 
 /// A cgroup that is meant.
@@ -76,7 +78,7 @@ impl CgroupReader {
     pub fn new(root: &SystemRoot, patterns: Vec<CgroupPattern>) -> Result<Self, ReadError> {
         let tree = CgroupTree::find(root)
             .map_err(|source| ReadError::Unreadable { path: root.path("/sys/fs/cgroup"), source })?;
-        let mut reader = Self { tree, patterns, cgroups: BTreeMap::new() };
+        let mut reader = Self { tree, patterns, cgroups: BTreeMap::new(), names: BTreeMap::new() };
         reader.look()?;
         Ok(reader)
     }
@@ -85,8 +87,8 @@ impl CgroupReader {
     ///
     /// # Errors
     pub fn look(&mut self) -> Result<bool, ReadError> {
-        let names = self.tree.expand(&self.patterns)?;
-        Ok(self.follow(names))
+        let found = self.tree.select(&self.patterns)?;
+        Ok(self.follow(found))
     }
 
     /// The cgroups of the hierarchy that have a name that people use.
@@ -95,13 +97,15 @@ impl CgroupReader {
         self.tree.named()
     }
 
-    fn follow(&mut self, names: BTreeSet<String>) -> bool {
+    fn follow(&mut self, found: BTreeMap<String, Option<String>>) -> bool {
+        self.names.clear();
         let mut known = std::mem::take(&mut self.cgroups);
         let before = known.len();
         let mut fresh = false;
-        for name in names {
+        for (path, selected_as) in found {
             // A name that cannot be shown is no consumer's.
-            let Ok(name) = ConsumerName::new(&name) else { continue };
+            let Ok(name) = ConsumerName::new(&path) else { continue };
+            self.names.extend(selected_as.map(|selected_as| (name.clone(), selected_as)));
             let cgroup = known.remove(&name);
             fresh |= cgroup.is_none();
             self.cgroups.insert(name, cgroup.unwrap_or_default());
@@ -137,6 +141,12 @@ impl CgroupReader {
             cgroup.done = since.unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// Returns the names by which patterns mean cgroups. A cgroup that is meant by its path has none.
+    #[must_use]
+    pub const fn names(&self) -> &BTreeMap<ConsumerName, String> {
+        &self.names
     }
 
     /// Returns the cgroups that are meant, in the order of their names.

@@ -7,6 +7,7 @@
 //! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | each control group's I/O to devices |
 //! | [`BlockLatency`] | an eBPF program's map | the latency of each request of chosen devices |
 //! | [`NetworkMounts`] | `/proc/self/mountstats` | every NFS mount's activity |
+//! | [`NfsdThreads`] | `/proc/fs/nfsd/pool_stats` | requests that waited for a thread of the NFS server |
 //! | [`StorageReader`] | one of these or a cgroup, `statvfs` | activity and room of a path's storage |
 //! | [`PacketCapture`] | packets that pass an interface | each initiator's I/O to an array's LUNs |
 //! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | each device's consumers, their addresses |
@@ -20,6 +21,7 @@ pub mod diskstats;
 pub mod latency;
 pub(crate) mod mounts;
 pub mod mountstats;
+pub mod nfsd_threads;
 pub mod session;
 pub mod storage;
 pub(crate) mod tree;
@@ -30,6 +32,7 @@ pub use cgroups::CgroupReader;
 pub use diskstats::{DiskChange, DiskDelta, DiskStats};
 pub use latency::BlockLatency;
 pub use mountstats::NetworkMounts;
+pub use nfsd_threads::NfsdThreads;
 pub use session::{DeviceActivity, SessionReader, TargetSession, TargetSessions, sessions};
 pub use storage::{MeasuredStorage, StorageLane, StorageReader, StorageSample};
 pub use volume::{DeviceGroup, VolumeTree};

@@ -325,6 +325,10 @@ fn run(arguments: &[&str], input: &str) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CString;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::time::{Duration, Instant as Clock};
+
     use rustix::thread::{UnshareFlags, unshare_unsafe};
 
     use super::super::tc::TrafficControl;
@@ -445,6 +449,117 @@ mod tests {
                 let seen = read().unwrap().unwrap_or_default();
                 assert!(seen.agrees_with(&step), "step {number}: {seen:?}");
                 before = step;
+            }
+        });
+        trial.join().unwrap();
+    }
+
+    /// The header of an Ethernet frame, with these VLAN tags.
+    fn ethernet(tags: &[u16]) -> Vec<u8> {
+        let mut header = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
+        for tag in tags {
+            header.extend([0x81, 0]);
+            header.extend(tag.to_be_bytes());
+        }
+        header.extend([8, 0]);
+        header
+    }
+
+    /// A TCP segment without payload, from port 3260 to 10.0.0.12, in IPv4.
+    fn segment() -> Vec<u8> {
+        let addresses = [[10, 0, 0, 1], [10, 0, 0, 12]].concat();
+        let mut packet = [&[0x45, 0, 0, 40, 0, 1, 0, 0, 64, 6, 0, 0], &addresses[..]].concat();
+        let words = packet.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let sum: u32 = words.sum();
+        let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        packet.extend([3_260_u16, 40_000].map(u16::to_be_bytes).concat());
+        packet.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 4, 0, 0, 0, 0, 0]);
+        packet
+    }
+
+    /// Sends a frame as it is.
+    fn send(interface: &str, frame: &[u8]) {
+        let name = CString::new(interface).unwrap();
+        // SAFETY: the name ends with a zero byte.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        // SAFETY: no memory is passed.
+        let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        assert!(index > 0 && socket >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: the descriptor is new, and owned from here on.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        // SAFETY: zeros are a valid address of this kind.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = i32::try_from(index).unwrap();
+        // SAFETY: frame and address live during the call, with the lengths that are told.
+        let sent = unsafe {
+            libc::sendto(
+                socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as u32,
+            )
+        };
+        assert_eq!(usize::try_from(sent).unwrap(), frame.len(), "{}", io::Error::last_os_error());
+    }
+
+    /// Packets that an interface has sent.
+    fn sent(interface: &str) -> u64 {
+        let shown = Command::new("ip").args(["-s", "-j", "link", "show", interface]).output().unwrap();
+        let links: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        links[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+    }
+
+    /// In a network namespace of its own, as root: a bridge between an array's port and an initiator's.
+    #[test]
+    fn packets_that_cross_a_bridge_are_redirected_with_a_vlan_tag_and_without() {
+        let trial = std::thread::spawn(|| {
+            // SAFETY: only this thread changes its network namespace, before it opens anything.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+                assert_eq!(error, rustix::io::Errno::PERM);
+                return;
+            }
+            let ip = |arguments: &str| {
+                let done = Command::new("ip").args(arguments.split(' ')).status();
+                done.is_ok_and(|status| status.success())
+            };
+            let is_made = [
+                "link add array type veth peer name port1",
+                "link add port2 type veth peer name initiator",
+                "link add bridge type bridge",
+                "link set port1 master bridge",
+                "link set port2 master bridge",
+            ];
+            if !is_made.into_iter().all(ip) {
+                // Without veth, or bridges.
+                return;
+            }
+            let mut tc = TrafficControl::open().unwrap();
+            tc.add_device().unwrap();
+            for name in ["array", "port1", "port2", "initiator", "bridge", DEVICE] {
+                // Nothing of the kernel's own is to pass.
+                assert!(ip(&format!("link set {name} addrgenmode none")), "{name}");
+                assert!(ip(&format!("link set {name} up")), "{name}");
+            }
+            let table =
+                NftTable { interfaces: [(1, "port2".to_owned())].into(), ..table(&[("10.0.0.12", 1)], true) };
+            match replace(&table) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                replaced => replaced.unwrap(),
+            }
+            for tags in [&[][..], &[5]] {
+                let (delayed, crossed) = (sent(DEVICE), sent("port2"));
+                let end = Clock::now() + Duration::from_secs(60);
+                // The first ones may find a port that is not up yet.
+                while sent("port2") == crossed {
+                    assert!(Clock::now() < end, "no packet crosses the bridge");
+                    send("array", &[ethernet(tags), segment()].concat());
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                assert!(sent(DEVICE) > delayed, "{tags:?}: the packet was not redirected");
             }
         });
         trial.join().unwrap();

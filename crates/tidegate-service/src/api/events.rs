@@ -284,6 +284,7 @@ mod tests {
             consumers_left_out: 1,
             reporters: Vec::new(),
             source: None,
+            signal_origin: None,
         };
         let status = ServiceStatus::new(ServiceKind::Serve, true, vec![resource("a"), resource("b")]);
         let moment = StatusMoment { status: status.clone(), text: OnceLock::new() };

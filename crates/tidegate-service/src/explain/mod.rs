@@ -114,6 +114,10 @@ impl From<&ConsumerReading> for InForceFigures {
 pub struct ConsumerExplanation {
     /// Its name.
     pub name: String,
+    /// The name of the pod, container, machine or unit that a cgroup is. Absent: not known, or none. A
+    /// journal does not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selected_as: Option<String>,
     /// True if it is never throttled.
     pub protected: bool,
     /// False if it was not observed by itself any more: it is away, or not eligible.
@@ -316,6 +320,7 @@ impl ConsumerFold {
     fn explain(&self, name: &ConsumerName) -> ConsumerExplanation {
         ConsumerExplanation {
             name: name.to_string(),
+            selected_as: None,
             protected: false,
             present: true,
             throttled: self.throttled,

@@ -113,6 +113,7 @@ impl ByLaw {
     pub fn status(self, name: &ConsumerName, protected: bool) -> ConsumerStatus {
         ConsumerStatus {
             name: name.to_string(),
+            selected_as: None,
             protected,
             goal_seconds: None,
             set_point_seconds: seconds(self.set_point),

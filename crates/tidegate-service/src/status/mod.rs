@@ -23,7 +23,7 @@ pub use promise::{
     JudgedBy, Judgement, KEPT, PromiseCounters, PromiseCounts, PromiseReading, PromiseRecord, PromiseStatus,
 };
 pub use recent::{ConsumerTotal, RecentCounters};
-pub use reports::{ReporterStatus, SourceStatus};
+pub use reports::{ReporterStatus, SignalOrigin, SourceStatus};
 
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
 pub const MOST_CONSUMERS: usize = 1_000;
@@ -133,6 +133,10 @@ pub struct ResourceStatus {
     /// The place where the latency that an agent steers is published. `null`: the agent measures it.
     #[serde(default)]
     pub source: Option<SourceStatus>,
+    /// The origin of the latency that an agent's law steers by. `null`: nothing was decided yet, or a gateway
+    /// measures it.
+    #[serde(default)]
+    pub signal_origin: Option<SignalOrigin>,
 }
 
 impl ResourceStatus {
@@ -150,6 +154,7 @@ impl ResourceStatus {
             consumers_left_out: self.consumers_left_out.saturating_add(self.consumers.len()),
             reporters: self.reporters.clone(),
             source: self.source.clone(),
+            signal_origin: self.signal_origin,
         }
     }
 }
@@ -251,8 +256,11 @@ pub struct LoadFigures {
 /// One consumer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerStatus {
-    /// Its name.
+    /// Its name. That of a cgroup is its path.
     pub name: String,
+    /// The name by which the configuration selects it, such as `pod:shop/db-0`. `null`: by `name`.
+    #[serde(default)]
+    pub selected_as: Option<String>,
     /// True if it is never throttled.
     pub protected: bool,
     /// Its promised response time: its goal, or that of its contract. `null`: nothing of its own.
@@ -294,4 +302,18 @@ pub struct ConsumerStatus {
     /// True if a reload removed it, and sessions still use it. An agent's consumers never are.
     #[serde(default)]
     pub removed: bool,
+}
+
+impl ConsumerStatus {
+    /// Returns the name for people: that which the configuration has for it.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        self.selected_as.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Returns true if a text is one of its names.
+    #[must_use]
+    pub fn is_called(&self, text: &str) -> bool {
+        self.name == text || self.selected_as.as_deref() == Some(text)
+    }
 }

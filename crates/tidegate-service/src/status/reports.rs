@@ -19,6 +19,19 @@ pub struct ReporterStatus {
     pub said: String,
 }
 
+/// The origin of the latency that a law steers by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalOrigin {
+    /// The service measures it.
+    #[default]
+    Measured,
+    /// Initiators report it, and it is longer than what the service measures.
+    Reports,
+    /// An array, or a monitoring system, publishes it.
+    Source,
+}
+
 /// The place where an array publishes its latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceStatus {

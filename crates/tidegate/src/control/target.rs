@@ -1,6 +1,6 @@
 //! The resource or the consumer that an operator names.
 
-use tidegate_service::status::{ResourceStatus, ServiceStatus};
+use tidegate_service::status::{ConsumerStatus, ResourceStatus, ServiceStatus};
 
 /// A resource, or a consumer of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl ControlTarget {
             };
             // The status leaves out consumers of a resource that has very many. The service checks the name.
             return if has(known, name) || known.consumers_left_out > 0 {
-                Ok(Self { resource: resource.to_owned(), consumer: Some(name.to_owned()) })
+                Ok(Self { resource: resource.to_owned(), consumer: Some(own_name(known, name)) })
             } else {
                 let names: Vec<_> = consumers(known).collect();
                 Err(format!("{resource} has no consumer `{name}`; {}", hint(name, &names)))
@@ -36,7 +36,7 @@ impl ControlTarget {
         }
         let mut having = resources.iter().filter(|known| has(known, name));
         match (having.next(), having.next()) {
-            (Some(one), None) => Ok(Self { resource: one.name.clone(), consumer: Some(name.to_owned()) }),
+            (Some(one), None) => Ok(Self { resource: one.name.clone(), consumer: Some(own_name(one, name)) }),
             (Some(one), Some(other)) => Err(format!(
                 "`{name}` is a consumer of {}, of {} and perhaps of others: name one with `--resource`",
                 one.name, other.name
@@ -65,11 +65,17 @@ impl ControlTarget {
 }
 
 fn consumers(resource: &ResourceStatus) -> impl Iterator<Item = &str> {
-    resource.consumers.iter().map(|consumer| consumer.name.as_str())
+    resource.consumers.iter().map(ConsumerStatus::shown_name)
 }
 
 fn has(resource: &ResourceStatus, name: &str) -> bool {
-    consumers(resource).any(|known| known == name)
+    resource.consumers.iter().any(|known| known.is_called(name))
+}
+
+/// Returns a consumer's name in requests: that of a cgroup is its path, whatever it is called.
+fn own_name(resource: &ResourceStatus, name: &str) -> String {
+    let known = resource.consumers.iter().find(|known| known.is_called(name));
+    known.map_or(name, |known| &known.name).to_owned()
 }
 
 fn hint(name: &str, known: &[&str]) -> String {
@@ -116,7 +122,22 @@ mod tests {
             consumers_left_out: 0,
             reporters: Vec::new(),
             source: None,
+            signal_origin: None,
         }
+    }
+
+    #[test]
+    fn a_cgroup_is_meant_by_the_name_that_selects_it_and_by_its_path() {
+        let mut disk = resource("disk", &["kubepods/pod5f2d"]);
+        disk.consumers[0].selected_as = Some("pod:shop/db-0".to_owned());
+        let status = ServiceStatus::new(ServiceKind::Agent, true, vec![disk]);
+        let cgroup = |name: &str, resource| ControlTarget::find(&status, name, resource).unwrap().consumer;
+        for name in ["pod:shop/db-0", "kubepods/pod5f2d"] {
+            assert_eq!(cgroup(name, None).as_deref(), Some("kubepods/pod5f2d"));
+            assert_eq!(cgroup(name, Some("disk")).as_deref(), Some("kubepods/pod5f2d"));
+        }
+        let unknown = ControlTarget::find(&status, "pod:shop/db-1", None).unwrap_err();
+        assert!(unknown.contains("did you mean `pod:shop/db-0`?"), "{unknown}");
     }
 
     #[test]

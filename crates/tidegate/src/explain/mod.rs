@@ -1,5 +1,6 @@
 //! `tidegate explain`.
 
+mod names;
 mod text;
 
 use std::io::{self, Write};
@@ -10,6 +11,8 @@ use tidegate_service::explain::{ExplainError, JournalExplanation, ResourceExplan
 use crate::failure::CommandFailure;
 use crate::http::{CallerOptions, with_query};
 use crate::journal::place::{JournalPlace, JournalSpan};
+use crate::status;
+use names::CgroupNames;
 use text::ExplanationText;
 
 const EXAMPLES: &str = "\
@@ -55,7 +58,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
-    let (explanations, document) = match &args.url {
+    let explanations = match &args.url {
         Some(_) if args.place.is_named() => {
             let why = "a service with `--url` reads its own journal: leave `-c` and `--journal` out";
             return Err(CommandFailure::Usage(why.to_owned()));
@@ -65,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     };
     let mut out = io::stdout();
     if args.json {
-        writeln!(out, "{}", document.trim_end())?;
+        writeln!(out, "{}", serde_json::to_string(&explanations).map_err(io::Error::from)?)?;
     } else {
         write!(out, "{}", ExplanationText { explanations: &explanations, tells_all: args.span.is_long() })?;
     }
@@ -73,25 +76,32 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
 }
 
 /// Explains from a journal in a folder of this machine.
-fn read(args: &Args) -> Result<(Vec<ResourceExplanation>, String), CommandFailure> {
+fn read(args: &Args) -> Result<Vec<ResourceExplanation>, CommandFailure> {
     let reader = args.place.open()?;
-    let explained = explain_journal(&reader, args.span.filter(), args.name.as_deref(), || true);
-    let JournalExplanation { explanations, remarks } = explained.map_err(|error| match error {
+    let names = CgroupNames::of_machine();
+    let name = args.name.as_deref().map(|name| names.path(name));
+    let explained = explain_journal(&reader, args.span.filter(), name, || true);
+    let JournalExplanation { mut explanations, remarks } = explained.map_err(|error| match error {
         ExplainError::Journal(error) => error.into(),
         ExplainError::Unknown(_) | ExplainError::Stopped => CommandFailure::Usage(error.to_string()),
     })?;
     for remark in remarks {
         writeln!(io::stderr(), "tidegate: {remark}")?;
     }
-    let document = serde_json::to_string(&explanations).map_err(io::Error::from)?;
-    Ok((explanations, document))
+    names.add_to(&mut explanations);
+    Ok(explanations)
 }
 
 /// Asks a service, which reads its own journal.
-fn asked(args: &Args, url: &str) -> Result<(Vec<ResourceExplanation>, String), CommandFailure> {
+fn asked(args: &Args, url: &str) -> Result<Vec<ResourceExplanation>, CommandFailure> {
+    let client = args.caller.client(url)?.with_patience(PATIENCE);
+    // Without names the explanation is as good.
+    let status = client.get("/v1/status").ok().and_then(|answer| status::read(&answer).ok());
+    let names = status.map(CgroupNames::of_service).unwrap_or_default();
     let mut query = args.span.query();
-    query.extend(args.name.as_deref().map(|name| ("name", name.to_owned())));
-    let client = args.caller.client(url)?;
-    let answer = client.with_patience(PATIENCE).get(&with_query("/v1/explain", &query))?;
-    Ok((answer.read("explanation")?, answer.body))
+    query.extend(args.name.as_deref().map(|name| ("name", names.path(name).to_owned())));
+    let answer = client.get(&with_query("/v1/explain", &query))?;
+    let mut explanations: Vec<ResourceExplanation> = answer.read("explanation")?;
+    names.add_to(&mut explanations);
+    Ok(explanations)
 }

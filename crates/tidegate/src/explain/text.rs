@@ -67,19 +67,23 @@ fn write_consumer(
     consumer: &ConsumerExplanation,
     tells_all: bool,
 ) -> fmt::Result {
+    let name = match &consumer.selected_as {
+        Some(selected_as) => format!("{selected_as} ({})", consumer.name),
+        None => consumer.name.clone(),
+    };
     let gets = format!(
         "{}{}",
         Iops::new(consumer.iops),
         consumer.latency_seconds.map_or_else(String::new, |each| format!(", {} at the storage", time(each)))
     );
     if consumer.protected {
-        return writeln!(f, "\n{}: protected, never throttled; {gets}", consumer.name);
+        return writeln!(f, "\n{name}: protected, never throttled; {gets}");
     }
     let last = consumer.episodes.last();
     match (consumer.throttled, last) {
         (true, Some(episode)) => {
             let verb = if resource.dry_run { "would be throttled" } else { "throttled" };
-            writeln!(f, "\n{}: {verb} since {}, {}", consumer.name, episode.from, share(episode))?;
+            writeln!(f, "\n{name}: {verb} since {}, {}", episode.from, share(episode))?;
             writeln!(f, "  by        {}", by(resource, &consumer.throttle))?;
             if let Some(in_force) = in_force(resource, consumer) {
                 writeln!(f, "  in force  {in_force}")?;
@@ -91,12 +95,12 @@ fn write_consumer(
         }
         (_, Some(episode)) if !consumer.present => {
             let until = episode.until;
-            writeln!(f, "\n{}: not throttled since {until}; it is away, or not eligible", consumer.name)?;
+            writeln!(f, "\n{name}: not throttled since {until}; it is away, or not eligible")?;
         }
         (_, Some(episode)) => {
-            writeln!(f, "\n{}: not throttled since {}; {gets}", consumer.name, episode.until)?;
+            writeln!(f, "\n{name}: not throttled since {}; {gets}", episode.until)?;
         }
-        (_, None) => writeln!(f, "\n{}: not throttled in that time; {gets}", consumer.name)?,
+        (_, None) => writeln!(f, "\n{name}: not throttled in that time; {gets}")?,
     }
     if tells_all {
         for episode in &consumer.episodes {
@@ -237,6 +241,7 @@ mod tests {
         };
         let consumer = |name: &str, protected: bool, episodes: Vec<ThrottleEpisode>| ConsumerExplanation {
             name: name.to_owned(),
+            selected_as: None,
             protected,
             present: true,
             throttled: !episodes.is_empty(),
@@ -269,6 +274,15 @@ mod tests {
                 consumer("batch", false, Vec::new()),
             ],
         }
+    }
+
+    #[test]
+    fn a_cgroup_has_its_name_and_its_path() {
+        let mut explanation = explanation();
+        explanation.consumers[2].selected_as = Some("pod:shop/db-0".to_owned());
+        let explanations = [explanation];
+        let text = ExplanationText { explanations: &explanations, tells_all: false }.to_string();
+        assert!(text.contains("\npod:shop/db-0 (batch): not throttled in that time; 143 IO/s"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_service::status::{ReporterStatus, ResourceStatus, SourceStatus};
+use tidegate_service::status::{ReporterStatus, ResourceStatus, SignalOrigin, SourceStatus};
 use tidegate_units::Latency;
 
 use crate::columns::{heading, write_rows};
@@ -18,9 +18,21 @@ impl fmt::Display for ReportsText<'_> {
         if self.0.reporters.is_empty() {
             return Ok(());
         }
+        if let Some(origin) = self.0.signal_origin {
+            writeln!(f, "{}", origin_words(origin))?;
+        }
         let mut rows = vec![heading(&["initiator", "last report", "reads took", "use"])];
         rows.extend(self.0.reporters.iter().map(row));
         write_rows(f, &rows)
+    }
+}
+
+/// Returns the origin of the signal of a resource that takes reports, in words.
+const fn origin_words(origin: SignalOrigin) -> &'static str {
+    match origin {
+        SignalOrigin::Reports => "signal by initiators' reports: longer than what this host measures",
+        SignalOrigin::Measured => "signal by this host: no report that counts is longer",
+        SignalOrigin::Source => "signal by the source",
     }
 }
 

@@ -184,7 +184,7 @@ struct StatusColumn {
 }
 
 const COLUMNS: [StatusColumn; 14] = [
-    StatusColumn { name: "consumer", always: true, cell: |one, _| one.name.clone() },
+    StatusColumn { name: "consumer", always: true, cell: |one, _| one.shown_name().to_owned() },
     StatusColumn { name: "promise", always: false, cell: promise_cell },
     StatusColumn { name: "storage", always: true, cell: |one, _| takes(one) },
     StatusColumn { name: "client", always: false, cell: |one, _| client(one) },
@@ -312,6 +312,7 @@ mod tests {
     fn consumer(name: &str) -> ConsumerStatus {
         ConsumerStatus {
             name: name.to_owned(),
+            selected_as: None,
             protected: false,
             goal_seconds: Some(0.015),
             set_point_seconds: Some(0.012),
@@ -396,6 +397,7 @@ mod tests {
             consumers_left_out: 0,
             reporters: Vec::new(),
             source: None,
+            signal_origin: None,
         }
     }
 

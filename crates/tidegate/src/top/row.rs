@@ -135,7 +135,7 @@ pub(super) struct TopRow<'a> {
 
 impl<'a> TopRow<'a> {
     pub(super) fn name(&self) -> &'a str {
-        self.consumer.map_or(&self.resource.name, |one| &one.name)
+        self.consumer.map_or(&self.resource.name, ConsumerStatus::shown_name)
     }
 
     /// Returns the law and its last decision, if it says something of now.

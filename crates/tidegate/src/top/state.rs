@@ -213,7 +213,7 @@ impl TopState {
         for (service, view) in self.services.iter().enumerate() {
             let Some(status) = &view.status else { continue };
             for (index, resource) in status.resources.iter().enumerate() {
-                if matches(&resource.name) || resource.consumers.iter().any(|one| matches(&one.name)) {
+                if matches(&resource.name) || resource.consumers.iter().any(|one| matches(one.shown_name())) {
                     resources.push((ResourceAt { service, index }, view.row(status, resource)));
                 }
             }
@@ -248,7 +248,7 @@ impl TopState {
         let is_whole = is_match(row.name(), &self.filter);
         let consumers = row.resource.consumers.iter().enumerate();
         let mut rows: Vec<(usize, TopRow<'_>)> = consumers
-            .filter(|(_, one)| is_whole || is_match(&one.name, &self.filter))
+            .filter(|(_, one)| is_whole || is_match(one.shown_name(), &self.filter))
             .map(|(index, one)| (index, TopRow { consumer: Some(one), ..row }))
             .collect();
         let SortOrder { column, is_descending } = self.consumer_order;
