@@ -72,7 +72,8 @@ export async function walkAgent(browser: Browser, program: string): Promise<void
         await fits(page, look);
         await other.close();
       }
-      await initiator.stop();
+      // One that ends by itself says farewell, and is not shown any more.
+      await initiator.stop("SIGKILL");
       await row.getByText("too old to count").waitFor();
     });
   } finally {

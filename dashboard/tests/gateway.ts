@@ -132,12 +132,12 @@ export class Service {
     }
   }
 
-  async stop(): Promise<void> {
+  async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     const running = this.#process;
     this.#process = undefined;
     if (running === undefined || running.exitCode !== null) return;
     const ended = new Promise((resolve) => running.once("exit", resolve));
-    running.kill("SIGTERM");
+    running.kill(signal);
     await ended;
   }
 
