@@ -30,6 +30,7 @@ mod request;
 mod resource;
 mod samples;
 mod sent;
+mod steering;
 mod terms;
 mod virtual_bucket;
 

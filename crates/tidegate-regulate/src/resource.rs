@@ -9,11 +9,12 @@ use tidegate_control::{
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
 use crate::consumer::{EligibleConsumer, RegulatedConsumer};
-use crate::delay::{MemberDemand, MemberInterval, SteeredDelay};
+use crate::delay::{MemberDemand, MemberInterval};
 use crate::division::{WeightedShare, divide};
 use crate::limit::DirectionLimits;
 use crate::load::{DeviceLoad, InFlight, SentLoad, StorageLoad};
 use crate::sent::SentRequests;
+use crate::steering::SteeredDelay;
 
 /// A consumer that completes at least this fraction of its rate counts as throttled by it. Kernels do not say
 /// which consumers wait for a limit.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A connection with a request is put into a queue (`sockets-enqueued`). If a thread is idle, it is woken
-//! (`threads-woken`). What is left over waited until a thread had ended another request. Columns beside these
-//! two differ from kernel to kernel.
+//! (`threads-woken`). The requests for which none is woken wait until a thread has ended another one. Columns
+//! beside these two differ from kernel to kernel.
 
 use std::path::Path;
 
