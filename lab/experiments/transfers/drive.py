@@ -21,14 +21,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import driver
 
 S3_SERVER = os.path.join(os.path.dirname(driver.LAB), "target", "debug", "examples", "s3-server")
-LOAD = ["--transfers", "60", "--size", "2.5", "--slower", "10", "--others", "5", "--without-accidents"]
+LOAD = ["--size", "2.5", "--slower", "10", "--others", "5", "--without-accidents"]
 
 
 def run(seed, options, directory):
     """One seed: the script's document, or None."""
     out = os.path.join(directory, str(seed))
+    load = ["--transfers", options.transfers, *LOAD]
     policies = [word for policy in options.policy for word in ("--policy", policy)]
-    status, printed, complaint = driver.run("transfers/guest.sh", options.s3_server, *LOAD, *policies, "--seed", seed, out=out,
+    status, printed, complaint = driver.run("transfers/guest.sh", options.s3_server, *load, *policies, "--seed", seed, out=out,
                                             binary=options.binary, memory="3G", limit=options.limit)
     print(f"seed {seed}\n{printed}", flush=True)
     documents = glob.glob(os.path.join(out, "*-transfers-real.json"))
@@ -53,6 +54,7 @@ def rows(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", action="append", default=[], help="one of the policies (default: all)")
+    parser.add_argument("--transfers", type=int, default=60, help="of each policy (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--s3-server", default=S3_SERVER, metavar="FILE", help="the example of tidegate-transfer (default: %(default)s)")
@@ -75,7 +77,7 @@ def main():
         print(f"not as expected: {line}")
     if options.out:
         driver.leave(options.out, "lab-transfers", {
-            "experiment": "lab transfers", "date": driver.today(), **about, "load": LOAD, "seeds": list(seeds), "rows": table,
+            "experiment": "lab transfers", "date": driver.today(), **about, "load": LOAD, "transfers": options.transfers, "seeds": list(seeds), "rows": table,
             "not_as_expected": said,
         })
     return 1 if said else 0
