@@ -551,15 +551,15 @@ mod tests {
                 replaced => replaced.unwrap(),
             }
             for tags in [&[][..], &[5]] {
-                let (delayed, crossed) = (sent(DEVICE), sent("port2"));
+                // A bridge sends packets of its own, such as IGMP reports: only ours reach the device.
+                let delayed = sent(DEVICE);
                 let end = Clock::now() + Duration::from_secs(60);
                 // The first ones may find a port that is not up yet.
-                while sent("port2") == crossed {
-                    assert!(Clock::now() < end, "no packet crosses the bridge");
+                while sent(DEVICE) == delayed {
+                    assert!(Clock::now() < end, "{tags:?}: no packet is redirected");
                     send("array", &[ethernet(tags), segment()].concat());
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                assert!(sent(DEVICE) > delayed, "{tags:?}: the packet was not redirected");
             }
         });
         trial.join().unwrap();
