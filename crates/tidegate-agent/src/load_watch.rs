@@ -49,6 +49,14 @@ impl LoadWatch {
         }
     }
 
+    /// Makes the next sample a rescan.
+    pub(super) fn look_now(&mut self) {
+        match self {
+            Self::Machine(machine) => machine.look_now(),
+            Self::Bridge(bridge) => bridge.look_now(),
+        }
+    }
+
     /// Takes what the configuration tells of sessions now.
     pub(super) fn tell(&mut self, told: ToldSessions) {
         if let Self::Machine(machine) = self {

@@ -170,6 +170,9 @@ impl MachineRegulator {
     pub fn step(&mut self, now: Instant) -> RegulationStep {
         let mut decisions = Vec::new();
         let mut blind = None;
+        if self.resources.iter().any(SessionResource::seeks_members) {
+            self.watch.look_now();
+        }
         match self.watch.sample(now) {
             Ok(sample) => {
                 self.seen = now;

@@ -139,6 +139,17 @@ impl SessionResource {
         self.members_changed
     }
 
+    /// Returns true if the latency is above the goal, and nobody is known who could be throttled. It is not
+    /// waited then until consumers are counted anew.
+    pub(super) fn seeks_members(&self) -> bool {
+        let finds = self.writers.is_some() || self.readers.is_some();
+        let is_above =
+            |decided: &Decision| decided.estimate.is_some_and(|latency| latency > decided.set_point);
+        finds
+            && self.regulated.consumers().next().is_none()
+            && self.regulated.decision().is_some_and(is_above)
+    }
+
     /// The delay that is to be in force for members.
     pub(super) fn delay(&self) -> Latency {
         self.regulated.delay()
@@ -201,6 +212,7 @@ impl SessionResource {
         let places = watch.devices_of(&self.config.storage);
         if let Some(elapsed) = sample.looked {
             let is_throttled = self.regulated.delay() > Latency::ZERO;
+            let seeks_members = self.seeks_members();
             let moved = places.iter().flat_map(|place| watch.device(*place).moved());
             let moved: Vec<_> = moved.filter(|moved| moved.read.max(moved.written) > Bytes::ZERO).collect();
             if let Some(writers) = &mut self.writers {
@@ -213,6 +225,9 @@ impl SessionResource {
                     is_throttled,
                     moved.iter().map(|moved| (moved.consumer, moved.read)),
                 );
+            }
+            if seeks_members {
+                self.writers.iter_mut().chain(&mut self.readers).for_each(BulkDetector::admit);
             }
         }
         let eligible = self.eligible(&places, watch);

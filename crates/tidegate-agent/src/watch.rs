@@ -46,6 +46,8 @@ pub(super) struct MachineWatch {
     places: Vec<Place>,
     look_every: Duration,
     since_look: Duration,
+    /// The next sample is a look.
+    look_now: bool,
     /// The devices that sessions load, in the order of their numbers.
     devices: Vec<WatchedDevice>,
     /// Places of those of `devices` that share a fate.
@@ -138,6 +140,7 @@ impl MachineWatch {
             places: Vec::new(),
             look_every: LOOK,
             since_look: Duration::ZERO,
+            look_now: false,
             devices: Vec::new(),
             groups: BTreeMap::new(),
             addresses: ConsumerAddresses::default(),
@@ -163,6 +166,11 @@ impl MachineWatch {
         self.look_every = interval.min(LOOK);
     }
 
+    /// Makes the next sample a rescan.
+    pub(super) const fn look_now(&mut self) {
+        self.look_now = true;
+    }
+
     /// Reads the counters, and at a rescan the consumers. Returns `None` at the first call: nothing is known
     /// of the time before.
     pub(super) fn sample(&mut self, now: Instant) -> Result<Option<MachineSample>, ReadError> {
@@ -177,7 +185,7 @@ impl MachineWatch {
         let elapsed = now.saturating_since(before);
         self.since_look = self.since_look.saturating_add(elapsed);
         // A sample that comes a little early is this look's all the same.
-        if self.since_look + elapsed / 2 < self.look_every {
+        if !std::mem::take(&mut self.look_now) && self.since_look + elapsed / 2 < self.look_every {
             return Ok(Some(MachineSample { elapsed, looked: None, changed: false }));
         }
         let changed = self.look(now)?;

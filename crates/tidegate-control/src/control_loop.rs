@@ -252,6 +252,7 @@ impl ControlLoop {
             raw: step.raw,
             bounded: step.bounded,
             bound: step.bound,
+            delay: None,
             reserved,
             rates: step.rates,
             gave_way: step.gave_way,

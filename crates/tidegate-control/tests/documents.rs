@@ -287,6 +287,7 @@ fn decision() -> Decision {
         raw: LawOutput::Window(Window::new(0.125)),
         bounded: LawOutput::Window(Window::new(0.25)),
         bound: Some(OutputBound::Least),
+        delay: None,
         reserved: None,
         rates: Vec::new(),
         gave_way: None,
@@ -399,6 +400,11 @@ fn a_decision_reads_as_a_sentence() {
             "sata (dry run): protected reads 23.1ms against 12.0ms: the others would be throttled to a \
                 window of \
              2.30 (7 of 12 throttled)",
+        ),
+        (
+            Decision { delay: Some(Latency::from_millis(43)), held: 7, ..decision() },
+            "sata: protected reads 23.1ms against 12.0ms: the others throttled by up to 43.0ms per request \
+             (7 of 12 throttled)",
         ),
         (
             Decision { bounded: delay, bound: Some(OutputBound::FloorRate), ..decision() },

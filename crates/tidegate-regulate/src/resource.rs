@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    ClusterSignal, Commands, ConsumerObservation, ControlLoop, Decision, HostReport, LoopConfig,
+    ClusterSignal, Commands, ConsumerObservation, ControlLoop, Decision, HostReport, LawOutput, LoopConfig,
     LoopConfigError, MeanOutstanding, Observation, OperationTotals, SignalPercentile,
 };
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
@@ -254,7 +254,7 @@ impl RegulatedResource {
                 totals.total_latency = totals.total_latency.saturating_add(mean.scale(count as f64));
             }
         }
-        let (commands, decision) = self.control.step(now, &observation);
+        let (commands, mut decision) = self.control.step(now, &observation);
         let members = self.members(since, &observation);
         self.demand.observe(members);
         match self.throttle {
@@ -272,6 +272,7 @@ impl RegulatedResource {
             }
         }
         self.divide(since, &observation);
+        self.tell_delay(&mut decision);
         self.last = Some(RegulatedDecision { observation, commands, decision: decision.clone() });
         decision
     }
@@ -431,6 +432,18 @@ impl RegulatedResource {
             }
         }
         divide(&mut shares, self.delay, longest, since);
+    }
+
+    /// Tells the delay that a window came to, which is what consumers see of it.
+    fn tell_delay(&self, decision: &mut Decision) {
+        let delays = !matches!(self.throttle, ThrottleKind::Rates { .. });
+        if delays && !decision.dry_run && matches!(decision.bounded, LawOutput::Window(_)) {
+            let longest = self.delays().map(|(_, delay)| delay).max().unwrap_or_default();
+            decision.delay = Some(longest).filter(|delay| *delay > Latency::ZERO);
+            if decision.delay.is_none() {
+                decision.held = 0;
+            }
+        }
     }
 
     /// Returns what the eligible consumers did together.

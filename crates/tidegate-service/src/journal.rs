@@ -125,7 +125,7 @@ impl Pool {
 
 /// The output of a law as a number that is more than nothing.
 fn output(decision: &Decision) -> f64 {
-    let output = match (decision.window(), decision.bounded) {
+    let output = match (decision.window(), decision.throttle()) {
         (Some(window), _) | (None, LawOutput::Window(window)) => window.get(),
         (None, LawOutput::Delay(delay)) => delay.as_secs_f64(),
         (None, LawOutput::Rate(rate)) => rate.per_second(),

@@ -47,6 +47,8 @@ pub(crate) struct BridgeWatch {
     sampled: Option<Instant>,
     look_every: Duration,
     since_look: Duration,
+    /// The next sample is a look.
+    look_now: bool,
     file: Option<PathBuf>,
     /// The sessions that were written down, and when.
     written: Option<(Instant, Vec<RecalledSession>)>,
@@ -78,6 +80,7 @@ impl BridgeWatch {
             sampled: None,
             look_every: LOOK,
             since_look: Duration::ZERO,
+            look_now: false,
             file,
             written: None,
         })
@@ -88,6 +91,11 @@ impl BridgeWatch {
         self.look_every = interval.min(LOOK);
     }
 
+    /// Makes the next sample a rescan.
+    pub(crate) const fn look_now(&mut self) {
+        self.look_now = true;
+    }
+
     /// Takes what passed since the sample before. Returns `None` at the first call.
     pub(crate) fn sample(&mut self, now: Instant) -> Result<Option<MachineSample>, CaptureError> {
         let traffic = self.capture.report()?;
@@ -95,7 +103,8 @@ impl BridgeWatch {
         let elapsed = now.saturating_since(self.sampled.replace(now).unwrap_or(now));
         self.since_look = self.since_look.saturating_add(elapsed);
         // As of devices: a sample that comes a little early is this look's all the same.
-        let looks = first || self.since_look + elapsed / 2 >= self.look_every;
+        let is_due = self.since_look + elapsed / 2 >= self.look_every;
+        let looks = std::mem::take(&mut self.look_now) || first || is_due;
         let changed = looks && self.look(&traffic);
         self.follow(now, &traffic);
         if looks {

@@ -70,6 +70,9 @@ pub struct Decision {
     pub bounded: LawOutput,
     /// The bound that made the difference.
     pub bound: Option<OutputBound>,
+    /// The longest delay of a request that the output came to, where consumers are throttled by delays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Latency>,
     /// Needs of reservations for the window. `None` while every consumer with a reservation is idle, or
     /// before anything completed.
     pub reserved: Option<ReservationDecision>,
@@ -97,10 +100,17 @@ impl Decision {
     /// The version that this code writes and reads.
     pub const VERSION: u16 = 7;
 
-    /// The window that was decided, by whichever law. `None`: by another means, or nothing is throttled.
+    /// Returns what consumers are throttled by: the output of the law, or the delay that it came to.
+    #[must_use]
+    pub fn throttle(&self) -> LawOutput {
+        self.delay.map_or(self.bounded, LawOutput::Delay)
+    }
+
+    /// The window that consumers are throttled to, by whichever law. `None`: by another means, or nothing is
+    /// throttled.
     #[must_use]
     pub fn window(&self) -> Option<Window> {
-        match (self.bounded, &self.point) {
+        match (self.throttle(), &self.point) {
             (_, Some(point)) => point.window,
             (LawOutput::Window(window), None) => Some(window),
             (LawOutput::Delay(_) | LawOutput::Rate(_), None) => None,
@@ -195,13 +205,13 @@ impl Decision {
             (false, LawAction::Hold) => "still throttled",
             (false, LawAction::Relax) => "released by degrees, throttled",
         };
-        match self.bounded {
+        match self.throttle() {
             LawOutput::Window(window) => write!(f, "{others} {verb} to a window of {window}")?,
             LawOutput::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
             LawOutput::Rate(rate) => write!(f, "{others} {verb} to {rate} in all")?,
         }
         write!(f, " ({})", self.counts("throttled"))?;
-        match (self.bounded, self.bound) {
+        match (self.throttle(), self.bound) {
             (LawOutput::Window(_), Some(OutputBound::Least)) => f.write_str(", the least that is allowed"),
             (LawOutput::Delay(_), Some(OutputBound::Greatest)) => {
                 f.write_str(", the longest that is allowed")

@@ -154,6 +154,14 @@ impl BulkDetector {
         }
     }
 
+    /// Admits consumers that move more than the threshold by now, before it is time to update the set.
+    pub fn admit(&mut self) {
+        let above = self.config.above.per_second();
+        for consumer in self.consumers.values_mut() {
+            consumer.member |= consumer.rate > above;
+        }
+    }
+
     fn update(&mut self, held: bool) {
         let above = self.config.above.per_second();
         for consumer in self.consumers.values_mut() {
@@ -224,6 +232,19 @@ mod tests {
             let left = until(&mut set, 0.0, false, false, 10).unwrap();
             assert!(left <= 6.0, "{rate} MiB/s left after {left} s");
         }
+    }
+
+    #[test]
+    fn who_is_admitted_joins_before_the_set_is_brought_up_to_date() {
+        let (mut set, writer, idle) = (set(), name("w"), name("idle"));
+        let steps = (1..10).find(|_| {
+            set.observe(STEP, false, [(&writer, mib(0.4)), (&idle, mib(0.01))]);
+            set.admit();
+            set.contains(&writer)
+        });
+        // 4 MiB/s average more than 1 MiB/s after 0.29 s.
+        assert_eq!(steps, Some(3));
+        assert!(!set.contains(&idle));
     }
 
     #[test]

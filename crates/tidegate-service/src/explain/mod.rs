@@ -296,11 +296,11 @@ impl ResourceFold {
             },
             throttle: ThrottleFigures {
                 window_requests: decision.window().map(tidegate_units::Window::get),
-                delay_seconds: match decision.bounded {
+                delay_seconds: match decision.throttle() {
                     LawOutput::Delay(delay) => Some(delay.as_secs_f64()),
                     LawOutput::Window(_) | LawOutput::Rate(_) => None,
                 },
-                rate_iops: match decision.bounded {
+                rate_iops: match decision.throttle() {
                     LawOutput::Rate(rate) => Some(rate.per_second()),
                     LawOutput::Window(_) | LawOutput::Delay(_) => None,
                 },

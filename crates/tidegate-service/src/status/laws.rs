@@ -30,7 +30,7 @@ pub fn decided(decision: &Decision, now: Instant) -> DecisionStatus {
         }
     });
     let holds = decision.held > 0 && !decision.dry_run;
-    let delay = match decision.bounded {
+    let delay = match decision.throttle() {
         LawOutput::Delay(delay) => Some(delay),
         LawOutput::Window(_) | LawOutput::Rate(_) => None,
     };
