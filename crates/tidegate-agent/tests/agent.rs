@@ -109,6 +109,21 @@ fn who_writes_is_held_while_reads_are_slow_and_let_go_when_they_are_not() {
 }
 
 #[test]
+fn while_nobody_is_known_who_could_be_throttled_each_sample_looks_for_writers() {
+    for quiet in 0..10 {
+        let mut machine = Machine::new("");
+        // Consumers are counted once a second, at any time before the writers begin.
+        machine.after(2, [READS_QUICKLY, SILENT, SILENT]);
+        (0..quiet).for_each(|_| drop(machine.step([READS_QUICKLY, SILENT, SILENT])));
+        let steps = (1..10).find(|_| {
+            machine.step([READS_SLOWLY, WRITES, WRITES]);
+            members(&machine.regulator.holds()[0]) == addresses(&[2, 3])
+        });
+        assert!(steps.is_some_and(|steps| steps <= 4), "{quiet}: {steps:?}");
+    }
+}
+
+#[test]
 fn an_agent_that_decides_seldom_looks_often_enough_to_notice_that_it_is_blind() {
     for (interval, step) in [("100ms", 100_000), ("1s", 1_000_000), ("2500ms", 833_333), ("1min", 1_000_000)]
     {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_control::{
     ClusterSignal, Commands, ConsumerObservation, ControlLoop, Decision, HostReport, LawOutput, LoopConfig,
-    LoopConfigError, MeanOutstanding, Observation, OperationTotals, SignalPercentile,
+    LoopConfigError, MeanOutstanding, Observation, OperationTotals, OutputBound, SignalPercentile,
 };
 use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
 
@@ -442,6 +442,9 @@ impl RegulatedResource {
             decision.delay = Some(longest).filter(|delay| *delay > Latency::ZERO);
             if decision.delay.is_none() {
                 decision.held = 0;
+            }
+            if longest >= self.throttle.longest() {
+                decision.bound = Some(OutputBound::Greatest);
             }
         }
     }

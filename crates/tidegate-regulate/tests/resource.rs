@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    LawConfig, LawKind, LoopConfig, OperationTotals, PidConfig, SignalChoice, WindowConfig,
+    LawConfig, LawKind, LawOutput, LoopConfig, OperationTotals, PidConfig, SignalChoice, WindowConfig,
 };
 use tidegate_regulate::{
     DeviceLoad, EligibleConsumer, InFlight, RegulatedResource, SentLoad, StorageLoad, ThrottleKind,
@@ -168,7 +168,7 @@ proptest! {
         };
         let mut resource = RegulatedResource::new(config(law), throttle).unwrap();
         for step in steps {
-            follow(&mut resource, step);
+            let decides = follow(&mut resource, step);
             prop_assert!(resource.delay() <= greatest, "{}", resource.delay());
             for rate in rates(&resource).into_iter().flatten() {
                 // Each direction has a sixteenth of the rate at least.
@@ -176,6 +176,12 @@ proptest! {
             }
             let is_by_rates = matches!(throttle, ThrottleKind::Rates { .. });
             prop_assert!(is_by_rates || rates(&resource).iter().all(Option::is_none));
+            if decides && let Some(decision) = resource.decision() {
+                let is_window = matches!(decision.bounded, LawOutput::Window(_)) && !is_by_rates;
+                let told = Some(resource.delay()).filter(|delay| is_window && *delay > Latency::ZERO);
+                prop_assert_eq!(decision.delay, told.filter(|_| resource.consumers().len() > 0));
+                prop_assert!(!is_window || told.is_some() || decision.held == 0);
+            }
         }
     }
 

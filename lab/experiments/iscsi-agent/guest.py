@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""In the guest: `tidegate agent` on an iSCSI target, a small reader, and writers on other initiators.
+"""In the guest: `tidegate agent` on an iSCSI target, an NVMe/TCP target or an NFS server, a small reader, and writers on other initiators.
 
-usage: guest.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
+usage: guest.py [--kind iscsi|nvme|nfs] [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
                       [--only PHASE,… | --beside-static | --sweep]
 
 Initiator 1 reads 4 KiB at random places, at most 256 KiB/s; initiators 2 to 4 write with four jobs each, all at once, in
@@ -32,6 +32,8 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
                 agent does, and says, with each throttle
 
+Limits of writes (`rate`) are of LIO, and only an iSCSI volume is removed: a suite of another kind goes without these phases.
+
 With --beside-static it is these instead, for the first target:
 
    unregulated, agent  with the bursts
@@ -61,12 +63,16 @@ import iscsi
 from agent import HELD, Agent, configuration, kernel, throttle_of
 from bursts import WRITERS, bursts, judged, reader, writers
 from judging import KEPT, settled
+from protocols import Nfs, Nvme
 from service import DEVICE, unprivileged
 
 # A guardian waits for ten seconds, and removes what is held in less than two.
 HUNG_S = 12
 # As the agent's greatest.
 GREATEST_STATIC_MS = 100
+# ext4 needs some of a volume for itself.
+FILE_MIB, VOLUME_MIB = 64, 96
+THREADS = 64
 @contextlib.contextmanager
 def static(lab, delay):
     """What an administrator would set by hand: all packets to the writers wait for that long, always."""
@@ -257,8 +263,19 @@ table inet site { chain out { type filter hook postrouting priority mangle; coun
     return measured
 
 
+def made(kind):
+    """The array behind a target, and its initiators."""
+    if kind == "nvme":
+        return Nvme(hosts=4)
+    if kind == "nfs":
+        return Nfs(hosts=4, file_mib=lambda _: FILE_MIB, threads=THREADS, volume_mib=VOLUME_MIB)
+    # Without tail loss probes: a saturated array answers later than TCP expects, and it would send again for nothing.
+    return iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", default="iscsi", choices=["iscsi", "nvme", "nfs"])
     parser.add_argument("--targets", default="15,20,30")
     parser.add_argument("--burst", type=int, default=20)
     parser.add_argument("--pause", type=int, default=5)
@@ -279,8 +296,7 @@ def main():
     options = parser.parse_args()
     targets = [float(target) for target in options.targets.split(",")]
 
-    # Without tail loss probes: a saturated array answers later than TCP expects, and it would send again for nothing.
-    lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
+    lab = made(options.kind)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     if options.beside_static or options.sweep:
         measured = sweep(lab, options, targets) if options.sweep else beside_static(lab, options, targets[0])
@@ -293,7 +309,8 @@ def main():
         print(f"{time.monotonic():7.1f} {name}", flush=True)
 
     def wanted(name):
-        return options.only is None or name in options.only.split(",")
+        is_there = options.kind == "iscsi" or not (name.startswith("rate-") or name == "volume-removed")
+        return is_there and (options.only is None or name in options.only.split(","))
 
     if wanted("check"):
         phase("check")

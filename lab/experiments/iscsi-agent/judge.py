@@ -21,6 +21,7 @@ JOINED_WITHIN_S = 2
 # Who is held counts as silent after 2 s, and the set is brought up to date every second.
 LEFT_WITHIN_S = 5
 WRITERS = ["10.0.0.12", "10.0.0.13", "10.0.0.14"]
+SESSIONS = {"iscsi": "iSCSI", "nvme": "NVMe", "nfs": "NFS"}
 QUEUES = {"netem": {"htb", "netem"}, "edt": {"htb", "fq"}, "rate": set()}
 OURS = set.union(*QUEUES.values())
 
@@ -125,8 +126,9 @@ def judge(measured):
         check = measured["check"]
         lacking = [finding["what"] for finding in check["throttles"] if not finding["works"]]
         verdict.check("check: this kernel has every throttle", not lacking, lacking)
-        iscsi = next((finding for finding in check["sensors"] if finding["what"] == "sessions of iSCSI"), None)
-        verdict.check("check: the initiators are seen", iscsi and iscsi["detail"] == "4 sessions", iscsi)
+        kind = SESSIONS[measured["options"].get("kind", "iscsi")]
+        seen = next((finding for finding in check["sensors"] if finding["what"] == f"sessions of {kind}"), None)
+        verdict.check("check: the initiators are seen", seen and seen["detail"].startswith("4 sessions"), seen)
     if "foreign-netem" in measured:
         foreign(measured["foreign-netem"], measured["foreign-edt"], verdict)
     if "removed" in measured:
@@ -183,7 +185,8 @@ def main(directory):
     verdict, summary = judge(measured)
     met = all(check["met"] for check in verdict.checks)
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"met": met, **summary, "checks": verdict.checks, "options": measured["options"]}, file, indent=1)
+        kind = measured["options"].get("kind", "iscsi")
+        json.dump({"met": met, **({} if kind == "iscsi" else {"variant": kind}), **summary, "checks": verdict.checks, "options": measured["options"]}, file, indent=1)
     return 0 if met else 1
 
 

@@ -76,7 +76,6 @@ def sensed(lab, service):
     """Of each load what fio did per second, and what the sensor told meanwhile."""
     found = {}
     for way, load in LOADS.items():
-        lab.before_reads()
         job = {"name": way, "filename": lab.device(1), "size": f"{FILE_MIB}m", "runtime": SECONDS, **load}
         ended = lab.start_fio([job], log_ms=1000, randseed=1)
         # The mean of the last ten intervals has the beginning in it for so long.

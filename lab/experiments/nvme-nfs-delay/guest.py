@@ -135,8 +135,6 @@ class Experiment:
         self.found = {}
 
     def move(self, direction, combinations, amounts=None):
-        if direction == "read":
-            self.lab.before_reads()
         results = transfers(self.lab, 1, direction, combinations, amounts or self.options.amounts,
                             rw=DIRECTIONS[direction], size=self.size)
         return results
@@ -189,7 +187,6 @@ class Experiment:
     def mix(self, packets, delay):
         """A half of the volume each: what has just been written, an NFS server has in memory."""
         row = {"packets": packets, "delay_ms": delay}
-        self.lab.before_reads()
         with counted(self.lab, row):
             results = self.lab.fio([{
                 "name": direction, "filename": self.lab.device(1), "rw": DIRECTIONS[direction], "bs": "64k", "iodepth": 1,

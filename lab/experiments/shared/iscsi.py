@@ -128,6 +128,9 @@ class Lab:
     initiator_options: lines of iscsid.conf, by key.
     """
 
+    # More lines of the resource's configuration.
+    resource = ""
+
     def __init__(self, initiators=4, devices=4, service_ms=8, volume_mib=64, acls=True, ipv6=(), window=None,
                  tail_loss_probes=True, mtu=1500, portal=None, initiator_options=None):
         self.numbers = range(1, initiators + 1)
@@ -191,6 +194,9 @@ class Lab:
 
     # Load.
 
+    def before_reads(self):
+        """What a load needs for its reads to reach the array."""
+
     def fio(self, jobs, log_ms=None, log_directory="/tmp/fio", **options):
         """Runs the jobs (fio's options, by name) together in one process: [{name, read, write, log}] by job.
 
@@ -198,6 +204,7 @@ class Lab:
         options: for all jobs. With log_ms, `log` is {"iops" | "bw" | "lat": [(ms, direction, value)]}, one row per
         log_ms: requests per second, KiB/s, mean ms; ms is the time since the epoch.
         """
+        self.before_reads()
         command = ["fio", "--output-format=json", "--thread", "--ioengine=libaio", "--direct=1", "--randrepeat=1",
                    "--norandommap", "--group_reporting=0"]
         if "runtime" in options or any("runtime" in job for job in jobs):

@@ -18,13 +18,8 @@ VOLUME_MIB = 64
 
 
 class Layout(iscsi.Lab):
-    resource = ""
-
     def __init__(self, initiators, volume_mib=VOLUME_MIB, **array):
         super().__init__(initiators=initiators, volume_mib=volume_mib, tail_loss_probes=False, **array)
-
-    def before_reads(self):
-        """What is needed for reads to reach the array."""
 
     def _fill(self, path, mib):
         """Reads of what was never written reach no disk."""

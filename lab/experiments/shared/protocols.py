@@ -49,12 +49,6 @@ class Lab(iscsi.Lab):
     def _start_initiators(self, options):
         self._devices, self._kept_open = {}, []
 
-    # More lines of the resource's configuration.
-    resource = ""
-
-    def before_reads(self):
-        """What is needed for reads to reach the array."""
-
 
 class Nvme(Lab):
     """nvmet and nvme-tcp, configured by configfs and /dev/nvme-fabrics."""

@@ -69,7 +69,6 @@ def regulated(lab, options, law):
         iscsi.until(lambda: "ready" in iscsi.read(log_path) or agent.poll() is not None, "the agent")
         if agent.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(log_path)}")
-        lab.before_reads()
         seen, over = set(), threading.Event()
         watch = threading.Thread(target=watch_members, args=(lab, seen, over))
         watch.start()
@@ -103,12 +102,10 @@ def main():
     else:
         lab = Nfs(hosts=4, file_mib=lambda _: FILE_MIB, threads=options.threads, volume_mib=VOLUME_MIB)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
-    lab.before_reads()
     measured = {"options": vars(options).copy(), "writers": [lab.address(n) for n in WRITERS], "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"], "seeds": []}
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         options.seed = seed
         print(f"{time.monotonic():7.1f} seed {seed}", flush=True)
-        lab.before_reads()
         found = {"seed": seed, "unregulated": bursts(lab, options)}
         for law in LAWS:
             found[law] = regulated(lab, options, law)
