@@ -29,6 +29,7 @@ mod proposal;
 mod regulator;
 mod resource;
 mod rollups;
+mod seeking;
 mod sensor;
 mod source;
 mod status;

@@ -22,6 +22,7 @@ use super::initiators::intake::{ReportCarrier, ReportIntake};
 use super::kernel_limits::write_limit;
 use super::load_watch::LoadWatch;
 use super::pattern::ConsumerPattern;
+use super::seeking::SeekAllowance;
 use super::source::{LatencySource, SourceSample};
 use super::watch::MachineSample;
 use crate::metrics::ResourceStatus;
@@ -51,6 +52,8 @@ pub(super) struct SessionResource {
     source: Option<LatencySource>,
     /// The last limits of these devices that the throttle was told.
     limited: BTreeMap<DeviceNumber, WriteLimit>,
+    /// The time for which members may be sought at each sample.
+    seeking: SeekAllowance,
 }
 
 /// A device of a resource.
@@ -80,6 +83,7 @@ impl SessionResource {
             reports: None,
             source: None,
             limited: BTreeMap::new(),
+            seeking: SeekAllowance::default(),
         }
         .with_reports())
     }
@@ -140,9 +144,9 @@ impl SessionResource {
     }
 
     /// Returns true if the latency is above the goal, and nobody is known who could be throttled. It is not
-    /// waited then until consumers are counted anew.
+    /// waited then until consumers are counted anew. Where that finds nobody, it is done ever more seldom.
     pub(super) fn seeks_members(&self) -> bool {
-        let finds = self.writers.is_some() || self.readers.is_some();
+        let finds = (self.writers.is_some() || self.readers.is_some()) && self.seeking.is_left();
         let is_above =
             |decided: &Decision| decided.estimate.is_some_and(|latency| latency > decided.set_point);
         finds
@@ -171,8 +175,10 @@ impl SessionResource {
         carrier: Option<&ReportCarrier>,
     ) -> Option<Decision> {
         self.members_changed = false;
+        let seeks_members = self.seeks_members();
+        self.seeking.pass(sample.elapsed, seeks_members);
         if self.stale || sample.looked.is_some() {
-            self.rescan(sample, watch);
+            self.rescan(sample, watch, seeks_members);
         }
         self.take(sample.elapsed, watch);
         let since = self.regulated.pass(sample.elapsed)?;
@@ -208,11 +214,10 @@ impl SessionResource {
     }
 
     /// Finds the writers and readers, if they were counted anew, and the eligible ones of its consumers.
-    fn rescan(&mut self, sample: MachineSample, watch: &LoadWatch) {
+    fn rescan(&mut self, sample: MachineSample, watch: &LoadWatch, seeks_members: bool) {
         let places = watch.devices_of(&self.config.storage);
         if let Some(elapsed) = sample.looked {
             let is_throttled = self.regulated.delay() > Latency::ZERO;
-            let seeks_members = self.seeks_members();
             let moved = places.iter().flat_map(|place| watch.device(*place).moved());
             let moved: Vec<_> = moved.filter(|moved| moved.read.max(moved.written) > Bytes::ZERO).collect();
             if let Some(writers) = &mut self.writers {
