@@ -2,7 +2,7 @@
 """In the guest: `tidegate agent` on a bridge between initiators and a target that runs nothing of Tidegate.
 
 usage: guest.py [--target MS] [--burst S] [--pause S] [--bursts N] [--depth N] [--seeds N] [--only PHASE,…] [--ipv6] [--mtu N]
-                [--nvme]
+                [--nvme] [--vlan ID]
 
 Load and array are those of the experiment iscsi-agent: initiator 1 reads 4 KiB at random places, initiators 2 to 4 write in
 bursts. The agent runs in the namespace of the bridge, and captures at the port that leads to the target. In order:
@@ -227,6 +227,7 @@ def main():
     parser.add_argument("--ipv6", action="store_true", help="all sessions of iSCSI over IPv6")
     parser.add_argument("--nvme", action="store_true", help="NVMe/TCP instead of iSCSI")
     parser.add_argument("--mtu", type=int, default=1500, help="(default: %(default)s)")
+    parser.add_argument("--vlan", type=int, metavar="ID", help="iSCSI in packets with this tag")
     parser.add_argument("--root", default="", help="more lines above the tables of the configuration")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
@@ -236,7 +237,7 @@ def main():
     if options.nvme:
         lab = Nvme(hosts=4, mtu=options.mtu)
     else:
-        lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False, ipv6=ipv6, mtu=options.mtu)
+        lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False, ipv6=ipv6, mtu=options.mtu, vlan=options.vlan)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     with iscsi.namespace("switch"):
         iscsi.run(["ip", "link", "set", "lo", "up"])

@@ -81,6 +81,7 @@ def judge(measured):
 def variant(options):
     parts = [word for key, word in (("nvme", "nvme"), ("ipv6", "ipv6")) if options[key]]
     parts += [f"mtu-{options['mtu']}"] if options["mtu"] != 1500 else []
+    parts += ["vlan"] if options.get("vlan") else []
     return {"variant": "-".join(parts)} if parts else {}
 
 

@@ -123,7 +123,7 @@ class Lab:
     window: the most that TCP may have in flight, in bytes, on both sides; None is the kernel's default.
     tail_loss_probes: the kernel's default. When writers saturate the array, their last segment waits for longer than TCP
     expects and is sent again, which counts as a retransmission. Nothing was lost.
-    mtu: of every interface between initiators and target.
+    mtu: of every interface between initiators and target. vlan: the tag of all packets between them.
     portal: where LIO listens; by default 10.0.0.1:3260, or [::]:3260 when somebody logs in over IPv6.
     initiator_options: lines of iscsid.conf, by key.
     """
@@ -132,12 +132,13 @@ class Lab:
     resource = ""
 
     def __init__(self, initiators=4, devices=4, service_ms=8, volume_mib=64, acls=True, ipv6=(), window=None,
-                 tail_loss_probes=True, mtu=1500, portal=None, initiator_options=None):
+                 tail_loss_probes=True, mtu=1500, vlan=None, portal=None, initiator_options=None):
         self.numbers = range(1, initiators + 1)
         self.acls = acls
         self.ipv6 = frozenset(ipv6)
         self.portal = portal or ("[::]:3260" if self.ipv6 else "10.0.0.1:3260")
         self._set_up(devices, service_ms, volume_mib)
+        self.vlan = vlan
         self._make_network(mtu)
         if window:
             self._for_both_sides("tcp_rmem", f"4096 {window} {window}")
@@ -338,8 +339,17 @@ class Lab:
         return [f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {volume_mib}m -n lv{number} {GROUP}" for number in self.numbers]
 
     def _make_network(self, mtu):
-        batch("ip", ["netns add tgt", "netns add switch", "link add eth0 netns tgt type veth peer name p0 netns switch",
-                     *(f"link add i{n} type veth peer name p{n} netns switch" for n in self.numbers)])
+        # Under interfaces of a VLAN are those that its packets pass with their tag.
+        under = "" if self.vlan is None else "under-"
+        batch("ip", ["netns add tgt", "netns add switch", f"link add {under}eth0 netns tgt type veth peer name p0 netns switch",
+                     *(f"link add {under}i{n} type veth peer name p{n} netns switch" for n in self.numbers)])
+        if under:
+            def tagged(name):
+                return [f"link set under-{name} mtu {mtu} up", f"link add link under-{name} name {name} type vlan id {self.vlan}"]
+
+            batch("ip", [line for n in self.numbers for line in tagged(f"i{n}")])
+            with namespace("tgt"):
+                batch("ip", tagged("eth0"))
         for where in (None, "switch", "tgt"):
             with namespace(where) if where else contextlib.nullcontext():
                 # Addresses are usable at once, and nobody asks for routers.
