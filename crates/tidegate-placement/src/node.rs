@@ -143,6 +143,8 @@ pub(super) struct Lane {
     average: MovingAverage,
     /// The average rate of all data that moved, from all sources.
     moving: MovingAverage,
+    /// The same, of the samples in which a transfer was under way all the time.
+    used: MovingAverage,
     /// True if a sensor reported the last of these rates.
     sensed: bool,
     pub(super) first_byte: FirstByte,
@@ -164,6 +166,7 @@ impl Lane {
             peak,
             average: MovingAverage::default(),
             moving: MovingAverage::default(),
+            used: MovingAverage::default(),
             sensed: false,
             first_byte: FirstByte::new(latency),
             capacity: NodeCapacity::default(),
@@ -228,7 +231,15 @@ impl Lane {
             self.capacity.idle(elapsed);
             return;
         }
-        self.peak.observe(rate, elapsed);
+        // What others move beside transfers is part of what the node can move.
+        let all = self.moving.last().unwrap_or(rate);
+        if active >= 1.0 {
+            self.used.add(all);
+            let mean = self.used.get().unwrap_or(all);
+            self.peak.observe_mean(mean, self.used.is_full(), elapsed);
+        } else {
+            self.peak.observe(all, elapsed);
+        }
         // Where the only transfer came or went within the interval its rate is that of a part of it, and
         // `active` is below 1: that says nothing of the node.
         self.capacity.observe(active, rate, self.peak.get());

@@ -6,13 +6,16 @@ use tidegate_units::ByteRate;
 
 /// The most that a node moves in one direction: pinned by the configuration, or learnt from measurements.
 ///
-/// A learnt peak is the greatest rate so far, and ages. While transfers are under way and fall short of it,
+/// A learnt peak is the greatest mean of ten samples so far, and ages. A single second may be far above what a
+/// node keeps up, by chance. While transfers are under way and fall short of the peak,
 /// the part above their rate halves in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that
 /// lost a path, is not for ever taken for what it was. Without a transfer nothing is known, and nothing ages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodePeak {
     rate: ByteRate,
     pinned: bool,
+    /// Neither a probe nor ten samples are known.
+    is_new: bool,
 }
 
 impl NodePeak {
@@ -23,13 +26,13 @@ impl NodePeak {
     /// Makes a peak that stays the same, whatever is measured.
     #[must_use]
     pub const fn pinned(rate: ByteRate) -> Self {
-        Self { rate, pinned: true }
+        Self { rate, pinned: true, is_new: false }
     }
 
     /// Makes a peak to be learnt, beginning with the result of a probe; with zero if there was none.
     #[must_use]
     pub const fn learnt(from: ByteRate) -> Self {
-        Self { rate: from, pinned: false }
+        Self { rate: from, pinned: false, is_new: from.per_second() <= 0.0 }
     }
 
     /// The rate. Zero as long as nothing is known.
@@ -50,10 +53,22 @@ impl NodePeak {
         if !self.pinned {
             let is_less = rate < self.rate;
             self.rate = if is_used && is_less { self.rate } else { rate };
+            self.is_new = false;
         }
     }
 
-    /// Takes the rate that transfers moved for this time.
+    /// Takes the mean rate of the last samples in which transfers moved, the last of which took this time. As
+    /// long as there are fewer than ten (`is_whole`), each mean replaces the one before.
+    pub fn observe_mean(&mut self, mean: ByteRate, is_whole: bool, elapsed: Duration) {
+        if is_whole {
+            self.observe(mean, elapsed);
+            self.is_new = false;
+        } else if self.is_new {
+            self.rate = mean;
+        }
+    }
+
+    /// Takes a rate that was moved for this time.
     pub fn observe(&mut self, rate: ByteRate, elapsed: Duration) {
         if self.pinned {
             return;
@@ -92,6 +107,22 @@ mod tests {
         assert_eq!(peak.get(), ByteRate::new(30.0 * MB));
         peak.observe(ByteRate::ZERO, NodePeak::HALF_LIFE);
         assert_eq!(peak.get(), ByteRate::new(15.0 * MB), "it ages like anything else that is learnt");
+    }
+
+    #[test]
+    fn a_quick_second_among_ten_is_no_peak() {
+        let mut peak = NodePeak::learnt(ByteRate::ZERO);
+        let mean = |rate: f64| ByteRate::new(rate * MB);
+        peak.observe_mean(mean(90.0), false, Duration::from_secs(1));
+        assert_eq!(peak.get(), mean(90.0), "nothing else is known");
+        peak.observe_mean(mean(60.0), false, Duration::from_secs(1));
+        peak.observe_mean(mean(61.0), true, Duration::from_secs(1));
+        assert!((peak.get().per_second() - 61.0 * MB).abs() < 1.0);
+        peak.observe_mean(mean(70.0), false, Duration::from_secs(1));
+        assert!(peak.get() < mean(62.0));
+        let mut probed = NodePeak::learnt(mean(60.0));
+        probed.observe_mean(mean(90.0), false, Duration::from_secs(1));
+        assert_eq!(probed.get(), mean(60.0), "a probe knows more than a second");
     }
 
     #[test]

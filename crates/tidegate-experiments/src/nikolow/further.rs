@@ -165,32 +165,24 @@ pub(super) fn own_average() -> Experiment {
 /// Policies that look at a node's peak, with peaks that are configured and peaks that are learnt.
 pub(super) fn peaks() -> Experiment {
     const POLICIES: [PlacementPolicy; 4] = [STATIC, SM_R1, PlacementPolicy::SM_R3, PlacementPolicy::Learnt];
-    let named = |policy: PlacementPolicy, how: &str| format!("{}, {how}", name(policy));
-    let run = |policy: PlacementPolicy, load: bool, learns: bool| {
-        let how = match (load, learns) {
-            (false, false) => "pinned",
-            (false, true) => "learnt peaks",
-            (true, false) => "loaded, pinned",
-            (true, true) => "loaded, learnt peaks",
-        };
-        let mut plan = plan(&format!("peaks, {how}"), policy, papers_nodes());
-        if load {
-            plan = loaded(plan);
-        }
-        plan.learns_peaks = learns;
-        NamedRun::new(named(policy, how), plan)
-    };
+    // Under load only a sensor shows what a node could move.
+    const STATES: [(&str, bool, bool); 3] =
+        [("idle", false, false), ("loaded", true, true), ("loaded, without sensors", true, false)];
     let mut runs = Vec::new();
     let mut quantities = Vec::new();
-    for load in [false, true] {
-        let (prefix, state) = if load { ("loaded, ", "loaded") } else { ("", "idle") };
+    for (state, is_loaded, senses) in STATES {
         for policy in POLICIES {
-            runs.extend([run(policy, load, false), run(policy, load, true)]);
-            let [pinned, learnt] =
-                ["pinned", "learnt peaks"].map(|how| named(policy, &format!("{prefix}{how}")));
+            let [pinned, learnt] = [("configured", false), ("learnt", true)].map(|(how, learns_peaks)| {
+                let how = format!("{state}, {how} peaks");
+                let idle = plan(&format!("peaks, {how}"), policy, papers_nodes());
+                let plan = if is_loaded { loaded(idle) } else { idle };
+                let named = format!("{}, {how}", name(policy));
+                runs.push(NamedRun::new(named.clone(), TransferPlan { senses, learns_peaks, ..plan }));
+                named
+            });
             quantities.push(
                 JudgedQuantity::new(
-                    format!("{state}, {}: transfers below, learnt peaks less pinned", name(policy)),
+                    format!("{state}, {}: transfers below, learnt peaks less configured", name(policy)),
                     Tolerance::Between(-5.0, 5.0),
                     move |trial| difference(trial, missed, &learnt, &pinned),
                 )
