@@ -27,6 +27,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -200,9 +201,11 @@ def measure(site, policy, loaded, options, seed):
     site.stop(broker)
     kept = [one for one in done if one.get("kept")]
     nodes = [one["nodes"][0] for one in done if "nodes" in one]
+    of_needed = sorted(site.slower * one["rate_bps"] / (NEEDED * MB) for one in done if "rate_bps" in one)
     return {
         "policy": policy, "loaded": loaded, "kept": len(kept) / len(done), "seconds": took,
         "throughput_bps": site.slower * options.size * MB * len(nodes) / took,
+        "of_needed": {"least": of_needed[0], "median": statistics.median(of_needed)} if of_needed else None,
         "waited_s": sum(one.get("waited_s", 0) for one in done) / len(done),
         "nodes": {node: nodes.count(node) for node in NODES}, "errors": wrong,
     }

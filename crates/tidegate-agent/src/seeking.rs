@@ -1,4 +1,4 @@
-//! How long members are sought at each sample.
+//! The time for which members are sought at each sample.
 
 use std::time::Duration;
 
