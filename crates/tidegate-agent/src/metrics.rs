@@ -274,8 +274,8 @@ impl AgentMetric {
                 Some(Unit::Other("requests".to_owned())),
                 Gauge,
                 RESOURCE,
-                "Requests that all eligible consumers together may have at the storage; absent while requests \
-                 are delayed, and with laws without windows",
+                "Requests that all eligible consumers together may have at the storage; absent while \
+                 requests are delayed, and with laws without windows",
             ),
             Self::SetPoint => (
                 "tidegate_resource_set_point",

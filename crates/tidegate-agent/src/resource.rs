@@ -143,8 +143,8 @@ impl SessionResource {
         self.members_changed
     }
 
-    /// Returns true if the latency is above the goal, and nobody is known who could be throttled. It is not
-    /// waited then until consumers are counted anew. Where that finds nobody, it is done ever more seldom.
+    /// Returns true if the latency is above the goal, and no consumer is known that could be throttled. It is
+    /// not waited then until consumers are counted anew. Where that finds none, it is done more seldom.
     pub(super) fn seeks_members(&self) -> bool {
         let finds = (self.writers.is_some() || self.readers.is_some()) && self.seeking.is_left();
         let is_above =

@@ -6,10 +6,10 @@ use tidegate_units::ByteRate;
 
 /// The most that a node moves in one direction: pinned by the configuration, or learnt from measurements.
 ///
-/// A learnt peak is the greatest mean of ten samples so far, and ages. A single second may be far above what a
-/// node keeps up, by chance. While transfers are under way and fall short of the peak,
-/// the part above their rate halves in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that
-/// lost a path, is not for ever taken for what it was. Without a transfer nothing is known, and nothing ages.
+/// A learnt peak is the greatest mean of ten samples so far, and ages. A single second may be far above what
+/// a node keeps up, by chance. While transfers are under way and fall short of the peak, the part above their
+/// rate halves in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that lost a path, is not
+/// for ever taken for what it was. Without a transfer nothing is known, and nothing ages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodePeak {
     rate: ByteRate,
