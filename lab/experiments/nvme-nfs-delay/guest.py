@@ -31,7 +31,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from delay import Agent, counted, names, numbers, rows_of, transfers
-from iscsi import read, until, write
+from iscsi import mapped, read, until, write
 from protocols import Nfs, Nvme
 
 NFS_FILE_MIB = 16
@@ -160,7 +160,7 @@ class Experiment:
 
     def members(self):
         """Whom the agent's maps in the kernel have."""
-        return iscsi.mapped(json.loads(self.lab.target_exec(["nft", "-j", "list", "ruleset"]))["nftables"])
+        return mapped(json.loads(self.lab.target_exec(["nft", "-j", "list", "ruleset"]))["nftables"])
 
     def part_packets(self):
         split = {"nvme": nvme_messages, "nfs": nfs_messages}[self.kind]
