@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nobody_is_ever_found_a_tenth_of_the_samples_is_used() {
+    fn where_no_member_is_ever_found_a_tenth_of_the_samples_is_used() {
         for step in [50, 100, 250].map(Duration::from_millis) {
             let mut allowance = SeekAllowance::default();
             let samples = Duration::from_mins(10).as_millis() / step.as_millis();

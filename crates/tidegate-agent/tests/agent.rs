@@ -109,7 +109,7 @@ fn who_writes_is_held_while_reads_are_slow_and_let_go_when_they_are_not() {
 }
 
 #[test]
-fn while_nobody_is_known_who_could_be_throttled_each_sample_looks_for_writers() {
+fn while_no_consumer_is_eligible_each_sample_looks_for_writers() {
     for quiet in 0..10 {
         let mut machine = Machine::new("");
         // Consumers are counted once a second, at any time before the writers begin.
