@@ -105,7 +105,7 @@ class Lab(iscsi.Lab):
             return None
 
         name = iscsi.until(device, f"the device of initiator {number} by {portal}")
-        iscsi.until(lambda: os.path.exists(f"/dev/{name}") and iscsi.read(f"/sys/block/{name}/size") != "0", f"/dev/{name}")
+        iscsi.wait_for_disk(name)
         iscsi.write(f"/sys/block/{name}/queue/scheduler", "none")
         return f"/dev/{name}"
 

@@ -22,6 +22,7 @@ Nothing is undone: the machine ends. A step that fails raises Failed with what w
 
 import contextlib
 import ctypes
+import errno
 import glob
 import json
 import os
@@ -89,6 +90,21 @@ def until(condition, what, seconds=30):
             return result
         time.sleep(0.05)
     raise Failed(f"waited {seconds} s in vain for {what}")
+
+
+def wait_for_disk(name):
+    """Waits until the disk can be opened: its node in /dev is there before its directory in /sys and its queue."""
+
+    def has_size():
+        try:
+            with open(f"/dev/{name}", "rb") as disk:
+                return disk.seek(0, os.SEEK_END) > 0
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENXIO):
+                return False
+            raise
+
+    until(has_size, f"/dev/{name}")
 
 
 def mapped(ruleset):
@@ -459,7 +475,7 @@ class Lab:
             return None
 
         self._sessions[number], name = until(session, f"the device of initiator {number}")
-        until(lambda: os.path.exists(f"/dev/{name}") and read(f"/sys/block/{name}/size") != "0", f"/dev/{name}")
+        wait_for_disk(name)
         write(f"/sys/block/{name}/queue/scheduler", "none")
         self._devices[number] = f"/dev/{name}"
 

@@ -13,7 +13,7 @@ import socket
 
 import iscsi
 from delay import Pulse
-from iscsi import batch, namespace, read, run, until, write
+from iscsi import batch, namespace, read, run, until, wait_for_disk, write
 
 NVMET = iscsi.CONFIGFS + "/nvmet"
 
@@ -99,7 +99,7 @@ class Nvme(Lab):
             return None
 
         name = until(device, f"the device of host {number}")
-        until(lambda: os.path.exists(f"/dev/{name}"), f"/dev/{name}")
+        wait_for_disk(name)
         self._devices[number] = f"/dev/{name}"
 
     def log_out(self, number):
