@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use crate::gauge::BytesGauge;
 
 use super::credentials::{CredentialsError, S3Credentials};
-use super::{ANSWER, DataPieces, PIECE, PlaceError, StoreError, ends, with_causes};
+use super::{ANSWER, DataPieces, HandedBytes, PIECE, PlaceError, StoreError, ends, with_causes};
 
 /// The size of a part, if the object does not need larger ones. Its checksum takes some hundredths of a
 /// second. At 100 MB/s it is sent in less than a tenth of one, to which the server's answer adds a few
@@ -434,13 +434,9 @@ impl HttpService for Counted {
             Some(bytes) => bytes.clone().into(),
             None => {
                 request.headers_mut().insert(CONTENT_LENGTH, length.into());
-                let (sent, mut done, mut on_its_way) = (Arc::clone(&self.sent), 0, 0);
-                let counting = body.into_data_stream().inspect(move |piece| {
-                    // When the next piece is asked for, the one before is on its way.
-                    done += std::mem::replace(
-                        &mut on_its_way,
-                        piece.as_ref().map_or(0, |piece| piece.len() as u64),
-                    );
+                let (sent, mut handed) = (Arc::clone(&self.sent), HandedBytes::default());
+                let counting = body.into_data_stream().inspect(move |slice| {
+                    let done = handed.sent(slice);
                     if is_put {
                         sent.moved.reach(sent.before.load(Ordering::Relaxed) + done);
                     }
