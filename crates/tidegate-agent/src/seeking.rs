@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// The time for which members may be sought at each sample. A rescan takes a file for each session. So where
-/// a target is never kept, and no consumer can be throttled, it is done for two seconds, and then for a tenth
-/// of the time.
+/// latency stays above the set point, and no consumer can be throttled, it is done for two seconds, and then
+/// for a tenth of the time.
 #[derive(Debug)]
 pub(super) struct SeekAllowance(Duration);
 

@@ -313,8 +313,8 @@ pub const WRITERS: KeyTable = table!(
         Key::new("smoothing", Time, "`\"1s\"`", "the time constant of what is written"),
         Key::new("interval", Time, "`\"1s\"`", "the time between two updates of the set").details(
             "The shortest of all resources' is how often sessions are looked at: at least each \
-        second. While the target is missed and no consumer is eligible, each sample looks, and consumers \
-        join at once."
+        second. While latency is above the set point and no consumer is eligible, each sample looks, \
+        and consumers join at once."
         ),
         Key::new(
             "silence",
