@@ -165,7 +165,8 @@ fn an_outage_is_bridged_for_as_long_as_is_said_and_no_longer() {
     let socket = directory.path().join("u.sock");
     let image = file(directory.path(), "image", MIB);
     let server = slow_nbdkit(&socket, &image, &[]);
-    let served = over(&socket, |config| config.reconnect = Duration::from_millis(700));
+    let outage = Duration::from_secs(2);
+    let served = over(&socket, |config| config.reconnect = outage);
     let mut client = Raw::open(&served.socket(), "vol");
     assert_eq!(client.ask(NbdCommand::Trim, 0, 4096), 0);
     server.kill();
@@ -173,12 +174,12 @@ fn an_outage_is_bridged_for_as_long_as_is_said_and_no_longer() {
     let began = Instant::now();
     client.send(NbdCommand::Read, 1, 0, 4096);
     assert_eq!(client.answer(), (1, EIO));
-    assert!(began.elapsed() < Duration::from_secs(5), "it waits for the outage's end, not for ever");
+    assert!(began.elapsed() < outage + Duration::from_secs(5), "it waits for the outage's end, not for ever");
     let began = Instant::now();
     for _ in 0..10 {
         assert_eq!(client.ask(NbdCommand::Trim, 0, 4096), EIO);
     }
-    assert!(began.elapsed() < Duration::from_millis(500), "what is known to be gone is not waited for");
+    assert!(began.elapsed() < outage, "what is known to be gone is not waited for");
     let _server = slow_nbdkit(&socket, &image, &[]);
     served.wait_until(|pool| pool.consumers[0].upstream.is_some_and(|upstream| upstream.connections == 4));
     client.send(NbdCommand::Read, 1, 0, 4096);

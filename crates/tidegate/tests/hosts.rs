@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -20,7 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A host: a process with a folder of its own.
 struct Host {
     folder: TempDir,
-    metrics: String,
     process: Child,
 }
 
@@ -38,7 +37,10 @@ impl Host {
         let config = format!("listen = ['unix:nbd.sock']\n[pool.array]{pool}");
         fs::write(folder.path().join("tidegate.toml"), config).unwrap();
         let process = serve(folder.path());
-        Self { folder, metrics: String::new(), process }
+        let host = Self { folder, process };
+        // Those in front of it connect when they start.
+        host.await_log(" ready");
+        host
     }
 
     /// Starts host `name` with its own `[cluster] carrier`.
@@ -53,11 +55,10 @@ impl Host {
     /// The same, where the pool says which exports it has.
     fn with_exports(name: &str, carrier: &str, key: &str, pool: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         fs::write(folder.path().join("key"), key).unwrap();
         let config = format!(
             "listen = ['unix:nbd.sock']
-            metrics = '{metrics}'
+            metrics = '127.0.0.1:0'
             [cluster]
             name = 'test'
             host = '{name}'
@@ -67,16 +68,25 @@ impl Host {
         );
         fs::write(folder.path().join("tidegate.toml"), config).unwrap();
         let process = serve(folder.path());
-        Self { folder, metrics, process }
+        Self { folder, process }
     }
 
     fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
+    /// The address of the metrics, which the log tells; `None` while it does not.
+    fn metrics(&self) -> Option<String> {
+        let log = self.log();
+        let told = |line: &str| {
+            line.split_once(" metrics on http://")?.1.strip_suffix("/metrics").map(str::to_owned)
+        };
+        log.lines().filter_map(told).find(|address| !address.ends_with(":0"))
+    }
+
     /// The value of a series; `None` while it is not there.
     fn metric(&self, series: &str) -> Option<f64> {
-        let mut stream = TcpStream::connect(&self.metrics).ok()?;
+        let mut stream = TcpStream::connect(self.metrics()?).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
         let mut page = String::new();
         stream.read_to_string(&mut page).ok()?;
@@ -116,7 +126,7 @@ impl Host {
 
     /// The output of `tidegate status`, which must succeed.
     fn status(&self, options: &[&str]) -> String {
-        let url = format!("http://{}", self.metrics);
+        let url = format!("http://{}", self.metrics().unwrap());
         let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["status", "--url", &url])
             .args(options)

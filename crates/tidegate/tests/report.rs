@@ -412,8 +412,11 @@ fn a_gateway_that_was_killed_has_written_its_minutes_and_one_that_ends_writes_al
     let backup = LoadClient::start(&service, "backup", &["--depth", "16"]);
     until("some requests", || (requests(&service, "backup") > 50).then_some(()));
     drop(backup);
-    let waiting = "tidegate_queued_requests{pool=\"array\",consumer=\"backup\"}";
-    until("no session", || (service.metric(waiting).unwrap_or(0.0) < 1.0).then_some(()));
+    let outstanding = || {
+        let of = |state: &str| format!("tidegate_{state}_requests{{pool=\"array\",consumer=\"backup\"}}");
+        ["queued", "in_flight"].map(|state| service.metric(&of(state)).unwrap_or(0.0)).iter().sum::<f64>()
+    };
+    until("no outstanding request", || (outstanding() < 1.0).then_some(()));
     let mut count = 0;
     until("the end of the last request", || {
         let before = count;

@@ -292,13 +292,8 @@ fn requirements_change_with_the_time_of_day_once_they_are_admitted() {
     assert_eq!(full, [Some(1.0), Some(1.0)]);
     assert_eq!(about("_changes_total", "pool=\"kept\",result=\"begun\""), Some(1.0));
     assert_eq!(about("s_overdue", "pool=\"kept\""), Some(0.0));
-    let log = service.log();
-    assert!(
-        log.contains(
-            "are refused, w2 20 IO/s within 60.0ms stays in force: together they ask for 200.0 IO/s"
-        ),
-        "{log}"
-    );
+    service
+        .await_log("are refused, w2 20 IO/s within 60.0ms stays in force: together they ask for 200.0 IO/s");
 
     // A reload that changes contracts is asked about like a change of the hour.
     service.configure(&configured(250));

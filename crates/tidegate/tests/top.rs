@@ -102,7 +102,8 @@ impl Terminal {
 
     /// Waits for the end, and checks that the terminal is as it was before.
     fn ends_restored(&mut self, status: &str) {
-        let settings = self.shows(&[&format!("exit {status}."), "icanon"]);
+        // The last of the settings that `stty` prints.
+        let settings = self.shows(&[&format!("exit {status}."), "-extproc"]);
         let words: Vec<_> = settings.split([' ', ';', '\n']).collect();
         for setting in ["icanon", "echo", "isig", "opost", "icrnl"] {
             assert!(words.contains(&setting), "{setting}: {settings}");

@@ -449,8 +449,10 @@ fn a_node_that_dies_is_left_for_another_from_where_it_stopped() {
     assert_eq!(got["transfers"][0]["failed"], 1);
     assert!(same(&file, &site.path("back.bin")));
 
-    let log = fs::read_to_string(site.path("log")).unwrap();
-    assert!(log.contains("a transfer failed at node `a`, which is given a rest: "), "{log}");
+    until("word of it", || {
+        let log = fs::read_to_string(site.path("log")).unwrap();
+        log.contains("a transfer failed at node `a`, which is given a rest: ").then_some(())
+    });
 
     // And what is written goes where somebody is.
     site.file("more.bin", 1_000_000);

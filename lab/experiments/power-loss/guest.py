@@ -251,6 +251,12 @@ def logged_disk(prepare):
         run("losetup", "-d", log)
 
 
+def listens(path):
+    """The file of a socket is there before its server listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
+
+
 @contextlib.contextmanager
 def server(name, command):
     path = SOCKET.format(name)
@@ -259,10 +265,10 @@ def server(name, command):
     with open(f"/out/{name}.log", "a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     for _ in range(600):
-        if os.path.exists(path) or process.poll() is not None:
+        if (is_up := listens(path)) or process.poll() is not None:
             break
         time.sleep(0.05)
-    if not os.path.exists(path):
+    if not is_up:
         with open(f"/out/{name}.log") as log:
             raise Failed(f"{name} did not start: {log.read()}")
     try:

@@ -102,7 +102,11 @@ def kernel(lab):
 def cgroups():
     """Cgroups, what they limit, and LIO's threads: how many, and how many of them are in no cgroup."""
     paths = glob.glob(f"{iscsi.CGROUPS}/*/")
-    threads = []
+    limits, threads = [], []
+    for path in paths:
+        # The agent makes and removes cgroups meanwhile, and turns their controller on and off.
+        with contextlib.suppress(OSError):
+            limits += iscsi.read(f"{path}io.max").splitlines()
     for path in glob.glob("/proc/[0-9]*/comm"):
         # Who has ended meanwhile is nobody's.
         with contextlib.suppress(OSError):
@@ -110,7 +114,7 @@ def cgroups():
                 threads.append(iscsi.read(path.replace("comm", "cgroup")))
     return {
         "cgroups": sorted(os.path.basename(os.path.dirname(path)) for path in paths),
-        "limits": sorted(line for path in paths for line in iscsi.read(f"{path}io.max").splitlines()),
+        "limits": sorted(limits),
         "controllers": iscsi.read(f"{iscsi.CGROUPS}/cgroup.subtree_control"),
         "threads": len(threads),
         "threads_free": threads.count("0::/"),

@@ -16,6 +16,7 @@ import threading
 import time
 
 import iscsi
+from agent import ENDS_WITHIN_S
 
 # Both initiators are members: the agent gives no delay to one that has nothing outstanding, and the second always reads.
 AGENT = """\
@@ -99,7 +100,7 @@ class Agent:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(ENDS_WITHIN_S)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import iscsi
+from agent import ENDS_WITHIN_S
 from iscsi import CGROUPS, read, run, until, write
 
 DEVICE = "loop0"
@@ -56,5 +57,5 @@ class Agent:
 
     def end(self, with_signal=signal.SIGTERM):
         self.process.send_signal(with_signal)
-        self.process.wait(10)
+        self.process.wait(ENDS_WITHIN_S)
         self.log.close()

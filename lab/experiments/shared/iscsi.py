@@ -469,7 +469,10 @@ class Lab:
 
         def session():
             for path in glob.glob("/sys/class/iscsi_session/session*"):
-                if read(f"{path}/targetname") == self.target(number):
+                # A session is there before its attributes are, and these go before it does.
+                with contextlib.suppress(OSError):
+                    if read(f"{path}/targetname") != self.target(number):
+                        continue
                     for block in glob.glob(f"{path}/device/target*/*:{self.lun}/block/*"):
                         return path, os.path.basename(block)
             return None

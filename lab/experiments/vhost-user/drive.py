@@ -70,6 +70,13 @@ class Gateway:
         found = [line for line in lines if line.startswith(name) and label in line]
         return float(found[0].split()[-1]) if found else None
 
+    def is_limited(self):
+        """Returns true if the status says that an export waits for its limit. A busy machine may not answer."""
+        try:
+            return '"waits_for": "limit"' in self.ask("/v1/status")
+        except OSError:
+            return False
+
     def wait(self, condition, seconds=120, alive=lambda: True):
         """Waits for a condition; says whether it came, before the time was up or `alive` ended."""
         end = time.monotonic() + seconds
@@ -122,12 +129,14 @@ def main():
 
                 def is_loaded():
                     nonlocal began, limited
-                    now, done = time.monotonic(), gateway.metric("tidegate_requests_total", 'op="write"') or 0
+                    asked = time.monotonic()
+                    done = gateway.metric("tidegate_requests_total", 'op="write"') or 0
+                    # From before the first count to after the last one: an answer may come late.
                     if began is None and done > started:
-                        began = (now, done)
-                    limited = limited or '"waits_for": "limit"' in gateway.ask("/v1/status")
+                        began = (asked, done)
                     if done >= target:
-                        rates.append((done - began[1]) / (now - began[0]))
+                        rates.append((done - began[1]) / (time.monotonic() - began[0]))
+                    limited = limited or gateway.is_limited()
                     return done >= target
 
                 if not gateway.wait(is_loaded, seconds=900, alive=is_up):

@@ -3,6 +3,7 @@
 //! The storage is a device of 16 MiB that has room for 2 MiB: writes go to the page cache and are answered,
 //! and most of them cannot be written back. The kernel tells of that once.
 
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command as Process, Stdio};
 
 use tidegate_nbd::Errno;
@@ -128,7 +129,7 @@ fn an_upstream_that_fails_a_fua_write_is_not_believed_when_it_flushes() {
     let mut nbdkit = Process::new("nbdkit");
     nbdkit.arg("-f").arg("-U").arg(&socket).arg("file").arg(&storage.device);
     let _upstream = Upstream(nbdkit.stderr(Stdio::null()).spawn().unwrap());
-    until("nbdkit", || socket.exists().then_some(()));
+    until("nbdkit", || UnixStream::connect(&socket).ok());
     let configuration = serving(&format!(
         "backend = {{ kind = 'nbd', address = 'unix:{}' }}\n[pool.p.export.x]\nupstream = ''",
         socket.display()

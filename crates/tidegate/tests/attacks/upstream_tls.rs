@@ -1,5 +1,6 @@
 //! An upstream by TLS: nbdkit with certificates, the right ones and the wrong ones.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -20,7 +21,7 @@ impl Process {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        until("nbdkit's socket", || socket.exists().then_some(()));
+        until("nbdkit's socket", || UnixStream::connect(socket).ok());
         Self(server)
     }
 }

@@ -69,7 +69,8 @@ fn a_second_gateway_is_refused_until_the_first_has_ended() {
 fn a_gateway_that_was_killed_leaves_its_volumes_free() {
     let (_folder, path) = volume();
     let first = starts(&serving(&export("x", &path, "")));
-    first.signal("-KILL");
+    // By SIGKILL. On a busy machine it takes the kernel some time to end a process.
+    drop(first);
     assert!(starts(&serving(&export("x", &path, ""))).terminate().0.success());
 }
 
