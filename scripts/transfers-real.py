@@ -206,8 +206,6 @@ def measure(site, policy, loaded, options, seed):
         "policy": policy, "loaded": loaded, "kept": len(kept) / len(done), "seconds": took,
         "throughput_bps": site.slower * options.size * MB * len(nodes) / took,
         "of_needed": {"least": of_needed[0], "median": statistics.median(of_needed)} if of_needed else None,
-        # The paper judges by the mean rate, and `kept` by each mean of ten samples.
-        "at_mean_rate": sum(one >= 1 for one in of_needed) / len(done),
         "waited_s": sum(one.get("waited_s", 0) for one in done) / len(done),
         "nodes": {node: nodes.count(node) for node in NODES}, "errors": wrong,
     }

@@ -46,7 +46,7 @@ def rows(runs):
     for one in runs:
         for result in one["results"]:
             found.setdefault((result["policy"], result["loaded"]), []).append(result)
-    columns = ("kept", "at_mean_rate", "throughput_bps", "waited_s", "of_needed", "nodes")
+    columns = ("kept", "throughput_bps", "waited_s", "of_needed", "nodes")
     return [{"policy": policy, "loaded": loaded, **{column: [one[column] for one in results] for column in columns}}
             for (policy, loaded), results in found.items()]
 
@@ -71,7 +71,6 @@ def main():
     table = rows(runs)
     for row in table:
         print(f"{row['policy']:<11} {'loaded' if row['loaded'] else 'idle':<6} {statistics.mean(row['kept']):5.0%}"
-              f"  {statistics.mean(row['at_mean_rate']):5.0%} by their means"
               f"  {statistics.mean(row['throughput_bps']) / 1e6:5.1f} MB/s; of the rate that is needed:"
               f" median {statistics.mean(one['median'] for one in row['of_needed']):.2f},"
               f" least {min(one['least'] for one in row['of_needed']):.2f}")
