@@ -3,10 +3,10 @@
 mod credentials;
 mod ends;
 mod s3;
+mod sent;
 
 use std::fmt;
 use std::io;
-use std::iter;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::http::{HttpBuilder, HttpStore};
 use object_store::local::LocalFileSystem;
@@ -36,14 +36,11 @@ pub use ends::ended;
 pub(crate) use s3::BucketSetting;
 use s3::S3Store;
 pub use s3::{S3Bucket, S3Error};
+use sent::{HandedBytes, in_slices};
 
 /// The amount that is read and hashed at once. It is large enough that a turn costs nothing beside its
 /// transfer, and small enough that a hundred transfers take 100 MB.
 pub const PIECE: usize = 1024 * 1024;
-
-/// The amount that is counted at once while it is sent to a server. At 1 MB/s four go between two reports to
-/// the broker. Where whole pieces were counted, a transfer of 100 kB/s seemed to rest for ten seconds.
-const SLICE: usize = 64 * 1024;
 
 /// The number of bytes after which a file is flushed. A disk at a tenth of the usual rate has written them in
 /// a few seconds. A disk that has to seek for the flush loses some hundredths of its rate.
@@ -293,7 +290,7 @@ impl NodeStore {
         moved: Arc<BytesGauge>,
     ) -> Result<(), StoreError> {
         match &self.0 {
-            StoreKind::Folder(_, folder) => write_file(folder, key, counted(pieces, moved)).await,
+            StoreKind::Folder(_, folder) => write_file(folder, key, pieces, &moved).await,
             StoreKind::Http(_, client, url) => {
                 let mut handed = HandedBytes::default();
                 let observed = Arc::clone(&moved);
@@ -382,49 +379,14 @@ impl NodeStore {
     }
 }
 
-/// Divides pieces, without a copy.
-fn in_slices(pieces: DataPieces) -> DataPieces {
-    let slices = |mut piece: Bytes| {
-        stream::iter(iter::from_fn(move || {
-            (!piece.is_empty()).then(|| Ok(piece.split_to(piece.len().min(SLICE))))
-        }))
-    };
-    pieces.map_ok(slices).try_flatten().boxed()
-}
-
-/// The bytes of a request that its HTTP client was handed. What the client may still hold does not count as
-/// moved. Otherwise many transfers that begin at a slow node make it look faster than it is.
-#[derive(Debug, Default)]
-struct HandedBytes(u64);
-
-impl HandedBytes {
-    /// The most that the client holds: hyper's `max_buf_size`, as it is by default.
-    const HELD: u64 = 417_792;
-
-    /// Takes the next slice, which the client has just asked for. Returns how many bytes before it are
-    /// certainly on their way.
-    fn sent<E>(&mut self, next: &Result<Bytes, E>) -> u64 {
-        let sent = self.0.saturating_sub(Self::HELD);
-        self.0 += next.as_ref().map_or(0, |slice| slice.len() as u64);
-        sent
-    }
-}
-
-/// Counts pieces as moved: when the next piece is asked for, the one before is on its way.
-fn counted(pieces: DataPieces, moved: Arc<BytesGauge>) -> DataPieces {
-    let start = (pieces, moved, 0);
-    let next = async |(mut pieces, moved, before): (DataPieces, Arc<BytesGauge>, u64)| {
-        moved.add(before);
-        let piece = pieces.next().await?;
-        let length = piece.as_ref().map_or(0, |piece| piece.len() as u64);
-        Some((piece, (pieces, moved, length)))
-    };
-    stream::unfold(start, next).boxed()
-}
-
 /// Writes a file and flushes it as it grows. Otherwise all of a large file would be taken at once, at the
 /// rate of the memory. Then nothing would seem to move until the disk is done.
-async fn write_file(folder: &Path, key: &str, mut pieces: DataPieces) -> Result<(), StoreError> {
+async fn write_file(
+    folder: &Path,
+    key: &str,
+    mut pieces: DataPieces,
+    moved: &BytesGauge,
+) -> Result<(), StoreError> {
     let path = folder.join(key);
     let at = |source| StoreError::File(path.clone(), source);
     let (file, mut unfinished) = create(&path).await.map_err(at)?;
@@ -438,6 +400,7 @@ async fn write_file(folder: &Path, key: &str, mut pieces: DataPieces) -> Result<
             file.sync_data().await.map_err(at)?;
             unflushed = 0;
         }
+        moved.add(piece.len() as u64);
     }
     file.sync_all().await.map_err(at)?;
     // Its name, too.
@@ -475,8 +438,6 @@ impl Drop for Unfinished {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
     use tokio::sync::Notify;
 
     use super::*;
@@ -500,51 +461,6 @@ mod tests {
         let error = store.put("x.2", 6, stream::iter(broken).boxed(), Arc::default()).await.unwrap_err();
         assert!(matches!(error, StoreError::Source(_)), "{error}");
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
-    }
-
-    #[tokio::test]
-    async fn what_the_http_client_may_still_hold_has_not_moved() {
-        let size = 4 * PIECE as u64;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place: NodePlace = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-        let store = NodeStore::open(&place).unwrap();
-        let moved = Arc::new(BytesGauge::default());
-        let observed = Arc::clone(&moved);
-        let server = async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let (mut head, mut byte) = (Vec::new(), [0]);
-            while !head.ends_with(b"\r\n\r\n") {
-                stream.read_exact(&mut byte).await.unwrap();
-                head.push(byte[0]);
-            }
-            let mut body = vec![0; 4 * PIECE];
-            stream.read_exact(&mut body).await.unwrap();
-            let before = observed.get();
-            assert!((1..=size - HandedBytes::HELD).contains(&before), "{before} of {size} before the answer");
-            stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-        };
-        let pieces = stream::iter((0..4).map(|_| Ok(Bytes::from(vec![7; PIECE])))).boxed();
-        let (put, ()) = tokio::join!(store.put("x.1", size, pieces, Arc::clone(&moved)), server);
-        put.unwrap();
-        assert_eq!(moved.get(), size, "the server has all of it");
-    }
-
-    #[tokio::test]
-    async fn slices_are_the_pieces_in_order_and_an_error_goes_through() {
-        let bytes: Vec<u8> = (0..3 * SLICE + 5).map(|at| (at % 251) as u8).collect();
-        let pieces = [
-            Ok(Bytes::copy_from_slice(&bytes[..2 * SLICE + 1])),
-            Ok(Bytes::new()),
-            Ok(Bytes::copy_from_slice(&bytes[2 * SLICE + 1..])),
-            Err(io::Error::other("gone")),
-        ];
-        let slices: Vec<_> = in_slices(stream::iter(pieces).boxed()).collect().await;
-        let (good, error) = slices.split_at(slices.len() - 1);
-        let lengths: Vec<_> = good.iter().map(|slice| slice.as_ref().unwrap().len()).collect();
-        assert_eq!(lengths, [SLICE, SLICE, 1, SLICE, 4]);
-        let together: Vec<u8> = good.iter().flat_map(|slice| slice.as_ref().unwrap()).copied().collect();
-        assert!(together == bytes);
-        assert_eq!(error[0].as_ref().unwrap_err().to_string(), "gone");
     }
 
     #[tokio::test]

@@ -28,7 +28,8 @@ use tokio::time::timeout;
 use crate::gauge::BytesGauge;
 
 use super::credentials::{CredentialsError, S3Credentials};
-use super::{ANSWER, DataPieces, HandedBytes, PIECE, PlaceError, StoreError, ends, with_causes};
+use super::sent::HandedBytes;
+use super::{ANSWER, DataPieces, PIECE, PlaceError, StoreError, ends, with_causes};
 
 /// The size of a part, if the object does not need larger ones. Its checksum takes some hundredths of a
 /// second. At 100 MB/s it is sent in less than a tenth of one, to which the server's answer adds a few
