@@ -1,18 +1,18 @@
 //! Moves files between this machine and storage nodes.
 
+mod files;
+
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Bytes as Piece, BytesMut};
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::StreamExt;
 use serde::Serialize;
 use thiserror::Error;
 use tidegate_placement::RateRecord;
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{AskError, BrokerClient};
@@ -20,11 +20,13 @@ use crate::digest::{Digest, Hasher};
 use crate::gauge::BytesGauge;
 use crate::name::ObjectName;
 use crate::places::{NodePlaces, PlacesError};
-use crate::store::{DataPieces, NodeStore, PIECE, StoreError};
+use crate::store::{NodeStore, StoreError};
 use crate::wire::{
     DataDirection, ProgressReport, ServiceNeeds, StoredReport, TransferEnd, TransferPermit, TransferQuestion,
     TransferReservation,
 };
+
+use files::{FileReading, PartFile, SendingSource, pieces};
 
 /// The time between two progress reports to the broker: a few in every look of the broker at its nodes.
 const TELL: Duration = Duration::from_millis(250);
@@ -765,144 +767,6 @@ fn outcome(
 impl AttemptMeter {
     fn new(needs: ServiceNeeds) -> Self {
         Self { moved: Arc::default(), kept: RateRecord::new(needs.into()), tells_first: true }
-    }
-}
-
-/// The state of reading a file.
-#[derive(Default)]
-struct FileReading {
-    hasher: Hasher,
-    bytes: u64,
-    /// True if the file ended before the size that it had.
-    is_short: bool,
-    error: Option<io::Error>,
-}
-
-/// The state of reading a file while it is sent.
-#[derive(Default)]
-struct SendingSource(Mutex<FileReading>);
-
-impl SendingSource {
-    fn state(&self) -> MutexGuard<'_, FileReading> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> FileReading {
-        std::mem::take(&mut *self.state())
-    }
-
-    fn add(&self, piece: &[u8]) {
-        let mut state = self.state();
-        state.hasher.add(piece);
-        state.bytes += piece.len() as u64;
-    }
-
-    /// Keeps the reason, and returns one for the sender.
-    fn fail(&self, error: io::Error) -> io::Error {
-        let copy = io::Error::new(error.kind(), error.to_string());
-        self.state().error = Some(error);
-        copy
-    }
-}
-
-/// Returns the first `size` bytes of a file, piece by piece as they are asked for.
-fn pieces(file: File, size: u64, source: Arc<SendingSource>) -> DataPieces {
-    let next = move |(mut file, left): (File, u64)| {
-        let source = Arc::clone(&source);
-        async move {
-            if left == 0 {
-                return None;
-            }
-            let want = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-            let mut piece = BytesMut::zeroed(want);
-            match fill(&mut file, &mut piece).await {
-                Ok(filled) => {
-                    piece.truncate(filled);
-                    source.add(&piece);
-                    // A file that has become shorter ends here, and its sender sees that there is less than
-                    // was announced.
-                    source.state().is_short |= filled < want;
-                    let left = if filled < want { 0 } else { left - filled as u64 };
-                    (filled > 0).then(|| (Ok(piece.freeze()), (file, left)))
-                }
-                Err(error) => Some((Err(source.fail(error)), (file, 0))),
-            }
-        }
-    };
-    stream::unfold((file, size), next).boxed()
-}
-
-async fn fill(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < piece.len() {
-        match file.read(&mut piece[filled..]).await? {
-            0 => break,
-            more => filled += more,
-        }
-    }
-    Ok(filled)
-}
-
-/// A file in the making, beside its final path. It is removed if it is not finished.
-struct PartFile {
-    path: PathBuf,
-    file: File,
-    length: u64,
-    hasher: Hasher,
-    from: Vec<ResourceName>,
-    finished: bool,
-}
-
-impl PartFile {
-    async fn new(target: &Path, id: &str) -> io::Result<Self> {
-        let name = target.file_name().ok_or_else(|| io::Error::other("this is no name of a file"))?;
-        let path = target.with_file_name(format!(".{}.{id}.part", name.to_string_lossy()));
-        let file = File::options().create_new(true).write(true).open(&path).await?;
-        Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
-    }
-
-    /// Ends the write of an attempt that was given up in the middle of a piece. Goes on after the last piece
-    /// that was counted: `add` may be dropped at any time.
-    async fn go_on(&mut self) -> io::Result<()> {
-        self.file.flush().await?;
-        self.file.set_len(self.length).await?;
-        self.file.seek(SeekFrom::Start(self.length)).await.map(drop)
-    }
-
-    /// Appends a piece. If this is dropped before it is done, call [`go_on`](Self::go_on) before the next.
-    async fn add(&mut self, piece: &Piece) -> io::Result<()> {
-        self.file.write_all(piece).await?;
-        // The file's own buffer is written in the background, and its errors come with what follows.
-        self.file.flush().await?;
-        self.hasher.add(piece);
-        self.length += piece.len() as u64;
-        Ok(())
-    }
-
-    fn restart(&mut self) {
-        (self.length, self.hasher) = (0, Hasher::default());
-    }
-
-    async fn finish(mut self, target: &Path) -> io::Result<()> {
-        self.file.sync_all().await?;
-        // The checksum is of what was counted; it says nothing of what else might be there.
-        let there = self.file.metadata().await?.len();
-        if there != self.length {
-            let why = format!("{there} bytes are in {}, of {}", self.path.display(), self.length);
-            return Err(io::Error::other(why));
-        }
-        tokio::fs::rename(&self.path, target).await?;
-        self.finished = true;
-        Ok(())
-    }
-}
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        if !self.finished {
-            // Left behind it would be in the way of nothing.
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 

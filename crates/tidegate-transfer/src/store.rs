@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{BoxStream, StreamExt};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::http::{HttpBuilder, HttpStore};
 use object_store::local::LocalFileSystem;
@@ -438,6 +438,7 @@ impl Drop for Unfinished {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
     use tokio::sync::Notify;
 
     use super::*;

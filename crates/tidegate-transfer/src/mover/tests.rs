@@ -1,38 +1,4 @@
-use futures_util::FutureExt;
-
 use super::*;
-
-#[tokio::test]
-async fn a_piece_of_an_attempt_that_was_given_up_was_left_in_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("x");
-    let mut part = PartFile::new(&target, "1").await.unwrap();
-    part.go_on().await.unwrap();
-    part.add(&Piece::from(vec![1; PIECE])).await.unwrap();
-    // What writes it goes on in the background.
-    let given_up = part.add(&Piece::from(vec![2; PIECE])).now_or_never();
-    part.go_on().await.unwrap();
-    let rest = if given_up.is_none() { vec![3; PIECE] } else { Vec::new() };
-    part.add(&Piece::from(rest.clone())).await.unwrap();
-    let (length, digest) = (part.length, part.hasher.clone().finish());
-    part.finish(&target).await.unwrap();
-    let there = std::fs::read(&target).unwrap();
-    let mut hasher = Hasher::default();
-    hasher.add(&there);
-    assert_eq!((there.len() as u64, hasher.finish()), (length, digest));
-    assert!(given_up.is_some() || there[PIECE..] == rest);
-}
-
-#[tokio::test]
-async fn a_file_that_is_longer_than_what_was_counted_is_not_finished() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("x");
-    let mut part = PartFile::new(&target, "1").await.unwrap();
-    part.add(&Piece::from_static(b"abc")).await.unwrap();
-    part.file.write_all(b"d").await.unwrap();
-    part.finish(&target).await.unwrap_err();
-    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nor is anything left of it");
-}
 
 #[tokio::test]
 async fn a_file_that_became_shorter_was_blamed_on_the_server() {
