@@ -34,11 +34,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import bursts as load
 import iscsi
 from protocols import Nvme
-from service import packets_throttled, unprivileged
+from service import ENDS_WITHIN_S, packets_throttled, unprivileged
 
 STATE = "/tmp/state"
 METRICS = "127.0.0.1:9809"
-ENDS_WITHIN_S = 60
 BRIDGE = """\
 metrics = "{metrics}"
 {root}

@@ -26,7 +26,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 from bursts import WRITERS, bursts, reader
-from service import unprivileged
+from service import ENDS_WITHIN_S, unprivileged
 
 WINDOW = 128 << 10
 # 20 bytes each of IPv4 and TCP, 12 of timestamps: 52. Three SACK blocks more: 80. A PDU is at least 48 bytes of payload.
@@ -44,7 +44,6 @@ pid = {{ proportional_gain = 0.5, integral_time = "200ms", greatest = "{greatest
 WANTED = re.compile(r"by up to ([\d.]+)(ms|us|µs|s)\b")
 MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "µs": 1e-3}
 FOLLOWS_S = 0.05
-ENDS_WITHIN_S = 60
 
 
 class AckDelay(threading.Thread):

@@ -10,10 +10,8 @@ import os
 import signal
 
 import iscsi
-from service import DEVICE, packets_throttled, unprivileged
+from service import DEVICE, ENDS_WITHIN_S, packets_throttled, unprivileged
 
-# Guest time may leap by seconds while a program waits for the machine's files. What must be gone when is judged by itself.
-ENDS_WITHIN_S = 60
 CONFIGURATION = """\
 throttle = "{throttle}"
 [resource.vg0]

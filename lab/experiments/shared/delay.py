@@ -16,7 +16,7 @@ import threading
 import time
 
 import iscsi
-from agent import ENDS_WITHIN_S
+from service import ENDS_WITHIN_S
 
 # Both initiators are members: the agent gives no delay to one that has nothing outstanding, and the second always reads.
 AGENT = """\

@@ -7,8 +7,8 @@ import sys
 
 sys.dont_write_bytecode = True
 import iscsi
-from agent import ENDS_WITHIN_S
 from iscsi import CGROUPS, read, run, until, write
+from service import ENDS_WITHIN_S
 
 DEVICE = "loop0"
 # The service's, with what docs/guide/agent.md adds for limits.

@@ -34,7 +34,7 @@ import iscsi
 from bursts import WRITERS, bursts, reader
 from layouts import Files, Raid, Tgt, Thin
 from protocols import Nfs, Nvme
-from service import packets_throttled, unprivileged
+from service import ENDS_WITHIN_S, packets_throttled, unprivileged
 
 FILE_MIB = 64
 # ext4 needs some of a volume for itself.
@@ -45,7 +45,6 @@ LAWS = {
     "auto": "",
 }
 LAYOUTS = {"files": Files, "thin": Thin, "md": Raid, "tgt": Tgt}
-ENDS_WITHIN_S = 60
 
 
 def kernel(lab):
