@@ -95,7 +95,7 @@ impl<S: LatencySamples> RateAccount<S> {
             }
             Some(FirstRate::Released) | None => (Iops::ZERO, false),
         };
-        let next_bucket = release.bucket(rate, bucket_size(terms, start.rules.contracts));
+        let next_bucket = bucket(rate, terms, release, start.rules.contracts);
         let mut account = Self {
             contracts: start.rules.contracts,
             contract: None,
@@ -122,7 +122,7 @@ impl<S: LatencySamples> RateAccount<S> {
         now: Instant,
     ) {
         self.contracts = contracts;
-        self.next_bucket = release.bucket(self.next_bucket.rate, bucket_size(terms, contracts));
+        self.next_bucket = bucket(self.next_bucket.rate, terms, release, contracts);
         let (contract, outstanding) = (contracts.promised(terms.contract), self.idle_since.is_none());
         let counted = contract.filter(|_| contracts == ContractUse::Floor);
         match (&mut self.virtual_bucket, counted) {
@@ -284,7 +284,10 @@ impl ContractRecord {
     }
 }
 
-/// Returns σ. A contract says it; without contracts it is the usual one.
-const fn bucket_size(terms: &ConsumerTerms, contracts: ContractUse) -> u32 {
-    if contracts.keeps() { terms.bucket } else { BucketRelease::USUAL_SIZE }
+/// The bucket of a consumer. A contract says its σ; without contracts it is the usual one. Rates that follow
+/// contracts have simple ratios for long, and are dithered, unless releases are as published.
+fn bucket(rate: Iops, terms: &ConsumerTerms, release: BucketRelease, contracts: ContractUse) -> LeakyBucket {
+    let size = if contracts.keeps() { terms.bucket } else { BucketRelease::USUAL_SIZE };
+    let dither = contracts == ContractUse::Rate && release.ahead.is_some();
+    LeakyBucket { dither, ..release.bucket(rate, size) }
 }

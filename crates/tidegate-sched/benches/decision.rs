@@ -59,8 +59,13 @@ fn decision(criterion: &mut Criterion) {
     // half of the time, of 10 000 always.
     let reserved = FlowConfig { reservation: Some(Iops::new(5_000.0)), ..plain };
     // A token for every request: what the queue behind the bucket costs.
-    let bucket =
-        LeakyBucket { rate: Iops::new(1e9), size: 1_000, tick: Duration::from_millis(1), ahead: None };
+    let bucket = LeakyBucket {
+        rate: Iops::new(1e9),
+        size: 1_000,
+        tick: Duration::from_millis(1),
+        ahead: None,
+        dither: false,
+    };
     let released = FlowConfig { bucket: Some(bucket), ..plain };
     let delayed = FlowConfig { delay: Latency::from_nanos(1), ..plain };
     for flows in [1, 100, 10_000] {

@@ -166,10 +166,10 @@ pub(crate) struct FlowTerms {
 }
 
 impl FlowTerms {
-    fn new(config: &FlowConfig, now: Instant) -> Option<Self> {
+    fn new(config: &FlowConfig, generation: u32, now: Instant) -> Option<Self> {
         let mut terms =
             Self { reservation: config.reservation.and_then(FlowReservation::new), ..Self::default() };
-        terms.bucket = config.bucket.map(|bucket| Box::new(BucketOutlet::new(bucket, now)));
+        terms.bucket = config.bucket.map(|bucket| Box::new(BucketOutlet::new(bucket, generation, now)));
         terms.set_limit(config.limit, now);
         (terms.reservation.is_some() || terms.bucket.is_some() || terms.limiter.is_some()).then_some(terms)
     }
@@ -198,7 +198,7 @@ impl<T> Flow<T> {
             start: virtual_time,
             finish: virtual_time,
             delay: config.delay,
-            terms: FlowTerms::new(config, now).map(Box::new),
+            terms: FlowTerms::new(config, generation, now).map(Box::new),
             queue: VecDeque::new(),
             queued_bytes: 0,
             outstanding: [0; 2],
@@ -307,7 +307,9 @@ impl<T> Flow<T> {
         let terms = self.terms.get_or_insert_default();
         match (&mut terms.bucket, bucket) {
             (Some(outlet), Some(bucket)) => outlet.set(bucket, now, entered(&self.queue, self.delay)),
-            (outlet, bucket) => *outlet = bucket.map(|bucket| Box::new(BucketOutlet::new(bucket, now))),
+            (outlet, bucket) => {
+                *outlet = bucket.map(|bucket| Box::new(BucketOutlet::new(bucket, self.generation, now)));
+            }
         }
     }
 

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_units::{Instant, Iops};
+use rand::RngExt;
+use rand_pcg::Pcg32;
+use tidegate_units::{Instant, Iops, Latency};
 
 use crate::bucket::TokenBucket;
 
@@ -19,7 +21,7 @@ use crate::bucket::TokenBucket;
 /// Over any stretch of time t at most `σ + ρ·(t + 2·tick)` requests are released. The ticks are part of the
 /// bound: what came with the last may lie beside the σ that have piled up, and a stretch that begins just
 /// before one and ends with it has another. With changing rates ρ·(t + tick) is what comes in during the
-/// ticks that the stretch touches.
+/// ticks that the stretch touches. With [`dither`](Self::dither) it is one request more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeakyBucket {
     /// ρ: tokens per second. Zero releases nothing once the bucket is empty.
@@ -37,7 +39,20 @@ pub struct LeakyBucket {
     /// A request released into a queue that has no room has begun to be late. When other consumers come back
     /// after a pause, the queue that has grown meanwhile makes response times leap (the paper's case 3).
     pub ahead: Option<u32>,
+    /// Each release that waited for its token comes later than the token, by a random time of up to half of
+    /// 1/ρ. Not in the paper.
+    ///
+    /// Without it, buckets whose rates have a simple ratio release at the same distance of each other for as
+    /// long as the rates last. Which of two consumers then waits for the other each time is decided by who
+    /// began some milliseconds before the other. At a rate of more than one request in two ticks there is no
+    /// dither.
+    pub dither: bool,
 }
+
+/// Greatest part of 1/ρ by which a release comes after its token. With a half, two consumers whose rates are
+/// equal or 2:1 meet at any distance, and no two requests of a consumer are closer than half of 1/ρ. A whole
+/// one bunches a consumer's own requests. Chosen on seeds from 1,000,001 on.
+const DITHER: f64 = 0.5;
 
 /// Settings for the release of requests by the [buckets](LeakyBucket) of a scheduler, those of all flows
 /// alike.
@@ -54,10 +69,10 @@ impl BucketRelease {
     /// back from a pause is hardly late by that.
     pub const USUAL_SIZE: u32 = 2;
 
-    /// A bucket of a flow.
+    /// A bucket of a flow, without dither.
     #[must_use]
     pub const fn bucket(self, rate: Iops, size: u32) -> LeakyBucket {
-        LeakyBucket { rate, size, tick: self.tick, ahead: self.ahead }
+        LeakyBucket { rate, size, tick: self.tick, ahead: self.ahead, dither: false }
     }
 }
 
@@ -92,6 +107,13 @@ pub(crate) struct BucketOutlet {
     tokens: TokenBucket,
     tick: u64,
     ahead: usize,
+    /// Greatest time of a release after its token.
+    dither: Latency,
+    /// The next release has this part of it.
+    part: f64,
+    random: Pcg32,
+    /// The token of the first request in front of the bucket, once it has been taken.
+    granted: Option<Grant>,
     /// Up to when the tokens have been counted; never more than the last tick.
     counted: Instant,
     /// No release that is yet to be found took place before this time.
@@ -102,11 +124,17 @@ pub(crate) struct BucketOutlet {
 }
 
 impl BucketOutlet {
-    pub(crate) fn new(bucket: LeakyBucket, now: Instant) -> Self {
+    /// `flow`: what tells it from the buckets of other flows, which are dithered otherwise.
+    pub(crate) fn new(bucket: LeakyBucket, flow: u32, now: Instant) -> Self {
+        let mut random = Pcg32::new(0, flow.into());
         let mut outlet = Self {
             tokens: TokenBucket::new(bucket.rate.into(), bucket.size.into(), now),
             tick: 0,
             ahead: 0,
+            dither: Latency::ZERO,
+            part: random.random(),
+            random,
+            granted: None,
             counted: now,
             since: now,
             short: Duration::ZERO,
@@ -132,6 +160,8 @@ impl BucketOutlet {
         self.tick = u64::try_from(bucket.tick.as_nanos()).unwrap_or(u64::MAX);
         self.tokens.set_in_ticks(bucket.rate.into(), bucket.size.into(), self.tick, from);
         self.ahead = bucket.ahead.map_or(usize::MAX, |ahead| ahead.max(1) as usize);
+        let most = if bucket.dither { DITHER / bucket.rate.per_second() } else { 0.0 };
+        self.dither = Latency::from_secs_f64(most);
     }
 
     /// Returns the time at which the first request in the queue was or will be released, if nothing changes;
@@ -181,31 +211,42 @@ impl BucketOutlet {
     /// Finds the releases up to now, and then what the next one waits for; `None`: for no token.
     fn advance(&mut self, now: Instant, entered: impl Fn(usize) -> Option<Instant>) -> Option<Next> {
         while self.released.len() < self.ahead {
-            let next = self.next(entered(self.released.len())?);
-            if next.at > now {
-                return Some(next);
+            let from = entered(self.released.len())?.max(self.since);
+            let grant = self.granted.unwrap_or_else(|| self.next_grant(from));
+            if self.granted.is_none() && grant.token <= now {
+                self.counted = self.last_tick(grant.token);
+                self.tokens.take(1, self.counted);
+                self.granted = Some(grant);
             }
-            self.counted = self.last_tick(next.at);
-            self.tokens.take(1, self.counted);
-            self.since = next.at;
-            self.short += next.at.saturating_since(next.from);
-            self.released.push_back(next.at);
+            let at = if grant.waited { self.dithered(grant.token) } else { grant.token }.max(from);
+            if at > now {
+                return Some(Next { from, at });
+            }
+            self.granted = None;
+            self.part = self.random.random();
+            self.since = at;
+            self.short += at.saturating_since(from);
+            self.released.push_back(at);
         }
         None
     }
 
-    /// Returns the release time of the first request in front of the bucket, which enters at this time, if
-    /// there is room.
-    fn next(&self, entered: Instant) -> Next {
-        let from = entered.max(self.since);
+    /// The token of the first request in front of the bucket, which may have it from `from` on.
+    fn next_grant(&self, from: Instant) -> Grant {
         let counted = self.last_tick(from);
         // A copy, because this time may not have come yet, and the bucket must not be filled before.
-        let at = match self.tokens.clone().ready_at(1, counted) {
-            Some(ready) if ready <= counted => from,
-            Some(ready) => self.next_tick(ready),
-            None => Instant::MAX,
-        };
-        Next { from, at }
+        match self.tokens.clone().ready_at(1, counted) {
+            Some(ready) if ready <= counted => Grant { token: from, waited: false },
+            Some(ready) => Grant { token: self.next_tick(ready), waited: true },
+            None => Grant { token: Instant::MAX, waited: true },
+        }
+    }
+
+    /// The release by a token that was waited for: whole ticks later, as all releases are.
+    fn dithered(&self, token: Instant) -> Instant {
+        let delay = self.dither.scale(self.part).as_nanos();
+        let past = delay.checked_rem(self.tick).unwrap_or(0);
+        token + Latency::from_nanos(delay - past)
     }
 
     /// The tick that was the last at this time, but never one before those counted: the tick may have
@@ -221,6 +262,14 @@ impl BucketOutlet {
         }
         time.as_nanos().checked_next_multiple_of(self.tick).map_or(Instant::MAX, Instant::from_nanos)
     }
+}
+
+/// A token for the first request in front of the bucket.
+#[derive(Debug, Clone, Copy)]
+struct Grant {
+    token: Instant,
+    /// The request was there before the token.
+    waited: bool,
 }
 
 /// The release of the first request in front of the bucket.

@@ -25,7 +25,7 @@ fn ms(millis: u64) -> Instant {
 
 /// As the paper has it: tokens every millisecond.
 fn bucket(rate: f64, size: u32, ahead: Option<u32>) -> LeakyBucket {
-    LeakyBucket { rate: Iops::new(rate), size, tick: Duration::from_nanos(TICK), ahead }
+    LeakyBucket { rate: Iops::new(rate), size, tick: Duration::from_nanos(TICK), ahead, dither: false }
 }
 
 fn through(bucket: LeakyBucket) -> FlowConfig {
@@ -193,16 +193,17 @@ proptest! {
     }
 
     /// Over every stretch no more than σ and what came in during the ticks that it touches, with any rates
-    /// and ticks.
+    /// and ticks. With dither one more.
     #[test]
     fn never_releases_more_than_size_plus_rate_times_time_and_a_tick(
         size in 1u32..20,
         tick in prop_oneof![Just(0u64), 1u64..5_000_000],
+        dither: bool,
         changes in prop::collection::vec((1f64..5_000.0, 0u64..50 * MILLI, 0u32..20), 1..20),
     ) {
         let mut scheduler = scheduler(1e6);
         let terms = |rate| LeakyBucket { rate: Iops::new(rate), size, tick: Duration::from_nanos(tick),
-            ahead: None };
+            ahead: None, dither };
         let flow = scheduler.add_flow(&through(terms(1.0)), at(0));
         let mut now = 0;
         // When each rate began, and when each request was released.
@@ -234,7 +235,8 @@ proptest! {
         let ends: Vec<f64> = releases.iter().map(|&release| tokens_until(release)).collect();
         for (from, begin) in begins.iter().enumerate() {
             for (more, end) in ends[from..].iter().enumerate() {
-                let (released, tokens) = ((more + 1) as f64, f64::from(size) + most + end - begin);
+                let first = f64::from(size) + f64::from(u8::from(dither)) + most;
+                let (released, tokens) = ((more + 1) as f64, first + end - begin);
                 prop_assert!(released <= tokens + 1e-6, "{released} released, {tokens} tokens");
             }
         }
@@ -339,6 +341,53 @@ fn a_small_bucket_does_not_bound_the_rate() {
         // In all ticks but the last, whose tokens may still be there, and the one in the bucket at first.
         assert!((released as f64 - rate).abs() <= rate / 1_000.0 + 2.0, "{released} at {rate}/s");
     }
+}
+
+/// Each release comes within half of 1/ρ after its token, and anywhere in it.
+#[test]
+fn dither_keeps_the_rate_and_spreads_the_releases() {
+    for (tick, size) in [(0, 1), (1, 2)] {
+        let mut scheduler = scheduler(1e6);
+        let dithered =
+            LeakyBucket { tick: Duration::from_millis(tick), dither: true, ..bucket(40.0, size, Some(2)) };
+        let flow = scheduler.add_flow(&through(dithered), ms(0));
+        enqueue(&mut scheduler, flow, 1_000 + size, ms(0));
+        let mut after = Vec::new();
+        for millis in 0..=25_013 {
+            // What comes in between may change nothing.
+            scheduler.set_bucket(flow, Some(dithered), ms(millis)).unwrap();
+            after.extend(go(&mut scheduler, ms(millis)).into_iter().map(|(_, released)| released));
+        }
+        assert_eq!(after.len() as u32, 1_000 + size);
+        let after = after.iter().skip(size as usize).zip(1..);
+        let after: Vec<u64> =
+            after.map(|(released, count)| released.as_nanos() - count * 25 * MILLI).collect();
+        assert!(after.iter().all(|&after| after <= 12_500_000), "{:?}", after.iter().max());
+        for part in 0..5 {
+            let within = after.iter().filter(|&&after| after / 2_500_000 == part).count();
+            assert!((130..270).contains(&within), "{within} of 1000 in part {part} of five");
+        }
+    }
+}
+
+/// Equal rates from the same moment on: without dither both release at the same times for good.
+#[test]
+fn dither_differs_between_flows() {
+    let mut scheduler = scheduler(1e6);
+    let dithered = LeakyBucket { dither: true, ..bucket(40.0, 2, Some(2)) };
+    let flows = [(); 2].map(|()| scheduler.add_flow(&through(dithered), ms(0)));
+    for flow in flows {
+        enqueue(&mut scheduler, flow, 202, ms(0));
+    }
+    let mut releases = [const { Vec::new() }; 2];
+    for millis in 0..=5_013 {
+        for (flow, released) in go(&mut scheduler, ms(millis)) {
+            releases[usize::from(flow == flows[1])].push(released);
+        }
+    }
+    let [one, other] = releases;
+    let first = one.iter().zip(&other).skip(2).filter(|(one, other)| one < other).count();
+    assert!((60..140).contains(&first), "{first} of 200 before the other's");
 }
 
 #[test]
@@ -554,7 +603,7 @@ proptest! {
         };
         let configs = [
             FlowConfig::default(),
-            through(bucket(300.0, 3, Some(2))),
+            through(LeakyBucket { dither: true, ..bucket(300.0, 3, Some(2)) }),
             FlowConfig { limit: Some(limit), reservation: Some(Iops::new(50.0)), ..FlowConfig::default() },
         ];
         let flows = configs.map(|config| scheduler.add_flow(&config, ms(0)));

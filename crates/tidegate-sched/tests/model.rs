@@ -26,7 +26,7 @@ enum Operation {
     Delay { flow: usize, micros: u64 },
     Limit { flow: usize, limit: Option<(Option<f64>, Option<f64>, u64)>, beyond: BeyondLimit },
     Reservation { flow: usize, reservation: Option<f64> },
-    Bucket { flow: usize, bucket: Option<(f64, u32, u64, Option<u32>)> },
+    Bucket { flow: usize, bucket: Option<(f64, u32, u64, Option<u32>, bool)> },
     Window(Option<f64>),
     Spacing(u64),
     Advance(u64),
@@ -65,6 +65,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 prop_oneof![0u32..10, Just(u32::MAX)],
                 prop_oneof![Just(0), Just(1_000_000), 1u64..5_000_000, Just(u64::MAX)],
                 prop::option::of(0u32..5),
+                any::<bool>(),
             )))
             .prop_map(|(flow, bucket)| O::Bucket { flow, bucket }),
         2 => prop::option::of(prop_oneof![0.0f64..8.0, Just(f64::NAN), Just(f64::INFINITY), Just(0.0)])
@@ -201,11 +202,12 @@ impl Model {
                 self.scheduler.set_limit(flow.id, limit, now).unwrap();
             }
             Operation::Bucket { flow, bucket } if !self.flows.is_empty() => {
-                let bucket = bucket.map(|(rate, size, tick, ahead)| LeakyBucket {
+                let bucket = bucket.map(|(rate, size, tick, ahead, dither)| LeakyBucket {
                     rate: Iops::new(rate),
                     size,
                     tick: Duration::from_nanos(tick),
                     ahead,
+                    dither,
                 });
                 let flow = &mut self.flows[flow % count];
                 flow.ahead =

@@ -154,7 +154,7 @@ impl<'a> Run<'a> {
     /// A new operating point, of which each client has an equal part.
     fn set(&mut self, operating_point: Iops) {
         let rate = Iops::new(operating_point.per_second() / self.clients.len() as f64);
-        let bucket = LeakyBucket { rate, size: 1, tick: Duration::ZERO, ahead: None };
+        let bucket = LeakyBucket { rate, size: 1, tick: Duration::ZERO, ahead: None, dither: false };
         for client in &self.clients {
             let known = self.throttlers.set_bucket(client.flow, Some(bucket), self.now);
             debug_assert!(known.is_ok(), "every client has a flow");

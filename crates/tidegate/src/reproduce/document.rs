@@ -16,7 +16,7 @@ use super::text::{figure, spread};
 const RUNS: [&str; 5] = [
     "bench/runs/2026-11-27-parda.json",
     "bench/runs/2026-11-27-bjorgeengen.json",
-    "bench/runs/2026-11-27-lee.json",
+    "bench/runs/2026-11-28-lee.json",
     "bench/runs/2026-11-27-nikolow.json",
     "bench/runs/2026-11-27-triage.json",
 ];
