@@ -161,8 +161,11 @@ def judge(run):
         before = sum(run.measured("shares", SHARES).values())
         survivors = {name: shares for name, shares in SHARES.items() if name != "h4"}
         phase = run.phases["killed"]
+        # How much, and how soon: three seconds scatter more than the difference of two phases may be.
+        after = sum(run.measured("killed", survivors).values())
+        verdict.within("killed: throughput of the others, part of all before", after / before, THROUGHPUT_KEPT)
         absorbed = [at for at, rate in run.second_by_second(survivors, phase["began_ms"], phase["to_ms"], 3)
-                    if rate >= THROUGHPUT_KEPT * before]
+                    if rate >= THROUGHPUT_KEPT * after]
         verdict.within("killed: until the others have its share", absorbed[0] if absorbed else math.inf, most=ABSORBED_WITHIN_S, unit="s")
         verdict.shares("killed", run.measured("killed", survivors), survivors)
     if "returned" in run.phases:

@@ -87,10 +87,11 @@ echo "others: $(jq '.reads.requests + .writes.requests' /out/good.json) requests
 jq -en "$longest < 50" >/dev/null || fail "the other export takes $longest ms"
 [ "$(grep -c 'the volume hangs' /out/serve.log)" = 2 ] || fail "hangs are not logged once each"
 
-begun=$(date +%s%N)
+begun=${EPOCHREALTIME/[.,]/}
 kill -TERM "$gateway"
 wait "${clients[@]}" || true
-took=$((($(date +%s%N) - begun) / 1000000))
+# Asked of the shell: a program that starts lets the virtual clock of an idle machine leap.
+took=$(((${EPOCHREALTIME/[.,]/} - begun) / 1000))
 echo "drain: the clients' connections have ended after $took ms"
 [ "$took" -lt 4000 ] || fail "clients waited $took ms for the end"
 python3 -I - "$socket" <<'EOF' || fail "the listener is still there"

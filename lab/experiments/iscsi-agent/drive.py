@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
-SHORT = ["--short", "--targets", "20", "--bursts", "1", "--burst", "15", "--pairs", "2"]
+SHORT = ["--short", "--targets", "20", "--bursts", "1", "--burst", "15", "--pairs", "3"]
 
 if __name__ == "__main__":
     sys.exit(driver.judged("iscsi-agent", __doc__, SHORT, "one target, one burst"))

@@ -55,6 +55,7 @@ import os
 import signal
 import statistics
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -157,14 +158,30 @@ def sweep(lab, options, targets):
 
 
 def watch_sets(lab, options):
-    """When the writers came into the set, and when they left it. The kernel is asked as an administrator would."""
-    seen, load = [], lab.start_fio([reader(lab, 22)] + writers(lab, options, 2, 8))
-    began = time.monotonic()
+    """When the writers came into the set, and when they left it. The kernel is asked as an administrator would. When they wrote is told by
+    the target's volumes: fio begins later than it was asked to, by up to a second."""
+    seen, counts, began = [], [], time.monotonic()
+
+    def look():
+        return round(time.monotonic() - began, 2), sum(volume["writes"] for volume in lab.volumes().values())
+
+    def count():
+        while counts[-1][0] < 22:
+            time.sleep(0.05)
+            counts.append(look())
+
+    counts.append(look())
+    counting = threading.Thread(target=count)
+    counting.start()
+    load = lab.start_fio([reader(lab, 22)] + writers(lab, options, 2, 8))
     while time.monotonic() - began < 22:
         seen.append([round(time.monotonic() - began, 2), kernel(lab)["members"]])
         time.sleep(0.25)
     load()
-    return {"wrote": [2, 10], "seen": seen}
+    counting.join()
+    # The last look before the first write, and the first look after the last one.
+    wrote = [max(at for at, count in counts if count == counts[0][1]), min(at for at, count in counts if count == counts[-1][1])]
+    return {"wrote": wrote, "seen": seen}
 
 
 def pairs(lab, options):
@@ -309,6 +326,7 @@ def main():
 
     lab = made(options.kind)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
+    iscsi.run(["touch", *iscsi.NFT_LOOKS_FOR])
     if options.beside_static or options.sweep:
         measured = sweep(lab, options, targets) if options.sweep else beside_static(lab, options, targets[0])
         with open("/out/measured.json", "w") as file:

@@ -18,7 +18,7 @@ FREE = 0.99
 # Below this the bursts would not be worth regulating.
 DISTURBED = 2
 JOINED_WITHIN_S = 2
-# Who is held counts as silent after 2 s, and the set is brought up to date every second.
+# The average rate of who wrote at full speed is below half a MiB/s after three to four seconds, and is looked at every second.
 LEFT_WITHIN_S = 5
 WRITERS = ["10.0.0.12", "10.0.0.13", "10.0.0.14"]
 SESSIONS = {"iscsi": "iSCSI", "nvme": "NVMe", "nfs": "NFS"}

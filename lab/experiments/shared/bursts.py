@@ -58,9 +58,13 @@ def bursts(lab, options, mixed=False, each_read=False):
     results = load()
     after, counted = lab.retransmissions(), lab.volumes()
     written = sum(result["write"]["bytes"] for result in results if result["write"])
-    reads = [[(at - began) / 1000, value] for at, _, value in results[0]["log"]["lat"]]
+    log = results[0]["log"]["lat"]
+    # Seconds count from fio's own beginning, as its bursts do: some tenths of a second after it was asked to run. The first line of its
+    # log ends its first second, or is its first read.
+    fio_began = log[0][0] - (0 if each_read else 1000)
+    reads = [[(at - fio_began) / 1000, value] for at, _, value in log]
     return {
-        "seconds": per_second(reads) if each_read else reads,
+        "seconds": per_second(reads) if each_read else [[round(at), value] for at, value in reads],
         **({"each": reads} if each_read else {}),
         "reads": results[0]["read"],
         "bursts": [[begin, begin + options.burst] for begin in begins],

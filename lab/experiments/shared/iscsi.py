@@ -50,6 +50,9 @@ STAT_FIELDS = ("reads", "reads_merged", "read_sectors", "read_ms", "writes", "wr
 # What tells of loss, or of what was taken for it. RetransSegs is what counts.
 TCP_COUNTERS = ("RetransSegs", "TCPLossProbes", "TCPTimeouts", "TCPDSACKRecv", "TCPOFOQueue", "TCPSpuriousRtxHostQueues",
                 "TCPChallengeACK")
+# What nft looks for whenever it starts. In memory, or it waits for the machine's files and the clock leaps.
+NFT_LOOKS_FOR = ["/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/connlabel.conf", "/etc/iproute2/rt_realms",
+                 "/etc/iproute2/rt_marks", "/etc/iproute2/group"]
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
 

@@ -59,8 +59,8 @@ def main():
               f"{row['change_delays_s']:13.4f} {row['change_members_s']:11.4f} {row['unchanged_s']:10.4f} {row['undo_s']:8.3f}   "
               f"{row['held_ms'][0]:.1f} to {row['held_ms'][1]:.1f}{'' if holds else '   MISSED'}")
     for row in (row for row in measured if "seconds" in row):
-        # The clock of whoever follows the kernel's messages is a little late now and then.
-        seldom = row["transactions"] <= row["seconds"] + 4 and (row["least_between_s"] is None or row["least_between_s"] > 0.9)
+        # Who follows the kernel's messages hears of a transaction at its end, and some take 0.1 s longer than others: so the mean.
+        seldom = row["transactions"] <= row["seconds"] + 4 and (row["mean_between_s"] is None or row["mean_between_s"] > 0.95)
         holds = row["beyond_wanted_ms"][0] >= 0 and row["beyond_wanted_ms"][1] < MOST_BEYOND_MS and row["after_ms"] < MOST_BEYOND_MS
         kept = seldom and holds and row["interval_p99_s"] < INTERVAL_S
         met = met and kept

@@ -25,9 +25,6 @@ import iscsi
 FIRST = ipaddress.IPv4Address("10.1.0.1")
 SERVER = ("10.0.0.1", 3260)
 ASKED = 20
-# What nft looks for whenever it starts. In memory, or it waits for the machine's files and the clock leaps.
-NFT_LOOKS_FOR = ["/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/connlabel.conf", "/etc/iproute2/rt_realms",
-                 "/etc/iproute2/rt_marks", "/etc/iproute2/group"]
 
 
 def network(consumers):
@@ -100,7 +97,7 @@ def moving(method, resources, consumers, seconds):
     if process.returncode != 0:
         raise iscsi.Failed(f"{' '.join(command)}: {complaint}")
     return {**json.loads(printed), "seconds": seconds, "transactions": len(changed),
-            "least_between_s": min((after - before for before, after in zip(changed, changed[1:])), default=None),
+            "mean_between_s": (changed[-1] - changed[0]) / (len(changed) - 1) if len(changed) > 1 else None,
             "beyond_wanted_ms": [min(beyond), max(beyond)], "after_ms": max(answers(resources * consumers, ASKED))}
 
 
@@ -124,7 +121,7 @@ def measure(method, resources, consumers, seconds=None):
 def main(cases):
     cases = [(method, *map(int, numbers)) for method, *numbers in (case.split("x") for case in cases)]
     iscsi.run(["pin", "nft", "tc", "tidegate"])
-    iscsi.run(["touch", *NFT_LOOKS_FOR])
+    iscsi.run(["touch", *iscsi.NFT_LOOKS_FOR])
     network(max(case[1] * case[2] for case in cases))
     server = subprocess.Popen([sys.executable, __file__, "serve"])
     try:
