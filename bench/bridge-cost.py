@@ -32,9 +32,13 @@ URL = f"iscsi://10.9.0.1/{TARGET}/1"
 PORT = 9809
 SMALL, LARGE = ["-b", "8", "-m", "1"], ["-b", "128", "-m", "32"]
 # Each with what the initiator may send, in kbit/s, and whether interfaces join segments.
-LOADS = {"1 kpps: 4 KiB, 1 at once": (SMALL, 360, True), "10 kpps: 4 KiB, 1 at once": (SMALL, 3_600, True),
-         "4 KiB, 1 at once": (SMALL, None, True), "100 kpps: 64 KiB, 32 at once": (LARGE, 43_000, False),
-         "64 KiB, 32 at once": (LARGE, None, True)}
+LOADS = {
+    "1 kpps: 4 KiB, 1 at once": (SMALL, 360, True),
+    "10 kpps: 4 KiB, 1 at once": (SMALL, 3_600, True),
+    "4 KiB, 1 at once": (SMALL, None, True),
+    "100 kpps: 64 KiB, 32 at once": (LARGE, 43_000, False),
+    "64 KiB, 32 at once": (LARGE, None, True),
+}
 WAYS = {"without": None, "whole packets": None, "256 bytes": 'capture = "256B"'}
 
 
@@ -50,7 +54,9 @@ class Network:
     """Three namespaces of this process: initiator, bridge, target."""
 
     def __init__(self):
-        self.names = {role: f"tidegate-bench-{role}-{os.getpid()}" for role in ("initiator", "bridge", "target")}
+        self.names = {
+            role: f"tidegate-bench-{role}-{os.getpid()}" for role in ("initiator", "bridge", "target")
+        }
 
     def __enter__(self):
         for name in self.names.values():
@@ -58,7 +64,21 @@ class Network:
         bridge = self.names["bridge"]
         run("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0", within=bridge)
         for role, port, address in (("initiator", "p0", "10.9.0.2/24"), ("target", "p1", "10.9.0.1/24")):
-            run("ip", "link", "add", port, "netns", bridge, "type", "veth", "peer", "name", "eth0", "netns", self.names[role])
+            run(
+                "ip",
+                "link",
+                "add",
+                port,
+                "netns",
+                bridge,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                self.names[role],
+            )
             run("ip", "link", "set", port, "master", "br0", "up", within=bridge)
             run("ip", "address", "add", address, "dev", "eth0", within=self.names[role])
             run("ip", "link", "set", "eth0", "up", within=self.names[role])
@@ -69,12 +89,37 @@ class Network:
     def shape(self, kbits, joined):
         """Limits what the initiator sends, and lets interfaces join segments or not."""
         initiator = self.names["initiator"]
-        subprocess.run(["ip", "netns", "exec", initiator, "tc", "qdisc", "delete", "dev", "eth0", "root"], capture_output=True)
+        subprocess.run(
+            ["ip", "netns", "exec", initiator, "tc", "qdisc", "delete", "dev", "eth0", "root"],
+            capture_output=True,
+        )
         if kbits:
-            run("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{kbits}kbit", "burst", "1600", "limit", "1000000",
-                within=initiator)
+            run(
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                "eth0",
+                "root",
+                "tbf",
+                "rate",
+                f"{kbits}kbit",
+                "burst",
+                "1600",
+                "limit",
+                "1000000",
+                within=initiator,
+            )
         for role in ("initiator", "target"):
-            run("ip", "link", "set", "eth0", "gso_max_segs", "65535" if joined else "1", within=self.names[role])
+            run(
+                "ip",
+                "link",
+                "set",
+                "eth0",
+                "gso_max_segs",
+                "65535" if joined else "1",
+                within=self.names[role],
+            )
 
     def __exit__(self, *_):
         for name in self.names.values():
@@ -87,8 +132,21 @@ def target(network, directory):
     with open(disk, "wb") as file:
         file.truncate(64 << 20)
     control = ["--control-port", str(os.getpid() % 10_000)]
-    process = subprocess.Popen(["ip", "netns", "exec", network.names["target"], "tgtd", "-f", *control, "--iscsi", "portal=10.9.0.1:3260"],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [
+            "ip",
+            "netns",
+            "exec",
+            network.names["target"],
+            "tgtd",
+            "-f",
+            *control,
+            "--iscsi",
+            "portal=10.9.0.1:3260",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         for _ in range(100):
             tried = subprocess.run(["tgtadm", *control, "--mode", "sys", "--op", "show"], capture_output=True)
@@ -111,23 +169,39 @@ def agent(network, directory, binary, more):
     """Its process, and a function that says how many segments it has seen and how many packets it has lost."""
     path = os.path.join(directory, "agent.toml")
     with open(path, "w") as file:
-        file.write(f'metrics = "127.0.0.1:{PORT}"\n[bridge]\narray = "p1"\n{more or ""}\n'
-                   '[resource.array]\ntarget = "1s"\nluns = ["*"]\n')
+        file.write(
+            f'metrics = "127.0.0.1:{PORT}"\n[bridge]\narray = "p1"\n{more or ""}\n'
+            '[resource.array]\ntarget = "1s"\nluns = ["*"]\n'
+        )
     bridge = network.names["bridge"]
-    process = subprocess.Popen(["ip", "netns", "exec", bridge, binary, "agent", "-c", path, "--dry-run", "--log", "warn"])
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", bridge, binary, "agent", "-c", path, "--dry-run", "--log", "warn"]
+    )
 
     def counts():
         text = run("curl", "-s", f"http://127.0.0.1:{PORT}/metrics", within=bridge)
         found = dict(re.findall(r"^(tidegate_agent_bridge_\w+) (\S+)$", text, re.MULTILINE))
-        reads = re.search(r'^tidegate_resource_completed_requests_total{resource="array",op="read"} (\S+)$', text, re.MULTILINE)
-        return {"segments": float(found["tidegate_agent_bridge_segments_total"]),
-                "lost": float(found["tidegate_agent_bridge_lost_packets_total"]),
-                "gaps": float(found["tidegate_agent_bridge_gaps_total"]), "reads": float(reads.group(1)) if reads else 0.0}
+        reads = re.search(
+            r'^tidegate_resource_completed_requests_total{resource="array",op="read"} (\S+)$',
+            text,
+            re.MULTILINE,
+        )
+        return {
+            "segments": float(found["tidegate_agent_bridge_segments_total"]),
+            "lost": float(found["tidegate_agent_bridge_lost_packets_total"]),
+            "gaps": float(found["tidegate_agent_bridge_gaps_total"]),
+            "reads": float(reads.group(1)) if reads else 0.0,
+        }
 
     try:
         for _ in range(100):
-            if subprocess.run(["ip", "netns", "exec", bridge, "curl", "-sf", f"http://127.0.0.1:{PORT}/healthz"],
-                              capture_output=True).returncode == 0:
+            if (
+                subprocess.run(
+                    ["ip", "netns", "exec", bridge, "curl", "-sf", f"http://127.0.0.1:{PORT}/healthz"],
+                    capture_output=True,
+                ).returncode
+                == 0
+            ):
                 break
             time.sleep(0.1)
         yield process, counts
@@ -145,7 +219,18 @@ def busy_seconds():
 
 def load(network, options, seconds):
     """Reads per second: iscsi-perf prints the average of so many seconds."""
-    command = ["ip", "netns", "exec", network.names["initiator"], "iscsi-perf", *options, "-t", str(seconds), "-n", URL]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        network.names["initiator"],
+        "iscsi-perf",
+        *options,
+        "-t",
+        str(seconds),
+        "-n",
+        URL,
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
     found = re.findall(r"average\s+([\d.]+)", ended.stdout)
     found = found or re.findall(r"iops\s+(?:average|current)\s+([\d.]+)", ended.stdout)
@@ -155,7 +240,9 @@ def load(network, options, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--binary", default=os.path.join(ROOT, "target/release/tidegate"))
@@ -164,7 +251,9 @@ def main():
     rounds = {name: {way: [] for way in WAYS} for name in LOADS}
     sensor = {name: {way: [] for way in WAYS} for name in LOADS}
     busy = {name: {way: [] for way in WAYS} for name in LOADS}
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, Network() as network, target(network, directory):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, Network() as network, target(
+        network, directory
+    ):
         for number in range(options.pairs):
             for name, (arguments, kbits, joined) in LOADS.items():
                 network.shape(kbits, joined)
@@ -193,17 +282,28 @@ def main():
             # With the processor time of each read without the sensor taken off, since their numbers differ.
             plain = sum(busy[name]["without"]) / sum(rounds[name]["without"])
             more = sum(busy[name][way]) - plain * sum(rounds[name][way])
-            row = {"load": name, "captured": way, "reads_per_s": statistics.median(rounds[name][way]),
-                   "reads_per_s_without": statistics.median(rounds[name]["without"]), "ratio": interval(ratios),
-                   "segments_per_s": segments / (options.seconds * len(seen)),
-                   "agent_us_per_segment": 1e6 * sum(one["processor_s"] for one in seen) / segments,
-                   "machine_us_per_segment": 1e6 * more / segments,
-                   "agent_part_of_a_core": sum(one["processor_s"] for one in seen) / (options.seconds * len(seen)),
-                   "lost_of_all": sum(one["lost"] for one in seen) / segments, "gaps": sum(one["gaps"] for one in seen)}
+            row = {
+                "load": name,
+                "captured": way,
+                "reads_per_s": statistics.median(rounds[name][way]),
+                "reads_per_s_without": statistics.median(rounds[name]["without"]),
+                "ratio": interval(ratios),
+                "segments_per_s": segments / (options.seconds * len(seen)),
+                "agent_us_per_segment": 1e6 * sum(one["processor_s"] for one in seen) / segments,
+                "machine_us_per_segment": 1e6 * more / segments,
+                "agent_part_of_a_core": sum(one["processor_s"] for one in seen)
+                / (options.seconds * len(seen)),
+                "lost_of_all": sum(one["lost"] for one in seen) / segments,
+                "gaps": sum(one["gaps"] for one in seen),
+            }
             results.append(row)
             print(json.dumps(row), flush=True)
     if options.out:
-        leave(options.out, "bridge-cost", {"pairs": options.pairs, "seconds": options.seconds, "results": results})
+        leave(
+            options.out,
+            "bridge-cost",
+            {"pairs": options.pairs, "seconds": options.seconds, "results": results},
+        )
 
 
 if __name__ == "__main__":

@@ -30,19 +30,49 @@ PEERS = ["ceph", "default"]
 def build_peer(sources, folder):
     binary = os.path.join(folder, "dmclock")
     subprocess.run(
-        ["c++", "-std=c++17", "-O3", "-DNDEBUG", "-pthread",
-         f"-I{sources}/src", f"-I{sources}/support/src", os.path.join(ROOT, "bench", "dmclock.cc"),
-         f"{sources}/src/dmclock_util.cc", f"{sources}/support/src/run_every.cc", "-o", binary], check=True)
+        [
+            "c++",
+            "-std=c++17",
+            "-O3",
+            "-DNDEBUG",
+            "-pthread",
+            f"-I{sources}/src",
+            f"-I{sources}/support/src",
+            os.path.join(ROOT, "bench", "dmclock.cc"),
+            f"{sources}/src/dmclock_util.cc",
+            f"{sources}/support/src/run_every.cc",
+            "-o",
+            binary,
+        ],
+        check=True,
+    )
     return binary
 
 
 def build_ours():
     built = subprocess.run(
-        ["cargo", "build", "--locked", "--release", "-p", "tidegate-sched", "--example", "decisions",
-         "--message-format=json"], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+        [
+            "cargo",
+            "build",
+            "--locked",
+            "--release",
+            "-p",
+            "tidegate-sched",
+            "--example",
+            "decisions",
+            "--message-format=json",
+        ],
+        check=True,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
     lines = map(json.loads, built.splitlines())
-    return next(line["executable"] for line in lines
-                if line["reason"] == "compiler-artifact" and line["target"]["name"] == "decisions")
+    return next(
+        line["executable"]
+        for line in lines
+        if line["reason"] == "compiler-artifact" and line["target"]["name"] == "decisions"
+    )
 
 
 def processor_seconds(command, decisions):
@@ -75,25 +105,44 @@ def compare(clients, commands, options):
             runs[name].append(cost)
         print(".", end="", flush=True, file=sys.stderr)
     for peer in PEERS:
-        if any(abs(our - theirs) > 0.02 * options.decisions for our, theirs in zip(served["tidegate"], served[peer])):
-            sys.exit(f"by weight we served {served['tidegate']} and {peer} {served[peer]}: that is not the same work")
+        if any(
+            abs(our - theirs) > 0.02 * options.decisions
+            for our, theirs in zip(served["tidegate"], served[peer])
+        ):
+            sys.exit(
+                f"by weight we served {served['tidegate']} and {peer} {served[peer]}: that is not the same work"
+            )
     ours = runs["tidegate"]
     results = []
     for peer in PEERS:
         ratios = [theirs / our for our, theirs in zip(ours, runs[peer])]
-        results.append({
-            "clients": clients, "peer": f"dmclock, {peer}", "ratio": statistics.median(ratios),
-            "least_ratio": min(ratios), "ns": statistics.median(ours), "least_ns": min(ours),
-            "peer_ns": statistics.median(runs[peer]), "peer_least_ns": min(runs[peer]),
-            "served_by_weight": served["tidegate"], "peer_served_by_weight": served[peer],
-        })
+        results.append(
+            {
+                "clients": clients,
+                "peer": f"dmclock, {peer}",
+                "ratio": statistics.median(ratios),
+                "least_ratio": min(ratios),
+                "ns": statistics.median(ours),
+                "least_ns": min(ours),
+                "peer_ns": statistics.median(runs[peer]),
+                "peer_least_ns": min(runs[peer]),
+                "served_by_weight": served["tidegate"],
+                "peer_served_by_weight": served[peer],
+            }
+        )
     return results
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sources", nargs="?", default=os.environ.get("DMCLOCK"),
-                        help="a checkout of dmclock (default: the environment's DMCLOCK)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "sources",
+        nargs="?",
+        default=os.environ.get("DMCLOCK"),
+        help="a checkout of dmclock (default: the environment's DMCLOCK)",
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1_000, 10_000])
     parser.add_argument("--decisions", type=int, default=1_000_000, help="per run")
     parser.add_argument("--rounds", type=int, default=10)
@@ -110,11 +159,16 @@ def main():
     print(file=sys.stderr)
     print(f"{'clients':>8}  {'peer':18} {'ours':>9} {'peer':>9} {'ratio':>6} {'least':>6}")
     for result in results:
-        print(f"{result['clients']:8}  {result['peer']:18} {result['ns']:6.0f} ns {result['peer_ns']:6.0f} ns "
-              f"{result['ratio']:6.2f} {result['least_ratio']:6.2f}")
+        print(
+            f"{result['clients']:8}  {result['peer']:18} {result['ns']:6.0f} ns {result['peer_ns']:6.0f} ns "
+            f"{result['ratio']:6.2f} {result['least_ratio']:6.2f}"
+        )
     if options.out:
-        leave(options.out, "decision-vs-dmclock",
-              {"decisions": options.decisions, "rounds": options.rounds, "results": results})
+        leave(
+            options.out,
+            "decision-vs-dmclock",
+            {"decisions": options.decisions, "rounds": options.rounds, "results": results},
+        )
 
 
 main()

@@ -63,8 +63,10 @@ def tidegate(point, place, options, data, scratch, qos=True):
     config = os.path.join(scratch, "serve.toml")
     law = 'law = "auto"\ntarget = "1s"\n' if qos else ""
     with open(config, "w") as out:
-        out.write(f'listen = ["{place}"]\n[pool.bench]\nbackend = {{ kind = "file", direct = {str(point["direct"]).lower()} }}\n'
-                  f'depth = 128\n{law}[pool.bench.export.bench]\npath = "{data}"\n')
+        out.write(
+            f'listen = ["{place}"]\n[pool.bench]\nbackend = {{ kind = "file", direct = {str(point["direct"]).lower()} }}\n'
+            f'depth = 128\n{law}[pool.bench.export.bench]\npath = "{data}"\n'
+        )
     return [options.binary, "serve", "-c", config]
 
 
@@ -78,7 +80,20 @@ def command(name, point, options, data, scratch, port):
         return ["nbdkit", "-f", *place, "-e", "bench", "file", data]
     place = ["-b", "127.0.0.1", "-p", str(port)] if port else ["-k", unix]
     cache = "none" if point["direct"] else "writeback"
-    return ["qemu-nbd", "-t", "-f", "raw", "-x", "bench", "-e", "8", "--aio=io_uring", f"--cache={cache}", *place, data]
+    return [
+        "qemu-nbd",
+        "-t",
+        "-f",
+        "raw",
+        "-x",
+        "bench",
+        "-e",
+        "8",
+        "--aio=io_uring",
+        f"--cache={cache}",
+        *place,
+        data,
+    ]
 
 
 def answers(place):
@@ -103,10 +118,26 @@ def run(name, point, options, data):
             uri = f"nbd://127.0.0.1:{port}/bench" if port else f"nbd+unix:///bench?socket={unix}"
             before = processor_seconds(process)
             output = subprocess.run(
-                ["fio", "--name=bench", "--ioengine=nbd", f"--uri={uri}", f"--rw=rand{point['kind']}", f"--bs={point['block']}",
-                 f"--iodepth={point['depth']}", f"--numjobs={point['clients']}", "--group_reporting", "--time_based",
-                 f"--runtime={options.seconds}", "--randrepeat=1", "--norandommap", "--output-format=json"],
-                check=True, capture_output=True, text=True).stdout
+                [
+                    "fio",
+                    "--name=bench",
+                    "--ioengine=nbd",
+                    f"--uri={uri}",
+                    f"--rw=rand{point['kind']}",
+                    f"--bs={point['block']}",
+                    f"--iodepth={point['depth']}",
+                    f"--numjobs={point['clients']}",
+                    "--group_reporting",
+                    "--time_based",
+                    f"--runtime={options.seconds}",
+                    "--randrepeat=1",
+                    "--norandommap",
+                    "--output-format=json",
+                ],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
             spent = processor_seconds(process) - before
         finally:
             process.send_signal(signal.SIGTERM)
@@ -115,9 +146,13 @@ def run(name, point, options, data):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    found = json.loads(output[output.index("{"):])["jobs"][0][point["kind"]]
-    return {"iops": found["iops"], "mean_us": found["clat_ns"]["mean"] / 1e3, "processor_us": 1e6 * spent / found["total_ios"],
-            "p99_us": found["clat_ns"]["percentile"]["99.000000"] / 1e3}
+    found = json.loads(output[output.index("{") :])["jobs"][0][point["kind"]]
+    return {
+        "iops": found["iops"],
+        "mean_us": found["clat_ns"]["mean"] / 1e3,
+        "processor_us": 1e6 * spent / found["total_ios"],
+        "p99_us": found["clat_ns"]["percentile"]["99.000000"] / 1e3,
+    }
 
 
 def measure(name, point, options, data):
@@ -125,18 +160,36 @@ def measure(name, point, options, data):
     rounds = []
     for number in range(options.rounds):
         first = number % len(servers)
-        rounds.append({server: run(server, point, options, data) for server in servers[first:] + servers[:first]})
-    figures = {server: {key: statistics.median(found[server][key] for found in rounds) for key in rounds[0][server]}
-               for server in servers}
-    ratios = {peer: {key: interval([found["tidegate"][key] / found[peer][key] for found in rounds if found[peer][key] > 0])
-                     for key in ("iops", "p99_us", "processor_us")} for peer in point["peers"]}
+        rounds.append(
+            {server: run(server, point, options, data) for server in servers[first:] + servers[:first]}
+        )
+    figures = {
+        server: {key: statistics.median(found[server][key] for found in rounds) for key in rounds[0][server]}
+        for server in servers
+    }
+    ratios = {
+        peer: {
+            key: interval(
+                [found["tidegate"][key] / found[peer][key] for found in rounds if found[peer][key] > 0]
+            )
+            for key in ("iops", "p99_us", "processor_us")
+        }
+        for peer in point["peers"]
+    }
     print_row(name, figures, ratios)
-    return {"point": name, **{key: value for key, value in point.items() if key != "peers"}, "rounds": options.rounds,
-            "servers": figures, "ratios": ratios}
+    return {
+        "point": name,
+        **{key: value for key, value in point.items() if key != "peers"},
+        "rounds": options.rounds,
+        "servers": figures,
+        "ratios": ratios,
+    }
 
 
 def print_head():
-    print(f"{'point':<34}{'IOPS':>9}  {'peer':<15}{'IOPS ratio':>20}{'processor µs':>14}{'ratio':>7}{'p99 ratio':>11}")
+    print(
+        f"{'point':<34}{'IOPS':>9}  {'peer':<15}{'IOPS ratio':>20}{'processor µs':>14}{'ratio':>7}{'p99 ratio':>11}"
+    )
 
 
 def print_row(name, figures, ratios):
@@ -144,16 +197,25 @@ def print_row(name, figures, ratios):
     for peer, ratio in ratios.items():
         iops = ratio["iops"]
         span = f"{iops['median']:.2f} ({iops['low']:.2f} to {iops['high']:.2f})"
-        print(f"{name:<34}{ours['iops']:>9.0f}  {peer:<15}{span:>20}{ours['processor_us']:>14.1f}"
-              f"{ratio['processor_us']['median']:>7.2f}{ratio['p99_us']['median']:>11.2f}", flush=True)
+        print(
+            f"{name:<34}{ours['iops']:>9.0f}  {peer:<15}{span:>20}{ours['processor_us']:>14.1f}"
+            f"{ratio['processor_us']['median']:>7.2f}{ratio['p99_us']['median']:>11.2f}",
+            flush=True,
+        )
 
 
 def arguments(known):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--binary", default=os.path.join(ROOT, "target/release/tidegate"))
-    parser.add_argument("--rounds", type=int, default=10, help="runs of each server at a point (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=10, help="runs of each server at a point (default: %(default)s)"
+    )
     parser.add_argument("--seconds", type=int, default=3, help="seconds of each run (default: %(default)s)")
-    parser.add_argument("--points", nargs="+", choices=list(known), metavar="POINT", help="these points (default: all)")
+    parser.add_argument(
+        "--points", nargs="+", choices=list(known), metavar="POINT", help="these points (default: all)"
+    )
     parser.add_argument("--short", action="store_true", help="four points, three rounds of two seconds")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     options = parser.parse_args()
@@ -175,9 +237,16 @@ def main():
                 out.write(os.urandom(1 << 20))
         print_head()
         results = [measure(name, known[name], options, data) for name in options.points or known]
-    ratios = [ratio["iops"]["median"] for found in results for peer, ratio in found["ratios"].items() if peer in PEERS]
+    ratios = [
+        ratio["iops"]["median"]
+        for found in results
+        for peer, ratio in found["ratios"].items()
+        if peer in PEERS
+    ]
     if ratios:
-        print(f"IOPS beside the peers: the least {min(ratios):.2f}, the median {statistics.median(ratios):.2f}")
+        print(
+            f"IOPS beside the peers: the least {min(ratios):.2f}, the median {statistics.median(ratios):.2f}"
+        )
     if options.out:
         leave(options.out, "gateway-vs-peers", {"seconds": options.seconds, "results": results})
 

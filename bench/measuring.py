@@ -25,7 +25,9 @@ def interval(values):
     ordered, count = sorted(values), len(values)
     outside = 0
     # Binomial: the part of samples whose k-th value is above the median.
-    while outside < count // 2 and 2 * sum(math.comb(count, k) for k in range(outside + 1)) / 2**count <= 0.05:
+    while (
+        outside < count // 2 and 2 * sum(math.comb(count, k) for k in range(outside + 1)) / 2**count <= 0.05
+    ):
         outside += 1
     low = max(outside - 1, 0)
     return {"median": statistics.median(ordered), "low": ordered[low], "high": ordered[count - 1 - low]}
@@ -40,11 +42,22 @@ def machine():
 def leave(directory, name, document):
     """Writes a result, named after the day, with its machine and the commit."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, f"{now.date().isoformat()}-{name}.json")
     with open(path, "w") as out:
-        json.dump({"experiment": name, "date": now.isoformat(timespec="seconds"), "commit": commit, "machine": machine(),
-                   **document}, out, indent=1)
+        json.dump(
+            {
+                "experiment": name,
+                "date": now.isoformat(timespec="seconds"),
+                "commit": commit,
+                "machine": machine(),
+                **document,
+            },
+            out,
+            indent=1,
+        )
         out.write("\n")
     print(f"result: {path}", file=sys.stderr)

@@ -47,17 +47,33 @@ def disk_load(socket, depth, operation, options):
 
 
 def fio(socket, depth, operation, options):
-    command = ["fio", "--name=x", "--ioengine=nbd", f"--uri=nbd+unix:///disk?socket={socket}", f"--rw=rand{operation}"]
-    command += ["--bs=4k", f"--iodepth={depth}", f"--runtime={options.seconds}", "--ramp_time=1", "--time_based"]
+    command = [
+        "fio",
+        "--name=x",
+        "--ioengine=nbd",
+        f"--uri=nbd+unix:///disk?socket={socket}",
+        f"--rw=rand{operation}",
+    ]
+    command += [
+        "--bs=4k",
+        f"--iodepth={depth}",
+        f"--runtime={options.seconds}",
+        "--ramp_time=1",
+        "--time_based",
+    ]
     command += [f"--size={SIZE}", "--output-format=json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     # A note of fio may come before.
-    return json.loads(output[output.index("{"):])["jobs"][0][operation]["iops"]
+    return json.loads(output[output.index("{") :])["jobs"][0][operation]["iops"]
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=10, help="runs of each way at a point (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=10, help="runs of each way at a point (default: %(default)s)"
+    )
     parser.add_argument("--seconds", type=int, default=3, help="seconds of each run (default: %(default)s)")
     parser.add_argument("--depths", default="1,8,32", help="(default: %(default)s)")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
@@ -73,6 +89,7 @@ def build_load():
 @contextlib.contextmanager
 def ways(folder):
     """The gateway and QEMU's daemon on one file: for each way to it, the server and how it is loaded."""
+
     def path(name):
         return os.path.join(folder, name)
 
@@ -81,13 +98,20 @@ def ways(folder):
     with open(path("tidegate.toml"), "w") as file:
         file.write(CONFIGURATION)
     with open(path("log"), "w") as log:
-        gateway = subprocess.Popen([f"{ROOT}/target/release/tidegate", "serve", "-c", path("tidegate.toml")], stderr=log)
-    daemon = subprocess.Popen([
-        "qemu-storage-daemon",
-        "--blockdev", f"driver=file,node-name=f,filename={path('disk.raw')},aio=io_uring,locking=off",
-        "--blockdev", "driver=raw,node-name=d,file=f",
-        "--export", f"type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={path('q.sock')},writable=on",
-    ])
+        gateway = subprocess.Popen(
+            [f"{ROOT}/target/release/tidegate", "serve", "-c", path("tidegate.toml")], stderr=log
+        )
+    daemon = subprocess.Popen(
+        [
+            "qemu-storage-daemon",
+            "--blockdev",
+            f"driver=file,node-name=f,filename={path('disk.raw')},aio=io_uring,locking=off",
+            "--blockdev",
+            "driver=raw,node-name=d,file=f",
+            "--export",
+            f"type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={path('q.sock')},writable=on",
+        ]
+    )
     try:
         for name in ("disk.sock", "q.sock", "nbd.sock"):
             wait_for(path(name))
@@ -113,13 +137,27 @@ def measure(known, operation, depth, options):
             # The ramp of a second is in the processor time, and its requests are not counted.
             used = (processor_seconds(process) - before) * options.seconds / (options.seconds + 1)
             seen[way].append({"iops": iops, "processor_us": used / (iops * options.seconds) * 1e6})
-    figures = {way: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for way, runs in seen.items()}
-    ratios = {way: {key: interval([ours[key] / theirs[key] for ours, theirs in zip(seen[OURS], runs) if theirs[key] > 0])
-                    for key in ("iops", "processor_us")} for way, runs in seen.items() if way != OURS}
+    figures = {
+        way: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for way, runs in seen.items()
+    }
+    ratios = {
+        way: {
+            key: interval(
+                [ours[key] / theirs[key] for ours, theirs in zip(seen[OURS], runs) if theirs[key] > 0]
+            )
+            for key in ("iops", "processor_us")
+        }
+        for way, runs in seen.items()
+        if way != OURS
+    }
     for way, ratio in ratios.items():
         iops = ratio["iops"]
-        print(f"{operation:<6} depth {depth:<3} {figures[OURS]['iops']:>9.0f} IO/s, to {way}: {iops['median']:.2f} "
-              f"({iops['low']:.2f} to {iops['high']:.2f}), processor {ratio['processor_us']['median']:.2f}", flush=True)
+        print(
+            f"{operation:<6} depth {depth:<3} {figures[OURS]['iops']:>9.0f} IO/s, to {way}: {iops['median']:.2f} "
+            f"({iops['low']:.2f} to {iops['high']:.2f}), processor {ratio['processor_us']['median']:.2f}",
+            flush=True,
+        )
     return {"operation": operation, "depth": depth, "ways": figures, "ratios": ratios}
 
 
@@ -127,10 +165,17 @@ def main():
     options = arguments()
     options.load = build_load()
     with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target")) as folder, ways(folder) as known:
-        results = [measure(known, operation, int(depth), options)
-                   for operation in ("read", "write") for depth in options.depths.split(",")]
+        results = [
+            measure(known, operation, int(depth), options)
+            for operation in ("read", "write")
+            for depth in options.depths.split(",")
+        ]
     if options.out:
-        leave(options.out, "vhost-user-vs-qemu", {"pairs": options.pairs, "seconds": options.seconds, "results": results})
+        leave(
+            options.out,
+            "vhost-user-vs-qemu",
+            {"pairs": options.pairs, "seconds": options.seconds, "results": results},
+        )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ def rows(value, indent=0):
         parts = [rows(part, indent + 1) for part in value]
     else:
         begin, end = "{", "}"
-        parts = [json.dumps(key, ensure_ascii=False) + ":" + rows(part, indent + 1) for key, part in value.items()]
+        parts = [
+            json.dumps(key, ensure_ascii=False) + ":" + rows(part, indent + 1) for key, part in value.items()
+        ]
     pad = "\n" + " " * (indent + 1)
     text = begin + pad
     for part in parts:

@@ -33,16 +33,32 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CARGO = os.environ.get("CARGO", "cargo")
 # The programs that take longest start first, so that none of them is left over at the end.
-LONGEST_FIRST = ["tidegate-control knee", "tidegate-device fc_raid5", "tidegate-sim auto_set_point", "tidegate-sim behaviour",
-                 "tidegate attacks", "tidegate-host", "tidegate-agent agent", "tidegate-control", "tidegate transfer",
-                 "tidegate-experiments", "tidegate-transfer", "tidegate identify", "tidegate serve"]
+LONGEST_FIRST = [
+    "tidegate-control knee",
+    "tidegate-device fc_raid5",
+    "tidegate-sim auto_set_point",
+    "tidegate-sim behaviour",
+    "tidegate attacks",
+    "tidegate-host",
+    "tidegate-agent agent",
+    "tidegate-control",
+    "tidegate transfer",
+    "tidegate-experiments",
+    "tidegate-transfer",
+    "tidegate identify",
+    "tidegate serve",
+]
 # What a source file contains that opens sockets or starts processes.
-MARKS = re.compile(r"\b(?:Tcp|Unix)(?:Listener|Stream)\b|\bUnixDatagram\b|\bUdpSocket\b|\bsocketpair\b|\bCommand::new\b"
-                   r"|\btokio::net\b|\bService::start\b")
+MARKS = re.compile(
+    r"\b(?:Tcp|Unix)(?:Listener|Stream)\b|\bUnixDatagram\b|\bUdpSocket\b|\bsocketpair\b|\bCommand::new\b"
+    r"|\btokio::net\b|\bService::start\b"
+)
 # The options of a test program that times its tests.
 TIMES = ("-Zunstable-options", "--report-time")
 PASSED = re.compile(r"^test result: \w+\. (\d+) passed;", re.MULTILINE)
-TEST_OUTPUT = re.compile(r"^---- (.+?) (?:stdout )?----\n(.*?)(?=^---- |^failures:|^successes:|\Z)", re.MULTILINE | re.DOTALL)
+TEST_OUTPUT = re.compile(
+    r"^---- (.+?) (?:stdout )?----\n(.*?)(?=^---- |^failures:|^successes:|\Z)", re.MULTILINE | re.DOTALL
+)
 TIMED = re.compile(r"^test (\S+) (?:- should panic )?\.\.\. \w+ <([\d.]+)s>", re.MULTILINE)
 SKIPPED = re.compile(r"^skipped: (.*)", re.MULTILINE)
 # A test program that runs for longer hangs.
@@ -68,8 +84,19 @@ class Program:
 def build():
     """Compiles tests, examples and benches: the programs with tests."""
     process = subprocess.Popen(
-        [CARGO, "test", "--locked", "--workspace", "--all-targets", "--no-run", "--message-format=json-render-diagnostics"],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        [
+            CARGO,
+            "test",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--no-run",
+            "--message-format=json-render-diagnostics",
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     programs = []
     for line in process.stdout:
         message = json.loads(line)
@@ -80,7 +107,9 @@ def build():
             continue
         folder = os.path.dirname(message["manifest_path"])
         package = os.path.basename(folder)
-        name = {"lib": package, "bin": package, "bench": f"{package} bench {target['name']}"}.get(kind, f"{package} {target['name']}")
+        name = {"lib": package, "bin": package, "bench": f"{package} bench {target['name']}"}.get(
+            kind, f"{package} {target['name']}"
+        )
         # The output of tests that succeed says which of them did not run.
         options = () if kind == "bench" else ("--show-output",)
         programs.append(Program(name, [message["executable"]], folder, target["src_path"], options=options))
@@ -100,7 +129,13 @@ def environment(program):
     # The option that times tests is not stable yet.
     unstable = {"RUSTC_BOOTSTRAP": "1"} if TIMES[0] in program.options else {}
     # A summary has room for a message, and none for a backtrace.
-    return {**os.environ, "RUST_BACKTRACE": "0", "CARGO_MANIFEST_DIR": program.folder, "CARGO": CARGO, **unstable}
+    return {
+        **os.environ,
+        "RUST_BACKTRACE": "0",
+        "CARGO_MANIFEST_DIR": program.folder,
+        "CARGO": CARGO,
+        **unstable,
+    }
 
 
 # The process groups under way: a signal that ends this program ends them too.
@@ -122,8 +157,15 @@ def run(program, *arguments, limit=LIMIT_S):
     """Runs it to its end, in a process group of its own, which is gone afterwards."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as file:
-        process = subprocess.Popen([*program.command, *arguments], cwd=program.folder, env=environment(program),
-                                   stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            [*program.command, *arguments],
+            cwd=program.folder,
+            env=environment(program),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         groups.add(process.pid)
         timer = threading.Timer(limit, kill_group, (process.pid,))
         timer.start()
@@ -155,7 +197,9 @@ class Progress:
             self.running.remove(name)
             self.done += 1
             running = ", ".join(self.running)
-            print(f"[{self.done}/{self.total}] {text}" + (f"; runs: {running}" if running else ""), flush=True)
+            print(
+                f"[{self.done}/{self.total}] {text}" + (f"; runs: {running}" if running else ""), flush=True
+            )
 
 
 def perform(program, progress):
@@ -194,7 +238,11 @@ def note_skipped(skipped):
 
 
 def once(programs, jobs):
-    programs.sort(key=lambda program: LONGEST_FIRST.index(program.name) if program.name in LONGEST_FIRST else len(LONGEST_FIRST))
+    programs.sort(
+        key=lambda program: (
+            LONGEST_FIRST.index(program.name) if program.name in LONGEST_FIRST else len(LONGEST_FIRST)
+        )
+    )
     progress = Progress(len(programs))
     began = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -204,7 +252,11 @@ def once(programs, jobs):
     print(f"\n{seconds:.0f} s for {len(programs)} programs; the slowest:")
     for program in sorted(programs, key=lambda program: -program.seconds)[:8]:
         print(f"  {program.seconds:6.1f} s, {program.processor_s:6.1f} s of a processor  {program.name}")
-    times = [(float(seconds), program.name, name) for program in programs for name, seconds in TIMED.findall(program.output)]
+    times = [
+        (float(seconds), program.name, name)
+        for program in programs
+        for name, seconds in TIMED.findall(program.output)
+    ]
     for took, program, name in sorted(times, reverse=True)[:60]:
         print(f"  {took:6.1f} s  {program}: {name}")
     for program in programs:
@@ -228,12 +280,17 @@ def marked(path):
 
 
 def rust_files(folder):
-    return [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(".rs")]
+    return [
+        os.path.join(where, name)
+        for where, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".rs")
+    ]
 
 
 def module_of(path, source):
     """The module path of a source file below the folder of the crate's root `source`."""
-    parts = os.path.relpath(path, os.path.dirname(source))[:-len(".rs")].split(os.sep)
+    parts = os.path.relpath(path, os.path.dirname(source))[: -len(".rs")].split(os.sep)
     if parts[-1] in ("mod", "lib", "main"):
         parts.pop()
     return "::".join(parts)
@@ -242,11 +299,15 @@ def module_of(path, source):
 def tests_of(program):
     """The tests of a program that use a socket or a process, by name."""
     status, output, _, _ = run(program, "--list", "--format", "terse")
-    names = [line[:-len(": test")] for line in output.splitlines() if line.endswith(": test")]
+    names = [line[: -len(": test")] for line in output.splitlines() if line.endswith(": test")]
     if status != 0:
         sys.exit(f"{program.name}: {output}")
     if os.path.basename(os.path.dirname(program.source)) == "src":
-        modules = [module_of(path, program.source) for path in rust_files(os.path.dirname(program.source)) if marked(path)]
+        modules = [
+            module_of(path, program.source)
+            for path in rust_files(os.path.dirname(program.source))
+            if marked(path)
+        ]
         return [name for name in names if any(name.startswith(module + "::") for module in modules if module)]
     # A test program: its file, and the modules that it includes.
     with open(program.source) as file:
@@ -260,7 +321,10 @@ def tests_of(program):
 
 @contextlib.contextmanager
 def busy(processes):
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(processes)]
+    load = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+        for _ in range(processes)
+    ]
     groups.update(process.pid for process in load)
     try:
         yield
@@ -293,20 +357,35 @@ def repeat(test):
 
 def stress(programs, options):
     """Rounds of all tests until each ran so many times, or the time is over."""
-    tests = [Repeated(program, name) for program in programs if not program.options == () for name in tests_of(program)]
-    print(f"{len(tests)} tests in {len({test.program.name for test in tests})} programs, {options.stress} times each", flush=True)
+    tests = [
+        Repeated(program, name)
+        for program in programs
+        if not program.options == ()
+        for name in tests_of(program)
+    ]
+    print(
+        f"{len(tests)} tests in {len({test.program.name for test in tests})} programs, {options.stress} times each",
+        flush=True,
+    )
     began, deadline = time.monotonic(), time.monotonic() + 60 * options.minutes
     with busy(os.cpu_count()), concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for turn in range(options.stress):
             # A round begins with the tests that took the longest in the last one.
             tests.sort(key=lambda test: -test.seconds)
             part = 60 * options.minutes * options.jobs / options.stress / max(len(tests), 1)
-            waiting = [pool.submit(repeat, test) for test in tests if turn * test.seconds <= (turn + 1) * max(part, 1)]
+            waiting = [
+                pool.submit(repeat, test)
+                for test in tests
+                if turn * test.seconds <= (turn + 1) * max(part, 1)
+            ]
             for ended in waiting:
                 ended.result()
             failed = [test for test in tests if test.failed]
-            print(f"[{turn + 1}/{options.stress}] {len(waiting)} tests, {time.monotonic() - began:.0f} s, "
-                  f"{len(failed)} of them failed so far", flush=True)
+            print(
+                f"[{turn + 1}/{options.stress}] {len(waiting)} tests, {time.monotonic() - began:.0f} s, "
+                f"{len(failed)} of them failed so far",
+                flush=True,
+            )
             if time.monotonic() > deadline:
                 break
     for test in failed:
@@ -319,13 +398,21 @@ def stress(programs, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--build", action="store_true", help="compile only")
     parser.add_argument("--times", action="store_true", help="say which tests take the longest")
-    parser.add_argument("--stress", type=int, default=0, metavar="N", help="run tests with sockets and processes N times")
-    parser.add_argument("--minutes", type=float, default=60, help="the time for --stress (default: %(default)s)")
+    parser.add_argument(
+        "--stress", type=int, default=0, metavar="N", help="run tests with sockets and processes N times"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="the time for --stress (default: %(default)s)"
+    )
     # Most tests of sockets and processes wait: two programs for each processor keep it busy.
-    parser.add_argument("--jobs", type=int, default=2 * os.cpu_count(), help="programs at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=2 * os.cpu_count(), help="programs at once (default: %(default)s)"
+    )
     parser.add_argument("filters", nargs="*", metavar="FILTER")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -25,25 +25,49 @@ BROKEN = re.compile(r"^BROKEN: (.*)$", re.MULTILINE)
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=1000, help="(default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
-    parser.add_argument("--mutations", nargs="*", metavar="TEXT", help="remove each rule, and see that it is missed")
-    parser.add_argument("--target-dir", default=os.path.join(ROOT, "target", "mutations"), metavar="DIR",
-                        help="where the changed programs are built (default: target/mutations)")
+    parser.add_argument(
+        "--mutations", nargs="*", metavar="TEXT", help="remove each rule, and see that it is missed"
+    )
+    parser.add_argument(
+        "--target-dir",
+        default=os.path.join(ROOT, "target", "mutations"),
+        metavar="DIR",
+        help="where the changed programs are built (default: target/mutations)",
+    )
     parser.add_argument("--out", metavar="DIR", help="leave a document there, named after the day")
     return parser.parse_args()
 
 
 def run(options, tree=ROOT, target=None):
     """Runs the seeds. Returns the seed that broke a rule, or none, and what was printed."""
-    environment = {**os.environ, "TIDEGATE_SEEDS": str(options.seeds), "TIDEGATE_FIRST_SEED": str(options.first),
-                   "RUST_BACKTRACE": "0"}
+    environment = {
+        **os.environ,
+        "TIDEGATE_SEEDS": str(options.seeds),
+        "TIDEGATE_FIRST_SEED": str(options.first),
+        "RUST_BACKTRACE": "0",
+    }
     if target:
         environment["CARGO_TARGET_DIR"] = target
-    command = [os.environ.get("CARGO", "cargo"), "test", "--locked", "-q", "-p", "tidegate", "-p", "tidegate-gateway", "--lib",
-               "simulation::no_seed_breaks_a_rule"]
-    done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [
+        os.environ.get("CARGO", "cargo"),
+        "test",
+        "--locked",
+        "-q",
+        "-p",
+        "tidegate",
+        "-p",
+        "tidegate-gateway",
+        "--lib",
+        "simulation::no_seed_breaks_a_rule",
+    ]
+    done = subprocess.run(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     failed = FAILED.search(done.stdout)
     if done.returncode != 0 and not failed:
         sys.exit(f"the simulation does not run:\n{done.stdout}")
@@ -61,14 +85,16 @@ def mutations(options):
             broken = BROKEN.search(printed)
             rows.append({"rule": name, "seed": seed, "broken": broken.group(1) if broken else None})
             found = f"seed {seed}: {rows[-1]['broken']}" if seed else f"NOT FOUND by {options.seeds} seeds"
-            print(f"without \"{name}\": {found}", flush=True)
+            print(f'without "{name}": {found}', flush=True)
     return rows, all(row["seed"] for row in rows)
 
 
 def seeds(options):
     began = time.monotonic()
     seed, printed = run(options)
-    print(printed if seed else f"{options.seeds} seeds from {options.first} in {time.monotonic() - began:.0f} s")
+    print(
+        printed if seed else f"{options.seeds} seeds from {options.first} in {time.monotonic() - began:.0f} s"
+    )
     return [{"seeds": options.seeds, "first": options.first, "broken_by": seed}], seed is None
 
 
@@ -79,8 +105,17 @@ def main():
         name = "simulation" + ("" if options.mutations is None else "-mutations")
         path = os.path.join(options.out, f"{datetime.date.today()}-{name}.json")
         with open(path, "w") as file:
-            json.dump({"experiment": name, "date": str(datetime.date.today()), "seeds": options.seeds, "met": met,
-                       "rows": rows}, file, indent=2)
+            json.dump(
+                {
+                    "experiment": name,
+                    "date": str(datetime.date.today()),
+                    "seeds": options.seeds,
+                    "met": met,
+                    "rows": rows,
+                },
+                file,
+                indent=2,
+            )
             file.write("\n")
     return 0 if met else 1
 

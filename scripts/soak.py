@@ -99,7 +99,11 @@ class Gateway:
 
     def start(self):
         names, passed = [name for name, _ in self.kept], [descriptor for _, descriptor in self.kept]
-        environment = {**os.environ, "NOTIFY_SOCKET": os.path.join(self.folder, "notify.sock"), "FDSTORE": "1000"}
+        environment = {
+            **os.environ,
+            "NOTIFY_SOCKET": os.path.join(self.folder, "notify.sock"),
+            "FDSTORE": "1000",
+        }
         if names:
             environment |= {"LISTEN_FDS": str(len(names)), "LISTEN_FDNAMES": ":".join(names)}
 
@@ -110,10 +114,25 @@ class Gateway:
                 os.dup2(descriptor, 3 + at)
                 os.close(descriptor)
 
-        command = ["sh", "-c", "export LISTEN_PID=$$; exec \"$@\"", "sh", self.binary, "serve", "-c", "tidegate.toml"]
+        command = [
+            "sh",
+            "-c",
+            'export LISTEN_PID=$$; exec "$@"',
+            "sh",
+            self.binary,
+            "serve",
+            "-c",
+            "tidegate.toml",
+        ]
         self.process = subprocess.Popen(
-            command, cwd=self.folder, env=environment, stderr=self.log, stdin=subprocess.DEVNULL,
-            preexec_fn=place, close_fds=False)
+            command,
+            cwd=self.folder,
+            env=environment,
+            stderr=self.log,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=place,
+            close_fds=False,
+        )
         end = time.monotonic() + 60
         while names and self.kept or not os.path.exists(os.path.join(self.folder, "nbd.sock")):
             if time.monotonic() > end or self.process.poll() is not None:
@@ -136,11 +155,26 @@ def fio(folder, export, seed):
     draw = random.Random(seed)
     high = draw.choice([4, 16, 64, 256])
     return subprocess.Popen(
-        ["fio", f"--name={export}", "--ioengine=nbd", f"--uri=nbd+unix:///{export}?socket={folder}/nbd.sock",
-         f"--rw={draw.choice(['randwrite', 'randrw', 'write'])}", f"--bsrange=4k-{high}k", "--size=60m",
-         f"--iodepth={draw.choice([1, 4, 16, 32])}", f"--fsync={draw.choice([0, 8, 64])}", "--verify=crc32c",
-         "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0", f"--randseed={seed}"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=folder)
+        [
+            "fio",
+            f"--name={export}",
+            "--ioengine=nbd",
+            f"--uri=nbd+unix:///{export}?socket={folder}/nbd.sock",
+            f"--rw={draw.choice(['randwrite', 'randrw', 'write'])}",
+            f"--bsrange=4k-{high}k",
+            "--size=60m",
+            f"--iodepth={draw.choice([1, 4, 16, 32])}",
+            f"--fsync={draw.choice([0, 8, 64])}",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--do_verify=1",
+            "--verify_state_save=0",
+            f"--randseed={seed}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+    )
 
 
 def connected(folder):
@@ -154,7 +188,9 @@ def opened(folder, export):
     """A connection in the transmission phase, by the oldest way: the name, and nothing is negotiated."""
     client = connected(folder)
     read_exactly(client, 18)
-    client.sendall(struct.pack(">I", 3) + struct.pack(">QII", 0x49484156454F5054, 1, len(export)) + export.encode())
+    client.sendall(
+        struct.pack(">I", 3) + struct.pack(">QII", 0x49484156454F5054, 1, len(export)) + export.encode()
+    )
     read_exactly(client, 10)
     return client
 
@@ -228,7 +264,9 @@ def intrude(folder, draw):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
     parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "tidegate"))
     parser.add_argument("--out", help="leave a dated document here")
@@ -240,11 +278,26 @@ def main():
     with open(os.path.join(folder, "failing.raw"), "wb") as file:
         file.truncate(MIB)
     upstream = subprocess.Popen(
-        ["nbdkit", "-f", "-U", "failing.sock", "--filter=error", "file", "failing.raw", "error=EIO", "error-rate=50%",
-         f"error-file={folder}/fails"], cwd=folder, stderr=subprocess.DEVNULL)
+        [
+            "nbdkit",
+            "-f",
+            "-U",
+            "failing.sock",
+            "--filter=error",
+            "file",
+            "failing.raw",
+            "error=EIO",
+            "error-rate=50%",
+            f"error-file={folder}/fails",
+        ],
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
+    )
     while not os.path.exists(os.path.join(folder, "failing.sock")):
         time.sleep(0.01)
-    write = lambda turn: open(os.path.join(folder, "tidegate.toml"), "w").write(configuration(turn))  # noqa: E731
+    write = lambda turn: open(os.path.join(folder, "tidegate.toml"), "w").write(
+        configuration(turn)
+    )  # noqa: E731
     write(0)
     gateway, draw = Gateway(os.path.abspath(options.binary), folder), random.Random(1)
     gateway.start()
@@ -252,8 +305,15 @@ def main():
     # Without intruders, and beside them.
     waits = ([], [])
     beside_intruders = lambda: int(time.monotonic()) // 10 % 2  # noqa: E731
-    counts = {"fio runs": 0, "reloads": 0, "restarts": 0, "intruders": 0, "reads": 0,
-              "requests of failing storage": 0, "its errors": 0}
+    counts = {
+        "fio runs": 0,
+        "reloads": 0,
+        "restarts": 0,
+        "intruders": 0,
+        "reads": 0,
+        "requests of failing storage": 0,
+        "its errors": 0,
+    }
 
     def guarded(body):
         def run():
@@ -332,7 +392,9 @@ def main():
 
     def quantiles(times):
         times.sort()
-        at = lambda part: round(1000 * times[int(part * (len(times) - 1))], 2) if times else None  # noqa: E731
+        at = lambda part: (
+            round(1000 * times[int(part * (len(times) - 1))], 2) if times else None
+        )  # noqa: E731
         return {"median": at(0.5), "p99": at(0.99), "longest": at(1)}
 
     with open(os.path.join(folder, "log"), errors="replace") as log:
@@ -343,7 +405,9 @@ def main():
         "the log has no errors": not errors,
     }
     figures = {
-        **counts, "reader_ms": quantiles(waits[0]), "reader_beside_intruders_ms": quantiles(waits[1]),
+        **counts,
+        "reader_ms": quantiles(waits[0]),
+        "reader_beside_intruders_ms": quantiles(waits[1]),
         "grown_mib": [round(growth / MIB, 1) for growth in grown],
         "descriptors": [[first[1], last[1]] for first, last in lives if first],
     }
@@ -353,7 +417,13 @@ def main():
     print("\n".join([*failures, *errors[:5]]), file=sys.stderr)
     if options.out:
         today = datetime.date.today().isoformat()
-        document = {"experiment": "soak", "date": today, "minutes": options.minutes, "checks": checks, **figures}
+        document = {
+            "experiment": "soak",
+            "date": today,
+            "minutes": options.minutes,
+            "checks": checks,
+            **figures,
+        }
         with open(os.path.join(options.out, f"{today}-soak.json"), "w") as file:
             json.dump(document, file, indent=1)
             file.write("\n")

@@ -47,7 +47,7 @@ EXAMPLE = "target/debug/examples/s3-server"
 # What was found not to be as expected, and why: it is said, and makes no exit status of 1.
 KNOWN = {
     "sm-r1 loaded": "it goes by the peak that it was told, of which others take up to 60 %: it puts nearly all on the array, where then hardly "
-                    "any gets what it needs, while RR spares the array. The paper says that reservations break under load from outside",
+    "any gets what it needs, while RR spares the array. The paper says that reservations break under load from outside",
 }
 MB = 1_000_000
 
@@ -80,14 +80,35 @@ class Site:
         run(*self.within("client", "sysctl", "-qw", f"net.ipv4.tcp_wmem={buffers}"))
         for number, (name, rate) in enumerate(NODES.items()):
             here, there = f"to{number}", "up0"
-            run("ip", "link", "add", here, "netns", self.space("client"), "type", "veth",
-                "peer", "name", there, "netns", self.space(name))
+            run(
+                "ip",
+                "link",
+                "add",
+                here,
+                "netns",
+                self.space("client"),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                there,
+                "netns",
+                self.space(name),
+            )
             for space, device, host in [("client", here, 1), (name, there, 2)]:
                 run(*self.within(space, "ip", "address", "add", f"10.231.{number}.{host}/24", "dev", device))
                 run(*self.within(space, "ip", "link", "set", device, "up"))
-            run(*self.within("client", "tc", "qdisc", "add", "dev", here, "root", "handle", "1:", "htb", "default", "1"))
+            run(
+                *self.within(
+                    "client", "tc", "qdisc", "add", "dev", here, "root", "handle", "1:", "htb", "default", "1"
+                )
+            )
             self.limit(number, rate, "add")
-            run(*self.within("client", "tc", "qdisc", "add", "dev", here, "parent", "1:1", "pfifo", "limit", "100"))
+            run(
+                *self.within(
+                    "client", "tc", "qdisc", "add", "dev", here, "parent", "1:1", "pfifo", "limit", "100"
+                )
+            )
             if name == S3:
                 self.s3(number, name)
             else:
@@ -95,38 +116,72 @@ class Site:
 
     def limit(self, number, rate, how="change"):
         burst = str(65536 // self.slower)
-        run(*self.within("client", "tc", "class", how, "dev", f"to{number}", "parent", "1:", "classid", "1:1", "htb",
-                         "rate", f"{int(rate * 8 * MB) // self.slower}bit", "burst", burst, "cburst", burst))
+        run(
+            *self.within(
+                "client",
+                "tc",
+                "class",
+                how,
+                "dev",
+                f"to{number}",
+                "parent",
+                "1:",
+                "classid",
+                "1:1",
+                "htb",
+                "rate",
+                f"{int(rate * 8 * MB) // self.slower}bit",
+                "burst",
+                burst,
+                "cburst",
+                burst,
+            )
+        )
 
     def nginx(self, number, name):
         base = os.path.join(self.folder, name)
         os.makedirs(os.path.join(base, "store"), exist_ok=True)
-        temporary = " ".join(f"{kind}_temp_path {base}/{kind};" for kind in
-                             ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"])
+        temporary = " ".join(
+            f"{kind}_temp_path {base}/{kind};"
+            for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        )
         with open(f"{base}/nginx.conf", "w") as out:
-            out.write(f"user root; daemon off; pid {base}/pid; error_log {base}/error.log; worker_processes 1;\n"
-                      f"events {{ worker_connections 512; }}\nhttp {{ access_log off; client_max_body_size 0; {temporary}\n"
-                      f"server {{ listen 10.231.{number}.2:80; location / {{ root {base}/store; dav_methods PUT DELETE; }} }} }}\n")
+            out.write(
+                f"user root; daemon off; pid {base}/pid; error_log {base}/error.log; worker_processes 1;\n"
+                f"events {{ worker_connections 512; }}\nhttp {{ access_log off; client_max_body_size 0; {temporary}\n"
+                f"server {{ listen 10.231.{number}.2:80; location / {{ root {base}/store; dav_methods PUT DELETE; }} }} }}\n"
+            )
         self.servers[name] = self.start(name, "nginx", "-c", f"{base}/nginx.conf", "-p", base)
 
     def s3(self, number, name):
         os.makedirs(os.path.join(self.folder, name, "data"))
-        self.servers[name] = self.start(name, self.s3_server, f"10.231.{number}.2:9000", os.path.join(self.folder, name))
+        self.servers[name] = self.start(
+            name, self.s3_server, f"10.231.{number}.2:9000", os.path.join(self.folder, name)
+        )
 
     def start(self, space, *words, log=None):
-        process = subprocess.Popen(self.within(space, *words), stderr=log or subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            self.within(space, *words), stderr=log or subprocess.DEVNULL, start_new_session=True
+        )
         self.processes.append(process)
         return process
 
     def broker(self, policy):
-        place = lambda number, name: (f'place = "s3://data/"\nendpoint = "http://10.231.{number}.2:9000"' if name == S3
-                                      else f'place = "http://10.231.{number}.2/"')
-        nodes = "".join(f'[node.{name}]\n{place(number, name)}\npeak = "{1e3 * rate / self.slower:g}kB/s"\n'
-                        for number, (name, rate) in enumerate(NODES.items()))
+        place = lambda number, name: (
+            f'place = "s3://data/"\nendpoint = "http://10.231.{number}.2:9000"'
+            if name == S3
+            else f'place = "http://10.231.{number}.2/"'
+        )
+        nodes = "".join(
+            f'[node.{name}]\n{place(number, name)}\npeak = "{1e3 * rate / self.slower:g}kB/s"\n'
+            for number, (name, rate) in enumerate(NODES.items())
+        )
         folder = tempfile.mkdtemp(dir=self.folder)
         path = os.path.join(folder, "broker.toml")
         with open(path, "w") as out:
-            out.write(f'listen = "127.0.0.1:7311"\nstate = "state"\npolicy = "{policy}"\ninterval = "250ms"\n{nodes}')
+            out.write(
+                f'listen = "127.0.0.1:7311"\nstate = "state"\npolicy = "{policy}"\ninterval = "250ms"\n{nodes}'
+            )
         # Clients take the places of the nodes from there, too.
         os.environ["TIDEGATE_NODES"] = path
         return self.broker_of(folder)
@@ -182,7 +237,9 @@ def measure(site, policy, loaded, options, seed):
         began, clients = time.monotonic(), []
         for number in range(options.transfers):
             words = site.tidegate("put", site.file, "--name", f"t{number}", "--rate", needed(site))
-            clients.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+            clients.append(
+                subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            )
             time.sleep(max(0, began + (number + 1) / 4 - time.monotonic()))
         done = [json.loads(client.communicate()[0])["transfers"][0] for client in clients]
         took = time.monotonic() - began
@@ -203,11 +260,15 @@ def measure(site, policy, loaded, options, seed):
     nodes = [one["nodes"][0] for one in done if "nodes" in one]
     of_needed = sorted(site.slower * one["rate_bps"] / (NEEDED * MB) for one in done if "rate_bps" in one)
     return {
-        "policy": policy, "loaded": loaded, "kept": len(kept) / len(done), "seconds": took,
+        "policy": policy,
+        "loaded": loaded,
+        "kept": len(kept) / len(done),
+        "seconds": took,
         "throughput_bps": site.slower * options.size * MB * len(nodes) / took,
         "of_needed": {"least": of_needed[0], "median": statistics.median(of_needed)} if of_needed else None,
         "waited_s": sum(one.get("waited_s", 0) for one in done) / len(done),
-        "nodes": {node: nodes.count(node) for node in NODES}, "errors": wrong,
+        "nodes": {node: nodes.count(node) for node in NODES},
+        "errors": wrong,
     }
 
 
@@ -218,8 +279,14 @@ def accidents(site):
     site.limit(array, 3.0)
     broker, folder = site.broker("sm-r1")
     names = [f"a{number}" for number in range(12)]
-    clients = [subprocess.Popen(site.tidegate("put", site.file, "--name", name, "--rate", needed(site)), stdout=subprocess.PIPE,
-                                text=True) for name in names]
+    clients = [
+        subprocess.Popen(
+            site.tidegate("put", site.file, "--name", name, "--rate", needed(site)),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
     time.sleep(1.5)
     clients[0].kill()
     clients[0].wait()
@@ -253,8 +320,11 @@ def accidents(site):
         time.sleep(0.2)
     if active:
         said.append(f"accidents: {active} reservations are not back after 15 s")
-    print(f"accidents: {len(acknowledged)} of 11 were put, {lost} attempts failed on the node that was killed, "
-          f"{active} reservations are left", flush=True)
+    print(
+        f"accidents: {len(acknowledged)} of 11 were put, {lost} attempts failed on the node that was killed, "
+        f"{active} reservations are left",
+        flush=True,
+    )
     site.stop(broker)
     site.limit(array, NODES["array"])
     return said
@@ -286,17 +356,33 @@ def judge(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--short", action="store_true", help="24 transfers of 5 MB, RR and SM-R3, idle")
     parser.add_argument("--binary", default="target/release/tidegate")
-    parser.add_argument("--s3-server", metavar="FILE", help=f"the example, built before; without it, it is built as {EXAMPLE}")
+    parser.add_argument(
+        "--s3-server", metavar="FILE", help=f"the example, built before; without it, it is built as {EXAMPLE}"
+    )
     parser.add_argument("--policy", action="append", choices=POLICIES)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--transfers", type=int, default=40, help="of each policy, four a second (default: %(default)s)")
+    parser.add_argument(
+        "--transfers", type=int, default=40, help="of each policy, four a second (default: %(default)s)"
+    )
     parser.add_argument("--size", type=float, default=10, help="of a file, MB (default: %(default)s)")
-    parser.add_argument("--slower", type=int, default=1, help="divides the rates of the links and what a transfer needs. Results are "
-                        "multiplied by it (default: %(default)s)")
-    parser.add_argument("--others", type=float, default=2, help="seconds until others take another part (default: %(default)s)")
+    parser.add_argument(
+        "--slower",
+        type=int,
+        default=1,
+        help="divides the rates of the links and what a transfer needs. Results are "
+        "multiplied by it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--others",
+        type=float,
+        default=2,
+        help="seconds until others take another part (default: %(default)s)",
+    )
     parser.add_argument("--without-accidents", action="store_true")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     options = parser.parse_args()
@@ -308,13 +394,20 @@ def main():
         return 2
     if not options.s3_server:
         # As the tests of the workspace build it: then it is there already.
-        if subprocess.run(["cargo", "build", "--quiet", "--locked", "--workspace", "--example", "s3-server"]).returncode != 0:
+        if (
+            subprocess.run(
+                ["cargo", "build", "--quiet", "--locked", "--workspace", "--example", "s3-server"]
+            ).returncode
+            != 0
+        ):
             return 2
         options.s3_server = EXAMPLE
     os.environ.update(WHO)
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        site = Site(folder, os.path.abspath(options.binary), os.path.abspath(options.s3_server), options.slower)
+        site = Site(
+            folder, os.path.abspath(options.binary), os.path.abspath(options.s3_server), options.slower
+        )
         try:
             site.build()
             site.file = os.path.join(folder, "file")
@@ -325,9 +418,12 @@ def main():
                 for policy in policies:
                     one = measure(site, policy, loaded, options, options.seed)
                     results.append(one)
-                    print(f"{policy:<11} {'loaded' if loaded else 'idle':<6} {one['kept']:5.0%}"
-                          f"  {one['throughput_bps'] / MB:5.1f} MB/s  {one['waited_s']:4.1f} s  "
-                          + ":".join(str(count) for count in one["nodes"].values()), flush=True)
+                    print(
+                        f"{policy:<11} {'loaded' if loaded else 'idle':<6} {one['kept']:5.0%}"
+                        f"  {one['throughput_bps'] / MB:5.1f} MB/s  {one['waited_s']:4.1f} s  "
+                        + ":".join(str(count) for count in one["nodes"].values()),
+                        flush=True,
+                    )
             said = [] if options.without_accidents else accidents(site)
         except subprocess.CalledProcessError as error:
             print(f"{' '.join(error.cmd)}: {error.stderr}", file=sys.stderr)
@@ -339,10 +435,19 @@ def main():
         print(f"not as expected: {line}")
     if options.out:
         today = datetime.date.today().isoformat()
-        document = {"experiment": "transfers on real nodes", "date": today, "host": os.uname().release, "seed": options.seed,
-                    "transfers": options.transfers, "size": options.size * MB, "needed_bps": NEEDED * MB / options.slower,
-                    "slower": options.slower, "others_s": options.others,
-                    "results": results, "not_as_expected": said}
+        document = {
+            "experiment": "transfers on real nodes",
+            "date": today,
+            "host": os.uname().release,
+            "seed": options.seed,
+            "transfers": options.transfers,
+            "size": options.size * MB,
+            "needed_bps": NEEDED * MB / options.slower,
+            "slower": options.slower,
+            "others_s": options.others,
+            "results": results,
+            "not_as_expected": said,
+        }
         with open(os.path.join(options.out, f"{today}-transfers-real.json"), "w") as out:
             json.dump(document, out, indent=1)
             out.write("\n")

@@ -68,8 +68,12 @@ class Agent:
         with iscsi.namespace(where):
             self.process = subprocess.Popen(
                 [*unprivileged(throttle, "bridge"), "tidegate", "agent", "-c", path, "--log", log, *options],
-                stderr=self.log, env=environment)
-        iscsi.until(lambda: "ready" in iscsi.read(self.log_path) or self.process.poll() is not None, "the agent")
+                stderr=self.log,
+                env=environment,
+            )
+        iscsi.until(
+            lambda: "ready" in iscsi.read(self.log_path) or self.process.poll() is not None, "the agent"
+        )
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(self.log_path)}")
 
@@ -87,7 +91,13 @@ class Agent:
 
 
 def on_bridge(name, options, target, luns=("*.2026-01.lab:lv*",), more="", **rest):
-    text = BRIDGE.format(metrics=METRICS, root=options.root, target=target, luns=json.dumps(list(luns)), more=f"{options.more}\n{more}")
+    text = BRIDGE.format(
+        metrics=METRICS,
+        root=options.root,
+        target=target,
+        luns=json.dumps(list(luns)),
+        more=f"{options.more}\n{more}",
+    )
     return Agent(name, "switch", text, **rest)
 
 
@@ -99,13 +109,18 @@ def metrics():
     """The agent's series, by name and labels."""
     with iscsi.namespace("switch"), urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line and not line.startswith("#")}
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in lines
+        if line and not line.startswith("#")
+    }
 
 
 def reads(series):
     of = 'resource="vg0",op="read"'
-    return series.get(f"tidegate_resource_completed_requests_total{{{of}}}", 0), \
-        series.get(f"tidegate_resource_response_time_seconds_total{{{of}}}", 0)
+    return series.get(f"tidegate_resource_completed_requests_total{{{of}}}", 0), series.get(
+        f"tidegate_resource_response_time_seconds_total{{{of}}}", 0
+    )
 
 
 def counters(series):
@@ -116,11 +131,18 @@ def kernel():
     """What is in the kernel of the bridge's namespace."""
     with iscsi.namespace("switch"):
         qdiscs = json.loads(iscsi.run(["tc", "-j", "qdisc", "show"]))
-        return {**packets_throttled(), "roots": {qdisc["dev"]: qdisc["kind"] for qdisc in qdiscs if qdisc.get("root")}}
+        return {
+            **packets_throttled(),
+            "roots": {qdisc["dev"]: qdisc["kind"] for qdisc in qdiscs if qdisc.get("root")},
+        }
 
 
 def consumers(series):
-    return sorted(name.split('consumer="')[1].split('"')[0] for name in series if name.startswith("tidegate_resource_member{"))
+    return sorted(
+        name.split('consumer="')[1].split('"')[0]
+        for name in series
+        if name.startswith("tidegate_resource_member{")
+    )
 
 
 def beside_writers(lab, options):
@@ -153,22 +175,40 @@ def login(lab, options):
             lab.log_in(number)
         first = {"consumers": consumers(beside_writers(lab, options)), "said": warnings(agent)}
     with on_bridge("recalled", options, 10_000, dry_run=True) as agent:
-        return {"first": first, "later": {"consumers": consumers(beside_writers(lab, options)), "said": warnings(agent)}}
+        return {
+            "first": first,
+            "later": {"consumers": consumers(beside_writers(lab, options)), "said": warnings(agent)},
+        }
 
 
 def check(options):
     path = "/tmp/check.toml"
-    iscsi.write(path, BRIDGE.format(metrics=METRICS, root="", target=options.target, luns='["iqn.2026-01.lab:lv*"]', more=""))
+    iscsi.write(
+        path,
+        BRIDGE.format(
+            metrics=METRICS, root="", target=options.target, luns='["iqn.2026-01.lab:lv*"]', more=""
+        ),
+    )
     with iscsi.namespace("switch"):
-        ended = subprocess.run(["tidegate", "check", "-c", path, "--json"], capture_output=True, text=True,
-                               env={**os.environ, "STATE_DIRECTORY": STATE})
-    return {"status": ended.returncode, "document": json.loads(ended.stdout) if ended.stdout else ended.stderr}
+        ended = subprocess.run(
+            ["tidegate", "check", "-c", path, "--json"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "STATE_DIRECTORY": STATE},
+        )
+    return {
+        "status": ended.returncode,
+        "document": json.loads(ended.stdout) if ended.stdout else ended.stderr,
+    }
 
 
 def pairs(lab, options):
     """What is written beside an agent at rest and without it, by turns, in bytes per second."""
+
     def written():
-        return sum(result["write"]["bytes_per_s"] for result in lab.fio(load.writers(lab, options, 0, 4), randseed=1))
+        return sum(
+            result["write"]["bytes_per_s"] for result in lab.fio(load.writers(lab, options, 0, 4), randseed=1)
+        )
 
     measured = []
     for number in range(options.pairs):
@@ -193,8 +233,13 @@ def unregulated(lab, options, seed):
         time.sleep(1)
         series = metrics()
         after = reads(series)
-        return {**phase, "bridge_reads": [after[0] - before[0], after[1] - before[1]], "target_reads": volumes_reads(phase),
-                "counters": counters(series), "said": warnings(agent)}
+        return {
+            **phase,
+            "bridge_reads": [after[0] - before[0], after[1] - before[1]],
+            "target_reads": volumes_reads(phase),
+            "counters": counters(series),
+            "said": warnings(agent),
+        }
 
 
 def killed(lab, options):
@@ -208,20 +253,30 @@ def killed(lab, options):
         time.sleep(2)
         after = kernel()
         results = wait()
-    return {"during": during, "after": after, "reader_ios": results[0]["read"]["ios"],
-            "written": sum(result["write"]["bytes"] for result in results if result["write"])}
+    return {
+        "during": during,
+        "after": after,
+        "reader_ios": results[0]["read"]["ios"],
+        "written": sum(result["write"]["bytes"] for result in results if result["write"]),
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=20)
     parser.add_argument("--pause", type=int, default=5)
     parser.add_argument("--bursts", type=int, default=2)
-    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument(
+        "--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--pairs", type=int, default=2, help="with and without the agent (default: %(default)s)")
+    parser.add_argument(
+        "--pairs", type=int, default=2, help="with and without the agent (default: %(default)s)"
+    )
     parser.add_argument("--only", metavar="PHASE,…", help="these phases, and `login`")
     parser.add_argument("--ipv6", action="store_true", help="all sessions of iSCSI over IPv6")
     parser.add_argument("--nvme", action="store_true", help="NVMe/TCP instead of iSCSI")
@@ -236,14 +291,20 @@ def main():
     if options.nvme:
         lab = Nvme(hosts=4, mtu=options.mtu)
     else:
-        lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False, ipv6=ipv6, mtu=options.mtu, vlan=options.vlan)
+        lab = iscsi.Lab(
+            initiators=4, devices=4, tail_loss_probes=False, ipv6=ipv6, mtu=options.mtu, vlan=options.vlan
+        )
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     with iscsi.namespace("switch"):
         iscsi.run(["ip", "link", "set", "lo", "up"])
     os.makedirs(STATE, exist_ok=True)
     os.chmod(STATE, 0o777)
-    measured = {"options": vars(options), "before": kernel(), "writers": [lab.address(n) for n in load.WRITERS],
-                "names": [lab.initiator(n) for n in load.WRITERS]}
+    measured = {
+        "options": vars(options),
+        "before": kernel(),
+        "writers": [lab.address(n) for n in load.WRITERS],
+        "names": [lab.initiator(n) for n in load.WRITERS],
+    }
 
     def wanted(name):
         if options.only is not None and name not in options.only.split(","):

@@ -37,20 +37,31 @@ def judge_seed(found, target, verdict):
         (count, seconds), (own_count, own_seconds) = phase["bridge_reads"], phase["target_reads"]
         measured, own = 1000 * seconds / max(count, 1), 1000 * own_seconds / max(own_count, 1)
         row["latency_ms"] = {"bridge": measured, "target": own, "reads": [count, own_count]}
-        verdict.within(f"{name}: reads' latency at the bridge / the target's own", measured / own, 1 - NEAR, 1 + NEAR)
-        verdict.within(f"{name}: reads seen at the bridge / by the target", count / own_count, 1 - NEAR, 1 + NEAR)
+        verdict.within(
+            f"{name}: reads' latency at the bridge / the target's own", measured / own, 1 - NEAR, 1 + NEAR
+        )
+        verdict.within(
+            f"{name}: reads seen at the bridge / by the target", count / own_count, 1 - NEAR, 1 + NEAR
+        )
         row["unregulated_ms"] = statistics.mean(settled(phase))
     for place in ("target", "bridge"):
         if place in found:
             phase = found[place]
             seconds = settled(phase)
-            row[place] = {"kept": part_within(seconds, target), "mean_ms": statistics.mean(seconds),
-                          "written_bytes_per_s": phase["written_bytes_per_s"]}
+            row[place] = {
+                "kept": part_within(seconds, target),
+                "mean_ms": statistics.mean(seconds),
+                "written_bytes_per_s": phase["written_bytes_per_s"],
+            }
     if "bridge" in found:
         verdict.within(f"{name}: seconds within the target", row["bridge"]["kept"], KEPT)
         verdict.within(f"{name}: segments sent again", float(retransmitted(found["bridge"])), most=0)
         verdict.within(f"{name}: packets dropped", float(found["bridge"]["drops"]), most=0)
-        verdict.within(f"{name}: nothing is left", flag(not found["bridge"]["after"]["tables"] and not found["bridge"]["after"]["has_device"]), 1)
+        verdict.within(
+            f"{name}: nothing is left",
+            flag(not found["bridge"]["after"]["tables"] and not found["bridge"]["after"]["has_device"]),
+            1,
+        )
     if "bridge" in found and "target" in found:
         ratio = row["bridge"]["written_bytes_per_s"] / row["target"]["written_bytes_per_s"]
         row["writers_beside_target"] = ratio
@@ -61,9 +72,17 @@ def judge_seed(found, target, verdict):
 def judge(measured):
     verdict, target = Verdict(), measured["options"]["target"]
     if "middle" in measured:
-        verdict.within("sessions seen from their middle: writers are known by address", flag(measured["middle"]["consumers"] == measured["writers"]), 1)
+        verdict.within(
+            "sessions seen from their middle: writers are known by address",
+            flag(measured["middle"]["consumers"] == measured["writers"]),
+            1,
+        )
     for moment in ("first", "later"):
-        verdict.within(f"names of writers, {moment}", flag(measured["login"][moment]["consumers"] == measured["names"]), 1)
+        verdict.within(
+            f"names of writers, {moment}",
+            flag(measured["login"][moment]["consumers"] == measured["names"]),
+            1,
+        )
     if "check" in measured:
         verdict.within("check: status", float(measured["check"]["status"]), 0, 0)
     if "rest" in measured:
@@ -72,9 +91,16 @@ def judge(measured):
     rows = [judge_seed(found, target, verdict) for found in measured["seeds"]]
     if "killed" in measured:
         during, after = measured["killed"]["during"], measured["killed"]["after"]
-        verdict.within("killed: it throttled at the initiators' ports", flag(during["rules"] and len(during["hooks"]) == PORTS
-                                                                             and during["members"] == measured["writers"]), 1)
-        verdict.within("killed: nothing is left after 2 s", flag(not after["tables"] and not after["has_device"]), 1)
+        verdict.within(
+            "killed: it throttled at the initiators' ports",
+            flag(
+                during["rules"] and len(during["hooks"]) == PORTS and during["members"] == measured["writers"]
+            ),
+            1,
+        )
+        verdict.within(
+            "killed: nothing is left after 2 s", flag(not after["tables"] and not after["has_device"]), 1
+        )
     return verdict, rows
 
 
@@ -91,8 +117,18 @@ def main(directory):
     verdict, rows = judge(measured)
     verdict.show()
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({**variant(measured["options"]), "met": verdict.met(), "alone_ms": measured["alone"]["mean_ms"], "seeds": rows, "checks": verdict.rows,
-                   "options": measured["options"]}, file, indent=1)
+        json.dump(
+            {
+                **variant(measured["options"]),
+                "met": verdict.met(),
+                "alone_ms": measured["alone"]["mean_ms"],
+                "seeds": rows,
+                "checks": verdict.rows,
+                "options": measured["options"],
+            },
+            file,
+            indent=1,
+        )
     return 0 if verdict.met() else 1
 
 

@@ -22,7 +22,18 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import iscsi
 
 PLAIN = ["/proc/diskstats", "/proc/devices", "/proc/partitions"]
-SYS_BLOCK = ["dev", "stat", "inflight", "size", "ro", "dm/name", "dm/uuid", "dm/suspended", "queue/rotational", "loop/backing_file"]
+SYS_BLOCK = [
+    "dev",
+    "stat",
+    "inflight",
+    "size",
+    "ro",
+    "dm/name",
+    "dm/uuid",
+    "dm/suspended",
+    "queue/rotational",
+    "loop/backing_file",
+]
 
 
 class Capture:
@@ -97,13 +108,38 @@ def main():
     kind = sys.argv[1]
     initiators = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     lab = iscsi.Lab(initiators=initiators, acls=kind != "demo", ipv6={2} if kind == "dual" else ())
-    lab.fio([{"name": f"w{n}", "filename": lab.device(n), "rw": "randrw", "bs": "16k", "iodepth": 4, "io_size": "2m",
-              "size": "64m"} for n in lab.numbers])
+    lab.fio(
+        [
+            {
+                "name": f"w{n}",
+                "filename": lab.device(n),
+                "rw": "randrw",
+                "bs": "16k",
+                "iodepth": 4,
+                "io_size": "2m",
+                "size": "64m",
+            }
+            for n in lab.numbers
+        ]
+    )
     if kind == "idle":
         lab.log_out(initiators)
     # Requests in flight, so that the counters of those are not all nothing.
-    under_way = lab.start_fio([{"name": f"w{n}", "filename": lab.device(n), "rw": "write", "bs": "64k", "iodepth": 16,
-                                "size": "64m"} for n in lab.numbers if lab.logged_in(n)], runtime=8)
+    under_way = lab.start_fio(
+        [
+            {
+                "name": f"w{n}",
+                "filename": lab.device(n),
+                "rw": "write",
+                "bs": "64k",
+                "iodepth": 16,
+                "size": "64m",
+            }
+            for n in lab.numbers
+            if lab.logged_in(n)
+        ],
+        runtime=8,
+    )
     iscsi.until(lambda: int(iscsi.read("/sys/block/dm-0/inflight").split()[1]) > 0, "a request in flight")
     everything(lab, f"/out/lio-{kind}.tar.gz")
     under_way()

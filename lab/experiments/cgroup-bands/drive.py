@@ -19,7 +19,9 @@ SHORT = ["--seconds", "25"]
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--short", action="store_true", help="25 seconds of regulation instead of a minute")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--keep", metavar="DIR", help="keep the agent's logs there")
@@ -33,8 +35,13 @@ def main():
     description = driver.described()
     with tempfile.TemporaryDirectory() as directory:
         out = options.keep or directory
-        status, printed, complaint = driver.run("cgroup-bands/guest.py", *(SHORT if options.short else []), out=out,
-                                                binary=options.binary, limit=options.limit)
+        status, printed, complaint = driver.run(
+            "cgroup-bands/guest.py",
+            *(SHORT if options.short else []),
+            out=out,
+            binary=options.binary,
+            limit=options.limit
+        )
         print(printed, flush=True)
         if status != 0:
             print(complaint, file=sys.stderr)
@@ -44,9 +51,17 @@ def main():
         with open(os.path.join(out, "verdict.json")) as file:
             verdict = json.load(file)
     if options.out:
-        driver.leave(options.out, "lab-cgroup-bands" + ("-short" if options.short else ""), {
-            "experiment": "lab cgroup-bands", "date": driver.today(), "short": options.short, **description, **verdict,
-        })
+        driver.leave(
+            options.out,
+            "lab-cgroup-bands" + ("-short" if options.short else ""),
+            {
+                "experiment": "lab cgroup-bands",
+                "date": driver.today(),
+                "short": options.short,
+                **description,
+                **verdict,
+            },
+        )
     return 0 if met else 1
 
 

@@ -87,17 +87,34 @@ def set_up():
 
 def limits():
     """What the kernel has in force, and which cgroups are marked."""
-    return {name: {"limit": read(f"{CGROUPS}/{name}/io.max"), "marked": MARK in os.listxattr(f"{CGROUPS}/{name}")}
-            for name in DEPTHS}
+    return {
+        name: {"limit": read(f"{CGROUPS}/{name}/io.max"), "marked": MARK in os.listxattr(f"{CGROUPS}/{name}")}
+        for name in DEPTHS
+    }
 
 
 class Load:
     """fio in a cgroup."""
 
     def __init__(self, name):
-        command = ["fio", "--thread", "--ioengine=libaio", "--direct=1", "--randrepeat=1", "--norandommap", "--rw=randread", "--bs=4k",
-                   f"--name={name}", f"--filename=/dev/{DEVICE}", f"--iodepth={DEPTHS[name]}", "--time_based", "--runtime=1000000"]
-        self.process = subprocess.Popen(command, preexec_fn=join(name), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [
+            "fio",
+            "--thread",
+            "--ioengine=libaio",
+            "--direct=1",
+            "--randrepeat=1",
+            "--norandommap",
+            "--rw=randread",
+            "--bs=4k",
+            f"--name={name}",
+            f"--filename=/dev/{DEVICE}",
+            f"--iodepth={DEPTHS[name]}",
+            "--time_based",
+            "--runtime=1000000",
+        ]
+        self.process = subprocess.Popen(
+            command, preexec_fn=join(name), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
     def __enter__(self):
         until(lambda: counters()["outstanding"] > 0, "fio")
@@ -126,8 +143,12 @@ def counters():
     fields = [int(field) for field in read(f"/sys/block/{DEVICE}/stat").split()]
     found = {"ios": fields[0], "ms": fields[3], "outstanding": fields[8]}
     for name in DEPTHS:
-        words = [word for line in read(f"{CGROUPS}/{name}/io.stat").splitlines() if line.startswith(f"{number()} ")
-                 for word in line.split()]
+        words = [
+            word
+            for line in read(f"{CGROUPS}/{name}/io.stat").splitlines()
+            if line.startswith(f"{number()} ")
+            for word in line.split()
+        ]
         found[name] = next((int(word[5:]) for word in words if word.startswith("rios=")), 0)
     return found
 
@@ -139,8 +160,13 @@ def seconds(count):
         time.sleep(max(0, begin + second - time.monotonic()))
         now = counters()
         ios = now["ios"] - before["ios"]
-        rows.append({"mean_ms": (now["ms"] - before["ms"]) / ios if ios else None, "ios": ios,
-                     **{name: now[name] - before[name] for name in DEPTHS}})
+        rows.append(
+            {
+                "mean_ms": (now["ms"] - before["ms"]) / ios if ios else None,
+                "ios": ios,
+                **{name: now[name] - before[name] for name in DEPTHS},
+            }
+        )
         before = now
     return rows
 
@@ -171,12 +197,18 @@ def static(together):
 
 
 def measure(options):
-    measured, phases = {"options": vars(options), "target_ms": TARGET_MS, "bands": BANDS}, options.phases.split(",")
+    measured, phases = {
+        "options": vars(options),
+        "target_ms": TARGET_MS,
+        "bands": BANDS,
+    }, options.phases.split(",")
     before = limits()
     measured["before"] = before
     if "check" in phases:
         write("/tmp/check.toml", resource('"w*", "none"'))
-        measured["check"] = json.loads(run(["tidegate", "check", "--json", "-c", "/tmp/check.toml"]))["machine"]
+        measured["check"] = json.loads(run(["tidegate", "check", "--json", "-c", "/tmp/check.toml"]))[
+            "machine"
+        ]
     if "alone" in phases:
         with Load("w1"):
             measured["alone"] = seconds(5)
@@ -202,7 +234,13 @@ def measure(options):
             first.go_on()
             again = seconds(options.seconds)
             agent.end()
-            measured["by_bands"] = {"both": both, "during": during, "paused": paused, "again": again, "after": limits()}
+            measured["by_bands"] = {
+                "both": both,
+                "during": during,
+                "paused": paused,
+                "again": again,
+                "after": limits(),
+            }
         for name, with_signal, wait in (("ended", signal.SIGTERM, 0), ("killed", signal.SIGKILL, 2)):
             if name in phases:
                 agent = agent_of(name, ["w2"])
@@ -229,8 +267,12 @@ def measure(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60, help="of the agent's regulation (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="of the agent's regulation (default: %(default)s)"
+    )
     parser.add_argument("--phases", default=",".join(PHASES))
     options = parser.parse_args()
     set_up()

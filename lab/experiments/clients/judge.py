@@ -33,17 +33,25 @@ OF_CAPACITY = 0.5
 FOLLOWS = 1.5
 
 # Seen in the first runs, and left as they were judged before them. The simulator shows the same.
-LEAST_OF_EIGHT = ("eight regulators learn a model each from what one client does, and the least of eight noisy operating points wins: it stays below "
-                  "what the array could do, climbs slowly, and swings across the ends of bands")
+LEAST_OF_EIGHT = (
+    "eight regulators learn a model each from what one client does, and the least of eight noisy operating points wins: it stays below "
+    "what the array could do, climbs slowly, and swings across the ends of bands"
+)
 # The disk at the fixed gain: 98 to 112 IO/s, of which 96 are the least.
-NEAR_THE_LEAST = ("the least of eight noisy operating points lies near the least that the law goes down to, six requests of each client in half a "
-                  "second, which is 0.48 of what this disk can do")
+NEAR_THE_LEAST = (
+    "the least of eight noisy operating points lies near the least that the law goes down to, six requests of each client in half a "
+    "second, which is 0.48 of what this disk can do"
+)
 # The model of a queue, in the first runs (six seeds), and left as they were judged before them. Their allotments and their goals are not excused.
-TWICE_AND_NO_MORE = ("the least of eight noisy operating points is told as n over the goal: rates leave room for twice that and no more, and where the "
-                  "array answers in a quarter of the goal, they hold where the window would not")
+TWICE_AND_NO_MORE = (
+    "the least of eight noisy operating points is told as n over the goal: rates leave room for twice that and no more, and where the "
+    "array answers in a quarter of the goal, they hold where the window would not"
+)
 # Hosts hear of each other's decisions an interval late, so that one of the ten or twenty of a window is another one; in the first window
 # after the beginning or a change decisions are not alike. By a fixed gain 0.053 was seen, once.
-ONE_OF_TEN = "of ten decisions of each host one is of another second, and in the first seconds they are not alike"
+ONE_OF_TEN = (
+    "of ten decisions of each host one is of another second, and in the first seconds they are not alike"
+)
 APART_AT_MOST = 0.10
 # A host's throughput is its window over its response times: of 170 requests that take exponential times, a client's has a standard deviation of 3 to
 # 4 per cent, as measured. One of eight is beyond a tenth in one window of ten to thirty, and beyond 0.15 in one of a thousand.
@@ -87,10 +95,14 @@ class Run:
         """When a gateway decided, at what operating point all are, and by whom if by another host."""
         for line in lines(os.path.join(self.directory, f"{host}.log")):
             line = re.sub(r"\x1b\[[0-9;]*m", "", line)
-            if found := re.match(r"(\S+)Z .*operating at ([\d.]+) (k?)IO/s.*?(?:: as (\S+) asks for)?(?:,.*)? \(", line):
+            if found := re.match(
+                r"(\S+)Z .*operating at ([\d.]+) (k?)IO/s.*?(?:: as (\S+) asks for)?(?:,.*)? \(", line
+            ):
                 at = datetime.datetime.fromisoformat(found[1][:26]).replace(tzinfo=datetime.timezone.utc)
                 by = re.search(r": as (\S+) asks for", line)
-                yield at.timestamp() - self.begun_ms / 1000, float(found[2]) * (1000 if found[3] else 1), by and by[1]
+                yield at.timestamp() - self.begun_ms / 1000, float(found[2]) * (
+                    1000 if found[3] else 1
+                ), by and by[1]
 
     def rate(self, name, begin, end):
         seconds = [rate for at, rate in self.rates[name] if begin < at <= end]
@@ -102,10 +114,12 @@ class Run:
 
     def response_ms(self, name, begin, end):
         """The array's mean response time to a client's requests, as its gateway measured it."""
+
         def total(moment, kind):
             path = os.path.join(self.directory, "metrics", f"{moment}.h{name[1]}")
             pattern = rf'tidegate_backend_time_seconds_{kind}{{.*consumer="{name}".*}} (\S+)'
             return sum(float(found[1]) for line in lines(path) if (found := re.match(pattern, line)))
+
         count = total(end, "count") - total(begin, "count")
         return 1000 * (total(end, "sum") - total(begin, "sum")) / count if count else None
 
@@ -122,7 +136,15 @@ class Verdict:
         """`known`: why it is known to be missed. It is said to be missed all the same, and fails nobody's run."""
         met = value is not None and (least is None or value >= least) and (most is None or value <= most)
         bounds = {key: bound for key, bound in (("at_least", least), ("at_most", most)) if bound is not None}
-        self.rows.append({"name": name, "value": value, **bounds, "met": met, **({"known": known} if known and not met else {})})
+        self.rows.append(
+            {
+                "name": name,
+                "value": value,
+                **bounds,
+                "met": met,
+                **({"known": known} if known and not met else {}),
+            }
+        )
 
     def met(self):
         return all(row["met"] or "known" in row for row in self.rows)
@@ -145,36 +167,90 @@ def judge(run):
             together = sum(rates.values())
             due = allotted(settings["band_ends"], together)
             errors = {name: rates[name] / due[name] - 1 if due[name] else None for name in rates}
-            worst = max(errors, key=lambda name: abs(errors[name]) if errors[name] is not None else float("inf"))
-            climbs = begun == begin + SETTLE_S and number > 0 and errors[worst] is not None and abs(errors[worst]) <= CLIMBS_AT_MOST
-            by_chance = (settings["law"] == "queueing" and phase == "disk" and errors[worst] is not None
-                         and abs(errors[worst]) <= CHANCE_AT_MOST)
-            verdict.within(f"{where}: furthest from its allotment, {worst}, error", errors[worst], -ALLOTMENT_ERROR, ALLOTMENT_ERROR,
-                           known=swings or (CLIMBS if climbs else CHANCE if by_chance else None))
+            worst = max(
+                errors, key=lambda name: abs(errors[name]) if errors[name] is not None else float("inf")
+            )
+            climbs = (
+                begun == begin + SETTLE_S
+                and number > 0
+                and errors[worst] is not None
+                and abs(errors[worst]) <= CLIMBS_AT_MOST
+            )
+            by_chance = (
+                settings["law"] == "queueing"
+                and phase == "disk"
+                and errors[worst] is not None
+                and abs(errors[worst]) <= CHANCE_AT_MOST
+            )
+            verdict.within(
+                f"{where}: furthest from its allotment, {worst}, error",
+                errors[worst],
+                -ALLOTMENT_ERROR,
+                ALLOTMENT_ERROR,
+                known=swings or (CLIMBS if climbs else CHANCE if by_chance else None),
+            )
             responses = {name: run.response_ms(name, begun, ended) for name in rates}
             for kind, members in (("business", BUSINESS), ("mining", MINING)):
                 known = [responses[name] for name in members]
-                mean = None if None in known else sum(ms * rates[name] for ms, name in zip(known, members)) / sum(rates[name] for name in members)
-                verdict.within(f"{where}: response time of the {kind}, part of its goal",
-                               None if mean is None else mean / settings["goals_ms"][kind], most=OF_GOAL)
+                mean = (
+                    None
+                    if None in known
+                    else sum(ms * rates[name] for ms, name in zip(known, members))
+                    / sum(rates[name] for name in members)
+                )
+                verdict.within(
+                    f"{where}: response time of the {kind}, part of its goal",
+                    None if mean is None else mean / settings["goals_ms"][kind],
+                    most=OF_GOAL,
+                )
             seconds = run.seconds(begun, ended)
-            verdict.within(f"{where}: least second, part of the mean", min(seconds) / together if together else None, LEAST_SECOND,
-                           known=swings)
-            verdict.within(f"{where}: throughput, part of what the array can do", together / settings["rates"][number], OF_CAPACITY,
-                           known=low or (NEAR_THE_LEAST if phase == "disk" else None))
+            verdict.within(
+                f"{where}: least second, part of the mean",
+                min(seconds) / together if together else None,
+                LEAST_SECOND,
+                known=swings,
+            )
+            verdict.within(
+                f"{where}: throughput, part of what the array can do",
+                together / settings["rates"][number],
+                OF_CAPACITY,
+                known=low or (NEAR_THE_LEAST if phase == "disk" else None),
+            )
             points = {host: run.operating_point(host, begun, ended) for host in HOSTS}
             spread = max(points.values()) / min(points.values()) - 1 if None not in points.values() else None
             late = begun == begin + SETTLE_S and spread is not None and spread <= APART_AT_MOST
-            verdict.within(f"{where}: greatest operating point of a host over the least", spread, most=AGREEMENT,
-                           known=apart or (ONE_OF_TEN if late else None))
-            followed = {host: sum(by is not None for at, _, by in run.points[host] if begun < at <= ended) for host in HOSTS}
-            windows.append({"phase": phase, "from_s": begun, "to_s": ended, "iops": rates, "together": together, "allotted": due,
-                            "response_ms": responses, "operating_points": points, "followed_another": followed})
+            verdict.within(
+                f"{where}: greatest operating point of a host over the least",
+                spread,
+                most=AGREEMENT,
+                known=apart or (ONE_OF_TEN if late else None),
+            )
+            followed = {
+                host: sum(by is not None for at, _, by in run.points[host] if begun < at <= ended)
+                for host in HOSTS
+            }
+            windows.append(
+                {
+                    "phase": phase,
+                    "from_s": begun,
+                    "to_s": ended,
+                    "iops": rates,
+                    "together": together,
+                    "allotted": due,
+                    "response_ms": responses,
+                    "operating_points": points,
+                    "followed_another": followed,
+                }
+            )
             of_this.append(together)
         of_phase.append(of_this[-1])
     for number in (1, 2):
-        verdict.within(f"{PHASES[number]}: throughput of the last window, times that of {PHASES[number - 1]}",
-                       of_phase[number] / of_phase[number - 1] if of_phase[number - 1] else None, FOLLOWS, known=low)
+        verdict.within(
+            f"{PHASES[number]}: throughput of the last window, times that of {PHASES[number - 1]}",
+            of_phase[number] / of_phase[number - 1] if of_phase[number - 1] else None,
+            FOLLOWS,
+            known=low,
+        )
     return verdict, windows
 
 
@@ -185,19 +261,32 @@ def main(directory):
     for window in windows:
         rates = "  ".join(f"{name} {rate:5.1f}" for name, rate in window["iops"].items())
         known = [point for point in window["operating_points"].values() if point is not None]
-        print(f"{window['phase']:8} {window['from_s']:3} s  {rates}  all {window['together']:6.1f} IO/s, operating points "
-              + " ".join(f"{point:.0f}" for point in known))
+        print(
+            f"{window['phase']:8} {window['from_s']:3} s  {rates}  all {window['together']:6.1f} IO/s, operating points "
+            + " ".join(f"{point:.0f}" for point in known)
+        )
     for row in verdict.rows:
         bound = " to ".join(f"{row[key]:g}" for key in ("at_least", "at_most") if key in row)
         value = "none" if row["value"] is None else f"{row['value']:.3f}"
-        print(f"  {row['name']:76} {value:>8}  {bound:12}  {'met' if row['met'] else 'MISSED'}"
-              + (" (known)" if "known" in row else ""))
+        print(
+            f"  {row['name']:76} {value:>8}  {bound:12}  {'met' if row['met'] else 'MISSED'}"
+            + (" (known)" if "known" in row else "")
+        )
     for known in sorted({row["known"] for row in verdict.rows if "known" in row}):
         print(f"  known: {known}")
     course = {host: [[round(at, 2), point] for at, point, _ in points] for host, points in run.points.items()}
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"settings": run.settings, "windows": windows, "operating_points": course["h1"], "verdict": verdict.rows, "met": met},
-                  file, indent=1)
+        json.dump(
+            {
+                "settings": run.settings,
+                "windows": windows,
+                "operating_points": course["h1"],
+                "verdict": verdict.rows,
+                "met": met,
+            },
+            file,
+            indent=1,
+        )
         file.write("\n")
     return 0 if verdict.met() else 1
 

@@ -30,11 +30,18 @@ EXPORTS = ("w1", "w2")
 CASES = ("1a", "1b", "2a", "2b", "3a", "3b", "4")
 VARIANTS = {"literal": {"ahead": 0, "buckets": (8, 4)}, "improved": {"ahead": 2, "buckets": (2, 2)}}
 # When each is active; `None`: never.
-ALL_THE_TIME, FROM_HALF, PULSES = "", 'during = "{half}s.."', 'cycle = {{ on = "5s", off = "5s", delay = "5s" }}'
+ALL_THE_TIME, FROM_HALF, PULSES = (
+    "",
+    'during = "{half}s.."',
+    'cycle = {{ on = "5s", off = "5s", delay = "5s" }}',
+)
 ACTIVE = {
-    "1a": (ALL_THE_TIME, None), "1b": (None, ALL_THE_TIME),
-    "2a": (ALL_THE_TIME, FROM_HALF), "2b": (FROM_HALF, ALL_THE_TIME),
-    "3a": (ALL_THE_TIME, PULSES), "3b": (PULSES, ALL_THE_TIME),
+    "1a": (ALL_THE_TIME, None),
+    "1b": (None, ALL_THE_TIME),
+    "2a": (ALL_THE_TIME, FROM_HALF),
+    "2b": (FROM_HALF, ALL_THE_TIME),
+    "3a": (ALL_THE_TIME, PULSES),
+    "3b": (PULSES, ALL_THE_TIME),
     "4": (ALL_THE_TIME, ALL_THE_TIME),
 }
 CONTRACTS = {
@@ -82,27 +89,37 @@ def simulate(case, variant, phase, seed, options, directory):
     path = os.path.join(directory, f"{case}-{variant}.toml")
     with open(path, "w") as file:
         file.write(scenario(case, variant, options.seconds, phase))
-    ended = subprocess.run([options.binary, "sim", "run", path, "--json", "--seed", str(seed)],
-                           capture_output=True, text=True)
+    ended = subprocess.run(
+        [options.binary, "sim", "run", path, "--json", "--seed", str(seed)], capture_output=True, text=True
+    )
     if ended.returncode != 0:
-        raise RuntimeError(f"case {case}, {variant}: the simulator ended with {ended.returncode}\n{ended.stderr}")
+        raise RuntimeError(
+            f"case {case}, {variant}: the simulator ended with {ended.returncode}\n{ended.stderr}"
+        )
     found = {}
     for export, active in zip(EXPORTS, ACTIVE[case]):
         if active is not None:
             consumer = json.loads(ended.stdout)["consumers"][export]
             times = consumer["contract"]["release_to_completion_ms"]
-            found[export] = {"late": consumer["contract"]["late_fraction"], "mean_ms": times["mean"],
-                             "p95_ms": times["p95"], "iops": consumer["iops"]}
+            found[export] = {
+                "late": consumer["contract"]["late_fraction"],
+                "mean_ms": times["mean"],
+                "p95_ms": times["p95"],
+                "iops": consumer["iops"],
+            }
     return found
 
 
 def jobs(case, seconds):
     """How many jobs fio has: guest.sh has one for each pulse."""
-    return sum(len(range(5, seconds, 10)) if active == PULSES else 1 for active in ACTIVE[case] if active is not None)
+    return sum(
+        len(range(5, seconds, 10)) if active == PULSES else 1 for active in ACTIVE[case] if active is not None
+    )
 
 
 def phase(log, case, seconds):
     """How long after the first request, and every whole second from there on, the law decided. Its interval is one second."""
+
     def when(text):
         return [datetime.datetime.fromisoformat(line.split()[0]) for line in log.splitlines() if text in line]
 
@@ -114,7 +131,9 @@ def phase(log, case, seconds):
 def measured(out, case, seconds):
     """What the gateway's metrics and its log say of a case."""
     with open(os.path.join(out, f"{case}.metrics")) as file:
-        metrics = dict(line.rsplit(" ", 1) for line in file.read().splitlines() if line.startswith("tidegate_"))
+        metrics = dict(
+            line.rsplit(" ", 1) for line in file.read().splitlines() if line.startswith("tidegate_")
+        )
     with open(os.path.join(out, f"{case}.log")) as file:
         log = file.read()
     found = {"phase": phase(log, case, seconds)}
@@ -126,7 +145,9 @@ def measured(out, case, seconds):
             return float(metrics[f'tidegate_{name}{{pool="disk",consumer="{export}"}}'])
 
         requests = value("contract_requests_total")
-        p95, unit = re.search(rf"contract of {export} .* 95 % within ([0-9.]+)(\D+)$", log, re.MULTILINE).groups()
+        p95, unit = re.search(
+            rf"contract of {export} .* 95 % within ([0-9.]+)(\D+)$", log, re.MULTILINE
+        ).groups()
         found[export] = {
             "late": value("contract_late_requests_total") / requests,
             "mean_ms": 1e3 * value("release_time_seconds_sum") / value("release_time_seconds_count"),
@@ -140,8 +161,18 @@ def run(variant, seed, options, directory):
     """All cases of a variant with one seed, in a machine of its own: of each what was measured, or None."""
     out = os.path.join(directory, f"{variant}-{seed}")
     status, _, complaint = driver.run(
-        "contracts/guest.sh", "--variant", variant, "--seed", seed, "--seconds", options.seconds, *options.cases[variant],
-        out=out, binary=options.binary, limit=options.limit)
+        "contracts/guest.sh",
+        "--variant",
+        variant,
+        "--seed",
+        seed,
+        "--seconds",
+        options.seconds,
+        *options.cases[variant],
+        out=out,
+        binary=options.binary,
+        limit=options.limit,
+    )
     if status != 0:
         print(f"{variant}, seed {seed}: lab/run ended with {status}\n{complaint}", file=sys.stderr)
         return None
@@ -157,7 +188,10 @@ def compare(variant, case, export, gateway, simulator, options):
     """One row: the gateway's runs beside the simulator's."""
     row = {"variant": variant, "case": case, "export": export, "phases": [run["phase"] for run in gateway]}
     for key in ("late", "mean_ms", "p95_ms", "iops"):
-        row[key] = {"gateway": [run[export][key] for run in gateway], "simulator": [run[export][key] for run in simulator]}
+        row[key] = {
+            "gateway": [run[export][key] for run in gateway],
+            "simulator": [run[export][key] for run in simulator],
+        }
 
     def near(key, absolute, relative):
         found, known = mean(row[key]["gateway"]), row[key]["simulator"]
@@ -169,30 +203,56 @@ def compare(variant, case, export, gateway, simulator, options):
 
 
 def show(rows):
-    print(f"{'variant':9} case export  {'late %':>16} {'mean ms':>16} {'p95 ms':>16} {'IO/s':>14}   (gateway, simulator)")
+    print(
+        f"{'variant':9} case export  {'late %':>16} {'mean ms':>16} {'p95 ms':>16} {'IO/s':>14}   (gateway, simulator)"
+    )
     for row in rows:
+
         def both(key, factor=1.0):
             return "  ".join(f"{factor * mean(row[key][where]):6.1f}" for where in ("gateway", "simulator"))
 
-        missed = [what for what, agree in (("late", row["late_agree"]), ("mean", row["times_agree"])) if not agree]
+        missed = [
+            what for what, agree in (("late", row["late_agree"]), ("mean", row["times_agree"])) if not agree
+        ]
         verdict = "DIFFER: " + ", ".join(missed) if missed else "agree"
-        print(f"{row['variant']:9} {row['case']:4} {row['export']:6} {both('late', 100):>16} {both('mean_ms'):>16} "
-              f"{both('p95_ms'):>16} {both('iops'):>14}   {verdict}")
+        print(
+            f"{row['variant']:9} {row['case']:4} {row['export']:6} {both('late', 100):>16} {both('mean_ms'):>16} "
+            f"{both('p95_ms'):>16} {both('iops'):>14}   {verdict}"
+        )
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="one seed, and of each variant the pulse and the contention only")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="one seed, and of each variant the pulse and the contention only"
+    )
     parser.add_argument("--cases", help="which, separated by commas (default: all; with --short 3a and 4)")
-    parser.add_argument("--variants", default="literal,improved", help="which, separated by commas (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, help="of the gateway's disk, from 1 (default: 4; 1 with --short)")
-    parser.add_argument("--sim-seeds", type=int, help="of the simulator, for each run of the gateway (default: 20; 200 with --short)")
-    parser.add_argument("--seconds", type=int, default=60, help="virtual ones per case (default: %(default)s)")
+    parser.add_argument(
+        "--variants", default="literal,improved", help="which, separated by commas (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, help="of the gateway's disk, from 1 (default: 4; 1 with --short)"
+    )
+    parser.add_argument(
+        "--sim-seeds",
+        type=int,
+        help="of the simulator, for each run of the gateway (default: 20; 200 with --short)",
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="virtual ones per case (default: %(default)s)"
+    )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
-    parser.add_argument("--binary", default=os.path.join(os.path.dirname(driver.LAB), "target", "release", "tidegate"),
-                        help="the program (default: target/release/tidegate)")
+    parser.add_argument(
+        "--binary",
+        default=os.path.join(os.path.dirname(driver.LAB), "target", "release", "tidegate"),
+        help="the program (default: target/release/tidegate)",
+    )
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     options = parser.parse_args()
     cases = options.cases.split(",") if options.cases else (["3a", "4"] if options.short else CASES)
     variants = options.variants.split(",")
@@ -210,7 +270,9 @@ def main():
     description = driver.described()
     subprocess.run([os.path.join(driver.LAB, "setup")], check=True, stdout=sys.stderr)
     keys = list(itertools.product(options.cases, options.seeds))
-    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
+    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(
+        options.jobs
+    ) as machines:
         runs = dict(zip(keys, machines.map(lambda key: run(*key, options, directory), keys)))
         if None in runs.values():
             return 1
@@ -218,16 +280,31 @@ def main():
         for variant, cases in options.cases.items():
             for case in cases:
                 gateway = [runs[variant, seed][case] for seed in options.seeds]
-                simulator = [simulate(case, variant, run["phase"], seed, options, directory)
-                             for run in gateway for seed in range(1, 1 + options.sim_seeds)]
-                rows += [compare(variant, case, export, gateway, simulator, options) for export in simulator[0]]
+                simulator = [
+                    simulate(case, variant, run["phase"], seed, options, directory)
+                    for run in gateway
+                    for seed in range(1, 1 + options.sim_seeds)
+                ]
+                rows += [
+                    compare(variant, case, export, gateway, simulator, options) for export in simulator[0]
+                ]
     show(rows)
     agree = all(row["late_agree"] and row["times_agree"] for row in rows)
     if options.out:
-        driver.leave(options.out, "lab-contracts" + ("-short" if options.short else ""), {
-            "experiment": "lab contracts", "date": driver.today(), "short": options.short, **description,
-            "seconds": options.seconds, "tolerance": {"late": LATE, "mean": TIMES}, "agree": agree, "rows": rows,
-        })
+        driver.leave(
+            options.out,
+            "lab-contracts" + ("-short" if options.short else ""),
+            {
+                "experiment": "lab contracts",
+                "date": driver.today(),
+                "short": options.short,
+                **description,
+                "seconds": options.seconds,
+                "tolerance": {"late": LATE, "mean": TIMES},
+                "agree": agree,
+                "rows": rows,
+            },
+        )
     return 0 if agree else 1
 
 

@@ -38,7 +38,10 @@ BURST_S = 20
 # The law finds its margin.
 SETTLED_S = 8
 SLICE = "kubepods.slice/kubepods-besteffort.slice"
-PODS = {"shop_database": ("2e0f4f0a-0d5b-4d3c-9a53-0c1d0e7f1a01", 2), "batch_backup": ("2e0f4f0a-0d5b-4d3c-9a53-0c1d0e7f1a02", 32)}
+PODS = {
+    "shop_database": ("2e0f4f0a-0d5b-4d3c-9a53-0c1d0e7f1a01", 2),
+    "batch_backup": ("2e0f4f0a-0d5b-4d3c-9a53-0c1d0e7f1a02", 32),
+}
 CONTAINER = "/tmp/container"
 
 
@@ -74,13 +77,21 @@ def manifest():
 def prepare(manifest):
     """A root for the container, with the configuration: its device is this machine's, and its target what the disk can keep."""
     os.makedirs(f"{CONTAINER}/configuration")
-    configuration = manifest["configuration"].replace('"nvme0n1"', f'"{disk.DEVICE}"').replace('"5ms"', f'"{TARGET_MS}ms"')
+    configuration = (
+        manifest["configuration"]
+        .replace('"nvme0n1"', f'"{disk.DEVICE}"')
+        .replace('"5ms"', f'"{TARGET_MS}ms"')
+    )
     write(f"{CONTAINER}/configuration/agent.toml", configuration)
     root = f"{CONTAINER}/root"
-    lines = [f"mount --make-rprivate /; mkdir -p {root}; mount -t tmpfs none {root}; mkdir -p {root}/proc {root}/sys {root}/tmp {root}/dev"]
+    lines = [
+        f"mount --make-rprivate /; mkdir -p {root}; mount -t tmpfs none {root}; mkdir -p {root}/proc {root}/sys {root}/tmp {root}/dev"
+    ]
     # As in the image there is no nft and no tc: those are in /usr/sbin.
     for library in ("usr/lib", "usr/lib64", "usr/bin", "lib", "lib64", "bin"):
-        lines.append(f"[ -d /{library} ] && mkdir -p {root}/{library} && mount --rbind -o ro /{library} {root}/{library}")
+        lines.append(
+            f"[ -d /{library} ] && mkdir -p {root}/{library} && mount --rbind -o ro /{library} {root}/{library}"
+        )
     lines.append(f"mount -t proc proc {root}/proc; mount -t sysfs -o ro sysfs {root}/sys")
     for source, inside, read_only in manifest["mounts"]:
         made = "" if inside.startswith("/sys/") else f"mkdir -p {root}{inside}; "
@@ -90,8 +101,10 @@ def prepare(manifest):
     capabilities = ",".join(["-all", *(f"+{name.lower()}" for name in manifest["capabilities"])])
     program = subprocess.run(["which", "tidegate"], capture_output=True, text=True, check=True).stdout.strip()
     lines.append(f"mkdir -p {root}/program; cp {program} {root}/program/tidegate; mount -o remount,ro {root}")
-    lines.append(f"exec chroot {root} setpriv --bounding-set {capabilities} --inh-caps {capabilities} --no-new-privs "
-                 f"/program/tidegate {' '.join(manifest['arguments'])} --log debug")
+    lines.append(
+        f"exec chroot {root} setpriv --bounding-set {capabilities} --inh-caps {capabilities} --no-new-privs "
+        f"/program/tidegate {' '.join(manifest['arguments'])} --log debug"
+    )
     write(f"{CONTAINER}/start", "set -e\n" + "\n".join(lines) + "\n")
 
 
@@ -99,8 +112,22 @@ class Container:
     def __init__(self, name):
         self.log = f"/out/{name}.log"
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(["unshare", "--mount", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child", "sh",
-                                             f"{CONTAINER}/start"], stderr=log, stdout=log)
+            self.process = subprocess.Popen(
+                [
+                    "unshare",
+                    "--mount",
+                    "--pid",
+                    "--ipc",
+                    "--uts",
+                    "--cgroup",
+                    "--fork",
+                    "--kill-child",
+                    "sh",
+                    f"{CONTAINER}/start",
+                ],
+                stderr=log,
+                stdout=log,
+            )
         until(lambda: "ready" in read(self.log) or self.process.poll() is not None, "the agent")
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {read(self.log)}")
@@ -120,9 +147,21 @@ def limits():
 def start(pod, seconds):
     """fio in a pod: call the result to wait for its log, [[second, ms]]."""
     log = f"/tmp/{pod}"
-    command = ["fio", f"--name={pod}", f"--filename=/dev/{disk.DEVICE}", "--rw=randread", "--bs=4k", f"--iodepth={PODS[pod][1]}",
-               "--ioengine=libaio", "--direct=1", "--time_based", f"--runtime={seconds}", "--output=/dev/null",
-               f"--write_lat_log={log}", "--log_avg_msec=1000"]
+    command = [
+        "fio",
+        f"--name={pod}",
+        f"--filename=/dev/{disk.DEVICE}",
+        "--rw=randread",
+        "--bs=4k",
+        f"--iodepth={PODS[pod][1]}",
+        "--ioengine=libaio",
+        "--direct=1",
+        "--time_based",
+        f"--runtime={seconds}",
+        "--output=/dev/null",
+        f"--write_lat_log={log}",
+        "--log_avg_msec=1000",
+    ]
     process = subprocess.Popen(command, preexec_fn=disk.join(cgroup(pod)))
 
     def result():
@@ -176,7 +215,11 @@ def main():
     print(f"the database alone: {alone:.1f} ms; unregulated: {unregulated}; with the agent: {regulated}")
     verdict.within("the disk's reads, unregulated, ms", unregulated["disk_ms"], least=TARGET_MS)
     verdict.within("the disk's reads, with the agent, ms", regulated["disk_ms"], most=TARGET_MS)
-    verdict.within("the database, with the agent / without", regulated["database_ms"] / unregulated["database_ms"], most=0.9)
+    verdict.within(
+        "the database, with the agent / without",
+        regulated["database_ms"] / unregulated["database_ms"],
+        most=0.9,
+    )
     verdict.within("the backup is limited", float(bool(regulated["limits"]["batch_backup"])), least=1)
     verdict.within("the database is limited", float(bool(regulated["limits"]["shop_database"])), most=0)
     container.signal(signal.SIGTERM)

@@ -27,14 +27,14 @@ TOLERANCE = 0.03
 # and a share kept is the quotient of two of the others.
 FIGURES = [
     # heading        path in a phase of the result         agrees
-    ("mean ms",      ("victim_latency_ms", "mean"),        True),
-    ("writers MB/s", ("writers_bytes_per_s",),             True),
-    ("p50 ms",       ("victim_latency_ms", "p50"),         False),
-    ("p95 ms",       ("victim_latency_ms", "p95"),         False),
-    ("p99 ms",       ("victim_latency_ms", "p99"),         False),
-    ("above target", ("above_target_fraction",),           False),
-    ("burst peak ms", ("burst_start_peak_ms",),            False),
-    ("kept",         ("writers_kept_fraction",),           False),
+    ("mean ms", ("victim_latency_ms", "mean"), True),
+    ("writers MB/s", ("writers_bytes_per_s",), True),
+    ("p50 ms", ("victim_latency_ms", "p50"), False),
+    ("p95 ms", ("victim_latency_ms", "p95"), False),
+    ("p99 ms", ("victim_latency_ms", "p99"), False),
+    ("above target", ("above_target_fraction",), False),
+    ("burst peak ms", ("burst_start_peak_ms",), False),
+    ("kept", ("writers_kept_fraction",), False),
 ]
 SHARES = {"above target", "kept"}
 
@@ -48,7 +48,10 @@ def run(law, seed, number, options, directory):
     command += [DEMO, "--law", law, "--seed", str(seed), *options.demo]
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if process.returncode != 0:
-        print(f"{law}, seed {seed}, run {number}: lab/run ended with {process.returncode}\n{process.stderr}", file=sys.stderr)
+        print(
+            f"{law}, seed {seed}, run {number}: lab/run ended with {process.returncode}\n{process.stderr}",
+            file=sys.stderr,
+        )
         return None
     with open(os.path.join(out, "demo.json")) as file:
         return json.load(file)
@@ -76,13 +79,22 @@ def compare(law, results):
         for heading, path, agrees in FIGURES:
             values = [figure(result["phases"][index], path) for result in results]
             # No writers ran, or no burst began, in this phase.
-            if any(value is None for value in values) or (phase["name"] == "alone" and heading == "writers MB/s"):
+            if any(value is None for value in values) or (
+                phase["name"] == "alone" and heading == "writers MB/s"
+            ):
                 continue
             apart = spread(heading, values)
-            rows.append({
-                "law": law, "phase": phase["name"], "figure": heading, "values": values, "spread": apart,
-                "judged": agrees, "agree": not agrees or apart <= TOLERANCE,
-            })
+            rows.append(
+                {
+                    "law": law,
+                    "phase": phase["name"],
+                    "figure": heading,
+                    "values": values,
+                    "spread": apart,
+                    "judged": agrees,
+                    "agree": not agrees or apart <= TOLERANCE,
+                }
+            )
     return rows
 
 
@@ -109,22 +121,34 @@ def judge(law, results):
         values = [one["value"] for one in goal]
         mean = None if None in values else sum(values) / len(values)
         met = mean is not None and bounds.get("at_least", mean) <= mean <= bounds.get("at_most", mean)
-        goals.append({"law": law, "goal": goal[0]["name"], **bounds, "by_seed": values, "mean": mean, "met": met})
+        goals.append(
+            {"law": law, "goal": goal[0]["name"], **bounds, "by_seed": values, "mean": mean, "met": met}
+        )
     return goals
 
 
 def print_goals(goals, seeds):
-    print(f"{'law':7} {'goal, mean over the seeds':34} {'mean':>7} {'bound':>15}         by seed {seeds[0]} to {seeds[-1]}")
+    print(
+        f"{'law':7} {'goal, mean over the seeds':34} {'mean':>7} {'bound':>15}         by seed {seeds[0]} to {seeds[-1]}"
+    )
     for goal in goals:
-        bound = " ".join(f"{key.replace('_', ' ')} {goal[key]:g}" for key in ("at_least", "at_most") if key in goal)
+        bound = " ".join(
+            f"{key.replace('_', ' ')} {goal[key]:g}" for key in ("at_least", "at_most") if key in goal
+        )
         mean = "none" if goal["mean"] is None else f"{goal['mean']:.3f}"
         values = " ".join("none" if value is None else f"{value:.3f}" for value in goal["by_seed"])
-        print(f"{goal['law']:7} {goal['goal']:34} {mean:>7} {bound:>15} {'met' if goal['met'] else 'MISSED':7} {values}")
+        print(
+            f"{goal['law']:7} {goal['goal']:34} {mean:>7} {bound:>15} {'met' if goal['met'] else 'MISSED':7} {values}"
+        )
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--laws", default="auto,window,pid", help="which, separated by commas (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--laws", default="auto,window,pid", help="which, separated by commas (default: %(default)s)"
+    )
     parser.add_argument("--repeats", type=int, help="per law, of seed 1 (default: 3; 2 with --short)")
     parser.add_argument("--seeds", type=int, help="per law (default: 10; 3 with --short)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
@@ -133,7 +157,9 @@ def arguments():
     parser.add_argument("--json", action="store_true", help="print the document instead of the tables")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=1800, help="real seconds per run (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     parser.add_argument("demo", nargs="*", help="after --: more options for `tidegate demo`")
     options = parser.parse_args()
     options.repeats = options.repeats or (2 if options.short else 3)
@@ -146,11 +172,17 @@ def main():
     laws = options.laws.split(",")
     description = driver.described()
     subprocess.run([os.path.join(driver.LAB, "setup")], check=True, stdout=sys.stderr)
-    with tempfile.TemporaryDirectory() as directory, \
-            concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
-        started = {(law, seed): [machines.submit(run, law, seed, number, options, directory)
-                                 for number in range(options.repeats if seed == options.seeds[0] else 1)]
-                   for law in laws for seed in options.seeds}
+    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(
+        options.jobs
+    ) as machines:
+        started = {
+            (law, seed): [
+                machines.submit(run, law, seed, number, options, directory)
+                for number in range(options.repeats if seed == options.seeds[0] else 1)
+            ]
+            for law in laws
+            for seed in options.seeds
+        }
         results = {key: [future.result() for future in futures] for key, futures in started.items()}
     if any(result is None for runs in results.values() for result in runs):
         return 1
@@ -160,8 +192,16 @@ def main():
     goals = [goal for law in laws for goal in judge(law, [results[law, seed][0] for seed in options.seeds])]
     met = all(goal["met"] for goal in goals)
     document = {
-        "experiment": "lab demo", "date": driver.today(), "short": options.short, **description,
-        "first_seed": options.first, "tolerance": TOLERANCE, "repeats_agree": agree, "goals_met": met, "comparison": rows, "goals": goals,
+        "experiment": "lab demo",
+        "date": driver.today(),
+        "short": options.short,
+        **description,
+        "first_seed": options.first,
+        "tolerance": TOLERANCE,
+        "repeats_agree": agree,
+        "goals_met": met,
+        "comparison": rows,
+        "goals": goals,
         "runs": {law: [results[law, seed][0] for seed in options.seeds] for law in laws},
     }
     if options.json:

@@ -29,15 +29,24 @@ def judged(measured):
     before = [value for at, value in measured["seconds"] if FIRST_S < at <= measured["first_command_s"]]
     after = [(at - last, value) for at, value in measured["seconds"] if at > last]
     settled = [value for at, value in after if at > SOON_S]
-    return {"seed": measured["seed"], "commands_s": steps["done"], "before_ms": statistics.mean(before),
-            "within_s": next((at for at, value in after if value <= TARGET_MS), None),
-            "kept": part_within(settled, TARGET_MS), "after_ms": statistics.mean(settled),
-            "proposed_in_quiet": next(line for line in measured["quiet"]["configuration"].splitlines() if line.startswith("target")),
-            "quiet_ms": measured["quiet"]["reads"]["mean_ms"]}
+    return {
+        "seed": measured["seed"],
+        "commands_s": steps["done"],
+        "before_ms": statistics.mean(before),
+        "within_s": next((at for at, value in after if value <= TARGET_MS), None),
+        "kept": part_within(settled, TARGET_MS),
+        "after_ms": statistics.mean(settled),
+        "proposed_in_quiet": next(
+            line for line in measured["quiet"]["configuration"].splitlines() if line.startswith("target")
+        ),
+        "quiet_ms": measured["quiet"]["reads"]["mean_ms"],
+    }
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
@@ -47,8 +56,9 @@ def arguments():
 
 def run(seed, options):
     with tempfile.TemporaryDirectory() as out:
-        status, printed, complaint = driver.run("first-steps/guest.py", "--seed", seed, out=out, binary=options.binary,
-                                                limit=options.limit)
+        status, printed, complaint = driver.run(
+            "first-steps/guest.py", "--seed", seed, out=out, binary=options.binary, limit=options.limit
+        )
         if status != 0:
             print(printed, complaint, file=sys.stderr)
             return None
@@ -63,14 +73,27 @@ def main():
     if None in rows:
         return 1
     for row in rows:
-        print(f"seed {row['seed']}: {row['before_ms']:.1f} ms before; the three commands took {row['commands_s']:.1f} s; "
-              f"within {TARGET_MS} ms {row['within_s']:.1f} s later; kept in {row['kept']:.1%} of the seconds since, "
-              f"mean {row['after_ms']:.1f} ms")
-    met = all(row["within_s"] is not None and row["within_s"] <= SOON_S and row["kept"] >= KEPT for row in rows)
+        print(
+            f"seed {row['seed']}: {row['before_ms']:.1f} ms before; the three commands took {row['commands_s']:.1f} s; "
+            f"within {TARGET_MS} ms {row['within_s']:.1f} s later; kept in {row['kept']:.1%} of the seconds since, "
+            f"mean {row['after_ms']:.1f} ms"
+        )
+    met = all(
+        row["within_s"] is not None and row["within_s"] <= SOON_S and row["kept"] >= KEPT for row in rows
+    )
     print("kept" if met else "MISSED: the target")
     if options.out:
-        driver.leave(options.out, "lab-first-steps", {
-            "experiment": "lab first-steps", "date": driver.today(), **description, "met": met, "rows": rows})
+        driver.leave(
+            options.out,
+            "lab-first-steps",
+            {
+                "experiment": "lab first-steps",
+                "date": driver.today(),
+                **description,
+                "met": met,
+                "rows": rows,
+            },
+        )
     return 0 if met else 1
 
 

@@ -46,7 +46,9 @@ def start_agent(lab):
     # The service's folder is its own; here that of the results is everybody's.
     os.chmod("/out", 0o777)
     with open(LOG, "w") as log:
-        agent = lab.target_popen([*unprivileged("netem"), "tidegate", "agent", "-c", CONFIGURATION], stderr=log)
+        agent = lab.target_popen(
+            [*unprivileged("netem"), "tidegate", "agent", "-c", CONFIGURATION], stderr=log
+        )
     iscsi.until(lambda: "ready" in iscsi.read(LOG) or agent.poll() is not None, "the agent")
     if agent.poll() is not None:
         raise iscsi.Failed(f"the agent ended: {iscsi.read(LOG)}")
@@ -54,21 +56,36 @@ def start_agent(lab):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
 
-    database = {"name": "database", "filename": lab.device(1), "rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k",
-                "size": "64m"}
+    database = {
+        "name": "database",
+        "filename": lab.device(1),
+        "rw": "randread",
+        "bs": "4k",
+        "iodepth": 1,
+        "rate": "256k",
+        "size": "64m",
+    }
     quiet = lab.start_fio([database | {"runtime": 15}], randseed=options.seed)
-    measured = {"seed": options.seed, "quiet": {"said": init(lab), "configuration": iscsi.read(CONFIGURATION)}}
+    measured = {
+        "seed": options.seed,
+        "quiet": {"said": init(lab), "configuration": iscsi.read(CONFIGURATION)},
+    }
     measured["quiet"]["reads"] = quiet()[0]["read"]
     os.remove(CONFIGURATION)
 
-    writers = [{"name": f"w{n}-{job}", "filename": lab.device(n), "offset": f"{16 * job}m", **BURST}
-               for n in (2, 3, 4) for job in range(4)]
+    writers = [
+        {"name": f"w{n}-{job}", "filename": lab.device(n), "offset": f"{16 * job}m", **BURST}
+        for n in (2, 3, 4)
+        for job in range(4)
+    ]
     wall = time.time()
     load = lab.start_fio([database | {"runtime": LENGTH_S}, *writers], log_ms=1000, randseed=options.seed)
     time.sleep(SUFFERS_S)
@@ -84,7 +101,9 @@ def main():
     agent.terminate()
     agent.wait(30)
     measured |= {
-        "steps": steps, "said": said, "first_command_s": at - wall,
+        "steps": steps,
+        "said": said,
+        "first_command_s": at - wall,
         "configuration": iscsi.read(CONFIGURATION),
         "seconds": [[(moment - 1000 * wall) / 1000, value] for moment, _, value in results[0]["log"]["lat"]],
     }

@@ -19,7 +19,18 @@ import driver
 PHASES = "uncontrolled,shares,kill,policy,cut,end-to-end"
 # The carriers differ in how reports travel, not in what is done with them.
 SHORT = {"udp": "uncontrolled,shares,kill,end-to-end", "file": "shares", "nats": "shares,policy,cut"}
-CONTRACTS = ["--carrier", "udp", "--phases", "contracts", "--law", "auto", "--preset", "sata-stripe", "--target", 50]
+CONTRACTS = [
+    "--carrier",
+    "udp",
+    "--phases",
+    "contracts",
+    "--law",
+    "auto",
+    "--preset",
+    "sata-stripe",
+    "--target",
+    50,
+]
 
 
 def arguments_of(name, options):
@@ -38,8 +49,15 @@ def seconds(options):
 def run(name, options, directory):
     out = os.path.join(directory, name)
     status, printed, complaint = driver.run(
-        "hosts/guest.sh", *arguments_of(name, options), "--seconds", seconds(options), *options.hosts,
-        out=out, binary=options.binary, limit=options.limit)
+        "hosts/guest.sh",
+        *arguments_of(name, options),
+        "--seconds",
+        seconds(options),
+        *options.hosts,
+        out=out,
+        binary=options.binary,
+        limit=options.limit,
+    )
     print(f"{name}\n{printed}", flush=True)
     try:
         with open(os.path.join(out, "verdict.json")) as file:
@@ -50,14 +68,20 @@ def run(name, options, directory):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--law", default="window", help="window or auto (default: %(default)s)")
-    parser.add_argument("--runs", help="which, separated by commas (default: udp,file,nats and, unless --short, contracts)")
+    parser.add_argument(
+        "--runs", help="which, separated by commas (default: udp,file,nats and, unless --short, contracts)"
+    )
     parser.add_argument("--short", action="store_true", help="fewer phases with each, and shorter ones")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     parser.add_argument("hosts", nargs="*", help="after --: more options for guest.sh")
     options = parser.parse_args()
     options.runs = (options.runs or ",".join([*SHORT, *([] if options.short else ["contracts"])])).split(",")
@@ -67,14 +91,25 @@ def arguments():
 def main():
     options = arguments()
     description = driver.described()
-    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
+    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(
+        options.jobs
+    ) as machines:
         runs = list(machines.map(lambda name: run(name, options, directory), options.runs))
     met = all(result is not None and result["met"] for result in runs)
     if options.out:
-        driver.leave(options.out, "lab-hosts" + ("-auto" if options.law == "auto" else "") + ("-short" if options.short else ""), {
-            "experiment": "lab hosts", "law": options.law, "date": driver.today(), "short": options.short, **description,
-            "met": met, "runs": dict(zip(options.runs, runs)),
-        })
+        driver.leave(
+            options.out,
+            "lab-hosts" + ("-auto" if options.law == "auto" else "") + ("-short" if options.short else ""),
+            {
+                "experiment": "lab hosts",
+                "law": options.law,
+                "date": driver.today(),
+                "short": options.short,
+                **description,
+                "met": met,
+                "runs": dict(zip(options.runs, runs)),
+            },
+        )
     return 0 if met else 1
 
 

@@ -15,4 +15,12 @@ import driver
 SHORT = ["--burst", "60", "--only", "unregulated,reports"]
 
 if __name__ == "__main__":
-    sys.exit(driver.judged("initiator-agents", __doc__, SHORT, "without the phase that shows that the disks tell nothing", seed_each=True))
+    sys.exit(
+        driver.judged(
+            "initiator-agents",
+            __doc__,
+            SHORT,
+            "without the phase that shows that the disks tell nothing",
+            seed_each=True,
+        )
+    )

@@ -55,7 +55,23 @@ carrier = {{ kind = "udp", listen = "{address}:{PORT}", peers = [{listed}], key_
 def congest(mbit):
     """The link from the switch to the target."""
     with iscsi.namespace("switch"):
-        iscsi.run(["tc", "qdisc", "add", "dev", "p0", "root", "tbf", "rate", f"{mbit}mbit", "burst", "32kb", "limit", QUEUE])
+        iscsi.run(
+            [
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                "p0",
+                "root",
+                "tbf",
+                "rate",
+                f"{mbit}mbit",
+                "burst",
+                "32kb",
+                "limit",
+                QUEUE,
+            ]
+        )
 
 
 class Reporters:
@@ -82,10 +98,33 @@ def measure(lab, options):
     """Two readers beside a burst; what each of them waits for, and who is throttled meanwhile."""
     length, begin = 2 * options.pause + options.burst, options.pause
     jobs = [load.reader(lab, length) | {"name": f"reader{n}", "filename": lab.device(n)} for n in READERS]
-    jobs.append({"name": "steady", "filename": lab.device(STEADY), "rw": "write", "bs": "64k", "iodepth": 1, "rate": "2m",
-                 "runtime": length, "size": "64m"})
-    jobs += [{"name": f"bulk{n}-{job}", "filename": lab.device(n), "rw": "write", "bs": "64k", "iodepth": 1, "offset": f"{16 * job}m",
-              "size": "16m", "startdelay": begin, "runtime": options.burst} for n in BULK for job in range(JOBS)]
+    jobs.append(
+        {
+            "name": "steady",
+            "filename": lab.device(STEADY),
+            "rw": "write",
+            "bs": "64k",
+            "iodepth": 1,
+            "rate": "2m",
+            "runtime": length,
+            "size": "64m",
+        }
+    )
+    jobs += [
+        {
+            "name": f"bulk{n}-{job}",
+            "filename": lab.device(n),
+            "rw": "write",
+            "bs": "64k",
+            "iodepth": 1,
+            "offset": f"{16 * job}m",
+            "size": "16m",
+            "startdelay": begin,
+            "runtime": options.burst,
+        }
+        for n in BULK
+        for job in range(JOBS)
+    ]
     drops, volumes, began = lab.drops(), lab.volumes(), load.now_ms()
     wait = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
     members = set()
@@ -98,7 +137,10 @@ def measure(lab, options):
     counted = lab.volumes()
     disk = [counted[lab.volume(n)]["read_ms"] - volumes[lab.volume(n)]["read_ms"] for n in READERS]
     reads = [counted[lab.volume(n)]["reads"] - volumes[lab.volume(n)]["reads"] for n in READERS]
-    rows = {n: [[(at - began) / 1000, value] for at, _, value in results[f"reader{n}"]["log"]["lat"]] for n in READERS}
+    rows = {
+        n: [[(at - began) / 1000, value] for at, _, value in results[f"reader{n}"]["log"]["lat"]]
+        for n in READERS
+    }
     bulk = [results[f"bulk{n}-{job}"]["write"] for n in BULK for job in range(JOBS)]
     return {
         "readers": {str(n): load.per_second(rows[n]) for n in READERS},
@@ -112,7 +154,9 @@ def measure(lab, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=60)
     parser.add_argument("--pause", type=int, default=4)
@@ -131,7 +175,13 @@ def main():
     measured = {"options": vars(options), "addresses": {str(n): lab.address(n) for n in lab.numbers}}
 
     def agent(name, more=""):
-        return Agent(lab, f"{name}-target-{options.target:g}", options.target, f"{options.more}{more}", law={"law": '"pid"'})
+        return Agent(
+            lab,
+            f"{name}-target-{options.target:g}",
+            options.target,
+            f"{options.more}{more}",
+            law={"law": '"pid"'},
+        )
 
     def leave():
         with open("/out/measured.json", "w") as file:
@@ -154,9 +204,17 @@ def main():
                     time.sleep(2)
                     measured[name] = measure(lab, options)
                 reporters.end()
-            print(json.dumps({key: value for key, value in measured[name].items() if key != "readers"}), flush=True)
+            print(
+                json.dumps({key: value for key, value in measured[name].items() if key != "readers"}),
+                flush=True,
+            )
             for n, seconds in measured[name]["readers"].items():
-                print(n, statistics.mean(value for _, value in seconds), " ".join(f"{value:.1f}" for _, value in seconds), flush=True)
+                print(
+                    n,
+                    statistics.mean(value for _, value in seconds),
+                    " ".join(f"{value:.1f}" for _, value in seconds),
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

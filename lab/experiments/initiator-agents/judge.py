@@ -32,29 +32,49 @@ def main(directory):
         if name not in measured:
             continue
         phase = measured[name]
-        readers = {n: settled({"seconds": seconds, "bursts": phase["bursts"]}) for n, seconds in phase["readers"].items()}
-        rows[name] = {"kept": {n: part_within(seconds, target) for n, seconds in readers.items()},
-                      "mean_ms": {n: statistics.mean(seconds) for n, seconds in readers.items()},
-                      "members": phase["members"], "at_the_disks_ms": phase["at_the_disks_ms"],
-                      "steady_bytes_per_s": phase["steady_bytes_per_s"], "bulk_bytes_per_s": phase["bulk_bytes_per_s"]}
+        readers = {
+            n: settled({"seconds": seconds, "bursts": phase["bursts"]})
+            for n, seconds in phase["readers"].items()
+        }
+        rows[name] = {
+            "kept": {n: part_within(seconds, target) for n, seconds in readers.items()},
+            "mean_ms": {n: statistics.mean(seconds) for n, seconds in readers.items()},
+            "members": phase["members"],
+            "at_the_disks_ms": phase["at_the_disks_ms"],
+            "steady_bytes_per_s": phase["steady_bytes_per_s"],
+            "bulk_bytes_per_s": phase["bulk_bytes_per_s"],
+        }
         verdict.within(f"{name}: reads at the disks, ms", phase["at_the_disks_ms"], most=IDLE_MS)
         verdict.within(f"{name}: packets dropped", float(phase["drops"]), most=0)
         for n, kept in rows[name]["kept"].items():
             bounds = {"least": KEPT} if name == "reports" else {"most": CONGESTED}
             verdict.within(f"{name}: seconds of reader {n} within the target", kept, **bounds)
     if "reports" in rows:
-        verdict.within("reports: the consumers without an agent are throttled, and no other",
-                       float(measured["reports"]["members"] == sorted(measured["addresses"][n] for n in BULK)), 1)
-        verdict.within("reports: written by the writer with an agent / what it asks for",
-                       rows["reports"]["steady_bytes_per_s"] / STEADY_BYTES_PER_S, STEADY_PART)
+        verdict.within(
+            "reports: the consumers without an agent are throttled, and no other",
+            float(measured["reports"]["members"] == sorted(measured["addresses"][n] for n in BULK)),
+            1,
+        )
+        verdict.within(
+            "reports: written by the writer with an agent / what it asks for",
+            rows["reports"]["steady_bytes_per_s"] / STEADY_BYTES_PER_S,
+            STEADY_PART,
+        )
         if "unregulated" in rows:
-            verdict.within("reports: written by the bulk writers / unregulated",
-                           rows["reports"]["bulk_bytes_per_s"] / rows["unregulated"]["bulk_bytes_per_s"], BULK_PART)
+            verdict.within(
+                "reports: written by the bulk writers / unregulated",
+                rows["reports"]["bulk_bytes_per_s"] / rows["unregulated"]["bulk_bytes_per_s"],
+                BULK_PART,
+            )
     verdict.show()
     for name, row in rows.items():
         print(f"  {name}: {json.dumps(row)}")
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"met": verdict.met(), "phases": rows, "checks": verdict.rows, "options": measured["options"]}, file, indent=1)
+        json.dump(
+            {"met": verdict.met(), "phases": rows, "checks": verdict.rows, "options": measured["options"]},
+            file,
+            indent=1,
+        )
     return 0 if verdict.met() else 1
 
 

@@ -57,15 +57,23 @@ class AckDelay(threading.Thread):
     def __enter__(self):
         writers = ", ".join(self.lab.address(n) for n in WRITERS)
         with self.lab.target_namespace():
-            iscsi.batch("tc", ["qdisc add dev eth0 root handle 1: htb default 0",
-                               "class add dev eth0 parent 1: classid 1:1 htb rate 100gbit quantum 60000",
-                               f"qdisc add dev eth0 parent 1:1 {self.netem(0)}"])
-            iscsi.run(["nft", "-f", "-"], f"""table inet lab {{
+            iscsi.batch(
+                "tc",
+                [
+                    "qdisc add dev eth0 root handle 1: htb default 0",
+                    "class add dev eth0 parent 1: classid 1:1 htb rate 100gbit quantum 60000",
+                    f"qdisc add dev eth0 parent 1:1 {self.netem(0)}",
+                ],
+            )
+            iscsi.run(
+                ["nft", "-f", "-"],
+                f"""table inet lab {{
                 chain output {{
                     type filter hook output priority mangle;
                     tcp sport 3260 tcp flags & (fin|syn|rst) == 0x0 ip length <= {PURE_ACK_IP_BYTES} ip daddr {{ {writers} }} meta priority set 1:1
                 }}
-            }}""")
+            }}""",
+            )
         self.start()
         return self
 
@@ -92,7 +100,9 @@ class AckDelay(threading.Thread):
                         wanted = float(found[1]) * MILLISECONDS[found[2]] if found else 0.0
                 if wanted != delay:
                     delay = wanted
-                    self.lab.target_exec(["tc", "qdisc", "change", "dev", "eth0", "parent", "1:1", *self.netem(delay).split()])
+                    self.lab.target_exec(
+                        ["tc", "qdisc", "change", "dev", "eth0", "parent", "1:1", *self.netem(delay).split()]
+                    )
                 self.used.append(delay)
 
 
@@ -101,7 +111,10 @@ def regulated(lab, options):
     path, log_path = f"/tmp/{name}.toml", f"/out/{name}.log"
     iscsi.write(path, CONFIGURATION.format(target=options.target, greatest=GREATEST_MS))
     with open(log_path, "w") as log:
-        agent = lab.target_popen([*unprivileged("netem"), "tidegate", "agent", "-c", path, "--dry-run", "--log", "debug"], stderr=log)
+        agent = lab.target_popen(
+            [*unprivileged("netem"), "tidegate", "agent", "-c", path, "--dry-run", "--log", "debug"],
+            stderr=log,
+        )
         iscsi.until(lambda: "ready" in iscsi.read(log_path) or agent.poll() is not None, "the agent")
         if agent.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(log_path)}")
@@ -110,27 +123,43 @@ def regulated(lab, options):
         agent.terminate()
         agent.wait(ENDS_WITHIN_S)
     used = [used for used in delay.used if used]
-    return {**phase, "delay_ms": {"mean": sum(used) / max(len(used), 1), "greatest": max(delay.used),
-                                  "at_the_greatest": sum(used >= GREATEST_MS for used in delay.used) / max(len(delay.used), 1)}}
+    return {
+        **phase,
+        "delay_ms": {
+            "mean": sum(used) / max(len(used), 1),
+            "greatest": max(delay.used),
+            "at_the_greatest": sum(used >= GREATEST_MS for used in delay.used) / max(len(delay.used), 1),
+        },
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=20)
     parser.add_argument("--pause", type=int, default=5)
     parser.add_argument("--bursts", type=int, default=2)
-    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument(
+        "--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     options = parser.parse_args()
     lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False, window=WINDOW)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
-    measured = {"options": vars(options).copy(), "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"], "seeds": []}
+    measured = {
+        "options": vars(options).copy(),
+        "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"],
+        "seeds": [],
+    }
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         options.seed = seed
         print(f"{time.monotonic():7.1f} seed {seed}", flush=True)
-        measured["seeds"].append({"seed": seed, "unregulated": bursts(lab, options), "acks": regulated(lab, options)})
+        measured["seeds"].append(
+            {"seed": seed, "unregulated": bursts(lab, options), "acks": regulated(lab, options)}
+        )
         with open("/out/measured.json", "w") as file:
             json.dump(measured, file, indent=1)
 

@@ -21,21 +21,40 @@ def main(directory):
     for found in measured["seeds"]:
         seed, free, held = found["seed"], found["unregulated"], found["acks"]
         seconds = settled(held)
-        row = {"seed": seed, "unregulated_ms": statistics.mean(settled(free)), "kept": part_within(seconds, target),
-               "mean_ms": statistics.mean(seconds), "delay_ms": held["delay_ms"],
-               "writers_kept": held["written_bytes_per_s"] / free["written_bytes_per_s"],
-               "written_bytes_per_s": held["written_bytes_per_s"]}
+        row = {
+            "seed": seed,
+            "unregulated_ms": statistics.mean(settled(free)),
+            "kept": part_within(seconds, target),
+            "mean_ms": statistics.mean(seconds),
+            "delay_ms": held["delay_ms"],
+            "writers_kept": held["written_bytes_per_s"] / free["written_bytes_per_s"],
+            "written_bytes_per_s": held["written_bytes_per_s"],
+        }
         rows.append(row)
         verdict.within(f"seed {seed}: seconds within the target", row["kept"], KEPT)
-        verdict.within(f"seed {seed}: segments sent again",
-                       float(sum(side["RetransSegs"] for side in held["retransmissions"].values())), most=0)
+        verdict.within(
+            f"seed {seed}: segments sent again",
+            float(sum(side["RetransSegs"] for side in held["retransmissions"].values())),
+            most=0,
+        )
         verdict.within(f"seed {seed}: packets dropped", float(held["drops"]), most=0)
-        print(f"  seed {seed}: {row['unregulated_ms']:.1f} ms unregulated; {row['mean_ms']:.1f} ms, {100 * row['kept']:.0f} % within "
-              f"{target:g} ms, writers {100 * row['writers_kept']:.0f} %, delay {held['delay_ms']}")
+        print(
+            f"  seed {seed}: {row['unregulated_ms']:.1f} ms unregulated; {row['mean_ms']:.1f} ms, {100 * row['kept']:.0f} % within "
+            f"{target:g} ms, writers {100 * row['writers_kept']:.0f} %, delay {held['delay_ms']}"
+        )
     verdict.show()
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"met": verdict.met(), "alone_ms": measured["alone"]["mean_ms"], "seeds": rows, "checks": verdict.rows,
-                   "options": measured["options"]}, file, indent=1)
+        json.dump(
+            {
+                "met": verdict.met(),
+                "alone_ms": measured["alone"]["mean_ms"],
+                "seeds": rows,
+                "checks": verdict.rows,
+                "options": measured["options"],
+            },
+            file,
+            indent=1,
+        )
     return 0 if verdict.met() else 1
 
 

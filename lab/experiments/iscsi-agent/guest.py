@@ -76,23 +76,31 @@ REFUSED = "too little of a difference"
 # ext4 needs some of a volume for itself.
 FILE_MIB, VOLUME_MIB = 64, 96
 THREADS = 64
+
+
 @contextlib.contextmanager
 def static(lab, delay):
     """What an administrator would set by hand: all packets to the writers wait for that long, always."""
-    lab.target_exec(["tc", "-batch", "-"], input=f"""\
+    lab.target_exec(
+        ["tc", "-batch", "-"],
+        input=f"""\
 qdisc add dev eth0 root handle 1: htb
 class add dev eth0 parent 1: classid 1:1 htb rate 100gbit quantum 60000
 qdisc add dev eth0 parent 1:1 netem delay {delay}ms rate 100gbit limit 1000000
-""")
+""",
+    )
     writers = ", ".join(f"10.0.0.1{n}" for n in WRITERS)
-    lab.target_exec(["nft", "-f", "-"], input=f"""\
+    lab.target_exec(
+        ["nft", "-f", "-"],
+        input=f"""\
 table inet static {{
     chain hold {{
         type filter hook postrouting priority mangle
         tcp sport 3260 ip daddr {{ {writers} }} meta priority set 1:1
     }}
 }}
-""")
+""",
+    )
     time.sleep(1)
     yield
     lab.target_exec(["nft", "delete", "table", "inet", "static"])
@@ -115,7 +123,10 @@ def best_static(lab, options, target):
 
 def beside_static(lab, options, target):
     def written():
-        return sum(result["write"]["bytes_per_s"] for result in lab.fio(writers(lab, options, 0, 8), randseed=options.seed))
+        return sum(
+            result["write"]["bytes_per_s"]
+            for result in lab.fio(writers(lab, options, 0, 8), randseed=options.seed)
+        )
 
     measured = {"options": vars(options), "unregulated": judged(bursts(lab, options), target)}
     print("unregulated", measured["unregulated"], flush=True)
@@ -144,14 +155,25 @@ def sweep(lab, options, targets):
             free = bursts(lab, options, mixed)
             for target in targets:
                 for gain in gains:
-                    more = options.more if gain is None else f"{options.more}\npid = {{ proportional_gain = {gain:g} }}"
+                    more = (
+                        options.more
+                        if gain is None
+                        else f"{options.more}\npid = {{ proportional_gain = {gain:g} }}"
+                    )
                     name = f"{options.throttle}-{seed}-{mixed:d}-{target:g}-{gain}"
                     with Agent(lab, name, target, more, log="info"):
                         phase = bursts(lab, options, mixed)
-                    found = {"seed": seed, "mixed": mixed, "target_ms": target, "gain": gain, **judged(phase, target),
-                             "unregulated_ms": statistics.mean(settled(free)),
-                             "writers_kept": phase["written_bytes_per_s"] / free["written_bytes_per_s"],
-                             "own_reads_ms": phase["writers_reads_ms"], "own_reads_unregulated_ms": free["writers_reads_ms"]}
+                    found = {
+                        "seed": seed,
+                        "mixed": mixed,
+                        "target_ms": target,
+                        "gain": gain,
+                        **judged(phase, target),
+                        "unregulated_ms": statistics.mean(settled(free)),
+                        "writers_kept": phase["written_bytes_per_s"] / free["written_bytes_per_s"],
+                        "own_reads_ms": phase["writers_reads_ms"],
+                        "own_reads_unregulated_ms": free["writers_reads_ms"],
+                    }
                     measured["runs"].append(found)
                     print(found, flush=True)
     return measured
@@ -180,14 +202,21 @@ def watch_sets(lab, options):
     load()
     counting.join()
     # The last look before the first write, and the first look after the last one.
-    wrote = [max(at for at, count in counts if count == counts[0][1]), min(at for at, count in counts if count == counts[-1][1])]
+    wrote = [
+        max(at for at, count in counts if count == counts[0][1]),
+        min(at for at, count in counts if count == counts[-1][1]),
+    ]
     return {"wrote": wrote, "seen": seen}
 
 
 def pairs(lab, options):
     """What is written beside an agent at rest and without it, by turns, in bytes per second."""
+
     def written():
-        return sum(result["write"]["bytes_per_s"] for result in lab.fio(writers(lab, options, 0, 4), randseed=options.seed))
+        return sum(
+            result["write"]["bytes_per_s"]
+            for result in lab.fio(writers(lab, options, 0, 4), randseed=options.seed)
+        )
 
     measured = []
     for number in range(options.pairs):
@@ -204,7 +233,9 @@ def identify(lab, options, target):
     load = lab.start_fio([reader(lab, 64)] + writers(lab, options, 1, 62))
     time.sleep(2)
     try:
-        answer = lab.target_exec([*unprivileged("netem"), "tidegate", "identify", "-c", "/tmp/identify.toml", "--relay", "--json"])
+        answer = lab.target_exec(
+            [*unprivileged("netem"), "tidegate", "identify", "-c", "/tmp/identify.toml", "--relay", "--json"]
+        )
     except iscsi.Failed as refused:
         if REFUSED not in str(refused):
             raise
@@ -238,8 +269,12 @@ def removed(lab, options, target):
         time.sleep(1)
         again = kernel(lab)
         load()
-    return {"during": during, "again": again, "after": kernel(lab), "said": [
-        line for line in iscsi.read(agent.log.name).splitlines() if " ERROR " in line]}
+    return {
+        "during": during,
+        "again": again,
+        "after": kernel(lab),
+        "said": [line for line in iscsi.read(agent.log.name).splitlines() if " ERROR " in line],
+    }
 
 
 def volume_removed(lab, options, target):
@@ -261,22 +296,34 @@ def volume_removed(lab, options, target):
         then = kernel(lab)
         load()
         alive = agent.process.poll() is None
-    return {"during": during, "then": then, "after": kernel(lab), "left_s": left_s, "alive": alive, "said": [
-        line for line in iscsi.read(log).splitlines() if " ERROR " in line]}
+    return {
+        "during": during,
+        "then": then,
+        "after": kernel(lab),
+        "left_s": left_s,
+        "alive": alive,
+        "said": [line for line in iscsi.read(log).splitlines() if " ERROR " in line],
+    }
 
 
 def foreign(lab, options, target):
     """What becomes of somebody else's, and what each throttle of packets does and says there."""
     measured = {}
-    lab.target_exec(["tc", "-batch", "-"], input="""\
+    lab.target_exec(
+        ["tc", "-batch", "-"],
+        input="""\
 qdisc add dev eth0 root handle 1: pfifo limit 5000
 qdisc add dev eth0 clsact
 filter add dev eth0 egress protocol all matchall action pass
-""")
-    lab.target_exec(["nft", "-f", "-"], input="""\
+""",
+    )
+    lab.target_exec(
+        ["nft", "-f", "-"],
+        input="""\
 table netdev site { chain out { type filter hook egress device "eth0" priority 10; counter accept; }; }
 table inet site { chain out { type filter hook postrouting priority mangle; counter accept; }; }
-""")
+""",
+    )
     before = kernel(lab)
     for throttle in ("netem", "edt"):
         with Agent(lab, f"{throttle}-foreign", target, options.more) as agent:
@@ -286,8 +333,12 @@ table inet site { chain out { type filter hook postrouting priority mangle; coun
             time.sleep(1)
             during = kernel(lab)
             load()
-        measured[f"foreign-{throttle}"] = {"before": before, "during": during, "after": kernel(lab), "said": [
-            line for line in iscsi.read(log).splitlines() if " ERROR " in line]}
+        measured[f"foreign-{throttle}"] = {
+            "before": before,
+            "during": during,
+            "after": kernel(lab),
+            "said": [line for line in iscsi.read(log).splitlines() if " ERROR " in line],
+        }
     return measured
 
 
@@ -302,23 +353,47 @@ def made(kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kind", default="iscsi", choices=["iscsi", "nvme", "nfs"])
     parser.add_argument("--targets", default="15,20,30")
     parser.add_argument("--burst", type=int, default=20)
     parser.add_argument("--pause", type=int, default=5)
     parser.add_argument("--bursts", type=int, default=2)
-    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument(
+        "--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)")
-    parser.add_argument("--short", action="store_true", help="of the throttle `edt` only what is left when it is killed")
-    parser.add_argument("--only", metavar="PHASE,…", help="these phases, of a full run's, and `alone` and `unregulated` before them")
-    parser.add_argument("--beside-static", action="store_true", help="the agent beside the best delay that never changes")
-    parser.add_argument("--static-step", type=float, default=2.5, metavar="MS", help="how finely that is searched (default: %(default)s)")
+    parser.add_argument(
+        "--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="of the throttle `edt` only what is left when it is killed"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="PHASE,…",
+        help="these phases, of a full run's, and `alone` and `unregulated` before them",
+    )
+    parser.add_argument(
+        "--beside-static", action="store_true", help="the agent beside the best delay that never changes"
+    )
+    parser.add_argument(
+        "--static-step",
+        type=float,
+        default=2.5,
+        metavar="MS",
+        help="how finely that is searched (default: %(default)s)",
+    )
     parser.add_argument("--sweep", action="store_true", help="targets and gains over seeds, and nothing else")
-    parser.add_argument("--throttle", default="netem", choices=list(HELD), help="of the sweep (default: %(default)s)")
+    parser.add_argument(
+        "--throttle", default="netem", choices=list(HELD), help="of the sweep (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=10, help="of the sweep (default: %(default)s)")
-    parser.add_argument("--gains", default="", metavar="K_P,…", help="of the sweep's PID (default: the agent's own)")
+    parser.add_argument(
+        "--gains", default="", metavar="K_P,…", help="of the sweep's PID (default: the agent's own)"
+    )
     parser.add_argument("--mixed", action="store_true", help="the sweep also with writers who read")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
@@ -387,8 +462,12 @@ def main():
         measured["identify"], identified = identify(lab, options, targets[0])
         measured.update({"identified": identified} if identified else {})
 
-    ends = [("killed", signal.SIGKILL, 2, 14), ("ended", signal.SIGTERM, 0, 14), ("edt-killed", signal.SIGKILL, 2, 8),
-            ("rate-killed", signal.SIGKILL, 2, 8)]
+    ends = [
+        ("killed", signal.SIGKILL, 2, 14),
+        ("ended", signal.SIGTERM, 0, 14),
+        ("edt-killed", signal.SIGKILL, 2, 8),
+        ("rate-killed", signal.SIGKILL, 2, 8),
+    ]
     if not options.short:
         ends += [("edt-ended", signal.SIGTERM, 0, 8), ("rate-ended", signal.SIGTERM, 0, 8)]
     for name, with_signal, wait, seconds in ends:

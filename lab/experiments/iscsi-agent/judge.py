@@ -37,8 +37,11 @@ class Verdict:
 
 def first(phase):
     """The greatest second of those that are left out."""
-    return max(value for at, value in phase["seconds"]
-               if any(start < at <= start + LEFT_OUT_S for start, _ in phase["bursts"]))
+    return max(
+        value
+        for at, value in phase["seconds"]
+        if any(start < at <= start + LEFT_OUT_S for start, _ in phase["bursts"])
+    )
 
 
 def throttle_of(phase):
@@ -50,18 +53,38 @@ def nothing(kernel):
 
 
 def in_nobodys_way(kernel):
-    return (not kernel["rules"] and not kernel["filters"] and not kernel["has_device"] and not OURS & set(kernel["qdiscs"])
-            and not kernel["cgroups"] and not kernel["controllers"] and kernel["threads_free"] == kernel["threads"])
+    return (
+        not kernel["rules"]
+        and not kernel["filters"]
+        and not kernel["has_device"]
+        and not OURS & set(kernel["qdiscs"])
+        and not kernel["cgroups"]
+        and not kernel["controllers"]
+        and kernel["threads_free"] == kernel["threads"]
+    )
 
 
 def holds(kernel, throttle):
     """By netem the interface keeps what it has, by edt there is no table, and by rate the network has nothing."""
     if throttle == "rate":
-        return (kernel["cgroups"] == ["tidegate.io"] and len(kernel["limits"]) == len(WRITERS) and not kernel["threads_free"]
-                and not kernel["tables"] and not kernel["has_device"] and not OURS & set(kernel["qdiscs"]))
+        return (
+            kernel["cgroups"] == ["tidegate.io"]
+            and len(kernel["limits"]) == len(WRITERS)
+            and not kernel["threads_free"]
+            and not kernel["tables"]
+            and not kernel["has_device"]
+            and not OURS & set(kernel["qdiscs"])
+        )
     if throttle == "netem":
-        return kernel["rules"] and QUEUES[throttle] <= set(kernel["device"]) and not OURS & set(kernel["qdiscs"])
-    return kernel["filters"] and not kernel["tables"] and not kernel["has_device"] and QUEUES[throttle] <= set(kernel["qdiscs"])
+        return (
+            kernel["rules"] and QUEUES[throttle] <= set(kernel["device"]) and not OURS & set(kernel["qdiscs"])
+        )
+    return (
+        kernel["filters"]
+        and not kernel["tables"]
+        and not kernel["has_device"]
+        and QUEUES[throttle] <= set(kernel["qdiscs"])
+    )
 
 
 # Signals by which single reads are judged.
@@ -72,7 +95,11 @@ def judge(measured):
     verdict, rows = Verdict(), []
     alone, unregulated = measured["alone"]["mean_ms"], measured["unregulated"]
     disturbed = statistics.mean(settled(unregulated))
-    verdict.check("writers disturb the reader", disturbed > DISTURBED * alone, f"{alone:.1f} ms alone, {disturbed:.1f} ms")
+    verdict.check(
+        "writers disturb the reader",
+        disturbed > DISTURBED * alone,
+        f"{alone:.1f} ms alone, {disturbed:.1f} ms",
+    )
     for name, phase in measured.items():
         if name != "identified" and "target-" not in name:
             continue
@@ -81,16 +108,32 @@ def judge(measured):
         target = phase["target_ms"] if name == "identified" else float(name.split("-")[-1])
         gains = measured["identify"]["gains"] if name == "identified" else None
         signal = name.partition("-target-")[0] if name.startswith(("p95-", "window-", "auto-")) else None
-        what = (f"{signal or throttle}, {target:g} ms" + (", with the gains that were found" if gains else "")
-                + (", writers who read, too" if mixed else ""))
+        what = (
+            f"{signal or throttle}, {target:g} ms"
+            + (", with the gains that were found" if gains else "")
+            + (", writers who read, too" if mixed else "")
+        )
         free = measured["unregulated-mixed"] if mixed else unregulated
         seconds = settled(phase)
         # Where the percentile of reads is what is steered, 95 % of them are to be within the target, not of the seconds' means.
         mean = statistics.mean(seconds)
-        kept = part_within(settled({**phase, "seconds": phase["each"]}) if signal in OF_READS else seconds, target)
+        kept = part_within(
+            settled({**phase, "seconds": phase["each"]}) if signal in OF_READS else seconds, target
+        )
         writing = phase["written_bytes_per_s"] / free["written_bytes_per_s"]
-        rows.append({"throttle": throttle, "signal": signal, "target_ms": target, "gains": gains,
-                     "mean_ms": mean, "kept": kept, "peak_ms": first(phase), "writers_kept": writing, "writers_bytes_per_s": phase["written_bytes_per_s"]})
+        rows.append(
+            {
+                "throttle": throttle,
+                "signal": signal,
+                "target_ms": target,
+                "gains": gains,
+                "mean_ms": mean,
+                "kept": kept,
+                "peak_ms": first(phase),
+                "writers_kept": writing,
+                "writers_bytes_per_s": phase["written_bytes_per_s"],
+            }
+        )
         # Of the window law nothing is promised within a burst of a few tens of seconds: it is to relieve the reader, what it keeps is said.
         # Of the law auto, which learns its margin in the first burst, the mean is judged where one second is more than a twentieth of all.
         if signal == "window":
@@ -99,15 +142,25 @@ def judge(measured):
             met = mean <= target
         else:
             met = kept >= KEPT
-        verdict.check(what, met,
-                      f"{100 * kept:.0f} % of {'the reads in ' if signal in OF_READS else ''}{len(seconds)} s, "
-                      f"mean {mean:.1f} ms, peak after the beginning {first(phase):.1f} ms; writers {100 * writing:.0f} %")
+        verdict.check(
+            what,
+            met,
+            f"{100 * kept:.0f} % of {'the reads in ' if signal in OF_READS else ''}{len(seconds)} s, "
+            f"mean {mean:.1f} ms, peak after the beginning {first(phase):.1f} ms; writers {100 * writing:.0f} %",
+        )
         if mixed:
             reads, before = (statistics.mean(run["writers_reads_ms"]) for run in (phase, free))
-            verdict.check(f"{what}: their reads are not slowed", reads <= before, f"{reads:.1f} ms, with nobody held {before:.1f} ms")
+            verdict.check(
+                f"{what}: their reads are not slowed",
+                reads <= before,
+                f"{reads:.1f} ms, with nobody held {before:.1f} ms",
+            )
         sent_again = sum(side["RetransSegs"] for side in phase["retransmissions"].values())
-        verdict.check(f"{what}: nothing lost or sent again", sent_again == 0 and phase["drops"] == 0,
-                      f"{sent_again} segments {phase['sent_again'] or ''}, {phase['drops']} packets dropped")
+        verdict.check(
+            f"{what}: nothing lost or sent again",
+            sent_again == 0 and phase["drops"] == 0,
+            f"{sent_again} segments {phase['sent_again'] or ''}, {phase['drops']} packets dropped",
+        )
         verdict.check(f"{what}: nothing is left", nothing(phase["after"]), phase["after"])
     # Whoever asked for a few phases gets what is promised of those.
     for moment in ("begin", "end") if "rest" in measured else ():
@@ -115,14 +168,20 @@ def judge(measured):
         verdict.check(f"at rest nothing is in the way ({moment})", in_nobodys_way(kernel), kernel)
     if "pairs" in measured:
         ratios = sorted(beside / without for without, beside in measured["pairs"])
-        verdict.check("at rest it costs nothing", statistics.median(ratios) >= FREE,
-                      "written beside it and without: " + ", ".join(f"{ratio:.4f}" for ratio in ratios))
+        verdict.check(
+            "at rest it costs nothing",
+            statistics.median(ratios) >= FREE,
+            "written beside it and without: " + ", ".join(f"{ratio:.4f}" for ratio in ratios),
+        )
     if "identify" in measured:
         found = measured["identify"]
         # On NFS a delay takes so little of the latency that there may be none to find.
         may_refuse = measured["options"].get("kind") == "nfs"
-        verdict.check("gains are found, and nothing is left", nothing(found["after"]) and ("gains" in found or may_refuse),
-                      found.get("gains", found.get("refused")))
+        verdict.check(
+            "gains are found, and nothing is left",
+            nothing(found["after"]) and ("gains" in found or may_refuse),
+            found.get("gains", found.get("refused")),
+        )
     if "sets" in measured:
         sets(measured["sets"], verdict)
     if "check" in measured:
@@ -130,54 +189,101 @@ def judge(measured):
         lacking = [finding["what"] for finding in check["throttles"] if not finding["works"]]
         verdict.check("check: this kernel has every throttle", not lacking, lacking)
         kind = SESSIONS[measured["options"].get("kind", "iscsi")]
-        seen = next((finding for finding in check["sensors"] if finding["what"] == f"sessions of {kind}"), None)
-        verdict.check("check: the initiators are seen", seen and seen["detail"].startswith("4 sessions"), seen)
+        seen = next(
+            (finding for finding in check["sensors"] if finding["what"] == f"sessions of {kind}"), None
+        )
+        verdict.check(
+            "check: the initiators are seen", seen and seen["detail"].startswith("4 sessions"), seen
+        )
     if "foreign-netem" in measured:
         foreign(measured["foreign-netem"], measured["foreign-edt"], verdict)
     if "removed" in measured:
         found = measured["removed"]
-        verdict.check("removed by somebody, the device comes back, and that is said once",
-                      holds(found["during"], "netem") and holds(found["again"], "netem") and nothing(found["after"])
-                      and len(found["said"]) == 1, found)
+        verdict.check(
+            "removed by somebody, the device comes back, and that is said once",
+            holds(found["during"], "netem")
+            and holds(found["again"], "netem")
+            and nothing(found["after"])
+            and len(found["said"]) == 1,
+            found,
+        )
     if "volume-removed" in measured:
         found = measured["volume-removed"]
-        verdict.check("a volume is removed while others are held: its initiator leaves the set, and they stay held",
-                      found["alive"] and not found["said"] and holds(found["during"], "netem") and holds(found["then"], "netem")
-                      and found["then"]["members"] == WRITERS[:-1] and nothing(found["after"]), found)
-    for name in ("killed", "ended", "edt-killed", "edt-ended", "rate-killed", "rate-ended", "hung", "rate-hung"):
+        verdict.check(
+            "a volume is removed while others are held: its initiator leaves the set, and they stay held",
+            found["alive"]
+            and not found["said"]
+            and holds(found["during"], "netem")
+            and holds(found["then"], "netem")
+            and found["then"]["members"] == WRITERS[:-1]
+            and nothing(found["after"]),
+            found,
+        )
+    for name in (
+        "killed",
+        "ended",
+        "edt-killed",
+        "edt-ended",
+        "rate-killed",
+        "rate-ended",
+        "hung",
+        "rate-hung",
+    ):
         if name not in measured:
             continue
         during, after = measured[name]["during"], measured[name]["after"]
         verdict.check(f"{name}: it was holding", holds(during, throttle_of(name)), during)
         verdict.check(f"{name}: nothing is left", nothing(after), after)
-    return verdict, {"alone_ms": alone, "unregulated_ms": disturbed, "targets": rows, "identify": measured.get("identify"),
-                     "pairs": measured.get("pairs"),
-                     "unregulated_writers_bytes_per_s": unregulated["written_bytes_per_s"]}
+    return verdict, {
+        "alone_ms": alone,
+        "unregulated_ms": disturbed,
+        "targets": rows,
+        "identify": measured.get("identify"),
+        "pairs": measured.get("pairs"),
+        "unregulated_writers_bytes_per_s": unregulated["written_bytes_per_s"],
+    }
 
 
 def foreign(netem, edt, verdict):
     """What is somebody else's stays. By netem they are held all the same; edt needs the interface's root, and says that it has it not."""
     before, during = netem["before"], netem["during"]
     others = {"qdiscs": before["qdiscs"], "filters": before["filters"]}
-    kept = all(during[what] == others[what] for what in others) and set(before["tables"]) <= set(during["tables"])
+    kept = all(during[what] == others[what] for what in others) and set(before["tables"]) <= set(
+        during["tables"]
+    )
     held = during["rules"] > before["rules"] and QUEUES["netem"] <= set(during["device"])
-    verdict.check("among somebody else's queues, filters and rules netem holds", kept and held and not netem["said"],
-                  {"before": before, "during": during, "said": netem["said"]})
+    verdict.check(
+        "among somebody else's queues, filters and rules netem holds",
+        kept and held and not netem["said"],
+        {"before": before, "during": during, "said": netem["said"]},
+    )
     verdict.check("and leaves them", netem["after"] == before, netem["after"])
     said = edt["said"]
-    verdict.check("edt leaves them, too, and says so once", edt["during"] == edt["after"] == before
-                  and len(said) == 1 and "eth0" in said[0] and "pfifo 1:" in said[0], {**edt})
+    verdict.check(
+        "edt leaves them, too, and says so once",
+        edt["during"] == edt["after"] == before
+        and len(said) == 1
+        and "eth0" in said[0]
+        and "pfifo 1:" in said[0],
+        {**edt},
+    )
 
 
 def sets(measured, verdict):
     begin, end = measured["wrote"]
     seen = measured["seen"]
     full = next((at for at, members in seen if members == WRITERS), None)
-    verdict.check("writers join the set", full is not None and full - begin <= JOINED_WITHIN_S,
-                  f"{full - begin:.1f} s after they began" if full else "never")
+    verdict.check(
+        "writers join the set",
+        full is not None and full - begin <= JOINED_WITHIN_S,
+        f"{full - begin:.1f} s after they began" if full else "never",
+    )
     empty = next((at for at, members in seen if at > end and not members), None)
-    verdict.check("writers leave the set", empty is not None and empty - end <= LEFT_WITHIN_S,
-                  f"{empty - end:.1f} s after they ended" if empty else "never")
+    verdict.check(
+        "writers leave the set",
+        empty is not None and empty - end <= LEFT_WITHIN_S,
+        f"{empty - end:.1f} s after they ended" if empty else "never",
+    )
     others = sorted({member for _, members in seen for member in members} - set(WRITERS))
     verdict.check("nobody else is ever in it", not others, others)
 
@@ -189,7 +295,17 @@ def main(directory):
     met = all(check["met"] for check in verdict.checks)
     with open(os.path.join(directory, "verdict.json"), "w") as file:
         kind = measured["options"].get("kind", "iscsi")
-        json.dump({"met": met, **({} if kind == "iscsi" else {"variant": kind}), **summary, "checks": verdict.checks, "options": measured["options"]}, file, indent=1)
+        json.dump(
+            {
+                "met": met,
+                **({} if kind == "iscsi" else {"variant": kind}),
+                **summary,
+                "checks": verdict.checks,
+                "options": measured["options"],
+            },
+            file,
+            indent=1,
+        )
     return 0 if met else 1
 
 

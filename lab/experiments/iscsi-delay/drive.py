@@ -20,13 +20,49 @@ import driver
 JUDGE = os.path.join(driver.LAB, "experiments", "iscsi-delay", "judge.py")
 # 131072 bytes stand for the small windows of 2010; the paper does not say its own.
 WINDOWS = ("default", "131072")
-SHORT = ["--delays", "0,5,10,20", "--block-sizes", "64", "--depths", "1,8", "--amounts", "4,8", "--compared", "10",
-         "--jumps", "change,change with rate", "--jump-classifications", "all", "--jump-seconds", "2",
-         "--throttle-delays", "0,5,20", "--throttle-depths", "1", "--throttle-jumps", "edt", "--throttles-too", "edt-responses",
-         "--mixed-delays", "0,20", "--mixed-depths", "1", "--mixed-seconds", "1",
-         "--limited-delays", "50,200", "--limited-depths", "4", "--limited-seconds", "4"]
+SHORT = [
+    "--delays",
+    "0,5,10,20",
+    "--block-sizes",
+    "64",
+    "--depths",
+    "1,8",
+    "--amounts",
+    "4,8",
+    "--compared",
+    "10",
+    "--jumps",
+    "change,change with rate",
+    "--jump-classifications",
+    "all",
+    "--jump-seconds",
+    "2",
+    "--throttle-delays",
+    "0,5,20",
+    "--throttle-depths",
+    "1",
+    "--throttle-jumps",
+    "edt",
+    "--throttles-too",
+    "edt-responses",
+    "--mixed-delays",
+    "0,20",
+    "--mixed-depths",
+    "1",
+    "--mixed-seconds",
+    "1",
+    "--limited-delays",
+    "50,200",
+    "--limited-depths",
+    "4",
+    "--limited-seconds",
+    "4",
+]
 # What the window does not change is measured with the default one only.
-PARTS = {"default": "sweep,probes,ipv6,jump,baseline,mixed,throttles,limited", "131072": "sweep,baseline,mixed"}
+PARTS = {
+    "default": "sweep,probes,ipv6,jump,baseline,mixed,throttles,limited",
+    "131072": "sweep,baseline,mixed",
+}
 SHORT_PARTS = {**PARTS, "131072": "sweep"}
 ONLY_THROTTLES = {"default": "throttles,limited"}
 
@@ -39,8 +75,16 @@ def parts(options):
 def run(window, options, directory):
     out = os.path.join(directory, window)
     chosen = ["--parts", parts(options)[window], *(SHORT if options.short else [])]
-    status, printed, complaint = driver.run("iscsi-delay/guest.py", "--window", window, *chosen, *options.delay, out=out,
-                                            binary=options.binary, limit=options.limit)
+    status, printed, complaint = driver.run(
+        "iscsi-delay/guest.py",
+        "--window",
+        window,
+        *chosen,
+        *options.delay,
+        out=out,
+        binary=options.binary,
+        limit=options.limit,
+    )
     if status != 0:
         print(f"window {window}: lab/run ended with {status}\n{printed}{complaint}", file=sys.stderr)
         return None
@@ -48,13 +92,21 @@ def run(window, options, directory):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="one block size, fewer delays, less of everything")
-    parser.add_argument("--throttles", action="store_true", help="only the agent's throttles beside each other")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="one block size, fewer delays, less of everything"
+    )
+    parser.add_argument(
+        "--throttles", action="store_true", help="only the agent's throttles beside each other"
+    )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     parser.add_argument("delay", nargs="*", help="after --: more options for guest.py")
     return parser.parse_args()
 
@@ -72,11 +124,23 @@ def main():
         if options.out and there:
             with open(verdict) as file:
                 windows = {document["window"]: document for document in json.load(file)}
-            name = "lab-iscsi-delay" + ("-throttles" if options.throttles else "") + ("-short" if options.short else "")
-            driver.leave(options.out, name, {
-                "experiment": "lab iscsi-delay", "date": driver.today(), "short": options.short, **description,
-                "met": met, "windows": windows,
-            })
+            name = (
+                "lab-iscsi-delay"
+                + ("-throttles" if options.throttles else "")
+                + ("-short" if options.short else "")
+            )
+            driver.leave(
+                options.out,
+                name,
+                {
+                    "experiment": "lab iscsi-delay",
+                    "date": driver.today(),
+                    "short": options.short,
+                    **description,
+                    "met": met,
+                    "windows": windows,
+                },
+            )
     return 0 if met else 1
 
 

@@ -52,8 +52,10 @@ OPCODES = "tcp doff 8 @th,256,8 { 0x21, 0x31 }"
 
 def no_larger(bytes):
     """By address family: a match on the packet's length."""
-    return {"ip": f"tcp flags & (fin|syn|rst) == 0x0 ip length <= {bytes}",
-            "ip6": f"tcp flags & (fin|syn|rst) == 0x0 ip6 length <= {bytes - IPV6_LESS}"}
+    return {
+        "ip": f"tcp flags & (fin|syn|rst) == 0x0 ip length <= {bytes}",
+        "ip6": f"tcp flags & (fin|syn|rst) == 0x0 ip6 length <= {bytes - IPV6_LESS}",
+    }
 
 
 def any_size(match):
@@ -90,20 +92,28 @@ class Throttle:
         self.delays = list(delays)
         lines = ["qdisc add dev eth0 root handle 1: htb default 0"]
         for number, delay in enumerate(self.delays, 1):
-            lines += [f"class add dev eth0 parent 1: classid 1:{number:x} htb rate 100gbit quantum 60000",
-                      f"qdisc add dev eth0 parent 1:{number:x} {self.netem(number, delay)}"]
-        rules = "\n".join(f"tcp sport 3260 {match[family]} meta priority set {family} daddr map @{addresses}"
-                          for match in CLASSIFICATIONS[classification] for family, addresses in (("ip", "ipv4"), ("ip6", "ipv6")))
+            lines += [
+                f"class add dev eth0 parent 1: classid 1:{number:x} htb rate 100gbit quantum 60000",
+                f"qdisc add dev eth0 parent 1:{number:x} {self.netem(number, delay)}",
+            ]
+        rules = "\n".join(
+            f"tcp sport 3260 {match[family]} meta priority set {family} daddr map @{addresses}"
+            for match in CLASSIFICATIONS[classification]
+            for family, addresses in (("ip", "ipv4"), ("ip6", "ipv6"))
+        )
         with self.lab.target_namespace():
             iscsi.batch("tc", lines)
-            iscsi.run(["nft", "-f", "-"], f"""table inet lab {{
+            iscsi.run(
+                ["nft", "-f", "-"],
+                f"""table inet lab {{
                 map ipv4 {{ type ipv4_addr : classid; }}
                 map ipv6 {{ type ipv6_addr : classid; }}
                 chain output {{
                     type filter hook output priority mangle;
                     {rules}
                 }}
-            }}""")
+            }}""",
+            )
 
     def netem(self, number, delay):
         return f"handle {0x10 + number:x}: netem limit {NETEM_LIMIT} delay {delay}ms {self.rate}"
@@ -135,7 +145,7 @@ class Experiment:
         self.combinations = [(block, depth) for block in options.block_sizes for depth in options.depths]
         self.transfers = []  # one row per transfer
         self.complaints = {}  # what the agent said was wrong, by throttle
-        self.loads = []      # one row per fio, with counters: all combinations of a direction together
+        self.loads = []  # one row per fio, with counters: all combinations of a direction together
 
     def transfer(self, initiator, direction, combinations, **common):
         load = {**common, "direction": direction}
@@ -143,9 +153,15 @@ class Experiment:
             results = transfers(self.lab, initiator, direction, combinations, self.options.amounts)
         self.loads.append(load)
         self.transfers += rows_of(results, combinations, direction, common)
-        print(" ".join(map(str, common.values())), direction,
-              " ".join(f"{block}k-{depth} {row[direction]['runtime_ms'] / row[direction]['ios']:.2f} ms"
-                       for (block, depth), row in zip(combinations, results)), flush=True)
+        print(
+            " ".join(map(str, common.values())),
+            direction,
+            " ".join(
+                f"{block}k-{depth} {row[direction]['runtime_ms'] / row[direction]['ios']:.2f} ms"
+                for (block, depth), row in zip(combinations, results)
+            ),
+            flush=True,
+        )
 
     def sweep(self, part, classification, initiator, directions, combinations):
         delays = [delay for delay in self.options.delays if delay]
@@ -153,7 +169,14 @@ class Experiment:
         for delay in self.options.delays:
             self.throttle.put(initiator, delay)
             for direction in directions:
-                self.transfer(initiator, direction, combinations, part=part, classification=classification, delay_ms=delay)
+                self.transfer(
+                    initiator,
+                    direction,
+                    combinations,
+                    part=part,
+                    classification=classification,
+                    delay_ms=delay,
+                )
 
     def part_sweep(self):
         for classification in CLASSIFICATIONS:
@@ -185,10 +208,23 @@ class Experiment:
         row = {"part": "jump", "how": how, "classification": classification, "direction": direction}
         program = ["nft", "--interactive"] if how == "class" else ["tc", "-batch", "-"]
         seconds = self.options.jump_seconds
-        tool = self.lab.target_popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        tool = self.lab.target_popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         with counted(self.lab, row):
-            load = self.lab.start_fio([{"name": "load", "filename": self.lab.device(1), "rw": direction, "bs": "64k",
-                                        "iodepth": 8, "size": "64m"}], runtime=seconds)
+            load = self.lab.start_fio(
+                [
+                    {
+                        "name": "load",
+                        "filename": self.lab.device(1),
+                        "rw": direction,
+                        "bs": "64k",
+                        "iodepth": 8,
+                        "size": "64m",
+                    }
+                ],
+                runtime=seconds,
+            )
             changes, begin = 0, time.monotonic()
             while time.monotonic() < begin + seconds:
                 delay = JUMP_MS[changes % 2]
@@ -213,34 +249,59 @@ class Experiment:
         """Each limited to the throughput that the same transfer had with this delay of all packets. With TCP's tail loss
         probes, which are there for when something is lost."""
         self.lab.tail_loss_probes(True)
-        for row in [row for row in self.transfers if row["part"] == "sweep" and row["classification"] == "all"
-                    and row["block_kib"] == 64 and row["delay_ms"] in self.options.compared]:
+        for row in [
+            row
+            for row in self.transfers
+            if row["part"] == "sweep"
+            and row["classification"] == "all"
+            and row["block_kib"] == 64
+            and row["delay_ms"] in self.options.compared
+        ]:
             for limit in ("htb", "police"):
                 with self.lab.target_namespace():
                     self.throttle.remove()
                     iscsi.batch("tc", self.limit(limit, row["bytes_per_s"]))
-                found = {"part": "baseline", "limit": limit, "limit_bytes_per_s": row["bytes_per_s"], "delay_ms": row["delay_ms"]}
+                found = {
+                    "part": "baseline",
+                    "limit": limit,
+                    "limit_bytes_per_s": row["bytes_per_s"],
+                    "delay_ms": row["delay_ms"],
+                }
                 combination = [(64, row["depth"])]
                 with counted(self.lab, found):
                     results = transfers(self.lab, 1, row["direction"], combination, self.options.amounts)
                 found |= next(rows_of(results, combination, row["direction"], {}))
                 self.loads.append(found)
-                print("baseline", limit, row["direction"], row["depth"], f"{row['bytes_per_s'] / 1e6:.2f} MB/s wanted,",
-                      f"{found['bytes_per_s'] / 1e6:.2f} had", found["tcp"], flush=True)
-                self.lab.target_exec(["tc", "qdisc", "del", "dev", "eth0", "root" if limit == "htb" else "ingress"])
+                print(
+                    "baseline",
+                    limit,
+                    row["direction"],
+                    row["depth"],
+                    f"{row['bytes_per_s'] / 1e6:.2f} MB/s wanted,",
+                    f"{found['bytes_per_s'] / 1e6:.2f} had",
+                    found["tcp"],
+                    flush=True,
+                )
+                self.lab.target_exec(
+                    ["tc", "qdisc", "del", "dev", "eth0", "root" if limit == "htb" else "ingress"]
+                )
         self.lab.tail_loss_probes(False)
 
     def limit(self, kind, bytes_per_s):
         bits = round(bytes_per_s * 8)
         if kind == "htb":
-            return ["qdisc add dev eth0 root handle 1: htb default 1",
-                    f"class add dev eth0 parent 1: classid 1:1 htb rate {bits}bit burst 64kb"]
+            return [
+                "qdisc add dev eth0 root handle 1: htb default 1",
+                f"class add dev eth0 parent 1: classid 1:1 htb rate {bits}bit burst 64kb",
+            ]
         # What reaches the policer are up to 64 KiB at once, here as behind an interface that puts segments together; more
         # than `mtu` it drops always. `burst`: two of these, or what 100 ms bring.
         burst = max(128 << 10, round(bytes_per_s / 10))
-        return ["qdisc add dev eth0 handle ffff: ingress",
-                f"filter add dev eth0 parent ffff: protocol ip matchall action police rate {bits}bit burst {burst}b mtu 64kb "
-                "conform-exceed drop"]
+        return [
+            "qdisc add dev eth0 handle ffff: ingress",
+            f"filter add dev eth0 parent ffff: protocol ip matchall action police rate {bits}bit burst {burst}b mtu 64kb "
+            "conform-exceed drop",
+        ]
 
     # A consumer that does both.
 
@@ -251,17 +312,38 @@ class Experiment:
             for depth in self.options.mixed_depths:
                 for delay in delays:
                     self.throttle.put(1, delay)
-                    row = {"part": "mixed", "classification": classification, "delay_ms": delay, "depth": depth}
+                    row = {
+                        "part": "mixed",
+                        "classification": classification,
+                        "delay_ms": delay,
+                        "depth": depth,
+                    }
                     with counted(self.lab, row):
-                        results = self.lab.fio([{
-                            "name": direction, "filename": self.lab.device(1), "rw": direction, "bs": "64k", "iodepth": depth,
-                            "size": "64m",
-                        } for direction in DIRECTIONS], runtime=self.options.mixed_seconds)
+                        results = self.lab.fio(
+                            [
+                                {
+                                    "name": direction,
+                                    "filename": self.lab.device(1),
+                                    "rw": direction,
+                                    "bs": "64k",
+                                    "iodepth": depth,
+                                    "size": "64m",
+                                }
+                                for direction in DIRECTIONS
+                            ],
+                            runtime=self.options.mixed_seconds,
+                        )
                     row |= {direction: result[direction] for direction, result in zip(DIRECTIONS, results)}
                     self.loads.append(row)
-                    print("mixed", classification, depth, delay, *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS),
-                          row["tcp"], flush=True)
-
+                    print(
+                        "mixed",
+                        classification,
+                        depth,
+                        delay,
+                        *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS),
+                        row["tcp"],
+                        flush=True,
+                    )
 
     def part_limited(self):
         self.throttle.remove()
@@ -271,21 +353,42 @@ class Experiment:
                     agent.hold(delay)
                     row = {"part": "limited", "classification": "rate", "delay_ms": delay, "depth": depth}
                     with counted(self.lab, row):
-                        load = self.lab.start_fio([{
-                            "name": direction, "filename": self.lab.device(1), "rw": f"rand{direction}", "bs": "64k",
-                            "iodepth": depth, "size": "64m",
-                        } for direction in DIRECTIONS], runtime=self.options.limited_seconds, ramp_time=LEARNS_S)
+                        load = self.lab.start_fio(
+                            [
+                                {
+                                    "name": direction,
+                                    "filename": self.lab.device(1),
+                                    "rw": f"rand{direction}",
+                                    "bs": "64k",
+                                    "iodepth": depth,
+                                    "size": "64m",
+                                }
+                                for direction in DIRECTIONS
+                            ],
+                            runtime=self.options.limited_seconds,
+                            ramp_time=LEARNS_S,
+                        )
                         time.sleep(LEARNS_S)
                         before = self.lab.volumes()
                         time.sleep(self.options.limited_seconds - 1)
                         after = self.lab.volumes()
                         results = load()
-                    done = {key: after[self.lab.volume(1)][key] - value for key, value in before[self.lab.volume(1)].items()}
+                    done = {
+                        key: after[self.lab.volume(1)][key] - value
+                        for key, value in before[self.lab.volume(1)].items()
+                    }
                     row |= {direction: result[direction] for direction, result in zip(DIRECTIONS, results)}
                     row["at_device_ms"] = done["write_ms"] / max(1, done["writes"])
                     self.loads.append(row)
-                    print("limited", depth, delay, *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS),
-                          f"{row['at_device_ms']:.2f} at the device", row["tcp"], flush=True)
+                    print(
+                        "limited",
+                        depth,
+                        delay,
+                        *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS),
+                        f"{row['at_device_ms']:.2f} at the device",
+                        row["tcp"],
+                        flush=True,
+                    )
 
     # What the agent does.
 
@@ -323,15 +426,33 @@ class Experiment:
         for delay in self.options.throttle_delays or self.options.delays:
             agent.hold(delay)
             for direction in DIRECTIONS:
-                self.transfer(initiator, direction, combinations, part="throttles", classification=what, delay_ms=delay)
+                self.transfer(
+                    initiator, direction, combinations, part="throttles", classification=what, delay_ms=delay
+                )
                 if delay:
                     self.loads[-1]["held_ms"] = agent.held_ms()
 
     def agent_jumps(self, agent, direction):
-        row = {"part": "jump", "how": f"agent, {agent.throttle}", "classification": "all", "direction": direction}
+        row = {
+            "part": "jump",
+            "how": f"agent, {agent.throttle}",
+            "classification": "all",
+            "direction": direction,
+        }
         with counted(self.lab, row):
-            load = self.lab.start_fio([{"name": "load", "filename": self.lab.device(1), "rw": direction, "bs": "64k",
-                                        "iodepth": 8, "size": "64m"}], runtime=self.options.jump_seconds)
+            load = self.lab.start_fio(
+                [
+                    {
+                        "name": "load",
+                        "filename": self.lab.device(1),
+                        "rw": direction,
+                        "bs": "64k",
+                        "iodepth": 8,
+                        "size": "64m",
+                    }
+                ],
+                runtime=self.options.jump_seconds,
+            )
             changes, end = 0, time.monotonic() + self.options.jump_seconds
             while time.monotonic() < end:
                 agent.hold(JUMP_MS[changes % 2], wait=AGENT_JUMPS_EVERY_S)
@@ -343,14 +464,28 @@ class Experiment:
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--window", default="default", help="the most that TCP has in flight, in bytes (default: the kernel's)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--window",
+        default="default",
+        help="the most that TCP has in flight, in bytes (default: the kernel's)",
+    )
     parser.add_argument("--delays", type=numbers, default=[0, 2, 5, 10, 15, 20])
     parser.add_argument("--block-sizes", type=numbers, default=[64, 256], help="KiB")
     parser.add_argument("--depths", type=numbers, default=[1, 4, 8])
-    parser.add_argument("--amounts", type=numbers, default=[8, 12], help="MiB per transfer at depth 1, and deeper")
-    parser.add_argument("--parts", type=names, default=["sweep", "probes", "ipv6", "jump", "baseline", "mixed", "throttles", "limited"])
-    parser.add_argument("--compared", type=numbers, default=[5, 10, 20], help="delays that the baselines are set beside")
+    parser.add_argument(
+        "--amounts", type=numbers, default=[8, 12], help="MiB per transfer at depth 1, and deeper"
+    )
+    parser.add_argument(
+        "--parts",
+        type=names,
+        default=["sweep", "probes", "ipv6", "jump", "baseline", "mixed", "throttles", "limited"],
+    )
+    parser.add_argument(
+        "--compared", type=numbers, default=[5, 10, 20], help="delays that the baselines are set beside"
+    )
     parser.add_argument("--jumps", type=names, default=["class", "change", "change with rate"])
     parser.add_argument("--jump-classifications", type=names, default=["all", "small", "response"])
     parser.add_argument("--mixed-delays", type=numbers, help="(default: all)")
@@ -362,7 +497,12 @@ def arguments():
     parser.add_argument("--throttle-delays", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-depths", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-jumps", type=names, default=list(THROTTLES))
-    parser.add_argument("--throttles-too", type=names, default=["netem-responses", "edt-responses", "wide", "ipv6"], help="with the agent, beside all packets over IPv4")
+    parser.add_argument(
+        "--throttles-too",
+        type=names,
+        default=["netem-responses", "edt-responses", "wide", "ipv6"],
+        help="with the agent, beside all packets over IPv4",
+    )
     parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()
 
@@ -377,8 +517,18 @@ def main():
     for part in options.parts:
         getattr(experiment, f"part_{part}")()
     with open("/out/measured.json", "w") as file:
-        json.dump({"window": options.window, "delays_ms": options.delays, "negotiated": lab.negotiated(1),
-                   "transfers": experiment.transfers, "loads": experiment.loads, "complaints": experiment.complaints}, file, indent=1)
+        json.dump(
+            {
+                "window": options.window,
+                "delays_ms": options.delays,
+                "negotiated": lab.negotiated(1),
+                "transfers": experiment.transfers,
+                "loads": experiment.loads,
+                "complaints": experiment.complaints,
+            },
+            file,
+            indent=1,
+        )
 
 
 if __name__ == "__main__":

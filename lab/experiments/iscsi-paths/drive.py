@@ -14,4 +14,8 @@ import driver
 SHORT = ["--burst", "15", "--only", "doubtful,unregulated,paths,apart,together"]
 
 if __name__ == "__main__":
-    sys.exit(driver.judged("iscsi-paths", __doc__, SHORT, "a shorter burst, in which no path fails", seed_each=True))
+    sys.exit(
+        driver.judged(
+            "iscsi-paths", __doc__, SHORT, "a shorter burst, in which no path fails", seed_each=True
+        )
+    )

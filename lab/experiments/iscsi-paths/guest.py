@@ -40,8 +40,11 @@ NETWORKS = ("10.0.0.0/24", "10.1.0.0/24")
 # The initiator that uses the other device as well.
 BOTH = 2
 # A path that answers nothing is given up after some seconds.
-TIMEOUTS = {"node.conn[0].timeo.noop_out_interval": 2, "node.conn[0].timeo.noop_out_timeout": 2,
-            "node.session.timeo.replacement_timeout": 2}
+TIMEOUTS = {
+    "node.conn[0].timeo.noop_out_interval": 2,
+    "node.conn[0].timeo.noop_out_timeout": 2,
+    "node.session.timeo.replacement_timeout": 2,
+}
 # `multipath` of the kernel: features, handler, groups; each with a selector, and paths.
 TABLES = {
     "failover": "0 {sectors} multipath 1 queue_if_no_path 0 1 1 round-robin 0 2 1 {first} 1 {second} 1",
@@ -85,7 +88,14 @@ class Lab(iscsi.Lab):
         iscsi.write(f"{ports}/tg_pt_gp_id", 2)
         iscsi.write(f"{ports}/alua_access_state", 1)
         for place, portal in enumerate(PORTALS):
-            self.offer(self.by_alua(number), store, self.initiator(number), f"{portal}:3260", place + 1, "second" if place else None)
+            self.offer(
+                self.by_alua(number),
+                store,
+                self.initiator(number),
+                f"{portal}:3260",
+                place + 1,
+                "second" if place else None,
+            )
 
     def other(self, place):
         """The target of the other device at a portal."""
@@ -117,8 +127,10 @@ def multipath(lab, kind, first, second):
     devices = {}
     for number in lab.numbers:
         names = [os.path.basename(paths[number]) for paths in (first, second)]
-        table = TABLES[kind].format(sectors=iscsi.read(f"/sys/block/{names[0]}/size"),
-                                    **dict(zip(("first", "second"), (iscsi.read(f"/sys/block/{name}/dev") for name in names))))
+        table = TABLES[kind].format(
+            sectors=iscsi.read(f"/sys/block/{names[0]}/size"),
+            **dict(zip(("first", "second"), (iscsi.read(f"/sys/block/{name}/dev") for name in names))),
+        )
         iscsi.run(["dmsetup", "--noudevsync", "create", f"mp{number}", "--table", table])
         devices[number] = f"/dev/mapper/mp{number}"
     yield devices
@@ -130,7 +142,10 @@ def multipath(lab, kind, first, second):
 def lost(lab, network):
     """No packet of a network reaches the target or leaves it."""
     hooks = (("input", "saddr"), ("output", "daddr"))
-    chains = "".join(f"chain {hook} {{ type filter hook {hook} priority 0; ip {of} {network} drop; }}\n" for hook, of in hooks)
+    chains = "".join(
+        f"chain {hook} {{ type filter hook {hook} priority 0; ip {of} {network} drop; }}\n"
+        for hook, of in hooks
+    )
     lab.target_exec(["nft", "-f", "-"], input=f"table inet lost {{\n{chains}}}\n")
     yield
     lab.target_exec(["nft", "delete", "table", "inet", "lost"])
@@ -169,14 +184,27 @@ def measure(lab, options, second=None, other=None, devices=None, loses=None):
     if second:
         half = {"rate": "128k"}
         reader = [reader[0] | half, reader[0] | half | {"name": "reader-2", "filename": second[1]}]
-    jobs = reader + by_paths(load.writers(lab, options, begin, options.burst), second or {}) if second else \
-        reader + load.writers(lab, options, begin, options.burst)
+    jobs = (
+        reader + by_paths(load.writers(lab, options, begin, options.burst), second or {})
+        if second
+        else reader + load.writers(lab, options, begin, options.burst)
+    )
     if devices:
         numbers = {lab.device(number): number for number in lab.numbers}
         jobs = [job | {"filename": devices[numbers[job["filename"]]]} for job in jobs]
     if other:
-        jobs.append({"name": "other", "filename": other, "rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k",
-                     "runtime": length, "size": "64m"})
+        jobs.append(
+            {
+                "name": "other",
+                "filename": other,
+                "rw": "randread",
+                "bs": "4k",
+                "iodepth": 1,
+                "rate": "256k",
+                "runtime": length,
+                "size": "64m",
+            }
+        )
     before, drops, began = lab.retransmissions(), lab.drops(), load.now_ms()
     wait = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
     members, lost_at = {"before": set(), "after": set()}, None
@@ -199,7 +227,9 @@ def measure(lab, options, second=None, other=None, devices=None, loses=None):
         "members": sorted(members["before"] | members["after"]),
         "members_after": sorted(members["after"]),
         "lost_at": lost_at,
-        "written": {name: result["write"]["bytes_per_s"] for name, result in results.items() if result["write"]},
+        "written": {
+            name: result["write"]["bytes_per_s"] for name, result in results.items() if result["write"]
+        },
         "retransmissions": {side: after[side]["RetransSegs"] - before[side]["RetransSegs"] for side in after},
         "drops": lab.drops() - drops,
     }
@@ -207,17 +237,23 @@ def measure(lab, options, second=None, other=None, devices=None, loses=None):
         seconds = load.per_second(latencies("other"))
         found["other_ms"] = {
             "before": statistics.mean(value for at, value in seconds if at < begin),
-            "during": statistics.mean(value for at, value in seconds if begin + 3 < at <= begin + options.burst),
+            "during": statistics.mean(
+                value for at, value in seconds if begin + 3 < at <= begin + options.burst
+            ),
         }
     return found
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=25)
     parser.add_argument("--pause", type=int, default=4)
-    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument(
+        "--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", metavar="PHASE,…", help="these phases")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
@@ -230,7 +266,13 @@ def main():
     measured = {"options": vars(options).copy(), "addresses": {str(n): lab.addresses(n) for n in lab.numbers}}
 
     def agent(name, more=""):
-        return Agent(lab, f"auto-target-{options.target:g}-{name}", options.target, f"{options.more}{more}", law={"law": '"auto"'})
+        return Agent(
+            lab,
+            f"auto-target-{options.target:g}-{name}",
+            options.target,
+            f"{options.more}{more}",
+            law={"law": '"auto"'},
+        )
 
     def leave():
         with open("/out/measured.json", "w") as file:
@@ -259,15 +301,39 @@ def main():
                 with multipath(lab, name, *by) as devices, agent(name):
                     measured[name] = measure(lab, options, devices=devices, loses=NETWORKS[0])
                 for number, portal in ((n, portal) for n in lab.numbers for portal in PORTALS):
-                    iscsi.run(["iscsiadm", "-m", "node", "-T", lab.by_alua(number), "-p", f"{portal}:3260", "-I", f"i{number}",
-                               "--logout"])
+                    iscsi.run(
+                        [
+                            "iscsiadm",
+                            "-m",
+                            "node",
+                            "-T",
+                            lab.by_alua(number),
+                            "-p",
+                            f"{portal}:3260",
+                            "-I",
+                            f"i{number}",
+                            "--logout",
+                        ]
+                    )
             else:
                 place = {"apart": 1, "together": 0}[name]
                 other = lab.by(BOTH, lab.other(place), PORTALS[place])
                 # One path each, so that LIO shows all there is.
                 for number in list(second):
-                    iscsi.run(["iscsiadm", "-m", "node", "-T", lab.target(number), "-p", f"{PORTALS[1]}:3260", "-I", f"i{number}",
-                               "--logout"])
+                    iscsi.run(
+                        [
+                            "iscsiadm",
+                            "-m",
+                            "node",
+                            "-T",
+                            lab.target(number),
+                            "-p",
+                            f"{PORTALS[1]}:3260",
+                            "-I",
+                            f"i{number}",
+                            "--logout",
+                        ]
+                    )
                     del second[number]
                 with agent(name):
                     measured[name] = measure(lab, options, other=other)

@@ -41,15 +41,27 @@ def judge_failover(name, phase, target, addresses, verdict):
         seconds = [value for at, value in phase["seconds"] if since < at <= until]
         # In a short burst nothing may be left to judge by.
         kept[part] = part_within(seconds, target) if seconds else None
-        verdict.within(f"{name}: seconds within the target, {part} the failure ({len(seconds)})", kept[part], KEPT)
+        verdict.within(
+            f"{name}: seconds within the target, {part} the failure ({len(seconds)})", kept[part], KEPT
+        )
     # By the network that is left.
     left = {"failover": 0, "alua": 1}[name]
     wanted = {addresses[n][left] for n in WRITERS}
-    verdict.within(f"{name}: every path of the writers that is left is throttled", float(wanted <= set(phase["members_after"])), 1)
+    verdict.within(
+        f"{name}: every path of the writers that is left is throttled",
+        float(wanted <= set(phase["members_after"])),
+        1,
+    )
     reader = set(addresses["1"]) & set(phase["members"])
     verdict.within(f"{name}: paths of the reader that are throttled", float(len(reader)), most=0)
-    return {"kept": kept, "members": phase["members"], "members_after": phase["members_after"], "lost_at": lost,
-            "seconds": phase["seconds"], "written_bytes_per_s": sum(phase["written"].values())}
+    return {
+        "kept": kept,
+        "members": phase["members"],
+        "members_after": phase["members_after"],
+        "lost_at": lost,
+        "seconds": phase["seconds"],
+        "written_bytes_per_s": sum(phase["written"].values()),
+    }
 
 
 def main(directory):
@@ -57,15 +69,24 @@ def main(directory):
         measured = json.load(file)
     verdict, target, rows = Verdict(), measured["options"]["target"], {}
     if "doubtful" in measured:
-        verdict.within("initiators whose hidden paths are named", float(len({line.split(" WARN ")[-1] for line in measured["doubtful"]})), 4)
+        verdict.within(
+            "initiators whose hidden paths are named",
+            float(len({line.split(" WARN ")[-1] for line in measured["doubtful"]})),
+            4,
+        )
     for name in ("unregulated", "paths", "apart", "together"):
         if name not in measured:
             continue
         phase = measured[name]
         seconds = settled(phase)
-        rows[name] = {"kept": part_within(seconds, target), "mean_ms": statistics.mean(seconds), "members": phase["members"],
-                      "written_bytes_per_s": sum(phase["written"].values()), "retransmissions": phase["retransmissions"],
-                      **({"other_ms": phase["other_ms"]} if "other_ms" in phase else {})}
+        rows[name] = {
+            "kept": part_within(seconds, target),
+            "mean_ms": statistics.mean(seconds),
+            "members": phase["members"],
+            "written_bytes_per_s": sum(phase["written"].values()),
+            "retransmissions": phase["retransmissions"],
+            **({"other_ms": phase["other_ms"]} if "other_ms" in phase else {}),
+        }
         if name == "unregulated":
             continue
         verdict.within(f"{name}: seconds within the target", rows[name]["kept"], KEPT)
@@ -73,23 +94,36 @@ def main(directory):
         verdict.within(f"{name}: packets dropped", float(phase["drops"]), most=0)
         paths = 2 if name == "paths" else 1
         wanted = sorted(address for n in WRITERS for address in measured["addresses"][n][:paths])
-        verdict.within(f"{name}: every path of the writers is throttled, and no other", float(phase["members"] == wanted), 1)
+        verdict.within(
+            f"{name}: every path of the writers is throttled, and no other",
+            float(phase["members"] == wanted),
+            1,
+        )
     for name in ("failover", "alua"):
         if name in measured:
             rows[name] = judge_failover(name, measured[name], target, measured["addresses"], verdict)
     if "paths" in measured:
         first, other = by_path(measured["paths"]["written"])
         rows["paths"]["by_path"] = [first, other]
-        verdict.within("paths: written by the second path / by the first", other / first, 1 - ALIKE, 1 + ALIKE)
+        verdict.within(
+            "paths: written by the second path / by the first", other / first, 1 - ALIKE, 1 + ALIKE
+        )
     if "apart" in measured:
         waits = measured["apart"]["other_ms"]
-        verdict.within("apart: reads of the other device during the burst − before it, ms", waits["during"] - waits["before"],
-                       most=FREE_MS)
+        verdict.within(
+            "apart: reads of the other device during the burst − before it, ms",
+            waits["during"] - waits["before"],
+            most=FREE_MS,
+        )
     verdict.show()
     for name, row in rows.items():
         print(f"  {name}: {json.dumps(row)}")
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"met": verdict.met(), "phases": rows, "checks": verdict.rows, "options": measured["options"]}, file, indent=1)
+        json.dump(
+            {"met": verdict.met(), "phases": rows, "checks": verdict.rows, "options": measured["options"]},
+            file,
+            indent=1,
+        )
     return 0 if verdict.met() else 1
 
 

@@ -26,11 +26,15 @@ SET_POINT = 0.8
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--throttle", default="netem")
     parser.add_argument("--targets", default="20,15,10", metavar="MS,…", help="(default: %(default)s)")
     parser.add_argument("--gains", default="", metavar="K_P,…", help="(default: the agent's own)")
-    parser.add_argument("--mixed", action="store_true", help="also with writers who read by the same sessions")
+    parser.add_argument(
+        "--mixed", action="store_true", help="also with writers who read by the same sessions"
+    )
     parser.add_argument("--seeds", type=int, default=10, help="(default: %(default)s)")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     parser.add_argument("--short", action="store_true", help="one seed, and a shorter burst")
@@ -53,13 +57,21 @@ def row(mixed, target, gain, runs):
         values = [number(run) for run in runs]
         return {"mean": statistics.mean(values), "least": min(values), "most": max(values)}
 
-    found = {"mixed": mixed, "target_ms": target, "gain": gain, "seeds": len(runs),
-             "kept": over_seeds(lambda run: run["kept"]), "mean_ms": over_seeds(lambda run: run["mean_ms"]),
-             "writers_kept": over_seeds(lambda run: run["writers_kept"]),
-             "sent_again": sum(count for run in runs for _, _, count in run["sent_again"])}
+    found = {
+        "mixed": mixed,
+        "target_ms": target,
+        "gain": gain,
+        "seeds": len(runs),
+        "kept": over_seeds(lambda run: run["kept"]),
+        "mean_ms": over_seeds(lambda run: run["mean_ms"]),
+        "writers_kept": over_seeds(lambda run: run["writers_kept"]),
+        "sent_again": sum(count for run in runs for _, _, count in run["sent_again"]),
+    }
     if mixed:
         found["own_reads"] = over_seeds(
-            lambda run: statistics.mean(run["own_reads_ms"]) / statistics.mean(run["own_reads_unregulated_ms"]))
+            lambda run: statistics.mean(run["own_reads_ms"])
+            / statistics.mean(run["own_reads_unregulated_ms"])
+        )
     return found
 
 
@@ -71,8 +83,10 @@ def show(rows):
     for found in rows:
         gain = "" if found["gain"] is None else f"{found['gain']:g}"
         reads = span(found["own_reads"]) if found["mixed"] else ""
-        print(f"{'mixed' if found['mixed'] else 'writes':6} {found['target_ms']:5g} ms {gain:>5} {found['seeds']:5}  "
-              f"{span(found['kept']):11}  {span(found['mean_ms'], 1, 1):14}  {span(found['writers_kept']):11}  {reads}")
+        print(
+            f"{'mixed' if found['mixed'] else 'writes':6} {found['target_ms']:5g} ms {gain:>5} {found['seeds']:5}  "
+            f"{span(found['kept']):11}  {span(found['mean_ms'], 1, 1):14}  {span(found['writers_kept']):11}  {reads}"
+        )
 
 
 def met(rows, alone_ms):
@@ -86,11 +100,32 @@ def met(rows, alone_ms):
 def main():
     options = arguments()
     description = driver.described()
-    load = ["--bursts", 1, *(["--burst", 10, "--seeds", 1] if options.short else ["--burst", 15, "--seeds", options.seeds])]
-    asked = ["--sweep", "--throttle", options.throttle, "--targets", options.targets, "--gains", options.gains, "--more", options.more]
+    load = [
+        "--bursts",
+        1,
+        *(["--burst", 10, "--seeds", 1] if options.short else ["--burst", 15, "--seeds", options.seeds]),
+    ]
+    asked = [
+        "--sweep",
+        "--throttle",
+        options.throttle,
+        "--targets",
+        options.targets,
+        "--gains",
+        options.gains,
+        "--more",
+        options.more,
+    ]
     with tempfile.TemporaryDirectory() as out:
-        status, printed, complaint = driver.run("iscsi-agent/guest.py", *asked, *(["--mixed"] if options.mixed else []), *load,
-                                                out=out, binary=options.binary, limit=options.limit)
+        status, printed, complaint = driver.run(
+            "iscsi-agent/guest.py",
+            *asked,
+            *(["--mixed"] if options.mixed else []),
+            *load,
+            out=out,
+            binary=options.binary,
+            limit=options.limit,
+        )
         if status != 0:
             print(printed, complaint, file=sys.stderr)
             return 1
@@ -102,9 +137,21 @@ def main():
     kept = met(rows, alone)
     print("kept, and nothing sent again" if kept else "MISSED: a target, or something was sent again")
     if options.out:
-        driver.leave(options.out, f"lab-iscsi-sweep-{options.throttle}" + ("-short" if options.short else ""), {
-            "experiment": f"lab iscsi-sweep {options.throttle}", "date": driver.today(), "short": options.short, **description,
-            "alone_ms": alone, "met": kept, "rows": rows, "runs": measured["runs"], "options": measured["options"]})
+        driver.leave(
+            options.out,
+            f"lab-iscsi-sweep-{options.throttle}" + ("-short" if options.short else ""),
+            {
+                "experiment": f"lab iscsi-sweep {options.throttle}",
+                "date": driver.today(),
+                "short": options.short,
+                **description,
+                "alone_ms": alone,
+                "met": kept,
+                "rows": rows,
+                "runs": measured["runs"],
+                "options": measured["options"],
+            },
+        )
     return 0 if kept else 1
 
 

@@ -37,16 +37,30 @@ READERS = 'readers = { above = "1MiB/s" }'
 def bulk(lab, options, direction):
     """What initiators 2 to 4 do, all at once. Offsets are as far apart as in iscsi-agent."""
     kind = {"write": {"rw": "write"}, "read": {"rw": "randread"}}[direction]
-    return [{"name": f"{n}-{job}", "filename": lab.device(n), **kind, "bs": "64k", "iodepth": options.depth,
-             "offset": f"{16 * job}m", "size": "16m", "startdelay": options.pause, "runtime": options.burst}
-            for n in load.WRITERS for job in range(options.jobs)]
+    return [
+        {
+            "name": f"{n}-{job}",
+            "filename": lab.device(n),
+            **kind,
+            "bs": "64k",
+            "iodepth": options.depth,
+            "offset": f"{16 * job}m",
+            "size": "16m",
+            "startdelay": options.pause,
+            "runtime": options.burst,
+        }
+        for n in load.WRITERS
+        for job in range(options.jobs)
+    ]
 
 
 def measure(lab, options, direction, seed):
     """The reader's latency per second, and what each of the others moved in each second of the burst."""
     length = 2 * options.pause + options.burst
     before, drops, began = lab.retransmissions(), lab.drops(), load.now_ms()
-    begun = lab.start_fio([load.reader(lab, length)] + bulk(lab, options, direction), log_ms=1000, randseed=seed)
+    begun = lab.start_fio(
+        [load.reader(lab, length)] + bulk(lab, options, direction), log_ms=1000, randseed=seed
+    )
     members = set()
     while load.now_ms() - began < 1000 * length:
         members |= set(kernel(lab)["members"])
@@ -60,7 +74,9 @@ def measure(lab, options, direction, seed):
             second = int((at - began) / 1000) + 1
             consumer[second] = consumer.get(second, 0) + 1024 * kib
     return {
-        "seconds": load.per_second([[(at - began) / 1000, value] for at, _, value in results[0]["log"]["lat"]]),
+        "seconds": load.per_second(
+            [[(at - began) / 1000, value] for at, _, value in results[0]["log"]["lat"]]
+        ),
         "bursts": [[options.pause, options.pause + options.burst]],
         "moved": {consumer: sorted(seconds.items()) for consumer, seconds in moved.items()},
         "members": sorted(members),
@@ -75,17 +91,26 @@ def phase(lab, options, name, seed):
     lines = [options.more]
     if "weighted" in name:
         weights = zip(load.WRITERS, options.weights.split(","))
-        lines.append("weights = { %s }" % ", ".join(f'"{lab.initiator(n)}" = {weight}' for n, weight in weights))
+        lines.append(
+            "weights = { %s }" % ", ".join(f'"{lab.initiator(n)}" = {weight}' for n, weight in weights)
+        )
     if name.startswith("reads"):
         lines.append(READERS)
     prefix = "" if options.throttle == "netem" else f"{options.throttle}-"
-    with Agent(lab, f"{prefix}auto-target-{options.target:g}-{name}-{seed}", options.target, "\n".join(lines),
-                    law={"law": '"auto"'}):
+    with Agent(
+        lab,
+        f"{prefix}auto-target-{options.target:g}-{name}-{seed}",
+        options.target,
+        "\n".join(lines),
+        law={"law": '"auto"'},
+    ):
         return measure(lab, options, "read" if name.startswith("reads") else "write", seed)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=30)
     parser.add_argument("--pause", type=int, default=3)
@@ -102,7 +127,11 @@ def main():
     # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
     lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
-    measured = {"options": vars(options), "addresses": {str(n): lab.address(n) for n in lab.numbers}, "seeds": []}
+    measured = {
+        "options": vars(options),
+        "addresses": {str(n): lab.address(n) for n in lab.numbers},
+        "seeds": [],
+    }
 
     def leave():
         with open("/out/measured.json", "w") as file:

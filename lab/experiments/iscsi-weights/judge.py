@@ -22,9 +22,11 @@ FOUND_S = 6
 
 def throughputs(phase):
     """Of each consumer, in the burst, once shares are found: bytes per second."""
-    (begin, end), = phase["bursts"]
-    return {consumer: statistics.mean(value for second, value in seconds if begin + FOUND_S < second <= end)
-            for consumer, seconds in phase["moved"].items()}
+    ((begin, end),) = phase["bursts"]
+    return {
+        consumer: statistics.mean(value for second, value in seconds if begin + FOUND_S < second <= end)
+        for consumer, seconds in phase["moved"].items()
+    }
 
 
 def judge_seed(found, options, addresses, verdict):
@@ -33,8 +35,13 @@ def judge_seed(found, options, addresses, verdict):
         if name == "seed":
             continue
         label, moved, seconds = f"seed {found['seed']}, {name}", throughputs(phase), settled(phase)
-        row[name] = {"moved_bytes_per_s": moved, "mean_ms": statistics.mean(seconds), "kept": part_within(seconds, options["target"]),
-                     "members": phase["members"], "retransmissions": phase["retransmissions"]}
+        row[name] = {
+            "moved_bytes_per_s": moved,
+            "mean_ms": statistics.mean(seconds),
+            "kept": part_within(seconds, options["target"]),
+            "members": phase["members"],
+            "retransmissions": phase["retransmissions"],
+        }
         if name == "unregulated":
             continue
         verdict.within(f"{label}: seconds within the target", row[name]["kept"], KEPT)
@@ -42,14 +49,22 @@ def judge_seed(found, options, addresses, verdict):
         # Without weights nothing is promised of the shares.
         if "weighted" in name:
             weights = dict(zip(moved, map(float, options["weights"].split(","))))
-            parts = {consumer: moved[consumer] / sum(moved.values()) / (weight / sum(weights.values()))
-                     for consumer, weight in weights.items()}
+            parts = {
+                consumer: moved[consumer] / sum(moved.values()) / (weight / sum(weights.values()))
+                for consumer, weight in weights.items()
+            }
             row[name]["of_share"] = parts
             for consumer, part in parts.items():
-                verdict.within(f"{label}: throughput of initiator {consumer} / its share", part, 1 - NEAR, 1 + NEAR)
+                verdict.within(
+                    f"{label}: throughput of initiator {consumer} / its share", part, 1 - NEAR, 1 + NEAR
+                )
         if options["throttle"] == "netem":
             wanted = sorted(addresses[consumer] for consumer in moved)
-            verdict.within(f"{label}: all bulk consumers were members, and no other", float(phase["members"] == wanted), 1)
+            verdict.within(
+                f"{label}: all bulk consumers were members, and no other",
+                float(phase["members"] == wanted),
+                1,
+            )
     if "unregulated" in row:
         all_free = sum(row["unregulated"]["moved_bytes_per_s"].values())
         for name in ("alike", "weighted"):
@@ -67,12 +82,26 @@ def main(directory):
     for row in rows:
         for name, phase in row.items():
             if name != "seed":
-                moved = ", ".join(f"{consumer}: {value / 2**20:.1f}" for consumer, value in phase["moved_bytes_per_s"].items())
-                print(f"  seed {row['seed']}, {name}: reader {phase['mean_ms']:.1f} ms; MiB/s {moved}; "
-                      f"all {sum(phase['moved_bytes_per_s'].values()) / 2**20:.1f}; sent again {phase['retransmissions']}")
+                moved = ", ".join(
+                    f"{consumer}: {value / 2**20:.1f}"
+                    for consumer, value in phase["moved_bytes_per_s"].items()
+                )
+                print(
+                    f"  seed {row['seed']}, {name}: reader {phase['mean_ms']:.1f} ms; MiB/s {moved}; "
+                    f"all {sum(phase['moved_bytes_per_s'].values()) / 2**20:.1f}; sent again {phase['retransmissions']}"
+                )
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"met": verdict.met(), "alone_ms": measured["alone"]["mean_ms"], "seeds": rows, "checks": verdict.rows,
-                   "options": options}, file, indent=1)
+        json.dump(
+            {
+                "met": verdict.met(),
+                "alone_ms": measured["alone"]["mean_ms"],
+                "seeds": rows,
+                "checks": verdict.rows,
+                "options": options,
+            },
+            file,
+            indent=1,
+        )
     return 0 if verdict.met() else 1
 
 

@@ -24,14 +24,18 @@ BY_AUTO = ("auto", "serve")
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--keep", metavar="DIR", help="keep what the machines left there")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=7200, help="real seconds (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="the first (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     return parser.parse_args()
 
 
@@ -43,29 +47,58 @@ def summary(runs):
         row[key] = statistics.mean(run[key] for run in runs)
     if first["case"] == "protect":
         means = [mean for run in runs for mean in run["reader_ms"]]
-        row |= {"above": statistics.mean(run["above"] for run in runs), "reader_ms": statistics.mean(means), "reader_worst_ms": max(means),
-                "writers_iops": statistics.mean(sum(rate for name, rate in run["each"].items() if name != "reader") for run in runs)}
+        row |= {
+            "above": statistics.mean(run["above"] for run in runs),
+            "reader_ms": statistics.mean(means),
+            "reader_worst_ms": max(means),
+            "writers_iops": statistics.mean(
+                sum(rate for name, rate in run["each"].items() if name != "reader") for run in runs
+            ),
+        }
     else:
-        row |= {"share_error": max(run["share_error"] for run in runs), "paused_iops": statistics.mean(run["paused_iops"] for run in runs),
-                "latency_ms": {name: statistics.mean(run["latency_ms"][name] for run in runs) for name in first["latency_ms"]}}
-    row["met"] = first["method"] not in BY_AUTO or (row["above"] <= 1 - KEPT if "above" in row else row["share_error"] <= SHARES_WITHIN)
+        row |= {
+            "share_error": max(run["share_error"] for run in runs),
+            "paused_iops": statistics.mean(run["paused_iops"] for run in runs),
+            "latency_ms": {
+                name: statistics.mean(run["latency_ms"][name] for run in runs) for name in first["latency_ms"]
+            },
+        }
+    row["met"] = first["method"] not in BY_AUTO or (
+        row["above"] <= 1 - KEPT if "above" in row else row["share_error"] <= SHARES_WITHIN
+    )
     return row
 
 
 def show(rows):
     for row in rows:
-        found = (f"above {100 * row['above']:5.1f} %, reader {row['reader_ms']:6.1f} ms, worst second {row['reader_worst_ms']:6.1f} ms, "
-                 f"writers {row['writers_iops']:4.0f} IO/s" if row["case"] == "protect" else
-                 f"shares within {100 * row['share_error']:5.1f} %, {row['paused_iops']:4.0f} IO/s while w1 is stopped")
-        print(f"  {row['case']:8} {row['method']:8} {str(row['parameter']):12} {row['iops']:4.0f} IO/s, {found}, "
-              f"{row['processor_us_per_request']:4.0f} us of processor per request{'' if row['met'] else '  MISSED'}")
+        found = (
+            f"above {100 * row['above']:5.1f} %, reader {row['reader_ms']:6.1f} ms, worst second {row['reader_worst_ms']:6.1f} ms, "
+            f"writers {row['writers_iops']:4.0f} IO/s"
+            if row["case"] == "protect"
+            else f"shares within {100 * row['share_error']:5.1f} %, {row['paused_iops']:4.0f} IO/s while w1 is stopped"
+        )
+        print(
+            f"  {row['case']:8} {row['method']:8} {str(row['parameter']):12} {row['iops']:4.0f} IO/s, {found}, "
+            f"{row['processor_us_per_request']:4.0f} us of processor per request{'' if row['met'] else '  MISSED'}"
+        )
 
 
 def run(case, options, directory):
     """What the guest measured of a case; None if it failed."""
     out = os.path.join(directory, case)
-    status, _, complaint = driver.run("kernel-limits/guest.py", "--cases", case, "--seed", options.seed, "--seeds", options.seeds, out=out,
-                                      binary=options.binary, kernel="6.12", limit=options.limit)
+    status, _, complaint = driver.run(
+        "kernel-limits/guest.py",
+        "--cases",
+        case,
+        "--seed",
+        options.seed,
+        "--seeds",
+        options.seeds,
+        out=out,
+        binary=options.binary,
+        kernel="6.12",
+        limit=options.limit,
+    )
     if status != 0:
         print(f"{case}: lab/run ended with {status}\n{complaint}", file=sys.stderr)
         return None
@@ -76,7 +109,9 @@ def run(case, options, directory):
 def main():
     options = arguments()
     description = driver.described()
-    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
+    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(
+        options.jobs
+    ) as machines:
         found = list(machines.map(lambda case: run(case, options, options.keep or directory), CASES))
     if None in found:
         return 1
@@ -87,10 +122,19 @@ def main():
     show(rows)
     met = all(row["met"] for row in rows)
     if options.out:
-        driver.leave(options.out, "lab-kernel-limits", {
-            "experiment": "lab kernel-limits", "date": driver.today(), **description, "kernel": found[0]["kernel"], "met": met,
-            "summary": rows, "tried": [summary([one]) for measured in found for one in measured["tried"]],
-        })
+        driver.leave(
+            options.out,
+            "lab-kernel-limits",
+            {
+                "experiment": "lab kernel-limits",
+                "date": driver.today(),
+                **description,
+                "kernel": found[0]["kernel"],
+                "met": met,
+                "summary": rows,
+                "tried": [summary([one]) for measured in found for one in measured["tried"]],
+            },
+        )
     return 0 if met else 1
 
 

@@ -57,15 +57,19 @@ READER_WEIGHT, WRITER_WEIGHT = 1000, 100
 PAUSE_S = 10
 CAPACITY = 1000 / SERVICE_MS
 # Requests of the disk take the same time whatever they are: bytes cost nothing.
-MODEL = f"ctrl=user model=linear rbps=1000000000 rseqiops={CAPACITY:.0f} rrandiops={CAPACITY:.0f} " \
-        f"wbps=1000000000 wseqiops={CAPACITY:.0f} wrandiops={CAPACITY:.0f}"
+MODEL = (
+    f"ctrl=user model=linear rbps=1000000000 rseqiops={CAPACITY:.0f} rrandiops={CAPACITY:.0f} "
+    f"wbps=1000000000 wseqiops={CAPACITY:.0f} wrandiops={CAPACITY:.0f}"
+)
 QOS_MS, QOS_LEAST = (20, 10, 5), (50, 10)
 # Debian's for a disk with one queue. Without a scheduler, requests beyond the disk's 32 wait where no counter has them.
 SCHEDULER = "mq-deadline"
 # Of each run of a search for parameters. Its seed is not among those that are reported.
 SEARCH_S = 15
-METHODS = {"protect": ("none", "io.max", "io.cost", "bfq", "pid", "auto", "serve"),
-           "weights": ("none", "io.max", "io.cost", "bfq", "bands", "serve")}
+METHODS = {
+    "protect": ("none", "io.max", "io.cost", "bfq", "pid", "auto", "serve"),
+    "weights": ("none", "io.max", "io.cost", "bfq", "bands", "serve"),
+}
 
 AGENT = """\
 throttle = "cgroup"
@@ -93,10 +97,24 @@ class Load:
         over_nbd = what == "serve"
         reads = options.case == "weights" or name == "reader"
         self.name, self.log = name, f"/tmp/{options.run}-{name}"
-        command = ["fio", "--thread", "--direct=1", "--norandommap", f"--name={name}", f"--randseed={options.seed * 100 + len(name) + ord(name[-1])}",
-                   f"--rw={'randread' if reads else 'randwrite'}", f"--bs={'4k' if reads else '16k'}", "--time_based", "--runtime=100000",
-                   f"--write_lat_log={self.log}", f"--write_iops_log={self.log}", "--log_avg_msec=1000", "--per_job_logs=0",
-                   "--disable_clat=1", "--disable_slat=1"]
+        command = [
+            "fio",
+            "--thread",
+            "--direct=1",
+            "--norandommap",
+            f"--name={name}",
+            f"--randseed={options.seed * 100 + len(name) + ord(name[-1])}",
+            f"--rw={'randread' if reads else 'randwrite'}",
+            f"--bs={'4k' if reads else '16k'}",
+            "--time_based",
+            "--runtime=100000",
+            f"--write_lat_log={self.log}",
+            f"--write_iops_log={self.log}",
+            "--log_avg_msec=1000",
+            "--per_job_logs=0",
+            "--disable_clat=1",
+            "--disable_slat=1",
+        ]
         if name == "reader":
             command += ["--iodepth=32", f"--rate_iops={READER_IOPS}", "--rate_process=poisson"]
         else:
@@ -105,8 +123,12 @@ class Load:
             command += ["--ioengine=nbd", f"--uri=nbd+unix:///{name}?socket=/tmp/nbd.sock"]
         else:
             command += ["--ioengine=libaio", f"--filename=/dev/{DEVICE}"]
-        self.process = subprocess.Popen(command, preexec_fn=None if over_nbd else join(name),
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command,
+            preexec_fn=None if over_nbd else join(name),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
@@ -130,7 +152,11 @@ def completed():
 
 
 def weights(case):
-    return {"reader": READER_WEIGHT, **dict.fromkeys(WRITERS, WRITER_WEIGHT)} if case == "protect" else {"reader": 100, **WEIGHTS}
+    return (
+        {"reader": READER_WEIGHT, **dict.fromkeys(WRITERS, WRITER_WEIGHT)}
+        if case == "protect"
+        else {"reader": 100, **WEIGHTS}
+    )
 
 
 def parts():
@@ -140,8 +166,11 @@ def parts():
 
 @contextlib.contextmanager
 def io_max(rate, case):
-    key, rates = ("wiops", dict.fromkeys(WRITERS, rate)) if case == "protect" else \
-        ("riops", {name: CAPACITY * part for name, part in parts().items()})
+    key, rates = (
+        ("wiops", dict.fromkeys(WRITERS, rate))
+        if case == "protect"
+        else ("riops", {name: CAPACITY * part for name, part in parts().items()})
+    )
 
     def limit(rate_of):
         for name in rates:
@@ -158,8 +187,11 @@ def io_cost(parameter, case):
     for name, weight in weights(case).items():
         write(f"{CGROUPS}/{name}/io.weight", f"default {weight}")
     write(f"{CGROUPS}/io.cost.model", f"{number()} {MODEL}")
-    write(f"{CGROUPS}/io.cost.qos", f"{number()} enable=1 ctrl=user rpct=95.00 rlat={latency * 1000} wpct=95.00 wlat={latency * 1000} "
-                                    f"min={least}.00 max=150.00")
+    write(
+        f"{CGROUPS}/io.cost.qos",
+        f"{number()} enable=1 ctrl=user rpct=95.00 rlat={latency * 1000} wpct=95.00 wlat={latency * 1000} "
+        f"min={least}.00 max=150.00",
+    )
     yield
     write(f"{CGROUPS}/io.cost.qos", f"{number()} enable=0")
 
@@ -184,15 +216,25 @@ def agent(law, target, more=""):
 
 def agent_by_bands(target):
     ratios = ", ".join(f"{name} = {part:.4f}" for name, part in parts().items())
-    return agent("self-tuning", target, f'bands = [{{ up_to = "{10 * CAPACITY:.0f} IO/s", ratios = {{ {ratios} }} }}]')
+    return agent(
+        "self-tuning", target, f'bands = [{{ up_to = "{10 * CAPACITY:.0f} IO/s", ratios = {{ {ratios} }} }}]'
+    )
 
 
 @contextlib.contextmanager
 def gateway(target, case):
-    terms = {"reader": "protected = true\n", **dict.fromkeys(WRITERS, "")} if case == "protect" else \
-        {name: f"shares = {weight}\n" for name, weight in WEIGHTS.items()}
-    write("/tmp/serve.toml", SERVE.format(target=target) + "".join(
-        f'[pool.disk.export.{name}]\npath = "/dev/mapper/{name}"\n{own}' for name, own in terms.items()))
+    terms = (
+        {"reader": "protected = true\n", **dict.fromkeys(WRITERS, "")}
+        if case == "protect"
+        else {name: f"shares = {weight}\n" for name, weight in WEIGHTS.items()}
+    )
+    write(
+        "/tmp/serve.toml",
+        SERVE.format(target=target)
+        + "".join(
+            f'[pool.disk.export.{name}]\npath = "/dev/mapper/{name}"\n{own}' for name, own in terms.items()
+        ),
+    )
     with open("/out/serve.log", "w") as log:
         running = subprocess.Popen(["tidegate", "serve", "-c", "/tmp/serve.toml"], stderr=log)
         until(lambda: " ready" in read("/out/serve.log") or running.poll() is not None, "the gateway")
@@ -246,18 +288,35 @@ def run_one(method, parameter, case, seed, seconds):
     def within(rows):
         return [value for at, value in rows if SETTLE_S < at <= SETTLE_S + seconds]
 
-    found = {"method": method, "parameter": parameter, "case": case, "seed": seed,
-             "iops": (after[1] - before[1]) / seconds, "processor_us_per_request": 1e6 * (after[0] - before[0]) / max(1, after[1] - before[1]),
-             "each": {name: statistics.mean(within(load.rows("iops")) or [0]) for name, load in loads.items()}}
+    found = {
+        "method": method,
+        "parameter": parameter,
+        "case": case,
+        "seed": seed,
+        "iops": (after[1] - before[1]) / seconds,
+        "processor_us_per_request": 1e6 * (after[0] - before[0]) / max(1, after[1] - before[1]),
+        "each": {name: statistics.mean(within(load.rows("iops")) or [0]) for name, load in loads.items()},
+    }
     if case == "protect":
         means = [value / 1e6 for value in within(loads["reader"].rows("lat"))]
-        found |= {"reader_ms": means, "above": sum(mean > TARGET_MS for mean in means) / max(1, len(means)) if means else 1.0}
+        found |= {
+            "reader_ms": means,
+            "above": sum(mean > TARGET_MS for mean in means) / max(1, len(means)) if means else 1.0,
+        }
     else:
         did = sum(found["each"].values()) or 1
-        found |= {"share_error": max(abs(found["each"][name] / did / part - 1) for name, part in parts().items()),
-                  "latency_ms": {name: statistics.mean(within(load.rows("lat")) or [0]) / 1e6 for name, load in loads.items()}, "paused_iops": paused}
-    print(f"{case} {method} {parameter}: {found['iops']:.0f} IO/s, above {found.get('above')}, "
-          f"{ {name: round(value, 1) for name, value in found['each'].items()} } after {time.monotonic() - begun:.0f} s", flush=True)
+        found |= {
+            "share_error": max(abs(found["each"][name] / did / part - 1) for name, part in parts().items()),
+            "latency_ms": {
+                name: statistics.mean(within(load.rows("lat")) or [0]) / 1e6 for name, load in loads.items()
+            },
+            "paused_iops": paused,
+        }
+    print(
+        f"{case} {method} {parameter}: {found['iops']:.0f} IO/s, above {found.get('above')}, "
+        f"{ {name: round(value, 1) for name, value in found['each'].items()} } after {time.monotonic() - begun:.0f} s",
+        flush=True,
+    )
     return found
 
 
@@ -282,7 +341,9 @@ def search(method, case, seed):
     elif method == "bfq":
         choices = [True, False]
     else:
-        return {"none": None, "io.max": None}.get(method, TARGET_MS if case == "protect" else 2 * TARGET_MS), []
+        return {"none": None, "io.max": None}.get(
+            method, TARGET_MS if case == "protect" else 2 * TARGET_MS
+        ), []
     tried = [run_one(method, choice, case, seed, SEARCH_S) for choice in choices]
     if case == "protect":
         return best_of(tried)["parameter"], tried
@@ -290,7 +351,9 @@ def search(method, case, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=30, help="measured of each run (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="from --seed on (default: %(default)s)")
@@ -303,10 +366,25 @@ def main():
     write(f"/sys/block/{DEVICE}/queue/scheduler", SCHEDULER)
     part = MIB * 2048 // 4
     for place, name in enumerate(("reader", *WRITERS)):
-        run(["dmsetup", "--noudevsync", "create", name, "--table", f"0 {part} linear /dev/{DEVICE} {place * part}"])
+        run(
+            [
+                "dmsetup",
+                "--noudevsync",
+                "create",
+                name,
+                "--table",
+                f"0 {part} linear /dev/{DEVICE} {place * part}",
+            ]
+        )
         run(["dmsetup", "mknodes"])
     run(["pin", "dmsetup"])
-    measured = {"options": vars(options), "kernel": os.uname().release, "target_ms": TARGET_MS, "tried": [], "runs": []}
+    measured = {
+        "options": vars(options),
+        "kernel": os.uname().release,
+        "target_ms": TARGET_MS,
+        "tried": [],
+        "runs": [],
+    }
     for case in options.cases.split(","):
         for method in METHODS[case]:
             if options.methods and method not in options.methods.split(","):

@@ -37,7 +37,10 @@ NODES = {"nfs": "/mnt/host1/store", "local": "/srv/lv2/store"}
 # By their classes, a transfer can be told to go to one of them.
 CLASSES = {"nfs": "availability = 0\ncost = 0", "local": "availability = 1\ncost = 1"}
 ONLY = {"nfs": ["--cost", "0"], "local": ["--availability", "1"]}
-LOADS = {"write": {"rw": "write", "bs": "64k", "rate": "4m"}, "read": {"rw": "randread", "bs": "64k", "rate": "1m"}}
+LOADS = {
+    "write": {"rw": "write", "bs": "64k", "rate": "4m"},
+    "read": {"rw": "randread", "bs": "64k", "rate": "1m"},
+}
 
 
 class Service:
@@ -45,14 +48,23 @@ class Service:
 
     def __init__(self):
         self.processes = []
-        nodes = "".join(f'[node.{name}]\nplace = "file://{path}"\nagent = true\n{CLASSES[name]}\n' for name, path in NODES.items())
+        nodes = "".join(
+            f'[node.{name}]\nplace = "file://{path}"\nagent = true\n{CLASSES[name]}\n'
+            for name, path in NODES.items()
+        )
         sensors = "".join(f'[sensor.{name}]\npath = "{path}"\n' for name, path in NODES.items())
-        write("/tmp/broker.toml", f'listen = "127.0.0.1:7311"\nstate = "/tmp/state"\npolicy = "sm-r2"\n{nodes}')
-        write("/tmp/agent.toml", f'metrics = "127.0.0.1:9809"\nbrokers = ["http://127.0.0.1:7311"]\n{sensors}')
+        write(
+            "/tmp/broker.toml", f'listen = "127.0.0.1:7311"\nstate = "/tmp/state"\npolicy = "sm-r2"\n{nodes}'
+        )
+        write(
+            "/tmp/agent.toml", f'metrics = "127.0.0.1:9809"\nbrokers = ["http://127.0.0.1:7311"]\n{sensors}'
+        )
         os.environ["TIDEGATE_NODES"] = "/tmp/broker.toml"
         for name in ("broker", "agent"):
             with open(f"/out/{name}.log", "w") as log:
-                self.processes.append(subprocess.Popen(["tidegate", name, "-c", f"/tmp/{name}.toml"], stderr=log))
+                self.processes.append(
+                    subprocess.Popen(["tidegate", name, "-c", f"/tmp/{name}.toml"], stderr=log)
+                )
             until(lambda: "ready" in read(f"/out/{name}.log"), f"the {name}")
 
     def node(self, name):
@@ -92,8 +104,13 @@ def sensed(lab, service):
         waits = [value for at, _, value in result["log"]["lat"] if began_s <= at / 1000 <= began_s + lasts_s]
         rates = [lane["current_bps"] for lane in told]
         latencies = [lane["latency_s"] for lane in told if lane.get("latency_s") is not None]
-        found[way] = {"fio_bps": result[way]["bytes_per_s"], "fio_ms": statistics.mean(waits), "sensor_bps": statistics.mean(rates),
-                      "sensor_ms": 1e3 * statistics.mean(latencies), "moving_average_bps": told[-1]["moving_average_bps"]}
+        found[way] = {
+            "fio_bps": result[way]["bytes_per_s"],
+            "fio_ms": statistics.mean(waits),
+            "sensor_bps": statistics.mean(rates),
+            "sensor_ms": 1e3 * statistics.mean(latencies),
+            "moving_average_bps": told[-1]["moving_average_bps"],
+        }
     return found
 
 
@@ -107,9 +124,16 @@ def moved(service):
         same = run(["cmp", "/tmp/object", "/tmp/back"]) == ""
         time.sleep(1.5)
         node = service.node(name)
-        found[name] = {"node": put["nodes"][0], "same": same, "put_bps": put.get("rate_bps"), "get_bps": got.get("rate_bps"),
-                       "learnt": {way: {key: node[way][key] for key in ("peak_bps", "moving_average_bps")} for way in LOADS},
-                       "sensor": node["sensor"]["report"]}
+        found[name] = {
+            "node": put["nodes"][0],
+            "same": same,
+            "put_bps": put.get("rate_bps"),
+            "get_bps": got.get("rate_bps"),
+            "learnt": {
+                way: {key: node[way][key] for key in ("peak_bps", "moving_average_bps")} for way in LOADS
+            },
+            "sensor": node["sensor"]["report"],
+        }
     return found
 
 
@@ -117,7 +141,15 @@ def placed(lab, service):
     """The node of a transfer while others write on each node."""
     found = {}
     for name, file in (("nfs", lab.device(1)), ("local", "/srv/lv2/file")):
-        job = {"name": "others", "filename": file, "size": f"{FILE_MIB}m", "runtime": SECONDS, "rw": "write", "bs": "64k", "iodepth": 8}
+        job = {
+            "name": "others",
+            "filename": file,
+            "size": f"{FILE_MIB}m",
+            "runtime": SECONDS,
+            "rw": "write",
+            "bs": "64k",
+            "iodepth": 8,
+        }
         ended = lab.start_fio([job], randseed=2)
         time.sleep(SECONDS - END)
         others = service.report(name)["write"]
@@ -143,16 +175,35 @@ def main():
         service.end()
     write("/out/measured.json", json.dumps(measured, indent=1))
     for way, one in measured["sensed"].items():
-        verdict.within(f"{way}s: the sensor's rate over fio's", one["sensor_bps"] / one["fio_bps"], 1 - NEAR, 1 + NEAR)
-        verdict.within(f"{way}s: the moving average over fio's rate", one["moving_average_bps"] / one["fio_bps"], 1 - NEAR, 1 + NEAR)
-        verdict.within(f"{way}s: the sensor's latency over fio's", one["sensor_ms"] / one["fio_ms"], 1 - NEAR, 1 + NEAR)
+        verdict.within(
+            f"{way}s: the sensor's rate over fio's", one["sensor_bps"] / one["fio_bps"], 1 - NEAR, 1 + NEAR
+        )
+        verdict.within(
+            f"{way}s: the moving average over fio's rate",
+            one["moving_average_bps"] / one["fio_bps"],
+            1 - NEAR,
+            1 + NEAR,
+        )
+        verdict.within(
+            f"{way}s: the sensor's latency over fio's", one["sensor_ms"] / one["fio_ms"], 1 - NEAR, 1 + NEAR
+        )
     for name, one in measured["moved"].items():
-        verdict.within(f"{name}: the object went there, and came back whole", float(one["node"] == name and one["same"]), 1)
+        verdict.within(
+            f"{name}: the object went there, and came back whole",
+            float(one["node"] == name and one["same"]),
+            1,
+        )
         for way, learnt in one["learnt"].items():
             verdict.within(f"{name}: peak of {way}s learnt, MiB/s", learnt["peak_bps"] / MIB, 1)
-            verdict.within(f"{name}: moving average of {way}s known", float(learnt["moving_average_bps"] is not None), 1)
+            verdict.within(
+                f"{name}: moving average of {way}s known", float(learnt["moving_average_bps"] is not None), 1
+            )
     for name, one in measured["placed"].items():
-        verdict.within(f"{name}: a transfer beside others' writes there went to the other node", float(one["node"] != name), 1)
+        verdict.within(
+            f"{name}: a transfer beside others' writes there went to the other node",
+            float(one["node"] != name),
+            1,
+        )
     verdict.show()
     print(json.dumps(measured, indent=1))
     return 0 if verdict.met() else 1

@@ -56,7 +56,9 @@ def lines_of(measured):
 
 def judge(measured, lines):
     kind, verdict = measured["kind"], Verdict()
-    verdict.within("hosts that `check` names", sum(host in measured["sensed"]["check"] for host in HOSTS[kind]), 2, 2)
+    verdict.within(
+        "hosts that `check` names", sum(host in measured["sensed"]["check"] for host in HOSTS[kind]), 2, 2
+    )
     members = measured["sensed"]["members"]
     verdict.within("members of the set while host 1 writes", len(members), 1, 1)
     verdict.within("of these, host 1", members.count(WRITER), 1, 1)
@@ -65,7 +67,9 @@ def judge(measured, lines):
         begin = sum(packets["begin_a_packet"][message] for message in pacing)
         if direction == "write":
             all_of_them = sum(packets["messages"][message] for message in pacing)
-            verdict.within("writes: messages that pace them and do not begin a packet", all_of_them - begin, most=0)
+            verdict.within(
+                "writes: messages that pace them and do not begin a packet", all_of_them - begin, most=0
+            )
         elif kind == "nvme":
             verdict.within("reads: messages that pace writes and begin a packet", begin, most=0)
     for (what, direction, block, depth), line in lines.items():
@@ -75,7 +79,11 @@ def judge(measured, lines):
         if direction == "read" and what.endswith("responses"):
             verdict.within(f"{name}: ms per ms", line["slope"], most=NO_WAIT)
             continue
-        waits = WRITE_WAITS[kind] if direction == "write" else ONE_OR_TWO_WAITS if what.startswith("edt") else ONE_WAIT
+        waits = (
+            WRITE_WAITS[kind]
+            if direction == "write"
+            else ONE_OR_TWO_WAITS if what.startswith("edt") else ONE_WAIT
+        )
         verdict.within(f"{name}: ms per ms", line["slope"], *waits)
         verdict.within(f"{name}: R²", line["r2"], LINEAR_R2)
     # With `responses` read data overtakes what is held of the same session, which TCP may take for loss: shown.
@@ -90,23 +98,41 @@ def judge(measured, lines):
 
 def show(measured, lines):
     for direction, packets in measured["packets"].items():
-        print(f"{direction}s: " + "; ".join(f"{count} times {name}, beginning a packet {packets['begin_a_packet'][name]} times"
-                                            for name, count in packets["messages"].items()))
+        print(
+            f"{direction}s: "
+            + "; ".join(
+                f"{count} times {name}, beginning a packet {packets['begin_a_packet'][name]} times"
+                for name, count in packets["messages"].items()
+            )
+        )
     delays = measured["delays_ms"]
-    print(f"{'ms per request, delay':44}" + "".join(f"{delay:8}" for delay in delays) + f"{'slope':>9}{'R²':>9}")
+    print(
+        f"{'ms per request, delay':44}" + "".join(f"{delay:8}" for delay in delays) + f"{'slope':>9}{'R²':>9}"
+    )
     for (what, direction, block, depth), line in lines.items():
         times = "".join(f"{line['ms_per_io'][delay]:8.2f}" for delay in delays)
-        print(f"{what + ', ' + direction:24}{block:4} KiB, depth {depth:3}  {times}{line['slope']:9.3f}{line['r2']:9.5f}")
+        print(
+            f"{what + ', ' + direction:24}{block:4} KiB, depth {depth:3}  {times}{line['slope']:9.3f}{line['r2']:9.5f}"
+        )
     for row in measured.get("mixed", ()):
-        print(f"reads and writes at once, depth 1, {row['packets']:9} {row['delay_ms']:3} ms: "
-              + ", ".join(f"{direction}s {row[direction]['mean_ms']:.2f} ms" for direction in ("read", "write"))
-              + f"; retransmissions {retransmitted(row)}, drops {row['drops']}")
+        print(
+            f"reads and writes at once, depth 1, {row['packets']:9} {row['delay_ms']:3} ms: "
+            + ", ".join(f"{direction}s {row[direction]['mean_ms']:.2f} ms" for direction in ("read", "write"))
+            + f"; retransmissions {retransmitted(row)}, drops {row['drops']}"
+        )
 
 
 def run(kind, options, directory):
     out = os.path.join(directory, kind)
-    status, printed, complaint = driver.run("nvme-nfs-delay/guest.py", kind, *(SHORT if options.short else []), *options.more, out=out,
-                                            binary=options.binary, limit=options.limit)
+    status, printed, complaint = driver.run(
+        "nvme-nfs-delay/guest.py",
+        kind,
+        *(SHORT if options.short else []),
+        *options.more,
+        out=out,
+        binary=options.binary,
+        limit=options.limit,
+    )
     if status != 0:
         print(f"{kind}: lab/run ended with {status}\n{printed}{complaint}", file=sys.stderr)
         return None
@@ -114,13 +140,17 @@ def run(kind, options, directory):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--short", action="store_true", help="fewer delays, depth 1 only")
     parser.add_argument("--kinds", default="nvme,nfs", help="(default: %(default)s)")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=1800, help="real seconds per run (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     parser.add_argument("more", nargs="*", help="after --: more options for guest.py")
     return parser.parse_args()
 
@@ -144,14 +174,25 @@ def main():
             show(measured, lines)
             verdict.show()
             print(flush=True)
-            fits = [dict(zip(("classification", "direction", "block_kib", "depth"), key)) | line for key, line in lines.items()]
+            fits = [
+                dict(zip(("classification", "direction", "block_kib", "depth"), key)) | line
+                for key, line in lines.items()
+            ]
             documents[kind] = {**measured, "fits": fits, "verdict": verdict.rows, "met": verdict.met()}
     met = all(kind in documents and documents[kind]["met"] for kind in kinds)
     if options.out and documents:
-        driver.leave(options.out, "lab-nvme-nfs-delay" + ("-short" if options.short else ""), {
-            "experiment": "lab nvme-nfs-delay", "date": driver.today(), "short": options.short, **description, "met": met,
-            "protocols": documents,
-        })
+        driver.leave(
+            options.out,
+            "lab-nvme-nfs-delay" + ("-short" if options.short else ""),
+            {
+                "experiment": "lab nvme-nfs-delay",
+                "date": driver.today(),
+                "short": options.short,
+                **description,
+                "met": met,
+                "protocols": documents,
+            },
+        )
     return 0 if met else 1
 
 

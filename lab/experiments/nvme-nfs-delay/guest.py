@@ -74,7 +74,7 @@ class Sniffer(threading.Thread):
             words = packet[header + 12] >> 4
             end = struct.unpack_from("!H", packet, 2)[0] or len(packet)
             if port == self.lab.port and end > header + 4 * words:
-                self.packets.append((to_port, words, packet[header + 4 * words:end]))
+                self.packets.append((to_port, words, packet[header + 4 * words : end]))
 
     def __enter__(self):
         self.start()
@@ -121,22 +121,37 @@ def messages_of(packets, split):
     for at, name in split(bytes(stream)):
         found[name] += 1
         first[name] += at in begins
-    return {"messages": dict(found), "begin_a_packet": dict(first), "packets": len(begins),
-            "header_words": dict(collections.Counter(words for _, words, _ in packets))}
+    return {
+        "messages": dict(found),
+        "begin_a_packet": dict(first),
+        "packets": len(begins),
+        "header_words": dict(collections.Counter(words for _, words, _ in packets)),
+    }
 
 
 class Experiment:
     def __init__(self, kind, options):
         self.kind, self.options = kind, options
         # The second host of NFS only has its own file open.
-        self.lab = Nvme(hosts=2) if kind == "nvme" else Nfs(hosts=2, file_mib=lambda number: NFS_FILE_MIB if number == 1 else 1)
+        self.lab = (
+            Nvme(hosts=2)
+            if kind == "nvme"
+            else Nfs(hosts=2, file_mib=lambda number: NFS_FILE_MIB if number == 1 else 1)
+        )
         self.size = f"{NFS_FILE_MIB}m" if kind == "nfs" else "64m"
         self.transfers, self.loads, self.complaints = [], [], {}
         self.found = {}
 
     def move(self, direction, combinations, amounts=None):
-        results = transfers(self.lab, 1, direction, combinations, amounts or self.options.amounts,
-                            rw=DIRECTIONS[direction], size=self.size)
+        results = transfers(
+            self.lab,
+            1,
+            direction,
+            combinations,
+            amounts or self.options.amounts,
+            rw=DIRECTIONS[direction],
+            size=self.size,
+        )
         return results
 
     def part_sensed(self):
@@ -148,8 +163,19 @@ class Experiment:
         with open(log, "w") as file:
             agent = self.lab.target_popen(["tidegate", "agent", "-c", path, "--log", "debug"], stderr=file)
         until(lambda: "ready" in read(log) or agent.poll() is not None, "the agent")
-        load = self.lab.start_fio([{"name": "load", "filename": self.lab.device(1), "rw": "randwrite", "bs": "64k", "iodepth": 8,
-                                    "size": self.size}], runtime=6)
+        load = self.lab.start_fio(
+            [
+                {
+                    "name": "load",
+                    "filename": self.lab.device(1),
+                    "rw": "randwrite",
+                    "bs": "64k",
+                    "iodepth": 8,
+                    "size": self.size,
+                }
+            ],
+            runtime=6,
+        )
         time.sleep(4)
         sensed = self.members()
         load()
@@ -188,13 +214,32 @@ class Experiment:
         """A half of the volume each: what has just been written, an NFS server has in memory."""
         row = {"packets": packets, "delay_ms": delay}
         with counted(self.lab, row):
-            results = self.lab.fio([{
-                "name": direction, "filename": self.lab.device(1), "rw": DIRECTIONS[direction], "bs": "64k", "iodepth": 1,
-                "offset": f"{half * NFS_FILE_MIB // 2}m", "size": f"{NFS_FILE_MIB // 2}m", "io_size": f"{MIXED_MIB}m",
-            } for half, direction in enumerate(DIRECTIONS)])
+            results = self.lab.fio(
+                [
+                    {
+                        "name": direction,
+                        "filename": self.lab.device(1),
+                        "rw": DIRECTIONS[direction],
+                        "bs": "64k",
+                        "iodepth": 1,
+                        "offset": f"{half * NFS_FILE_MIB // 2}m",
+                        "size": f"{NFS_FILE_MIB // 2}m",
+                        "io_size": f"{MIXED_MIB}m",
+                    }
+                    for half, direction in enumerate(DIRECTIONS)
+                ]
+            )
         row |= {direction: result[direction] for direction, result in zip(DIRECTIONS, results)}
         self.found.setdefault("mixed", []).append(row)
-        print("mixed", packets, delay, "ms", *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS), row["tcp"], flush=True)
+        print(
+            "mixed",
+            packets,
+            delay,
+            "ms",
+            *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS),
+            row["tcp"],
+            flush=True,
+        )
 
     def hold(self, agent, what):
         combinations = [(64, depth) for depth in self.options.depths]
@@ -207,18 +252,30 @@ class Experiment:
                 if delay:
                     load["held_ms"] = agent.held_ms()
                 self.loads.append(load)
-                rows = list(rows_of(results, combinations, direction, {"classification": what, "delay_ms": delay}))
+                rows = list(
+                    rows_of(results, combinations, direction, {"classification": what, "delay_ms": delay})
+                )
                 self.transfers += rows
-                print(what, delay, "ms,", direction, " ".join(f"depth {row['depth']}: {row['ms_per_io']:.2f} ms" for row in rows),
-                      flush=True)
+                print(
+                    what,
+                    delay,
+                    "ms,",
+                    direction,
+                    " ".join(f"depth {row['depth']}: {row['ms_per_io']:.2f} ms" for row in rows),
+                    flush=True,
+                )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=["nvme", "nfs"])
     parser.add_argument("--delays", type=numbers, default=[0, 2, 5, 10, 20], help="ms")
     parser.add_argument("--depths", type=numbers, default=[1, 8])
-    parser.add_argument("--amounts", type=numbers, default=[4, 8], help="MiB per transfer at depth 1, and deeper")
+    parser.add_argument(
+        "--amounts", type=numbers, default=[4, 8], help="MiB per transfer at depth 1, and deeper"
+    )
     parser.add_argument("--throttles", type=names, default=["netem", "edt"])
     parser.add_argument("--packets", type=names, default=["all", "responses"])
     parser.add_argument("--parts", type=names, default=["sensed", "packets", "delay", "mixed"])
@@ -230,8 +287,18 @@ def main():
     for part in options.parts:
         getattr(experiment, f"part_{part}")()
     with open("/out/measured.json", "w") as file:
-        json.dump({"kind": options.kind, "delays_ms": options.delays, **experiment.found, "transfers": experiment.transfers,
-                   "loads": experiment.loads, "complaints": experiment.complaints}, file, indent=1)
+        json.dump(
+            {
+                "kind": options.kind,
+                "delays_ms": options.delays,
+                **experiment.found,
+                "transfers": experiment.transfers,
+                "loads": experiment.loads,
+                "complaints": experiment.complaints,
+            },
+            file,
+            indent=1,
+        )
 
 
 if __name__ == "__main__":

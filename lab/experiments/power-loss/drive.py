@@ -34,12 +34,20 @@ CASES = {
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=60, help="marks of each case (default: %(default)s)")
-    parser.add_argument("--mutations", action="store_true", help="remove each rule, and see that it is missed")
-    parser.add_argument("--target-dir", default=os.path.join(gateway_rules.ROOT, "target", "mutations"), metavar="DIR",
-                        help="where the changed programs are built (default: target/mutations)")
+    parser.add_argument(
+        "--mutations", action="store_true", help="remove each rule, and see that it is missed"
+    )
+    parser.add_argument(
+        "--target-dir",
+        default=os.path.join(gateway_rules.ROOT, "target", "mutations"),
+        metavar="DIR",
+        help="where the changed programs are built (default: target/mutations)",
+    )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
@@ -49,8 +57,17 @@ def arguments():
 def run(options, seed, binary, *more):
     """The cases of one run; None if the guest has failed."""
     with tempfile.TemporaryDirectory() as out:
-        status, printed, complaint = driver.run("power-loss/guest.py", "--seed", seed, "--rounds", options.rounds, *more, out=out,
-                                                binary=binary, limit=options.limit)
+        status, printed, complaint = driver.run(
+            "power-loss/guest.py",
+            "--seed",
+            seed,
+            "--rounds",
+            options.rounds,
+            *more,
+            out=out,
+            binary=binary,
+            limit=options.limit,
+        )
         path = os.path.join(out, "measured.json")
         if not os.path.exists(path):
             print(f"seed {seed}: status {status}\n{printed}{complaint}", file=sys.stderr)
@@ -65,9 +82,17 @@ def over_seeds(options):
         cases = run(options, seed, options.binary)
         if cases is None:
             return None
-        rows += [{"seed": seed, **{key: found[key] for key in ("case", "rounds", "checked", "lost")}} for found in cases]
-        print(f"seed {seed}: " + ", ".join(f"{found['case']} {found['lost']} lost at {found['checked']} marks" for found in cases),
-              flush=True)
+        rows += [
+            {"seed": seed, **{key: found[key] for key in ("case", "rounds", "checked", "lost")}}
+            for found in cases
+        ]
+        print(
+            f"seed {seed}: "
+            + ", ".join(
+                f"{found['case']} {found['lost']} lost at {found['checked']} marks" for found in cases
+            ),
+            flush=True,
+        )
     return rows
 
 
@@ -76,8 +101,12 @@ def mutations(options):
     with gateway_rules.copied_tree() as tree:
         for name, case in CASES.items():
             with gateway_rules.without(tree, name):
-                subprocess.run(["cargo", "build", "--locked", "-q", "-p", "tidegate", "--bin", "tidegate"], cwd=tree, check=True,
-                               env={**os.environ, "CARGO_TARGET_DIR": options.target_dir})
+                subprocess.run(
+                    ["cargo", "build", "--locked", "-q", "-p", "tidegate", "--bin", "tidegate"],
+                    cwd=tree,
+                    check=True,
+                    env={**os.environ, "CARGO_TARGET_DIR": options.target_dir},
+                )
             cases = run(options, 1, os.path.join(options.target_dir, "debug", "tidegate"), "--only", case)
             if cases is None:
                 return None
@@ -97,11 +126,24 @@ def main():
         print("every removed rule is missed" if right else "MISSED: a rule was removed, and nothing was lost")
     else:
         right = all((row["lost"] > 0) == (row["case"] == "liar") for row in rows)
-        print("nothing lost, and the liar found" if right else "MISSED: something was lost, or the liar was not found")
+        print(
+            "nothing lost, and the liar found"
+            if right
+            else "MISSED: something was lost, or the liar was not found"
+        )
     if options.out:
         name = "lab-power-loss" + ("-mutations" if options.mutations else "")
-        driver.leave(options.out, name, {"experiment": name.replace("-", " ", 1), "date": driver.today(), **description,
-                                         "met": right, "rows": rows})
+        driver.leave(
+            options.out,
+            name,
+            {
+                "experiment": name.replace("-", " ", 1),
+                "date": driver.today(),
+                **description,
+                "met": right,
+                "rows": rows,
+            },
+        )
     return 0 if right else 1
 
 

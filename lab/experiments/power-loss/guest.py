@@ -64,7 +64,9 @@ class Client:
         self._receive(18)
         name = export.encode()
         option = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
-        self.socket.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", OPT_GO, len(option)) + option)
+        self.socket.sendall(
+            struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", OPT_GO, len(option)) + option
+        )
         while True:
             _, _, kind, length = struct.unpack(">QIII", self._receive(20))
             self._receive(length)
@@ -116,11 +118,19 @@ class Expectation:
         found = []
         for block in range(BLOCKS):
             for at in range(block * BLOCK, (block + 1) * BLOCK, SECTOR):
-                sector = image[at:at + SECTOR]
+                sector = image[at : at + SECTOR]
                 if not self.may_have(block, durable[block], sent[block], sector):
                     number, version = struct.unpack_from("<II", sector)
-                    found.append({"sector": at // SECTOR, "has": [number, version], "durable": durable[block], "by": by[block],
-                                  "is_zeros": durable[block] in self.zeros[block], "sent": sent[block]})
+                    found.append(
+                        {
+                            "sector": at // SECTOR,
+                            "has": [number, version],
+                            "durable": durable[block],
+                            "by": by[block],
+                            "is_zeros": durable[block] in self.zeros[block],
+                            "sent": sent[block],
+                        }
+                    )
         return found
 
     def may_have(self, block, durable, sent, sector):
@@ -212,7 +222,7 @@ def entries(log):
     at = sector_size
     for _ in range(count):
         sector, sectors, flags, length = struct.unpack_from("<QQQQ", log, at)
-        name = log[at + 32:at + 32 + length].decode() if flags & 8 else None
+        name = log[at + 32 : at + 32 + length].decode() if flags & 8 else None
         yield sector, sectors, flags, name, at + sector_size
         at += sector_size + (0 if flags & 4 else sectors * SECTOR)
 
@@ -225,9 +235,9 @@ def at_marks(log_path, image):
         if name is not None:
             yield name
         elif flags & 4:
-            image[sector * SECTOR:(sector + sectors) * SECTOR] = bytes(sectors * SECTOR)
+            image[sector * SECTOR : (sector + sectors) * SECTOR] = bytes(sectors * SECTOR)
         else:
-            image[sector * SECTOR:(sector + sectors) * SECTOR] = log[data:data + sectors * SECTOR]
+            image[sector * SECTOR : (sector + sectors) * SECTOR] = log[data : data + sectors * SECTOR]
 
 
 @contextlib.contextmanager
@@ -241,7 +251,15 @@ def logged_disk(prepare):
     with open(paths["data"], "rb") as file:
         image = bytearray(file.read())
     data, log = (run("losetup", "-f", "--show", paths[name]) for name in ("data", "log"))
-    run("dmsetup", "create", "--noudevsync", "--noudevrules", "logged", "--table", f"0 {SIZE // SECTOR} log-writes {data} {log}")
+    run(
+        "dmsetup",
+        "create",
+        "--noudevsync",
+        "--noudevrules",
+        "logged",
+        "--table",
+        f"0 {SIZE // SECTOR} log-writes {data} {log}",
+    )
     run("dmsetup", "mknodes", "logged")
     try:
         yield paths["log"], image
@@ -281,7 +299,9 @@ def server(name, command):
 def gateway(name, backend, export):
     configuration = f"/tmp/{name}.toml"
     with open(configuration, "w") as file:
-        file.write(f"listen = ['unix:{SOCKET.format(name)}']\n[pool.p]\nbackend = {{ {backend} }}\nexport.disk = {{ {export} }}\n")
+        file.write(
+            f"listen = ['unix:{SOCKET.format(name)}']\n[pool.p]\nbackend = {{ {backend} }}\nexport.disk = {{ {export} }}\n"
+        )
     return server(name, ["tidegate", "serve", "-c", configuration])
 
 
@@ -309,9 +329,22 @@ def case(name, chance, rounds):
             os.makedirs("/mnt/volume", exist_ok=True)
             run("mount", MAPPED, "/mnt/volume")
             stack.callback(run, "umount", "/mnt/volume")
-            path = stack.enter_context(gateway("storage", "kind = 'file', direct = false", "path = '/mnt/volume/disk.raw'"))
+            path = stack.enter_context(
+                gateway("storage", "kind = 'file', direct = false", "path = '/mnt/volume/disk.raw'")
+            )
         elif name == "liar":
-            command = ["qemu-nbd", "-t", "-f", "raw", "-x", "disk", "--cache=unsafe", "-k", SOCKET.format("storage"), MAPPED]
+            command = [
+                "qemu-nbd",
+                "-t",
+                "-f",
+                "raw",
+                "-x",
+                "disk",
+                "--cache=unsafe",
+                "-k",
+                SOCKET.format("storage"),
+                MAPPED,
+            ]
             path = in_front_of(stack, stack.enter_context(server("storage", command)))
         else:
             path = on_device(stack, "false" if name == "buffered" else "true")
@@ -322,7 +355,10 @@ def case(name, chance, rounds):
         for place, reached in enumerate(at_marks(log, image)):
             if reached in snapshots and (name != "ext4" or place % 5 == 0 or reached == f"m{rounds - 1}"):
                 checked += 1
-                lost += [{"mark": reached, **wrong} for wrong in expectation.wrong(snapshots[reached], volume(image))]
+                lost += [
+                    {"mark": reached, **wrong}
+                    for wrong in expectation.wrong(snapshots[reached], volume(image))
+                ]
     return {"case": name, "rounds": rounds, "checked": checked, "lost": len(lost), "first": lost[:3]}
 
 
@@ -350,7 +386,9 @@ def in_ext4(image):
 
 def main():
     cases = ("direct", "buffered", "ext4", "upstream", "liar")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=60, help="marks of each case (default: %(default)s)")
     parser.add_argument("--only", default=",".join(cases), metavar="CASE,…")
@@ -363,7 +401,9 @@ def main():
         print(results[-1], flush=True)
     with open("/out/measured.json", "w") as file:
         json.dump({"seed": options.seed, "cases": results}, file, indent=1)
-    right = all((found["lost"] > 0) == (found["case"] == "liar") and found["checked"] > 0 for found in results)
+    right = all(
+        (found["lost"] > 0) == (found["case"] == "liar") and found["checked"] > 0 for found in results
+    )
     return 0 if right else 1
 
 

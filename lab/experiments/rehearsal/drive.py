@@ -49,8 +49,9 @@ def backups(folder):
 def run(seed, storage, options, directory):
     """One seed on one storage: the rehearsal, and what happened. None if the run failed."""
     out = os.path.join(directory, f"{storage}-{seed}")
-    status, printed, errors = driver.run("rehearsal/guest.sh", seed, STORAGES[storage], out=out,
-                                         binary=options.binary, limit=options.limit)
+    status, printed, errors = driver.run(
+        "rehearsal/guest.sh", seed, STORAGES[storage], out=out, binary=options.binary, limit=options.limit
+    )
     if status != 0:
         print(f"{storage}, seed {seed}: lab/run ended with {status}\n{printed}{errors}", file=sys.stderr)
         return None
@@ -58,62 +59,91 @@ def run(seed, storage, options, directory):
 
 
 def compared(seed, storage, out, options):
-    program = options.rehearse_with or options.binary or os.path.join(driver.LAB, "..", "target", "release", "tidegate")
+    program = (
+        options.rehearse_with
+        or options.binary
+        or os.path.join(driver.LAB, "..", "target", "release", "tidegate")
+    )
     report, law = (rehearsed(program, os.path.join(out, phase, "journal")) for phase in ("dry", "law"))
     before, after = (backups(os.path.join(out, phase)) for phase in ("dry", "law"))
     report["outcome"].get("predicted", {}).pop("curve", None)
     return {
-        "storage": storage, "seed": seed, "report": report, "actual": law["measured"],
+        "storage": storage,
+        "seed": seed,
+        "report": report,
+        "actual": law["measured"],
         "backup_seconds": {"dry": before, "law": after},
         "actual_later_seconds": max(late - early for early, late in zip(before, after)),
     }
 
 
 def print_table(results):
-    print(f"{'storage':8} {'seed':>8} {'dry':>7} {'with the law':>22} {'actual':>7} {'backup later by':>22} {'actual':>7}")
+    print(
+        f"{'storage':8} {'seed':>8} {'dry':>7} {'with the law':>22} {'actual':>7} {'backup later by':>22} {'actual':>7}"
+    )
     for result in results:
         outcome, measured = result["report"]["outcome"], result["report"]["measured"]
         if "refused" in outcome:
             said = ", ".join(reason["reason"] for reason in outcome["refused"])
-            print(f"{result['storage']:8} {result['seed']:>8} {measured['above_fraction']:>7.1%} nothing claimed: {said}; "
-                  f"actual {result['actual']['above_fraction']:.1%}")
+            print(
+                f"{result['storage']:8} {result['seed']:>8} {measured['above_fraction']:>7.1%} nothing claimed: {said}; "
+                f"actual {result['actual']['above_fraction']:.1%}"
+            )
             continue
         prediction = outcome["predicted"]
         above = prediction["above_fraction"]
         later = next(one for one in prediction["consumers"] if one["name"] == "backup")["later_seconds"]
         spread = f"{above['likely']:.1%} ({above['low']:.1%}..{above['high']:.1%})"
         late = f"{later['likely']:.0f} s ({later['low']:.0f}..{later['high']:.0f})"
-        print(f"{result['storage']:8} {result['seed']:>8} {measured['above_fraction']:>7.1%} {spread:>22} "
-              f"{result['actual']['above_fraction']:>7.1%} {late:>22} {result['actual_later_seconds']:>5.0f} s")
+        print(
+            f"{result['storage']:8} {result['seed']:>8} {measured['above_fraction']:>7.1%} {spread:>22} "
+            f"{result['actual']['above_fraction']:>7.1%} {late:>22} {result['actual_later_seconds']:>5.0f} s"
+        )
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--storages", default="queue,raid5", help="which, separated by commas (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--storages", default="queue,raid5", help="which, separated by commas (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="per storage (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1_000_000, help="the first seed (default: %(default)s)")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--json", action="store_true", help="print the document instead of the table")
     parser.add_argument("--binary", help="the program in the guest (default: target/release/tidegate)")
-    parser.add_argument("--rehearse-with", metavar="FILE", help="the program that rehearses (default: the same)")
-    parser.add_argument("--done", metavar="DIR", help="compare the runs that are there as STORAGE-SEED, and run none")
+    parser.add_argument(
+        "--rehearse-with", metavar="FILE", help="the program that rehearses (default: the same)"
+    )
+    parser.add_argument(
+        "--done", metavar="DIR", help="compare the runs that are there as STORAGE-SEED, and run none"
+    )
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     return parser.parse_args()
 
 
 def main():
     options = arguments()
     description = driver.described()
-    cases = [(seed, storage) for storage in options.storages.split(",")
-             for seed in range(options.first, options.first + options.seeds)]
+    cases = [
+        (seed, storage)
+        for storage in options.storages.split(",")
+        for seed in range(options.first, options.first + options.seeds)
+    ]
     if options.done:
-        results = [compared(seed, storage, os.path.join(options.done, f"{storage}-{seed}"), options)
-                   for seed, storage in cases]
+        results = [
+            compared(seed, storage, os.path.join(options.done, f"{storage}-{seed}"), options)
+            for seed, storage in cases
+        ]
     else:
         subprocess.run([os.path.join(driver.LAB, "setup")], check=True, stdout=sys.stderr)
-        with tempfile.TemporaryDirectory() as directory, \
-                concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
+        with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(
+            options.jobs
+        ) as machines:
             results = list(machines.map(lambda case: run(*case, options, directory), cases))
     if any(result is None for result in results):
         return 1

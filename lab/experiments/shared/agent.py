@@ -22,7 +22,12 @@ target = "{target}ms"
 PACKETS = '{ proportional_gain = 0.5, integral_time = "200ms", greatest = "100ms" }'
 LIMITS = '{ proportional_gain = 2.0, integral_time = "200ms", greatest = "1s" }'
 GAINS = {"netem": PACKETS, "edt": PACKETS, "rate": LIMITS}
-WINDOW = {"law": '"window"', "set_point": "0.8", "interval": '"250ms"', "window": "{ gamma = 0.8, beta_gain = 0.1 }"}
+WINDOW = {
+    "law": '"window"',
+    "set_point": "0.8",
+    "interval": '"250ms"',
+    "window": "{ gamma = 0.8, beta_gain = 0.1 }",
+}
 
 
 def configuration(throttle, target, more="", law=None):
@@ -35,8 +40,12 @@ def configuration(throttle, target, more="", law=None):
 
 # What else than a throttle a phase is named after: its lines of the configuration, its law if it is not the PID, and the
 # drop-in that these take.
-SIGNALS = {"p95": ('statistic = "p95"', None, "histograms"), "window": ("", WINDOW, None), "auto": ("", {"law": '"auto"'}, None),
-           "auto-p95": ('statistic = "p95"', {"law": '"auto"'}, "histograms")}
+SIGNALS = {
+    "p95": ('statistic = "p95"', None, "histograms"),
+    "window": ("", WINDOW, None),
+    "auto": ("", {"law": '"auto"'}, None),
+    "auto-p95": ('statistic = "p95"', {"law": '"auto"'}, "histograms"),
+}
 
 
 def signal_of(name):
@@ -44,7 +53,11 @@ def signal_of(name):
 
 
 # Whether somebody is held.
-HELD = {"netem": lambda kernel: kernel["rules"], "edt": lambda kernel: kernel["filters"], "rate": lambda kernel: kernel["limits"]}
+HELD = {
+    "netem": lambda kernel: kernel["rules"],
+    "edt": lambda kernel: kernel["filters"],
+    "rate": lambda kernel: kernel["limits"],
+}
 
 
 def throttle_of(name):
@@ -60,8 +73,12 @@ class Agent:
         law = law or of_name
         iscsi.write(path, configuration(throttle, target, f"{more}\n{lines}", law))
         self.log = open(f"/out/{name}.log", "w")
-        self.process = lab.target_popen([*unprivileged(throttle, drop_in), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
-        iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
+        self.process = lab.target_popen(
+            [*unprivileged(throttle, drop_in), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log
+        )
+        iscsi.until(
+            lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent"
+        )
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(f'/out/{name}.log')}")
 
@@ -85,9 +102,12 @@ def kernel(lab):
     with lab.target_namespace():
         common = packets_throttled()
     # Those of the root, and those of a clsact.
-    filters = [line for parent in ([], ["egress"])
-               for line in lab.target_exec(["tc", "filter", "show", "dev", "eth0", *parent]).splitlines()
-               if line.startswith("filter")]
+    filters = [
+        line
+        for parent in ([], ["egress"])
+        for line in lab.target_exec(["tc", "filter", "show", "dev", "eth0", *parent]).splitlines()
+        if line.startswith("filter")
+    ]
     return {
         **common,
         "qdiscs": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == "eth0"],

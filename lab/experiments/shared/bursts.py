@@ -18,20 +18,51 @@ def now_ms():
 
 
 def reader(lab, seconds):
-    return {"name": "reader", "filename": lab.device(1), "rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k",
-            "runtime": seconds, "size": "64m"}
+    return {
+        "name": "reader",
+        "filename": lab.device(1),
+        "rw": "randread",
+        "bs": "4k",
+        "iodepth": 1,
+        "rate": "256k",
+        "runtime": seconds,
+        "size": "64m",
+    }
 
 
 def writers(lab, options, begin, seconds, numbers=WRITERS):
-    return [{"name": f"w{n}-{job}", "filename": lab.device(n), "rw": "write", "bs": "64k", "iodepth": options.depth,
-             "offset": f"{16 * job}m", "size": "16m", "startdelay": begin, "runtime": seconds}
-            for n in numbers for job in range(vars(options).get("jobs", JOBS))]
+    return [
+        {
+            "name": f"w{n}-{job}",
+            "filename": lab.device(n),
+            "rw": "write",
+            "bs": "64k",
+            "iodepth": options.depth,
+            "offset": f"{16 * job}m",
+            "size": "16m",
+            "startdelay": begin,
+            "runtime": seconds,
+        }
+        for n in numbers
+        for job in range(vars(options).get("jobs", JOBS))
+    ]
 
 
 def readers_too(lab, begin, seconds):
     """By the writers' own sessions."""
-    return [{"name": f"r{n}", "filename": lab.device(n), "rw": "randread", "bs": "64k", "iodepth": 1, "size": "64m",
-             "startdelay": begin, "runtime": seconds} for n in WRITERS]
+    return [
+        {
+            "name": f"r{n}",
+            "filename": lab.device(n),
+            "rw": "randread",
+            "bs": "64k",
+            "iodepth": 1,
+            "size": "64m",
+            "startdelay": begin,
+            "runtime": seconds,
+        }
+        for n in WRITERS
+    ]
 
 
 def per_second(reads):
@@ -70,8 +101,13 @@ def bursts(lab, options, mixed=False, each_read=False):
         "bursts": [[begin, begin + options.burst] for begin in begins],
         "written_bytes_per_s": written / (options.bursts * options.burst),
         "writers_reads_ms": [result["read"]["mean_ms"] for result in results[1:] if result["read"]],
-        "volumes": {name: {field: counted[name][field] - volumes[name][field] for field in counted[name]} for name in counted},
-        "retransmissions": {side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after},
+        "volumes": {
+            name: {field: counted[name][field] - volumes[name][field] for field in counted[name]}
+            for name in counted
+        },
+        "retransmissions": {
+            side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after
+        },
         "sent_again": again,
         "drops": lab.drops() - drops,
     }
@@ -93,5 +129,9 @@ def sent_again(lab, began, length):
 def judged(phase, target):
     """What a burst came to, without its beginning."""
     seconds = settled(phase)
-    return {"kept": part_within(seconds, target), "mean_ms": statistics.mean(seconds),
-            "written_bytes_per_s": phase["written_bytes_per_s"], "sent_again": phase["sent_again"]}
+    return {
+        "kept": part_within(seconds, target),
+        "mean_ms": statistics.mean(seconds),
+        "written_bytes_per_s": phase["written_bytes_per_s"],
+        "sent_again": phase["sent_again"],
+    }

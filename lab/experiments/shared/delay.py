@@ -1,9 +1,9 @@
 """In the guest, imported: `tidegate agent` that delays for as long as it is told, transfers against delay, and what went wrong.
 
-    with delay.Pulse(device), delay.Agent(lab, "netem", "all") as agent:
-        agent.hold(20)                              # milliseconds, for every initiator of the lab
-        with delay.counted(lab, row):               # retransmissions and drops, into the row
-            results = delay.transfers(lab, 1, "write", [(64, 1)], (4, 8))
+with delay.Pulse(device), delay.Agent(lab, "netem", "all") as agent:
+    agent.hold(20)                              # milliseconds, for every initiator of the lab
+    with delay.counted(lab, row):               # retransmissions and drops, into the row
+        results = delay.transfers(lab, 1, "write", [(64, 1)], (4, 8))
 """
 
 import contextlib
@@ -70,7 +70,9 @@ class Agent:
         self.path, self.log = f"/tmp/{throttle}.toml", f"/out/{throttle}.log"
         self.write(0)
         with open(self.log, "w") as log:
-            self.process = lab.target_popen(["tidegate", "agent", "-c", self.path, "--log", "debug"], stderr=log)
+            self.process = lab.target_popen(
+                ["tidegate", "agent", "-c", self.path, "--log", "debug"], stderr=log
+            )
         iscsi.until(lambda: "ready" in iscsi.read(self.log) or self.process.poll() is not None, "the agent")
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(self.log)}")
@@ -78,8 +80,12 @@ class Agent:
     def write(self, delay):
         members = [self.lab.address(number) for number in self.lab.numbers] if delay else []
         packets = "" if self.throttle == "rate" else f'packets = "{self.packets}"'
-        iscsi.write(self.path, AGENT.format(throttle=self.throttle, packets=packets, members=json.dumps(members),
-                                            greatest=delay or 1))
+        iscsi.write(
+            self.path,
+            AGENT.format(
+                throttle=self.throttle, packets=packets, members=json.dumps(members), greatest=delay or 1
+            ),
+        )
 
     def hold(self, delay, wait=AGENT_FOLLOWS_S):
         """Milliseconds; 0 is nobody."""
@@ -110,24 +116,47 @@ def counted(lab, row):
     yield
     after = lab.retransmissions()
     row["drops"] = lab.drops() - drops
-    row["tcp"] = {side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after}
+    row["tcp"] = {
+        side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after
+    }
 
 
 def transfers(lab, initiator, direction, combinations, amounts_mib, **changes):
     """Moves the amount of each (block KiB, depth), one after the other: fio's results. `changes` of fio's options."""
     alone, queued = amounts_mib
-    return lab.fio([{
-        "name": f"{block}k-{depth}", "filename": lab.device(initiator), "rw": direction, "bs": f"{block}k",
-        "iodepth": depth, "size": "64m", "io_size": f"{alone if depth == 1 else queued}m", "stonewall": 1, **changes,
-    } for block, depth in combinations])
+    return lab.fio(
+        [
+            {
+                "name": f"{block}k-{depth}",
+                "filename": lab.device(initiator),
+                "rw": direction,
+                "bs": f"{block}k",
+                "iodepth": depth,
+                "size": "64m",
+                "io_size": f"{alone if depth == 1 else queued}m",
+                "stonewall": 1,
+                **changes,
+            }
+            for block, depth in combinations
+        ]
+    )
 
 
 def rows_of(results, combinations, direction, common):
     for (block, depth), result in zip(combinations, results):
         found = result[direction]
-        yield {**common, "direction": direction, "block_kib": block, "depth": depth, "ios": found["ios"],
-               "seconds": found["runtime_ms"] / 1000, "ms_per_io": found["runtime_ms"] / found["ios"],
-               "bytes_per_s": found["bytes_per_s"], "mean_ms": found["mean_ms"], "p99_ms": found["p99_ms"]}
+        yield {
+            **common,
+            "direction": direction,
+            "block_kib": block,
+            "depth": depth,
+            "ios": found["ios"],
+            "seconds": found["runtime_ms"] / 1000,
+            "ms_per_io": found["runtime_ms"] / found["ios"],
+            "bytes_per_s": found["bytes_per_s"],
+            "mean_ms": found["mean_ms"],
+            "p99_ms": found["p99_ms"],
+        }
 
 
 def numbers(text):

@@ -47,10 +47,29 @@ class Agent:
     def __init__(self, name, configuration, log_level="debug"):
         self.path, self.log = f"/tmp/{name}.toml", open(f"/out/{name}.log", "w")
         write(self.path, configuration)
-        self.process = subprocess.Popen([
-            "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs",
-            *(option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", CAPABILITIES)),
-            "tidegate", "agent", "-c", self.path, "--log", log_level], stderr=self.log)
+        self.process = subprocess.Popen(
+            [
+                "setpriv",
+                "--reuid",
+                "65534",
+                "--regid",
+                "65534",
+                "--clear-groups",
+                "--no-new-privs",
+                *(
+                    option
+                    for kind in ("inh-caps", "ambient-caps", "bounding-set")
+                    for option in (f"--{kind}", CAPABILITIES)
+                ),
+                "tidegate",
+                "agent",
+                "-c",
+                self.path,
+                "--log",
+                log_level,
+            ],
+            stderr=self.log,
+        )
         until(lambda: "ready" in read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {read(f'/out/{name}.log')}")

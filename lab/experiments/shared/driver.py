@@ -14,6 +14,7 @@ LAB = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 def described():
     """The program, the emulator and the machine. Asked when an experiment begins: while it runs, the tree may change."""
+
     def output(*command):
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
@@ -45,12 +46,16 @@ def judged(experiment, description, short, short_means, seed_each=False):
 
     seed_each: guest.py takes one `--seed`, and more seeds take a machine each.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--short", action="store_true", help=short_means)
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--keep", metavar="DIR", help="keep the agent's logs there")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
-    parser.add_argument("--limit", type=int, default=3600, help="real seconds of a machine (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=int, default=3600, help="real seconds of a machine (default: %(default)s)"
+    )
     if seed_each:
         parser.add_argument("--seeds", type=int, default=1, help="a machine each (default: %(default)s)")
         parser.add_argument("--first-seed", type=int, default=1, help="(default: %(default)s)")
@@ -58,22 +63,36 @@ def judged(experiment, description, short, short_means, seed_each=False):
     options = parser.parse_args()
     about = described()
     if not seed_each:
-        verdict = _judged_once(experiment, options, [*(short if options.short else []), *options.agent], options.keep)
+        verdict = _judged_once(
+            experiment, options, [*(short if options.short else []), *options.agent], options.keep
+        )
     else:
         seeds = range(options.first_seed, options.first_seed + options.seeds)
         runs = []
         for seed in seeds:
             print(f"seed {seed}", flush=True)
             arguments = [*(short if options.short else []), "--seed", str(seed), *options.agent]
-            runs.append(_judged_once(experiment, options, arguments, options.keep and os.path.join(options.keep, str(seed))))
+            runs.append(
+                _judged_once(
+                    experiment, options, arguments, options.keep and os.path.join(options.keep, str(seed))
+                )
+            )
         verdict = None if None in runs else _together(seeds, runs)
     if verdict is None:
         return 1
     if options.out:
         variant = [verdict["variant"]] if "variant" in verdict else []
-        leave(options.out, "-".join(["lab", experiment, *variant, *(["short"] if options.short else [])]), {
-            "experiment": f"lab {experiment}", "date": today(), "short": options.short, **about, **verdict,
-        })
+        leave(
+            options.out,
+            "-".join(["lab", experiment, *variant, *(["short"] if options.short else [])]),
+            {
+                "experiment": f"lab {experiment}",
+                "date": today(),
+                "short": options.short,
+                **about,
+                **verdict,
+            },
+        )
     return 0 if verdict["met"] else 1
 
 
@@ -81,7 +100,9 @@ def _judged_once(experiment, options, arguments, keep):
     """The verdict of one machine, or None if it failed."""
     with tempfile.TemporaryDirectory() as directory:
         out = keep or directory
-        status, printed, complaint = run(f"{experiment}/guest.py", *arguments, out=out, binary=options.binary, limit=options.limit)
+        status, printed, complaint = run(
+            f"{experiment}/guest.py", *arguments, out=out, binary=options.binary, limit=options.limit
+        )
         print(printed, flush=True)
         if status != 0:
             print(complaint, file=sys.stderr)
@@ -100,9 +121,14 @@ def _together(seeds, runs):
     print(f"{len(runs)} seeds")
     for name, checks in values.items():
         known = [check["value"] for check in checks if check["value"] is not None]
-        span = f"{min(known):.4f} to {max(known):.4f}, mean {sum(known) / len(known):.4f}" if known else "none"
+        span = (
+            f"{min(known):.4f} to {max(known):.4f}, mean {sum(known) / len(known):.4f}" if known else "none"
+        )
         print(f"  {name:88} {span:40} met in {sum(check['met'] for check in checks)} of {len(checks)}")
-    return {"met": all(one["met"] for one in runs), "seeds": [{"seed": seed, **one} for seed, one in zip(seeds, runs)]}
+    return {
+        "met": all(one["met"] for one in runs),
+        "seeds": [{"seed": seed, **one} for seed, one in zip(seeds, runs)],
+    }
 
 
 def leave(directory, name, document):

@@ -34,8 +34,10 @@ import time
 CONFIGFS = "/sys/kernel/config"
 TARGET = CONFIGFS + "/target"
 CGROUPS = "/sys/fs/cgroup"
-MODULES = ("configfs dm-mod loop target_core_mod target_core_iblock iscsi_target_mod sd_mod iscsi_tcp veth bridge "
-           "nf_tables sch_netem sch_htb sch_prio sch_fq sch_ingress cls_bpf cls_matchall cls_u32 act_police")
+MODULES = (
+    "configfs dm-mod loop target_core_mod target_core_iblock iscsi_target_mod sd_mod iscsi_tcp veth bridge "
+    "nf_tables sch_netem sch_htb sch_prio sch_fq sch_ingress cls_bpf cls_matchall cls_u32 act_police"
+)
 PROGRAMS = "fio ip tc nft nsenter iscsid iscsiadm lvm losetup python3".split()
 GROUP = "vg0"
 LVM_CONFIGURATION = """\
@@ -45,14 +47,38 @@ activation { udev_sync = 0 udev_rules = 0 monitoring = 0 }
 backup { backup = 0 archive = 0 }
 global { use_lvmpolld = 0 event_activation = 0 thin_check_executable = "" }
 """
-STAT_FIELDS = ("reads", "reads_merged", "read_sectors", "read_ms", "writes", "writes_merged", "write_sectors", "write_ms",
-               "in_flight", "busy_ms", "queued_ms")
+STAT_FIELDS = (
+    "reads",
+    "reads_merged",
+    "read_sectors",
+    "read_ms",
+    "writes",
+    "writes_merged",
+    "write_sectors",
+    "write_ms",
+    "in_flight",
+    "busy_ms",
+    "queued_ms",
+)
 # What tells of loss, or of what was taken for it. RetransSegs is what counts.
-TCP_COUNTERS = ("RetransSegs", "TCPLossProbes", "TCPTimeouts", "TCPDSACKRecv", "TCPOFOQueue", "TCPSpuriousRtxHostQueues",
-                "TCPChallengeACK")
+TCP_COUNTERS = (
+    "RetransSegs",
+    "TCPLossProbes",
+    "TCPTimeouts",
+    "TCPDSACKRecv",
+    "TCPOFOQueue",
+    "TCPSpuriousRtxHostQueues",
+    "TCPChallengeACK",
+)
 # What nft looks for whenever it starts. In memory, or it waits for the machine's files and the clock leaps.
-NFT_LOOKS_FOR = ["/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/connlabel.conf", "/etc/iproute2/rt_realms",
-                 "/etc/iproute2/rt_marks", "/etc/iproute2/group"]
+NFT_LOOKS_FOR = [
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/etc/connlabel.conf",
+    "/etc/iproute2/rt_realms",
+    "/etc/iproute2/rt_marks",
+    "/etc/iproute2/group",
+]
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
 
@@ -119,6 +145,7 @@ def mapped(ruleset):
 @contextlib.contextmanager
 def namespace(name):
     """This thread, and the processes that it starts meanwhile, are in that network namespace."""
+
     def enter(descriptor):
         if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
             raise Failed(f"setns {name}: {os.strerror(ctypes.get_errno())}")
@@ -150,8 +177,21 @@ class Lab:
     # More lines of the resource's configuration.
     resource = ""
 
-    def __init__(self, initiators=4, devices=4, service_ms=8, volume_mib=64, acls=True, ipv6=(), window=None,
-                 tail_loss_probes=True, mtu=1500, vlan=None, portal=None, initiator_options=None):
+    def __init__(
+        self,
+        initiators=4,
+        devices=4,
+        service_ms=8,
+        volume_mib=64,
+        acls=True,
+        ipv6=(),
+        window=None,
+        tail_loss_probes=True,
+        mtu=1500,
+        vlan=None,
+        portal=None,
+        initiator_options=None,
+    ):
         self.numbers = range(1, initiators + 1)
         self.acls = acls
         self.ipv6 = frozenset(ipv6)
@@ -225,8 +265,16 @@ class Lab:
         log_ms: requests per second, KiB/s, mean ms; ms is the time since the epoch.
         """
         self.before_reads()
-        command = ["fio", "--output-format=json", "--thread", "--ioengine=libaio", "--direct=1", "--randrepeat=1",
-                   "--norandommap", "--group_reporting=0"]
+        command = [
+            "fio",
+            "--output-format=json",
+            "--thread",
+            "--ioengine=libaio",
+            "--direct=1",
+            "--randrepeat=1",
+            "--norandommap",
+            "--group_reporting=0",
+        ]
         if "runtime" in options or any("runtime" in job for job in jobs):
             command.append("--time_based")
         command += [f"--{key}={value}" for key, value in options.items()]
@@ -239,20 +287,28 @@ class Lab:
             command.append(f"--name={job['name']}")
             command += [f"--{key}={value}" for key, value in job.items() if key != "name"]
             if log_ms:
-                command += [f"--write_{kind}_log={log_directory}/{job['name']}" for kind in ("iops", "bw", "lat")]
+                command += [
+                    f"--write_{kind}_log={log_directory}/{job['name']}" for kind in ("iops", "bw", "lat")
+                ]
         ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if ended.returncode != 0 or "{" not in ended.stdout:
             raise Failed(f"{' '.join(command)}: status {ended.returncode}: {ended.stderr or ended.stdout}")
-        found = json.loads(ended.stdout[ended.stdout.index("{"):])["jobs"]
+        found = json.loads(ended.stdout[ended.stdout.index("{") :])["jobs"]
         for job in found:
             if job["error"]:
                 raise Failed(f"fio: {job['jobname']}: error {job['error']}: {ended.stderr}")
         results = []
         for index, job in enumerate(found, 1):
-            result = {"name": job["jobname"], "read": _direction(job["read"]), "write": _direction(job["write"])}
+            result = {
+                "name": job["jobname"],
+                "read": _direction(job["read"]),
+                "write": _direction(job["write"]),
+            }
             if log_ms:
-                result["log"] = {kind: _log(f"{log_directory}/{job['jobname']}_{kind}.{index}.log", scale)
-                                 for kind, scale in (("iops", 1), ("bw", 1), ("lat", 1e-6))}
+                result["log"] = {
+                    kind: _log(f"{log_directory}/{job['jobname']}_{kind}.{index}.log", scale)
+                    for kind, scale in (("iops", 1), ("bw", 1), ("lat", 1e-6))
+                }
             results.append(result)
         return results
 
@@ -292,8 +348,10 @@ class Lab:
 
     def volumes(self):
         """What the target's kernel counted of each volume (`vg0-lv1`…): see STAT_FIELDS."""
-        return {name: dict(zip(STAT_FIELDS, map(int, read(f"/sys/block/{dm}/stat").split())))
-                for name, dm in self._dm.items()}
+        return {
+            name: dict(zip(STAT_FIELDS, map(int, read(f"/sys/block/{dm}/stat").split())))
+            for name, dm in self._dm.items()
+        }
 
     def retransmissions(self):
         """TCP's counters (TCP_COUNTERS) by side, `target` and `initiators`."""
@@ -306,7 +364,9 @@ class Lab:
         total = 0
         for where in (None, "switch", "tgt"):
             with namespace(where) if where else contextlib.nullcontext():
-                total += sum(qdisc.get("drops", 0) for qdisc in json.loads(run(["tc", "-s", "-j", "qdisc", "show"])))
+                total += sum(
+                    qdisc.get("drops", 0) for qdisc in json.loads(run(["tc", "-s", "-j", "qdisc", "show"]))
+                )
                 for line in read("/proc/thread-self/net/dev").splitlines()[2:]:
                     fields = line.split(":")[1].split()
                     total += int(fields[3]) + int(fields[11])
@@ -317,9 +377,19 @@ class Lab:
         session = self._sessions[number]
         connection = session.replace("/session", "/connection") + ":0"
         connection = connection.replace("iscsi_session", "iscsi_connection")
-        found = {name: read(f"{session}/{name}") for name in
-                 ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len", "max_outstanding_r2t")}
-        return found | {name: read(f"{connection}/{name}") for name in ("max_recv_dlength", "max_xmit_dlength")}
+        found = {
+            name: read(f"{session}/{name}")
+            for name in (
+                "initial_r2t",
+                "immediate_data",
+                "first_burst_len",
+                "max_burst_len",
+                "max_outstanding_r2t",
+            )
+        }
+        return found | {
+            name: read(f"{connection}/{name}") for name in ("max_recv_dlength", "max_xmit_dlength")
+        }
 
     # How it comes about.
 
@@ -344,7 +414,11 @@ class Lab:
         os.makedirs("/etc/lvm", exist_ok=True)
         write("/etc/lvm/lvm.conf", LVM_CONFIGURATION)
         disks = self._disks([f"/dev/loop{number}" for number in range(devices)])
-        said = run(["lvm"], input="\n".join([f"vgcreate -y {GROUP} {' '.join(disks)}", *self._volumes(disks, volume_mib)]) + "\n")
+        said = run(
+            ["lvm"],
+            input="\n".join([f"vgcreate -y {GROUP} {' '.join(disks)}", *self._volumes(disks, volume_mib)])
+            + "\n",
+        )
         self._dm = {read(f"{path}/dm/name"): os.path.basename(path) for path in glob.glob("/sys/block/dm-*")}
         if missing := [name for name in map(self.volume, self.numbers) if name not in self._dm]:
             raise Failed(f"lvm made no {', '.join(missing)}: {said}")
@@ -355,16 +429,30 @@ class Lab:
 
     def _volumes(self, disks, volume_mib):
         """The commands of LVM that make the volumes."""
-        return [f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {volume_mib}m -n lv{number} {GROUP}" for number in self.numbers]
+        return [
+            f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {volume_mib}m -n lv{number} {GROUP}"
+            for number in self.numbers
+        ]
 
     def _make_network(self, mtu):
         # Under interfaces of a VLAN are those that its packets pass with their tag.
         under = "" if self.vlan is None else "under-"
-        batch("ip", ["netns add tgt", "netns add switch", f"link add {under}eth0 netns tgt type veth peer name p0 netns switch",
-                     *(f"link add {under}i{n} type veth peer name p{n} netns switch" for n in self.numbers)])
+        batch(
+            "ip",
+            [
+                "netns add tgt",
+                "netns add switch",
+                f"link add {under}eth0 netns tgt type veth peer name p0 netns switch",
+                *(f"link add {under}i{n} type veth peer name p{n} netns switch" for n in self.numbers),
+            ],
+        )
         if under:
+
             def tagged(name):
-                return [f"link set under-{name} mtu {mtu} up", f"link add link under-{name} name {name} type vlan id {self.vlan}"]
+                return [
+                    f"link set under-{name} mtu {mtu} up",
+                    f"link add link under-{name} name {name} type vlan id {self.vlan}",
+                ]
 
             batch("ip", [line for n in self.numbers for line in tagged(f"i{n}")])
             with namespace("tgt"):
@@ -376,13 +464,36 @@ class Lab:
                     for kind in ("all", "default"):
                         write(f"/proc/sys/net/ipv6/conf/{kind}/{key}", value)
         with namespace("switch"):
-            batch("ip", ["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up",
-                         *(f"link set p{n} mtu {mtu} master br0 up" for n in (0, *self.numbers))])
+            batch(
+                "ip",
+                [
+                    "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+                    "link set br0 up",
+                    *(f"link set p{n} mtu {mtu} master br0 up" for n in (0, *self.numbers)),
+                ],
+            )
         with namespace("tgt"):
-            batch("ip", ["link set lo up", "address add 10.0.0.1/24 dev eth0", "address add fd00::1/64 dev eth0 nodad",
-                         f"link set eth0 mtu {mtu} up"])
-        batch("ip", [line for n in self.numbers for line in (
-            f"address add 10.0.0.{10 + n}/24 dev i{n}", f"address add fd00::{10 + n}/64 dev i{n} nodad", f"link set i{n} mtu {mtu} up")])
+            batch(
+                "ip",
+                [
+                    "link set lo up",
+                    "address add 10.0.0.1/24 dev eth0",
+                    "address add fd00::1/64 dev eth0 nodad",
+                    f"link set eth0 mtu {mtu} up",
+                ],
+            )
+        batch(
+            "ip",
+            [
+                line
+                for n in self.numbers
+                for line in (
+                    f"address add 10.0.0.{10 + n}/24 dev i{n}",
+                    f"address add fd00::{10 + n}/64 dev i{n} nodad",
+                    f"link set i{n} mtu {mtu} up",
+                )
+            ],
+        )
         # Interfaces of one network in one namespace: each answers for its own address only.
         for key, value in (("arp_ignore", 1), ("arp_announce", 2), ("rp_filter", 0)):
             for interface in ("all", *(f"i{n}" for n in self.numbers)):
@@ -394,8 +505,13 @@ class Lab:
 
     def small_queues(self, wide):
         """How much of a connection TCP lets wait in its own host: what it would send in a millisecond at its pacing rate, and
-        nothing small behind something else (autocorking). `wide`: five times as much, or more, and that, too."""
-        for key, usual, much in (("tcp_pacing_ss_ratio", 200, 1000), ("tcp_pacing_ca_ratio", 120, 1000), ("tcp_autocorking", 1, 0)):
+        nothing small behind something else (autocorking). `wide`: five times as much, or more, and that, too.
+        """
+        for key, usual, much in (
+            ("tcp_pacing_ss_ratio", 200, 1000),
+            ("tcp_pacing_ca_ratio", 120, 1000),
+            ("tcp_autocorking", 1, 0),
+        ):
             self._for_both_sides(key, much if wide else usual)
 
     def _for_both_sides(self, key, value):
@@ -442,16 +558,25 @@ class Lab:
             os.makedirs(path, exist_ok=True)
         write("/etc/iscsi/initiatorname.iscsi", "InitiatorName=iqn.2026-01.lab:nobody\n")
         options = {
-            "node.startup": "manual", "node.session.scan": "auto", "node.session.cmds_max": 128,
-            "node.session.queue_depth": 32, "node.session.iscsi.InitialR2T": "No",
-            "node.session.iscsi.ImmediateData": "Yes", **options,
+            "node.startup": "manual",
+            "node.session.scan": "auto",
+            "node.session.cmds_max": 128,
+            "node.session.queue_depth": 32,
+            "node.session.iscsi.InitialR2T": "No",
+            "node.session.iscsi.ImmediateData": "Yes",
+            **options,
         }
         write("/etc/iscsi/iscsid.conf", "".join(f"{key} = {value}\n" for key, value in options.items()))
         for n in self.numbers:
-            write(f"/etc/iscsi/ifaces/i{n}", f"iface.iscsi_ifacename = i{n}\niface.transport_name = tcp\n"
-                  f"iface.net_ifacename = i{n}\niface.initiatorname = {self.initiator(n)}\n")
+            write(
+                f"/etc/iscsi/ifaces/i{n}",
+                f"iface.iscsi_ifacename = i{n}\niface.transport_name = tcp\n"
+                f"iface.net_ifacename = i{n}\niface.initiatorname = {self.initiator(n)}\n",
+            )
         with open("/out/iscsid.log", "w") as log:
-            daemon = subprocess.Popen(["iscsid", "--foreground"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            daemon = subprocess.Popen(
+                ["iscsid", "--foreground"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
         def listens():
             if daemon.poll() is not None:
@@ -489,7 +614,6 @@ class Lab:
         run([*self._node(number), "--logout"])
         del self._devices[number], self._sessions[number]
 
-
     def remove_volume(self, number):
         """As an administrator does: its initiator logs out, it is exported no more, and LVM removes it."""
         self.log_out(number)
@@ -498,8 +622,15 @@ class Lab:
         write(f"{group}/enable", 0)
         os.unlink(f"{acl}/lun_0/lun")
         os.unlink(f"{lun}/port")
-        for path in (f"{acl}/lun_0", acl, lun, f"{group}/np/{self.portal}", group, os.path.dirname(group),
-                     f"{TARGET}/core/iblock_0/lv{number}"):
+        for path in (
+            f"{acl}/lun_0",
+            acl,
+            lun,
+            f"{group}/np/{self.portal}",
+            group,
+            os.path.dirname(group),
+            f"{TARGET}/core/iblock_0/lv{number}",
+        ):
             os.rmdir(path)
         run(["lvm", "lvremove", "-y", f"{GROUP}/lv{number}"])
 
@@ -517,9 +648,17 @@ def backstore(name, device):
 def null_block(name, mib, service_ms):
     path = f"{CONFIGFS}/nullb/{name}"
     os.mkdir(path)
-    for key, value in (("irqmode", 2), ("completion_nsec", round(service_ms * 1e6)), ("submit_queues", 1),
-                       ("hw_queue_depth", 1), ("queue_mode", 2), ("blocksize", 512), ("size", mib), ("memory_backed", 1),
-                       ("power", 1)):
+    for key, value in (
+        ("irqmode", 2),
+        ("completion_nsec", round(service_ms * 1e6)),
+        ("submit_queues", 1),
+        ("hw_queue_depth", 1),
+        ("queue_mode", 2),
+        ("blocksize", 512),
+        ("size", mib),
+        ("memory_backed", 1),
+        ("power", 1),
+    ):
         write(f"{path}/{key}", value)
     write(f"/sys/block/{name}/queue/scheduler", "none")
 
@@ -529,9 +668,14 @@ def _direction(found):
         return None
     quantile = found["clat_ns"].get("percentile", {})
     return {
-        "ios": found["total_ios"], "bytes": found["io_bytes"], "runtime_ms": found["runtime"],
-        "iops": round(found["iops"], 2), "bytes_per_s": found["bw_bytes"], "mean_ms": round(found["lat_ns"]["mean"] / 1e6, 4),
-        "p50_ms": round(quantile.get("50.000000", 0) / 1e6, 4), "p99_ms": round(quantile.get("99.000000", 0) / 1e6, 4),
+        "ios": found["total_ios"],
+        "bytes": found["io_bytes"],
+        "runtime_ms": found["runtime"],
+        "iops": round(found["iops"], 2),
+        "bytes_per_s": found["bw_bytes"],
+        "mean_ms": round(found["lat_ns"]["mean"] / 1e6, 4),
+        "p50_ms": round(quantile.get("50.000000", 0) / 1e6, 4),
+        "p99_ms": round(quantile.get("99.000000", 0) / 1e6, 4),
     }
 
 

@@ -7,8 +7,11 @@ LEFT_OUT_S = 3
 
 def settled(phase):
     """The means of the seconds within bursts, without the first few of each."""
-    return [value for at, value in phase["seconds"]
-            if any(begin + LEFT_OUT_S < at <= end for begin, end in phase["bursts"])]
+    return [
+        value
+        for at, value in phase["seconds"]
+        if any(begin + LEFT_OUT_S < at <= end for begin, end in phase["bursts"])
+    ]
 
 
 def part_within(seconds, target_ms):
@@ -23,7 +26,11 @@ def fit(points):
     xy = sum((x - mean_x) * (y - mean_y) for x, y in points)
     yy = sum((y - mean_y) ** 2 for _, y in points)
     slope = xy / xx
-    return {"slope": slope, "intercept_ms": mean_y - slope * mean_x, "r2": xy * xy / (xx * yy) if yy else None}
+    return {
+        "slope": slope,
+        "intercept_ms": mean_y - slope * mean_x,
+        "r2": xy * xy / (xx * yy) if yy else None,
+    }
 
 
 class Verdict:
@@ -34,14 +41,24 @@ class Verdict:
         """`known`: why it is known to be missed at times. It is said to be missed all the same, and fails nobody's run."""
         met = value is not None and (least is None or value >= least) and (most is None or value <= most)
         bounds = {key: bound for key, bound in (("at_least", least), ("at_most", most)) if bound is not None}
-        self.rows.append({"name": name, "value": value, **bounds, "met": met, **({"known": known} if known and not met else {})})
+        self.rows.append(
+            {
+                "name": name,
+                "value": value,
+                **bounds,
+                "met": met,
+                **({"known": known} if known and not met else {}),
+            }
+        )
 
     def show(self):
         for row in self.rows:
             bound = " to ".join(f"{row[key]:g}" for key in ("at_least", "at_most") if key in row)
             value = "none" if row["value"] is None else f"{row['value']:.4f}"
-            print(f"  {row['name']:88} {value:>9}  {bound:12}  {'met' if row['met'] else 'MISSED'}"
-                  + (f" (known: {row['known']})" if "known" in row else ""))
+            print(
+                f"  {row['name']:88} {value:>9}  {bound:12}  {'met' if row['met'] else 'MISSED'}"
+                + (f" (known: {row['known']})" if "known" in row else "")
+            )
 
     def met(self):
         return all(row["met"] or "known" in row for row in self.rows)

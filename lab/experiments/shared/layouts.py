@@ -31,7 +31,8 @@ class Layout(iscsi.Lab):
 
 class Files(Layout):
     """LUNs are files of an XFS on the first volume. LIO writes one request of a session after the other, so that three writers
-    disturb an array of one device only; and a delay is felt only if it is longer than what waits in a session takes."""
+    disturb an array of one device only; and a delay is felt only if it is longer than what waits in a session takes.
+    """
 
     # xfsprogs make none of less than 300 MB.
     SIZE_MIB = 384
@@ -72,7 +73,10 @@ class Thin(Layout):
         whole, group = len(self.numbers) * volume_mib, iscsi.GROUP
         return [
             f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {whole}m --poolmetadatasize 4m --thinpool pool {group}",
-            *(f"lvcreate -y -Wn -V {volume_mib}m --thin --thinpool pool -n lv{number} {group}" for number in self.numbers),
+            *(
+                f"lvcreate -y -Wn -V {volume_mib}m --thin --thinpool pool -n lv{number} {group}"
+                for number in self.numbers
+            ),
         ]
 
     def _export(self):
@@ -88,7 +92,12 @@ class Raid(Layout):
         run(["modprobe", "-a", "md_mod", "raid0"])
         write("/sys/module/md_mod/parameters/new_array", "md0")
         md = "/sys/block/md0/md"
-        for key, value in (("metadata_version", "none"), ("level", "raid0"), ("raid_disks", len(devices)), ("chunk_size", 64 << 10)):
+        for key, value in (
+            ("metadata_version", "none"),
+            ("level", "raid0"),
+            ("raid_disks", len(devices)),
+            ("chunk_size", 64 << 10),
+        ):
             write(f"{md}/{key}", value)
         for slot, device in enumerate(devices):
             name = os.path.basename(device)
@@ -111,12 +120,34 @@ class Tgt(Layout):
         run(["pin", "tgtd", "tgtadm"])
         os.makedirs("/run/tgtd", exist_ok=True)
         with open("/out/tgtd.log", "w") as log:
-            self._daemon = self.target_popen(["tgtd", "-f", "--iscsi", "portal=10.0.0.1:3260"], stdout=log, stderr=log)
+            self._daemon = self.target_popen(
+                ["tgtd", "-f", "--iscsi", "portal=10.0.0.1:3260"], stdout=log, stderr=log
+            )
         ask = ["tgtadm", "--lld", "iscsi"]
-        until(lambda: subprocess.run([*ask, "--op", "show", "--mode", "sys"], capture_output=True).returncode == 0, "tgtd")
+        until(
+            lambda: subprocess.run([*ask, "--op", "show", "--mode", "sys"], capture_output=True).returncode
+            == 0,
+            "tgtd",
+        )
         for number in self.numbers:
             tid = ["--tid", str(number)]
             run([*ask, "--op", "new", "--mode", "target", *tid, "-T", self.target(number)])
-            run([*ask, "--op", "new", "--mode", "logicalunit", *tid, "--lun", str(self.lun), "-b", self.backing(number),
-                 "--bstype", "rdwr", "--bsoflags", "direct"])
+            run(
+                [
+                    *ask,
+                    "--op",
+                    "new",
+                    "--mode",
+                    "logicalunit",
+                    *tid,
+                    "--lun",
+                    str(self.lun),
+                    "-b",
+                    self.backing(number),
+                    "--bstype",
+                    "rdwr",
+                    "--bsoflags",
+                    "direct",
+                ]
+            )
             run([*ask, "--op", "bind", "--mode", "target", *tid, "-I", "ALL"])

@@ -29,7 +29,9 @@ class Lab(iscsi.Lab):
         for n in self.numbers:
             batch("ip", [f"netns add h{n}", f"link set i{n} netns h{n}"])
             with namespace(f"h{n}"):
-                batch("ip", ["link set lo up", f"address add 10.0.0.{10 + n}/24 dev i{n}", f"link set i{n} up"])
+                batch(
+                    "ip", ["link set lo up", f"address add 10.0.0.{10 + n}/24 dev i{n}", f"link set i{n} up"]
+                )
         # One portal for each volume: who is connected to it uses that one.
         with namespace("tgt"):
             batch("ip", [f"address add 10.0.0.{n}/24 dev eth0" for n in self.numbers if n > 1])
@@ -70,7 +72,10 @@ class Nvme(Lab):
     def _export(self):
         run(["modprobe", "-a", "nvmet", "nvmet-tcp", "nvme-tcp"])
         for number in self.numbers:
-            subsystem, host = f"{NVMET}/subsystems/{self.subsystem(number)}", f"{NVMET}/hosts/{self.host(number)}"
+            subsystem, host = (
+                f"{NVMET}/subsystems/{self.subsystem(number)}",
+                f"{NVMET}/hosts/{self.host(number)}",
+            )
             os.mkdir(host)
             os.mkdir(subsystem)
             write(f"{subsystem}/attr_allow_any_host", 0)
@@ -80,15 +85,26 @@ class Nvme(Lab):
             write(f"{subsystem}/namespaces/1/enable", 1)
             port = f"{NVMET}/ports/{number}"
             os.mkdir(port)
-            for key, value in (("adrfam", "ipv4"), ("trtype", "tcp"), ("traddr", f"10.0.0.{number}"), ("trsvcid", self.port)):
+            for key, value in (
+                ("adrfam", "ipv4"),
+                ("trtype", "tcp"),
+                ("traddr", f"10.0.0.{number}"),
+                ("trsvcid", self.port),
+            ):
                 write(f"{port}/addr_{key}", value)
             # The socket belongs to the namespace of whoever makes this link.
             with namespace("tgt"):
                 os.symlink(subsystem, f"{port}/subsystems/{self.subsystem(number)}")
 
     def log_in(self, number):
-        options = {"transport": "tcp", "traddr": f"10.0.0.{number}", "trsvcid": self.port, "nqn": self.subsystem(number),
-                   "hostnqn": self.host(number), "hostid": self.host(number).rpartition(":")[2]}
+        options = {
+            "transport": "tcp",
+            "traddr": f"10.0.0.{number}",
+            "trsvcid": self.port,
+            "nqn": self.subsystem(number),
+            "hostnqn": self.host(number),
+            "hostid": self.host(number).rpartition(":")[2],
+        }
         with namespace(f"h{number}"):
             write("/dev/nvme-fabrics", ",".join(f"{key}={value}" for key, value in options.items()))
 
@@ -145,8 +161,10 @@ class Nfs(Lab):
             for number in self.numbers:
                 domain, directory = f"host{number}", f"/srv/lv{number}"
                 write(f"{rpc}/auth.unix.ip/channel", f"nfsd {self.address(number)} {forever} {domain}\n")
-                write(f"{rpc}/nfsd.export/channel",
-                      f"{domain} {directory} {forever} {insecure_no_subtree_check_fsid} 65534 65534 0\n")
+                write(
+                    f"{rpc}/nfsd.export/channel",
+                    f"{domain} {directory} {forever} {insecure_no_subtree_check_fsid} 65534 65534 0\n",
+                )
                 # Handles of what is exported as number 0 (type 1): each host has its own volume as the root.
                 write(f"{rpc}/nfsd.fh/channel", f"{domain} 1 \\x00000000 {forever} {directory}\n")
             write("/proc/fs/nfsd/versions", "-2 -3 +4 +4.1 +4.2\n")
@@ -161,8 +179,18 @@ class Nfs(Lab):
         socket.sethostname(f"host{number}")
         with namespace(f"h{number}"):
             # -i: without mount.nfs, whose part is to resolve names.
-            run(["mount", "-i", "-t", "nfs4", "-o", f"vers=4.2,addr=10.0.0.1,clientaddr={self.address(number)}",
-                 "10.0.0.1:/", directory])
+            run(
+                [
+                    "mount",
+                    "-i",
+                    "-t",
+                    "nfs4",
+                    "-o",
+                    f"vers=4.2,addr=10.0.0.1,clientaddr={self.address(number)}",
+                    "10.0.0.1:/",
+                    directory,
+                ]
+            )
         # Nothing can be opened for writing before the server's grace period is over.
         self._devices[number] = f"{directory}/file"
         self._kept_open.append(os.open(self._devices[number], os.O_RDWR))

@@ -41,7 +41,7 @@ FILE_MIB = 64
 VOLUME_MIB = 96
 LAWS = {
     "pid": 'law = "pid"\nset_point = 0.8\ninterval = "100ms"\n'
-           'pid = { proportional_gain = 0.5, integral_time = "200ms", greatest = "100ms" }',
+    'pid = { proportional_gain = 0.5, integral_time = "200ms", greatest = "100ms" }',
     "auto": "",
 }
 LAYOUTS = {"files": Files, "thin": Thin, "md": Raid, "tgt": Tgt}
@@ -64,7 +64,9 @@ def regulated(lab, options, law):
     path, log_path = f"/tmp/{name}.toml", f"/out/{name}.log"
     iscsi.write(path, f'[resource.vg0]\ntarget = "{options.target:g}ms"\n{lab.resource}\n{LAWS[law]}\n')
     with open(log_path, "w") as log:
-        agent = lab.target_popen([*unprivileged("netem"), "tidegate", "agent", "-c", path, "--log", "debug"], stderr=log)
+        agent = lab.target_popen(
+            [*unprivileged("netem"), "tidegate", "agent", "-c", path, "--log", "debug"], stderr=log
+        )
         iscsi.until(lambda: "ready" in iscsi.read(log_path) or agent.poll() is not None, "the agent")
         if agent.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(log_path)}")
@@ -80,7 +82,9 @@ def regulated(lab, options, law):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=["nvme", "nfs", *LAYOUTS])
     parser.add_argument("--target", type=float, default=20, help="ms (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=20)
@@ -88,8 +92,13 @@ def main():
     parser.add_argument("--bursts", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=4, help="of each writer (default: %(default)s)")
     parser.add_argument("--depth", type=int, default=2, help="of each job (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=64, help="of nfsd. Where there are fewer than requests, reads wait for one, and "
-                        "the agent, which measures the volumes, does not see it (default: %(default)s)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=64,
+        help="of nfsd. Where there are fewer than requests, reads wait for one, and "
+        "the agent, which measures the volumes, does not see it (default: %(default)s)",
+    )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     options = parser.parse_args()
@@ -101,7 +110,12 @@ def main():
     else:
         lab = Nfs(hosts=4, file_mib=lambda _: FILE_MIB, threads=options.threads, volume_mib=VOLUME_MIB)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
-    measured = {"options": vars(options).copy(), "writers": [lab.address(n) for n in WRITERS], "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"], "seeds": []}
+    measured = {
+        "options": vars(options).copy(),
+        "writers": [lab.address(n) for n in WRITERS],
+        "alone": lab.fio([reader(lab, 10)], randseed=1)[0]["read"],
+        "seeds": [],
+    }
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         options.seed = seed
         print(f"{time.monotonic():7.1f} seed {seed}", flush=True)

@@ -30,47 +30,78 @@ MOST_BEYOND_MS = 5
 def built():
     repository = os.path.dirname(driver.LAB)
     # With the whole workspace selected, other crates have the features that the program has, and are there already.
-    subprocess.run(["cargo", "build", "--locked", "--release", "--quiet", "--workspace", "--example", "throttle"],
-                   cwd=repository, check=True)
+    subprocess.run(
+        ["cargo", "build", "--locked", "--release", "--quiet", "--workspace", "--example", "throttle"],
+        cwd=repository,
+        check=True,
+    )
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(repository, "target"))
     return os.path.join(target, "release/examples/throttle")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--short", action="store_true", help="two cases")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     options = parser.parse_args()
     description, binary = driver.described(), built()
     with tempfile.TemporaryDirectory() as directory:
-        status, printed, complaint = driver.run("throttle-scale/guest.py", *(SHORT if options.short else CASES), out=directory,
-                                                binary=binary)
+        status, printed, complaint = driver.run(
+            "throttle-scale/guest.py", *(SHORT if options.short else CASES), out=directory, binary=binary
+        )
         if status != 0:
             print(printed + complaint, file=sys.stderr)
             return 1
         with open(os.path.join(directory, "measured.json")) as file:
             measured = json.load(file)
     met = True
-    print("throttle  resources  consumers   join s   hold s  all delays s  all sets s  nothing s   undo s   held ms")
+    print(
+        "throttle  resources  consumers   join s   hold s  all delays s  all sets s  nothing s   undo s   held ms"
+    )
     for row in (row for row in measured if "seconds" not in row):
-        holds = row["held_ms"][0] >= DELAY_MS and row["held_ms"][1] < 2 * DELAY_MS and row["after_ms"] < DELAY_MS / 2
+        holds = (
+            row["held_ms"][0] >= DELAY_MS
+            and row["held_ms"][1] < 2 * DELAY_MS
+            and row["after_ms"] < DELAY_MS / 2
+        )
         met = met and holds
-        print(f"{row['method']:8} {row['resources']:10} {row['consumers']:10} {row['join_s']:8.3f} {row['hold_s']:8.3f} "
-              f"{row['change_delays_s']:13.4f} {row['change_members_s']:11.4f} {row['unchanged_s']:10.4f} {row['undo_s']:8.3f}   "
-              f"{row['held_ms'][0]:.1f} to {row['held_ms'][1]:.1f}{'' if holds else '   MISSED'}")
+        print(
+            f"{row['method']:8} {row['resources']:10} {row['consumers']:10} {row['join_s']:8.3f} {row['hold_s']:8.3f} "
+            f"{row['change_delays_s']:13.4f} {row['change_members_s']:11.4f} {row['unchanged_s']:10.4f} {row['undo_s']:8.3f}   "
+            f"{row['held_ms'][0]:.1f} to {row['held_ms'][1]:.1f}{'' if holds else '   MISSED'}"
+        )
     for row in (row for row in measured if "seconds" in row):
         # Who follows the kernel's messages hears of a transaction at its end, and some take 0.1 s longer than others: so the mean.
-        seldom = row["transactions"] <= row["seconds"] + 4 and (row["mean_between_s"] is None or row["mean_between_s"] > 0.95)
-        holds = row["beyond_wanted_ms"][0] >= 0 and row["beyond_wanted_ms"][1] < MOST_BEYOND_MS and row["after_ms"] < MOST_BEYOND_MS
+        seldom = row["transactions"] <= row["seconds"] + 4 and (
+            row["mean_between_s"] is None or row["mean_between_s"] > 0.95
+        )
+        holds = (
+            row["beyond_wanted_ms"][0] >= 0
+            and row["beyond_wanted_ms"][1] < MOST_BEYOND_MS
+            and row["after_ms"] < MOST_BEYOND_MS
+        )
         kept = seldom and holds and row["interval_p99_s"] < INTERVAL_S
         met = met and kept
-        print(f"{row['method']}, {row['resources']} resources of {row['consumers']} consumers whose delays move for {row['seconds']} s: "
-              f"{row['transactions']} transactions, intervals of {row['interval_p50_s']:.3f} s, p99 {row['interval_p99_s']:.3f} s; "
-              f"a call takes {1000 * row['apply_p50_s']:.1f} ms, p99 {1000 * row['apply_p99_s']:.1f} ms; waits beyond what is wanted "
-              f"{row['beyond_wanted_ms'][0]:.1f} to {row['beyond_wanted_ms'][1]:.1f} ms{'' if kept else '   MISSED'}")
+        print(
+            f"{row['method']}, {row['resources']} resources of {row['consumers']} consumers whose delays move for {row['seconds']} s: "
+            f"{row['transactions']} transactions, intervals of {row['interval_p50_s']:.3f} s, p99 {row['interval_p99_s']:.3f} s; "
+            f"a call takes {1000 * row['apply_p50_s']:.1f} ms, p99 {1000 * row['apply_p99_s']:.1f} ms; waits beyond what is wanted "
+            f"{row['beyond_wanted_ms'][0]:.1f} to {row['beyond_wanted_ms'][1]:.1f} ms{'' if kept else '   MISSED'}"
+        )
     if options.out:
-        driver.leave(options.out, "lab-throttle-scale", {
-            "experiment": "lab throttle-scale", "date": driver.today(), **description, "met": met, "measured": measured})
+        driver.leave(
+            options.out,
+            "lab-throttle-scale",
+            {
+                "experiment": "lab throttle-scale",
+                "date": driver.today(),
+                **description,
+                "met": met,
+                "measured": measured,
+            },
+        )
     return 0 if met else 1
 
 

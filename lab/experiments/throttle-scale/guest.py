@@ -29,11 +29,22 @@ ASKED = 20
 
 def network(consumers):
     iscsi.run(["ip", "netns", "add", "consumers"])
-    iscsi.batch("ip", ["link add eth0 type veth peer name eth1 netns consumers", "address add 10.0.0.1/16 dev eth0",
-                       "link set eth0 up", "link set lo up", "route add 10.1.0.0/16 dev eth0"])
+    iscsi.batch(
+        "ip",
+        [
+            "link add eth0 type veth peer name eth1 netns consumers",
+            "address add 10.0.0.1/16 dev eth0",
+            "link set eth0 up",
+            "link set lo up",
+            "route add 10.1.0.0/16 dev eth0",
+        ],
+    )
     with iscsi.namespace("consumers"):
-        iscsi.batch("ip", ["link set eth1 up", "link set lo up", "route add 10.0.0.0/16 dev eth1"]
-                    + [f"address add {FIRST + number}/32 dev eth1" for number in range(consumers)])
+        iscsi.batch(
+            "ip",
+            ["link set eth1 up", "link set lo up", "route add 10.0.0.0/16 dev eth1"]
+            + [f"address add {FIRST + number}/32 dev eth1" for number in range(consumers)],
+        )
 
 
 def serve():
@@ -73,7 +84,9 @@ def moving(method, resources, consumers, seconds):
     watch = subprocess.Popen(["nft", "monitor"], stdout=subprocess.PIPE, text=True)
     time.sleep(1)
     command = ["tidegate", method, str(resources), str(consumers), str(seconds)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     generations = []
 
     def follow():
@@ -87,8 +100,10 @@ def moving(method, resources, consumers, seconds):
         raise iscsi.Failed(f"{' '.join(command)}: {said}{process.stderr.read()}")
     # The longest that the two resources of each consumer want, at the end.
     delays = [10 + 7 * resource % 60 for resource in range(resources)]
-    wanted = {number: max(delays[number // consumers], delays[(number // consumers + 1) % resources])
-              for number in range(resources * consumers)}
+    wanted = {
+        number: max(delays[number // consumers], delays[(number // consumers + 1) % resources])
+        for number in range(resources * consumers)
+    }
     waited = answers(resources * consumers, ASKED)
     beyond = [wait - wanted[number] for number, wait in zip(sample(resources * consumers, ASKED), waited)]
     changed = list(generations)
@@ -96,9 +111,14 @@ def moving(method, resources, consumers, seconds):
     watch.terminate()
     if process.returncode != 0:
         raise iscsi.Failed(f"{' '.join(command)}: {complaint}")
-    return {**json.loads(printed), "seconds": seconds, "transactions": len(changed),
-            "mean_between_s": (changed[-1] - changed[0]) / (len(changed) - 1) if len(changed) > 1 else None,
-            "beyond_wanted_ms": [min(beyond), max(beyond)], "after_ms": max(answers(resources * consumers, ASKED))}
+    return {
+        **json.loads(printed),
+        "seconds": seconds,
+        "transactions": len(changed),
+        "mean_between_s": (changed[-1] - changed[0]) / (len(changed) - 1) if len(changed) > 1 else None,
+        "beyond_wanted_ms": [min(beyond), max(beyond)],
+        "after_ms": max(answers(resources * consumers, ASKED)),
+    }
 
 
 def measure(method, resources, consumers, seconds=None):
@@ -106,7 +126,9 @@ def measure(method, resources, consumers, seconds=None):
         return moving(method, resources, consumers, seconds)
     free = answers(resources * consumers, ASKED)
     command = ["tidegate", method, str(resources), str(consumers)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     said = process.stderr.readline()
     if said.strip() != "held":
         raise iscsi.Failed(f"{' '.join(command)}: {said}{process.stderr.read()}")
@@ -114,8 +136,12 @@ def measure(method, resources, consumers, seconds=None):
     printed, complaint = process.communicate("\n")
     if process.returncode != 0:
         raise iscsi.Failed(f"{' '.join(command)}: {complaint}")
-    return {**json.loads(printed), "free_ms": [min(free), max(free)], "held_ms": [min(held), max(held)],
-            "after_ms": max(answers(resources * consumers, ASKED))}
+    return {
+        **json.loads(printed),
+        "free_ms": [min(free), max(free)],
+        "held_ms": [min(held), max(held)],
+        "after_ms": max(answers(resources * consumers, ASKED)),
+    }
 
 
 def main(cases):

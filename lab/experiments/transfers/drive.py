@@ -29,8 +29,18 @@ def run(seed, options, directory):
     out = os.path.join(directory, str(seed))
     load = ["--transfers", options.transfers, *LOAD]
     policies = [word for policy in options.policy for word in ("--policy", policy)]
-    status, printed, complaint = driver.run("transfers/guest.sh", options.s3_server, *load, *policies, "--seed", seed, out=out,
-                                            binary=options.binary, memory="3G", limit=options.limit)
+    status, printed, complaint = driver.run(
+        "transfers/guest.sh",
+        options.s3_server,
+        *load,
+        *policies,
+        "--seed",
+        seed,
+        out=out,
+        binary=options.binary,
+        memory="3G",
+        limit=options.limit,
+    )
     print(f"seed {seed}\n{printed}", flush=True)
     documents = glob.glob(os.path.join(out, "*-transfers-real.json"))
     if not documents:
@@ -47,41 +57,72 @@ def rows(runs):
         for result in one["results"]:
             found.setdefault((result["policy"], result["loaded"]), []).append(result)
     columns = ("kept", "throughput_bps", "waited_s", "of_needed", "nodes")
-    return [{"policy": policy, "loaded": loaded, **{column: [one[column] for one in results] for column in columns}}
-            for (policy, loaded), results in found.items()]
+    return [
+        {
+            "policy": policy,
+            "loaded": loaded,
+            **{column: [one[column] for one in results] for column in columns},
+        }
+        for (policy, loaded), results in found.items()
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--policy", action="append", default=[], help="one of the policies (default: all)")
     parser.add_argument("--transfers", type=int, default=60, help="of each policy (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--s3-server", default=S3_SERVER, metavar="FILE", help="the example of tidegate-transfer (default: %(default)s)")
+    parser.add_argument(
+        "--s3-server",
+        default=S3_SERVER,
+        metavar="FILE",
+        help="the example of tidegate-transfer (default: %(default)s)",
+    )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
-    parser.add_argument("--limit", type=int, default=7200, help="real seconds per seed (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=int, default=7200, help="real seconds per seed (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"
+    )
     options = parser.parse_args()
     about, seeds = driver.described(), range(options.first_seed, options.first_seed + options.seeds)
-    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
+    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(
+        options.jobs
+    ) as machines:
         runs = list(machines.map(lambda seed: run(seed, options, directory), seeds))
     if None in runs:
         return 1
     table = rows(runs)
     for row in table:
-        print(f"{row['policy']:<11} {'loaded' if row['loaded'] else 'idle':<6} {statistics.mean(row['kept']):5.0%}"
-              f"  {statistics.mean(row['throughput_bps']) / 1e6:5.1f} MB/s; of the rate that is needed:"
-              f" median {statistics.mean(one['median'] for one in row['of_needed']):.2f},"
-              f" least {min(one['least'] for one in row['of_needed']):.2f}")
+        print(
+            f"{row['policy']:<11} {'loaded' if row['loaded'] else 'idle':<6} {statistics.mean(row['kept']):5.0%}"
+            f"  {statistics.mean(row['throughput_bps']) / 1e6:5.1f} MB/s; of the rate that is needed:"
+            f" median {statistics.mean(one['median'] for one in row['of_needed']):.2f},"
+            f" least {min(one['least'] for one in row['of_needed']):.2f}"
+        )
     said = [f"seed {seed}: {line}" for seed, one in zip(seeds, runs) for line in one["not_as_expected"]]
     for line in said:
         print(f"not as expected: {line}")
     if options.out:
-        driver.leave(options.out, "lab-transfers", {
-            "experiment": "lab transfers", "date": driver.today(), **about, "load": LOAD, "transfers": options.transfers, "seeds": list(seeds), "rows": table,
-            "not_as_expected": said,
-        })
+        driver.leave(
+            options.out,
+            "lab-transfers",
+            {
+                "experiment": "lab transfers",
+                "date": driver.today(),
+                **about,
+                "load": LOAD,
+                "transfers": options.transfers,
+                "seeds": list(seeds),
+                "rows": table,
+                "not_as_expected": said,
+            },
+        )
     return 1 if any(result["errors"] for one in runs for result in one["results"]) else 0
 
 

@@ -54,12 +54,20 @@ class Lab(iscsi.Lab):
 
     def _volumes(self, disks, volume_mib):
         make = f"lvcreate -y -Wn -Zn -i {SERVERS} -I 64k -L {volume_mib}m"
-        return [f"vgcreate -y vg1 {' '.join(self._others)}",
-                *(f"{make} -n lv{number} {self.group(number)}" for number in self.numbers), f"{make} -n shared vg1"]
+        return [
+            f"vgcreate -y vg1 {' '.join(self._others)}",
+            *(f"{make} -n lv{number} {self.group(number)}" for number in self.numbers),
+            f"{make} -n shared vg1",
+        ]
 
     def _export(self):
         super()._export()
-        self.offer(self.target("shared"), iscsi.backstore("shared", "/dev/vg1/shared"), self.initiator(SHARED), self.portal)
+        self.offer(
+            self.target("shared"),
+            iscsi.backstore("shared", "/dev/vg1/shared"),
+            self.initiator(SHARED),
+            self.portal,
+        )
 
     def _node(self, number):
         node = super()._node(number)
@@ -71,11 +79,28 @@ def jobs_of(lab, options, name, begin):
     length = 2 * options.pause + options.burst
     read = {"rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k", "runtime": length, "size": "64m"}
     jobs = [{"name": group, "filename": lab.device(who["reader"]), **read} for group, who in GROUPS.items()]
-    volumes = [number for group, who in GROUPS.items() for number in who["writers"] if name != "one" or group == "vg0"]
+    volumes = [
+        number
+        for group, who in GROUPS.items()
+        for number in who["writers"]
+        if name != "one" or group == "vg0"
+    ]
     volumes += ["shared"] if name != "one" else []
-    jobs += [{"name": f"w{number}-{job}", "filename": lab.device(number), "rw": "write", "bs": "64k", "iodepth": options.depth,
-              "offset": f"{16 * job}m", "size": "16m", "startdelay": begin, "runtime": options.burst}
-             for number in volumes for job in range(JOBS)]
+    jobs += [
+        {
+            "name": f"w{number}-{job}",
+            "filename": lab.device(number),
+            "rw": "write",
+            "bs": "64k",
+            "iodepth": options.depth,
+            "offset": f"{16 * job}m",
+            "size": "16m",
+            "startdelay": begin,
+            "runtime": options.burst,
+        }
+        for number in volumes
+        for job in range(JOBS)
+    ]
     if name == "one":
         jobs.append({"name": "shared", "filename": lab.device("shared"), **read})
     return jobs, length
@@ -101,7 +126,9 @@ def measure(lab, options, name, seed):
         if result["write"]:
             written[job.split("-")[0]] = written.get(job.split("-")[0], 0) + result["write"]["bytes_per_s"]
     found = {
-        "readers": {group: {"seconds": seconds(group), "bursts": [[begin, begin + options.burst]]} for group in GROUPS},
+        "readers": {
+            group: {"seconds": seconds(group), "bursts": [[begin, begin + options.burst]]} for group in GROUPS
+        },
         "written": written,
         "members": sorted(members),
         "retransmissions": {side: after[side]["RetransSegs"] - before[side]["RetransSegs"] for side in after},
@@ -111,17 +138,23 @@ def measure(lab, options, name, seed):
         shared = seconds("shared")
         found["shared_ms"] = {
             "before": statistics.mean(value for at, value in shared if at < begin),
-            "during": statistics.mean(value for at, value in shared if begin + 3 < at <= begin + options.burst),
+            "during": statistics.mean(
+                value for at, value in shared if begin + 3 < at <= begin + options.burst
+            ),
         }
     return found
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--targets", default="20,30", help="ms, of vg0 and of vg1 (default: %(default)s)")
     parser.add_argument("--burst", type=int, default=25)
     parser.add_argument("--pause", type=int, default=4)
-    parser.add_argument("--depth", type=int, default=2, help="of each job, four to a writer (default: %(default)s)")
+    parser.add_argument(
+        "--depth", type=int, default=2, help="of each job, four to a writer (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--only", metavar="PHASE,…", help="these phases")
@@ -132,8 +165,14 @@ def main():
     lab = Lab(initiators=6, devices=2 * SERVERS, tail_loss_probes=False)
     lab.log_in("shared")
     iscsi.run(["pin", "nft", "tc", "tidegate"])
-    measured = {"options": vars(options), "seeds": [],
-                "writers": {group: sorted({lab.address(n) for n in who["writers"]} | {lab.address(SHARED)}) for group, who in GROUPS.items()}}
+    measured = {
+        "options": vars(options),
+        "seeds": [],
+        "writers": {
+            group: sorted({lab.address(n) for n in who["writers"]} | {lab.address(SHARED)})
+            for group, who in GROUPS.items()
+        },
+    }
 
     def leave():
         with open("/out/measured.json", "w") as file:
@@ -148,7 +187,15 @@ def main():
                 with contextlib.ExitStack() as phase:
                     if name != "unregulated":
                         more = f'\n[resource.vg1]\ntarget = "{second:g}ms"\n'
-                        phase.enter_context(Agent(lab, f"auto-target-{first:g}-{name}-{seed}", first, more, law={"law": '"auto"'}))
+                        phase.enter_context(
+                            Agent(
+                                lab,
+                                f"auto-target-{first:g}-{name}-{seed}",
+                                first,
+                                more,
+                                law={"law": '"auto"'},
+                            )
+                        )
                     measured["seeds"][-1][name] = measure(lab, options, name, seed)
 
 

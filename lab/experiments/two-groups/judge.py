@@ -20,20 +20,33 @@ def judge_seed(found, targets, writers, verdict):
         if name not in found:
             continue
         phase = found[name]
-        row[name] = {"written_bytes_per_s": phase["written"], "members": phase["members"], **(
-            {"shared_ms": phase["shared_ms"]} if "shared_ms" in phase else {})}
+        row[name] = {
+            "written_bytes_per_s": phase["written"],
+            "members": phase["members"],
+            **({"shared_ms": phase["shared_ms"]} if "shared_ms" in phase else {}),
+        }
         for group, target in targets.items():
             seconds = settled(phase["readers"][group])
             row[name][group] = {"kept": part_within(seconds, target), "mean_ms": statistics.mean(seconds)}
             if name != "unregulated":
-                verdict.within(f"seed {found['seed']}, {name}: seconds of {group} within {target:g} ms", row[name][group]["kept"], KEPT)
+                verdict.within(
+                    f"seed {found['seed']}, {name}: seconds of {group} within {target:g} ms",
+                    row[name][group]["kept"],
+                    KEPT,
+                )
         if name != "unregulated":
             label = f"seed {found['seed']}, {name}"
-            verdict.within(f"{label}: segments sent again", float(sum(phase["retransmissions"].values())), most=0)
+            verdict.within(
+                f"{label}: segments sent again", float(sum(phase["retransmissions"].values())), most=0
+            )
             verdict.within(f"{label}: packets dropped", float(phase["drops"]), most=0)
             overloaded = writers.values() if name == "both" else [writers["vg0"]]
             wanted = sorted({address for group in overloaded for address in group})
-            verdict.within(f"{label}: the writers were throttled, and no other initiator", float(phase["members"] == wanted), 1)
+            verdict.within(
+                f"{label}: the writers were throttled, and no other initiator",
+                float(phase["members"] == wanted),
+                1,
+            )
     return row
 
 
@@ -47,7 +60,9 @@ def main(directory):
     for row in rows:
         print(f"  {json.dumps(row)}")
     with open(os.path.join(directory, "verdict.json"), "w") as file:
-        json.dump({"met": verdict.met(), "seeds": rows, "checks": verdict.rows, "options": options}, file, indent=1)
+        json.dump(
+            {"met": verdict.met(), "seeds": rows, "checks": verdict.rows, "options": options}, file, indent=1
+        )
     return 0 if verdict.met() else 1
 
 

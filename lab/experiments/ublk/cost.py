@@ -39,8 +39,20 @@ def busy():
 
 
 def cost(device, kind, depth, requests):
-    command = ["fio", "--name=x", f"--filename={device}", "--direct=1", "--ioengine=libaio", f"--iodepth={depth}",
-               f"--rw={kind}", "--bs=4k", f"--number_ios={requests}", f"--size={SIZE}", "--output-format=json", "--norandommap"]
+    command = [
+        "fio",
+        "--name=x",
+        f"--filename={device}",
+        "--direct=1",
+        "--ioengine=libaio",
+        f"--iodepth={depth}",
+        f"--rw={kind}",
+        "--bs=4k",
+        f"--number_ios={requests}",
+        f"--size={SIZE}",
+        "--output-format=json",
+        "--norandommap",
+    ]
     run(*command)
     before = busy()
     done = json.loads(run(*command))["jobs"][0]
@@ -48,7 +60,9 @@ def cost(device, kind, depth, requests):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", type=int, default=20_000, help="of each load (default: %(default)s)")
     options = parser.parse_args()
     run("pin", "fio", "losetup")
@@ -69,7 +83,9 @@ def main():
     rows = []
     for kind in ("randread", "randwrite"):
         for depth in (1, 32):
-            took = {name: round(cost(device, kind, depth, options.requests)) for name, device in devices.items()}
+            took = {
+                name: round(cost(device, kind, depth, options.requests)) for name, device in devices.items()
+            }
             rows.append({"load": kind, "depth": depth, **took})
             print(rows[-1], flush=True)
     gateway.terminate()

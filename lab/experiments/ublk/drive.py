@@ -18,20 +18,38 @@ import driver  # noqa: E402
 
 def cost(options, about):
     with tempfile.TemporaryDirectory() as out:
-        command = [os.path.join(driver.LAB, "run"), "--kernel", "6.12", "--binary", options.binary, "--out", out,
-                   "--limit", "3600", os.path.join(driver.LAB, "experiments", "ublk", "cost.py")]
+        command = [
+            os.path.join(driver.LAB, "run"),
+            "--kernel",
+            "6.12",
+            "--binary",
+            options.binary,
+            "--out",
+            out,
+            "--limit",
+            "3600",
+            os.path.join(driver.LAB, "experiments", "ublk", "cost.py"),
+        ]
         subprocess.run(command, check=True)
         with open(os.path.join(out, "cost.json")) as file:
             rows = json.load(file)
     if options.out:
-        driver.leave(options.out, "lab-ublk-cost", {"experiment": "ublk cost", "date": driver.today(), **about, "rows": rows})
+        driver.leave(
+            options.out,
+            "lab-ublk-cost",
+            {"experiment": "ublk cost", "date": driver.today(), **about, "rows": rows},
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--binary", default=os.path.join(driver.LAB, "..", "target", "release", "tidegate"))
     parser.add_argument("--cost", action="store_true", help="instructions per request, and nothing else")
-    parser.add_argument("--ends", type=int, default=6, help="how often the gateway is killed or stopped under load")
+    parser.add_argument(
+        "--ends", type=int, default=6, help="how often the gateway is killed or stopped under load"
+    )
     parser.add_argument("--size", type=int, default=16, help="of the disk, in MiB")
     parser.add_argument("--iops", type=int, default=1000, help="the limit of the export")
     parser.add_argument("--out", help="leave a dated document here")
@@ -40,8 +58,18 @@ def main():
     if options.cost:
         return cost(options, about)
     with tempfile.TemporaryDirectory() as out:
-        command = [os.path.join(driver.LAB, "run"), "--kernel", "6.12", "--binary", options.binary, "--out", out,
-                   "--limit", "3600", os.path.join(driver.LAB, "experiments", "ublk", "guest.py")]
+        command = [
+            os.path.join(driver.LAB, "run"),
+            "--kernel",
+            "6.12",
+            "--binary",
+            options.binary,
+            "--out",
+            out,
+            "--limit",
+            "3600",
+            os.path.join(driver.LAB, "experiments", "ublk", "guest.py"),
+        ]
         asked = ["--ends", str(options.ends), "--size", str(options.size), "--iops", str(options.iops)]
         status = subprocess.run([*command, *asked]).returncode
         result = {"figures": {}, "checks": {}}

@@ -49,8 +49,16 @@ listen = ['ublk:0']
 
 # What the drop-in gives, for a user that owns nothing.
 CAPABILITIES = "-all,+sys_admin,+dac_override"
-RIGHTS = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
-          f"--inh-caps={CAPABILITIES}", f"--ambient-caps={CAPABILITIES}", f"--bounding-set={CAPABILITIES}"]
+RIGHTS = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--no-new-privs",
+    f"--inh-caps={CAPABILITIES}",
+    f"--ambient-caps={CAPABILITIES}",
+    f"--bounding-set={CAPABILITIES}",
+]
 
 
 class LioLab(iscsi.Lab):
@@ -76,7 +84,9 @@ class Gateway:
         self.process, self.limited, self.log = None, limited, open("log", "a")
 
     def launch(self):
-        self.process = subprocess.Popen([*RIGHTS, "tidegate", "serve", "-c", "tidegate.toml"], stderr=self.log)
+        self.process = subprocess.Popen(
+            [*RIGHTS, "tidegate", "serve", "-c", "tidegate.toml"], stderr=self.log
+        )
 
     def start(self):
         self.launch()
@@ -98,7 +108,9 @@ def until(condition, what, seconds=120):
 
 def metric(name, label=""):
     try:
-        lines = urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=5).read().decode().splitlines()
+        lines = (
+            urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=5).read().decode().splitlines()
+        )
     except OSError:
         return None
     found = [line for line in lines if line.startswith(name) and label in line]
@@ -127,8 +139,19 @@ def refused(config, rights=()):
 
 def over_nbd():
     """A client that writes and verifies on the other export."""
-    fio = ["fio", "--name=remote", "--ioengine=nbd", "--uri=nbd+unix:///remote?socket=nbd.sock", "--rw=randwrite",
-           "--bs=4k", "--iodepth=4", "--size=1m", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1"]
+    fio = [
+        "fio",
+        "--name=remote",
+        "--ioengine=nbd",
+        "--uri=nbd+unix:///remote?socket=nbd.sock",
+        "--rw=randwrite",
+        "--bs=4k",
+        "--iodepth=4",
+        "--size=1m",
+        "--verify=crc32c",
+        "--do_verify=1",
+        "--verify_fatal=1",
+    ]
     return subprocess.Popen(fio, stdout=subprocess.DEVNULL)
 
 
@@ -139,9 +162,23 @@ def run(*command):
 def verified_writes(gateway, options, figures, checks):
     """fio on the device, through ends of the gateway of both kinds."""
     fio = subprocess.Popen(
-        ["fio", "--name=verify", f"--filename={DEVICE}", "--direct=1", "--ioengine=libaio", "--iodepth=16",
-         "--rw=randwrite", "--bs=4k", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--fsync=256",
-         "--output-format=json", "--output=/out/fio.json"])
+        [
+            "fio",
+            "--name=verify",
+            f"--filename={DEVICE}",
+            "--direct=1",
+            "--ioengine=libaio",
+            "--iodepth=16",
+            "--rw=randwrite",
+            "--bs=4k",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--do_verify=1",
+            "--fsync=256",
+            "--output-format=json",
+            "--output=/out/fio.json",
+        ]
+    )
     rates, remote, pauses = [], [], []
     share = options.size * 256 / (options.ends + 1)
     for number in range(options.ends):
@@ -163,7 +200,8 @@ def verified_writes(gateway, options, figures, checks):
     figures["writes_per_s"] = [round(rate) for rate in rates]
     figures["pauses_s"] = [round(pause, 2) for pause in pauses]
     checks[f"fio verified every block through {options.ends} ends of the gateway"] = (
-        status == 0 and report["error"] == 0 and report["read"]["total_ios"] >= options.size * 256)
+        status == 0 and report["error"] == 0 and report["read"]["total_ios"] >= options.size * 256
+    )
     checks[f"no faster than {options.iops} IO/s"] = max(rates) <= 1.05 * options.iops
     checks["a client of NBD used another export meanwhile"] = all(remote) and bool(remote)
 
@@ -180,7 +218,8 @@ def storm(gateway, deaths, checks):
         gateway.end(signal.SIGKILL)
     gateway.start()
     checks[f"after {deaths} deaths during the start the device has its data"] = (
-        subprocess.run(["cmp", DEVICE, "copy"]).returncode == 0)
+        subprocess.run(["cmp", DEVICE, "copy"]).returncode == 0
+    )
 
 
 def births(gateway, deaths, checks):
@@ -202,8 +241,18 @@ def births(gateway, deaths, checks):
 
 def pressed(gateway, checks, figures):
     """128 requests of 1 MiB are more than the pool's memory."""
-    fio = ["fio", "--name=large", f"--filename={DEVICE}", "--direct=1", "--ioengine=libaio", "--iodepth=128",
-           "--rw=randrw", "--bs=1m", "--io_size=256m", "--norandommap"]
+    fio = [
+        "fio",
+        "--name=large",
+        f"--filename={DEVICE}",
+        "--direct=1",
+        "--ioengine=libaio",
+        "--iodepth=128",
+        "--rw=randrw",
+        "--bs=1m",
+        "--io_size=256m",
+        "--norandommap",
+    ]
     done = subprocess.run(fio, stdout=subprocess.DEVNULL).returncode == 0
     peak = metric("tidegate_pool_buffered_peak_bytes")
     figures["memory_peak_mib"] = peak / (1 << 20)
@@ -225,8 +274,10 @@ def mounted(gateway, checks):
         copy.wait(), sync.wait()
         run("sync", "-f", "mnt")
     run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
-    same = [subprocess.run(["cmp", "/bin/bash", f"mnt/bash-{how}"]).returncode == 0
-            for how in (signal.SIGKILL, signal.SIGTERM)]
+    same = [
+        subprocess.run(["cmp", "/bin/bash", f"mnt/bash-{how}"]).returncode == 0
+        for how in (signal.SIGKILL, signal.SIGTERM)
+    ]
     checks["files written while the gateway ended are whole"] = all(same)
     checks["fstrim works"] = subprocess.run(["fstrim", "mnt"]).returncode == 0
     configure("")
@@ -243,15 +294,31 @@ def mounted(gateway, checks):
 def through_lio(gateway, figures, checks):
     """An initiator of LIO writes and verifies while the gateway is killed and stopped."""
     lab = LioLab()
-    load = lab.start_fio([{"name": "initiator", "filename": lab.device(1), "rw": "randwrite", "bs": "4k", "iodepth": 16,
-                           "size": "4m", "norandommap": 0, "verify": "crc32c", "do_verify": 1, "verify_fatal": 1}])
+    load = lab.start_fio(
+        [
+            {
+                "name": "initiator",
+                "filename": lab.device(1),
+                "rw": "randwrite",
+                "bs": "4k",
+                "iodepth": 16,
+                "size": "4m",
+                "norandommap": 0,
+                "verify": "crc32c",
+                "do_verify": 1,
+                "verify_fatal": 1,
+            }
+        ]
+    )
     started = writes_done()
     for number, how in enumerate((signal.SIGKILL, signal.SIGTERM), 1):
         until(lambda: writes_done() >= started + 300 * number, "the initiator's writes")
         gateway.end(how)
         gateway.start()
     figures["initiator"] = {kind: load()[0][kind]["ios"] for kind in ("write", "read")}
-    checks["an initiator of LIO verified every block through a kill and a stop"] = figures["initiator"]["read"] >= 1024
+    checks["an initiator of LIO verified every block through a kill and a stop"] = (
+        figures["initiator"]["read"] >= 1024
+    )
     lab.log_out(1)
 
 
@@ -261,8 +328,12 @@ def release_target(group):
         return
     for path in (f"{group}/acls/iqn.2026-01.lab:initiator1/lun_0/lun", f"{group}/lun/lun_0/port"):
         os.unlink(path)
-    for path in (f"{group}/acls/iqn.2026-01.lab:initiator1/lun_0", f"{group}/acls/iqn.2026-01.lab:initiator1",
-                 f"{group}/lun/lun_0", f"{iscsi.TARGET}/core/iblock_0/lv1"):
+    for path in (
+        f"{group}/acls/iqn.2026-01.lab:initiator1/lun_0",
+        f"{group}/acls/iqn.2026-01.lab:initiator1",
+        f"{group}/lun/lun_0",
+        f"{iscsi.TARGET}/core/iblock_0/lv1",
+    ):
         os.rmdir(path)
 
 
@@ -283,7 +354,9 @@ def main():
     configure(limited)
     status, said = refused(CONFIGURATION.format(port=PORT, exports=limited))
     figures["without_module"] = said
-    checks["without the module: status 2 and the place"] = status == 2 and "modprobe ublk_drv" in said and ":" in said
+    checks["without the module: status 2 and the place"] = (
+        status == 2 and "modprobe ublk_drv" in said and ":" in said
+    )
     run("modprobe", "ublk_drv")
     without = CONFIGURATION.format(port=PORT, exports=limited).replace("unix:nbd.sock", "tcp:127.0.0.1:10999")
     status, said = refused(without, RIGHTS[:4] + ["--bounding-set=-all"])
@@ -293,8 +366,16 @@ def main():
     gateway.start()
     checks["the device is there when the gateway is ready"] = os.path.exists(DEVICE)
     figures["queue"] = {}
-    for name in ("logical_block_size", "physical_block_size", "max_sectors_kb", "fua", "write_cache", "nr_requests",
-                 "discard_max_bytes", "write_zeroes_max_bytes"):
+    for name in (
+        "logical_block_size",
+        "physical_block_size",
+        "max_sectors_kb",
+        "fua",
+        "write_cache",
+        "nr_requests",
+        "discard_max_bytes",
+        "write_zeroes_max_bytes",
+    ):
         with open(f"/sys/block/ublkb0/queue/{name}") as file:
             figures["queue"][name] = file.read().strip()
     status, said = refused(CONFIGURATION.format(port=PORT, exports=BUSY).replace("nbd.sock", "other.sock"))

@@ -98,10 +98,14 @@ def free_port():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--binary", default=os.path.join(driver.LAB, "..", "target", "release", "tidegate"))
     parser.add_argument("--nbd", action="store_true", help="QEMU has the disk by NBD")
-    parser.add_argument("--ends", type=int, default=6, help="of the gateway, kill -9 and SIGTERM by turns (default: 6)")
+    parser.add_argument(
+        "--ends", type=int, default=6, help="of the gateway, kill -9 and SIGTERM by turns (default: 6)"
+    )
     parser.add_argument("--size", type=int, default=64, help="of the disk, in MiB")
     parser.add_argument("--iops", type=int, default=1000, help="the limit of the export")
     parser.add_argument("--out", help="leave a dated document here")
@@ -180,7 +184,8 @@ def main():
     checks = {
         "the guest's script succeeded": status == 0,
         f"the gateway ended {options.ends} times under load": ends == options.ends,
-        "no request waited longer than QEMU's next try after the gateway's return": pause is not None and pause <= absence + TRY_S + 0.5,
+        "no request waited longer than QEMU's next try after the gateway's return": pause is not None
+        and pause <= absence + TRY_S + 0.5,
         "the guest saw its disk grow": options.nbd or size == options.size + GROWTH << 20,
         "fio verified every block": fio is not None and fio["error"] == 0 and fio["read"]["total_ios"] > 0,
         "the guest's kernel saw no error": not errors,
@@ -190,7 +195,13 @@ def main():
     for what, holds in checks.items():
         print(f"{'ok' if holds else 'FAILED'}: {what}")
     if options.out:
-        figures = {"ends": ends, "longest_wait_s": pause, "longest_absence_s": round(absence, 2), "writes_per_s": [round(rate) for rate in rates], "disks": disks}
+        figures = {
+            "ends": ends,
+            "longest_wait_s": pause,
+            "longest_absence_s": round(absence, 2),
+            "writes_per_s": [round(rate) for rate in rates],
+            "disks": disks,
+        }
         figures["blocks_verified"] = fio["read"]["total_ios"] if fio else 0
         name = "vhost-user-nbd" if options.nbd else "vhost-user"
         document = {"experiment": name, "date": driver.today(), **about, "figures": figures, "checks": checks}
