@@ -23,14 +23,14 @@ stress: ## Every test with a socket or a process, fifty times beside other load:
 experiments: ## Every experiment in full; dated results under bench/runs/
 	@scripts/experiments
 
-bench: ## Speed benches, each beside what it compares with
+bench: ## Speed benches, each beside the program or method that it compares with
 	@scripts/bench
 
 lint: compiler ## Formatting and lints, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-packages: ## Install the clients and the emulator that the tests use (Debian, as root), and fetch the lab's kernel
+packages: ## Install the clients and the emulator that the tests use (Debian, as root), and the lab's kernel
 	@lab/setup
 
 book: ## The guide and the reference as HTML, with mdBook
@@ -40,7 +40,7 @@ deb: compiler ## A Debian package with the program, its services and documents
 	$(CARGO) build --locked --profile dist --bin tidegate
 	@scripts/deb
 
-# Only the last crate is compiled otherwise: how the C library is linked is decided there.
+# Only the last crate is compiled with another option: it decides how the C library is linked.
 image: compiler ## An OCI image of a static program: target/tidegate-oci.tar
 	$(CARGO) rustc --locked --release --package tidegate --bin tidegate -- -C target-feature=+crt-static
 	@scripts/image $(BIN)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The cost of watching an array's packets: throughput and latency through a bridge with the sensor and without it.
+"""The cost of watching an array's packets: a bridge's throughput and latency, with and without the sensor.
 
 usage: bridge-cost.py [--pairs N] [--seconds N] [--binary FILE] [--out DIR]
 
-A target (tgtd, in memory), a bridge and an initiator (iscsi-perf) in network namespaces of this machine; `tidegate agent
---dry-run` on the bridge. By turns, in this order: without it, with all of each packet captured, with 256 bytes of each. About
-1, 10 and 100 thousand packets per second, since the rate of the requests is limited, and as many as pass, where interfaces join
-segments: one at a time shows latency, and 32 at once throughput. `machine_us_per_segment` is what all processors spend
-more than without the sensor, the kernel's copies included. Takes root, tgt and libiscsi-bin.
+A target (tgtd, in memory), a bridge and an initiator (iscsi-perf) are in network namespaces of this machine.
+`tidegate agent --dry-run` runs on the bridge. Three ways take turns, in this order: without the agent, with
+all of each packet captured, with 256 bytes of each.
+
+Limited rates of requests give about 1, 10 and 100 thousand packets per second. Without a limit, and with
+interfaces that join segments, as many packets pass as can. One request at a time shows latency, and 32 at
+once throughput. `machine_us_per_segment` is the time that all processors spend more than without the sensor,
+the kernel's copies included. Takes root, tgt and libiscsi-bin.
 """
 
 import argparse
@@ -21,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -31,7 +33,7 @@ TARGET = "iqn.2026-01.bench:array"
 URL = f"iscsi://10.9.0.1/{TARGET}/1"
 PORT = 9809
 SMALL, LARGE = ["-b", "8", "-m", "1"], ["-b", "128", "-m", "32"]
-# Each with what the initiator may send, in kbit/s, and whether interfaces join segments.
+# Options of iscsi-perf, the limit of the initiator in kbit/s, and True if interfaces join segments.
 LOADS = {
     "1 kpps: 4 KiB, 1 at once": (SMALL, 360, True),
     "10 kpps: 4 KiB, 1 at once": (SMALL, 3_600, True),
@@ -166,7 +168,7 @@ def target(network, directory):
 
 @contextlib.contextmanager
 def agent(network, directory, binary, more):
-    """Its process, and a function that says how many segments it has seen and how many packets it has lost."""
+    """Runs an agent. Yields its process, and a function that counts segments, losses, gaps and reads."""
     path = os.path.join(directory, "agent.toml")
     with open(path, "w") as file:
         file.write(
@@ -211,14 +213,14 @@ def agent(network, directory, binary, more):
 
 
 def busy_seconds():
-    """What all processors have spent, that of interrupts included."""
+    """Returns the seconds that all processors have spent, those of interrupts included."""
     with open("/proc/stat") as file:
         user, nice, system, _, _, irq, softirq = (int(value) for value in file.readline().split()[1:8])
     return (user + nice + system + irq + softirq) / TICKS
 
 
 def load(network, options, seconds):
-    """Reads per second: iscsi-perf prints the average of so many seconds."""
+    """Returns the reads per second: iscsi-perf prints their average over `seconds`."""
     command = [
         "ip",
         "netns",
@@ -279,7 +281,7 @@ def main():
             ratios = [beside / without for beside, without in zip(rounds[name][way], rounds[name]["without"])]
             seen = sensor[name][way]
             segments = sum(one["segments"] for one in seen)
-            # With the processor time of each read without the sensor taken off, since their numbers differ.
+            # The processor time of as many reads without the sensor is taken off, since their numbers differ.
             plain = sum(busy[name]["without"]) / sum(rounds[name]["without"])
             more = sum(busy[name][way]) - plain * sum(rounds[name][way])
             row = {

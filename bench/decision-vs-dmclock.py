@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """The cost of one scheduling decision beside the reference implementation of mClock, github.com/ceph/dmclock.
 
-One decision: the next request is pulled, and another one of its client is added, while every client has requests
-queued, a reservation, a weight and a limit; the light clients live by their reservations, the heavy ones are at
-their limits. Ours also completes the request: its window is part of the decision.
+One decision pulls the next request, and adds another one of its client. Every client has requests queued, a
+reservation, a weight and a limit. The light clients live by their reservations, the heavy ones are at their
+limits. Ours also completes the request: its window is part of the decision.
 
-The sources of dmclock are not part of this repository: give their folder, as an argument or as DMCLOCK. It takes a C++
-compiler and the headers of Boost (Debian: g++, libboost-dev).
+The sources of dmclock are not part of this repository: give their folder, as an argument or as DMCLOCK. It
+takes a C++ compiler and the headers of Boost (Debian: g++, libboost-dev).
 
-Processor time of whole processes, less that of the same process without decisions; runs of all sides alternate, so
-that the machine's noise meets all of them; the result is the median of the ratios of neighbouring runs (above 1: ours
-is faster). Prints a table and, with --out, leaves a dated JSON document with the machine's description.
+The cost is the processor time of whole processes, less that of the same process without decisions. Runs of
+all sides alternate, so that the machine's noise meets all of them. The result is the median of the ratios of
+neighbouring runs (above 1: ours is faster). Prints a table and, with --out, leaves a dated JSON document with
+the machine's description.
 """
 
 import argparse
@@ -76,7 +77,7 @@ def build_ours():
 
 
 def processor_seconds(command, decisions):
-    """Of the process, and how many requests of each weight it served."""
+    """Returns the processor time of the process, and the number of requests of each weight that it served."""
     process = subprocess.Popen([*command, str(decisions)], stdout=subprocess.PIPE, text=True)
     served = json.loads(process.stdout.read())
     _, status, usage = os.wait4(process.pid, 0)
@@ -84,12 +85,12 @@ def processor_seconds(command, decisions):
     if process.returncode != 0:
         sys.exit(f"{command[0]} failed")
     if sum(served) != decisions:
-        sys.exit(f"{command[0]} served {sum(served)} of {decisions} requests: what it does is not comparable")
+        sys.exit(f"{command[0]} served {sum(served)} of {decisions} requests: its work is not comparable")
     return usage.ru_utime + usage.ru_stime, served
 
 
 def nanoseconds(command, decisions):
-    """Of processor time per decision."""
+    """Returns the processor time per decision in ns, and the number of requests of each weight."""
     empty, _ = processor_seconds(command, 0)
     full, served = processor_seconds(command, decisions)
     return (full - empty) / decisions * 1e9, served
@@ -110,7 +111,8 @@ def compare(clients, commands, options):
             for our, theirs in zip(served["tidegate"], served[peer])
         ):
             sys.exit(
-                f"by weight we served {served['tidegate']} and {peer} {served[peer]}: that is not the same work"
+                f"by weight tidegate served {served['tidegate']} and {peer} {served[peer]}: "
+                "that is not the same work"
             )
     ours = runs["tidegate"]
     results = []
@@ -144,12 +146,12 @@ def main():
         help="a checkout of dmclock (default: the environment's DMCLOCK)",
     )
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1_000, 10_000])
-    parser.add_argument("--decisions", type=int, default=1_000_000, help="per run")
+    parser.add_argument("--decisions", type=int, default=1_000_000, help="decisions per run")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--out", help="a folder for the dated result")
     options = parser.parse_args()
     if not options.sources:
-        parser.error("where are the sources of dmclock? Give their folder, or set DMCLOCK")
+        parser.error("the sources of dmclock are missing: give their folder, or set DMCLOCK")
     results = []
     with tempfile.TemporaryDirectory() as folder:
         ours, peer = build_ours(), build_peer(os.path.abspath(options.sources), folder)

@@ -5,11 +5,13 @@
     gateway-vs-peers.py --short            four points, three rounds: two minutes
     gateway-vs-peers.py --points 'write 4k depth 1' --rounds 20
 
-A point is a load. In each round every server has one run, in an order that rotates, so that the machine's noise meets all
-of them. Reported is the median over the rounds of the ratio to the peer in the same round, with the order statistics that
-cover the median with at least 95 % (of ten rounds: the second and the ninth). A ratio of IOPS above 1 means that the
-gateway is faster; one of processor time per request below 1, that it takes less. The processor time is the server's own,
-its kernel's workers included.
+A point is a load. In each round every server has one run, in an order that rotates, so that the machine's
+noise meets all of them. The result is the median over the rounds of the ratio to the peer in the same round.
+Beside it are the order statistics that cover the median with at least 95 % (of ten rounds: the second and the
+ninth).
+
+A ratio of IOPS above 1 means that the gateway is faster. A ratio of processor time per request below 1 means
+that the gateway takes less. The processor time is the server's own, its kernel's workers included.
 
 Prints a table and, with --out, leaves a dated JSON document with the machine's description.
 """
@@ -34,7 +36,7 @@ BASE = {"block": "4k", "depth": 1, "clients": 1, "tcp": False, "direct": False, 
 
 
 def points():
-    """Reads and writes of three sizes at three depths; then each other factor alone."""
+    """Returns reads and writes of three sizes at three depths, and then each other factor alone."""
     found = {}
     for kind in ("read", "write"):
         for block in ("4k", "64k", "1m"):
@@ -64,7 +66,8 @@ def tidegate(point, place, options, data, scratch, qos=True):
     law = 'law = "auto"\ntarget = "1s"\n' if qos else ""
     with open(config, "w") as out:
         out.write(
-            f'listen = ["{place}"]\n[pool.bench]\nbackend = {{ kind = "file", direct = {str(point["direct"]).lower()} }}\n'
+            f'listen = ["{place}"]\n[pool.bench]\n'
+            f'backend = {{ kind = "file", direct = {str(point["direct"]).lower()} }}\n'
             f'depth = 128\n{law}[pool.bench.export.bench]\npath = "{data}"\n'
         )
     return [options.binary, "serve", "-c", config]
@@ -103,7 +106,7 @@ def answers(place):
 
 
 def run(name, point, options, data):
-    """One run of fio against one server; the server's own process, started and ended here."""
+    """Runs fio once against one server, whose process begins and ends here."""
     with tempfile.TemporaryDirectory() as scratch:
         port = free_port() if point["tcp"] else None
         unix = os.path.join(scratch, "nbd.sock")
@@ -188,7 +191,8 @@ def measure(name, point, options, data):
 
 def print_head():
     print(
-        f"{'point':<34}{'IOPS':>9}  {'peer':<15}{'IOPS ratio':>20}{'processor µs':>14}{'ratio':>7}{'p99 ratio':>11}"
+        f"{'point':<34}{'IOPS':>9}  {'peer':<15}{'IOPS ratio':>20}"
+        f"{'processor µs':>14}{'ratio':>7}{'p99 ratio':>11}"
     )
 
 

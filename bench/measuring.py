@@ -1,4 +1,4 @@
-"""What the benches share: processor time of a process, ratios with their interval, and the document that is left."""
+"""Parts that the benches share: processor time of a process, ratios with their interval, dated results."""
 
 import datetime
 import json
@@ -21,7 +21,7 @@ def processor_seconds(process):
 
 
 def interval(values):
-    """The median, and the order statistics between which it lies with at least 95 %."""
+    """Returns the median, and the order statistics between which it lies with at least 95 %."""
     ordered, count = sorted(values), len(values)
     outside = 0
     # Binomial: the part of samples whose k-th value is above the median.

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Requests per second and processor time of a vhost-user disk: Tidegate beside qemu-storage-daemon, and beside
-Tidegate's own NBD. One front end of ours loads both disks (`crates/tidegate-vhost/examples/disk_load.rs`), fio the NBD
-export. Runs alternate; ratios are medians of the pairs.
+"""Requests per second and processor time of a vhost-user disk: Tidegate beside other ways to a file.
+
+The other ways are qemu-storage-daemon, and Tidegate's own NBD. One front end of ours loads both disks
+(`crates/tidegate-vhost/examples/disk_load.rs`), and fio loads the NBD export. Runs alternate; ratios are
+medians of the pairs.
 
 usage: bench/vhost-user-vs-qemu.py [--pairs N] [--seconds N] [--depths 1,8,32] [--out DIR]
 """
@@ -63,7 +65,7 @@ def fio(socket, depth, operation, options):
     ]
     command += [f"--size={SIZE}", "--output-format=json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    # A note of fio may come before.
+    # A note of fio may come before the document.
     return json.loads(output[output.index("{") :])["jobs"][0][operation]["iops"]
 
 
@@ -88,7 +90,7 @@ def build_load():
 
 @contextlib.contextmanager
 def ways(folder):
-    """The gateway and QEMU's daemon on one file: for each way to it, the server and how it is loaded."""
+    """Runs the gateway and QEMU's daemon on one file. Yields the server and the load of each way to it."""
 
     def path(name):
         return os.path.join(folder, name)
@@ -127,7 +129,7 @@ def ways(folder):
 
 
 def measure(known, operation, depth, options):
-    """A point: figures of each way, and ratios to ours. Runs alternate."""
+    """Measures a point: figures of each way, and ratios to ours. Runs alternate."""
     seen = {way: [] for way in known}
     for pair in range(options.pairs):
         for way in known if pair % 2 == 0 else reversed(known):
@@ -154,8 +156,9 @@ def measure(known, operation, depth, options):
     for way, ratio in ratios.items():
         iops = ratio["iops"]
         print(
-            f"{operation:<6} depth {depth:<3} {figures[OURS]['iops']:>9.0f} IO/s, to {way}: {iops['median']:.2f} "
-            f"({iops['low']:.2f} to {iops['high']:.2f}), processor {ratio['processor_us']['median']:.2f}",
+            f"{operation:<6} depth {depth:<3} {figures[OURS]['iops']:>9.0f} IO/s, to {way}: "
+            f"{iops['median']:.2f} ({iops['low']:.2f} to {iops['high']:.2f}), "
+            f"processor {ratio['processor_us']['median']:.2f}",
             flush=True,
         )
     return {"operation": operation, "depth": depth, "ways": figures, "ratios": ratios}

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2034
-# Shared by lab/setup and lab/run: where things are, and how the lab complains.
+# Parts that lab/setup and lab/run share: paths and error messages.
 
 lab=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(dirname "$lab")
 cache=$repository/.lab
-# Another series than the default measures differently, and is asked for: lab/run --kernel.
+# Another series than the default measures differently, and must be requested: lab/run --kernel.
 series=6.1
 
-# Sets where the kernel of a series is.
+# Sets the directory of a series' kernel.
 choose_series() {
   series=$1
   case $series in

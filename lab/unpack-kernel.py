@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """unpack-kernel.py BZIMAGE VMLINUX: takes the ELF image out of a compressed kernel.
 
-QEMU starts it directly (PVH); unpacking it in emulation would cost three seconds at every boot. Field offsets: the
-x86 boot protocol, Documentation/x86/boot.rst of the kernel.
+QEMU starts it directly (PVH); unpacking it in emulation would cost three seconds at every boot. The field
+offsets are those of the x86 boot protocol, Documentation/x86/boot.rst of the kernel.
 """
 
 import lzma

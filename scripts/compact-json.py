@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Rewrites JSON files in compact rows: a value that fits into a line takes one line, and short values share lines.
+"""Rewrites JSON files in compact rows.
+
+A value that fits into a line takes one line, and short values share lines.
 
 usage: scripts/compact-json.py FILE…
 """

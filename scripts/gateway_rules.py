@@ -1,4 +1,4 @@
-"""Rules of the gateway whose absence must be noticed: each by its place in the source, and the source without it."""
+"""Rules of the gateway, each with its place in the source. The absence of each must be noticed."""
 
 import contextlib
 import os
@@ -18,7 +18,8 @@ RULES = {
     "a flush does not join a sync that runs": (
         "worker/syncs.rs",
         "        syncs.waiting.push(key);\n        if !syncs.busy {",
-        "        if syncs.busy {\n            return syncs.running.push(key);\n        }\n        syncs.waiting.push(key);\n"
+        "        if syncs.busy {\n            return syncs.running.push(key);\n        }\n"
+        "        syncs.waiting.push(key);\n"
         "        if !syncs.busy {",
     ),
     "a sync covers all that wait for it": (
@@ -46,7 +47,7 @@ RULES = {
         "let durable = self.syncs_with(operation);",
         "let durable = self.syncs_with(operation) && false;",
     ),
-    "a change in part keeps what is around it": (
+    "a change in part keeps the bytes around it": (
         "blocks.rs",
         "            self.keep(memory);",
         "            let _ = &memory;",
@@ -59,12 +60,14 @@ RULES = {
     "FUA through the page cache": (
         "backend/file.rs",
         "                fua && !self.syncs_with(operation)\n",
-        "                fua && !self.syncs_with(operation) && !matches!(operation, CheckedOperation::Write { .. })\n",
+        "                fua && !self.syncs_with(operation)"
+        " && !matches!(operation, CheckedOperation::Write { .. })\n",
     ),
     "FUA of zeroes that are written": (
         "backend/file.rs",
         "                fua && !self.syncs_with(operation)\n",
-        "                fua && !self.syncs_with(operation) && matches!(operation, CheckedOperation::Write { .. })\n",
+        "                fua && !self.syncs_with(operation)"
+        " && matches!(operation, CheckedOperation::Write { .. })\n",
     ),
     "FUA of zeroes that are marked": (
         "backend/file.rs",
@@ -76,7 +79,8 @@ RULES = {
     "a write is answered once all of it is written": (
         "backend/file.rs",
         "                request.done += count as u64;\n",
-        "                request.done += (count as u64).max(if changes { request.slice.until - request.done } else { 0 });\n",
+        "                request.done += (count as u64)"
+        ".max(if changes { request.slice.until - request.done } else { 0 });\n",
     ),
     "writes of a client reach the storage in their order": (
         "worker/requests.rs",
@@ -95,9 +99,11 @@ RULES = {
         "worker/syncs.rs",
         "ExportVolume::Upstream(_) => self.at_upstream(key, now, UpstreamExport::flush),",
         "ExportVolume::Upstream(_) => self.at_upstream(key, now, |upstream, hands| {\n"
-        "                let (ledger, mark) = (upstream.ledger(), crate::upstream::ledger::LedgerMark::default());\n"
+        "                let (ledger, mark) = "
+        "(upstream.ledger(), crate::upstream::ledger::LedgerMark::default());\n"
         "                let covers = ledger.begin_flush();\n"
-        "                hands.done.push(crate::upstream::UpstreamEvent::Flush(Ok(ledger.flushed(mark, covers))));\n"
+        "                hands.done.push("
+        "crate::upstream::UpstreamEvent::Flush(Ok(ledger.flushed(mark, covers))));\n"
         "            }),",
     ),
     "FUA is passed on": (
@@ -138,7 +144,8 @@ RULES = {
     "each session is told of a loss": (
         "upstream/ledger.rs",
         "        std::mem::replace(heard, self.losses) < self.losses",
-        "        let first = !self.heard;\n        self.heard = true;\n        std::mem::replace(heard, self.losses) < self.losses && first",
+        "        let first = !self.heard;\n        self.heard = true;\n"
+        "        std::mem::replace(heard, self.losses) < self.losses && first",
     ),
     "reads and flushes are sent again": (
         "upstream/loss.rs",
@@ -150,7 +157,7 @@ RULES = {
         "let harmless = !sent || !part.changes();",
         "let harmless = !sent || !part.changes() || part.changes();",
     ),
-    "what has not left is sent again": (
+    "a request that has not left is sent again": (
         "upstream/loss.rs",
         "let harmless = !sent || !part.changes();",
         "let harmless = sent && !part.changes();",
@@ -180,7 +187,7 @@ RULES = {
 
 @contextlib.contextmanager
 def copied_tree():
-    """The committed tree, to be changed."""
+    """A copy of the committed tree, to be changed."""
     tree = os.path.join(ROOT, "target", "mutations-tree")
     shutil.rmtree(tree, ignore_errors=True)
     os.makedirs(tree)

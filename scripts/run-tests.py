@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Runs the tests of the workspace, several test programs side by side, and says what runs and how long it takes.
+"""Runs the tests of the workspace, several test programs side by side, with their progress and times.
 
   scripts/run-tests.py                  builds all tests, and runs them once
   scripts/run-tests.py --build          only builds them
   scripts/run-tests.py FILTER…          runs the programs whose name contains a filter
-  scripts/run-tests.py --times          says also which tests take the longest
-  scripts/run-tests.py --stress N       runs each test that uses a socket or a process N times, beside other load
+  scripts/run-tests.py --times          also prints the tests that take the longest
+  scripts/run-tests.py --stress N       runs each test with sockets or processes N times, beside other load
 
-Tests, examples and benches are compiled in one go. A bench runs each of its cases once, unmeasured. Documentation
-tests run beside the programs.
+Tests, examples and benches are compiled in one go. A bench runs each of its cases once, unmeasured.
+Documentation tests run beside the programs.
 
-A test belongs to --stress if its source file, or the helper module that its test program includes, names a socket,
-a process or a service (`MARKS`). Each of these tests runs in a process of its own, beside as many busy processes as
-there are processors. Tests run in rounds: first all of them once, then all of them again. Tests that would need more
-than an equal part of --minutes run in fewer rounds, and the summary names them.
+A test belongs to --stress if its source file names a socket, a process or a service (`MARKS`). The helper
+modules that its test program includes count, too. Each of these tests runs in a process of its own, beside as
+many busy processes as there are processors. Tests run in rounds: first all of them once, then all of them
+again. Tests that would need more than an equal part of --minutes run in fewer rounds, and the summary names
+them.
 """
 
 import argparse
@@ -48,7 +49,7 @@ LONGEST_FIRST = [
     "tidegate identify",
     "tidegate serve",
 ]
-# What a source file contains that opens sockets or starts processes.
+# Names in a source file that opens sockets or starts processes.
 MARKS = re.compile(
     r"\b(?:Tcp|Unix)(?:Listener|Stream)\b|\bUnixDatagram\b|\bUdpSocket\b|\bsocketpair\b|\bCommand::new\b"
     r"|\btokio::net\b|\bService::start\b"
@@ -82,7 +83,7 @@ class Program:
 
 
 def build():
-    """Compiles tests, examples and benches: the programs with tests."""
+    """Compiles tests, examples and benches. Returns the programs with tests."""
     process = subprocess.Popen(
         [
             CARGO,
@@ -110,7 +111,7 @@ def build():
         name = {"lib": package, "bin": package, "bench": f"{package} bench {target['name']}"}.get(
             kind, f"{package} {target['name']}"
         )
-        # The output of tests that succeed says which of them did not run.
+        # A skipped test succeeds: only its output says that it did not run.
         options = () if kind == "bench" else ("--show-output",)
         programs.append(Program(name, [message["executable"]], folder, target["src_path"], options=options))
     if process.wait() != 0:
@@ -123,7 +124,10 @@ def documentation():
 
 
 def environment(program):
-    """What cargo sets for a test program. Cargo itself gets nothing more: build scripts run again when these change."""
+    """Returns the environment of a test program, as cargo sets it.
+
+    Cargo itself gets nothing more: build scripts run again when these variables change.
+    """
     if program.command[0] == CARGO:
         return None
     # The option that times tests is not stable yet.
@@ -154,7 +158,7 @@ def kill_group(leader):
 
 
 def run(program, *arguments, limit=LIMIT_S):
-    """Runs it to its end, in a process group of its own, which is gone afterwards."""
+    """Runs a program to its end, in a process group of its own, which is gone afterwards."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as file:
         process = subprocess.Popen(
@@ -217,7 +221,7 @@ def perform(program, progress):
 
 
 def outputs(text):
-    """The outputs of the tests that succeeded, and of those that failed, with their names."""
+    """Returns the outputs of the tests that succeeded, and of those that failed, with their names."""
     succeeded, _, failed = text.partition("\nfailures:\n")
     return TEST_OUTPUT.findall(succeeded), TEST_OUTPUT.findall(failed)
 
@@ -229,7 +233,7 @@ def complain(name, lines):
 
 
 def note_skipped(skipped):
-    """Says which tests did not run, also to the steps that this is one of."""
+    """Prints the tests that did not run, and reports their number to scripts/steps.sh."""
     for line in skipped:
         print(f"skipped {line}")
     if skipped and "STEP_SKIPS" in os.environ:
@@ -297,7 +301,7 @@ def module_of(path, source):
 
 
 def tests_of(program):
-    """The tests of a program that use a socket or a process, by name."""
+    """Returns the names of a program's tests that use a socket or a process."""
     status, output, _, _ = run(program, "--list", "--format", "terse")
     names = [line[: -len(": test")] for line in output.splitlines() if line.endswith(": test")]
     if status != 0:
@@ -356,7 +360,7 @@ def repeat(test):
 
 
 def stress(programs, options):
-    """Rounds of all tests until each ran so many times, or the time is over."""
+    """Runs rounds of all tests until each ran the asked number of times, or the time is over."""
     tests = [
         Repeated(program, name)
         for program in programs
@@ -364,13 +368,14 @@ def stress(programs, options):
         for name in tests_of(program)
     ]
     print(
-        f"{len(tests)} tests in {len({test.program.name for test in tests})} programs, {options.stress} times each",
+        f"{len(tests)} tests in {len({test.program.name for test in tests})} programs, "
+        f"{options.stress} times each",
         flush=True,
     )
     began, deadline = time.monotonic(), time.monotonic() + 60 * options.minutes
     with busy(os.cpu_count()), concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for turn in range(options.stress):
-            # A round begins with the tests that took the longest in the last one.
+            # A round begins with the tests that took the longest in the round before.
             tests.sort(key=lambda test: -test.seconds)
             part = 60 * options.minutes * options.jobs / options.stress / max(len(tests), 1)
             waiting = [
@@ -402,12 +407,12 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--build", action="store_true", help="compile only")
-    parser.add_argument("--times", action="store_true", help="say which tests take the longest")
+    parser.add_argument("--times", action="store_true", help="also print the tests that take the longest")
     parser.add_argument(
         "--stress", type=int, default=0, metavar="N", help="run tests with sockets and processes N times"
     )
     parser.add_argument(
-        "--minutes", type=float, default=60, help="the time for --stress (default: %(default)s)"
+        "--minutes", type=float, default=60, help="the time for --stress, in minutes (default: %(default)s)"
     )
     # Most tests of sockets and processes wait: two programs for each processor keep it busy.
     parser.add_argument(

@@ -2,10 +2,10 @@
 """The simulation of gateways under faults (crates/tidegate-gateway/src/worker/simulation), at length.
 
     simulation.py [--seeds N] [--first N]      runs seeds, and shows the first that breaks a rule
-    simulation.py --mutations [TEXT...]        removes each rule from the source, and sees that a seed finds it
+    simulation.py --mutations [TEXT...]        removes each rule from the source: a seed must find the gap
 
-With texts, only the rules whose name has one of them. Exit status 1 when a seed breaks a rule, or a removed rule is
-not noticed.
+With texts, only the rules are removed whose name contains one of them. Exit status 1 when a seed breaks a
+rule, or a removed rule is not noticed.
 """
 
 import argparse
@@ -31,20 +31,20 @@ def arguments():
     parser.add_argument("--seeds", type=int, default=1000, help="(default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
     parser.add_argument(
-        "--mutations", nargs="*", metavar="TEXT", help="remove each rule, and see that it is missed"
+        "--mutations", nargs="*", metavar="TEXT", help="remove each rule: a seed must find the gap"
     )
     parser.add_argument(
         "--target-dir",
         default=os.path.join(ROOT, "target", "mutations"),
         metavar="DIR",
-        help="where the changed programs are built (default: target/mutations)",
+        help="the folder for the changed programs (default: target/mutations)",
     )
     parser.add_argument("--out", metavar="DIR", help="leave a document there, named after the day")
     return parser.parse_args()
 
 
 def run(options, tree=ROOT, target=None):
-    """Runs the seeds. Returns the seed that broke a rule, or none, and what was printed."""
+    """Runs the seeds. Returns the seed that broke a rule, or None, and the printed text."""
     environment = {
         **os.environ,
         "TIDEGATE_SEEDS": str(options.seeds),

@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""A gateway under mixed load for a long time, on the real binary: clients that verify what they wrote, a configuration
-that changes under them, restarts that keep their connections, and others that connect only to waste it.
+"""A gateway under mixed load for a long time, on the real binary.
+
+Clients verify the data that they wrote. The configuration changes under them, and restarts keep their
+connections. Other clients connect only to waste connections.
 
     soak.py [--minutes N] [--binary FILE] [--out DIR]
 
-    load        fio by three exports, two with limits that change, one with flushes; by random sizes and depths
+    load        fio by three exports, two with limits that change, one with flushes; by random sizes and
+                depths
     reloads     SIGHUP every two seconds with other shares, limits and sizes of a volume
     restarts    SIGTERM five times; this program keeps the descriptors, as systemd does
-    intruders   half a handshake, half a header, 4 GiB asked, a client that never reads, and a thousand that say
-                nothing; ten seconds of them, then ten without
-    a reader    one request at a time by a protected export; its waits beside intruders and without them are reported
-    errors      an upstream that fails half of its requests for five seconds of every ten, and a client that verifies
-                what it was told
+    intruders   half a handshake, half a header, 4 GiB asked, a client that never reads, and a thousand that
+                say nothing; ten seconds of them, then ten without
+    a reader    one request at a time by a protected export; its waits beside intruders and without them are
+                reported
+    errors      an upstream that fails half of its requests for five seconds of every ten, and a client that
+                verifies the answers
 
-No client may see an error that its storage did not have, no block may be wrong, and neither memory nor descriptors may
-grow. Exit status 1 otherwise.
+No client may see an error that its storage did not have. No block may be wrong, and neither memory nor
+descriptors may grow. Exit status 1 otherwise.
 """
 
 import argparse
@@ -38,7 +42,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MIB = 1 << 20
 SIZE = 64 * MIB
 RELOAD_S = 2
-# What a process may gain in memory after the first quarter of its life: buffers are kept for reuse, up to 32 MiB.
+# The memory that a process may gain after the first quarter of its life. Buffers are kept for reuse, up to
+# 32 MiB.
 GROWTH = 48 * MIB
 
 
@@ -108,7 +113,7 @@ class Gateway:
             environment |= {"LISTEN_FDS": str(len(names)), "LISTEN_FDNAMES": ":".join(names)}
 
         def place():
-            # Out of the way first: the places may be taken by some of them.
+            # All move to high numbers first: some of them may be in the places of others.
             high = [os.dup2(descriptor, 2000 + at) for at, descriptor in enumerate(passed)]
             for at, descriptor in enumerate(high):
                 os.dup2(descriptor, 3 + at)
@@ -185,7 +190,7 @@ def connected(folder):
 
 
 def opened(folder, export):
-    """A connection in the transmission phase, by the oldest way: the name, and nothing is negotiated."""
+    """Returns a connection in the transmission phase, by the oldest handshake: a name, and no negotiation."""
     client = connected(folder)
     read_exactly(client, 18)
     client.sendall(
@@ -214,7 +219,7 @@ def verify_failing(folder, over, counts):
     fails, draw = os.path.join(folder, "fails"), random.Random(2)
     client, blocks, ended = opened(folder, "failing"), [{bytes(4096)} for _ in range(256)], 0
     while not over.is_set():
-        # A request may be answered just after the failures have ended, by an error of before.
+        # An error from the time of failures may answer a request just after they have ended.
         allowed = int(time.monotonic()) // 5 % 2
         if allowed:
             open(fails, "w").close()
@@ -241,7 +246,7 @@ def verify_failing(folder, over, counts):
 
 
 def intrude(folder, draw):
-    """One client of those that waste connections. What becomes of it does not matter."""
+    """Runs one of the clients that waste connections. Its own failure does not matter."""
     kind = draw.randrange(5)
     try:
         if kind == 0:
@@ -302,7 +307,7 @@ def main():
     gateway, draw = Gateway(os.path.abspath(options.binary), folder), random.Random(1)
     gateway.start()
     over, failures = threading.Event(), []
-    # Without intruders, and beside them.
+    # Waits of the reader without intruders, and beside them.
     waits = ([], [])
     beside_intruders = lambda: int(time.monotonic()) // 10 % 2  # noqa: E731
     counts = {
@@ -412,8 +417,8 @@ def main():
         "descriptors": [[first[1], last[1]] for first, last in lives if first],
     }
     print(json.dumps(figures, indent=1))
-    for what, holds in checks.items():
-        print(f"{'ok' if holds else 'FAILED'}: {what}")
+    for check, passed in checks.items():
+        print(f"{'ok' if passed else 'FAILED'}: {check}")
     print("\n".join([*failures, *errors[:5]]), file=sys.stderr)
     if options.out:
         today = datetime.date.today().isoformat()

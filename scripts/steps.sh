@@ -5,10 +5,10 @@
 #   queue NAME COMMAND…    adds a step that takes one processor; queued steps run side by side
 #   run_steps              runs all steps, shows the summary, and returns 1 when a step failed
 #
-# A step that fails does not stop the others: one run shows everything that is wrong. A step that cannot run here
-# calls `skip REASON` as its last command, and counts as skipped. A step that leaves out a part of itself calls it
-# and goes on. The summary shows both reasons. A script of its own appends the reason to the file that STEP_SKIPS
-# names, and ends with 77.
+# A step that fails does not stop the others: one run shows all failures. A step that cannot run here calls
+# `skip REASON` as its last command, and counts as skipped. A step that leaves out a part of itself calls it
+# and goes on. The summary shows both reasons. A script of its own appends the reason to the file that
+# STEP_SKIPS names, and ends with 77.
 #
 # The summary ends with the last lines of each failed step, because often only the tail of a log is kept.
 
@@ -62,8 +62,8 @@ run_alone() {
   ended "$at" "$status" $((SECONDS - started))
 }
 
-# Runs the queued steps from `next` on, as many at once as there are processors. The output of a step follows when
-# it has ended.
+# Runs the queued steps from `next` on, as many at once as there are processors. The output of a step follows
+# its end.
 run_queue() {
   local running=0 pid status at
   local -A index=() started=()
@@ -110,7 +110,8 @@ summary() {
     lines=$((FAILURE_LINES / failed - 1))
     for at in "${failures[@]}"; do
       printf '━━ FAILED: %s\n' "${names[$at]}"
-      [ "$lines" -lt 1 ] || grep -v '^[[:space:]]*$' "$step_folder/output.$at" | tail -n "$lines" | cut -c 1-200
+      [ "$lines" -lt 1 ] \
+        || grep -v '^[[:space:]]*$' "$step_folder/output.$at" | tail -n "$lines" | cut -c 1-200
     done
   fi
   printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"

@@ -1,24 +1,35 @@
 #!/usr/bin/env python3
 """Transfers placed on three real storage nodes, at the ratios of Nikolow's paper.
 
-Each node is a server in a network namespace of its own, behind a link that HTB limits to 2, 30 and 6 MB/s: a tenth of the paper's 20,
-300 and 60. The first two are nginx with WebDAV, the third speaks S3: the crate `s3s-fs`, which the example `s3-server` of `tidegate-transfer`
-starts. Forty files of 10 MB are put by `tidegate transfer put`, each in a process of its own, each needing 1 MB/s, four a
-second: about what the nodes move together. The paper's hundred of 1 GB, one a second, are 2.6 times as much. The experiment `transfers` of
-the lab does the same with these, a hundredth as fast and in a quarter of the time. Five policies and the one that learns, first with
-idle nodes, then while others take 20 to 60 % of each link, another part every two seconds: what they leave is what HTB lets through.
+Each node is a server in a network namespace of its own, behind a link. HTB limits the links to 2, 30 and
+6 MB/s: a tenth of the paper's 20, 300 and 60. The first two nodes are nginx with WebDAV. The third speaks S3,
+by the crate `s3s-fs`, which the example `s3-server` of `tidegate-transfer` starts.
 
-What is expected, written before the first run. Margins are wide: the machine may be busy, and a run is one of many.
-  - Every transfer comes to its end, and what is got back is what was put.
-  - RR keeps what was needed for no more than 80 % of the transfers, idle or loaded: it gives a third of them to a node that carries
-    two. Every other policy keeps more, but SM-R2, of which the paper says that it is poor.
+`tidegate transfer put` puts forty files of 10 MB, each in a process of its own. Each needs 1 MB/s, and four
+start per second: about as much as the nodes move together. The paper's hundred of 1 GB, one a second, are 2.6
+times as much. The lab's experiment `transfers` does the same with these, a hundredth as fast and in a quarter
+of the time.
+
+Five policies run, and the one that learns: first with idle nodes, then with loaded ones. Other load then
+takes 20 to 60 % of each link, another part every two seconds. HTB lets through the rest.
+
+Expectations, written before the first run. Margins are wide: the machine may be busy, and a run is one of
+many.
+  - Every transfer comes to its end, and each file that is got back is the file that was put.
+  - RR keeps the needed rate for no more than 80 % of the transfers, idle or loaded: it gives a third of them
+    to a node that carries two. Every other policy keeps more, but SM-R2, which is poor according to the
+    paper.
   - StaticQoS keeps at least 85 % idle, and fewer when loaded.
   - SM-R3 keeps at least 10 points more than RR, idle and loaded.
-  - Accidents, while a dozen files are put on the one node that has room for all: a client is killed, the broker is killed and comes back,
-    the node is killed. All other files are put, on the other nodes; nothing that was acknowledged is lost; the name that was being
-    written is not there; and all reservations are back within 15 seconds, the lease being ten.
+  - Accidents happen while a dozen files are put on the one node that has room for all: a client is killed,
+    the broker is killed and comes back, the node is killed.
+      - All other files are put, on the other nodes.
+      - No acknowledged file is lost.
+      - The name that was being written is not there.
+      - All reservations are back within 15 seconds, the lease being ten.
 
-Needs root, nginx-light, iproute2, and cargo to build the example (or `--s3-server`). Exit status: 0 as expected, 1 not so, 2 it could not be tried.
+Needs root, nginx-light, iproute2, and cargo to build the example (or `--s3-server`). Exit status: 0 as
+expected, 1 not as expected, 2 it could not be tried.
 """
 
 import argparse
@@ -34,20 +45,23 @@ import tempfile
 import threading
 import time
 
-# MB/s. A slower site has all of them divided.
+# In MB/s. A slower site divides all of them.
 NODES = {"lustre": 2.0, "array": 30.0, "disk": 6.0}
 POLICIES = ["rr", "static-qos", "sm-r1", "sm-r2", "sm-r3", "learnt"]
 NEEDED = 1.0
 
-# The node that speaks S3, and who its clients are to it. Nobody else gets into these namespaces.
+# The node that speaks S3, and the credentials of its clients. No other program gets into these namespaces.
 S3 = "disk"
-WHO = {"AWS_ACCESS_KEY_ID": "tidegate", "AWS_SECRET_ACCESS_KEY": "of-this-experiment-only"}
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tidegate", "AWS_SECRET_ACCESS_KEY": "of-this-experiment-only"}
 EXAMPLE = "target/debug/examples/s3-server"
 
-# What was found not to be as expected, and why: it is said, and makes no exit status of 1.
+# Known differences from the expectations, each with its reason: they are printed, and cause no exit status 1.
 KNOWN = {
-    "sm-r1 loaded": "it goes by the peak that it was told, of which others take up to 60 %: it puts nearly all on the array, where then hardly "
-    "any gets what it needs, while RR spares the array. The paper says that reservations break under load from outside",
+    "sm-r1 loaded": (
+        "it goes by the peak that it was told, of which other load takes up to 60 %. It puts nearly all on "
+        "the array, where then hardly any transfer gets the rate that it needs, while RR spares the array. "
+        "The paper says that reservations break under load from outside"
+    ),
 }
 MB = 1_000_000
 
@@ -57,7 +71,7 @@ def run(*words, check=True):
 
 
 class Site:
-    """Three nodes and a client, each in a namespace, and what was started there."""
+    """Three nodes and a client, each in a namespace, and the processes there."""
 
     def __init__(self, folder, binary, s3_server, slower):
         self.folder, self.binary, self.s3_server, self.slower = folder, binary, s3_server, slower
@@ -75,7 +89,7 @@ class Site:
             run("ip", "netns", "add", self.space(name))
             self.spaces.append(name)
             run(*self.within(name, "ip", "link", "set", "lo", "up"))
-        # What is in a socket's buffer counts as moved: at 2 MB/s the usual 4 MB would be two seconds.
+        # Bytes in a socket's buffer count as moved: at 2 MB/s the usual 4 MB would be two seconds.
         buffers = " ".join(str(max(4096, size // self.slower)) for size in (4096, 65536, 131072))
         run(*self.within("client", "sysctl", "-qw", f"net.ipv4.tcp_wmem={buffers}"))
         for number, (name, rate) in enumerate(NODES.items()):
@@ -148,8 +162,10 @@ class Site:
         with open(f"{base}/nginx.conf", "w") as out:
             out.write(
                 f"user root; daemon off; pid {base}/pid; error_log {base}/error.log; worker_processes 1;\n"
-                f"events {{ worker_connections 512; }}\nhttp {{ access_log off; client_max_body_size 0; {temporary}\n"
-                f"server {{ listen 10.231.{number}.2:80; location / {{ root {base}/store; dav_methods PUT DELETE; }} }} }}\n"
+                "events { worker_connections 512; }\n"
+                f"http {{ access_log off; client_max_body_size 0; {temporary}\n"
+                f"server {{ listen 10.231.{number}.2:80; "
+                f"location / {{ root {base}/store; dav_methods PUT DELETE; }} }} }}\n"
             )
         self.servers[name] = self.start(name, "nginx", "-c", f"{base}/nginx.conf", "-p", base)
 
@@ -180,7 +196,8 @@ class Site:
         path = os.path.join(folder, "broker.toml")
         with open(path, "w") as out:
             out.write(
-                f'listen = "127.0.0.1:7311"\nstate = "state"\npolicy = "{policy}"\ninterval = "250ms"\n{nodes}'
+                f'listen = "127.0.0.1:7311"\nstate = "state"\npolicy = "{policy}"\n'
+                f'interval = "250ms"\n{nodes}'
             )
         # Clients take the places of the nodes from there, too.
         os.environ["TIDEGATE_NODES"] = path
@@ -216,7 +233,7 @@ def needed(site):
 
 
 def others(site, seed, every, over):
-    """Others take 20 to 60 % of each link."""
+    """Takes 20 to 60 % of each link, as load from outside does."""
     chance = random.Random(seed)
     while True:
         for number, rate in enumerate(NODES.values()):
@@ -252,7 +269,7 @@ def measure(site, policy, loaded, options, seed):
         back = os.path.join(site.folder, "back")
         run(*site.tidegate("get", name, "--rate", needed(site), "--to", back, "--force"), check=False)
         if run("cmp", site.file, back, check=False).returncode != 0:
-            wrong.append(f"{name} is not what was put")
+            wrong.append(f"{name} differs from the file that was put")
     names = [f"t{number}" for number in range(options.transfers)]
     run(*site.tidegate("remove", *names), check=False)
     site.stop(broker)
@@ -273,9 +290,9 @@ def measure(site, policy, loaded, options, seed):
 
 
 def accidents(site):
-    """A client, the broker and a node are killed while a dozen files are put. What is not as expected."""
+    """Kills a client, the broker and a node while a dozen files are put. Returns what is not as expected."""
     array = list(NODES).index("array")
-    # Slow enough to be in the middle for a while; the policy goes by the peak that it was told.
+    # Slow enough for transfers to be in the middle for a while. The policy goes by the peak that it was told.
     site.limit(array, 3.0)
     broker, folder = site.broker("sm-r1")
     names = [f"a{number}" for number in range(12)]
@@ -311,7 +328,7 @@ def accidents(site):
     for name in there:
         run(*site.tidegate("get", name, "--rate", needed(site), "--to", back, "--force"), check=False)
         if run("cmp", site.file, back, check=False).returncode != 0:
-            said.append(f"accidents: {name} is not what was put")
+            said.append(f"accidents: {name} differs from the file that was put")
     while True:
         nodes = json.loads(run(*site.tidegate("nodes")).stdout)["nodes"]
         active = sum(node[way]["active"] for node in nodes for way in ("read", "write"))
@@ -367,21 +384,26 @@ def main():
     parser.add_argument("--policy", action="append", choices=POLICIES)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--transfers", type=int, default=40, help="of each policy, four a second (default: %(default)s)"
+        "--transfers",
+        type=int,
+        default=40,
+        help="transfers of each policy, four a second (default: %(default)s)",
     )
-    parser.add_argument("--size", type=float, default=10, help="of a file, MB (default: %(default)s)")
+    parser.add_argument(
+        "--size", type=float, default=10, help="the size of a file, in MB (default: %(default)s)"
+    )
     parser.add_argument(
         "--slower",
         type=int,
         default=1,
-        help="divides the rates of the links and what a transfer needs. Results are "
+        help="divides the rates of the links and the rate that a transfer needs. Results are "
         "multiplied by it (default: %(default)s)",
     )
     parser.add_argument(
         "--others",
         type=float,
         default=2,
-        help="seconds until others take another part (default: %(default)s)",
+        help="seconds until other load takes another part of the links (default: %(default)s)",
     )
     parser.add_argument("--without-accidents", action="store_true")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
@@ -393,7 +415,7 @@ def main():
         print("network namespaces need root", file=sys.stderr)
         return 2
     if not options.s3_server:
-        # As the tests of the workspace build it: then it is there already.
+        # The same build as for the tests of the workspace: then it is there already.
         if (
             subprocess.run(
                 ["cargo", "build", "--quiet", "--locked", "--workspace", "--example", "s3-server"]
@@ -402,7 +424,7 @@ def main():
         ):
             return 2
         options.s3_server = EXAMPLE
-    os.environ.update(WHO)
+    os.environ.update(CREDENTIALS)
     results = []
     with tempfile.TemporaryDirectory() as folder:
         site = Site(

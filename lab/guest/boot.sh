@@ -1,5 +1,5 @@
 #!/bin/bash
-# The second half of the guest's start: what a program expects of a Linux machine, then the job, then the end.
+# Second half of the guest's start: the usual set-up of a Linux machine, then the job, then the end.
 export PATH=/run/lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8
 
@@ -39,7 +39,7 @@ else
 fi
 status=$?
 
-# Only now: nothing that the job wrote made it wait for the machine outside.
+# Results are copied only now, so that the job never waits for the machine outside.
 cp -r /out/. "$job/out/" || status=1
 echo "$status" >"$(port status)"
 sync

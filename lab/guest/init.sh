@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# The first process of the guest: reaches the machine's own files over 9p, read-only under a tmpfs, and moves there.
+# First process of the guest: mounts the machine's files over 9p, read-only under a tmpfs, and moves there.
 PATH=/bin
 /bin/busybox --install -s /bin
 mkdir -p /proc /sys /dev /below /above /root
@@ -10,7 +10,8 @@ mount -t devtmpfs devtmpfs /dev
 for module in /modules/*.ko; do
   insmod "$module" || echo "lab: insmod $module failed"
 done
-# cache=loose: what has been read once is never asked for again. Nobody waits on 9p in the middle of a measurement.
+# cache=loose: data that was read once is never requested again. No program waits on 9p in the middle of a
+# measurement.
 mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=512000,cache=loose root /below
 mount -t tmpfs -o size=80% tmpfs /above
 mkdir /above/upper /above/work

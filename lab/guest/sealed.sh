@@ -1,8 +1,8 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# The first process of a sealed guest. All it has came with the initial file system, and nothing from outside reaches
-# it before the script has ended: no disk, no network, no console to wait for, no source of chance. So a run repeats to
-# the last nanosecond.
+# First process of a sealed guest. All its files came with the initial file system. Nothing from outside
+# reaches it before the script has ended: no disk, no network, no console to wait for, no source of chance. So
+# a run repeats to the last nanosecond.
 PATH=/job/bin:/bin
 export PATH HOME=/
 /bin/busybox --install -s /bin

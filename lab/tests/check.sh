@@ -1,12 +1,12 @@
 # shellcheck shell=bash disable=SC2034
-# What the lab's tests share. A test ends with the number of its failed checks as its status.
+# Parts that the lab's tests share. A test ends with status 1 if a check failed.
 
 lab=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-# check WHAT COMMAND…: one line on the result, and a failure counted.
+# check WHAT COMMAND…: prints one line on the result, and counts a failure.
 check() {
   local what=$1
   shift
@@ -22,7 +22,7 @@ finish() {
   exit "$((failures > 0))"
 }
 
-# guest NAME: a script for the guest, from stdin.
+# guest NAME: saves a script for the guest from stdin, and prints its path.
 guest() {
   cat >"$work/$1"
   echo "$work/$1"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What lab/run promises its callers: arguments, output, results, status, an end at the limit.
+# Promises of lab/run to its callers: arguments, output, results, status, an end at the limit.
 set -uo pipefail
 # shellcheck source=lab/tests/check.sh
 source "$(dirname "$0")/check.sh"
@@ -31,10 +31,10 @@ check "results come out, the program was run" test "$(<"$work/out/folder/result"
 check "the console's log comes out" test -s "$work/out/console.log"
 check "the machine's files are out of reach" test ! -e "$(dirname "$lab")/a-trace"
 
-# Long enough for a machine with several builds under way to start the guest.
+# 90 s: enough to start the guest on a machine with several builds under way.
 "$lab/run" --limit 90 --out "$work/out" "$hanging" >"$work/stdout" 2>"$work/stderr"
 check "a script that hangs is ended at the limit" test $? -eq 124
-check "what it printed is not lost" test "$(<"$work/stdout")" = started
+check "its output is not lost" test "$(<"$work/stdout")" = started
 check "the limit is named" grep -q "limit of 90 s" "$work/stderr"
 
 for wrong in "--no-such-option" "--limit soon $failing" "--memory lots $failing" ""; do
@@ -43,5 +43,5 @@ for wrong in "--no-such-option" "--limit soon $failing" "--memory lots $failing"
   check "usage error, status 2: lab/run $wrong" test $? -eq 2
 done
 "$lab/run" "$work/nothing" 2>"$work/stderr"
-check "a script that is not there: status 1" test $? -eq 1
+check "a missing script: status 1" test $? -eq 1
 finish

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# However lab/run ends, nothing of it stays: no process, no mount, no temporary file.
+# Nothing of lab/run stays, however it ends: no process, no mount, no temporary file.
 set -uo pipefail
 # shellcheck source=lab/tests/check.sh
 source "$(dirname "$0")/check.sh"
@@ -38,7 +38,7 @@ all_gone() {
   done
 }
 
-# The directory that a run holds open, and locked, for its temporary files.
+# Prints the directory that a run keeps open, and locked, for its temporary files.
 temporary_directory() {
   readlink "/proc/$1/fd"/* | grep -m1 '/\.lab/runs/'
 }
@@ -46,7 +46,7 @@ temporary_directory() {
 mounts=$(wc -l </proc/mounts)
 for signal in INT TERM KILL; do
   : >"$work/stdout"
-  # Job control, because a shell without it starts its background jobs deaf to SIGINT.
+  # Job control is on, because a shell without it starts its background jobs deaf to SIGINT.
   set -m
   "$lab/run" --limit 120 --out "$work/out" "$hanging" >"$work/stdout" 2>"$work/stderr" &
   run=$!
@@ -60,7 +60,7 @@ for signal in INT TERM KILL; do
   wait "$run" 2>/dev/null
   check "SIG$signal: no process is left" eventually all_gone "$run" "${processes[@]}"
   if [ "$signal" = KILL ]; then
-    # Nobody can clean up after SIGKILL but the next run.
+    # Only the next run can clean up after SIGKILL.
     "$lab/run" --out "$work/out" "$(guest nothing.sh <<<true)"
   fi
   check "SIG$signal: no temporary file is left" test ! -e "$temporary"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The guest's clock tells the truth: a delay of 8 ms in an NBD server is 8 ms in the client. Both repeats run at the
-# same time, each disturbing the other, and still agree.
+# The guest's clock tells the truth: a delay of 8 ms in an NBD server is 8 ms in the client. Both repeats run
+# at the same time, each disturbing the other, and still agree.
 set -uo pipefail
 # shellcheck source=lab/tests/check.sh
 source "$(dirname "$0")/check.sh"

@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 """In the guest: `tidegate agent` on a bridge between initiators and a target that runs nothing of Tidegate.
 
-usage: guest.py [--target MS] [--burst S] [--pause S] [--bursts N] [--depth N] [--seeds N] [--only PHASE,…] [--ipv6] [--mtu N]
-                [--nvme] [--vlan ID]
+usage: guest.py [--target MS] [--burst S] [--pause S] [--bursts N] [--depth N] [--seeds N] [--only PHASE,…]
+                [--ipv6] [--mtu N] [--nvme] [--vlan ID]
 
-Load and array are those of the experiment iscsi-agent: initiator 1 reads 4 KiB at random places, initiators 2 to 4 write in
-bursts. The agent runs in the namespace of the bridge, and captures at the port that leads to the target. In order:
+The load and the array are those of the experiment iscsi-agent: initiator 1 reads 4 KiB at random places, and
+initiators 2 to 4 write in bursts. The agent runs in the namespace of the bridge. It captures at the port that
+leads to the target. The phases, in order:
 
-   middle       the agent starts when sessions exist already: what it knows of them
-   login        the initiators log in again beside the agent: the names that it learns, and that a later agent has
-   check        what `tidegate check -c` says there
-   rest         what writers get beside an agent at rest, and without it, by turns
-   unregulated  with the bursts: latencies as a dry run on the bridge measures them, and as the target's kernel does
+   middle       the agent starts when sessions exist already: its knowledge of them
+   login        the initiators log in again beside the agent: its names of them, and those of a later agent
+   check        the findings of `tidegate check -c` there
+   rest         the writers' throughput beside an agent at rest, and without it, by turns
+   unregulated  with the bursts: latencies as a dry run on the bridge measures them, and as the target's
+                kernel does
    target       with the bursts, and the agent on the target itself
    bridge       with the bursts, and the agent on the bridge
-   killed       the agent on the bridge is killed while it throttles: what is left two seconds later, and whether traffic flows
+   killed       the agent on the bridge is killed while it throttles: the rules left two seconds later, and
+                whether traffic flows
 
-Phases from `unregulated` to `bridge` run for each seed. Leaves /out/measured.json, and the agent's log of each phase.
+The phases from `unregulated` to `bridge` run for each seed. Leaves /out/measured.json and the agent's log of
+each phase.
 """
 
 import argparse
@@ -57,7 +61,7 @@ target = "{target:g}ms"
 
 
 class Agent:
-    """`tidegate agent` in a namespace, with as little as its service has."""
+    """`tidegate agent` in a namespace, with the rights of its service and no others."""
 
     def __init__(self, name, where, text, throttle="netem", dry_run=False, log="debug"):
         path, self.log_path = f"/tmp/{name}.toml", f"/out/{name}.log"
@@ -128,7 +132,7 @@ def counters(series):
 
 
 def kernel():
-    """What is in the kernel of the bridge's namespace."""
+    """The throttle's state and the root qdiscs in the kernel of the bridge's namespace."""
     with iscsi.namespace("switch"):
         qdiscs = json.loads(iscsi.run(["tc", "-j", "qdisc", "show"]))
         return {
@@ -146,7 +150,10 @@ def consumers(series):
 
 
 def beside_writers(lab, options):
-    """The agent's series while all write, as soon as it has members: who writes no more is soon none."""
+    """The agent's series while all writers write, as soon as all are members.
+
+    A writer that stops writing soon stops being a member.
+    """
     wait = lab.start_fio([load.reader(lab, 8)] + load.writers(lab, options, 0, 8), randseed=1)
     # fio itself takes seconds to start, the first time.
     iscsi.until(lambda: len(consumers(metrics())) >= len(load.WRITERS), "writers to be members")
@@ -156,7 +163,7 @@ def beside_writers(lab, options):
 
 
 def middle(lab, options):
-    """Sessions that were there before: writers are found by their addresses, at the LUNs of a portal."""
+    """Sessions older than the agent: it finds writers by their addresses, at the LUNs of a portal."""
     portals = ["10.0.0.*:4420"] if options.nvme else ["[fd00::1]:3260" if options.ipv6 else "10.0.0.1:3260"]
     with on_bridge("middle", options, 10_000, luns=portals, dry_run=True) as agent:
         series = beside_writers(lab, options)
@@ -203,7 +210,7 @@ def check(options):
 
 
 def pairs(lab, options):
-    """What is written beside an agent at rest and without it, by turns, in bytes per second."""
+    """The writers' throughput without the agent and beside it at rest, by turns, in bytes per second."""
 
     def written():
         return sum(
@@ -219,13 +226,13 @@ def pairs(lab, options):
 
 
 def volumes_reads(phase):
-    """The target's own: reads of all volumes, and seconds."""
+    """The target's own counters: reads of all volumes, and their seconds."""
     count = sum(counted["reads"] for counted in phase["volumes"].values())
     return count, sum(counted["read_ms"] for counted in phase["volumes"].values()) / 1000
 
 
 def unregulated(lab, options, seed):
-    """A dry run beside the bursts measures, and so does the target's kernel."""
+    """The bursts, as a dry run on the bridge and the target's kernel measure them."""
     with on_bridge(f"unregulated-{seed}", options, 10_000, dry_run=True, log="info") as agent:
         time.sleep(2)
         before = reads(metrics())
@@ -243,7 +250,7 @@ def unregulated(lab, options, seed):
 
 
 def killed(lab, options):
-    """SIGKILL while it throttles."""
+    """SIGKILL while the agent throttles."""
     with on_bridge("killed", options, options.target) as agent:
         wait = lab.start_fio([load.reader(lab, 16)] + load.writers(lab, options, 1, 14))
         iscsi.until(lambda: kernel()["rules"], "the agent to throttle")
@@ -270,12 +277,15 @@ def main():
     parser.add_argument("--pause", type=int, default=5)
     parser.add_argument("--bursts", type=int, default=2)
     parser.add_argument(
-        "--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)"
+        "--depth",
+        type=int,
+        default=2,
+        help="requests outstanding of each of the twelve jobs (default: %(default)s)",
     )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument(
-        "--pairs", type=int, default=2, help="with and without the agent (default: %(default)s)"
+        "--pairs", type=int, default=2, help="runs with and without the agent (default: %(default)s)"
     )
     parser.add_argument("--only", metavar="PHASE,…", help="these phases, and `login`")
     parser.add_argument("--ipv6", action="store_true", help="all sessions of iSCSI over IPv6")
@@ -286,7 +296,7 @@ def main():
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
 
-    # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
+    # No tail loss probes, which a saturated array provokes: the same as in iscsi-agent.
     ipv6 = (1, 2, 3, 4) if options.ipv6 else ()
     if options.nvme:
         lab = Nvme(hosts=4, mtu=options.mtu)

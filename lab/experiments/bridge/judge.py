@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.py with the promises.
 
-Response times are what the reader saw (fio, the mean of each second). Exit status 1 when something is missed.
+Prints the verdict, and leaves it in DIR/verdict.json. Latencies are those that the reader saw (fio, the mean
+of each second). Exit status 1 when a promise is missed.
 """
 
 import json
@@ -13,11 +14,12 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, Verdict, part_within, settled
 
-# What the agent on the bridge may cost beside the one on the target, and may measure beside it.
+# Tolerance of the agent on the bridge: its cost beside the agent on the target, and the error of its
+# measurements.
 NEAR = 0.03
-# Of the throughput, at rest: what two runs of the same differ by here.
+# Part of the throughput that writers keep beside an agent at rest. Two equal runs differ by as much here.
 FREE = 0.99
-# Of the bridge, that of the target aside.
+# Ports of the bridge, without that of the target.
 PORTS = 4
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""In the guest: what the kernel shows of an iSCSI target with initiators logged in, as fixtures for parsers.
+"""In the guest: captures the kernel's files about an iSCSI target with initiators, as fixtures for parsers.
 
 usage: guest.py acls|demo|dual|idle [INITIATORS]
 
-Leaves /out/<name>.tar.gz, with the files' contents, links as links, and without what cannot be read:
+Leaves /out/<name>.tar.gz, with the files' contents, links as links, and without unreadable files:
 
    acls   a list of initiators per target, over IPv4
    demo   LIO's demo mode: no lists
@@ -47,7 +47,7 @@ class Capture:
         self.tar.addfile(entry, io.BytesIO(content))
 
     def file(self, path, name=None):
-        # Sizes say nothing of files that the kernel makes up.
+        # The sizes of files that the kernel makes up mean nothing.
         try:
             with open(path, "rb") as file:
                 self.add(name or path, file.read())
@@ -95,7 +95,7 @@ def everything(lab, path):
     capture = Capture(path)
     for file in PLAIN:
         capture.file(file)
-    # /proc/net is that of the namespace the process is in: the agent's is the target's.
+    # /proc/net shows the namespace of the process. The agent's is the target's.
     with lab.target_namespace():
         for name in ("tcp", "tcp6"):
             capture.file(f"/proc/thread-self/net/{name}", f"/proc/net/{name}")
@@ -124,7 +124,7 @@ def main():
     )
     if kind == "idle":
         lab.log_out(initiators)
-    # Requests in flight, so that the counters of those are not all nothing.
+    # Requests in flight, so that their counters are not all zero.
     under_way = lab.start_fio(
         [
             {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`tidegate agent` holds cgroups on a block device, in the lab: see guest.py, which says what each phase is.
+"""`tidegate agent` throttles cgroups on a block device, in the lab.
 
-Exit status 1 when the run fails or something promised is missed (judge.py).
+guest.py describes the phases. Exit status 1 when the run fails or a promise is missed (judge.py).
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""In the guest: `tidegate agent` holds cgroups on a block device, by their io.max.
+"""In the guest: `tidegate agent` throttles cgroups on a block device, by their io.max.
 
 usage: guest.py [--seconds S] [--phases NAME,…]
 
@@ -7,21 +7,24 @@ usage: guest.py [--seconds S] [--phases NAME,…]
                      ├─ io.max ─▶ loop0 ─▶ a server in order of arrival, 2 ms each
     fio in cgroup w2 ┘
 
-Both read 4 KiB at random places past the page cache. Somebody else has limited what w2 reads to 64 MB/s, which nobody feels. In order:
+Both read 4 KiB at random places past the page cache. Another program has limited w2's reads to 64 MB/s, which
+w2 does not reach. The phases, in order:
 
-   check        what the program says that this machine can do, and of whom
+   check        the program's findings about this machine's throttles and about the consumers
    alone        w1 alone, four outstanding
    unregulated  w2 beside it, 32 outstanding
-   static       the same, and both have limits that never change, by the bands, of more and more: what the kernel's throttle makes of them
+   static       the same with constant limits of both, by the bands, in growing steps: the effect of the
+                kernel's throttle alone
    pid          the same, and the agent throttles w2, and no other, by the law pid
    auto         the same by the law auto
-   bands        both, and the agent holds both by bands: then w1 is stopped for a while, and goes on
-   ended        the agent is told to end while it holds: what is left when it has
-   killed       the agent is killed while it holds: what is left two seconds later
-   changed      somebody sets another limit of w2 while the agent holds, and w1 joins who may be held: what is in force, and what is
-                left at the end
+   bands        the agent throttles both by bands; then w1 is stopped for a while, and goes on
+   ended        the agent is told to end while it throttles: the limits left at its end
+   killed       the agent is killed while it throttles: the limits left two seconds later
+   changed      another program sets a new limit of w2 while the agent throttles, and w1 becomes eligible: the
+                limits in force, and those left at the end
 
-Every second the kernel's counters are read: of the device, and of each cgroup. Leaves /out/measured.json, and the agent's logs.
+The kernel's counters of the device and of each cgroup are read every second. Leaves /out/measured.json and
+the agent's logs.
 """
 
 import argparse
@@ -41,14 +44,15 @@ from iscsi import CGROUPS, read, run, until, write
 
 SERVICE_MS = 2
 MIB = 64
-# Of somebody else's, in w2's io.max.
+# Another program's limit, in w2's io.max.
 OTHERS = "rbps=64000000"
 TARGET_MS = 20
 DEPTHS = {"w1": 4, "w2": 32}
-# Up to so many requests per second, who has which part. The device does 500, so that it operates in the last one.
+# The upper end of each band in requests per second, and each cgroup's part of it. The device does 500, so
+# that it operates in the last one.
 BANDS = [(100, {"w1": 0.5, "w2": 0.5}), (200, {"w1": 1}), (900, {"w2": 1})]
 PAUSE_S = 15
-# Limits of both together that never change: from less than half of what the device does to what is asked of a law.
+# Constant limits of both together: from less than half of the device's throughput to that demanded of a law.
 STATIC = range(200, 401, 25)
 MARK = "user.tidegate"
 PHASES = ("check", "alone", "unregulated", "static", "pid", "auto", "bands", "ended", "killed", "changed")
@@ -86,7 +90,7 @@ def set_up():
 
 
 def limits():
-    """What the kernel has in force, and which cgroups are marked."""
+    """The limits in force in the kernel, and the marks of the cgroups."""
     return {
         name: {"limit": read(f"{CGROUPS}/{name}/io.max"), "marked": MARK in os.listxattr(f"{CGROUPS}/{name}")}
         for name in DEPTHS
@@ -154,7 +158,7 @@ def counters():
 
 
 def seconds(count):
-    """Of each second: the device's mean response time, and what each cgroup did."""
+    """One row for each second: the device's mean latency, and the reads of each cgroup."""
     rows, before, begin = [], counters(), time.monotonic()
     for second in range(1, count + 1):
         time.sleep(max(0, begin + second - time.monotonic()))
@@ -171,7 +175,7 @@ def seconds(count):
     return rows
 
 
-def holds():
+def any_throttled():
     return any("iops=" in found["limit"].replace("iops=max", "") for found in limits().values())
 
 
@@ -184,7 +188,7 @@ def by_bands():
 
 
 def static(together):
-    """Both are limited by the bands, without an agent; the second in which limits change is left out."""
+    """Limits both by the bands, without an agent. Leaves out the second in which limits change."""
     begin = 0
     limit = dict.fromkeys(DEPTHS, 0)
     for up_to, ratios in BANDS:
@@ -244,16 +248,16 @@ def measure(options):
         for name, with_signal, wait in (("ended", signal.SIGTERM, 0), ("killed", signal.SIGKILL, 2)):
             if name in phases:
                 agent = agent_of(name, ["w2"])
-                until(holds, "a limit")
+                until(any_throttled, "a limit")
                 during = limits()
                 agent.end(with_signal)
                 time.sleep(wait)
                 measured[name] = {"during": during, "after": limits()}
         if "changed" in phases:
             agent = agent_of("changed", ["w2"])
-            until(holds, "a limit")
+            until(any_throttled, "a limit")
             write(f"{CGROUPS}/w2/io.max", f"{number()} rbps=max riops=90 wiops=max wbps=max")
-            # The agent looks each second.
+            # The agent rescans each second.
             time.sleep(2.5)
             during = limits()
             write(agent.path, resource('"w1", "w2"'))
@@ -271,7 +275,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--seconds", type=int, default=60, help="of the agent's regulation (default: %(default)s)"
+        "--seconds", type=int, default=60, help="length of the agent's regulation (default: %(default)s)"
     )
     parser.add_argument("--phases", default=",".join(PHASES))
     options = parser.parse_args()

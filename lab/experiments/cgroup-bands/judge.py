@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.py with the promises.
 
-Response times are the device's own, as the kernel counts them, the mean of each second. Exit status 1 when something is missed.
+Prints the verdict, and leaves it in DIR/verdict.json. Latencies are the device's own, as the kernel counts
+them, the mean of each second. Exit status 1 when a promise is missed.
 """
 
 import json
@@ -14,24 +15,31 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, part_within
 
-# Below this nothing would have to be regulated.
+# Below this multiple of the target there would be nothing to regulate.
 DISTURBED = 2
 SETTLED_AFTER_S = 10
-# Bands: each mean over so many seconds, from so long after a change, is that near to the allotment at what both do together.
+# Bands: each mean over WINDOW_S is this near to the allotment at the throughput of both together. Windows
+# begin BANDS_SETTLE_S after a change.
 WINDOW_S = 10
 BANDS_SETTLE_S = 5
 BANDS_WITHIN = 0.10
-# What the device does unlimited, in order of arrival, is all that it can do: a law that keeps response times leaves some of it.
+# Part of the unlimited throughput, which in order of arrival is all that the device can do. A law that keeps
+# latencies leaves some of it.
 KEEPS_OF_THROUGHPUT = 0.75
-# Of what limits that never change leave, the best that keep the law's set point: what is lost on the way there.
+# Part of the throughput of the best constant limits that keep the law's set point. The rest is lost on the
+# way there.
 KEEPS_OF_STATIC = 0.9
 SET_POINT = 0.8
-# Seen in the first run, and left as they were judged before it.
+# Known misses. Their bounds were chosen before the first run, and are not fitted to it.
 BURSTS = (
-    "the kernel lets a limit's requests go a tenth of a second's at a time: 15 at once take 16 ms in the mean at 2 ms each, "
-    "so that at 150 a second by one limit, or 250 by two, the device takes what was asked for. Limits that never change do no better"
+    "the kernel dispatches a limit's requests a tenth of a second's at a time: 15 at once take 16 ms in the "
+    "mean at 2 ms each, so that at 150 a second by one limit, or 250 by two, the device takes the time that "
+    "was asked for. Constant limits do no better"
 )
-BEGINS_LOW = "at the beginning the operating point is found from below, in some ten intervals, and bands are crossed on the way"
+BEGINS_LOW = (
+    "at the beginning the law finds the operating point from below, in some ten intervals, and crosses bands "
+    "on the way"
+)
 
 
 class Verdict:
@@ -39,7 +47,7 @@ class Verdict:
         self.checks = []
 
     def check(self, what, met, found, known=None):
-        """`known`: why it is known to be missed. It is said to be missed all the same, and fails nobody's run."""
+        """`known`: the reason of a known miss. The miss is printed, and does not fail the run."""
         self.checks.append(
             {
                 "what": what,
@@ -59,17 +67,17 @@ def mean(rows, key):
 
 
 def numbers(limit):
-    """Of a line of io.max what is limited."""
+    """The limits in a line of io.max, by key."""
     return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", limit)}
 
 
 def keeps(others, limit):
-    """Whether a limit is nowhere looser than somebody else's: the lower one is in force."""
+    """Returns true if a limit is nowhere looser than another program's: the lower one is in force."""
     return all(limit.get(key, value + 1) <= value for key, value in others.items())
 
 
 def allotted(bands, together):
-    """What each has of an operating point."""
+    """Each cgroup's part of an operating point."""
     got, begin = {}, 0
     for up_to, ratios in bands:
         room = max(0, min(together, up_to) - begin)
@@ -120,20 +128,20 @@ def judge_bands(verdict, measured, before, target):
         ]
         best = max((ios for ios, ms in static if ms <= SET_POINT * target), default=None)
         verdict.check(
-            f"bands: {KEEPS_OF_STATIC:.0%} of the best limits that never change and keep {SET_POINT * target:g} ms",
+            f"bands: {KEEPS_OF_STATIC:.0%} of the best constant limits that keep {SET_POINT * target:g} ms",
             best is not None and together >= KEEPS_OF_STATIC * best,
-            f"{together:.0f} a second of {best or 0:.0f}; all that were tried: "
+            f"{together:.0f} a second of {best or 0:.0f}; all tried limits: "
             + " ".join(f"{ios:.0f}/s {ms:.1f} ms" for ios, ms in static),
         )
     verdict.check(
-        "bands: what w1 leaves while it is stopped w2 has",
+        "bands: w2 has the throughput that w1 leaves while it is stopped",
         mean(alone, "w2") >= KEEPS_OF_THROUGHPUT * could,
         f"{mean(alone, 'w2'):.0f} a second",
         known=BURSTS,
     )
     limits = {name: numbers(run["during"][name]["limit"]) for name in ("w1", "w2")}
     verdict.check(
-        "bands: both are limited, and somebody else's limit stays",
+        "bands: both are limited, and another program's limit stays",
         all("riops" in limit for limit in limits.values()) and keeps(others, limits["w2"]),
         run["during"],
     )
@@ -163,7 +171,7 @@ def judge(measured):
         verdict.check("check: this kernel can limit cgroups", not lacking, lacking)
         found = machine["resources"][0]
         verdict.check(
-            "check: both are seen, and can be held",
+            "check: both are seen, and can be throttled",
             found["here"] and found["consumers"] == ["w1", "w2"] and not found["unaccounted"],
             found,
         )
@@ -188,7 +196,7 @@ def judge(measured):
         )
         during = numbers(run["during"]["w2"]["limit"])
         verdict.check(
-            f"{law}: w2 is limited, somebody else's limit of it stays, and w1 is not touched",
+            f"{law}: w2 is limited, another program's limit of it stays, and w1 is not touched",
             "riops" in during and keeps(others, during) and run["during"]["w1"] == before["w1"],
             run["during"],
         )
@@ -208,7 +216,7 @@ def judge(measured):
         if name in measured:
             run = measured[name]
             verdict.check(
-                f"{name}: it was holding",
+                f"{name}: the agent was throttling",
                 "riops" in numbers(run["during"]["w2"]["limit"]) and run["during"]["w2"]["marked"],
                 run["during"],
             )
@@ -217,17 +225,17 @@ def judge(measured):
         run = measured["changed"]
         during, after = numbers(run["during"]["w2"]["limit"]), numbers(run["after"]["w2"]["limit"])
         verdict.check(
-            "somebody's new limit is never loosened",
+            "another program's new limit is never loosened",
             during.get("riops", 91) <= 90 and during.get("rbps") != others["rbps"],
             run["during"],
         )
         verdict.check(
-            "who joins is held",
+            "a cgroup that joins is throttled",
             run["both"]["w1"]["marked"] and "riops" in numbers(run["both"]["w1"]["limit"]),
             run["both"],
         )
         verdict.check(
-            "and after a SIGKILL it is what they wanted",
+            "after a SIGKILL the limit is that of the other program",
             after == {"riops": 90}
             and run["after"]["w1"] == before["w1"]
             and not run["after"]["w2"]["marked"],

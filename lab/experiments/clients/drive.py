@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Eight clients behind four gateways, by bands, on an array that changes under them: see guest.sh, which says how.
+"""Eight clients behind four gateways, by bands, on an array that changes under them (see guest.sh).
 
-Every run has a virtual machine of its own. Exit status 1 when a run fails or something promised is missed.
+Every run has a virtual machine of its own. Exit status 1 when a run fails or a promise is missed.
 """
 
 import argparse
@@ -52,14 +52,17 @@ def arguments():
     )
     parser.add_argument(
         "--runs",
-        help="law-carrier, separated by commas (default: fixed-udp,adaptive-udp,queueing-udp, and in full fixed-nats)",
+        help=(
+            "law-carrier, separated by commas "
+            "(default: fixed-udp,adaptive-udp,queueing-udp, and in full fixed-nats)"
+        ),
     )
     parser.add_argument("--short", action="store_true", help="one window in each phase, by UDP only")
     parser.add_argument(
         "--seed",
         type=int,
         default=1,
-        help="of the array's service times and the clients' places (default: %(default)s)",
+        help="seed of the array's service times and the clients' places (default: %(default)s)",
     )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--keep", metavar="DIR", help="keep logs and metrics there, in a folder for each run")

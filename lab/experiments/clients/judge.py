@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.sh measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.sh with the promises.
 
-Throughput is what the clients saw (fio, per second); response times are those of the array as the gateways measured them, which is what goals
-are about. Windows are of ten seconds; the first begins five seconds after the beginning, and after each change. Exit status 1 when something
-is missed.
+Prints the verdict, and leaves it in DIR/verdict.json. Throughput is that of the clients (fio, per second).
+Latencies are the array's, as the gateways measured them: goals are about these. Windows are of ten seconds.
+The first begins five seconds after the beginning, and after each change. Exit status 1 when a promise is
+missed.
 """
 
 import datetime
@@ -18,46 +19,56 @@ HOSTS = ("h1", "h2", "h3", "h4")
 PHASES = ("disk", "cache", "doubled")
 SETTLE_S, WINDOW_S = 5, 10
 
-# What is promised.
-# Of each client in each window, against its allotment at what all did together.
+# The promises.
+# Error of each client in each window, against its allotment at the throughput of all together.
 ALLOTMENT_ERROR = 0.10
-# A regulator that holds its goal is about it; that of the laws' reproduction. They steer to 0.8 of it.
+# A regulator that keeps its goal is near it. The bound is that of the laws' reproduction. The laws steer to
+# 0.8 of the goal.
 OF_GOAL = 1.10
-# No collapse: the least second of a window, of its mean; also that of the reproduction.
+# No collapse: the least second of a window, as a part of its mean. This bound is the reproduction's, too.
 LEAST_SECOND = 0.5
-# What one host asks for is with the others an interval later: over ten of these, means are the same but for that.
+# The operating point that a host asks for reaches the others an interval later. Over ten intervals, means are
+# the same but for that.
 AGREEMENT = 0.05
-# A queue at the goals takes seven to nine tenths of what the array could do; the least of eight noisy estimates is taken, and half is left.
+# A queue at the goals takes seven to nine tenths of the array's capacity. The least of eight noisy estimates
+# is taken, and half is left.
 OF_CAPACITY = 0.5
 # The array can do twice as much after each change.
 FOLLOWS = 1.5
 
-# Seen in the first runs, and left as they were judged before them. The simulator shows the same.
+# Known misses, which the simulator shows, too. Their bounds were chosen before the first runs, and are not
+# fitted to them.
 LEAST_OF_EIGHT = (
-    "eight regulators learn a model each from what one client does, and the least of eight noisy operating points wins: it stays below "
-    "what the array could do, climbs slowly, and swings across the ends of bands"
+    "eight regulators learn a model each from one client, and the least of eight noisy operating points "
+    "wins: it stays below the array's capacity, climbs slowly, and swings across the ends of bands"
 )
 # The disk at the fixed gain: 98 to 112 IO/s, of which 96 are the least.
 NEAR_THE_LEAST = (
-    "the least of eight noisy operating points lies near the least that the law goes down to, six requests of each client in half a "
-    "second, which is 0.48 of what this disk can do"
+    "the least of eight noisy operating points lies near the law's lower bound, six requests of each client "
+    "in half a second, which is 0.48 of this disk's capacity"
 )
-# The model of a queue, in the first runs (six seeds), and left as they were judged before them. Their allotments and their goals are not excused.
+# Known misses of the model of a queue (six seeds). Their bounds were chosen before these runs, too.
+# Allotments and goals are not excused.
 TWICE_AND_NO_MORE = (
-    "the least of eight noisy operating points is told as n over the goal: rates leave room for twice that and no more, and where the "
-    "array answers in a quarter of the goal, they hold where the window would not"
+    "the least of eight noisy operating points is reported as n over the goal: rates leave room for twice "
+    "that and no more. If the array answers in a quarter of the goal, they throttle and the window would not"
 )
-# Hosts hear of each other's decisions an interval late, so that one of the ten or twenty of a window is another one; in the first window
-# after the beginning or a change decisions are not alike. By a fixed gain 0.053 was seen, once.
+# Hosts learn of each other's decisions an interval late, so that one of the ten or twenty of a window is
+# another one. In the first window after the beginning or a change, decisions are not alike. A fixed gain gave
+# 0.053, once.
 ONE_OF_TEN = (
-    "of ten decisions of each host one is of another second, and in the first seconds they are not alike"
+    "one of ten decisions of each host is of another second, and in the first seconds they are not alike"
 )
 APART_AT_MOST = 0.10
-# A host's throughput is its window over its response times: of 170 requests that take exponential times, a client's has a standard deviation of 3 to
-# 4 per cent, as measured. One of eight is beyond a tenth in one window of ten to thirty, and beyond 0.15 in one of a thousand.
-CHANCE = "a window holds numbers of requests: of 170 that take random times a client has now and then a tenth more or less"
+# A host's throughput is its window over its latencies. With 170 requests that take exponential times, a
+# client's throughput has a standard deviation of 3 to 4 per cent, as measured. One client of eight is beyond
+# a tenth in one window of ten to thirty, and beyond 0.15 in one of a thousand.
+CHANCE = (
+    "a window counts requests: of 170 that take random times, a client has now and then a tenth more or less"
+)
 CHANCE_AT_MOST = 0.15
-# Of a hundred runs of the simulator at the fixed gain, with phases of fifteen seconds, one and four have such a window, 0.26 at most.
+# In a hundred runs of the simulator at the fixed gain, with phases of fifteen seconds, one and four have such
+# a window, 0.26 at most.
 CLIMBS = "the operating point may still climb across the end of a band in the first window after a change"
 CLIMBS_AT_MOST = 0.30
 
@@ -68,7 +79,10 @@ def lines(path):
 
 
 def allotted(ends, together):
-    """What each has of an operating point: all eight of band 0, the business of band 1, the mining of band 2."""
+    """Each client's part of an operating point.
+
+    Band 0 is for all eight, band 1 for the business, band 2 for the mining.
+    """
     parts, begin = {name: 0 for name in BUSINESS + MINING}, 0
     for end, members in zip(ends, (BUSINESS + MINING, BUSINESS, MINING)):
         room = max(0, min(together, end) - begin)
@@ -84,7 +98,8 @@ class Run:
         with open(os.path.join(directory, "settings.json")) as file:
             self.settings = json.load(file)
         self.begun_ms = int(lines(os.path.join(directory, "begun"))[0])
-        # Requests per second of each client: when a second ended, since the array's first request, and how many there were.
+        # Requests per second of each client: the end of the second, since the array's first request, and
+        # their number.
         self.rates = {}
         for name in BUSINESS + MINING:
             rows = (line.split(",") for line in lines(os.path.join(directory, f"{name}_iops.log")))
@@ -92,7 +107,7 @@ class Run:
         self.points = {host: list(self.decisions(host)) for host in HOSTS}
 
     def decisions(self, host):
-        """When a gateway decided, at what operating point all are, and by whom if by another host."""
+        """Decisions of a gateway: the time, the operating point of all, and the other host that set it."""
         for line in lines(os.path.join(self.directory, f"{host}.log")):
             line = re.sub(r"\x1b\[[0-9;]*m", "", line)
             if found := re.match(
@@ -109,11 +124,11 @@ class Run:
         return sum(seconds) / len(seconds) if seconds else 0.0
 
     def seconds(self, begin, end):
-        """What all did together in each second."""
+        """The throughput of all together in each second."""
         return [sum(self.rate(name, at, at + 1) for name in self.rates) for at in range(begin, end)]
 
     def response_ms(self, name, begin, end):
-        """The array's mean response time to a client's requests, as its gateway measured it."""
+        """The array's mean latency for a client's requests, as its gateway measured it."""
 
         def total(moment, kind):
             path = os.path.join(self.directory, "metrics", f"{moment}.h{name[1]}")
@@ -133,7 +148,7 @@ class Verdict:
         self.rows = []
 
     def within(self, name, value, least=None, most=None, known=None):
-        """`known`: why it is known to be missed. It is said to be missed all the same, and fails nobody's run."""
+        """`known`: the reason of a known miss. The miss is printed, and does not fail the run."""
         met = value is not None and (least is None or value >= least) and (most is None or value <= most)
         bounds = {key: bound for key, bound in (("at_least", least), ("at_most", most)) if bound is not None}
         self.rows.append(
@@ -158,7 +173,7 @@ def judge(run):
     for number, phase in enumerate(PHASES):
         begin, end = number * settings["phase_s"], (number + 1) * settings["phase_s"]
         of_this = []
-        # In band 0 all eight have the same, whatever the operating point.
+        # In band 0 all eight have the same at any operating point.
         swings = LEAST_OF_EIGHT if settings["law"] == "adaptive" and phase != "disk" else None
         for begun in range(begin + SETTLE_S, end - WINDOW_S + 1, WINDOW_S):
             ended = begun + WINDOW_S
@@ -199,7 +214,7 @@ def judge(run):
                     / sum(rates[name] for name in members)
                 )
                 verdict.within(
-                    f"{where}: response time of the {kind}, part of its goal",
+                    f"{where}: latency of the {kind}, part of its goal",
                     None if mean is None else mean / settings["goals_ms"][kind],
                     most=OF_GOAL,
                 )
@@ -211,7 +226,7 @@ def judge(run):
                 known=swings,
             )
             verdict.within(
-                f"{where}: throughput, part of what the array can do",
+                f"{where}: throughput, part of the array's capacity",
                 together / settings["rates"][number],
                 OF_CAPACITY,
                 known=low or (NEAR_THE_LEAST if phase == "disk" else None),
@@ -262,8 +277,8 @@ def main(directory):
         rates = "  ".join(f"{name} {rate:5.1f}" for name, rate in window["iops"].items())
         known = [point for point in window["operating_points"].values() if point is not None]
         print(
-            f"{window['phase']:8} {window['from_s']:3} s  {rates}  all {window['together']:6.1f} IO/s, operating points "
-            + " ".join(f"{point:.0f}" for point in known)
+            f"{window['phase']:8} {window['from_s']:3} s  {rates}  all {window['together']:6.1f} IO/s, "
+            "operating points " + " ".join(f"{point:.0f}" for point in known)
         )
     for row in verdict.rows:
         bound = " to ".join(f"{row[key]:g}" for key in ("at_least", "at_most") if key in row)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Contracts on the gateway, in the lab: Lee's cases 1 to 4 in both orders (guest.sh says what each is), beside the simulator.
+"""Contracts on the gateway, in the lab: Lee's cases 1 to 4 in both orders, beside the simulator.
 
-The simulator runs the same cases with the same program, and its law decides as long after the first request as the gateway's did:
-where somebody returns right after a decision, nobody makes room for him for a whole second, and with the paper's law up to half as many
-again of his requests are late as where he returns in between. Both variants of the law are run: the paper's, with any number of requests
-ahead and its buckets, and ours. A case depends on chance: with one seed late requests come in clusters. So a case is judged by
-its mean over the seeds: late requests are to agree within three percentage points, mean response times within 15 %. With
---short there is one seed, and what is judged is whether it lies that near to what the simulator's seeds span. Exit status 1
-when a run fails or something does not agree.
+guest.sh describes the cases. The simulator runs the same cases with the same program. Its law decides as long
+after the first request as the gateway's did. A consumer that returns right after a decision gets no room for
+a whole second. With the paper's law, up to half as many again of its requests are late as when it returns
+between decisions.
+
+Both variants of the law are run: the paper's, with any number of requests ahead and its buckets, and ours. A
+case depends on chance: with one seed late requests come in clusters. So a case is judged by its mean over the
+seeds. Late requests must agree within three percentage points, mean response times within 15 %. With --short
+there is one seed, which must lie that near to the span of the simulator's seeds. Exit status 1 when a run
+fails or a result does not agree.
 """
 
 import argparse
@@ -29,7 +32,7 @@ LATE, TIMES = 0.03, 0.15
 EXPORTS = ("w1", "w2")
 CASES = ("1a", "1b", "2a", "2b", "3a", "3b", "4")
 VARIANTS = {"literal": {"ahead": 0, "buckets": (8, 4)}, "improved": {"ahead": 2, "buckets": (2, 2)}}
-# When each is active; `None`: never.
+# The activity of each export; `None`: never active.
 ALL_THE_TIME, FROM_HALF, PULSES = (
     "",
     'during = "{half}s.."',
@@ -52,7 +55,7 @@ UNITS_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1, "s": 1e3}
 
 
 def scenario(case, variant, seconds, phase):
-    """The case for the simulator; `phase`: how many seconds after each whole one the law decides."""
+    """The case for the simulator. The law decides `phase` seconds after each whole one."""
     terms = VARIANTS[variant]
     text = f"""name = "contracts-{case}"
 duration = "{seconds}s"
@@ -70,7 +73,7 @@ release = {{ tick = "1ms", ahead = {terms["ahead"]} }}
 batch = {{ requests = 0 }}
 """
     for export, active, bucket, shares in zip(EXPORTS, ACTIVE[case], terms["buckets"], (200, 100)):
-        # Who is never active still has his contract.
+        # An export that is never active still has its contract.
         when = 'during = "0s..1us"' if active is None else active.format(half=seconds // 2)
         text += f"""[vm.{export}]
 shares = {shares}
@@ -111,14 +114,14 @@ def simulate(case, variant, phase, seed, options, directory):
 
 
 def jobs(case, seconds):
-    """How many jobs fio has: guest.sh has one for each pulse."""
+    """The number of fio's jobs: guest.sh has one for each pulse."""
     return sum(
         len(range(5, seconds, 10)) if active == PULSES else 1 for active in ACTIVE[case] if active is not None
     )
 
 
 def phase(log, case, seconds):
-    """How long after the first request, and every whole second from there on, the law decided. Its interval is one second."""
+    """Seconds from the first request to the law's next decision, less than its interval of one second."""
 
     def when(text):
         return [datetime.datetime.fromisoformat(line.split()[0]) for line in log.splitlines() if text in line]
@@ -129,7 +132,7 @@ def phase(log, case, seconds):
 
 
 def measured(out, case, seconds):
-    """What the gateway's metrics and its log say of a case."""
+    """The results of a case in the gateway's metrics and in its log."""
     with open(os.path.join(out, f"{case}.metrics")) as file:
         metrics = dict(
             line.rsplit(" ", 1) for line in file.read().splitlines() if line.startswith("tidegate_")
@@ -158,7 +161,7 @@ def measured(out, case, seconds):
 
 
 def run(variant, seed, options, directory):
-    """All cases of a variant with one seed, in a machine of its own: of each what was measured, or None."""
+    """All cases of a variant with one seed, in a machine of its own: the results by case, or None."""
     out = os.path.join(directory, f"{variant}-{seed}")
     status, _, complaint = driver.run(
         "contracts/guest.sh",
@@ -204,7 +207,8 @@ def compare(variant, case, export, gateway, simulator, options):
 
 def show(rows):
     print(
-        f"{'variant':9} case export  {'late %':>16} {'mean ms':>16} {'p95 ms':>16} {'IO/s':>14}   (gateway, simulator)"
+        f"{'variant':9} case export  {'late %':>16} {'mean ms':>16} {'p95 ms':>16} {'IO/s':>14}"
+        "   (gateway, simulator)"
     )
     for row in rows:
 
@@ -216,8 +220,8 @@ def show(rows):
         ]
         verdict = "DIFFER: " + ", ".join(missed) if missed else "agree"
         print(
-            f"{row['variant']:9} {row['case']:4} {row['export']:6} {both('late', 100):>16} {both('mean_ms'):>16} "
-            f"{both('p95_ms'):>16} {both('iops'):>14}   {verdict}"
+            f"{row['variant']:9} {row['case']:4} {row['export']:6} {both('late', 100):>16} "
+            f"{both('mean_ms'):>16} {both('p95_ms'):>16} {both('iops'):>14}   {verdict}"
         )
 
 
@@ -226,22 +230,22 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--short", action="store_true", help="one seed, and of each variant the pulse and the contention only"
+        "--short", action="store_true", help="one seed, and only the pulse and the contention of each variant"
     )
-    parser.add_argument("--cases", help="which, separated by commas (default: all; with --short 3a and 4)")
+    parser.add_argument("--cases", help="cases, separated by commas (default: all; with --short 3a and 4)")
     parser.add_argument(
-        "--variants", default="literal,improved", help="which, separated by commas (default: %(default)s)"
+        "--variants", default="literal,improved", help="variants, separated by commas (default: %(default)s)"
     )
     parser.add_argument(
-        "--seeds", type=int, help="of the gateway's disk, from 1 (default: 4; 1 with --short)"
+        "--seeds", type=int, help="seeds of the gateway's disk, from 1 (default: 4; 1 with --short)"
     )
     parser.add_argument(
         "--sim-seeds",
         type=int,
-        help="of the simulator, for each run of the gateway (default: 20; 200 with --short)",
+        help="seeds of the simulator, for each run of the gateway (default: 20; 200 with --short)",
     )
     parser.add_argument(
-        "--seconds", type=int, default=60, help="virtual ones per case (default: %(default)s)"
+        "--seconds", type=int, default=60, help="virtual seconds per case (default: %(default)s)"
     )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument(
@@ -259,7 +263,7 @@ def arguments():
     for unknown in [*set(cases) - set(CASES), *set(variants) - set(VARIANTS)]:
         parser.error(f"no such case or variant: {unknown}")
     options.cases = {variant: list(cases) for variant in variants}
-    # What a single run is compared with is the least and the most of the simulator's, which few seeds do not show.
+    # A single run is compared with the simulator's least and most, which few seeds do not show.
     options.sim_seeds = options.sim_seeds or (200 if options.short else 20)
     options.seeds = range(1, 1 + (options.seeds or (1 if options.short else 4)))
     return options

@@ -1,6 +1,6 @@
 #!/bin/bash
-# In the guest: Lee's cases (figs. 6 to 9) on the gateway, over the emulated DNES-309170W. Two exports with contracts, w1 (40 IO/s)
-# and w2 (20 IO/s); whoever is active has sixteen reads of 4 KiB outstanding.
+# In the guest: Lee's cases (figs. 6 to 9) on the gateway, over the emulated DNES-309170W. Two exports have
+# contracts, w1 (40 IO/s) and w2 (20 IO/s). An active export has sixteen reads of 4 KiB outstanding.
 #
 #   guest.sh --variant literal|improved --seed N --seconds S CASE…
 #
@@ -9,7 +9,7 @@
 #   3a, 3b    w1 is active, and w2 for 5 s after every 5 s; the other way round
 #   4         both are active
 #
-# Leaves of each case the gateway's metrics at its end (/out/CASE.metrics), and what its log says (/out/CASE.log).
+# Leaves the gateway's metrics at the end of each case (/out/CASE.metrics), and its log (/out/CASE.log).
 set -euo pipefail
 pin fio
 
@@ -62,18 +62,19 @@ metrics() {
   exec 3>&-
 }
 
-# grep reads everything: with -q it may end before `cat`, which then fails, and so does the pipe.
+# grep reads everything: with -q it may end before `cat`. Then `cat` fails, and so does the pipe.
 asked_for() {
   metrics | grep '^tidegate_in_flight_requests{.*} [1-9]' >/dev/null
 }
 
-# Arguments of fio for one that is active: its export, from when on, and for how long.
+# Adds fio's arguments for an active export: EXPORT START LENGTH
 jobs=()
 active() {
-  jobs+=(--name="$1" --uri="nbd+unix:///$1?socket=$socket" --startdelay="$2" --runtime="$3" --randseed="$((seed * 100 + ${#jobs[@]}))")
+  jobs+=(--name="$1" --uri="nbd+unix:///$1?socket=$socket" --startdelay="$2" --runtime="$3"
+    --randseed="$((seed * 100 + ${#jobs[@]}))")
 }
 
-# All that is active until the end goes on a little longer, so that the end is the same for all.
+# Exports that are active until the end go on a little longer, so that the end is the same for all.
 whole=$((seconds + 10))
 pulses() {
   local begin
@@ -100,7 +101,8 @@ for name in "$@"; do
     kill -0 "$gateway" || { cat "/out/$name.log" >&2 && exit 1; }
     sleep 0.1
   done
-  fio --ioengine=nbd --thread --rw=randread --bs=4k --iodepth=16 --norandommap --time_based --output="/out/$name.fio" "${jobs[@]}" &
+  fio --ioengine=nbd --thread --rw=randread --bs=4k --iodepth=16 --norandommap --time_based \
+    --output="/out/$name.fio" "${jobs[@]}" &
   clients=$!
   until asked_for; do
     kill -0 "$clients" || { cat "/out/$name.fio" >&2 && exit 1; }

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""In the guest: the agent as a container of packaging/kubernetes/tidegate-agent.yaml, beside pods that read one disk.
+"""In the guest: the agent as a container of the Kubernetes manifest, beside pods that read one disk.
 
-No container engine: the container is made as one makes it, with namespaces of its own, the program's libraries as its
-image, and the manifest's configuration, capabilities and mounts. The pods are cgroups of kubelet's names with fio in them:
-`shop/database` reads at depth 2, `batch/backup` at depth 32. In order:
+The manifest is packaging/kubernetes/tidegate-agent.yaml. There is no container engine. The container is made
+as an engine makes it: with namespaces of its own, the program's libraries as its image, and the manifest's
+configuration, capabilities and mounts. The pods are cgroups with the kubelet's names and fio in them:
+`shop/database` reads at depth 2, `batch/backup` at depth 32. The phases, in order:
 
    alone        the database alone
    unregulated  the backup beside it
    regulated    the same beside the container: the backup's cgroup, and no other, is limited
-   killed       the container is killed while it throttles, with all of its processes, and started again without a load, as
-                kubelet starts it: what is left
-   ended        the container is told to end while it throttles: what is left
+   killed       the container is killed while it throttles, with all of its processes, and started again
+                without a load, as the kubelet starts it: the limits left
+   ended        the container is told to end while it throttles: the limits left
 
-Exit status 1 when something promised is missed.
+Exit status 1 when a promise is missed.
 """
 
 import os
@@ -35,7 +36,7 @@ SERVICE_MS = 2
 MIB = 64
 TARGET_MS = 20
 BURST_S = 20
-# The law finds its margin.
+# In this time the law finds its margin.
 SETTLED_S = 8
 SLICE = "kubepods.slice/kubepods-besteffort.slice"
 PODS = {
@@ -60,7 +61,7 @@ def make_pods():
 
 
 def manifest():
-    """Of the manifest: the agent's configuration, its arguments, its capabilities, and host paths by where they are mounted."""
+    """The agent's configuration, arguments and capabilities in the manifest, and its mounts of host paths."""
     text = read(MANIFEST)
     block = re.search(r"^  agent\.toml: \|\n((?:    .*\n|\n)+)", text, re.MULTILINE).group(1)
     configuration = "".join(line[4:] if line.strip() else line for line in block.splitlines(keepends=True))
@@ -75,7 +76,10 @@ def manifest():
 
 
 def prepare(manifest):
-    """A root for the container, with the configuration: its device is this machine's, and its target what the disk can keep."""
+    """Makes a root for the container, with the configuration.
+
+    Its device is this machine's, and its target one that the disk can keep.
+    """
     os.makedirs(f"{CONTAINER}/configuration")
     configuration = (
         manifest["configuration"]
@@ -85,12 +89,14 @@ def prepare(manifest):
     write(f"{CONTAINER}/configuration/agent.toml", configuration)
     root = f"{CONTAINER}/root"
     lines = [
-        f"mount --make-rprivate /; mkdir -p {root}; mount -t tmpfs none {root}; mkdir -p {root}/proc {root}/sys {root}/tmp {root}/dev"
+        f"mount --make-rprivate /; mkdir -p {root}; mount -t tmpfs none {root}; "
+        f"mkdir -p {root}/proc {root}/sys {root}/tmp {root}/dev"
     ]
-    # As in the image there is no nft and no tc: those are in /usr/sbin.
+    # No nft and no tc, the same as in the image: those are in /usr/sbin.
     for library in ("usr/lib", "usr/lib64", "usr/bin", "lib", "lib64", "bin"):
         lines.append(
-            f"[ -d /{library} ] && mkdir -p {root}/{library} && mount --rbind -o ro /{library} {root}/{library}"
+            f"[ -d /{library} ] && mkdir -p {root}/{library} "
+            f"&& mount --rbind -o ro /{library} {root}/{library}"
         )
     lines.append(f"mount -t proc proc {root}/proc; mount -t sysfs -o ro sysfs {root}/sys")
     for source, inside, read_only in manifest["mounts"]:
@@ -133,7 +139,7 @@ class Container:
             raise iscsi.Failed(f"the agent ended: {read(self.log)}")
 
     def signal(self, number):
-        """To the first of its processes, as a container engine does."""
+        """Signals the first of its processes, as a container engine does."""
         first = read(f"/proc/{self.process.pid}/task/{self.process.pid}/children").split()[0]
         os.kill(int(first), number)
         self.process.wait(30)
@@ -145,7 +151,7 @@ def limits():
 
 
 def start(pod, seconds):
-    """fio in a pod: call the result to wait for its log, [[second, ms]]."""
+    """Starts fio in a pod. The result, when called, waits for fio's log, [[second, ms]]."""
     log = f"/tmp/{pod}"
     command = [
         "fio",

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The demo in the lab: do repeats agree, and are its goals met, whatever the seed?
+"""The demo in the lab: checks that its repeats agree, and that its goals are met over all seeds.
 
-Every run has a sealed virtual machine of its own; as many run at once as there are processors. Repeats have the same
-seed: what differs between them is what the machine, not chance, decides. Other seeds run once each; a goal is judged by
-the mean over the seeds, because an elevator under twelve writers is chaotic: two bursts of one phase differ by some per
-cent. Exit status 1 when a run fails, repeats differ by more than the tolerance, or a goal is missed.
+Every run has a sealed virtual machine of its own; as many run at once as there are processors. Repeats have
+the same seed: their differences come from the machine, not from chance. Other seeds run once each. A goal is
+judged by the mean over the seeds, because an elevator under twelve writers is chaotic. Two bursts of one
+phase differ by some per cent. Exit status 1 when a run fails, repeats differ by more than the tolerance, or a
+goal is missed.
 """
 
 import argparse
@@ -20,11 +21,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import driver
 
 DEMO = os.path.join(driver.LAB, "experiments", "demo", "guest.sh")
-# Greatest difference between repeats, as a share of their mean; of a share of seconds, the difference itself.
+# Greatest difference between repeats, as a part of their mean; for a share of seconds, the difference itself.
 TOLERANCE = 0.03
 
-# What must agree, and what is only shown: percentiles in the tail and single seconds are the property of a few events,
-# and a share kept is the quotient of two of the others.
+# Figures that must agree, and figures that are only shown: percentiles in the tail and single seconds depend
+# on a few events, and a share kept is the quotient of two others.
 FIGURES = [
     # heading        path in a phase of the result         agrees
     ("mean ms", ("victim_latency_ms", "mean"), True),
@@ -66,7 +67,7 @@ def figure(phase, path):
 
 
 def spread(heading, values):
-    """How far the repeats are apart: relative, or in the unit itself for shares."""
+    """The distance between the repeats: relative, or in the unit itself for shares."""
     width = max(values) - min(values)
     mean = sum(values) / len(values)
     return width if heading in SHARES or mean == 0 else width / mean
@@ -129,7 +130,8 @@ def judge(law, results):
 
 def print_goals(goals, seeds):
     print(
-        f"{'law':7} {'goal, mean over the seeds':34} {'mean':>7} {'bound':>15}         by seed {seeds[0]} to {seeds[-1]}"
+        f"{'law':7} {'goal, mean over the seeds':34} {'mean':>7} {'bound':>15}         "
+        f"by seed {seeds[0]} to {seeds[-1]}"
     )
     for goal in goals:
         bound = " ".join(
@@ -138,7 +140,8 @@ def print_goals(goals, seeds):
         mean = "none" if goal["mean"] is None else f"{goal['mean']:.3f}"
         values = " ".join("none" if value is None else f"{value:.3f}" for value in goal["by_seed"])
         print(
-            f"{goal['law']:7} {goal['goal']:34} {mean:>7} {bound:>15} {'met' if goal['met'] else 'MISSED':7} {values}"
+            f"{goal['law']:7} {goal['goal']:34} {mean:>7} {bound:>15} "
+            f"{'met' if goal['met'] else 'MISSED':7} {values}"
         )
 
 
@@ -147,12 +150,12 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--laws", default="auto,window,pid", help="which, separated by commas (default: %(default)s)"
+        "--laws", default="auto,window,pid", help="laws, separated by commas (default: %(default)s)"
     )
-    parser.add_argument("--repeats", type=int, help="per law, of seed 1 (default: 3; 2 with --short)")
-    parser.add_argument("--seeds", type=int, help="per law (default: 10; 3 with --short)")
+    parser.add_argument("--repeats", type=int, help="runs per law with seed 1 (default: 3; 2 with --short)")
+    parser.add_argument("--seeds", type=int, help="seeds per law (default: 10; 3 with --short)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
-    parser.add_argument("--short", action="store_true", help="fewer of both")
+    parser.add_argument("--short", action="store_true", help="fewer repeats and seeds")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--json", action="store_true", help="print the document instead of the tables")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")

@@ -1,4 +1,5 @@
 #!/bin/bash
-# In the guest, sealed or not: the demo, on the virtual clock. Arguments go to `tidegate demo`; leaves /out/demo.json.
+# In the guest, sealed or not: the demo, on the virtual clock. Arguments go to `tidegate demo`. Leaves
+# /out/demo.json.
 set -eu
 tidegate demo --json --no-tui "$@" >/out/demo.json

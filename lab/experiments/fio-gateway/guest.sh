@@ -48,7 +48,8 @@ client() {
 echo "shares: reading at random for 60 s"
 clients=()
 for export in one two four; do
-  client "shares-$export" "$export" --rw=randread --bs=4k --iodepth=32 --time_based --ramp_time=5 --runtime=60 &
+  client "shares-$export" "$export" --rw=randread --bs=4k --iodepth=32 --time_based --ramp_time=5 \
+    --runtime=60 &
   clients+=($!)
 done
 for pid in "${clients[@]}"; do
@@ -60,10 +61,11 @@ jq -s '
   | map(. + {error: (.got / .share - 1)})' /out/shares-{one,two,four}.json >/out/shares.json
 jq -r '.[] | "\(.export) \(.iops) \(.got * 100) \(.error * 100)"' /out/shares.json \
   | xargs printf '  %-5s %7.1f IO/s  %5.2f %% of all  %+5.2f %% off its share\n'
-jq -e 'all(.[]; .error | fabs <= 0.07)' /out/shares.json >/dev/null || { echo "shares: missed" >&2 && exit 1; }
+jq -e 'all(.[]; .error | fabs <= 0.07)' /out/shares.json >/dev/null \
+  || { echo "shares: missed" >&2 && exit 1; }
 
 for export in emulated file; do
   echo "verify: $export"
-  client "verify-$export" "$export" --rw=randrw --bs=4k --iodepth=4 --numjobs=8 --size=1m --offset_increment=1m \
-    --verify=crc32c --verify_fatal=1 --group_reporting
+  client "verify-$export" "$export" --rw=randrw --bs=4k --iodepth=4 --numjobs=8 --size=1m \
+    --offset_increment=1m --verify=crc32c --verify_fatal=1 --group_reporting
 done

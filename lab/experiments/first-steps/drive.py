@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The three commands of the guide's first steps on a real iSCSI target, in the lab: see guest.py.
+"""The three commands of the guide's first steps on a real iSCSI target, in the lab (see guest.py).
 
-Exit status 1 when a run fails, the database does not get its 20 ms within ten seconds of the last command, or does not
-keep it then in 95 % of the seconds.
+The promises: the database gets its 20 ms within ten seconds of the last command, and then keeps it in 95 % of
+the seconds. Exit status 1 when a run fails or a promise is missed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from judging import KEPT, part_within
 
 TARGET_MS = 20
 SOON_S = 10
-# A result that neither phase of the run is judged by: seconds before the first command, and after the last one.
+# Seconds at the beginning of the run that are not judged.
 FIRST_S = 3
 
 
@@ -74,9 +74,10 @@ def main():
         return 1
     for row in rows:
         print(
-            f"seed {row['seed']}: {row['before_ms']:.1f} ms before; the three commands took {row['commands_s']:.1f} s; "
-            f"within {TARGET_MS} ms {row['within_s']:.1f} s later; kept in {row['kept']:.1%} of the seconds since, "
-            f"mean {row['after_ms']:.1f} ms"
+            f"seed {row['seed']}: {row['before_ms']:.1f} ms before; "
+            f"the three commands took {row['commands_s']:.1f} s; "
+            f"within {TARGET_MS} ms {row['within_s']:.1f} s later; "
+            f"kept in {row['kept']:.1%} of the seconds since, mean {row['after_ms']:.1f} ms"
         )
     met = all(
         row["within_s"] is not None and row["within_s"] <= SOON_S and row["kept"] >= KEPT for row in rows

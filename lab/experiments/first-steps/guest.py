@@ -3,16 +3,18 @@
 
 usage: guest.py [--seed N]
 
-An iSCSI target on LVM. Initiator 1 is the database: 4 KiB reads at random places, one after the other, at most 64 per
-second. Initiators 2 to 4 write with four jobs each, from the beginning to the end. The commands:
+The storage is an iSCSI target on LVM. Initiator 1 is the database: 4 KiB reads at random places, one after
+the other, at most 64 per second. Initiators 2 to 4 write with four jobs each, from the beginning to the end.
+The commands:
 
    tidegate init -o AGENT.TOML --protect INITIATOR --target 20ms
    tidegate agent -c AGENT.TOML        as the service starts it, with its rights and no others
    tidegate dry-run off vg0
 
-The administrator takes no time: what passes is the commands' own. Without --target the proposal would be twice the mean
-of reads that already suffer, and the guide says to measure at a quiet time; `init` also runs before the writers, and what
-it proposes then is in the result. Leaves /out/measured.json, the configuration and the agent's log.
+The administrator takes no time: the time that passes is the commands' own. Without --target the proposal
+would be twice the mean of reads that already suffer, and the guide says to measure at a quiet time. `init`
+also runs before the writers, and its proposal at that time is in the result. Leaves /out/measured.json, the
+configuration and the agent's log.
 """
 
 import argparse
@@ -43,7 +45,7 @@ def init(lab, *more):
 
 
 def start_agent(lab):
-    # The service's folder is its own; here that of the results is everybody's.
+    # The service has a folder of its own. Here the folder of the results is open to all users.
     os.chmod("/out", 0o777)
     with open(LOG, "w") as log:
         agent = lab.target_popen(

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Hosts that share an array, in the lab, with each of the three carriers: see guest.sh, which says what each phase is.
+"""Hosts that share an array, in the lab, with each of the three carriers.
 
-Every run has a virtual machine of its own: one for each carrier, and one for contracts, which is by the law auto whatever --law
-says. Exit status 1 when a run fails or something promised is missed.
+guest.sh describes the phases. Every run has a virtual machine of its own: one for each carrier, and one for
+contracts. The latter is by the law auto, with any --law. Exit status 1 when a run fails or a promise is
+missed.
 """
 
 import argparse
@@ -17,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import driver
 
 PHASES = "uncontrolled,shares,kill,policy,cut,end-to-end"
-# The carriers differ in how reports travel, not in what is done with them.
+# The carriers differ in the transport of reports, not in their use.
 SHORT = {"udp": "uncontrolled,shares,kill,end-to-end", "file": "shares", "nats": "shares,policy,cut"}
 CONTRACTS = [
     "--carrier",
@@ -34,15 +35,18 @@ CONTRACTS = [
 
 
 def arguments_of(name, options):
-    """What guest.sh is told of a run."""
+    """The arguments of guest.sh for a run."""
     if name == "contracts":
         return CONTRACTS
     return ["--carrier", name, "--phases", SHORT[name] if options.short else PHASES, "--law", options.law]
 
 
 def seconds(options):
-    """How long a phase is. In 15 s this disk completes 2,600 requests, by chance a hundredth more or less: the law auto,
-    which stays further below the target, needs the longer phases to be told from its bound."""
+    """The length of a phase.
+
+    In 15 s this disk completes 2,600 requests, by chance a hundredth more or less. The law auto stays further
+    below the target. It needs the longer phases, so that its throughput can be told from the bound.
+    """
     return 15 if options.short and options.law != "auto" else 30
 
 
@@ -73,7 +77,7 @@ def arguments():
     )
     parser.add_argument("--law", default="window", help="window or auto (default: %(default)s)")
     parser.add_argument(
-        "--runs", help="which, separated by commas (default: udp,file,nats and, unless --short, contracts)"
+        "--runs", help="runs, separated by commas (default: udp,file,nats and, unless --short, contracts)"
     )
     parser.add_argument("--short", action="store_true", help="fewer phases with each, and shorter ones")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")

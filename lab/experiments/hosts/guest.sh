@@ -1,32 +1,38 @@
 #!/bin/bash
-# In the guest: hosts that share an array without seeing each other. One process exports one emulated array; four gateways,
-# each in a network namespace of its own, are upstream to it; fio clients are the VMs.
+# In the guest: hosts that share an array without seeing each other. One process exports one emulated array.
+# Four gateways are upstream to it, each in a network namespace of its own. fio clients are the VMs.
 #
-# usage: guest.sh [--carrier udp|file|nats] [--phases LIST] [--seconds S] [--preset NAME] [--target MS] [--interval MS]
-#                 [--gain K] [--law window|auto]
+# usage: guest.sh [--carrier udp|file|nats] [--phases LIST] [--seconds S] [--preset NAME] [--target MS]
+#                 [--interval MS] [--gain K] [--law window|auto]
 #
 #   uncontrolled   the same chain, law off
 #   shares         hosts with shares 1:1:2:2
 #   kill           one host dies; it comes back
-#   policy         (NATS) shares become 2:2:1:1 by compare-and-set of the policy, while all run; and its removal
-#   cut            the statistics network is cut (of NATS: the server stops), and healed; a file has no such network
+#   policy         (NATS) shares become 2:2:1:1 by compare-and-set of the policy, while all run; then the
+#                  policy is removed
+#   cut            the statistics network is cut (with NATS: the server stops), and healed; a file has no such
+#                  network
 #   end-to-end     two hosts, VMs 2:1 on one and 1:1 on the other: hosts 3:2
-#   contracts      (law auto, preset sata-stripe) four hosts, each with a contract that is used to the full beside an export that takes
-#                  what it gets; then one host dies
+#   contracts      (law auto, preset sata-stripe) four hosts, each with a contract that is used to the full
+#                  beside an export without one; then one host dies
 #
-# Leaves /out/verdict.json (judge.py), and what it is made of: phases, fio's logs of every second, the gateways' logs
-# with every decision. Exit status 1 when something is missed.
+# Leaves /out/verdict.json (judge.py) and its sources: phases, fio's logs of every second, the gateways' logs
+# with every decision. Exit status 1 when a promise is missed.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-carrier=udp phases=uncontrolled,shares,kill,policy,cut,end-to-end seconds=20 preset=dnes-309170w target=150 interval=250 gain=0.4 law=window
+carrier=udp phases=uncontrolled,shares,kill,policy,cut,end-to-end seconds=20
+preset=dnes-309170w target=150 interval=250 gain=0.4 law=window
 while [ $# -gt 0 ]; do
   case $1 in
-    --carrier | --phases | --seconds | --preset | --target | --interval | --gain | --law) declare "${1#--}=$2" && shift 2 ;;
+    --carrier | --phases | --seconds | --preset | --target | --interval | --gain | --law)
+      declare "${1#--}=$2" && shift 2
+      ;;
     *) echo "guest.sh: no such option: $1" >&2 && exit 2 ;;
   esac
 done
-jq -n --arg carrier "$carrier" --arg preset "$preset" --argjson target "$target" --argjson interval "$interval" \
-  --argjson gain "$gain" --arg law "$law" '{$law, $carrier, $preset, target_ms: $target, interval_ms: $interval, gain_per_100_shares: $gain}' \
+jq -n --arg carrier "$carrier" --arg preset "$preset" --argjson target "$target" \
+  --argjson interval "$interval" --argjson gain "$gain" --arg law "$law" \
+  '{$law, $carrier, $preset, target_ms: $target, interval_ms: $interval, gain_per_100_shares: $gain}' \
   >/out/settings.json
 target=${target}ms interval=${interval}ms regulates_by=$law
 # shellcheck source=lab/experiments/shared/chain.sh
@@ -34,10 +40,10 @@ source "$here/../shared/chain.sh"
 pin fio ip curl grep jq awk base64 nats-server
 
 declare -A vms=()
-vm() { # HOST EXPORT [OPTION…]: keeps 32 requests outstanding, or what fio's options say, until it is told to stop
-  fio --ioengine=nbd --uri="nbd+unix:///$2?socket=/tmp/$1.sock" --name="$2" --rw=randread --bs=4k --iodepth=32 "${@:3}" \
-    --randseed=1 --time_based --runtime=1d --write_iops_log="/tmp/$2.$SECONDS" --log_avg_msec=1000 --log_unix_epoch=1 \
-    --per_job_logs=0 --output="/out/$2.fio" 2>>"/out/$2.fio.log" &
+vm() { # HOST EXPORT [OPTION…]: keeps 32 requests outstanding, unless an option differs, until it is stopped
+  fio --ioengine=nbd --uri="nbd+unix:///$2?socket=/tmp/$1.sock" --name="$2" --rw=randread --bs=4k \
+    --iodepth=32 "${@:3}" --randseed=1 --time_based --runtime=1d --write_iops_log="/tmp/$2.$SECONDS" \
+    --log_avg_msec=1000 --log_unix_epoch=1 --per_job_logs=0 --output="/out/$2.fio" 2>>"/out/$2.fio.log" &
   vms[$2]=$!
 }
 stop_vms() {
@@ -51,7 +57,7 @@ stop_vms() {
 trap 'stop_vms; stop_chain' EXIT
 
 now() { date +%s%3N; }
-# Lets the chain settle, then measures it: NAME SETTLE SECONDS [BEGAN], which is when the change was made, if not now.
+# Lets the chain settle, then measures it: NAME SETTLE SECONDS [BEGAN: the time of the change, if not now].
 measure() {
   local name=$1 began=${4:-$(now)} from
   echo "$name"
@@ -112,7 +118,7 @@ if wanted shares || wanted kill || wanted policy || wanted cut; then
       echo "a change from a revision that is not the last was taken" >&2 && exit 1
     fi
     measure policy 10 "$seconds" "$changed_at"
-    # Back to what each host's own file says, here and at the end, where a policy would still speak for h1 to h4.
+    # Back to the hosts' own files, here and at the end, where a policy would still be in force for h1 to h4.
     clear_policy "$changed"
     measure policy-back 10 "$seconds"
   fi

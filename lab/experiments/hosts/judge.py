@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.sh measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.sh with the promises.
 
-Throughput is what the VMs saw (fio, per second); latency is what the hosts' gateways measured of the array, which is what
-they steer by. Exit status 1 when something is missed.
+Prints the verdict, and leaves it in DIR/verdict.json. Throughput is that of the VMs (fio, per second).
+Latency is that of the array as the hosts' gateways measured it: they steer by it. Exit status 1 when a
+promise is missed.
 """
 
 import glob
@@ -17,25 +18,26 @@ SHARES = {"h1": 100, "h2": 100, "h3": 200, "h4": 200}
 CHANGED = {"h1": 200, "h2": 200, "h3": 100, "h4": 100}
 CONTRACTS = {"c1": 100, "c2": 100, "c3": 100, "c4": 100}
 END_TO_END = {"h1": 200, "h1b": 100, "h2": 100, "h2b": 100}
-# Equation 2 of PARDA: how far one step goes (the default of the configuration).
+# The length of a step in equation 2 of PARDA (the default of the configuration).
 GAMMA = 0.8
 
-# What is promised.
+# The promises.
 SHARE_ERROR = 0.10
 LATENCY_ERROR = 0.20
-# The law auto keeps the target instead, at a distance that it measures.
+# The law auto stays below the target instead, at a distance that it measures.
 LATENCY_OF_AUTO = (-0.5, 0.0)
 THROUGHPUT_KEPT = 0.97
-# Five runs by auto gave 0.966, 0.968, 0.972, 0.976 and 0.981. A miss is printed, and fails no run above the second value.
+# Five runs by auto gave 0.966, 0.968, 0.972, 0.976 and 0.981. A miss is printed. It fails no run above the
+# second value.
 AUTO_STAYS_BELOW = (
-    "the law auto keeps 150 ms by a fifth, and this disk does more the more requests it can choose from: "
+    "the law auto stays a fifth below 150 ms, and this disk does more the more requests it can choose from: "
     "a fifth fewer cost it two hundredths, and chance one"
 )
 AUTO_KEEPS_AT_LEAST = 0.95
 ABSORBED_WITHIN_S = 10
-# Alone, a host steers by what it measures itself: shares drift apart slowly, but nobody starves or runs away.
+# A host alone steers by its own measurements: shares drift apart slowly, but no host starves or runs away.
 CUT_BETWEEN = (0.5, 2.0)
-# Of the requests of a contract, beside a host that dies.
+# Part of a contract's requests that may be late, beside a host that dies.
 LATE = 0.05
 CONTRACT_KEPT = 0.95
 
@@ -52,7 +54,7 @@ class Run:
         self.phases = {
             phase["name"]: phase for phase in map(json.loads, lines(os.path.join(directory, "phases.jsonl")))
         }
-        # One row per VM and second: when it ended (ms since the epoch), and requests per second.
+        # One row per VM and second: the end of the second (ms since the epoch), and requests per second.
         self.rates = {}
         for path in glob.glob(os.path.join(directory, "*_iops.log")):
             vm = re.match(r"([^.]+)\.", os.path.basename(path))[1]
@@ -69,7 +71,7 @@ class Run:
         return {vm: self.rate(vm, phase["from_ms"], phase["to_ms"]) for vm in vms}
 
     def latency_ms(self, name):
-        """Mean response time of the array in a phase, as the hosts measured it."""
+        """Mean latency of the array in a phase, as the hosts measured it."""
 
         def totals(moment):
             found = {"sum": 0.0, "count": 0.0}
@@ -83,7 +85,7 @@ class Run:
         return 1000 * (end["sum"] - begin["sum"]) / (end["count"] - begin["count"])
 
     def late(self, name, export):
-        """Which part of the requests under a contract was late in a phase."""
+        """The part of the requests under a contract that was late in a phase."""
 
         def counts(moment):
             found = {"late_": 0.0, "": 0.0}
@@ -135,9 +137,10 @@ class Verdict:
 
 
 def predicted_settling_s(settings, capacity, shares, worst):
-    """How long until shares that are off by `worst` are within the tolerance, by the linear model of equation 2.
+    """The time until shares that are off by `worst` are within the tolerance.
 
-    At equilibrium L = set point + Σβ/C; around it a deviation of the shares shrinks by γ·(1 − set point/L) per interval.
+    Uses the linear model of equation 2: at equilibrium L = set point + Σβ/C. Around it a deviation of the
+    shares shrinks by γ·(1 − set point/L) per interval.
     """
     betas = settings["gain_per_100_shares"] * shares / 100
     target = settings["target_ms"] / 1000
@@ -164,7 +167,7 @@ def judge(run):
     def latency(name):
         least, most = LATENCY_OF_AUTO if run.settings["law"] == "auto" else (-LATENCY_ERROR, LATENCY_ERROR)
         verdict.within(
-            f"{name}: latency against what is steered to, error",
+            f"{name}: latency against the target, error",
             run.latency_ms(name) / target - 1,
             least,
             most,
@@ -193,7 +196,7 @@ def judge(run):
         before = sum(run.measured("shares", SHARES).values())
         survivors = {name: shares for name, shares in SHARES.items() if name != "h4"}
         phase = run.phases["killed"]
-        # How much, and how soon: three seconds scatter more than the difference of two phases may be.
+        # The amount and the time apart: three seconds scatter more than two phases may differ.
         after = sum(run.measured("killed", survivors).values())
         verdict.within(
             "killed: throughput of the others, part of all before", after / before, THROUGHPUT_KEPT
@@ -204,7 +207,7 @@ def judge(run):
             if rate >= THROUGHPUT_KEPT * after
         ]
         verdict.within(
-            "killed: until the others have its share",
+            "killed: time until the others have its share",
             absorbed[0] if absorbed else math.inf,
             most=ABSORBED_WITHIN_S,
             unit="s",
@@ -297,7 +300,8 @@ def main():
     for row in verdict.rows:
         bound = " to ".join(f"{row[key]:g}" for key in ("at_least", "at_most") if key in row)
         print(
-            f"  {row['name']:64} {row['value']:8.3f}{row['unit']:2}  {bound:12}  {'met' if row['met'] else 'MISSED'}"
+            f"  {row['name']:64} {row['value']:8.3f}{row['unit']:2}  {bound:12}  "
+            + ("met" if row["met"] else "MISSED")
             + (f" (known: {row['known']})" if "known" in row else "")
         )
     with open(os.path.join(sys.argv[1], "verdict.json"), "w") as file:

@@ -1,9 +1,10 @@
 #!/bin/bash
-# In the guest: two volumes whose device is suspended (dmsetup suspend), one a file on ext4 and one the device itself,
-# with 64 requests each. The kernel's threads wait there in uninterruptible sleep.
+# In the guest: two volumes whose device is suspended (dmsetup suspend), one a file on ext4 and one the device
+# itself, with 64 requests each. The kernel's threads wait there in uninterruptible sleep.
 #
 #   others    the pool's other export is answered within 50 ms
-#   drain     after SIGTERM the sockets are closed within the deadline and a second, although the kernel keeps the process
+#   drain     after SIGTERM the sockets are closed within the deadline and a second, although the kernel keeps
+#             the process
 #   resume    the process vanishes once the device answers again
 #
 # Leaves /out/good.json and the gateway's log.
@@ -80,17 +81,18 @@ for name in file device; do
   clients+=($!)
 done
 sleep 1
-# Paced: a client that never pauses costs the emulator minutes, and shows no more.
+# At a fixed rate: a client that never pauses costs the emulator minutes, and shows no more.
 load good --duration 10s --rate 200 --reads 50 --fua --json >/out/good.json || fail "the other export fails"
 longest=$(jq '[.reads.latency_ms.max, .writes.latency_ms.max] | max' /out/good.json)
-echo "others: $(jq '.reads.requests + .writes.requests' /out/good.json) requests, the longest took $longest ms"
+echo "others: $(jq '.reads.requests + .writes.requests' /out/good.json) requests," \
+  "the longest took $longest ms"
 jq -en "$longest < 50" >/dev/null || fail "the other export takes $longest ms"
 [ "$(grep -c 'the volume hangs' /out/serve.log)" = 2 ] || fail "hangs are not logged once each"
 
 begun=${EPOCHREALTIME/[.,]/}
 kill -TERM "$gateway"
 wait "${clients[@]}" || true
-# Asked of the shell: a program that starts lets the virtual clock of an idle machine leap.
+# By the shell's own clock: a program that starts lets the virtual clock of an idle machine leap.
 took=$(((${EPOCHREALTIME/[.,]/} - begun) / 1000))
 echo "drain: the clients' connections have ended after $took ms"
 [ "$took" -lt 4000 ] || fail "clients waited $took ms for the end"
@@ -102,12 +104,12 @@ except (ConnectionRefusedError, FileNotFoundError):
     sys.exit(0)
 sys.exit(1)
 EOF
-# The gateway waits for the kernel a little longer than for its clients. Then it logs what is left.
+# The gateway waits for the kernel a little longer than for its clients. Then it logs the remaining requests.
 for ((waits = 0; waits < 300; waits++)); do
   grep -q 'are left at storage that hangs' /out/serve.log && break
   sleep 0.1
 done
-[ "$waits" -lt 300 ] || fail "the log does not say what is left"
+[ "$waits" -lt 300 ] || fail "the log does not count the remaining requests"
 
 resume
 wait "$gateway" || true

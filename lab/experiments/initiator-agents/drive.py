@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Initiators with an agent, on an iSCSI target whose disks are idle and whose link is not, in the lab: see guest.py, which
-says what each phase is.
+"""Initiators with an agent, on an iSCSI target with idle disks and a saturated link, in the lab.
 
-Exit status 1 when the run fails or something promised is missed (judge.py).
+guest.py describes each phase. Exit status 1 when the run fails or a promise is missed (judge.py).
 """
 
 import os
@@ -20,7 +19,7 @@ if __name__ == "__main__":
             "initiator-agents",
             __doc__,
             SHORT,
-            "without the phase that shows that the disks tell nothing",
+            "without the phase that shows that the latency of the disks tells nothing",
             seed_each=True,
         )
     )

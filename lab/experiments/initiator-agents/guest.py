@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""In the guest: initiators that report what they wait for, and `tidegate agent` on their iSCSI target.
+"""In the guest: initiators that report their latency, and `tidegate agent` on their iSCSI target.
 
 usage: guest.py [--target MS] [--burst S] [--pause S] [--link MBIT] [--seed N] [--only PHASE,…] [--more LINES]
 
-The target is that of the experiment iscsi-agent, with disks that answer in 0.2 ms. The link to its portal is slow: writes queue in
-front of it, and so do the requests of readers. Initiators 1 and 2 read a little and have an agent. Initiator 3 writes 2 MiB/s and
-has an agent. Initiators 4 to 6 write as much as they can, and have none.
+The target is that of the experiment iscsi-agent, with disks that answer in 0.2 ms. The link to its portal is
+slow: writes queue in front of it, and so do the requests of readers. Initiators 1 and 2 read a little and
+have an agent. Initiator 3 writes 2 MiB/s and has an agent. Initiators 4 to 6 write as much as they can, and
+have none.
 
    unregulated  with the burst
    alone        with the burst, and the target's agent, which steers by the target's disks
-   reports      with the burst, and both: initiators report, and consumers without an agent are throttled first
+   reports      with the burst, and agents on both sides: initiators report, and consumers without an agent
+                are throttled first
 
 Leaves /out/measured.json, and the agents' logs of each phase.
 """
@@ -53,7 +55,7 @@ carrier = {{ kind = "udp", listen = "{address}:{PORT}", peers = [{listed}], key_
 
 
 def congest(mbit):
-    """The link from the switch to the target."""
+    """Slows the link from the switch to the target."""
     with iscsi.namespace("switch"):
         iscsi.run(
             [
@@ -95,7 +97,7 @@ class Reporters:
 
 
 def measure(lab, options):
-    """Two readers beside a burst; what each of them waits for, and who is throttled meanwhile."""
+    """Runs two readers beside a burst. Returns their latencies, and the consumers throttled meanwhile."""
     length, begin = 2 * options.pause + options.burst, options.pause
     jobs = [load.reader(lab, length) | {"name": f"reader{n}", "filename": lab.device(n)} for n in READERS]
     jobs.append(
@@ -162,11 +164,11 @@ def main():
     parser.add_argument("--pause", type=int, default=4)
     parser.add_argument("--link", type=int, default=100, help="Mbit/s (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", metavar="PHASE,…", help="these phases")
+    parser.add_argument("--only", metavar="PHASE,…", help="only these phases")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
 
-    # As in iscsi-agent: without tail loss probes, which a saturated link provokes.
+    # Without tail loss probes, as in iscsi-agent: a saturated link provokes them.
     lab = iscsi.Lab(initiators=6, devices=4, service_ms=0.2, tail_loss_probes=False)
     iscsi.write(KEY, "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0MTI=")
     os.chmod(KEY, 0o644)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.py with the promises.
 
-Response times are what the readers saw (fio, the mean of each second). Exit status 1 when something is missed.
+Prints the checks, and leaves DIR/verdict.json. Latencies are the means of seconds that fio measured at the
+readers. Exit status 1 when a check is missed.
 """
 
 import json
@@ -13,13 +14,13 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, Verdict, part_within, settled
 
-# A link counts as congested if no more seconds than this are within the target.
+# A link counts as congested if at most this part of the seconds is within the target.
 CONGESTED = 0.5
-# Disks count as idle if reads take no longer there, in ms.
+# Disks count as idle if reads take at most this long there, in ms.
 IDLE_MS = 2
-# What the writer with an agent asks for, and the part that it must have.
+# The throughput that the writer with an agent asks for, and the part of it that it must have.
 STEADY_BYTES_PER_S, STEADY_PART = 2 << 20, 0.95
-# What the bulk writers must keep of its throughput: throttling pays for itself.
+# The part of their throughput that the bulk writers must keep: throttling pays for itself.
 BULK_PART = 0.5
 BULK = ("4", "5", "6")
 
@@ -56,7 +57,7 @@ def main(directory):
             1,
         )
         verdict.within(
-            "reports: written by the writer with an agent / what it asks for",
+            "reports: written by the writer with an agent / the throughput it asks for",
             rows["reports"]["steady_bytes_per_s"] / STEADY_BYTES_PER_S,
             STEADY_PART,
         )

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The throttle of Bjørgeengen's paper in a closed loop, in the lab: see guest.py, which says what each phase is.
+"""The throttle of Bjørgeengen's paper in a closed loop, in the lab. guest.py describes each phase.
 
-Exit status 1 when the run fails or something promised is missed (judge.py).
+Exit status 1 when the run fails or a promise is missed (judge.py).
 """
 
 import os

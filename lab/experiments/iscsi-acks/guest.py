@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""In the guest: the throttle of Bjørgeengen's paper, in a closed loop: windows of 128 KiB, and a delay of acknowledgements only.
+"""In the guest: the throttle of Bjørgeengen's paper, in a closed loop.
 
 usage: guest.py [options], see --help
 
-Load and array are those of iscsi-agent (shared/bursts.py). The agent decides on a dry run by the PID, and this program carries
-its decisions out: packets to the writers without payload wait in netem. In order, the last two for each seed:
+Windows are of 128 KiB, and only acknowledgements are delayed. Load and array are those of iscsi-agent
+(shared/bursts.py). The agent decides by the PID, in a dry run. This program carries its decisions out:
+packets to the writers without payload wait in netem. In order, the last two for each seed:
 
    alone        the reader alone
    unregulated  with the bursts
@@ -29,7 +30,8 @@ from bursts import WRITERS, bursts, reader
 from service import ENDS_WITHIN_S, unprivileged
 
 WINDOW = 128 << 10
-# 20 bytes each of IPv4 and TCP, 12 of timestamps: 52. Three SACK blocks more: 80. A PDU is at least 48 bytes of payload.
+# 20 bytes each of IPv4 and TCP, 12 of timestamps: 52. Three SACK blocks more: 80. A PDU is at least 48 bytes
+# of payload.
 PURE_ACK_IP_BYTES = 80
 # The paper's longest class.
 GREATEST_MS = 20
@@ -56,6 +58,7 @@ class AckDelay(threading.Thread):
 
     def __enter__(self):
         writers = ", ".join(self.lab.address(n) for n in WRITERS)
+        acks = f"tcp sport 3260 tcp flags & (fin|syn|rst) == 0x0 ip length <= {PURE_ACK_IP_BYTES}"
         with self.lab.target_namespace():
             iscsi.batch(
                 "tc",
@@ -70,7 +73,7 @@ class AckDelay(threading.Thread):
                 f"""table inet lab {{
                 chain output {{
                     type filter hook output priority mangle;
-                    tcp sport 3260 tcp flags & (fin|syn|rst) == 0x0 ip length <= {PURE_ACK_IP_BYTES} ip daddr {{ {writers} }} meta priority set 1:1
+                    {acks} ip daddr {{ {writers} }} meta priority set 1:1
                 }}
             }}""",
             )

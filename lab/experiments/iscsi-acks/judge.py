@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, as the paper's figures 12 to 16 claim it. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.py with figures 12 to 16 of the paper.
 
-Response times are what the reader saw (fio, the mean of each second). Exit status 1 when something is missed.
+Prints the checks, and leaves DIR/verdict.json. Latencies are the means of seconds that fio measured at the
+reader. Exit status 1 when a check is missed.
 """
 
 import json
@@ -19,28 +20,29 @@ def main(directory):
         measured = json.load(file)
     verdict, rows, target = Verdict(), [], measured["options"]["target"]
     for found in measured["seeds"]:
-        seed, free, held = found["seed"], found["unregulated"], found["acks"]
-        seconds = settled(held)
+        seed, free, throttled = found["seed"], found["unregulated"], found["acks"]
+        seconds = settled(throttled)
         row = {
             "seed": seed,
             "unregulated_ms": statistics.mean(settled(free)),
             "kept": part_within(seconds, target),
             "mean_ms": statistics.mean(seconds),
-            "delay_ms": held["delay_ms"],
-            "writers_kept": held["written_bytes_per_s"] / free["written_bytes_per_s"],
-            "written_bytes_per_s": held["written_bytes_per_s"],
+            "delay_ms": throttled["delay_ms"],
+            "writers_kept": throttled["written_bytes_per_s"] / free["written_bytes_per_s"],
+            "written_bytes_per_s": throttled["written_bytes_per_s"],
         }
         rows.append(row)
         verdict.within(f"seed {seed}: seconds within the target", row["kept"], KEPT)
         verdict.within(
             f"seed {seed}: segments sent again",
-            float(sum(side["RetransSegs"] for side in held["retransmissions"].values())),
+            float(sum(side["RetransSegs"] for side in throttled["retransmissions"].values())),
             most=0,
         )
-        verdict.within(f"seed {seed}: packets dropped", float(held["drops"]), most=0)
+        verdict.within(f"seed {seed}: packets dropped", float(throttled["drops"]), most=0)
         print(
-            f"  seed {seed}: {row['unregulated_ms']:.1f} ms unregulated; {row['mean_ms']:.1f} ms, {100 * row['kept']:.0f} % within "
-            f"{target:g} ms, writers {100 * row['writers_kept']:.0f} %, delay {held['delay_ms']}"
+            f"  seed {seed}: {row['unregulated_ms']:.1f} ms unregulated; {row['mean_ms']:.1f} ms, "
+            f"{100 * row['kept']:.0f} % within {target:g} ms, "
+            f"writers {100 * row['writers_kept']:.0f} %, delay {throttled['delay_ms']}"
         )
     verdict.show()
     with open(os.path.join(directory, "verdict.json"), "w") as file:

@@ -1,46 +1,60 @@
 #!/usr/bin/env python3
-"""In the guest: `tidegate agent` on an iSCSI target, an NVMe/TCP target or an NFS server, a small reader, and writers on other initiators.
+"""In the guest: `tidegate agent` on an iSCSI target, an NVMe/TCP target or an NFS server.
 
-usage: guest.py [--kind iscsi|nvme|nfs] [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
-                      [--only PHASE,… | --beside-static | --sweep]
+usage: guest.py [--kind iscsi|nvme|nfs] [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N]
+                      [--seed N] [--only PHASE,… | --beside-static | --sweep]
 
-Initiator 1 reads 4 KiB at random places, at most 256 KiB/s; initiators 2 to 4 write with four jobs each, all at once, in
-bursts with pauses between them (the paper's figs. 12 to 16). In order:
+Initiator 1 is a small reader: 4 KiB at random places, at most 256 KiB/s. Initiators 2 to 4 write with four
+jobs each, all at once, in bursts with pauses between them (the paper's figs. 12 to 16). In order:
 
-   check        what the program says that this machine can do
+   check        the program's report of this machine's capabilities
    alone        the reader alone
    unregulated  with the bursts, without an agent
-   rest         the agent runs and nobody is to be held: what is in the kernel
-   sets         who is in the set, and when
-   pairs        what twelve writers get beside an agent at rest, and without it, by turns
+   rest         the agent runs and has nothing to throttle: the contents of the kernel
+   sets         the members of the set, and the times at which they join and leave
+   pairs        the throughput of twelve writers beside an agent at rest, and without it, by turns
    target-MS    with the bursts and the agent, for each target
-   edt-target-MS  the same with the throttle `edt`, for the first of the targets
-   identify     `tidegate identify --relay` under the writers, and at the first target the bursts again with its gains
-   p95-target-MS, window-target-MS  the same with the percentile of reads as what is steered, for the last of the targets, and with the
-                window law, for the middle one
-   auto-target-MS, auto-p95-target-MS  the same by the law `auto`, for each target, and by the percentile for the last
-   unregulated-mixed, rate-mixed-target-MS  the same as unregulated and target-MS with the throttle `rate`, while the writers' initiators
-                read by the same sessions, too: 64 KiB at random places, one after the other each
-   killed       the agent is killed while it holds: what is left in the kernel two seconds later
-   ended        the agent is told to end while it holds: what is left when it has
-   edt-killed, edt-ended, rate-killed, rate-ended  the same with the throttles `edt` and `rate`
-   hung, rate-hung  the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed; and whether
-                it holds again when it goes on
-   removed      the agent's device is removed by somebody while it holds: whether it is there again, and what the agent says
-   volume-removed  the last writer ends, its initiator logs out, and its volume is removed while the others are held: who is in the set
-                and held then, and what the agent says. Comes last: the volume does not come back
-   foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
-                agent does, and says, with each throttle
+   edt-target-MS
+                the same with the throttle `edt`, for the first of the targets
+   identify     `tidegate identify --relay` under the writers, and the bursts again with its gains at the
+                first target
+   p95-target-MS, window-target-MS
+                the same with the percentile of reads as the signal, for the last of the targets. And the same
+                with the window law, for the middle one
+   auto-target-MS, auto-p95-target-MS
+                the same by the law `auto`, for each target, and by the percentile for the last
+   unregulated-mixed, rate-mixed-target-MS
+                the same as unregulated and target-MS with the throttle `rate`, while the writers' initiators
+                also read by the same sessions: 64 KiB at random places, one after the other each
+   killed       the agent is killed while it throttles: the contents of the kernel two seconds later
+   ended        the agent is told to end while it throttles: the contents of the kernel after its end
+   edt-killed, edt-ended, rate-killed, rate-ended
+                the same with the throttles `edt` and `rate`
+   hung, rate-hung
+                the agent is stopped while it throttles, and does not die: the contents of the kernel when its
+                guardian must have noticed. The agent must throttle again when it goes on
+   removed      another program removes the agent's device while it throttles: the return of the device, and
+                the agent's errors
+   volume-removed
+                the last writer ends, its initiator logs out, and its volume is removed while the others are
+                throttled: the members of the set, the throttled consumers, and the agent's errors. Comes
+                last: the volume does not come back
+   foreign      the interface has another program's queueing disciplines, filters and rules: their fate, and
+                the agent's throttles and errors, with each throttle
 
-Limits of writes (`rate`) are of LIO, and only an iSCSI volume is removed: a suite of another kind goes without these phases.
+Limits of writes (`rate`) are of LIO, and only an iSCSI volume is removed: suites of other kinds skip these
+phases.
 
-With --beside-static it is these instead, for the first target:
+With --beside-static, the phases are these, for the first target:
 
-   unregulated, agent  with the bursts
-   static       with the bursts and a delay that never changes: found by search, the least one of whole steps that keeps the target
-   writers      without a reader: what writers get by themselves, beside the agent, and with that delay
+   unregulated, agent
+                with the bursts
+   static       with the bursts and a delay that never changes: the least one of whole steps that keeps the
+                target, found by search
+   writers      without a reader: the throughput of the writers by themselves, beside the agent, and with that
+                delay
 
-With --sweep it is these, for each of --seeds, and with --mixed for both loads:
+With --sweep, the phases are these, for each of --seeds, and with --mixed for both loads:
 
    unregulated  with the bursts
    agent        with the bursts, by the --throttle, for each target and each of --gains
@@ -67,11 +81,11 @@ from judging import KEPT, settled
 from protocols import Nfs, Nvme
 from service import DEVICE, unprivileged
 
-# A guardian waits for ten seconds, and removes what is held in less than two.
+# A guardian waits for ten seconds, and removes the throttle in less than two.
 HUNG_S = 12
-# As the agent's greatest.
+# The agent's `greatest`.
 GREATEST_STATIC_MS = 100
-# What `identify` says where a delay hardly changes the latency.
+# The error of `identify` when a delay hardly changes the latency.
 REFUSED = "too little of a difference"
 # ext4 needs some of a volume for itself.
 FILE_MIB, VOLUME_MIB = 64, 96
@@ -80,7 +94,7 @@ THREADS = 64
 
 @contextlib.contextmanager
 def static(lab, delay):
-    """What an administrator would set by hand: all packets to the writers wait for that long, always."""
+    """Delays all packets to the writers by a constant, as an administrator would by hand."""
     lab.target_exec(
         ["tc", "-batch", "-"],
         input=f"""\
@@ -109,7 +123,7 @@ table inet static {{
 
 
 def best_static(lab, options, target):
-    """The least delay that keeps the target as the agent must keep it, by halving: every one that was tried."""
+    """Halves steps to the least delay that keeps the target as the agent must. Returns all tried delays."""
     tried, least, most = [], 0, round(GREATEST_STATIC_MS / options.static_step)
     while least + 1 < most:
         step = (least + most) // 2
@@ -145,7 +159,7 @@ def beside_static(lab, options, target):
 
 
 def sweep(lab, options, targets):
-    """Each target by each gain, beside the same load unregulated, with every seed."""
+    """Runs each target with each gain, beside the same load unregulated, with every seed."""
     alone = lab.fio([reader(lab, 10)], randseed=1)[0]["read"]["mean_ms"]
     measured = {"options": dict(vars(options)), "alone_ms": alone, "runs": []}
     gains = [float(gain) for gain in options.gains.split(",")] if options.gains else [None]
@@ -180,8 +194,11 @@ def sweep(lab, options, targets):
 
 
 def watch_sets(lab, options):
-    """When the writers came into the set, and when they left it. The kernel is asked as an administrator would. When they wrote is told by
-    the target's volumes: fio begins later than it was asked to, by up to a second."""
+    """Returns the members of the set over time, and the times of the first and the last write.
+
+    The members come from the kernel, as an administrator would see them. The times of writes come from the
+    target's volumes: fio begins later than it was asked to, by up to a second.
+    """
     seen, counts, began = [], [], time.monotonic()
 
     def look():
@@ -201,7 +218,7 @@ def watch_sets(lab, options):
         time.sleep(0.25)
     load()
     counting.join()
-    # The last look before the first write, and the first look after the last one.
+    # The last count before the first write, and the first count after the last one.
     wrote = [
         max(at for at, count in counts if count == counts[0][1]),
         min(at for at, count in counts if count == counts[-1][1]),
@@ -210,7 +227,7 @@ def watch_sets(lab, options):
 
 
 def pairs(lab, options):
-    """What is written beside an agent at rest and without it, by turns, in bytes per second."""
+    """Returns bytes written per second without an agent and beside one at rest, by turns."""
 
     def written():
         return sum(
@@ -227,8 +244,11 @@ def pairs(lab, options):
 
 
 def identify(lab, options, target):
-    """What it found, and the phase with the gains that it proposes. On NFS the longest delay takes so little of the latency that it may
-    refuse, which is told."""
+    """Returns the result of `tidegate identify`, and a phase with the gains that it proposes.
+
+    On NFS the longest delay takes so little of the latency that `identify` may refuse. Then its error is the
+    result, and there is no phase.
+    """
     iscsi.write("/tmp/identify.toml", configuration("netem", target, options.more))
     load = lab.start_fio([reader(lab, 64)] + writers(lab, options, 1, 62))
     time.sleep(2)
@@ -245,24 +265,27 @@ def identify(lab, options, target):
     found = json.loads(answer)
     left = kernel(lab)
     lab.stop_fio(load)
-    gains = f'pid = {{ proportional_gain = {found["proportional_gain"]:.2f}, integral_time = "{1e3 * found["integral_time_s"]:.0f}ms" }}'
+    gains = (
+        f'pid = {{ proportional_gain = {found["proportional_gain"]:.2f}, '
+        f'integral_time = "{1e3 * found["integral_time_s"]:.0f}ms" }}'
+    )
     with Agent(lab, "identified", target, f"{options.more}\n{gains}"):
         phase = bursts(lab, options)
     return {**found, "gains": gains, "after": left}, {**phase, "target_ms": target, "after": kernel(lab)}
 
 
-def hold(lab, options, log, seconds=14):
-    """Writes until the agent holds: then the load's result is still to be waited for."""
+def load_until_throttled(lab, options, log, seconds=14):
+    """Writes until the agent throttles. Returns a function that waits for the load's result."""
     load = lab.start_fio([reader(lab, seconds)] + writers(lab, options, 1, seconds - 2))
-    iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to hold")
+    iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to throttle")
     time.sleep(2)
     return load
 
 
 def removed(lab, options, target):
-    """Somebody removes the device that packets wait in, while they do."""
+    """Removes the agent's device while packets wait in it."""
     with Agent(lab, "removed", target, options.more) as agent:
-        load = hold(lab, options, agent.log.name, 14)
+        load = load_until_throttled(lab, options, agent.log.name, 14)
         during = kernel(lab)
         lab.target_exec(["ip", "link", "delete", DEVICE])
         iscsi.until(lambda: kernel(lab)["has_device"], "the device to come back")
@@ -278,19 +301,21 @@ def removed(lab, options, target):
 
 
 def volume_removed(lab, options, target):
-    """A volume goes while writers are held."""
+    """Removes a volume while other writers are throttled."""
     *stay, goes = WRITERS
     with Agent(lab, "volume-removed", target, options.more) as agent:
         log = agent.log.name
         load = lab.start_fio([reader(lab, 24)] + writers(lab, options, 1, 22, stay))
         last = lab.start_fio(writers(lab, options, 1, 6, [goes]))
-        iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to hold")
+        iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to throttle")
         iscsi.until(lambda: lab.address(goes) in kernel(lab)["members"], "the last writer to be in the set")
         last()
         during = kernel(lab)
         lab.remove_volume(goes)
         began = time.monotonic()
-        iscsi.until(lambda: lab.address(goes) not in kernel(lab)["members"], "who is gone to leave the set")
+        iscsi.until(
+            lambda: lab.address(goes) not in kernel(lab)["members"], "the removed writer to leave the set"
+        )
         left_s = time.monotonic() - began
         time.sleep(1)
         then = kernel(lab)
@@ -307,7 +332,10 @@ def volume_removed(lab, options, target):
 
 
 def foreign(lab, options, target):
-    """What becomes of somebody else's, and what each throttle of packets does and says there."""
+    """Runs each throttle of packets beside another program's queues, filters and rules.
+
+    Returns the contents of the kernel before, during and after each, and the agent's errors.
+    """
     measured = {}
     lab.target_exec(
         ["tc", "-batch", "-"],
@@ -329,7 +357,7 @@ table inet site { chain out { type filter hook postrouting priority mangle; coun
         with Agent(lab, f"{throttle}-foreign", target, options.more) as agent:
             log = agent.log.name
             load = lab.start_fio([reader(lab, 8)] + writers(lab, options, 1, 6))
-            iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to want to hold")
+            iscsi.until(lambda: "throttled by up to" in iscsi.read(log), "the agent to want to throttle")
             time.sleep(1)
             during = kernel(lab)
             load()
@@ -348,7 +376,8 @@ def made(kind):
         return Nvme(hosts=4)
     if kind == "nfs":
         return Nfs(hosts=4, file_mib=lambda _: FILE_MIB, threads=THREADS, volume_mib=VOLUME_MIB)
-    # Without tail loss probes: a saturated array answers later than TCP expects, and it would send again for nothing.
+    # Without tail loss probes: a saturated array answers later than TCP expects, and TCP would send again for
+    # nothing.
     return iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
 
 
@@ -369,12 +398,12 @@ def main():
         "--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)"
     )
     parser.add_argument(
-        "--short", action="store_true", help="of the throttle `edt` only what is left when it is killed"
+        "--short", action="store_true", help="with the throttle `edt`, only the phase `edt-killed`"
     )
     parser.add_argument(
         "--only",
         metavar="PHASE,…",
-        help="these phases, of a full run's, and `alone` and `unregulated` before them",
+        help="only these phases of a full run, after `alone` and `unregulated`",
     )
     parser.add_argument(
         "--beside-static", action="store_true", help="the agent beside the best delay that never changes"
@@ -384,7 +413,7 @@ def main():
         type=float,
         default=2.5,
         metavar="MS",
-        help="how finely that is searched (default: %(default)s)",
+        help="the step of that search (default: %(default)s)",
     )
     parser.add_argument("--sweep", action="store_true", help="targets and gains over seeds, and nothing else")
     parser.add_argument(
@@ -394,7 +423,7 @@ def main():
     parser.add_argument(
         "--gains", default="", metavar="K_P,…", help="of the sweep's PID (default: the agent's own)"
     )
-    parser.add_argument("--mixed", action="store_true", help="the sweep also with writers who read")
+    parser.add_argument("--mixed", action="store_true", help="the sweep also with writers that read")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
     targets = [float(target) for target in options.targets.split(",")]
@@ -475,7 +504,7 @@ def main():
             continue
         phase(name)
         with Agent(lab, name, targets[0], options.more) as agent:
-            load = hold(lab, options, f"/out/{name}.log", seconds)
+            load = load_until_throttled(lab, options, f"/out/{name}.log", seconds)
             during = kernel(lab)
             agent.end(with_signal)
             time.sleep(wait)
@@ -486,13 +515,13 @@ def main():
         for name in filter(wanted, ("hung", "rate-hung")):
             phase(name)
             with Agent(lab, name, targets[0], options.more) as agent:
-                load = hold(lab, options, f"/out/{name}.log", 22)
+                load = load_until_throttled(lab, options, f"/out/{name}.log", 22)
                 during = kernel(lab)
                 agent.process.send_signal(signal.SIGSTOP)
                 time.sleep(HUNG_S)
                 measured[name] = {"during": during, "after": kernel(lab)}
                 agent.process.send_signal(signal.SIGCONT)
-                iscsi.until(lambda: HELD[throttle_of(name)](kernel(lab)), "the agent to hold again")
+                iscsi.until(lambda: HELD[throttle_of(name)](kernel(lab)), "the agent to throttle again")
                 load()
 
         if wanted("removed"):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.py with the promises.
 
-Response times are what the reader saw (fio, the mean of each second). Exit status 1 when something is missed.
+Prints the checks, and leaves DIR/verdict.json. Latencies are the means of seconds that fio measured at the
+reader. Exit status 1 when a check is missed.
 """
 
 import json
@@ -13,12 +14,13 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, LEFT_OUT_S, part_within, settled
 
-# Of the throughput, at rest: what two runs of the same differ by here.
+# The least part of the throughput beside an agent at rest: two equal runs differ by the missing part.
 FREE = 0.99
-# Below this the bursts would not be worth regulating.
+# Bursts that disturb the reader by a smaller factor would not be worth regulating.
 DISTURBED = 2
 JOINED_WITHIN_S = 2
-# The average rate of who wrote at full speed is below half a MiB/s after three to four seconds, and is looked at every second.
+# The average rate of a consumer that wrote at full speed is below half a MiB/s after three to four seconds.
+# The agent looks at it every second.
 LEFT_WITHIN_S = 5
 WRITERS = ["10.0.0.12", "10.0.0.13", "10.0.0.14"]
 SESSIONS = {"iscsi": "iSCSI", "nvme": "NVMe", "nfs": "NFS"}
@@ -36,7 +38,7 @@ class Verdict:
 
 
 def first(phase):
-    """The greatest second of those that are left out."""
+    """The greatest mean of a second, of the seconds that `settled` leaves out."""
     return max(
         value
         for at, value in phase["seconds"]
@@ -49,10 +51,10 @@ def throttle_of(phase):
 
 
 def nothing(kernel):
-    return not kernel["tables"] and in_nobodys_way(kernel)
+    return not kernel["tables"] and nothing_in_the_way(kernel)
 
 
-def in_nobodys_way(kernel):
+def nothing_in_the_way(kernel):
     return (
         not kernel["rules"]
         and not kernel["filters"]
@@ -64,8 +66,12 @@ def in_nobodys_way(kernel):
     )
 
 
-def holds(kernel, throttle):
-    """By netem the interface keeps what it has, by edt there is no table, and by rate the network has nothing."""
+def is_throttling(kernel, throttle):
+    """Returns True if the kernel has all parts of this throttle, and no part of another.
+
+    With netem the interface keeps its own queues, with edt there is no table, and with rate the network has
+    nothing.
+    """
     if throttle == "rate":
         return (
             kernel["cgroups"] == ["tidegate.io"]
@@ -110,12 +116,13 @@ def judge(measured):
         signal = name.partition("-target-")[0] if name.startswith(("p95-", "window-", "auto-")) else None
         what = (
             f"{signal or throttle}, {target:g} ms"
-            + (", with the gains that were found" if gains else "")
-            + (", writers who read, too" if mixed else "")
+            + (", with the identified gains" if gains else "")
+            + (", writers that also read" if mixed else "")
         )
         free = measured["unregulated-mixed"] if mixed else unregulated
         seconds = settled(phase)
-        # Where the percentile of reads is what is steered, 95 % of them are to be within the target, not of the seconds' means.
+        # With the percentile of reads as the signal, 95 % of the reads must be within the target, not 95 % of
+        # the seconds' means.
         mean = statistics.mean(seconds)
         kept = part_within(
             settled({**phase, "seconds": phase["each"]}) if signal in OF_READS else seconds, target
@@ -134,8 +141,9 @@ def judge(measured):
                 "writers_bytes_per_s": phase["written_bytes_per_s"],
             }
         )
-        # Of the window law nothing is promised within a burst of a few tens of seconds: it is to relieve the reader, what it keeps is said.
-        # Of the law auto, which learns its margin in the first burst, the mean is judged where one second is more than a twentieth of all.
+        # The window law promises nothing within a burst of a few tens of seconds. It must relieve the reader;
+        # the part of the seconds that it keeps is only shown. The law auto learns its margin in the first
+        # burst: its mean is judged when one second is more than a twentieth of all.
         if signal == "window":
             met = mean < statistics.mean(settled(free))
         elif signal == "auto" and len(seconds) * (1 - KEPT) < 1:
@@ -146,14 +154,15 @@ def judge(measured):
             what,
             met,
             f"{100 * kept:.0f} % of {'the reads in ' if signal in OF_READS else ''}{len(seconds)} s, "
-            f"mean {mean:.1f} ms, peak after the beginning {first(phase):.1f} ms; writers {100 * writing:.0f} %",
+            f"mean {mean:.1f} ms, peak after the beginning {first(phase):.1f} ms; "
+            f"writers {100 * writing:.0f} %",
         )
         if mixed:
             reads, before = (statistics.mean(run["writers_reads_ms"]) for run in (phase, free))
             verdict.check(
-                f"{what}: their reads are not slowed",
+                f"{what}: the writers' reads are not slowed",
                 reads <= before,
-                f"{reads:.1f} ms, with nobody held {before:.1f} ms",
+                f"{reads:.1f} ms, unregulated {before:.1f} ms",
             )
         sent_again = sum(side["RetransSegs"] for side in phase["retransmissions"].values())
         verdict.check(
@@ -162,20 +171,20 @@ def judge(measured):
             f"{sent_again} segments {phase['sent_again'] or ''}, {phase['drops']} packets dropped",
         )
         verdict.check(f"{what}: nothing is left", nothing(phase["after"]), phase["after"])
-    # Whoever asked for a few phases gets what is promised of those.
+    # A run of a few phases is judged by those.
     for moment in ("begin", "end") if "rest" in measured else ():
         kernel = measured["rest"][moment]
-        verdict.check(f"at rest nothing is in the way ({moment})", in_nobodys_way(kernel), kernel)
+        verdict.check(f"at rest nothing is in the way ({moment})", nothing_in_the_way(kernel), kernel)
     if "pairs" in measured:
         ratios = sorted(beside / without for without, beside in measured["pairs"])
         verdict.check(
-            "at rest it costs nothing",
+            "at rest the agent costs nothing",
             statistics.median(ratios) >= FREE,
-            "written beside it and without: " + ", ".join(f"{ratio:.4f}" for ratio in ratios),
+            "written beside the agent / without: " + ", ".join(f"{ratio:.4f}" for ratio in ratios),
         )
     if "identify" in measured:
         found = measured["identify"]
-        # On NFS a delay takes so little of the latency that there may be none to find.
+        # On NFS a delay takes so little of the latency that there may be no gains to find.
         may_refuse = measured["options"].get("kind") == "nfs"
         verdict.check(
             "gains are found, and nothing is left",
@@ -200,9 +209,9 @@ def judge(measured):
     if "removed" in measured:
         found = measured["removed"]
         verdict.check(
-            "removed by somebody, the device comes back, and that is said once",
-            holds(found["during"], "netem")
-            and holds(found["again"], "netem")
+            "removed by another program, the device comes back, and the agent says so once",
+            is_throttling(found["during"], "netem")
+            and is_throttling(found["again"], "netem")
             and nothing(found["after"])
             and len(found["said"]) == 1,
             found,
@@ -210,11 +219,11 @@ def judge(measured):
     if "volume-removed" in measured:
         found = measured["volume-removed"]
         verdict.check(
-            "a volume is removed while others are held: its initiator leaves the set, and they stay held",
+            "a removed volume's initiator leaves the set, and the others stay throttled",
             found["alive"]
             and not found["said"]
-            and holds(found["during"], "netem")
-            and holds(found["then"], "netem")
+            and is_throttling(found["during"], "netem")
+            and is_throttling(found["then"], "netem")
             and found["then"]["members"] == WRITERS[:-1]
             and nothing(found["after"]),
             found,
@@ -232,7 +241,7 @@ def judge(measured):
         if name not in measured:
             continue
         during, after = measured[name]["during"], measured[name]["after"]
-        verdict.check(f"{name}: it was holding", holds(during, throttle_of(name)), during)
+        verdict.check(f"{name}: the agent was throttling", is_throttling(during, throttle_of(name)), during)
         verdict.check(f"{name}: nothing is left", nothing(after), after)
     return verdict, {
         "alone_ms": alone,
@@ -245,19 +254,22 @@ def judge(measured):
 
 
 def foreign(netem, edt, verdict):
-    """What is somebody else's stays. By netem they are held all the same; edt needs the interface's root, and says that it has it not."""
+    """Judges that another program's queues, filters and rules stay.
+
+    netem throttles all the same. edt needs the interface's root, and says that it does not have it.
+    """
     before, during = netem["before"], netem["during"]
     others = {"qdiscs": before["qdiscs"], "filters": before["filters"]}
     kept = all(during[what] == others[what] for what in others) and set(before["tables"]) <= set(
         during["tables"]
     )
-    held = during["rules"] > before["rules"] and QUEUES["netem"] <= set(during["device"])
+    throttled = during["rules"] > before["rules"] and QUEUES["netem"] <= set(during["device"])
     verdict.check(
-        "among somebody else's queues, filters and rules netem holds",
-        kept and held and not netem["said"],
+        "among another program's queues, filters and rules netem throttles",
+        kept and throttled and not netem["said"],
         {"before": before, "during": during, "said": netem["said"]},
     )
-    verdict.check("and leaves them", netem["after"] == before, netem["after"])
+    verdict.check("netem leaves them", netem["after"] == before, netem["after"])
     said = edt["said"]
     verdict.check(
         "edt leaves them, too, and says so once",
@@ -285,7 +297,7 @@ def sets(measured, verdict):
         f"{empty - end:.1f} s after they ended" if empty else "never",
     )
     others = sorted({member for _, members in seen for member in members} - set(WRITERS))
-    verdict.check("nobody else is ever in it", not others, others)
+    verdict.check("no other consumer is ever in the set", not others, others)
 
 
 def main(directory):

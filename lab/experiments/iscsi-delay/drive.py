@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Packet delay on a real iSCSI target: time against delay, reads and writes, per classification. See guest.py.
+"""Packet delay on a real iSCSI target: time against delay, for reads and writes, per classification.
 
-Two virtual machines: one with TCP as current kernels have it, one with the window capped as it was in 2010. What is judged,
-and why, is in judge.py. Exit status 1 when a run fails or something expected is missed.
+guest.py describes each part. Two virtual machines: one with TCP as current kernels have it, one with the
+window capped as it was in 2010. judge.py gives the checks and their reasons. Exit status 1 when a run fails
+or an expectation is missed.
 """
 
 import argparse
@@ -58,7 +59,7 @@ SHORT = [
     "--limited-seconds",
     "4",
 ]
-# What the window does not change is measured with the default one only.
+# Parts that do not depend on the window are measured with the default one only.
 PARTS = {
     "default": "sweep,probes,ipv6,jump,baseline,mixed,throttles,limited",
     "131072": "sweep,baseline,mixed",
@@ -68,7 +69,7 @@ ONLY_THROTTLES = {"default": "throttles,limited"}
 
 
 def parts(options):
-    """By window."""
+    """The parts to measure, by window."""
     return ONLY_THROTTLES if options.throttles else SHORT_PARTS if options.short else PARTS
 
 

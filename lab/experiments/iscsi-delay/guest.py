@@ -1,27 +1,31 @@
 #!/usr/bin/env python3
-"""In the guest: packets from the target to an initiator are delayed, and what that does to its reads and writes.
+"""In the guest: delayed packets from the target to an initiator, and their effect on its reads and writes.
 
 usage: guest.py [--window BYTES] [--parts LIST] …, see --help. Parts:
 
-   sweep     time to move a fixed amount against the delay, per classification, direction, block size and depth; reads and
-             writes alone, nobody else there
-   probes    writes of the sweep again, with TCP's tail loss probes as the kernel has them; everything else is without
+   sweep     time to move a fixed amount against the delay, per classification, direction, block size and
+             depth; reads and writes alone, without another load
+   probes    writes of the sweep again, with TCP's tail loss probes as the kernel has them; every other part
+             is without
    ipv6      an initiator that logged in over IPv6, all packets delayed
-   jump      the delay jumps between 2 and 20 ms every 100 ms, three ways: the packet goes to another class; netem's delay
-             is changed; the same with a rate
+   jump      the delay jumps between 2 and 20 ms every 100 ms, three ways: the packet goes to another class;
+             netem's delay is changed; the same with a rate
    baseline  HTB on egress and policing on ingress, set to the throughputs that the sweep had with delay
    mixed     reads and writes at once over one session
-   limited   the same beside `tidegate agent` with the throttle `rate`, which holds writes only, for its longest delay, always
-   throttles the same as in the sweep for all packets, by `tidegate agent` with each of its throttles, netem and edt; then
-             its delay jumps. An agent with a target that cannot be kept holds for its longest delay, always
+   limited   the same beside `tidegate agent` with the throttle `rate`, which throttles writes only, always
+             for its longest delay
+   throttles the same as in the sweep for all packets, by `tidegate agent` with each of its throttles, netem
+             and edt; then its delay jumps. An agent with a target that cannot be kept always uses its longest
+             delay
 
 Classifications, of packets that the target sends to the initiator:
 
    all       every packet
    ack       acknowledgements without payload: the paper's
-   small     up to four iSCSI headers of payload: acknowledgements, R2T, SCSI responses; also the header of read data,
-             when that travels in a packet of its own
-   response  acknowledgements without payload, and packets that begin with an R2T or a SCSI response, by opcode
+   small     up to four iSCSI headers of payload: acknowledgements, R2T, SCSI responses; also the header of
+             read data, when that travels in a packet of its own
+   response  acknowledgements without payload, and packets that begin with an R2T or a SCSI response, by
+             opcode
 
 Leaves /out/measured.json.
 """
@@ -39,19 +43,20 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import iscsi
 from delay import Agent, Pulse, counted, names, numbers, rows_of, transfers
 
-# 20 bytes each of IPv4 and TCP, 12 of timestamps: 52. Three SACK blocks more: 80. A PDU is at least 48 bytes of payload.
+# 20 bytes each of IPv4 and TCP, 12 of timestamps: 52. Three SACK blocks more: 80. A PDU is at least 48 bytes
+# of payload.
 PURE_ACK_IP_BYTES = 80
 SMALL_IP_BYTES = 52 + 4 * 48
-IPV6_LESS = 20  # its length is without the header, which IPv4's includes
-# The first byte behind 32 bytes of TCP header, which is what timestamps make it, is that of a PDU when a packet begins with
-# one. LIO's reads have no response: their status travels with the last data. Any size, because TCP puts responses together
-# while an earlier one is still queued. With the acknowledgements, because a response that these overtake by more than the
-# initiator's largest window is discarded there (RFC 5961, 5.2).
+IPV6_LESS = 20  # the length of IPv6 is without the header, which IPv4's includes
+# With timestamps, the TCP header has 32 bytes. The byte behind it is the first of a PDU when a packet begins
+# with one. LIO's reads have no response: their status travels with the last data. Any size, because TCP puts
+# responses together while an earlier one is still queued. With the acknowledgements, because a response that
+# these overtake by more than the initiator's largest window is discarded there (RFC 5961, 5.2).
 OPCODES = "tcp doff 8 @th,256,8 { 0x21, 0x31 }"
 
 
 def no_larger(bytes):
-    """By address family: a match on the packet's length."""
+    """A match on the packet's length, by address family."""
     return {
         "ip": f"tcp flags & (fin|syn|rst) == 0x0 ip length <= {bytes}",
         "ip6": f"tcp flags & (fin|syn|rst) == 0x0 ip6 length <= {bytes - IPV6_LESS}",
@@ -75,19 +80,19 @@ JUMP_MS = (20, 2)
 JUMP_EVERY_S = 0.1
 THROTTLES = ("netem", "edt")
 AGENT_JUMPS_EVERY_S = 0.25
-# The agent limits only what it knows: for a moment it lets writes go on.
+# The agent limits only writes that it has seen: for a moment it lets them go on.
 LEARNS_S = 2
 
 
 class Throttle:
-    """HTB with a class per delay, reached by priority only: what is not classified goes the direct way, undelayed."""
+    """HTB with a class per delay, reached by priority only. Unclassified packets go directly, undelayed."""
 
     def __init__(self, lab, rate="rate 100gbit"):
         self.lab = lab
         self.rate = rate
 
     def classify(self, classification, delays):
-        """Class 1:1, 1:2, … delay by these; nobody is in one yet."""
+        """Makes the classes 1:1, 1:2, … with these delays, without members yet."""
         self.remove()
         self.delays = list(delays)
         lines = ["qdisc add dev eth0 root handle 1: htb default 0"]
@@ -119,7 +124,7 @@ class Throttle:
         return f"handle {0x10 + number:x}: netem limit {NETEM_LIMIT} delay {delay}ms {self.rate}"
 
     def put(self, initiator, delay):
-        """Into the class with that delay; 0 is none."""
+        """Moves an initiator into the class with that delay; 0 is none."""
         kind = "ipv6" if initiator in self.lab.ipv6 else "ipv4"
         line = f"flush map inet lab {kind}\n"
         if delay:
@@ -128,7 +133,8 @@ class Throttle:
 
     def element(self, initiator, delay):
         kind = "ipv6" if initiator in self.lab.ipv6 else "ipv4"
-        return f"add element inet lab {kind} {{ {self.lab.address(initiator)} : 1:{self.delays.index(delay) + 1:x} }}\n"
+        number = self.delays.index(delay) + 1
+        return f"add element inet lab {kind} {{ {self.lab.address(initiator)} : 1:{number:x} }}\n"
 
     def remove(self):
         with self.lab.target_namespace():
@@ -144,7 +150,7 @@ class Experiment:
         self.throttle = Throttle(lab)
         self.combinations = [(block, depth) for block in options.block_sizes for depth in options.depths]
         self.transfers = []  # one row per transfer
-        self.complaints = {}  # what the agent said was wrong, by throttle
+        self.complaints = {}  # the agent's errors, by throttle
         self.loads = []  # one row per fio, with counters: all combinations of a direction together
 
     def transfer(self, initiator, direction, combinations, **common):
@@ -243,11 +249,13 @@ class Experiment:
         self.loads.append(row)
         print("jump", how, classification, direction, row["tcp"], "drops", row["drops"], flush=True)
 
-    # What delay is compared with.
+    # Limits, to compare delay with.
 
     def part_baseline(self):
-        """Each limited to the throughput that the same transfer had with this delay of all packets. With TCP's tail loss
-        probes, which are there for when something is lost."""
+        """Limits each transfer to the throughput that it had with this delay of all packets.
+
+        TCP's tail loss probes are on: they are there for losses.
+        """
         self.lab.tail_loss_probes(True)
         for row in [
             row
@@ -294,16 +302,16 @@ class Experiment:
                 "qdisc add dev eth0 root handle 1: htb default 1",
                 f"class add dev eth0 parent 1: classid 1:1 htb rate {bits}bit burst 64kb",
             ]
-        # What reaches the policer are up to 64 KiB at once, here as behind an interface that puts segments together; more
-        # than `mtu` it drops always. `burst`: two of these, or what 100 ms bring.
+        # Up to 64 KiB reach the policer at once, here as behind an interface that puts segments together. It
+        # always drops more than `mtu`. `burst` is two of these, or the bytes of 100 ms.
         burst = max(128 << 10, round(bytes_per_s / 10))
         return [
             "qdisc add dev eth0 handle ffff: ingress",
-            f"filter add dev eth0 parent ffff: protocol ip matchall action police rate {bits}bit burst {burst}b mtu 64kb "
-            "conform-exceed drop",
+            f"filter add dev eth0 parent ffff: protocol ip matchall action police rate {bits}bit "
+            f"burst {burst}b mtu 64kb conform-exceed drop",
         ]
 
-    # A consumer that does both.
+    # Reads and writes of one consumer.
 
     def part_mixed(self):
         delays = self.options.mixed_delays or self.options.delays
@@ -390,39 +398,39 @@ class Experiment:
                         flush=True,
                     )
 
-    # What the agent does.
+    # The agent's throttles.
 
     def part_throttles(self):
         self.throttle.remove()
         combinations = [(64, depth) for depth in self.options.throttle_depths or self.options.depths]
         for throttle in THROTTLES:
             with self.agent(throttle, "all", 1) as agent:
-                self.agent_holds(agent, throttle, 1, combinations)
+                self.agent_delays(agent, throttle, 1, combinations)
                 if throttle in self.options.throttle_jumps:
                     for direction in DIRECTIONS:
                         self.agent_jumps(agent, direction)
         for throttle in THROTTLES:
             if f"{throttle}-responses" in self.options.throttles_too:
                 with self.agent(throttle, "responses", 1) as agent:
-                    self.agent_holds(agent, f"{throttle}, responses", 1, [(64, 1)])
+                    self.agent_delays(agent, f"{throttle}, responses", 1, [(64, 1)])
         if "wide" in self.options.throttles_too:
             self.lab.small_queues(wide=True)
             with self.agent("edt", "all", 1) as agent:
-                self.agent_holds(agent, "edt, wide", 1, [(64, 1), (64, 8)])
+                self.agent_delays(agent, "edt, wide", 1, [(64, 1), (64, 8)])
             self.lab.small_queues(wide=False)
         if "ipv6" in self.options.throttles_too:
             for throttle in THROTTLES:
                 with self.agent(throttle, "all", 2) as agent:
-                    self.agent_holds(agent, f"{throttle}, IPv6", 2, [(64, 1)])
+                    self.agent_delays(agent, f"{throttle}, IPv6", 2, [(64, 1)])
 
     @contextlib.contextmanager
     def agent(self, throttle, packets, initiator):
-        """The other initiator reads a little meanwhile."""
+        """Runs an agent, while the other initiator reads a little."""
         with Pulse(self.lab.device(3 - initiator)), Agent(self.lab, throttle, packets) as agent:
             yield agent
             self.complaints[f"{throttle}, {packets}, initiator {initiator}"] = agent.complaints()
 
-    def agent_holds(self, agent, what, initiator, combinations):
+    def agent_delays(self, agent, what, initiator, combinations):
         for delay in self.options.throttle_delays or self.options.delays:
             agent.hold(delay)
             for direction in DIRECTIONS:
@@ -512,7 +520,7 @@ def main():
     window = None if options.window == "default" else int(options.window)
     lab = iscsi.Lab(initiators=2, ipv6={2}, window=window, tail_loss_probes=False)
     experiment = Experiment(lab, options)
-    # What is read for the first time is read now.
+    # Everything that is read only for the first transfer is read now.
     transfers(lab, 1, "write", [(64, 8)], options.amounts)
     for part in options.parts:
         getattr(experiment, f"part_{part}")()

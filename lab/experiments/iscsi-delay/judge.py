@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""judge.py MEASURED…: what guest.py measured, against what is expected. Prints it.
+"""judge.py MEASURED…: compares the measurements of guest.py with expectations, and prints the checks.
 
---verdict FILE leaves it as JSON. Exit status 1 when something is missed.
+--verdict FILE leaves them as JSON. Exit status 1 when a check is missed.
 
-Only what theory or the paper says beforehand is judged; the rest is shown. Nothing else was running, and the clock is
-virtual, so bounds are about mechanisms, not about noise.
+Only claims that theory or the paper makes beforehand are judged; the rest is shown. Nothing else was running,
+and the clock is virtual. Bounds are therefore about mechanisms, not about noise.
 """
 
 import argparse
@@ -17,33 +17,38 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import Verdict, fit, retransmitted
 
-# A request at depth 1 waits for one packet of the target that is delayed, its response or its data: one millisecond per
-# millisecond. More only if it must wait again: for a congestion window that is still opening, a few times at the start.
+# A request at depth 1 waits for one delayed packet of the target, its response or its data: one millisecond
+# per millisecond. It takes more only if it must wait again: for a congestion window that is still opening, a
+# few times at the start.
 ONE_WAIT = (0.95, 1.25)
 # 256 KiB are more than the first burst of 64 KiB: R2T, then the response.
 TWO_WAITS = (1.9, 2.5)
-# With half of 131072 bytes as the window (tcp_adv_win_scale), 64 KiB and a header do not always fit: one wait, or two.
+# With half of 131072 bytes as the window (tcp_adv_win_scale), 64 KiB and a header do not always fit: one
+# wait, or two.
 ONE_OR_TWO_WAITS = (0.95, 2.3)
 # "close-to-linear" is the paper's claim, without a figure.
 LINEAR_R2 = 0.99
-# An acknowledgement that nobody waits for.
+# An acknowledgement that no request waits for.
 NO_WAIT = 0.1
-# The window lets at most 64 KiB travel per round trip: 3.2 MB/s at 20 ms, of the array's 31. Half of that is asked for.
+# The window lets at most 64 KiB travel per round trip: 3.2 MB/s at 20 ms, of the array's 31. Half of that is
+# asked for.
 CAPPED_ALL_TIMES = 5
-# The paper's figure 9: writes from 15 to 2.5 MB/s at 9.6 ms, by acknowledgements. A third of that is asked for.
+# The paper's figure 9: writes from 15 to 2.5 MB/s at 9.6 ms, by acknowledgements. A third of that is asked
+# for.
 CAPPED_ACK_TIMES = 2
 UNCHANGED = 0.05
-# Of two ways to hold the same packets for the same time. Five times what repeats differ by.
+# The difference of two ways to delay the same packets for the same time: five times that of repeats.
 SAME = 0.05
-# How many are outstanding is taken for the most of late, and a limit that is off by a thirty-second stays.
+# The agent takes the most requests outstanding of late for their number, and keeps a limit that is off by a
+# thirty-second.
 BY_LITTLE = (0.85, 1.15)
 NOT_SLOWER = 1.02
-# Where the queue hides shorter delays, the line begins behind the bend.
+# The queue hides shorter delays: the line begins behind the bend.
 BEND_MS = 5
 
 
 def fits(measured):
-    """One per combination: the time against the delay."""
+    """A line per combination: the time against the delay."""
 
     def key(row):
         return row["part"], row["classification"], row["direction"], row["block_kib"], row["depth"]
@@ -114,7 +119,7 @@ def judge_capped(verdict, lines):
 
 
 def judge_throttles(verdict, measured, lines):
-    """What the two throttles of the agent hold writes for must come to the same."""
+    """Judges that the delays of writes by the agent's two throttles come to the same."""
     for what in sorted({name[1] for name in lines if name[0] == "throttles"}):
         for direction in ("read", "write"):
             line = lines["throttles", what, direction, 64, 1]
@@ -125,16 +130,17 @@ def judge_throttles(verdict, measured, lines):
                 continue
             if direction == "read" and what == "edt, wide":
                 continue  # shown
-            # With edt TCP has only so much under way in its own host: the last part of 64 KiB leaves a delay later.
+            # With edt TCP has only so much under way in its own host: the last part of 64 KiB leaves a delay
+            # later.
             waits = TWO_WAITS if direction == "read" and what.startswith("edt") else ONE_WAIT
             verdict.within(f"agent, {what}, 64 KiB {direction}s at depth 1: ms per ms", line["slope"], *waits)
             verdict.within(f"agent, {what}, 64 KiB {direction}s at depth 1: R²", line["r2"], LINEAR_R2)
-        held = [
+        decided = [
             load for load in measured["loads"] if load.get("classification") == what and "held_ms" in load
         ]
         verdict.within(
-            f"agent, {what}: what it decided, furthest from what was wanted, ms",
-            max(abs((load["held_ms"] or 0) - load["delay_ms"]) for load in held),
+            f"agent, {what}: greatest difference of decided and wanted delay, ms",
+            max(abs((load["held_ms"] or 0) - load["delay_ms"]) for load in decided),
             most=0,
         )
         for load in measured["loads"]:
@@ -152,7 +158,8 @@ def judge_throttles(verdict, measured, lines):
     for what, complaints in measured["complaints"].items():
         verdict.within(f"agent, {what}: complaints", len(complaints), most=0)
     if ("throttles", "edt", "write", 64, 1) in lines:
-        # Deeper, several answers are under way at once, and what TCP may have in its own host counts there, too.
+        # At greater depths, several answers are under way at once, and the bytes that TCP may have in its own
+        # host count, too.
         netem, edt = (
             lines["throttles", throttle, "write", 64, 1]["ms_per_io"] for throttle in ("netem", "edt")
         )
@@ -161,28 +168,34 @@ def judge_throttles(verdict, measured, lines):
 
 
 def judge_limited(verdict, loads):
-    """Little's law says what a delay comes to as a limit: with as many writes outstanding each takes what it takes at the device,
-    and the delay. The agent counts those at the device; some are on their way there, and wait in proportion. And only writes are
-    held: reads of the same session have the device more for themselves than before."""
+    """Judges a delay as a limit by Little's law.
+
+    With as many writes outstanding, each takes its time at the device, and the delay. The agent counts the
+    writes at the device; some are on their way there, and wait in proportion. Only writes are throttled:
+    reads of the same session have the device more for themselves than before.
+    """
     rows = [load for load in loads if load["part"] == "limited"]
     for depth in sorted({row["depth"] for row in rows}):
-        free, *held = [row for row in rows if row["depth"] == depth]
+        free, *throttled = [row for row in rows if row["depth"] == depth]
         way = free["write"]["mean_ms"] / free["at_device_ms"]
-        for row in held:
+        for row in throttled:
             what = f"rate, reads and writes at depth {depth}, {row['delay_ms']} ms"
             expected = way * (row["at_device_ms"] + row["delay_ms"])
             ratio = row["write"]["mean_ms"] / expected
-            verdict.within(f"{what}: writes, of what Little's law says", ratio, *BY_LITTLE)
+            verdict.within(f"{what}: latency of writes / by Little's law", ratio, *BY_LITTLE)
             verdict.within(
-                f"{what}: reads, of what they take with nobody held",
+                f"{what}: latency of reads / without a throttle",
                 row["read"]["mean_ms"] / free["read"]["mean_ms"],
                 most=NOT_SLOWER,
             )
 
 
 def judge_loss(verdict, loads):
-    """Delay loses nothing, and what keeps its order is not taken for lost. Read data may overtake a delayed header of its
-    own connection where only small packets are delayed: shown, not judged."""
+    """Judges that delay loses nothing, and that packets in order are not taken for lost.
+
+    Read data may overtake a delayed header of its own connection where only small packets are delayed. That
+    is shown, not judged.
+    """
     parts = {load["part"]: [other for other in loads if other["part"] == load["part"]] for load in loads}
     for part in ("sweep", "ipv6", "mixed", "throttles", "limited"):
         one_way = [
@@ -212,7 +225,7 @@ def judge_loss(verdict, loads):
                 counter([load], "TCPOFOQueue"),
                 most=0,
             )
-        # If nothing overtakes there either, the two above say nothing of the rate.
+        # Without overtaking here, the two checks above say nothing of the rate.
         if control := jumps.get(("change", "all", "read")):
             verdict.within(
                 "jumping, without rate, all, reads: segments out of order (control)",
@@ -221,7 +234,7 @@ def judge_loss(verdict, loads):
             )
     delayed = [load for load in loads if load["part"] != "baseline"]
     verdict.within(
-        "packets dropped wherever something was delayed", sum(load["drops"] for load in delayed), most=0
+        "packets dropped in all loads with a delay", sum(load["drops"] for load in delayed), most=0
     )
 
 
@@ -252,16 +265,20 @@ def show(measured, lines):
         for direction in sorted({load.get("direction", "both") for load in mine}):
             some = [load for load in mine if load.get("direction", "both") == direction]
             print(
-                f"{part:7} {classification:8} {direction:5} retransmissions {sum(map(retransmitted, some))}, of them probes "
-                f"{counter(some, 'TCPLossProbes')}, out of order {counter(some, 'TCPOFOQueue')}, "
-                f"held back because still queued {counter(some, 'TCPSpuriousRtxHostQueues')}, "
-                f"challenged {counter(some, 'TCPChallengeACK')}, timeouts {counter(some, 'TCPTimeouts')}, drops {sum(load['drops'] for load in some)}"
+                f"{part:7} {classification:8} {direction:5} "
+                f"retransmissions {sum(map(retransmitted, some))}, "
+                f"of them probes {counter(some, 'TCPLossProbes')}, "
+                f"out of order {counter(some, 'TCPOFOQueue')}, "
+                f"not sent because still queued {counter(some, 'TCPSpuriousRtxHostQueues')}, "
+                f"challenged {counter(some, 'TCPChallengeACK')}, "
+                f"timeouts {counter(some, 'TCPTimeouts')}, drops {sum(load['drops'] for load in some)}"
             )
     for load in loads:
         if load["part"] == "jump":
             print(
-                f"jump    {load['how']:17} {load['classification']:8} {load['direction']:5} {load['changes']:4} changes, "
-                f"retransmissions {retransmitted(load)}, out of order {counter([load], 'TCPOFOQueue')}, drops {load['drops']}, "
+                f"jump    {load['how']:17} {load['classification']:8} {load['direction']:5} "
+                f"{load['changes']:4} changes, retransmissions {retransmitted(load)}, "
+                f"out of order {counter([load], 'TCPOFOQueue')}, drops {load['drops']}, "
                 f"{load['bytes_per_s'] / 1e6:.2f} MB/s"
             )
     for load in loads:
@@ -270,15 +287,18 @@ def show(measured, lines):
                 load["delay_ms"]
             ]
             print(
-                f"limit   {load['limit']:7} {load['direction']:6} depth {load['depth']:3}, as with {load['delay_ms']:2} ms: "
-                f"{load['limit_bytes_per_s'] / 1e6:6.2f} MB/s wanted, {load['bytes_per_s'] / 1e6:6.2f} had; p99 {load['p99_ms']:7.1f} ms "
-                f"({delayed:.1f} ms per request with delay), retransmissions {retransmitted(load)}, drops {load['drops']}"
+                f"limit   {load['limit']:7} {load['direction']:6} depth {load['depth']:3}, "
+                f"as with {load['delay_ms']:2} ms: {load['limit_bytes_per_s'] / 1e6:6.2f} MB/s wanted, "
+                f"{load['bytes_per_s'] / 1e6:6.2f} had; p99 {load['p99_ms']:7.1f} ms "
+                f"({delayed:.1f} ms per request with delay), "
+                f"retransmissions {retransmitted(load)}, drops {load['drops']}"
             )
     for load in loads:
         if load["part"] == "limited":
             print(
-                f"limited 64 KiB, depth {load['depth']:2}, {load['delay_ms']:3} ms: reads {load['read']['mean_ms']:7.2f} ms, writes "
-                f"{load['write']['mean_ms']:7.2f} ms, of these {load['at_device_ms']:6.2f} at the device"
+                f"limited 64 KiB, depth {load['depth']:2}, {load['delay_ms']:3} ms: "
+                f"reads {load['read']['mean_ms']:7.2f} ms, writes {load['write']['mean_ms']:7.2f} ms, "
+                f"of these {load['at_device_ms']:6.2f} at the device"
             )
     mixed = [load for load in loads if load["part"] == "mixed"]
     for classification, depth in sorted({(load["classification"], load["depth"]) for load in mixed}):
@@ -293,7 +313,7 @@ def show(measured, lines):
 
 
 def thinned(load):
-    """For the document: counters that counted."""
+    """A load for the document, without counters of zero."""
     return {
         **load,
         "tcp": {

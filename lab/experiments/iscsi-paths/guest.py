@@ -3,17 +3,20 @@
 
 usage: guest.py [--target MS] [--burst S] [--pause S] [--depth N] [--seed N] [--only PHASE,…] [--more LINES]
 
-Target, array and load are those of the experiment iscsi-agent, in one burst. Portals are 10.0.0.1 and 10.1.0.1, initiator n is
-10.0.0.1n and 10.1.0.1n, and has a session by each: the reader and the writers use both paths alike. LIO shows one session of each.
+Target, array and load are those of the experiment iscsi-agent, in one burst. Portals are 10.0.0.1 and
+10.1.0.1. Initiator n is 10.0.0.1n and 10.1.0.1n, and has a session by each: the reader and the writers use
+both paths alike. LIO shows one session of each.
 
-   doubtful     a dry run without a word about addresses: what the agent says of the paths that LIO does not show
+   doubtful     a dry run without configured addresses: the agent's warnings of paths that LIO does not show
    unregulated  with the bursts
-   paths        with the bursts, and the agent, which is told the addresses
-   failover     the same through dm-multipath, round-robin. A third into the burst the second network loses all packets
-   alua         through dm-multipath and targets whose first portal is optimized by ALUA, and the second is not. The first network
-                loses all packets, and everything goes on by the second. The agent is told nothing: each portal is a portal group of
-                its own, of which LIO shows the sessions
-   apart        the writers have the first path only. Initiator 2 also reads from a device that no law regulates, over the second path
+   paths        with the bursts and the agent, with the addresses configured
+   failover     the same through dm-multipath, round-robin. A third into the burst the second network loses
+                all packets
+   alua         through dm-multipath and targets whose first portal is optimized by ALUA, and the second is
+                not. The first network loses all packets, and all requests go on by the second. The agent has
+                no addresses configured: each portal is a portal group of its own, and LIO shows its sessions
+   apart        the writers have the first path only. Initiator 2 also reads from a device that no law
+                regulates, over the second path
    together     the same, and that device is reached by the first portal
 
 Leaves /out/measured.json, and the agent's log of each phase.
@@ -48,7 +51,10 @@ TIMEOUTS = {
 # `multipath` of the kernel: features, handler, groups; each with a selector, and paths.
 TABLES = {
     "failover": "0 {sectors} multipath 1 queue_if_no_path 0 1 1 round-robin 0 2 1 {first} 1 {second} 1",
-    "alua": "0 {sectors} multipath 1 queue_if_no_path 1 alua 2 1 round-robin 0 1 1 {first} 1 round-robin 0 1 1 {second} 1",
+    "alua": (
+        "0 {sectors} multipath 1 queue_if_no_path 1 alua 2 1 "
+        "round-robin 0 1 1 {first} 1 round-robin 0 1 1 {second} 1"
+    ),
 }
 
 
@@ -81,7 +87,7 @@ class Lab(iscsi.Lab):
         return f"iqn.2026-01.lab:alua{number}"
 
     def _export_by_alua(self, number):
-        """The same volume; the ports of the second portal are not optimized."""
+        """Exports the same volume; the ports of the second portal are not optimized."""
         store = f"{iscsi.TARGET}/core/iblock_0/lv{number}"
         ports = f"{store}/alua/second"
         os.mkdir(ports)
@@ -102,7 +108,7 @@ class Lab(iscsi.Lab):
         return f"iqn.2026-01.lab:other{place}"
 
     def by(self, number, target, portal):
-        """Logs in by a portal: the block device."""
+        """Logs in by a portal. Returns the block device."""
         before = set(glob.glob("/sys/class/iscsi_session/session*"))
         node = ["iscsiadm", "-m", "node", "-T", target, "-p", f"{portal}:3260", "-I", f"i{number}"]
         iscsi.run([*node, "-o", "new"])
@@ -140,7 +146,7 @@ def multipath(lab, kind, first, second):
 
 @contextlib.contextmanager
 def lost(lab, network):
-    """No packet of a network reaches the target or leaves it."""
+    """Drops all packets of a network, to the target and from it."""
     hooks = (("input", "saddr"), ("output", "daddr"))
     chains = "".join(
         f"chain {hook} {{ type filter hook {hook} priority 0; ip {of} {network} drop; }}\n"
@@ -164,7 +170,7 @@ def told(lab):
 
 
 def by_paths(jobs, second):
-    """Every other job of each consumer by its second path."""
+    """Moves every other job of each consumer to its second path."""
     for job in jobs:
         number, _, place = job["name"].removeprefix("w").partition("-")
         if place and int(place) % 2:
@@ -173,10 +179,11 @@ def by_paths(jobs, second):
 
 
 def measure(lab, options, second=None, other=None, devices=None, loses=None):
-    """The reader beside a burst of writers; and what initiator 2 waits for the other device, during the burst and before it.
+    """Runs the reader beside a burst of writers. Returns its latencies, and those of the other device.
 
-    second: devices by the second portal, for half of the load; devices: others for all of it; loses: a network, from a third
-    of the burst on.
+    second: devices by the second portal, for half of the load. other: the other device, which initiator 2
+    reads before and during the burst. devices: others for all of the load. loses: a network that loses all
+    packets from a third of the burst on.
     """
     length = 2 * options.pause + options.burst
     begin = options.pause
@@ -255,11 +262,11 @@ def main():
         "--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", metavar="PHASE,…", help="these phases")
+    parser.add_argument("--only", metavar="PHASE,…", help="only these phases")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
 
-    # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
+    # Without tail loss probes, as in iscsi-agent: a saturated array provokes them.
     lab = Lab(initiators=4, devices=4, tail_loss_probes=False, initiator_options=TIMEOUTS)
     second = {n: lab.by(n, lab.target(n), PORTALS[1]) for n in lab.numbers}
     iscsi.run(["pin", "nft", "tc", "dmsetup", "tidegate"])
@@ -318,7 +325,7 @@ def main():
             else:
                 place = {"apart": 1, "together": 0}[name]
                 other = lab.by(BOTH, lab.other(place), PORTALS[place])
-                # One path each, so that LIO shows all there is.
+                # One path each: LIO shows all sessions.
                 for number in list(second):
                     iscsi.run(
                         [

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.py with the promises.
 
-Response times are what the reader saw (fio, the mean of each second). Exit status 1 when something is missed.
+Prints the checks, and leaves DIR/verdict.json. Latencies are the means of seconds that fio measured at the
+reader. Exit status 1 when a check is missed.
 """
 
 import json
@@ -13,11 +14,12 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, LEFT_OUT_S, Verdict, part_within, settled
 
-# A path beside the other of the same initiator: what is written by each.
+# The difference of the bytes written by the two paths of the writers.
 ALIKE = 0.1
-# Reads of the other device over its own portal: with the burst beside it, and before it.
+# The difference of reads of the other device over its own portal, during the burst and before it.
 FREE_MS = 0.5
-# An initiator gives a path up after its ping, the ping's time-out and the session's: 6 s, and nothing is read meanwhile.
+# An initiator gives a path up after its ping, the ping's time-out and the session's: 6 s, and nothing is read
+# meanwhile.
 FAILS_OVER_S = 10
 WRITERS = ("2", "3", "4")
 
@@ -31,7 +33,10 @@ def by_path(written):
 
 
 def judge_failover(name, phase, target, addresses, verdict):
-    """A network was lost during the burst: until the paths are given up, requests wait. Then all begin at once, as a burst does."""
+    """Judges a phase in which a network was lost during the burst.
+
+    Requests wait until the paths are given up. Then all begin at once, as a burst does.
+    """
     begin, end = phase["bursts"][0]
     lost = phase["lost_at"]
     again = next((at for at, _ in phase["seconds"] if at > lost + 1), end)
@@ -39,16 +44,16 @@ def judge_failover(name, phase, target, addresses, verdict):
     kept = {}
     for part, since, until in (("before", begin + LEFT_OUT_S, lost), ("after", again + LEFT_OUT_S, end)):
         seconds = [value for at, value in phase["seconds"] if since < at <= until]
-        # In a short burst nothing may be left to judge by.
+        # A short burst may leave no seconds to judge.
         kept[part] = part_within(seconds, target) if seconds else None
         verdict.within(
             f"{name}: seconds within the target, {part} the failure ({len(seconds)})", kept[part], KEPT
         )
-    # By the network that is left.
+    # Addresses in the network that is left.
     left = {"failover": 0, "alua": 1}[name]
     wanted = {addresses[n][left] for n in WRITERS}
     verdict.within(
-        f"{name}: every path of the writers that is left is throttled",
+        f"{name}: every remaining path of the writers is throttled",
         float(wanted <= set(phase["members_after"])),
         1,
     )

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`tidegate agent` beside the best delay that never changes, on a real iSCSI target in the lab, over ten seeds: see iscsi-agent/guest.py.
+"""`tidegate agent` beside the best delay that never changes, on a real iSCSI target, over ten seeds.
 
-The best one is found by search with the very load that it is judged with: nobody could choose better by hand. Exit status 1 when a run
-fails, or the agent does not keep its target.
+See iscsi-agent/guest.py, --beside-static. The best delay is found by search with the very load that it is
+judged with: an administrator could not choose better by hand. Exit status 1 when a run fails, or the agent
+does not keep its target.
 """
 
 import argparse
@@ -106,7 +107,8 @@ def main():
             else "none keeps it"
         )
         print(
-            f"{found['seed']:4} {found['unregulated_ms']:8.1f} | {agent['mean_ms']:8.1f} {100 * agent['kept']:4.0f} % "
+            f"{found['seed']:4} {found['unregulated_ms']:8.1f} | "
+            f"{agent['mean_ms']:8.1f} {100 * agent['kept']:4.0f} % "
             f"{100 * agent['writers_kept']:5.0f} % {100 * alone['agent']:5.0f} % | {by_hand}"
         )
     met = all(found and found["agent"]["kept"] >= KEPT and not found["agent"]["sent_again"] for found in rows)

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""`tidegate agent` on a real iSCSI target in the lab, for several targets and gains over seeds: what the reader got, and what is left to
-the writers (the paper's fig. 13). See iscsi-agent/guest.py, --sweep.
+"""`tidegate agent` on a real iSCSI target in the lab, for several targets and gains over seeds.
 
-    iscsi-sweep                                                              # netem, 20, 15 and 10 ms
-    iscsi-sweep --throttle rate --targets 20 --gains 1,2,3,4 --mixed         # where `rate`'s default gain comes from
+It compares the reader's latency, and the throughput that is left to the writers (the paper's fig. 13). See
+iscsi-agent/guest.py, --sweep.
 
-Exit status 1 when a run fails, something is sent again, or the agent with its own gain does not keep a target whose set point is above
-what the reader takes alone. What other gains come to is only said.
+    iscsi-sweep                                                       # netem, 20, 15 and 10 ms
+    iscsi-sweep --throttle rate --targets 20 --gains 1,2,3,4 --mixed  # the source of `rate`'s default gain
+
+Exit status 1 when a run fails, something is sent again, or the agent with its own gain misses a target.
+Targets count if their set point is above the latency of the reader alone. The results of other gains are only
+shown.
 """
 
 import argparse
@@ -21,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import driver
 from judging import KEPT
 
-# As the agent's default.
+# The agent's default.
 SET_POINT = 0.8
 
 
@@ -33,7 +36,7 @@ def arguments():
     parser.add_argument("--targets", default="20,15,10", metavar="MS,…", help="(default: %(default)s)")
     parser.add_argument("--gains", default="", metavar="K_P,…", help="(default: the agent's own)")
     parser.add_argument(
-        "--mixed", action="store_true", help="also with writers who read by the same sessions"
+        "--mixed", action="store_true", help="also with writers that read by the same sessions"
     )
     parser.add_argument("--seeds", type=int, default=10, help="(default: %(default)s)")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
@@ -45,7 +48,7 @@ def arguments():
 
 
 def together(runs):
-    """Those that differ by their seed only."""
+    """A row for each group of runs that differ by their seed only."""
     rows = {}
     for run in runs:
         rows.setdefault((run["mixed"], run["target_ms"], run["gain"]), []).append(run)
@@ -84,17 +87,18 @@ def show(rows):
         gain = "" if found["gain"] is None else f"{found['gain']:g}"
         reads = span(found["own_reads"]) if found["mixed"] else ""
         print(
-            f"{'mixed' if found['mixed'] else 'writes':6} {found['target_ms']:5g} ms {gain:>5} {found['seeds']:5}  "
-            f"{span(found['kept']):11}  {span(found['mean_ms'], 1, 1):14}  {span(found['writers_kept']):11}  {reads}"
+            f"{'mixed' if found['mixed'] else 'writes':6} {found['target_ms']:5g} ms {gain:>5} "
+            f"{found['seeds']:5}  {span(found['kept']):11}  {span(found['mean_ms'], 1, 1):14}  "
+            f"{span(found['writers_kept']):11}  {reads}"
         )
 
 
 def met(rows, alone_ms):
-    def holds(found):
+    def is_met(found):
         promised = found["gain"] is None and SET_POINT * found["target_ms"] > alone_ms
         return not found["sent_again"] and (not promised or found["kept"]["least"] >= KEPT)
 
-    return all(holds(found) for found in rows)
+    return all(is_met(found) for found in rows)
 
 
 def main():

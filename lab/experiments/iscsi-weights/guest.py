@@ -4,14 +4,16 @@
 usage: guest.py [--target MS] [--burst S] [--pause S] [--jobs N] [--depth N] [--seeds N] [--first-seed N]
                       [--throttle METHOD] [--weights N,N,N] [--only PHASE,…] [--more LINES]
 
-Target, array and reader are those of the experiment iscsi-agent: initiator 1 reads 4 KiB at random places, at most 256 KiB/s.
-Initiators 2 to 4 write 64 KiB in one burst. For each seed:
+Target, array and reader are those of the experiment iscsi-agent: initiator 1 reads 4 KiB at random places, at
+most 256 KiB/s. Initiators 2 to 4 write 64 KiB in one burst. For each seed:
 
    unregulated  without an agent
    alike        the agent, without weights
    weighted     the agent, with the weights
-   reads        initiators 2 to 4 read instead of writing, and the agent finds bulk readers: consumers that it ever throttled
-   reads-weighted  the same, with the weights
+   reads        initiators 2 to 4 read instead of writing, and the agent finds bulk readers: consumers that it
+                ever throttled
+   reads-weighted
+                the same, with the weights
 
 The law is `auto`. Leaves /out/measured.json, and the agent's log of each phase.
 """
@@ -35,7 +37,7 @@ READERS = 'readers = { above = "1MiB/s" }'
 
 
 def bulk(lab, options, direction):
-    """What initiators 2 to 4 do, all at once. Offsets are as far apart as in iscsi-agent."""
+    """The jobs of initiators 2 to 4, all at once. Offsets are as far apart as in iscsi-agent."""
     kind = {"write": {"rw": "write"}, "read": {"rw": "randread"}}[direction]
     return [
         {
@@ -55,7 +57,7 @@ def bulk(lab, options, direction):
 
 
 def measure(lab, options, direction, seed):
-    """The reader's latency per second, and what each of the others moved in each second of the burst."""
+    """The reader's latency per second, and the bytes of each other consumer in each second of the burst."""
     length = 2 * options.pause + options.burst
     before, drops, began = lab.retransmissions(), lab.drops(), load.now_ms()
     begun = lab.start_fio(
@@ -120,11 +122,11 @@ def main():
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--throttle", default="netem", choices=["netem", "edt", "rate"])
     parser.add_argument("--weights", default="4,2,1", help="of initiators 2 to 4 (default: %(default)s)")
-    parser.add_argument("--only", metavar="PHASE,…", help="these phases")
+    parser.add_argument("--only", metavar="PHASE,…", help="only these phases")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
 
-    # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
+    # Without tail loss probes, as in iscsi-agent: a saturated array provokes them.
     lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     measured = {

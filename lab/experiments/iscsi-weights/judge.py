@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: compares the measurements of guest.py with the promises.
 
-Response times are what the reader saw (fio, the mean of each second); throughputs what fio counted of each bulk consumer. Exit
-status 1 when something is missed.
+Prints the checks, and leaves DIR/verdict.json. Latencies are the means of seconds that fio measured at the
+reader. Throughputs are those that fio counted for each bulk consumer. Exit status 1 when a check is missed.
 """
 
 import json
@@ -14,14 +14,14 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, Verdict, part_within, settled
 
-# A throughput beside what the weight comes to.
+# The difference of a throughput from the share that the weight gives.
 NEAR = 0.1
 # Shares are found by feedback, which takes this long.
 FOUND_S = 6
 
 
 def throughputs(phase):
-    """Of each consumer, in the burst, once shares are found: bytes per second."""
+    """Bytes per second of each consumer in the burst, once shares are found."""
     ((begin, end),) = phase["bursts"]
     return {
         consumer: statistics.mean(value for second, value in seconds if begin + FOUND_S < second <= end)
@@ -88,7 +88,8 @@ def main(directory):
                 )
                 print(
                     f"  seed {row['seed']}, {name}: reader {phase['mean_ms']:.1f} ms; MiB/s {moved}; "
-                    f"all {sum(phase['moved_bytes_per_s'].values()) / 2**20:.1f}; sent again {phase['retransmissions']}"
+                    f"all {sum(phase['moved_bytes_per_s'].values()) / 2**20:.1f}; "
+                    f"sent again {phase['retransmissions']}"
                 )
     with open(os.path.join(directory, "verdict.json"), "w") as file:
         json.dump(

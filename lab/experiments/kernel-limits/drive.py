@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The kernel's own regulators of a disk, and Tidegate beside them, in the lab with kernel 6.12: see guest.py, which says what is compared.
+"""The kernel's own regulators of a disk, and Tidegate beside them, in the lab with kernel 6.12.
 
-Prints a table of means over the seeds. Exit status 1 when a run fails, or when Tidegate by the law auto misses what it promises:
-the reader within its target in 95 % of the seconds, shares within a tenth.
+guest.py describes the comparison. Prints a table of means over the seeds. Exit status 1 when a run fails, or
+when Tidegate by the law auto misses its promise: the reader within its target in 95 % of the seconds, shares
+within a tenth.
 """
 
 import argparse
@@ -28,7 +29,7 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
-    parser.add_argument("--keep", metavar="DIR", help="keep what the machines left there")
+    parser.add_argument("--keep", metavar="DIR", help="keep the files of the machines there")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=7200, help="real seconds (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="the first (default: %(default)s)")
@@ -40,7 +41,7 @@ def arguments():
 
 
 def summary(runs):
-    """Of the runs of one method in one case: means over the seeds."""
+    """Means over the seeds, for the runs of one method in one case."""
     first = runs[0]
     row = {"case": first["case"], "method": first["method"], "parameter": first["parameter"]}
     for key in ("iops", "processor_us_per_request"):
@@ -72,19 +73,21 @@ def summary(runs):
 def show(rows):
     for row in rows:
         found = (
-            f"above {100 * row['above']:5.1f} %, reader {row['reader_ms']:6.1f} ms, worst second {row['reader_worst_ms']:6.1f} ms, "
-            f"writers {row['writers_iops']:4.0f} IO/s"
+            f"above {100 * row['above']:5.1f} %, reader {row['reader_ms']:6.1f} ms, "
+            f"worst second {row['reader_worst_ms']:6.1f} ms, writers {row['writers_iops']:4.0f} IO/s"
             if row["case"] == "protect"
-            else f"shares within {100 * row['share_error']:5.1f} %, {row['paused_iops']:4.0f} IO/s while w1 is stopped"
+            else f"shares within {100 * row['share_error']:5.1f} %, "
+            f"{row['paused_iops']:4.0f} IO/s while w1 is stopped"
         )
         print(
-            f"  {row['case']:8} {row['method']:8} {str(row['parameter']):12} {row['iops']:4.0f} IO/s, {found}, "
-            f"{row['processor_us_per_request']:4.0f} us of processor per request{'' if row['met'] else '  MISSED'}"
+            f"  {row['case']:8} {row['method']:8} {str(row['parameter']):12} {row['iops']:4.0f} IO/s, "
+            f"{found}, {row['processor_us_per_request']:4.0f} us of processor per request"
+            f"{'' if row['met'] else '  MISSED'}"
         )
 
 
 def run(case, options, directory):
-    """What the guest measured of a case; None if it failed."""
+    """Runs a case in a guest. Returns its measurements, or None if it failed."""
     out = os.path.join(directory, case)
     status, _, complaint = driver.run(
         "kernel-limits/guest.py",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""In the guest: the kernel's own regulators of one machine's disk, and Tidegate beside them, for the same loads.
+"""In the guest: the kernel's own regulators of a disk, and Tidegate beside them, with the same loads.
 
 usage: guest.py [--seed N] [--seconds S] [--cases LIST] [--methods LIST]
 
@@ -8,22 +8,24 @@ usage: guest.py [--seed N] [--seconds S] [--cases LIST] [--methods LIST]
     fio in cgroup w2     │
     fio in cgroup w3     ┘
 
-   protect   the reader reads 4 KiB, 60 times a second at random moments, and is to have 20 ms; each of the three others writes
-             16 KiB, and keeps 16 outstanding
-   weights   w1, w2 and w3 read 4 KiB, 16 outstanding each, with the weights 4:2:1; then w1 is stopped for 10 s
+   protect   the reader reads 4 KiB, 60 times a second at random moments, with a target of 20 ms; each of the
+             three others writes 16 KiB, and keeps 16 outstanding
+   weights   w1, w2 and w3 read 4 KiB, 16 outstanding each, with the weights 4:2:1; then w1 is stopped for
+             10 s
 
-Methods, those of the kernel each with the parameters that a search over them found best:
+Methods; each of the kernel's has the parameters that a search over them found best:
 
    none      nothing
-   io.max    a limit of each writer (in `weights`: by their weights, of all that the disk does): the greatest with which the reader has
-             20 ms in all but 2 % of the seconds, found by bisection
+   io.max    a limit of each writer: the greatest with which the reader has 20 ms in all but 2 % of the
+             seconds, found by bisection. In `weights`, limits are parts of the disk's capacity, by weight
    io.cost   weights, with a model measured on this disk; `io.cost.qos` for several latencies and least rates
    bfq       the scheduler's weights, with its `low_latency` and without
    pid, auto `tidegate agent` with the throttle `cgroup` and the law
    bands     (weights) `tidegate agent` by the law self-tuning
    serve     `tidegate serve` by the law auto, over NBD, with every consumer on a part of the disk of its own
 
-Leaves /out/measured.json: of each run the means of seconds, and the processor time of the whole machine per request.
+Leaves /out/measured.json: for each run the means of seconds, and the processor time of the whole machine per
+request.
 """
 
 import argparse
@@ -56,15 +58,16 @@ WEIGHTS = {"w1": 400, "w2": 200, "w3": 100}
 READER_WEIGHT, WRITER_WEIGHT = 1000, 100
 PAUSE_S = 10
 CAPACITY = 1000 / SERVICE_MS
-# Requests of the disk take the same time whatever they are: bytes cost nothing.
+# All requests of the disk take the same time: bytes cost nothing.
 MODEL = (
     f"ctrl=user model=linear rbps=1000000000 rseqiops={CAPACITY:.0f} rrandiops={CAPACITY:.0f} "
     f"wbps=1000000000 wseqiops={CAPACITY:.0f} wrandiops={CAPACITY:.0f}"
 )
 QOS_MS, QOS_LEAST = (20, 10, 5), (50, 10)
-# Debian's for a disk with one queue. Without a scheduler, requests beyond the disk's 32 wait where no counter has them.
+# Debian's for a disk with one queue. Without a scheduler, requests beyond the disk's 32 wait, and no counter
+# has them.
 SCHEDULER = "mq-deadline"
-# Of each run of a search for parameters. Its seed is not among those that are reported.
+# The length of each run of a search for parameters. Its seed is not among those that are reported.
 SEARCH_S = 15
 METHODS = {
     "protect": ("none", "io.max", "io.cost", "bfq", "pid", "auto", "serve"),
@@ -135,13 +138,13 @@ class Load:
         self.process.wait(60)
 
     def rows(self, kind):
-        """Of each whole second: fio's time, and the value."""
+        """fio's time and the value of each whole second."""
         rows = [line.split(",") for line in read(f"{self.log}_{kind}.log").splitlines()]
         return [(int(at) / 1000, float(value)) for at, value, *_ in rows]
 
 
 def processor_s():
-    """Of the whole machine, all but idle: the kernel measures idle time, and samples the rest."""
+    """Processor time of the machine, all but idle: the kernel measures idle time, and samples the rest."""
     fields = [int(field) for field in read("/proc/stat").splitlines()[0].split()[4:6]]
     return time.monotonic() - sum(fields) / os.sysconf("SC_CLK_TCK")
 
@@ -160,7 +163,7 @@ def weights(case):
 
 
 def parts():
-    """Of each consumer its part by weight."""
+    """The part of each consumer by weight."""
     return {name: weight / sum(WEIGHTS.values()) for name, weight in WEIGHTS.items()}
 
 
@@ -314,19 +317,20 @@ def run_one(method, parameter, case, seed, seconds):
         }
     print(
         f"{case} {method} {parameter}: {found['iops']:.0f} IO/s, above {found.get('above')}, "
-        f"{ {name: round(value, 1) for name, value in found['each'].items()} } after {time.monotonic() - begun:.0f} s",
+        f"{ {name: round(value, 1) for name, value in found['each'].items()} } "
+        f"after {time.monotonic() - begun:.0f} s",
         flush=True,
     )
     return found
 
 
 def best_of(runs):
-    """Of what was tried: with the fewest seconds above beyond what is allowed, then with the most requests."""
+    """The tried run with the fewest seconds above beyond the allowance, then with the most requests."""
     return min(runs, key=lambda found: (max(0, found["above"] - ABOVE), -found["iops"]))
 
 
 def search(method, case, seed):
-    """The parameter to report with, and what was tried for it."""
+    """The parameter of the reported runs, and the runs of its search."""
     if method == "io.max" and case == "protect":
         least, most, tried = 10, int(CAPACITY / len(WRITERS)) + 30, []
         while most - least > 10:

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """In the guest: a storage node on an NFS mount, beside one on a local file system of the same array.
 
-The sensors of an agent and a broker, as an administrator sets them up: `nfs` is a path on a mount of NFS 4.2, `local` one on a
-volume of this machine. In order:
+The sensors of an agent and a broker, as an administrator sets them up: `nfs` is a path on a mount of NFS 4.2,
+`local` a path on a volume of this machine. In order:
 
    sensed    fio writes on the mount at one rate, and reads at another: the sensor's rates beside fio's
    moved     transfers put and get files on each node: peaks and moving averages that are learnt
-   placed    by `sm-r2`, which goes by the moving average: while fio writes on either node as fast as it can, a transfer goes to
-             the other one
+   placed    policy `sm-r2`, which uses the moving average: while fio writes on either node as fast as it can,
+             a transfer goes to the other one
 
-Leaves /out/measured.json and the logs. Exit status 1 when something promised is missed.
+Leaves /out/measured.json and the logs. Exit status 1 when a check is missed.
 """
 
 import json
@@ -26,15 +26,15 @@ from iscsi import namespace, read, run, until, write
 from judging import Verdict
 from protocols import Nfs
 
-# Reads at random places seldom come to one that the server has in memory.
+# The server seldom has the place of a random read in memory.
 FILE_MIB = 96
 SECONDS = 30
 BEGINNING, END = 13, 5
 MIB = 1 << 20
-# What the administrator sees of a rate.
+# An administrator sees no smaller difference of a rate.
 NEAR = 0.05
 NODES = {"nfs": "/mnt/host1/store", "local": "/srv/lv2/store"}
-# By their classes, a transfer can be told to go to one of them.
+# The classes let a transfer choose its node.
 CLASSES = {"nfs": "availability = 0\ncost = 0", "local": "availability = 1\ncost = 1"}
 ONLY = {"nfs": ["--cost", "0"], "local": ["--availability", "1"]}
 LOADS = {
@@ -85,14 +85,14 @@ class Service:
 
 
 def sensed(lab, service):
-    """Of each load what fio did per second, and what the sensor told meanwhile."""
+    """The rate and latency of each load, by fio and by the sensor."""
     found = {}
     for way, load in LOADS.items():
         job = {"name": way, "filename": lab.device(1), "size": f"{FILE_MIB}m", "runtime": SECONDS, **load}
         ended = lab.start_fio([job], log_ms=1000, randseed=1)
-        # The mean of the last ten intervals has the beginning in it for so long.
+        # The mean of the last ten intervals includes the beginning for so long.
         time.sleep(BEGINNING)
-        # By their numbers: a report may be seen twice.
+        # Keyed by sequence number: a report may be seen twice.
         told, began_s, lasts_s = {}, time.time(), SECONDS - BEGINNING - END
         while time.time() < began_s + lasts_s:
             report = service.report("nfs")
@@ -100,7 +100,7 @@ def sensed(lab, service):
             time.sleep(0.5)
         [result] = ended()
         told = list(told.values())
-        # A server has more and more in memory, so that the same seconds are compared.
+        # The same seconds are compared, since a server has more and more in memory.
         waits = [value for at, _, value in result["log"]["lat"] if began_s <= at / 1000 <= began_s + lasts_s]
         rates = [lane["current_bps"] for lane in told]
         latencies = [lane["latency_s"] for lane in told if lane.get("latency_s") is not None]
@@ -115,7 +115,7 @@ def sensed(lab, service):
 
 
 def moved(service):
-    """Each node has its own object, and then what was learnt of it."""
+    """The transfers of an object to and from each node, and the values that are learnt from them."""
     found = {}
     for name in NODES:
         put = service.transfer("put", "/tmp/object", "--name", f"of-{name}", "--rate", "100kB/s", *ONLY[name])
@@ -138,7 +138,7 @@ def moved(service):
 
 
 def placed(lab, service):
-    """The node of a transfer while others write on each node."""
+    """The node of a transfer while fio writes on the one node, and while it writes on the other."""
     found = {}
     for name, file in (("nfs", lab.device(1)), ("local", "/srv/lv2/file")):
         job = {
@@ -200,7 +200,7 @@ def main():
             )
     for name, one in measured["placed"].items():
         verdict.within(
-            f"{name}: a transfer beside others' writes there went to the other node",
+            f"{name}: a transfer beside fio's writes there went to the other node",
             float(one["node"] != name),
             1,
         )

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Packet delay on a real NVMe/TCP target and a real NFS server: time against delay, reads and writes. See guest.py.
+"""Packet delay on a real NVMe/TCP target and a real NFS server: time against delay, reads and writes.
 
-One virtual machine for each. Exit status 1 when a run fails or something expected is missed.
+See guest.py. One virtual machine for each. Exit status 1 when a run fails or a check is missed.
 """
 
 import argparse
@@ -18,17 +18,19 @@ import driver
 from judging import Verdict, fit, retransmitted
 
 SHORT = ["--delays", "0,5,20", "--depths", "1", "--amounts", "2,2", "--parts", "sensed,packets,delay"]
-# A request at depth 1 waits for one packet that is delayed, its response or its data: one millisecond per millisecond. More when it
-# waits again: NFS opens its file within the transfer, which is three or four replies for 32 requests or more.
+# A request at depth 1 waits for one delayed packet, its response or its data: one millisecond per
+# millisecond. More when it waits again: NFS opens its file within the transfer, which takes three or four
+# replies for 32 requests or more.
 ONE_WAIT = (0.95, 1.25)
-# 64 KiB are more than a command of NVMe/TCP brings along with Linux's target (16 KiB): R2T, then the response.
+# 64 KiB are more than a command of NVMe/TCP brings along with Linux's target (16 KiB): a write waits for an
+# R2T, then for the response.
 TWO_WAITS = (1.9, 2.5)
-# With edt TCP has only so much under way in its own host: how much of what is read leaves a delay later depends on the pieces in which
-# the server hands it over.
+# With edt, TCP has only so much under way in its own host. The part of the data that leaves a delay later
+# depends on the pieces in which the server hands it over.
 ONE_OR_TWO_WAITS = (0.95, 2.5)
 # "close-to-linear" is the paper's claim, without a figure.
 LINEAR_R2 = 0.99
-# Nothing of a read is delayed; opening a file is (see above).
+# No packet of a read is delayed, except to open a file (see above).
 NO_WAIT = 0.1
 WRITE_WAITS = {"nvme": TWO_WAITS, "nfs": ONE_WAIT}
 NAMES = {"nvme": "NVMe/TCP", "nfs": "NFS"}
@@ -37,7 +39,7 @@ HOSTS = {"nvme": [f"uuid:{n:08}-1111" for n in (1, 2)], "nfs": [f"host{n}" for n
 
 
 def paces_writes(kind, message):
-    """As the program has it (crates/tidegate-host/src/throttle/protocol.rs)."""
+    """Returns true if a message paces writes, as in crates/tidegate-host/src/throttle/protocol.rs."""
     if kind == "nvme":
         return message.startswith(("PDU 0x05", "PDU 0x09"))
     return int(message.split()[2]) < 512
@@ -74,7 +76,7 @@ def judge(measured, lines):
             verdict.within("reads: messages that pace writes and begin a packet", begin, most=0)
     for (what, direction, block, depth), line in lines.items():
         if depth != 1:
-            continue  # shown: what a queue hides of a delay depends on the array
+            continue  # only shown: the part of a delay that a queue hides depends on the array
         name = f"{what}, {block} KiB {direction}s at depth 1"
         if direction == "read" and what.endswith("responses"):
             verdict.within(f"{name}: ms per ms", line["slope"], most=NO_WAIT)
@@ -86,12 +88,15 @@ def judge(measured, lines):
         )
         verdict.within(f"{name}: ms per ms", line["slope"], *waits)
         verdict.within(f"{name}: R²", line["r2"], LINEAR_R2)
-    # With `responses` read data overtakes what is held of the same session, which TCP may take for loss: shown.
+    # With `responses`, read data overtakes delayed packets of the same session, which TCP may take for loss.
+    # These rows are only shown.
     loads = measured["loads"] + [row for row in measured.get("mixed", ()) if row["packets"] == "all"]
     verdict.within("retransmissions", sum(map(retransmitted, loads)), most=0)
     verdict.within("packets dropped", sum(load["drops"] for load in loads), most=0)
-    held = [abs((load["held_ms"] or 0) - load["delay_ms"]) for load in loads if "held_ms" in load]
-    verdict.within("what the agents decided, furthest from what was wanted, ms", max(held), most=0)
+    differences = [abs((load["held_ms"] or 0) - load["delay_ms"]) for load in loads if "held_ms" in load]
+    verdict.within(
+        "greatest difference of an agent's delay from the wanted one, ms", max(differences), most=0
+    )
     verdict.within("complaints of the agents", sum(map(len, measured["complaints"].values())), most=0)
     return verdict
 
@@ -112,7 +117,8 @@ def show(measured, lines):
     for (what, direction, block, depth), line in lines.items():
         times = "".join(f"{line['ms_per_io'][delay]:8.2f}" for delay in delays)
         print(
-            f"{what + ', ' + direction:24}{block:4} KiB, depth {depth:3}  {times}{line['slope']:9.3f}{line['r2']:9.5f}"
+            f"{what + ', ' + direction:24}{block:4} KiB, depth {depth:3}  "
+            f"{times}{line['slope']:9.3f}{line['r2']:9.5f}"
         )
     for row in measured.get("mixed", ()):
         print(

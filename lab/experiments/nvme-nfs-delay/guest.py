@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""In the guest: packets from an NVMe/TCP target, or an NFS server, to a host are delayed, and what that does to its reads and writes.
+"""In the guest: reads and writes of a host whose packets from an NVMe/TCP target or NFS server are delayed.
 
 usage: guest.py nvme|nfs [options], see --help. Parts, one after the other:
 
-   sensed    what `tidegate check` says of two hosts, and whom an agent with its own idea of writers has in its set while the
-             first host writes
-   packets   what the target sends for reads and for writes at depth 1: its messages, and whether packets begin with those that
-             pace a writer
-   delay     ms per request against delay for 64 KiB, by `tidegate agent` with each throttle and classification. Its target cannot
-             be kept, so that it holds for its longest delay, always
+   sensed    the report of `tidegate check` on two hosts, and the members in the set of an agent that detects
+             the writers by itself, while the first host writes
+   packets   the messages that the target sends for reads and for writes at depth 1, and whether packets begin
+             with those that pace a writer
+   delay     ms per request against delay for 64 KiB, by `tidegate agent` with each throttle and
+             classification. Its target cannot be kept, so that it always throttles by its longest delay
    mixed     reads and writes at once by one host, over one session, by netem
 
-The kernel's own parts: nvmet and nvme-tcp, configured by configfs and /dev/nvme-fabrics; nfsd with ext4, NFSv4.2, without any of its
-helpers: what these would answer is written to the kernel's caches beforehand. The array, LVM and the network are iscsi.py's, but each
-host has a network namespace of its own.
+All servers are the kernel's own. nvmet and nvme-tcp are configured by configfs and /dev/nvme-fabrics. nfsd
+has ext4 and NFSv4.2, and none of its helpers: their answers are written to the kernel's caches beforehand.
+The array, LVM and the network are iscsi.py's, but each host has a network namespace of its own.
 
 Leaves /out/measured.json.
 """
@@ -37,16 +37,16 @@ from protocols import Nfs, Nvme
 NFS_FILE_MIB = 16
 MIXED_MS = (0, 5, 10, 20)
 MIXED_MIB = 4
-# Reads at random places: of what is read in order, the server has the next part before it is asked for.
+# Reads are at random places: of a file read in order, the server has the next part before it is asked for.
 DIRECTIONS = {"read": "randread", "write": "randwrite"}
-# Reads take no longer, so nobody is held.
+# Reads take no longer than this target, so that no host is throttled.
 SENSING = """\
 [resource.vg0]
 law = "pid"
 target = "1s"
 """
 TCP_PROTOCOL = 6
-ETH_P_ALL = 3  # also what goes out
+ETH_P_ALL = 3  # also outgoing packets
 
 
 class Sniffer(threading.Thread):
@@ -106,8 +106,9 @@ def nfs_messages(stream):
 
 
 def messages_of(packets, split):
-    """How many of each message, and how many of these began a packet; the lengths of the packets' TCP headers, in words."""
-    # Of the connection that carries the data: NVMe has another one for its administration, which is kept alive meanwhile.
+    """The number of each message, and of those that began a packet; the TCP header lengths, in words."""
+    # Only the connection that carries the data counts: NVMe has another one for its administration, which is
+    # kept alive meanwhile.
     lengths = collections.Counter()
     for port, _, payload in packets:
         lengths[port] += len(payload)
@@ -185,7 +186,7 @@ class Experiment:
         print("in the set while host 1 writes:", sensed, flush=True)
 
     def members(self):
-        """Whom the agent's maps in the kernel have."""
+        """The members in the agent's maps in the kernel."""
         return mapped(json.loads(self.lab.target_exec(["nft", "-j", "list", "ruleset"]))["nftables"])
 
     def part_packets(self):
@@ -200,7 +201,7 @@ class Experiment:
         for packets in self.options.packets:
             for throttle in self.options.throttles:
                 with self.lab.pulse(), Agent(self.lab, throttle, packets) as agent:
-                    self.hold(agent, f"{throttle}, {packets}")
+                    self.measure_delays(agent, f"{throttle}, {packets}")
                     self.complaints[f"{throttle}, {packets}"] = agent.complaints()
 
     def part_mixed(self):
@@ -211,7 +212,7 @@ class Experiment:
                     self.mix(packets, delay)
 
     def mix(self, packets, delay):
-        """A half of the volume each: what has just been written, an NFS server has in memory."""
+        """Reads one half of the volume and writes the other: an NFS server has new data in memory."""
         row = {"packets": packets, "delay_ms": delay}
         with counted(self.lab, row):
             results = self.lab.fio(
@@ -241,7 +242,7 @@ class Experiment:
             flush=True,
         )
 
-    def hold(self, agent, what):
+    def measure_delays(self, agent, what):
         combinations = [(64, depth) for depth in self.options.depths]
         for delay in self.options.delays:
             agent.hold(delay)
@@ -281,7 +282,7 @@ def main():
     parser.add_argument("--parts", type=names, default=["sensed", "packets", "delay", "mixed"])
     options = parser.parse_args()
     experiment = Experiment(options.kind, options)
-    # What is read for the first time is read now.
+    # First reads of data happen now.
     for direction in DIRECTIONS:
         experiment.move(direction, [(64, 8)], (2, 2))
     for part in options.parts:

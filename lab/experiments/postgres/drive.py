@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Two PostgreSQL servers on one array, shares 1:4, with Tidegate and without (PARDA 5.7): see guest.sh.
 
-The runs start from the same volumes and have the same chain; without, both are treated alike. Exit status 1 when a run
-fails, or the favoured server does not get at least half as many transactions again as the other, in at most four fifths
-of the time each. (The paper's got about twice as many, in half the time; how far shares of requests become shares of
-transactions is the database's affair.)
+The runs start from the same volumes and have the same chain. Without Tidegate, both servers are treated
+alike. Exit status 1 when a run fails or the favoured server misses its bounds. It must get at least half as
+many transactions again as the other, in at most four fifths of the time each. (The paper's server got about
+twice as many, in half the time. The database determines how far shares of requests become shares of
+transactions.)
 """
 
 import argparse
@@ -27,7 +28,7 @@ def percentile(ordered, part):
 
 
 def transactions(path, seconds):
-    """Of the lines that guest.sh leaves: rate and latency."""
+    """The rate and latency of the transactions that guest.sh leaves."""
     with open(path) as file:
         took = sorted(int(line.split()[1]) / 1000 for line in file)
     return {
@@ -79,7 +80,7 @@ def arguments():
         help="one gateway for both, or as in the paper a host for each (default: %(default)s)",
     )
     parser.add_argument(
-        "--law", choices=("window", "auto"), default="window", help="which (default: %(default)s)"
+        "--law", choices=("window", "auto"), default="window", help="the law of `on` (default: %(default)s)"
     )
     parser.add_argument("--short", action="store_true", help="a third of the time")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
@@ -122,8 +123,8 @@ def main():
     latency_ratio = favoured["latency_ms"]["mean"] / minor["latency_ms"]["mean"]
     met = ratio >= LEAST_RATIO and latency_ratio <= MOST_LATENCY_RATIO
     print(
-        f"with shares 1:4 the favoured one gets {ratio:.2f} times the transactions in {latency_ratio:.2f} of the time: "
-        f"{'met' if met else 'MISSED'}"
+        f"with shares 1:4 the favoured server gets {ratio:.2f} times the transactions "
+        f"in {latency_ratio:.2f} of the time: {'met' if met else 'MISSED'}"
     )
     if options.out:
         driver.leave(

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What is on the disk after a power loss, in the lab: see guest.py.
+"""The contents of the disk after a power loss, in the lab: see guest.py.
 
     power-loss                      five seeds
-    power-loss --mutations          each rule of durability is removed from the gateway, and its loss must be found
+    power-loss --mutations          each rule of durability is removed from the gateway, and the loss of data
+                                    must be found
 
-Exit status 1 when something is lost, or a removed rule is not noticed.
+Exit status 1 when data is lost, or a removed rule is not noticed.
 """
 
 import argparse
@@ -40,13 +41,13 @@ def arguments():
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=60, help="marks of each case (default: %(default)s)")
     parser.add_argument(
-        "--mutations", action="store_true", help="remove each rule, and see that it is missed"
+        "--mutations", action="store_true", help="remove each rule, and check that data is lost"
     )
     parser.add_argument(
         "--target-dir",
         default=os.path.join(gateway_rules.ROOT, "target", "mutations"),
         metavar="DIR",
-        help="where the changed programs are built (default: target/mutations)",
+        help="build folder of the changed programs (default: target/mutations)",
     )
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
@@ -123,7 +124,9 @@ def main():
         return 1
     if options.mutations:
         right = all(row["lost"] > 0 for row in rows)
-        print("every removed rule is missed" if right else "MISSED: a rule was removed, and nothing was lost")
+        print(
+            "every removed rule is noticed" if right else "MISSED: a rule was removed, and nothing was lost"
+        )
     else:
         right = all((row["lost"] > 0) == (row["case"] == "liar") for row in rows)
         print(

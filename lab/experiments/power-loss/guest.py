@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""In the guest: what is on the disk after a power loss at any moment, under the kernel's dm-log-writes.
+"""In the guest: the contents of the disk after a power loss at any moment, under the kernel's dm-log-writes.
 
 usage: guest.py [--seed N] [--rounds N] [--only CASE,…]
 
-dm-log-writes keeps a log of what reaches the disk, and in which order: a write only when a flush after it, or its own FUA,
-has completed. What a disk without a battery certainly has after a power loss is the log up to that moment. A client writes
-blocks with their version, zeroes some, some with FUA, and flushes at times before all answers are there. It puts marks into
-the log. At every mark the disk is rebuilt from the log: each sector must have a version between the last that the client
-may rely on and the last that it sent.
+dm-log-writes keeps a log of the writes that reach the disk, in their order. It logs a write only when a flush
+after it, or its own FUA, has completed. After a power loss, a disk without a battery certainly has the log up
+to that moment.
+
+A client writes blocks with their version, zeroes some, some with FUA, and flushes at times before all answers
+are there. It puts marks into the log. At every mark the disk is rebuilt from the log. Each sector must have a
+version between the last that the client may rely on and the last that it sent.
 
    direct       the gateway on the device, past the page cache
    buffered     the same, through the page cache
    ext4         on a file of ext4, through the page cache; the file system recovers its journal first
    upstream     a gateway in front of the gateway of `direct`
-   liar         a gateway in front of qemu-nbd that ignores flushes. The loss must be found, or the experiment proves nothing
+   liar         a gateway in front of qemu-nbd that ignores flushes. The loss must be found, or the experiment
+                proves nothing
 
-Leaves /out/measured.json. Exit status 1 when a case other than `liar` loses something, or `liar` does not.
+Leaves /out/measured.json. Exit status 1 when a case other than `liar` loses data, or `liar` does not.
 """
 
 import argparse
@@ -45,7 +48,7 @@ REP_ACK, REP_INFO = 1, 3
 
 
 class Failed(Exception):
-    """A step that did not work, and what was said."""
+    """A step that did not work, and its output."""
 
 
 def run(*command):
@@ -96,11 +99,11 @@ class Client:
 
 
 class Expectation:
-    """Of each block: the version that may be relied on, the last one that was sent, and which of them are zeros."""
+    """Versions of each block: the one that may be relied on, the last one sent, and those that are zeros."""
 
     def __init__(self):
         self.durable = [0] * BLOCKS
-        # What has made it so, for the reader of a loss.
+        # The kind of request that made it durable, for the reader of a loss.
         self.by = ["nothing"] * BLOCKS
         self.sent = [0] * BLOCKS
         self.zeros = [{0} for _ in range(BLOCKS)]
@@ -113,7 +116,7 @@ class Expectation:
         return list(self.durable), list(self.sent), list(self.by)
 
     def wrong(self, snapshot, image):
-        """Sectors of an image that have neither of the versions that they may have."""
+        """Sectors of an image that have none of the versions that they may have."""
         durable, sent, by = snapshot
         found = []
         for block in range(BLOCKS):
@@ -150,7 +153,7 @@ class Load:
     def __init__(self, client, expectation, chance):
         self.client, self.expectation, self.chance = client, expectation, chance
         self.cookie = 0
-        # Of requests without an answer: the block and the version that they write, None for a flush.
+        # Requests without an answer: the block, the version and FUA of a write; None for a flush.
         self.waiting = {}
         # Answered writes that no flush has covered yet.
         self.answered = []
@@ -169,7 +172,7 @@ class Load:
             self.client.send(WRITE, self.cookie, block * BLOCK, BLOCK, flags, content(block, version))
 
     def take(self):
-        """Takes an answer: its cookie."""
+        """Takes an answer, and returns its cookie."""
         done = self.client.answer()
         if written := self.waiting.pop(done):
             block, version, fua = written
@@ -180,7 +183,7 @@ class Load:
         return done
 
     def flush(self):
-        """Flushes: what was answered before it is durable after it."""
+        """Flushes: writes that were answered before it are durable after it."""
         covered, self.answered = self.answered, []
         self.cookie += 1
         flush = self.cookie
@@ -192,12 +195,12 @@ class Load:
             self.expectation.rely_on(block, version, "flush")
 
     def round(self, mark):
-        # A block has one write at a time: of two, either may be the later one.
+        # A block has one write at a time: either of two may be the later one.
         blocks = self.chance.sample(range(BLOCKS), self.chance.randint(2, 24))
         # FUA before all others: its sync runs while they are written.
         begins_with_fua = self.chance.random() < 0.5
-        # dm-log-writes logs a write when it is flushed, and one with FUA at once. A block that has both would have them
-        # in the wrong order.
+        # dm-log-writes logs a write when it is flushed, and one with FUA at once. A block that has both would
+        # have them in the wrong order.
         unflushed = {block for block, _ in self.answered}
         for place, block in enumerate(blocks):
             fua = (place == 0 and begins_with_fua) or self.chance.random() < 0.15
@@ -215,7 +218,7 @@ class Load:
 
 
 def entries(log):
-    """What dm-log-writes has logged: (sector, number of sectors, flags, the name of a mark, the place of the data)."""
+    """Entries of the log: (sector, number of sectors, flags, the name of a mark, the place of the data)."""
     magic, _, count, sector_size = struct.unpack_from("<QQQI", log)
     if magic != 0x6A736677736872:
         raise Failed(f"no log: {magic:#x}")
@@ -228,7 +231,7 @@ def entries(log):
 
 
 def at_marks(log_path, image):
-    """The disk as it is at each mark: the image is changed in place."""
+    """Changes the image in place, and yields the name of each mark that it has reached."""
     with open(log_path, "rb") as file:
         log = file.read()
     for sector, sectors, flags, name, data in entries(log):
@@ -270,7 +273,7 @@ def logged_disk(prepare):
 
 
 def listens(path):
-    """The file of a socket is there before its server listens."""
+    """Returns true if a server listens: the file of its socket is there before."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(path) == 0
 
@@ -300,7 +303,8 @@ def gateway(name, backend, export):
     configuration = f"/tmp/{name}.toml"
     with open(configuration, "w") as file:
         file.write(
-            f"listen = ['unix:{SOCKET.format(name)}']\n[pool.p]\nbackend = {{ {backend} }}\nexport.disk = {{ {export} }}\n"
+            f"listen = ['unix:{SOCKET.format(name)}']\n"
+            f"[pool.p]\nbackend = {{ {backend} }}\nexport.disk = {{ {export} }}\n"
         )
     return server(name, ["tidegate", "serve", "-c", configuration])
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The rehearsal in the lab: what it says of a dry run, beside what then happens with the law in force.
+"""The rehearsal in the lab: its report of a dry run, beside the same load with the law in force.
 
-For each seed and storage one virtual machine runs a database beside a backup, for four minutes on a dry run and for
-four minutes with the law in force. The journal of the first part is rehearsed outside. Exit status 1 when a run fails.
+For each seed and storage, one virtual machine runs a database beside a backup. It does so for four minutes on
+a dry run, and for four minutes with the law in force. The journal of the first part is rehearsed outside.
+Exit status 1 when a run fails.
 """
 
 import argparse
@@ -24,7 +25,7 @@ STORAGES = {
 
 
 def asked(binary, journal, *command):
-    """A document of the program about a journal, and its exit status. A report without a claim has status 1."""
+    """A document of the program about a journal. A report without a claim has exit status 1."""
     ended = subprocess.run([binary, *command, "--journal", journal, "--json"], capture_output=True, text=True)
     if ended.returncode > 1 or not ended.stdout:
         raise RuntimeError(f"{command}: {ended.stderr}")
@@ -32,7 +33,7 @@ def asked(binary, journal, *command):
 
 
 def rehearsed(binary, journal):
-    """The rehearsal of all that a journal has."""
+    """The rehearsal of a whole journal."""
     newest = asked(binary, journal, "journal", "info")["newest"]
     return asked(binary, journal, "rehearse", "--at", newest, "--since", "1h")[0]
 
@@ -47,7 +48,7 @@ def backups(folder):
 
 
 def run(seed, storage, options, directory):
-    """One seed on one storage: the rehearsal, and what happened. None if the run failed."""
+    """The rehearsal of one seed on one storage, and the actual values. None if the run failed."""
     out = os.path.join(directory, f"{storage}-{seed}")
     status, printed, errors = driver.run(
         "rehearsal/guest.sh", seed, STORAGES[storage], out=out, binary=options.binary, limit=options.limit
@@ -79,15 +80,16 @@ def compared(seed, storage, out, options):
 
 def print_table(results):
     print(
-        f"{'storage':8} {'seed':>8} {'dry':>7} {'with the law':>22} {'actual':>7} {'backup later by':>22} {'actual':>7}"
+        f"{'storage':8} {'seed':>8} {'dry':>7} {'with the law':>22} {'actual':>7} "
+        f"{'backup later by':>22} {'actual':>7}"
     )
     for result in results:
         outcome, measured = result["report"]["outcome"], result["report"]["measured"]
         if "refused" in outcome:
             said = ", ".join(reason["reason"] for reason in outcome["refused"])
             print(
-                f"{result['storage']:8} {result['seed']:>8} {measured['above_fraction']:>7.1%} nothing claimed: {said}; "
-                f"actual {result['actual']['above_fraction']:.1%}"
+                f"{result['storage']:8} {result['seed']:>8} {measured['above_fraction']:>7.1%} "
+                f"nothing claimed: {said}; actual {result['actual']['above_fraction']:.1%}"
             )
             continue
         prediction = outcome["predicted"]
@@ -106,7 +108,7 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--storages", default="queue,raid5", help="which, separated by commas (default: %(default)s)"
+        "--storages", default="queue,raid5", help="names, separated by commas (default: %(default)s)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="per storage (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1_000_000, help="the first seed (default: %(default)s)")
@@ -116,9 +118,7 @@ def arguments():
     parser.add_argument(
         "--rehearse-with", metavar="FILE", help="the program that rehearses (default: the same)"
     )
-    parser.add_argument(
-        "--done", metavar="DIR", help="compare the runs that are there as STORAGE-SEED, and run none"
-    )
+    parser.add_argument("--done", metavar="DIR", help="compare the runs in DIR/STORAGE-SEED, and run none")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)"

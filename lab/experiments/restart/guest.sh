@@ -1,10 +1,10 @@
 #!/bin/bash
-# In the guest: systemd itself with the packaged unit, and two clients that verify what they wrote: fio by NBD, and fio
-# on ext4 on the kernel's nbd.
+# In the guest: systemd itself with the packaged unit, and two clients that verify their writes: fio by NBD,
+# and fio on ext4 on the kernel's nbd.
 #
-#   restarts  `systemctl restart` under load: no client sees an error, and no request waits for longer than 2 s
-#   kill      after kill -9 systemd starts the gateway; the kernel's device is connected again, its file system is
-#             clean, and what was synced is there
+#   restarts  `systemctl restart` under load: no client sees an error, and no request waits longer than 2 s
+#   kill      after kill -9 systemd starts the gateway; the kernel's device is connected again, its file
+#             system is clean, and all synced data is there
 #
 # Leaves the reports of fio and the gateway's log.
 set -euo pipefail
@@ -40,10 +40,11 @@ install -D -m 644 "$repository/packaging/tidegate.service" /etc/systemd/system/t
 install -D -m 644 "$repository/packaging/sysusers.conf" /usr/lib/sysusers.d/tidegate.conf
 systemd-sysusers /usr/lib/sysusers.d/tidegate.conf
 install -m 755 "$(type -P tidegate)" /usr/bin/tidegate
-# Drivers of the guest itself: in another boot they would wait for what the guest does not have.
+# A boot target of its own: with another one, units would wait for parts that the guest does not have.
 printf '[Unit]\nDescription=The experiment\n' >/etc/systemd/system/experiment.target
 mkdir -p /etc/systemd/system/tidegate.service.d /etc/tidegate
-printf '[Unit]\nDefaultDependencies=no\nWants=\nAfter=\n[Service]\nStandardError=append:/out/serve.log\n' >/etc/systemd/system/tidegate.service.d/experiment.conf
+printf '[Unit]\nDefaultDependencies=no\nWants=\nAfter=\n[Service]\nStandardError=append:/out/serve.log\n' \
+  >/etc/systemd/system/tidegate.service.d/experiment.conf
 cat >/etc/tidegate/tidegate.toml <<'EOF'
 listen = ["unix:/run/tidegate/nbd.sock"]
 
@@ -71,12 +72,15 @@ mkfs.ext4 -q /dev/nbd0
 mkdir -p /mnt/kernel
 mount /dev/nbd0 /mnt/kernel
 
-verify=(--rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 --output-format=json)
+verify=(
+  --rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0
+  --output-format=json
+)
 inside fio --name=plain --ioengine=nbd --uri="nbd+unix:///plain?socket=$socket" --size=16m --iodepth=16 \
   "${verify[@]}" --output=/out/plain.json &
 plain=$!
-fio --name=kernel --directory=/mnt/kernel --ioengine=libaio --direct=1 --size=24m --iodepth=8 --loops=2 --fsync=64 \
-  "${verify[@]}" --output=/out/kernel.json &
+fio --name=kernel --directory=/mnt/kernel --ioengine=libaio --direct=1 --size=24m --iodepth=8 --loops=2 \
+  --fsync=64 "${verify[@]}" --output=/out/kernel.json &
 kernel=$!
 sleep 2
 for _ in $(seq "$restarts"); do
@@ -90,7 +94,8 @@ wait "$plain" || fail "fio fails over NBD"
 wait "$kernel" || fail "fio fails on the kernel's device"
 gone=$(grep -c 'sessions of the last process that go on: 2 of 2' /out/serve.log) || true
 [ "$gone" -ge 1 ] || fail "no restart had both sessions"
-longest=$(jq -s '[.[].jobs[0].write.clat_ns.max, .[].jobs[0].read.clat_ns.max] | max / 1e6 | round' /out/plain.json /out/kernel.json)
+longest=$(jq -s '[.[].jobs[0].write.clat_ns.max, .[].jobs[0].read.clat_ns.max] | max / 1e6 | round' \
+  /out/plain.json /out/kernel.json)
 echo "restarts: $restarts, $gone of them with both clients; the longest request took $longest ms"
 [ "$longest" -le 2000 ] || fail "a request waited for $longest ms"
 
@@ -104,9 +109,10 @@ await "its socket" inside test -S "$socket"
 umount -l /mnt/kernel
 inside nbd-client -d /dev/nbd0 >/dev/null 2>&1 || true
 await "the device's release" test ! -e /sys/block/nbd0/pid
-inside nbd-client -unix "$socket" /dev/nbd1 -name kernel >/dev/null || fail "nbd-client does not connect again"
+inside nbd-client -unix "$socket" /dev/nbd1 -name kernel >/dev/null \
+  || fail "nbd-client does not connect again"
 mount /dev/nbd1 /mnt/kernel
-[ "$(md5sum </mnt/kernel/synced)" = "$sum" ] || fail "what was synced is lost"
+[ "$(md5sum </mnt/kernel/synced)" = "$sum" ] || fail "synced data is lost"
 umount /mnt/kernel
 fsck.ext4 -fn /dev/nbd1 >/dev/null || fail "the file system is damaged"
-echo "kill: what was synced is there, and the file system is clean"
+echo "kill: all synced data is there, and the file system is clean"

@@ -1,6 +1,7 @@
-"""In the guest, imported: `tidegate agent` on the target of iscsi.py, by any throttle and law, and what it has in the kernel.
+"""`tidegate agent` on the target of iscsi.py, and its state in the kernel; imported in the guest.
 
-A phase is named after its throttle (`edt-…`, `rate-…`, otherwise netem) and after its signal (SIGNALS).
+The agent has any throttle and law. A phase is named after its throttle (`edt-…`, `rate-…`, otherwise netem)
+and after its signal (SIGNALS).
 """
 
 import contextlib
@@ -31,15 +32,18 @@ WINDOW = {
 
 
 def configuration(throttle, target, more="", law=None):
-    """The agent's configuration, with the PID if no other law is given. A key in `more` replaces the law's own."""
+    """Returns the agent's configuration, with the PID if no other law is given.
+
+    A key in `more` replaces the law's own.
+    """
     law = law or {"law": '"pid"', "set_point": "0.8", "interval": '"100ms"', "pid": GAINS[throttle]}
     given = {line.partition("=")[0].strip() for line in more.splitlines()}
     lines = [f"{key} = {value}" for key, value in law.items() if key not in given]
     return CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more="\n".join([*lines, more]))
 
 
-# What else than a throttle a phase is named after: its lines of the configuration, its law if it is not the PID, and the
-# drop-in that these take.
+# Signals by their name in a phase's name: lines of the configuration, the law if it is not the PID, and the
+# drop-in that these need.
 SIGNALS = {
     "p95": ('statistic = "p95"', None, "histograms"),
     "window": ("", WINDOW, None),
@@ -52,7 +56,7 @@ def signal_of(name):
     return SIGNALS.get(name.partition("-target-")[0], ("", None, None))
 
 
-# Whether somebody is held.
+# Tests of the kernel's state, by throttle: true if an initiator is throttled.
 HELD = {
     "netem": lambda kernel: kernel["rules"],
     "edt": lambda kernel: kernel["filters"],
@@ -65,7 +69,7 @@ def throttle_of(name):
 
 
 class Agent:
-    """`tidegate agent` in the target's network namespace, with as little as its service has."""
+    """`tidegate agent` in the target's network namespace, with no more rights than its service."""
 
     def __init__(self, lab, name, target, more="", log="debug", law=None):
         path = f"/tmp/{name}.toml"
@@ -96,12 +100,15 @@ class Agent:
 
 
 def kernel(lab):
-    """What of anybody's is in the target's kernel: rules, members of the agent's maps, filters, and queueing disciplines of the
-    interface and of the agent's own device, if that is there."""
+    """Returns the state of the target's kernel, from all programs.
+
+    It contains rules, members of the agent's maps, filters, and the queueing disciplines of the interface and
+    of the agent's own device, if that exists.
+    """
     qdiscs = json.loads(lab.target_exec(["tc", "-j", "qdisc", "show"]))
     with lab.target_namespace():
         common = packets_throttled()
-    # Those of the root, and those of a clsact.
+    # Filters of the root, and of a clsact.
     filters = [
         line
         for parent in ([], ["egress"])
@@ -118,7 +125,7 @@ def kernel(lab):
 
 
 def cgroups():
-    """Cgroups, what they limit, and LIO's threads: how many, and how many of them are in no cgroup."""
+    """Returns the cgroups, their limits, and the numbers of LIO's threads: all, and those in no cgroup."""
     paths = glob.glob(f"{iscsi.CGROUPS}/*/")
     limits, threads = [], []
     for path in paths:
@@ -126,7 +133,7 @@ def cgroups():
         with contextlib.suppress(OSError):
             limits += iscsi.read(f"{path}io.max").splitlines()
     for path in glob.glob("/proc/[0-9]*/comm"):
-        # Who has ended meanwhile is nobody's.
+        # A thread that has ended meanwhile does not count.
         with contextlib.suppress(OSError):
             if iscsi.read(path) == "iscsi_trx":
                 threads.append(iscsi.read(path.replace("comm", "cgroup")))

@@ -1,7 +1,8 @@
-"""In the guest, imported: a small reader, and bursts of writers beside it (the paper's figs. 12 to 16).
+"""A small reader, and bursts of writers beside it (the paper's figs. 12 to 16); imported in the guest.
 
-Host 1 reads 4 KiB at random places, at most 256 KiB/s; hosts 2 to 4 write with four jobs each, all at once, with pauses
-between the bursts. `options` are an experiment's: `burst`, `pause`, `bursts`, `depth`, `seed`, and `jobs` of each writer, four without it.
+Host 1 reads 4 KiB at random places, at most 256 KiB/s. Hosts 2 to 4 write with four jobs each, all at once,
+with pauses between the bursts. `options` are an experiment's: `burst`, `pause`, `bursts`, `depth`, `seed`,
+and `jobs` of each writer (four by default).
 """
 
 import statistics
@@ -49,7 +50,7 @@ def writers(lab, options, begin, seconds, numbers=WRITERS):
 
 
 def readers_too(lab, begin, seconds):
-    """By the writers' own sessions."""
+    """Returns jobs that read by the writers' own sessions."""
     return [
         {
             "name": f"r{n}",
@@ -66,7 +67,7 @@ def readers_too(lab, begin, seconds):
 
 
 def per_second(reads):
-    """The means of the seconds, each at its end, as fio has them."""
+    """Returns the mean of each second with the time of its end, as fio does."""
     seconds = {}
     for at, value in reads:
         seconds.setdefault(int(at) + 1, []).append(value)
@@ -74,11 +75,13 @@ def per_second(reads):
 
 
 def bursts(lab, options, mixed=False, each_read=False):
-    """The reader beside bursts of writers, who read as well if it is `mixed`: per second, with `each_read` by every read as well, and
-    when the bursts were."""
+    """Runs the reader beside bursts of writers; with `mixed`, the writers read as well.
+
+    Returns the reads per second, the times of the bursts, and, with `each_read`, every read.
+    """
     begins = [options.pause + index * (options.burst + options.pause) for index in range(options.bursts)]
     length = options.pause + options.bursts * (options.burst + options.pause)
-    # A millisecond is less than any two reads are apart.
+    # Any two reads are more than a millisecond apart.
     jobs = [reader(lab, length) | ({"log_avg_msec": 1} if each_read else {})]
     for begin in begins:
         jobs += writers(lab, options, begin, options.burst)
@@ -90,8 +93,8 @@ def bursts(lab, options, mixed=False, each_read=False):
     after, counted = lab.retransmissions(), lab.volumes()
     written = sum(result["write"]["bytes"] for result in results if result["write"])
     log = results[0]["log"]["lat"]
-    # Seconds count from fio's own beginning, as its bursts do: some tenths of a second after it was asked to run. The first line of its
-    # log ends its first second, or is its first read.
+    # Seconds count from fio's own beginning, as its bursts do: some tenths of a second after its start was
+    # requested. The first line of its log ends the first second, or is the first read.
     fio_began = log[0][0] - (0 if each_read else 1000)
     reads = [[(at - fio_began) / 1000, value] for at, _, value in log]
     return {
@@ -114,7 +117,7 @@ def bursts(lab, options, mixed=False, each_read=False):
 
 
 def sent_again(lab, began, length):
-    """When segments were sent again meanwhile, and by whom: [second, side, how many]."""
+    """Watches until the load ends and returns the segments sent again: [second, side, count]."""
     found, known = [], lab.retransmissions()
     while now_ms() - began < 1000 * length:
         time.sleep(0.25)
@@ -127,7 +130,7 @@ def sent_again(lab, began, length):
 
 
 def judged(phase, target):
-    """What a burst came to, without its beginning."""
+    """Returns the results of a phase; its reads exclude the beginning of each burst."""
     seconds = settled(phase)
     return {
         "kept": part_within(seconds, target),

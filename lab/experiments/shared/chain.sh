@@ -1,17 +1,17 @@
 # shellcheck shell=bash disable=SC2154
-# In the guest, sourced: one emulated array that one process exports, and hosts, each a gateway in a network namespace of
-# its own, upstream to it. Two networks, as a site would have them: 10.0.0.0/24 to the array, 10.0.1.0/24 on which the
-# hosts tell each other what they measure.
+# One emulated array that one process exports, and hosts; sourced in the guest. Each host is a gateway in a
+# network namespace of its own, upstream to the array. There are two networks, as at a site: 10.0.0.0/24 to
+# the array, and 10.0.1.0/24, on which the hosts exchange their measurements.
 #
 #   array (10.0.0.1) ──┬── h1 (10.0.0.11, 10.0.1.11) ── /tmp/h1.sock ── its VMs
 #                      ├── h2 (10.0.0.12, 10.0.1.12) ── /tmp/h2.sock
 #                      └── …                              (NATS: 10.0.1.1)
 #
-# Set before: here, preset, carrier (udp, file or nats), target, interval, gain. Everything that is left lies in /out. What the array is can
-# also be said in full, in array_model.
+# Set before: here, preset, carrier (udp, file or nats), target, interval, gain. All results lie in /out.
+# array_model may describe the array in full, instead of preset.
 
 declare -A gateways=()
-# Of exports, what is said of them beside their shares.
+# Configuration of exports beside their shares.
 declare -A terms=()
 nats='' array=''
 
@@ -34,10 +34,12 @@ ready() { # SOCKET PID LOG
   done
 }
 
-# What the chain rests on: networks, the array with an export per argument (NAME=SIZE), and what the carrier needs.
+# Starts the networks, the array with an export per argument (NAME=SIZE), and the needs of the carrier.
 start_array() {
   modprobe -a bridge veth
   local bridge volume
+  local model="${array_model:-preset = \"$preset\"}"
+  local allow='[{ network = "10.0.0.0/24" }, { user = "root" }]'
   for bridge in storage statistics; do
     ip link add "$bridge" type bridge
     ip link set "$bridge" up
@@ -48,11 +50,11 @@ start_array() {
     echo 'listen = ["tcp:10.0.0.1:10809", "unix:/tmp/array.sock"]
 metrics = "127.0.0.1:9809"
 [pool.array]
-backend = { kind = "emulated", '"${array_model:-preset = \"$preset\"}"', data = "'"${array_data:-memory}"'", seed = '"${seed:-1}"' }
+backend = { kind = "emulated", '"$model"', data = "'"${array_data:-memory}"'", seed = '"${seed:-1}"' }
 depth = 1024
 law = "none"'
     for volume in "$@"; do
-      echo "export.${volume%=*} = { size = \"${volume#*=}\", allow = [{ network = \"10.0.0.0/24\" }, { user = \"root\" }] }"
+      echo "export.${volume%=*} = { size = \"${volume#*=}\", allow = $allow }"
     done
   } >/out/array.toml
   ip netns exec array tidegate serve -c /out/array.toml 2>/out/array.log &
@@ -82,17 +84,19 @@ start_nats() {
   done
 }
 
-# What is wanted of the array, for all hosts: EXPECTED-REVISION EXPORT=SHARES…; prints the new revision.
+# Sets the array's policy for all hosts and prints its new revision: EXPECTED-REVISION EXPORT=SHARES…
 put_policy() {
   local expected=$1 wanted
   shift
   mapfile -t wanted < <(printf -- '--shares=%s\n' "$@")
-  ip netns exec h1 tidegate policy set array -c /out/h1.toml --key /tmp/policy.seed --expect "$expected" "${wanted[@]}" --json | jq .revision
+  ip netns exec h1 tidegate policy set array -c /out/h1.toml --key /tmp/policy.seed \
+    --expect "$expected" "${wanted[@]}" --json | jq .revision
 }
 
-# Leaves nothing of the policy: EXPECTED-REVISION
+# Removes the whole policy: EXPECTED-REVISION
 clear_policy() {
-  ip netns exec h1 tidegate policy set array -c /out/h1.toml --key /tmp/policy.seed --expect "$1" --replace >/dev/null
+  ip netns exec h1 tidegate policy set array -c /out/h1.toml --key /tmp/policy.seed \
+    --expect "$1" --replace >/dev/null
 }
 
 stop_nats() {
@@ -101,10 +105,13 @@ stop_nats() {
   nats=''
 }
 
-# The address of a host, and where it tells and hears: NUMBER
+# Prints the configuration of a host's carrier: NUMBER
 carrier_of() {
   case $carrier in
-    udp) echo "{ kind = \"udp\", listen = \"10.0.1.1$1:7700\", peers = [$udp_peers], key_file = \"/tmp/cluster.key\" }" ;;
+    udp)
+      printf '{ kind = "udp", listen = "%s", peers = [%s], key_file = "/tmp/cluster.key" }\n' \
+        "10.0.1.1$1:7700" "$udp_peers"
+      ;;
     file) echo "{ kind = \"file\", path = \"/dev/nullb0\", slot = $1 }" ;;
     nats) echo '{ kind = "nats", servers = ["nats://10.0.1.1:4222"] }' ;;
   esac
@@ -117,7 +124,7 @@ add_host() { # NUMBER
   connect "h$1" statistics "10.0.1.1$1" statistics
 }
 
-# How a gateway regulates: LAW, which is on or off.
+# Prints the law of a gateway: LAW, which is on or off.
 regulation() {
   if [ "$1" = off ]; then
     echo 'law = "none"'
@@ -136,19 +143,19 @@ interval = \"$interval\"
 window = { gamma = 0.8, beta_gain = $gain }"
 }
 
-serve_as() { # HOST [COMMAND…]: a gateway with the configuration that is in /out
+serve_as() { # HOST [COMMAND…]: starts a gateway with its configuration in /out
   local name=$1
   shift
   rm -f "/tmp/$name.sock"
-  # Every decision is in the log; it is written to memory.
+  # Every decision is in the log, which is written to memory.
   "$@" tidegate serve -c "/out/$name.toml" --log debug 2>>"/out/$name.log" &
   gateways[$name]=$!
   ready "/tmp/$name.sock" "${gateways[$name]}" "/out/$name.log"
 }
 
-# A host's gateway, upstream to the array: NUMBER LAW EXPORT=SHARES…
+# Starts a host's gateway, upstream to the array: NUMBER LAW EXPORT=SHARES…
 start_host() {
-  local number=$1 law=$2 name=h$1 volume
+  local number=$1 law=$2 name=h$1 volume more
   shift 2
   {
     echo "listen = [\"unix:/tmp/$name.sock\"]
@@ -166,13 +173,14 @@ depth = 256'
     [ "$law" = off ] || echo 'cluster = true'
     regulation "$law"
     for volume in "$@"; do
-      echo "export.${volume%=*} = { upstream = \"${volume%=*}\", shares = ${volume#*=}${terms[${volume%=*}]:+, ${terms[${volume%=*}]}} }"
+      more="${terms[${volume%=*}]:+, ${terms[${volume%=*}]}}"
+      echo "export.${volume%=*} = { upstream = \"${volume%=*}\", shares = ${volume#*=}$more }"
     done
   } >"/out/$name.toml"
   serve_as "$name" ip netns exec "$name"
 }
 
-# One gateway, h1, that has the array itself, and exports of the same size: LAW SIZE EXPORT=SHARES…
+# Starts one gateway, h1, that has the array itself, and exports of the same size: LAW SIZE EXPORT=SHARES…
 start_host_with_array() {
   local law=$1 size=$2 volume
   shift 2
@@ -189,7 +197,7 @@ depth = 256'
   serve_as h1
 }
 
-# As a power failure would: HOST
+# Ends a host as a power failure would: HOST
 kill_host() {
   kill -KILL "${gateways[$1]}"
   wait "${gateways[$1]}" 2>/dev/null || true
@@ -211,7 +219,7 @@ stop_chain() {
   [ -z "$nats" ] || stop_nats
 }
 
-# The hosts hear nothing of each other, and nothing of NATS: down or up, for all hosts.
+# Sets the network between all hosts, and to NATS, down or up: STATE
 statistics_network() {
   local host
   for host in "${!gateways[@]}"; do
@@ -219,12 +227,14 @@ statistics_network() {
   done
 }
 
-# What the gateways count, and when: NAME
+# Saves the gateways' metrics: NAME
 snapshot() {
-  local host
+  local host kept
+  kept='^tidegate_(backend_time_seconds_(sum|count)|pool_window_requests|shares'
+  kept+='|contract_(late_)?requests_total)'
   mkdir -p /out/metrics
   for host in "${!gateways[@]}"; do
     ip netns exec "$host" curl -s http://127.0.0.1:9809/metrics \
-      | grep -E '^tidegate_(backend_time_seconds_(sum|count)|pool_window_requests|shares|contract_(late_)?requests_total)' >"/out/metrics/$1.$host" || true
+      | grep -E "$kept" >"/out/metrics/$1.$host" || true
   done
 }

@@ -1,4 +1,4 @@
-"""In the guest, imported: `tidegate agent` that delays for as long as it is told, transfers against delay, and what went wrong.
+"""`tidegate agent` with a given delay, transfers against the delay, and losses; imported in the guest.
 
 with delay.Pulse(device), delay.Agent(lab, "netem", "all") as agent:
     agent.hold(20)                              # milliseconds, for every initiator of the lab
@@ -18,7 +18,8 @@ import time
 import iscsi
 from service import ENDS_WITHIN_S
 
-# Both initiators are members: the agent gives no delay to one that has nothing outstanding, and the second always reads.
+# Both initiators are members. The agent does not delay an initiator that has nothing outstanding, and the
+# second one always reads.
 AGENT = """\
 throttle = "{throttle}"
 {packets}
@@ -32,12 +33,12 @@ members = {members}
 idle_half_life = "60s"
 pid = {{ greatest = "{greatest}ms", proportional_gain = 100, integral_time = "200ms" }}
 """
-# It decides ten times a second.
+# The agent decides ten times a second.
 AGENT_FOLLOWS_S = 0.5
 
 
 class Pulse(threading.Thread):
-    """Reads 4 KiB by an initiator some twenty times a second, so that there is something to judge by."""
+    """Reads 4 KiB by an initiator some twenty times a second, so that the agent has a signal."""
 
     def __init__(self, device):
         super().__init__(daemon=True)
@@ -63,7 +64,7 @@ class Pulse(threading.Thread):
 
 
 class Agent:
-    """`tidegate agent`, which holds both initiators for as long as it is told."""
+    """`tidegate agent`, which delays both initiators by a given time."""
 
     def __init__(self, lab, throttle, packets="all"):
         self.lab, self.throttle, self.packets = lab, throttle, packets
@@ -88,13 +89,13 @@ class Agent:
         )
 
     def hold(self, delay, wait=AGENT_FOLLOWS_S):
-        """Milliseconds; 0 is nobody."""
+        """Sets the delay in milliseconds; 0 throttles no initiator."""
         self.write(delay)
         self.process.send_signal(signal.SIGHUP)
         time.sleep(wait)
 
     def held_ms(self):
-        """The delay that it decided on last."""
+        """Returns the agent's latest delay."""
         said = re.findall(r"throttled by up to ([0-9.]+) ?ms", iscsi.read(self.log))
         return float(said[-1]) if said else None
 
@@ -111,7 +112,7 @@ class Agent:
 
 @contextlib.contextmanager
 def counted(lab, row):
-    """What went wrong meanwhile, if anything: added to the row."""
+    """Adds the retransmissions and drops of the block to the row."""
     drops, before = lab.drops(), lab.retransmissions()
     yield
     after = lab.retransmissions()
@@ -122,7 +123,10 @@ def counted(lab, row):
 
 
 def transfers(lab, initiator, direction, combinations, amounts_mib, **changes):
-    """Moves the amount of each (block KiB, depth), one after the other: fio's results. `changes` of fio's options."""
+    """Moves the amount of each (block KiB, depth), one after the other. Returns fio's results.
+
+    changes: other values of fio's options.
+    """
     alone, queued = amounts_mib
     return lab.fio(
         [
@@ -160,10 +164,10 @@ def rows_of(results, combinations, direction, common):
 
 
 def numbers(text):
-    """Of an option of the command line."""
+    """Returns the numbers of a command-line option."""
     return [int(number) for number in text.split(",")]
 
 
 def names(text):
-    """The same of texts."""
+    """Returns the texts of a command-line option."""
     return text.split(",")

@@ -1,4 +1,7 @@
-"""In the guest, imported: one disk, a loop device over a server in order of arrival, and the agent that limits cgroups on it."""
+"""One disk, and the agent that limits cgroups on it; imported in the guest.
+
+The disk is a loop device over a server in order of arrival.
+"""
 
 import os
 import signal
@@ -11,12 +14,15 @@ from iscsi import CGROUPS, read, run, until, write
 from service import ENDS_WITHIN_S
 
 DEVICE = "loop0"
-# The service's, with what docs/guide/agent.md adds for limits.
+# The service's capabilities, and those that docs/guide/agent.md adds for limits.
 CAPABILITIES = "-all,+net_admin,+dac_read_search,+dac_override"
 
 
 def set_up(cgroups, mib, service_ms, depth=None):
-    """`depth`: how many requests the disk takes from its queue; None is the kernel's default, 128."""
+    """Makes the disk and the cgroups.
+
+    depth: the number of requests that the disk takes from its queue; None is the kernel's default, 128.
+    """
     run(["modprobe", "loop", *([f"hw_queue_depth={depth}"] if depth else [])])
     run(["modprobe", "null_blk", "nr_devices=0"])
     if not os.path.ismount(CGROUPS):
@@ -37,12 +43,12 @@ def number():
 
 
 def join(name):
-    """What a process does before it is a program in that cgroup."""
+    """Returns the function by which a new process joins that cgroup before its program starts."""
     return lambda: write(f"{CGROUPS}/{name}/cgroup.procs", os.getpid())
 
 
 class Agent:
-    """`tidegate agent` with a configuration, under its service's capabilities."""
+    """`tidegate agent` with a configuration and its service's capabilities."""
 
     def __init__(self, name, configuration, log_level="debug"):
         self.path, self.log = f"/tmp/{name}.toml", open(f"/out/{name}.log", "w")

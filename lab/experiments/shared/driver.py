@@ -1,4 +1,4 @@
-"""What the drivers on the outside share: a run in the lab, and what a result says about where it comes from."""
+"""Parts that the drivers outside the guest share: a run in the lab, and the origin of a result."""
 
 import argparse
 import datetime
@@ -13,7 +13,10 @@ LAB = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 
 def described():
-    """The program, the emulator and the machine. Asked when an experiment begins: while it runs, the tree may change."""
+    """Returns the commit of the program, the emulator and the machine.
+
+    Drivers call it when an experiment begins, because the tree may change during the run.
+    """
 
     def output(*command):
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
@@ -28,7 +31,7 @@ def described():
 
 
 def run(script, *arguments, out, binary=None, memory=None, kernel=None, limit=3600):
-    """Runs a script of `experiments/` in a machine of its own: exit status, what it printed, what went wrong."""
+    """Runs a script of `experiments/` in a machine of its own. Returns exit status, stdout and stderr."""
     command = [os.path.join(LAB, "run"), "--out", out, "--limit", str(limit)]
     if binary:
         command += ["--binary", binary]
@@ -42,23 +45,30 @@ def run(script, *arguments, out, binary=None, memory=None, kernel=None, limit=36
 
 
 def judged(experiment, description, short, short_means, seed_each=False):
-    """A whole driver: runs guest.py of an experiment, has judge.py judge what it left, and gives the exit status.
+    """Runs guest.py of an experiment, and judge.py on its results. Returns the exit status of the driver.
 
-    seed_each: guest.py takes one `--seed`, and more seeds take a machine each.
+    seed_each: guest.py takes one `--seed`, and each seed has a machine of its own.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--short", action="store_true", help=short_means)
-    parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
+    parser.add_argument("--out", metavar="DIR", help="write the result there, named after the date")
     parser.add_argument("--keep", metavar="DIR", help="keep the agent's logs there")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument(
-        "--limit", type=int, default=3600, help="real seconds of a machine (default: %(default)s)"
+        "--limit",
+        type=int,
+        default=3600,
+        help="limit of each machine in seconds of real time (default: %(default)s)",
     )
     if seed_each:
-        parser.add_argument("--seeds", type=int, default=1, help="a machine each (default: %(default)s)")
-        parser.add_argument("--first-seed", type=int, default=1, help="(default: %(default)s)")
+        parser.add_argument(
+            "--seeds", type=int, default=1, help="number of seeds, one machine each (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--first-seed", type=int, default=1, help="number of the first seed (default: %(default)s)"
+        )
     parser.add_argument("agent", nargs="*", help="after --: more options for guest.py")
     options = parser.parse_args()
     about = described()
@@ -97,7 +107,7 @@ def judged(experiment, description, short, short_means, seed_each=False):
 
 
 def _judged_once(experiment, options, arguments, keep):
-    """The verdict of one machine, or None if it failed."""
+    """Returns the verdict on one machine, or None if the machine failed."""
     with tempfile.TemporaryDirectory() as directory:
         out = keep or directory
         status, printed, complaint = run(
@@ -113,7 +123,7 @@ def _judged_once(experiment, options, arguments, keep):
 
 
 def _together(seeds, runs):
-    """One verdict of several seeds. Prints in how many each check was met."""
+    """Combines the verdicts on several seeds. Prints the number of seeds that met each check."""
     values = {}
     for run_of_seed in runs:
         for check in run_of_seed["checks"]:
@@ -132,7 +142,7 @@ def _together(seeds, runs):
 
 
 def leave(directory, name, document):
-    """Writes the result, named after the day."""
+    """Writes the result to a file named after the date."""
     path = os.path.join(directory, f"{document['date']}-{name}.json")
     os.makedirs(directory, exist_ok=True)
     with open(path, "w") as file:

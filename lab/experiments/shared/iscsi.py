@@ -1,23 +1,23 @@
-"""In the guest, imported: an array, its volumes behind an iSCSI target, and initiators that are logged in.
+"""An array, its volumes behind an iSCSI target, and initiators that are logged in; imported in the guest.
 
     root namespace                          namespace switch     namespace tgt
     i1 (10.0.0.11, fd00::11) ── initiator 1 ──┐
     i2 (10.0.0.12, fd00::12) ── initiator 2 ──┼── bridge ──── eth0 (10.0.0.1, fd00::1), portal of LIO
-    …                                         ┘                 target :lv1 → /dev/vg0/lv1, :lv2 → /dev/vg0/lv2, …
-                                                                LVM group vg0, striped over FIFO servers of 8 ms
+    …                                         ┘                 target :lv1 → /dev/vg0/lv1, :lv2 → …
+                                                                LVM group vg0: striped FIFO servers of 8 ms
 
-Kernel parts all of them: null_blk and loop, LVM, LIO, open-iscsi. Initiators are one iscsid in the root namespace (it
-does not work in another), with an address, an interface and a name each. Volumes, devices, LIO and /sys are the same in
-every namespace; only the network differs.
+All parts are the kernel's: null_blk and loop, LVM, LIO, open-iscsi. One iscsid in the root namespace serves
+all initiators; it does not work in another namespace. Each initiator has an address, an interface and a name.
+Volumes, devices, LIO and /sys are the same in every namespace; only the network differs.
 
     lab = iscsi.Lab(initiators=4, devices=4)
-    lab.device(1)                                  # /dev/sda: what initiator 1 has of volume lv1
+    lab.device(1)                                  # /dev/sda: volume lv1 at initiator 1
     lab.target_exec(["tc", "-batch", "-"], input=…)
     lab.target_popen(["tidegate", "agent", …])
     lab.fio([{"name": "w1", "filename": lab.device(1), "rw": "write", "bs": "64k", "iodepth": 8}], runtime=10)
     lab.volumes(), lab.retransmissions(), lab.drops()   # counters: take the difference of two calls
 
-Nothing is undone: the machine ends. A step that fails raises Failed with what was said.
+Nothing is undone, because the machine ends. A step that fails raises Failed with the output.
 """
 
 import contextlib
@@ -41,7 +41,8 @@ MODULES = (
 PROGRAMS = "fio ip tc nft nsenter iscsid iscsiadm lvm losetup python3".split()
 GROUP = "vg0"
 LVM_CONFIGURATION = """\
-devices { scan = "/dev" filter = [ "a|^/dev/loop[0-9]+$|", "a|^/dev/md[0-9]+$|", "r|.*|" ] obtain_device_list_from_udev = 0 \
+devices { scan = "/dev" filter = [ "a|^/dev/loop[0-9]+$|", "a|^/dev/md[0-9]+$|", "r|.*|" ] \
+obtain_device_list_from_udev = 0 \
 external_device_info_source = "none" use_devicesfile = 0 }
 activation { udev_sync = 0 udev_rules = 0 monitoring = 0 }
 backup { backup = 0 archive = 0 }
@@ -60,7 +61,7 @@ STAT_FIELDS = (
     "busy_ms",
     "queued_ms",
 )
-# What tells of loss, or of what was taken for it. RetransSegs is what counts.
+# Counters of losses, and of events that TCP mistook for losses. RetransSegs is the one that matters.
 TCP_COUNTERS = (
     "RetransSegs",
     "TCPLossProbes",
@@ -70,7 +71,8 @@ TCP_COUNTERS = (
     "TCPSpuriousRtxHostQueues",
     "TCPChallengeACK",
 )
-# What nft looks for whenever it starts. In memory, or it waits for the machine's files and the clock leaps.
+# Files that nft looks for at every start. Unless they are in memory, nft waits for the machine's files and
+# the clock leaps.
 NFT_LOOKS_FOR = [
     "/etc/ld.so.cache",
     "/etc/ld.so.preload",
@@ -84,7 +86,7 @@ LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
 
 
 class Failed(Exception):
-    """A step of the lab that did not work, and what was said."""
+    """A failed step of the lab, and its output."""
 
 
 def read(path):
@@ -108,12 +110,12 @@ def run(command, input=None):
 
 
 def batch(tool, lines, input_option="-batch"):
-    """Many commands for one process: in this machine a fork costs more than a command."""
+    """Runs many commands in one process: in this machine a fork costs more than a command."""
     return run([tool, input_option, "-"], input="\n".join(lines) + "\n")
 
 
 def until(condition, what, seconds=30):
-    """What `condition` returns as soon as it is true."""
+    """Waits until the result of `condition` is true, and returns it."""
     for _ in range(seconds * 20):
         if result := condition():
             return result
@@ -122,7 +124,10 @@ def until(condition, what, seconds=30):
 
 
 def wait_for_disk(name):
-    """Waits until the disk can be opened: its node in /dev is there before its directory in /sys and its queue."""
+    """Waits until the disk can be opened.
+
+    Its node in /dev exists before its directory in /sys and its queue.
+    """
 
     def has_size():
         try:
@@ -137,14 +142,14 @@ def wait_for_disk(name):
 
 
 def mapped(ruleset):
-    """The addresses in the maps of the agent's table, of a listing by `nft -j`."""
+    """Returns the addresses in the maps of the agent's table, from a listing by `nft -j`."""
     maps = [item["map"] for item in ruleset if "map" in item and item["map"]["table"] == "tidegate"]
     return sorted({element[0] for one in maps for element in one.get("elem", [])})
 
 
 @contextlib.contextmanager
 def namespace(name):
-    """This thread, and the processes that it starts meanwhile, are in that network namespace."""
+    """Puts this thread, and the processes that it starts meanwhile, into that network namespace."""
 
     def enter(descriptor):
         if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
@@ -162,15 +167,18 @@ def namespace(name):
 
 
 class Lab:
-    """initiators: how many, with a volume each; ipv6: the numbers of those that log in over IPv6.
+    """The array, its target and its initiators.
 
-    devices, service_ms: the array is that many servers in order of arrival, each with one request at a time.
-    acls: a list of permitted initiators per target; without, LIO's demo mode.
-    window: the most that TCP may have in flight, in bytes, on both sides; None is the kernel's default.
-    tail_loss_probes: the kernel's default. When writers saturate the array, their last segment waits for longer than TCP
-    expects and is sent again, which counts as a retransmission. Nothing was lost.
-    mtu: of every interface between initiators and target. vlan: the tag of all packets between them.
-    portal: where LIO listens; by default 10.0.0.1:3260, or [::]:3260 when somebody logs in over IPv6.
+    initiators: their number; each has a volume. ipv6: the numbers of the initiators that log in over IPv6.
+    devices, service_ms: number and service time of the array's servers. They serve in order of arrival, each
+    one request at a time.
+    acls: a list of permitted initiators per target; False is LIO's demo mode.
+    window: the largest amount that TCP may have in flight, in bytes, on both sides; None is the kernel's
+    default.
+    tail_loss_probes: True is the kernel's default. When writers saturate the array, their last segment waits
+    for longer than TCP expects and is sent again. That counts as a retransmission, although nothing was lost.
+    mtu: the MTU of every interface between initiators and target. vlan: the tag of all packets between them.
+    portal: LIO's address; by default 10.0.0.1:3260, or [::]:3260 if an initiator logs in over IPv6.
     initiator_options: lines of iscsid.conf, by key.
     """
 
@@ -207,25 +215,25 @@ class Lab:
         for number in self.numbers:
             self.log_in(number)
 
-    # What there is.
+    # Names and addresses.
 
     def device(self, number):
-        """The block device that an initiator has of its volume."""
+        """Returns the initiator's block device of its volume."""
         return self._devices[number]
 
     def logged_in(self, number):
         return number in self._devices
 
     def backing(self, number):
-        """The block device that the target exports to an initiator."""
+        """Returns the block device that the target exports to an initiator."""
         return f"/dev/{GROUP}/lv{number}"
 
     def volume(self, number):
-        """The volume's name with the device mapper."""
+        """Returns the volume's name at the device mapper."""
         return f"{GROUP}-lv{number}"
 
     def address(self, number):
-        """What the target sees the initiator as; of IPv6 if that is how it logged in."""
+        """Returns the initiator's address at the target: an IPv6 address if it logged in over IPv6."""
         return f"fd00::{10 + number}" if number in self.ipv6 else f"10.0.0.{10 + number}"
 
     # The number of a volume at its target.
@@ -240,11 +248,11 @@ class Lab:
     # The target's network.
 
     def target_namespace(self):
-        """with lab.target_namespace(): this thread, and what it starts, are in the target's network namespace."""
+        """Puts this thread, and the processes that it starts, into the target's network namespace."""
         return namespace("tgt")
 
     def target_exec(self, command, input=None):
-        """Runs a command there: what it printed. Raises Failed if its status is not 0."""
+        """Runs a command there and returns its output. Raises Failed if its status is not 0."""
         with namespace("tgt"):
             return run(command, input)
 
@@ -255,14 +263,17 @@ class Lab:
     # Load.
 
     def before_reads(self):
-        """What a load needs for its reads to reach the array."""
+        """Prepares for a load, so that its reads reach the array."""
 
     def fio(self, jobs, log_ms=None, log_directory="/tmp/fio", **options):
-        """Runs the jobs (fio's options, by name) together in one process: [{name, read, write, log}] by job.
+        """Runs the jobs (fio's options, by name) together in one process.
+
+        Returns [{name, read, write, log}] by job.
 
         `read` and `write`: ios, bytes, runtime_ms, iops, bytes_per_s, mean_ms, p50_ms, p99_ms; or None.
-        options: for all jobs. With log_ms, `log` is {"iops" | "bw" | "lat": [(ms, direction, value)]}, one row per
-        log_ms: requests per second, KiB/s, mean ms; ms is the time since the epoch.
+        options: more options of all jobs.
+        With log_ms, `log` is {"iops" | "bw" | "lat": [(ms, direction, value)]}, one row per log_ms: requests
+        per second, KiB/s, mean ms; ms is the time since the epoch.
         """
         self.before_reads()
         command = [
@@ -313,7 +324,7 @@ class Lab:
         return results
 
     def start_fio(self, jobs, **options):
-        """The same beside other things: call the result to wait for it, and for what `fio` returns."""
+        """Starts `fio` in the background. Returns a function that waits for it and returns its results."""
         outcome = []
 
         def body():
@@ -335,9 +346,9 @@ class Lab:
 
     @staticmethod
     def stop_fio(load):
-        """Ends what `start_fio` began, whatever it measured."""
+        """Ends a load of `start_fio` and drops its results."""
         for comm in glob.glob("/proc/[0-9]*/comm"):
-            # Who has ended meanwhile needs no signal.
+            # A process that has ended meanwhile needs no signal.
             with contextlib.suppress(OSError):
                 if read(comm) == "fio":
                     os.kill(int(comm.split("/")[2]), signal.SIGINT)
@@ -347,20 +358,20 @@ class Lab:
     # Counters.
 
     def volumes(self):
-        """What the target's kernel counted of each volume (`vg0-lv1`…): see STAT_FIELDS."""
+        """Returns the counters of the target's kernel for each volume (`vg0-lv1`…): see STAT_FIELDS."""
         return {
             name: dict(zip(STAT_FIELDS, map(int, read(f"/sys/block/{dm}/stat").split())))
             for name, dm in self._dm.items()
         }
 
     def retransmissions(self):
-        """TCP's counters (TCP_COUNTERS) by side, `target` and `initiators`."""
+        """Returns TCP's counters (TCP_COUNTERS) by side, `target` and `initiators`."""
         with namespace("tgt"):
             target = tcp_counters()
         return {"target": target, "initiators": tcp_counters()}
 
     def drops(self):
-        """Packets that a qdisc or an interface dropped, anywhere between initiators and target."""
+        """Counts the packets that a qdisc or an interface dropped, anywhere between initiators and target."""
         total = 0
         for where in (None, "switch", "tgt"):
             with namespace(where) if where else contextlib.nullcontext():
@@ -373,7 +384,7 @@ class Lab:
         return total
 
     def negotiated(self, number):
-        """What initiator and target agreed on, of what decides how a request travels."""
+        """Returns the parameters, agreed between initiator and target, that shape a request's transfer."""
         session = self._sessions[number]
         connection = session.replace("/session", "/connection") + ":0"
         connection = connection.replace("iscsi_session", "iscsi_connection")
@@ -391,11 +402,11 @@ class Lab:
             name: read(f"{connection}/{name}") for name in ("max_recv_dlength", "max_xmit_dlength")
         }
 
-    # How it comes about.
+    # Set-up.
 
     def _set_up(self, devices, service_ms, volume_mib):
-        os.environ["DM_DISABLE_UDEV"] = "1"  # nobody answers: LVM makes its device nodes itself
-        os.makedirs("/etc/target", exist_ok=True)  # or else LIO complains when it is loaded
+        os.environ["DM_DISABLE_UDEV"] = "1"  # no udev answers: LVM makes its device nodes itself
+        os.makedirs("/etc/target", exist_ok=True)  # else LIO complains when it is loaded
         run(["modprobe", "-a", *MODULES.split()])
         run(["modprobe", "null_blk", "nr_devices=0"])
         if not os.path.ismount(CGROUPS):
@@ -403,12 +414,12 @@ class Lab:
         if not os.path.ismount(CONFIGFS):
             run(["mount", "-t", "configfs", "configfs", CONFIGFS])
         run(["pin", *PROGRAMS])
-        # With 4 MiB for LVM's own, and extents of 4 MiB.
+        # Includes 4 MiB for LVM's own data, and extents of 4 MiB.
         mib = -(-len(self.numbers) * volume_mib // devices) + 8 + 4 * len(self.numbers)
         for number in range(devices):
             null_block(f"null{number}", mib, service_ms)
-            # A null_blk that is busy makes its submitter wait in the kernel, and LIO submits from one thread: other
-            # volumes would wait for it too. Loop queues, and asks one at a time.
+            # A busy null_blk makes its submitter wait in the kernel. LIO submits from one thread, so that
+            # other volumes would wait for it too. The loop device queues, and submits one request at a time.
             run(["losetup", "--direct-io=on", f"/dev/loop{number}", f"/dev/null{number}"])
             write(f"/sys/block/loop{number}/queue/scheduler", "none")
         os.makedirs("/etc/lvm", exist_ok=True)
@@ -424,18 +435,18 @@ class Lab:
             raise Failed(f"lvm made no {', '.join(missing)}: {said}")
 
     def _disks(self, devices):
-        """What the volume group is made of."""
+        """Returns the devices of the volume group."""
         return devices
 
     def _volumes(self, disks, volume_mib):
-        """The commands of LVM that make the volumes."""
+        """Returns the commands of LVM that make the volumes."""
         return [
             f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {volume_mib}m -n lv{number} {GROUP}"
             for number in self.numbers
         ]
 
     def _make_network(self, mtu):
-        # Under interfaces of a VLAN are those that its packets pass with their tag.
+        # An interface of a VLAN lies on another one (under-…), which its packets pass with their tag.
         under = "" if self.vlan is None else "under-"
         batch(
             "ip",
@@ -459,7 +470,7 @@ class Lab:
                 batch("ip", tagged("eth0"))
         for where in (None, "switch", "tgt"):
             with namespace(where) if where else contextlib.nullcontext():
-                # Addresses are usable at once, and nobody asks for routers.
+                # Addresses are usable at once, and no host asks for routers.
                 for key, value in (("accept_dad", 0), ("accept_ra", 0), ("router_solicitations", 0)):
                     for kind in ("all", "default"):
                         write(f"/proc/sys/net/ipv6/conf/{kind}/{key}", value)
@@ -494,18 +505,20 @@ class Lab:
                 )
             ],
         )
-        # Interfaces of one network in one namespace: each answers for its own address only.
+        # The interfaces share one network and one namespace: each answers for its own address only.
         for key, value in (("arp_ignore", 1), ("arp_announce", 2), ("rp_filter", 0)):
             for interface in ("all", *(f"i{n}" for n in self.numbers)):
                 write(f"/proc/sys/net/ipv4/conf/{interface}/{key}", value)
 
     def tail_loss_probes(self, wanted):
-        """Holds at once, for connections that exist too."""
+        """Takes effect at once, for existing connections too."""
         self._for_both_sides("tcp_early_retrans", 3 if wanted else 0)
 
     def small_queues(self, wide):
-        """How much of a connection TCP lets wait in its own host: what it would send in a millisecond at its pacing rate, and
-        nothing small behind something else (autocorking). `wide`: five times as much, or more, and that, too.
+        """Sets the amount of a connection's data that TCP queues in its own host.
+
+        The default is the amount that it would send in a millisecond at its pacing rate, and no small segment
+        behind other data (autocorking). `wide`: five times as much, or more, and small segments too.
         """
         for key, usual, much in (
             ("tcp_pacing_ss_ratio", 200, 1000),
@@ -520,12 +533,13 @@ class Lab:
                 write(f"/proc/sys/net/ipv4/{key}", value)
 
     def _store(self, number):
-        """Makes the backstore of a volume in LIO: its directory."""
+        """Makes the backstore of a volume in LIO and returns its directory."""
         return backstore(f"lv{number}", self.backing(number))
 
     def offer(self, target, store, initiator, portal, tag=1, ports=None):
-        """A portal group of a target, with one volume. `initiator` may use it, or everybody without one (LIO's demo mode).
+        """Makes a portal group of a target, with one volume.
 
+        initiator: the initiator that may use it; None permits every initiator (LIO's demo mode).
         ports: the group of target ports for ALUA.
         """
         group = f"{TARGET}/iscsi/{target}/tpgt_{tag}"
@@ -541,7 +555,7 @@ class Lab:
         else:
             write(f"{group}/attrib/generate_node_acls", 1)
             write(f"{group}/attrib/demo_mode_write_protect", 0)
-        # The socket belongs to the namespace of whoever makes this directory.
+        # The socket belongs to the namespace of the process that makes this directory.
         with namespace("tgt"):
             os.mkdir(f"{group}/np/{portal}")
         write(f"{group}/enable", 1)
@@ -591,13 +605,13 @@ class Lab:
         return ["iscsiadm", "-m", "node", "-T", self.target(number), "-p", portal, "-I", f"i{number}"]
 
     def log_in(self, number):
-        """Waits for the block device."""
+        """Logs an initiator in and waits for its block device."""
         run([*self._node(number), "-o", "new"])
         run([*self._node(number), "--login"])
 
         def session():
             for path in glob.glob("/sys/class/iscsi_session/session*"):
-                # A session is there before its attributes are, and these go before it does.
+                # A session appears before its attributes, and these vanish before it does.
                 with contextlib.suppress(OSError):
                     if read(f"{path}/targetname") != self.target(number):
                         continue
@@ -615,7 +629,10 @@ class Lab:
         del self._devices[number], self._sessions[number]
 
     def remove_volume(self, number):
-        """As an administrator does: its initiator logs out, it is exported no more, and LVM removes it."""
+        """Removes a volume as an administrator does.
+
+        Its initiator logs out, its export ends, and LVM removes it.
+        """
         self.log_out(number)
         group = f"{TARGET}/iscsi/{self.target(number)}/tpgt_1"
         acl, lun = f"{group}/acls/{self.initiator(number)}", f"{group}/lun/lun_0"
@@ -636,7 +653,7 @@ class Lab:
 
 
 def backstore(name, device):
-    """A backstore of LIO, of a block device: its directory."""
+    """Makes a backstore of LIO for a block device and returns its directory."""
     store = f"{TARGET}/core/iblock_0/{name}"
     os.makedirs(store)
     write(f"{store}/control", f"udev_path={device}")
@@ -686,7 +703,7 @@ def _log(path, scale):
 
 
 def tcp_counters():
-    """Of this thread's namespace. (/proc/net would be that of the process's first thread.)"""
+    """Returns the counters of this thread's namespace. (/proc/net is that of the process's first thread.)"""
     found = {}
     for file in ("snmp", "netstat"):
         lines = [line.split() for line in read(f"/proc/thread-self/net/{file}").splitlines()]

@@ -1,12 +1,12 @@
-"""Shared by those who judge: lines through measured points, what was expected of a value, and whether a target was kept."""
+"""Parts that the judges share: lines through measured points, bounds of values, and targets kept."""
 
-# A target is kept in this part of the seconds, those left out that follow the beginning of a burst too soon.
+# A target counts as kept if it is kept in this part of the seconds, without the first seconds of each burst.
 KEPT = 0.95
 LEFT_OUT_S = 3
 
 
 def settled(phase):
-    """The means of the seconds within bursts, without the first few of each."""
+    """Returns the means of the seconds within bursts, without the first few of each burst."""
     return [
         value
         for at, value in phase["seconds"]
@@ -38,7 +38,10 @@ class Verdict:
         self.rows = []
 
     def within(self, name, value, least=None, most=None, known=None):
-        """`known`: why it is known to be missed at times. It is said to be missed all the same, and fails nobody's run."""
+        """Adds a check of the value against its bounds.
+
+        known: the reason why the check is known to be missed at times. A miss is printed, but fails no run.
+        """
         met = value is not None and (least is None or value >= least) and (most is None or value <= most)
         bounds = {key: bound for key, bound in (("at_least", least), ("at_most", most)) if bound is not None}
         self.rows.append(

@@ -1,11 +1,11 @@
-"""In the guest, imported: the array of iscsi.py, laid out otherwise, and its iSCSI target with other backstores.
+"""Variants of the array of iscsi.py, and other backstores of its iSCSI target; imported in the guest.
 
     lab = layouts.Files(initiators=4)
     lab = layouts.Thin(initiators=4)
     lab = layouts.Raid(initiators=4)
     lab = layouts.Tgt(initiators=4)
 
-`resource` has the lines that the agent's resource vg0 takes beside its target.
+`resource` contains the lines that the agent's resource vg0 takes beside its target.
 """
 
 import os
@@ -22,7 +22,7 @@ class Layout(iscsi.Lab):
         super().__init__(initiators=initiators, volume_mib=volume_mib, tail_loss_probes=False, **array)
 
     def _fill(self, path, mib):
-        """Reads of what was never written reach no disk."""
+        """Writes random data, because reads of unwritten blocks reach no disk."""
         with open(path, "wb") as file:
             for _ in range(mib):
                 file.write(os.urandom(1 << 20))
@@ -30,11 +30,13 @@ class Layout(iscsi.Lab):
 
 
 class Files(Layout):
-    """LUNs are files of an XFS on the first volume. LIO writes one request of a session after the other, so that three writers
-    disturb an array of one device only; and a delay is felt only if it is longer than what waits in a session takes.
+    """LUNs as files of an XFS on the first volume.
+
+    LIO writes one request of a session after the other, so that three writers disturb an array of one device
+    only. A delay is felt only if it is longer than the session's waiting requests take.
     """
 
-    # xfsprogs make none of less than 300 MB.
+    # xfsprogs make no file system smaller than 300 MB.
     SIZE_MIB = 384
 
     def __init__(self, initiators):
@@ -64,7 +66,7 @@ class Files(Layout):
 
 
 class Thin(Layout):
-    """LUNs are thin volumes of one pool."""
+    """LUNs as thin volumes of one pool."""
 
     resource = 'device = "vg0/lv*"'
 
@@ -72,7 +74,10 @@ class Thin(Layout):
         run(["modprobe", "dm-thin-pool"])
         whole, group = len(self.numbers) * volume_mib, iscsi.GROUP
         return [
-            f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {whole}m --poolmetadatasize 4m --thinpool pool {group}",
+            (
+                f"lvcreate -y -Wn -Zn -i {len(disks)} -I 64k -L {whole}m "
+                f"--poolmetadatasize 4m --thinpool pool {group}"
+            ),
             *(
                 f"lvcreate -y -Wn -V {volume_mib}m --thin --thinpool pool -n lv{number} {group}"
                 for number in self.numbers
@@ -86,7 +91,7 @@ class Thin(Layout):
 
 
 class Raid(Layout):
-    """LUNs are volumes on a RAID 0 of md, which the kernel is told of by sysfs."""
+    """LUNs as volumes on a RAID 0 of md, which is configured by sysfs."""
 
     def _disks(self, devices):
         run(["modprobe", "-a", "md_mod", "raid0"])
@@ -110,10 +115,10 @@ class Raid(Layout):
 
 
 class Tgt(Layout):
-    """Volumes behind tgtd, a target in user space, of whose sessions the kernel shows the connections only."""
+    """Volumes behind tgtd, a target in user space: the kernel shows only the connections of its sessions."""
 
     resource = 'portals = "10.0.0.1:3260"'
-    # The first is the controller.
+    # LUN 0 is the controller.
     lun = 1
 
     def _export(self):

@@ -1,10 +1,11 @@
-"""In the guest, imported: the array of iscsi.py behind an NVMe/TCP target or an NFS server instead, its hosts connected.
+"""The array of iscsi.py behind an NVMe/TCP target or an NFS server, and its hosts; imported in the guest.
 
     lab = protocols.Nvme(hosts=2)
     lab = protocols.Nfs(hosts=4, file_mib=lambda number: 64)
 
-The kernel's own parts. nfsd has ext4 and NFSv4.2, and none of its helpers: what these would answer is written to the
-kernel's caches beforehand. The array, LVM and the network are iscsi.py's, but each host has a network namespace of its own.
+All parts are the kernel's own. nfsd has ext4 and NFSv4.2, and none of its helpers: their answers are written
+to the kernel's caches beforehand. The array, LVM and the network are iscsi.py's, but each host has a network
+namespace of its own.
 """
 
 import glob
@@ -32,7 +33,7 @@ class Lab(iscsi.Lab):
                 batch(
                     "ip", ["link set lo up", f"address add 10.0.0.{10 + n}/24 dev i{n}", f"link set i{n} up"]
                 )
-        # One portal for each volume: who is connected to it uses that one.
+        # One portal for each volume: a host connected to it uses that volume.
         with namespace("tgt"):
             batch("ip", [f"address add 10.0.0.{n}/24 dev eth0" for n in self.numbers if n > 1])
 
@@ -92,7 +93,7 @@ class Nvme(Lab):
                 ("trsvcid", self.port),
             ):
                 write(f"{port}/addr_{key}", value)
-            # The socket belongs to the namespace of whoever makes this link.
+            # The socket belongs to the namespace of the process that makes this link.
             with namespace("tgt"):
                 os.symlink(subsystem, f"{port}/subsystems/{self.subsystem(number)}")
 
@@ -129,7 +130,10 @@ class Nvme(Lab):
 
 
 class Nfs(Lab):
-    """file_mib: the size of a host's file, by its number. threads: of nfsd, one for each request under way."""
+    """nfsd, and hosts that mount its exports.
+
+    file_mib: the size of a host's file, by its number. threads: nfsd's threads, one per request under way.
+    """
 
     port = 2049
 
@@ -138,7 +142,7 @@ class Nfs(Lab):
         super().__init__(hosts, **options)
 
     def _export(self):
-        # What this server's helpers would answer when the kernel asks: who may use what.
+        # The answers of nfsd's helpers when the kernel asks for the permissions of clients.
         forever, insecure_no_subtree_check_fsid = 2_147_483_647, 0x2402
         run(["modprobe", "-a", "ext4", "nfsd", "nfsv4"])
         run(["pin", "mkfs.ext4", "mount"])
@@ -147,7 +151,7 @@ class Nfs(Lab):
             run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard", "-O", "^has_journal", volume])
             os.makedirs(directory)
             run(["mount", "-t", "ext4", "-o", "noatime", volume, directory])
-            # Root of a host may write it although it is nobody here.
+            # A host's root, which is an unprivileged user here, may write to it.
             os.chmod(directory, 0o777)
             with open(f"{directory}/file", "wb") as file:
                 for _ in range(self.file_mib(number)):
@@ -155,7 +159,7 @@ class Nfs(Lab):
             os.chmod(f"{directory}/file", 0o666)
         os.sync()
         with namespace("tgt"):
-            # Both are of the namespace in which they are mounted, or opened.
+            # Both belong to the namespace in which they are mounted, or opened.
             run(["mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd"])
             rpc = "/proc/thread-self/net/rpc"
             for number in self.numbers:
@@ -165,7 +169,7 @@ class Nfs(Lab):
                     f"{rpc}/nfsd.export/channel",
                     f"{domain} {directory} {forever} {insecure_no_subtree_check_fsid} 65534 65534 0\n",
                 )
-                # Handles of what is exported as number 0 (type 1): each host has its own volume as the root.
+                # Handles of the export with number 0 (type 1): each host has its own volume as the root.
                 write(f"{rpc}/nfsd.fh/channel", f"{domain} 1 \\x00000000 {forever} {directory}\n")
             write("/proc/fs/nfsd/versions", "-2 -3 +4 +4.1 +4.2\n")
             write("/proc/fs/nfsd/nfsv4gracetime", "10\n")
@@ -178,7 +182,7 @@ class Nfs(Lab):
         # A client is known by the name of its machine.
         socket.sethostname(f"host{number}")
         with namespace(f"h{number}"):
-            # -i: without mount.nfs, whose part is to resolve names.
+            # -i: without mount.nfs, which resolves names.
             run(
                 [
                     "mount",
@@ -199,5 +203,5 @@ class Nfs(Lab):
         write("/proc/sys/vm/drop_caches", 3)
 
     def pulse(self):
-        # By the volume: what a host reads twice, the server has in memory.
+        # Reads the volume itself, because the server has a host's repeated reads in memory.
         return Pulse(f"/dev/{iscsi.GROUP}/lv2")

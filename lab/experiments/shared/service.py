@@ -1,4 +1,4 @@
-"""In the guest, imported: how the packaged service is started, without systemd, and what it has in the kernel."""
+"""The packaged service, started without systemd, and its state in the kernel; imported in the guest."""
 
 import glob
 import json
@@ -6,15 +6,16 @@ import os
 
 from iscsi import mapped, read, run
 
-# The agent's own, in which packets wait by netem.
+# The agent's own device, in which netem delays packets.
 DEVICE = "tidegate"
-# Guest time may leap by seconds while a program waits for the machine's files. What must be gone when is judged by itself.
+# Guest time may leap by seconds while a program waits for the machine's files.
+# The time at which the agent's rules must be gone is judged separately.
 ENDS_WITHIN_S = 60
 PACKAGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../packaging")
 
 
 def capabilities(*drop_ins):
-    """The capabilities of the service, with those of these drop-ins that there are, as setpriv wants them."""
+    """Returns the capabilities of the service and of those drop-ins that exist, in setpriv's notation."""
     files = [
         f"{PACKAGING}/tidegate-agent.service",
         *(
@@ -33,7 +34,7 @@ def capabilities(*drop_ins):
 
 
 def unprivileged(*drop_ins):
-    """The command before a program that gives it a user without rights, and the capabilities of the service."""
+    """Returns the prefix of a command: an unprivileged user with the capabilities of the service."""
     sets = [
         option
         for kind in ("inh-caps", "ambient-caps", "bounding-set")
@@ -43,7 +44,10 @@ def unprivileged(*drop_ins):
 
 
 def packets_throttled():
-    """What is in the kernel of this network namespace: rules, tables, members of the agent's maps, its chains, its device."""
+    """Returns the state of this network namespace in the kernel.
+
+    It contains the rules, the tables, the members of the agent's maps, and the agent's chains and device.
+    """
     ruleset = json.loads(run(["nft", "-j", "list", "ruleset"]))["nftables"]
     links = json.loads(run(["ip", "-j", "link", "show"]))
     chains = [item["chain"]["name"] for item in ruleset if "chain" in item]
@@ -51,7 +55,7 @@ def packets_throttled():
         "rules": sum("rule" in item for item in ruleset),
         "tables": [item["table"]["name"] for item in ruleset if "table" in item],
         "members": mapped(ruleset),
-        # A chain for each interface that packets are delayed at.
+        # One chain per interface at which packets are delayed.
         "hooks": sorted(chain for chain in chains if chain.startswith("on_")),
         "has_device": any(link["ifname"] == DEVICE for link in links),
     }

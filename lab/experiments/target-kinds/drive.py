@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`tidegate agent` on targets of other kinds, in the lab: see guest.py, which says what each kind and phase is.
+"""`tidegate agent` on targets of other kinds, in the lab: see guest.py, which describes each kind and phase.
 
 usage: drive.py [options] -- nvme|nfs|files|thin|md|tgt [more options for guest.py]
 

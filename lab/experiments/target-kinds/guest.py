@@ -10,7 +10,7 @@ usage: guest.py KIND [options], see --help
    md     LUNs of LIO that are volumes on a RAID 0 of md
    tgt    LUNs of tgtd, which is no part of the kernel: its clients are those of a portal
 
-The load is that of iscsi-agent (shared/bursts.py), the array as well. In order, the last three for each seed:
+The load (shared/bursts.py) and the array are those of iscsi-agent. In order, the last three for each seed:
 
    alone        the reader alone
    unregulated  with the bursts, without an agent
@@ -53,13 +53,13 @@ def kernel(lab):
 
 
 def watch_members(lab, seen, over):
-    """Whose packets the agent had in its maps, until it is over."""
+    """Collects the members of the agent's maps, until the load is over."""
     while not over.wait(1):
         seen.update(kernel(lab)["members"])
 
 
 def regulated(lab, options, law):
-    """The bursts beside the agent, whom it throttled, and what it left in the kernel."""
+    """The bursts beside the agent, the hosts that it throttled, and its leftovers in the kernel."""
     name = f"{law}-{options.seed}"
     path, log_path = f"/tmp/{name}.toml", f"/out/{name}.log"
     iscsi.write(path, f'[resource.vg0]\ntarget = "{options.target:g}ms"\n{lab.resource}\n{LAWS[law]}\n')
@@ -90,13 +90,13 @@ def main():
     parser.add_argument("--burst", type=int, default=20)
     parser.add_argument("--pause", type=int, default=5)
     parser.add_argument("--bursts", type=int, default=2)
-    parser.add_argument("--jobs", type=int, default=4, help="of each writer (default: %(default)s)")
-    parser.add_argument("--depth", type=int, default=2, help="of each job (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=4, help="jobs of each writer (default: %(default)s)")
+    parser.add_argument("--depth", type=int, default=2, help="depth of each job (default: %(default)s)")
     parser.add_argument(
         "--threads",
         type=int,
         default=64,
-        help="of nfsd. Where there are fewer than requests, reads wait for one, and "
+        help="threads of nfsd. With fewer threads than requests, reads wait for a thread, and "
         "the agent, which measures the volumes, does not see it (default: %(default)s)",
     )
     parser.add_argument("--seeds", type=int, default=1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: guest.py's measurements against the promises. Prints them, and leaves DIR/verdict.json.
 
-Response times are what the reader saw (fio, the mean of each second). Exit status 1 when something is missed.
+Latencies are those of the reader (fio, the mean of each second). Exit status 1 when a promise is missed.
 """
 
 import json
@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, Verdict, part_within, settled
 
-# Below this the bursts would not be worth regulating.
+# Weaker bursts would not be worth regulating.
 DISTURBED = 2
 LAWS = ("pid", "auto")
 
@@ -66,7 +66,8 @@ def main(directory):
     for law in LAWS:
         kept, writers = ([row[law][key] for row in rows] for key in ("kept", "writers_kept"))
         print(
-            f"  {law}: {100 * statistics.mean(kept):.1f} % of all seconds, writers {100 * statistics.mean(writers):.0f} %"
+            f"  {law}: {100 * statistics.mean(kept):.1f} % of all seconds, "
+            f"writers {100 * statistics.mean(writers):.0f} %"
         )
     with open(os.path.join(directory, "verdict.json"), "w") as file:
         json.dump(

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The packet-delay throttles with a thousand consumers held at once, and how quickly what is held can be changed; and with a hundred
-resources whose delays move by themselves, each with consumers of the next one's.
+"""The packet-delay throttles with a thousand consumers throttled at once, and the time to change that.
 
-In the lab, on its virtual clock: crates/tidegate-host/examples/throttle.rs in the guest, beside guest.py. Exit status 1
-when somebody is not held, or is still throttled afterwards, or when moving delays take more than a transaction of nftables each second
-or make the control interval longer than promised.
+A second kind of case has a hundred resources whose delays move by themselves, each with consumers of the next
+one's. In the lab, on its virtual clock: crates/tidegate-host/examples/throttle.rs in the guest, beside
+guest.py. Exit status 1 when a consumer is not throttled, or is still throttled afterwards. It is also 1 when
+moving delays take more than a transaction of nftables each second, or make the control interval longer than
+promised.
 """
 
 import argparse
@@ -21,15 +22,15 @@ import driver
 CASES = ["netemx1x1000", "netemx100x10", "edtx1x1000", "edtx100x10", "netemx100x10x30", "edtx100x10x30"]
 SHORT = ["netemx100x10", "edtx1x1000", "netemx100x10x10"]
 DELAY_MS = 50
-# Of a hundred resources whose delays move by themselves: the 99th percentile of the time from one decision to the next.
+# The 99th percentile of the control interval, with a hundred resources whose delays move by themselves.
 INTERVAL_S = 0.15
-# What a path without delay takes, and a program that waits for the processor.
+# The time of a path without delay, and of a program that waits for the processor.
 MOST_BEYOND_MS = 5
 
 
 def built():
     repository = os.path.dirname(driver.LAB)
-    # With the whole workspace selected, other crates have the features that the program has, and are there already.
+    # With the whole workspace selected, other crates have the program's features, and are built already.
     subprocess.run(
         ["cargo", "build", "--locked", "--release", "--quiet", "--workspace", "--example", "throttle"],
         cwd=repository,
@@ -43,7 +44,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--short", action="store_true", help="two cases")
+    parser.add_argument("--short", action="store_true", help="three cases")
     parser.add_argument("--out", metavar="DIR", help="leave the document there, named after the day")
     options = parser.parse_args()
     description, binary = driver.described(), built()
@@ -58,37 +59,42 @@ def main():
             measured = json.load(file)
     met = True
     print(
-        "throttle  resources  consumers   join s   hold s  all delays s  all sets s  nothing s   undo s   held ms"
+        "throttle  resources  consumers   join s  throttle s  all delays s  all sets s  nothing s   undo s"
+        "   throttled ms"
     )
     for row in (row for row in measured if "seconds" not in row):
-        holds = (
+        throttled = (
             row["held_ms"][0] >= DELAY_MS
             and row["held_ms"][1] < 2 * DELAY_MS
             and row["after_ms"] < DELAY_MS / 2
         )
-        met = met and holds
+        met = met and throttled
         print(
-            f"{row['method']:8} {row['resources']:10} {row['consumers']:10} {row['join_s']:8.3f} {row['hold_s']:8.3f} "
-            f"{row['change_delays_s']:13.4f} {row['change_members_s']:11.4f} {row['unchanged_s']:10.4f} {row['undo_s']:8.3f}   "
-            f"{row['held_ms'][0]:.1f} to {row['held_ms'][1]:.1f}{'' if holds else '   MISSED'}"
+            f"{row['method']:8} {row['resources']:10} {row['consumers']:10} {row['join_s']:8.3f} "
+            f"{row['hold_s']:11.3f} {row['change_delays_s']:13.4f} {row['change_members_s']:11.4f} "
+            f"{row['unchanged_s']:10.4f} {row['undo_s']:8.3f}   "
+            f"{row['held_ms'][0]:.1f} to {row['held_ms'][1]:.1f}{'' if throttled else '   MISSED'}"
         )
     for row in (row for row in measured if "seconds" in row):
-        # Who follows the kernel's messages hears of a transaction at its end, and some take 0.1 s longer than others: so the mean.
+        # A follower of the kernel's messages hears of a transaction at its end, and some take 0.1 s longer
+        # than others: hence the mean.
         seldom = row["transactions"] <= row["seconds"] + 4 and (
             row["mean_between_s"] is None or row["mean_between_s"] > 0.95
         )
-        holds = (
+        throttled = (
             row["beyond_wanted_ms"][0] >= 0
             and row["beyond_wanted_ms"][1] < MOST_BEYOND_MS
             and row["after_ms"] < MOST_BEYOND_MS
         )
-        kept = seldom and holds and row["interval_p99_s"] < INTERVAL_S
+        kept = seldom and throttled and row["interval_p99_s"] < INTERVAL_S
         met = met and kept
         print(
-            f"{row['method']}, {row['resources']} resources of {row['consumers']} consumers whose delays move for {row['seconds']} s: "
-            f"{row['transactions']} transactions, intervals of {row['interval_p50_s']:.3f} s, p99 {row['interval_p99_s']:.3f} s; "
-            f"a call takes {1000 * row['apply_p50_s']:.1f} ms, p99 {1000 * row['apply_p99_s']:.1f} ms; waits beyond what is wanted "
-            f"{row['beyond_wanted_ms'][0]:.1f} to {row['beyond_wanted_ms'][1]:.1f} ms{'' if kept else '   MISSED'}"
+            f"{row['method']}, {row['resources']} resources of {row['consumers']} consumers "
+            f"whose delays move for {row['seconds']} s: {row['transactions']} transactions, "
+            f"intervals of {row['interval_p50_s']:.3f} s, p99 {row['interval_p99_s']:.3f} s; "
+            f"a call takes {1000 * row['apply_p50_s']:.1f} ms, p99 {1000 * row['apply_p99_s']:.1f} ms; "
+            f"waits beyond the wanted delay {row['beyond_wanted_ms'][0]:.1f} to "
+            f"{row['beyond_wanted_ms'][1]:.1f} ms{'' if kept else '   MISSED'}"
         )
     if options.out:
         driver.leave(

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""In the guest: a thousand consumers held at once. See throttle-scale, which runs this.
+"""In the guest: a thousand consumers throttled at once. See drive.py, which runs this script.
 
 usage: guest.py METHODxRESOURCESxCONSUMERS[xSECONDS]…
 
-The consumers are addresses of one interface in a network namespace of their own. While all are held, some of them ask a
-server at port 3260 for an answer: that tells what really is delayed. With SECONDS, all delays move by themselves for so long, and consumers use two resources each; the
-kernel tells how many transactions of nftables that took. Leaves /out/measured.json.
+The consumers are addresses of one interface in a network namespace of their own. While all are throttled,
+some of them ask a server at port 3260 for an answer: that shows the real delays. With SECONDS, all delays
+move by themselves for so long, and consumers use two resources each. The kernel reports the transactions of
+nftables that this took. Leaves /out/measured.json.
 """
 
 import ipaddress
@@ -66,7 +67,7 @@ def sample(consumers, count):
 
 
 def answers(consumers, count):
-    """How long some of the consumers wait for an answer over a connection that they have, in milliseconds."""
+    """The waits of some consumers for an answer over a connection that they have, in milliseconds."""
     waits = []
     with iscsi.namespace("consumers"):
         for number in sample(consumers, count):
@@ -80,7 +81,7 @@ def answers(consumers, count):
 
 
 def moving(method, resources, consumers, seconds):
-    """All delays move by themselves: how long control intervals are, and in which seconds nftables changes something."""
+    """The control intervals and the transactions of nftables while all delays move by themselves."""
     watch = subprocess.Popen(["nft", "monitor"], stdout=subprocess.PIPE, text=True)
     time.sleep(1)
     command = ["tidegate", method, str(resources), str(consumers), str(seconds)]
@@ -98,7 +99,7 @@ def moving(method, resources, consumers, seconds):
     said = process.stderr.readline()
     if said.strip() != "held":
         raise iscsi.Failed(f"{' '.join(command)}: {said}{process.stderr.read()}")
-    # The longest that the two resources of each consumer want, at the end.
+    # The longer of the delays of each consumer's two resources, at the end.
     delays = [10 + 7 * resource % 60 for resource in range(resources)]
     wanted = {
         number: max(delays[number // consumers], delays[(number // consumers + 1) % resources])
@@ -132,14 +133,14 @@ def measure(method, resources, consumers, seconds=None):
     said = process.stderr.readline()
     if said.strip() != "held":
         raise iscsi.Failed(f"{' '.join(command)}: {said}{process.stderr.read()}")
-    held = answers(resources * consumers, ASKED)
+    throttled = answers(resources * consumers, ASKED)
     printed, complaint = process.communicate("\n")
     if process.returncode != 0:
         raise iscsi.Failed(f"{' '.join(command)}: {complaint}")
     return {
         **json.loads(printed),
         "free_ms": [min(free), max(free)],
-        "held_ms": [min(held), max(held)],
+        "held_ms": [min(throttled), max(throttled)],
         "after_ms": max(answers(resources * consumers, ASKED)),
     }
 

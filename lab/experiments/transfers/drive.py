@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Transfers placed on real storage nodes in the lab, at the load of Nikolow's paper: all policies, idle nodes and loaded ones.
+"""Transfers placed on real storage nodes in the lab, at the load of Nikolow's paper.
 
-Sixty files, four a second, are 2.6 times what the nodes move, as the paper's hundred are. Its rates are divided by a hundred, and its time by
-four: 0.2, 3 and 0.6 MB/s, and files of 2.5 MB that need 0.1 MB/s. Others take another part of the links every five seconds.
-Throughput is told at the paper's rates over ten. One virtual machine for each seed. Exit status 1 when a transfer failed. What the
-script expects at its own load (scripts/transfers-real.py) and is otherwise here is told.
+All policies run, with idle nodes and with loaded ones. Sixty files, four a second, are 2.6 times the load
+that the nodes can move, as the paper's hundred are. The paper's rates are divided by a hundred, and its time
+by four: 0.2, 3 and 0.6 MB/s, and files of 2.5 MB that need 0.1 MB/s. Other traffic takes another part of the
+links every five seconds. Throughput is printed at the paper's rates over ten. One virtual machine for each
+seed.
+
+Exit status 1 when a transfer failed. The script (scripts/transfers-real.py) has expectations at its own load;
+those that are not met here are printed.
 """
 
 import argparse
@@ -25,7 +29,7 @@ LOAD = ["--size", "2.5", "--slower", "10", "--others", "5", "--without-accidents
 
 
 def run(seed, options, directory):
-    """One seed: the script's document, or None."""
+    """The script's document of one seed; None if the run failed."""
     out = os.path.join(directory, str(seed))
     load = ["--transfers", options.transfers, *LOAD]
     policies = [word for policy in options.policy for word in ("--policy", policy)]
@@ -51,7 +55,7 @@ def run(seed, options, directory):
 
 
 def rows(runs):
-    """The table: of each policy, idle and loaded, what the seeds have."""
+    """The table: the values of all seeds for each policy, idle and loaded."""
     found = {}
     for one in runs:
         for result in one["results"]:
@@ -72,7 +76,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--policy", action="append", default=[], help="one of the policies (default: all)")
-    parser.add_argument("--transfers", type=int, default=60, help="of each policy (default: %(default)s)")
+    parser.add_argument(
+        "--transfers", type=int, default=60, help="transfers of each policy (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument(
@@ -100,7 +106,8 @@ def main():
     table = rows(runs)
     for row in table:
         print(
-            f"{row['policy']:<11} {'loaded' if row['loaded'] else 'idle':<6} {statistics.mean(row['kept']):5.0%}"
+            f"{row['policy']:<11} {'loaded' if row['loaded'] else 'idle':<6} "
+            f"{statistics.mean(row['kept']):5.0%}"
             f"  {statistics.mean(row['throughput_bps']) / 1e6:5.1f} MB/s; of the rate that is needed:"
             f" median {statistics.mean(one['median'] for one in row['of_needed']):.2f},"
             f" least {min(one['least'] for one in row['of_needed']):.2f}"

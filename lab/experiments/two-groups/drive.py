@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`tidegate agent` on two volume groups with a target each and initiators in common, in the lab: see guest.py.
+"""`tidegate agent` on two volume groups with a target each and initiators in common, in the lab.
 
-Exit status 1 when the run fails or something promised is missed (judge.py).
+See guest.py. Exit status 1 when the run fails or something promised is missed (judge.py).
 """
 
 import os

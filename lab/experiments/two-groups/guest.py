@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """In the guest: `tidegate agent` on an iSCSI target with two volume groups, each with a target of its own.
 
-usage: guest.py [--targets MS,MS] [--burst S] [--pause S] [--depth N] [--seeds N] [--first-seed N] [--only PHASE,…]
+usage: guest.py [--targets MS,MS] [--burst S] [--pause S] [--depth N] [--seeds N] [--first-seed N]
+                [--only PHASE,…]
 
-vg0 and vg1 have four servers each, all behind one portal. Initiator 1 reads from vg0 and initiator 4 from vg1, 4 KiB at random
-places, at most 256 KiB/s. Initiators 2 and 3 write to vg0, initiators 5 and 6 to vg1. Initiator 3 also writes to vg1: it is shared.
-In order, for each seed:
+vg0 and vg1 have four servers each, all behind one portal. Initiator 1 reads from vg0 and initiator 4 from
+vg1, 4 KiB at random places, at most 256 KiB/s. Initiators 2 and 3 write to vg0, initiators 5 and 6 to vg1.
+Initiator 3 also writes to vg1: it is shared. In order, for each seed:
 
-   unregulated  all write
-   both         all write, and the agent
-   one          the agent, and only vg0 is written to; the shared initiator also reads from vg1, 4 KiB at random places: what its
-                reads take because of an overload that is not theirs
+   unregulated  all writers write, without the agent
+   both         all writers write, and the agent runs
+   one          the agent runs, and only vg0 is written to; the shared initiator also reads from vg1, 4 KiB at
+                random places: the latency of its reads because of the overload of vg0
 
 Leaves /out/measured.json, and the agent's log of each phase.
 """
@@ -75,14 +76,16 @@ class Lab(iscsi.Lab):
 
 
 def jobs_of(lab, options, name, begin):
-    """The readers', and those of who writes in this phase."""
+    """The jobs of the readers, and of the initiators that write in this phase."""
     length = 2 * options.pause + options.burst
     read = {"rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k", "runtime": length, "size": "64m"}
-    jobs = [{"name": group, "filename": lab.device(who["reader"]), **read} for group, who in GROUPS.items()]
+    jobs = [
+        {"name": group, "filename": lab.device(hosts["reader"]), **read} for group, hosts in GROUPS.items()
+    ]
     volumes = [
         number
-        for group, who in GROUPS.items()
-        for number in who["writers"]
+        for group, hosts in GROUPS.items()
+        for number in hosts["writers"]
         if name != "one" or group == "vg0"
     ]
     volumes += ["shared"] if name != "one" else []
@@ -153,7 +156,7 @@ def main():
     parser.add_argument("--burst", type=int, default=25)
     parser.add_argument("--pause", type=int, default=4)
     parser.add_argument(
-        "--depth", type=int, default=2, help="of each job, four to a writer (default: %(default)s)"
+        "--depth", type=int, default=2, help="depth of each job, four jobs to a writer (default: %(default)s)"
     )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
@@ -161,7 +164,7 @@ def main():
     options = parser.parse_args()
     first, second = map(float, options.targets.split(","))
 
-    # As in iscsi-agent: without tail loss probes, which a saturated array provokes.
+    # Without tail loss probes, as in iscsi-agent: a saturated array provokes them.
     lab = Lab(initiators=6, devices=2 * SERVERS, tail_loss_probes=False)
     lab.log_in("shared")
     iscsi.run(["pin", "nft", "tc", "tidegate"])
@@ -169,8 +172,8 @@ def main():
         "options": vars(options),
         "seeds": [],
         "writers": {
-            group: sorted({lab.address(n) for n in who["writers"]} | {lab.address(SHARED)})
-            for group, who in GROUPS.items()
+            group: sorted({lab.address(n) for n in hosts["writers"]} | {lab.address(SHARED)})
+            for group, hosts in GROUPS.items()
         },
     }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: guest.py's measurements against the promises. Prints them, and leaves DIR/verdict.json.
 
-Response times are what the readers saw (fio, the mean of each second). Exit status 1 when something is missed.
+Latencies are those of the readers (fio, the mean of each second). Exit status 1 when a promise is missed.
 """
 
 import json

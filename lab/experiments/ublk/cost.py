@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""In the guest: processor time of the whole machine per request, of an export as a block device, of a loop device on
-the same file, and of a device that moves nothing (null_blk). The guest's clock counts instructions, so that a
-nanosecond of processor time is one. The file is in memory. What the device that moves nothing takes is fio's, and the
-kernel's for any device.
+"""In the guest: processor time of the whole machine per request, for three block devices.
+
+The devices are an export, a loop device on the same file, and a device that moves nothing (null_blk). The
+guest's clock counts instructions, so that a nanosecond of processor time is one instruction. The file is in
+memory. The time of the device that moves nothing is fio's, and the kernel's for any device.
 
 usage: cost.py [--requests N]
 
@@ -63,7 +64,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=20_000, help="of each load (default: %(default)s)")
+    parser.add_argument(
+        "--requests", type=int, default=20_000, help="requests of each load (default: %(default)s)"
+    )
     options = parser.parse_args()
     run("pin", "fio", "losetup")
     os.makedirs("/mnt/memory", exist_ok=True)

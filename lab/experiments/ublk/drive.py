@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Block devices of the host (ublk) on kernel 6.12: what guest.py does and checks, in one virtual machine. With --cost,
-instructions of the machine per request beside a loop device, by cost.py.
+"""Block devices of the host (ublk) on kernel 6.12: guest.py and its checks, in one virtual machine.
+
+With --cost, instructions of the machine per request beside a loop device, by cost.py.
 
 usage: lab/experiments/ublk/drive.py [--cost] [--binary FILE] [--ends N] [--size MIB] [--iops N] [--out DIR]
 """
@@ -47,10 +48,8 @@ def main():
     )
     parser.add_argument("--binary", default=os.path.join(driver.LAB, "..", "target", "release", "tidegate"))
     parser.add_argument("--cost", action="store_true", help="instructions per request, and nothing else")
-    parser.add_argument(
-        "--ends", type=int, default=6, help="how often the gateway is killed or stopped under load"
-    )
-    parser.add_argument("--size", type=int, default=16, help="of the disk, in MiB")
+    parser.add_argument("--ends", type=int, default=6, help="kills and stops of the gateway under load")
+    parser.add_argument("--size", type=int, default=16, help="size of the disk, in MiB")
     parser.add_argument("--iops", type=int, default=1000, help="the limit of the export")
     parser.add_argument("--out", help="leave a dated document here")
     options = parser.parse_args()
@@ -83,8 +82,8 @@ def main():
                         print(f"{name}:\n" + "".join(file.readlines()[-30:]), file=sys.stderr)
     checks = {"the guest's script succeeded": status == 0, **result["checks"]}
     print(json.dumps(result["figures"], indent=1))
-    for what, holds in checks.items():
-        print(f"{'ok' if holds else 'FAILED'}: {what}")
+    for check, met in checks.items():
+        print(f"{'ok' if met else 'FAILED'}: {check}")
     if options.out:
         document = {"experiment": "ublk", "date": driver.today(), **about}
         document |= {"figures": result["figures"], "checks": checks}

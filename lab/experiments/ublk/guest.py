@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""In the guest: an export is a block device of this host. The gateway is killed with -9, and stopped in order, while
-fio writes and verifies. A file system stays mounted through the same, and a client of NBD uses another export
-meanwhile. Then LIO exports the device over iSCSI, and an initiator writes and verifies. The gateway has the rights that
+"""In the guest: an export is a block device of this host.
+
+The gateway is killed with -9, and stopped in order, while fio writes and verifies. A file system stays
+mounted through the same, and a client of NBD uses another export meanwhile. Then LIO exports the device over
+iSCSI, and an initiator writes and verifies. The gateway has the rights that
 packaging/tidegate.service.d/ublk.conf gives it, and no others.
 
 usage: guest.py [--ends N] [--size MIB] [--iops N]
@@ -47,7 +49,7 @@ listen = ['ublk:0']
 """
 
 
-# What the drop-in gives, for a user that owns nothing.
+# The capabilities of the drop-in, for a user that owns nothing.
 CAPABILITIES = "-all,+sys_admin,+dac_override"
 RIGHTS = [
     "setpriv",
@@ -129,7 +131,7 @@ def configure(exports):
 
 
 def refused(config, rights=()):
-    """What the program says of a configuration that it cannot serve, and its status."""
+    """The exit status and the message of the program for a configuration that it cannot serve."""
     with open("wrong.toml", "w") as file:
         file.write(config)
     command = [*rights, "tidegate", "serve", "-c", "wrong.toml"]
@@ -207,7 +209,7 @@ def verified_writes(gateway, options, figures, checks):
 
 
 def storm(gateway, deaths, checks):
-    """The gateway is killed at any moment of its start, again and again; then the device is there and right."""
+    """Kills the gateway at any moment of its start, again and again; then the device is there and right."""
     chance = random.Random(1)
     gateway.end(signal.SIGTERM)
     with open("copy", "wb") as copy, open("disk.raw", "rb") as disk:
@@ -223,7 +225,7 @@ def storm(gateway, deaths, checks):
 
 
 def births(gateway, deaths, checks):
-    """The gateway is killed while it makes a device that is not there yet."""
+    """Kills the gateway while it makes a device that is not there yet."""
     chance = random.Random(2)
     for _ in range(deaths):
         gateway.launch()
@@ -256,7 +258,7 @@ def pressed(gateway, checks, figures):
     done = subprocess.run(fio, stdout=subprocess.DEVNULL).returncode == 0
     peak = metric("tidegate_pool_buffered_peak_bytes")
     figures["memory_peak_mib"] = peak / (1 << 20)
-    # One export draws about half of what is shared.
+    # One export draws about half of the shared memory.
     checks["128 requests of 1 MiB do with 64 MiB of memory"] = done and 16 << 20 < peak <= 64 << 20
 
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""A guest of QEMU with its disk on vhost-user, or on NBD: the gateway is killed with -9, or ended and started anew as
-for an upgrade, while fio writes and verifies. No block may be wrong, and the guest may see no error. A limit throttles
-it, and the status shows that. In the end the disk grows, and the guest sees that too; QEMU's NBD client does not.
+"""A guest of QEMU with its disk on vhost-user, or on NBD, beside ends of the gateway.
 
-usage: lab/experiments/vhost-user/drive.py [--nbd] [--binary FILE] [--ends N] [--size MIB] [--iops N] [--out DIR]
+The gateway is killed with -9, or ended and started anew as for an upgrade, while fio writes and verifies. No
+block may be wrong, and the guest may see no error. A limit throttles the guest, and the status shows that. In
+the end the disk grows, and the guest sees that too; QEMU's NBD client does not.
+
+usage: lab/experiments/vhost-user/drive.py [--nbd] [--binary FILE] [--ends N] [--size MIB] [--iops N]
+                                           [--out DIR]
 """
 
 import argparse
@@ -33,7 +36,7 @@ listen = ['vhost-user:disk.sock']
 
 # QEMU connects again every second.
 TRY_S = 1
-# What the disk grows by, in MiB.
+# Growth of the disk, in MiB.
 GROWTH = 16
 
 
@@ -73,14 +76,17 @@ class Gateway:
         return float(found[0].split()[-1]) if found else None
 
     def is_limited(self):
-        """Returns true if the status says that an export waits for its limit. A busy machine may not answer."""
+        """Returns true if the status says that an export waits for its limit.
+
+        A busy machine may not answer.
+        """
         try:
             return '"waits_for": "limit"' in self.ask("/v1/status")
         except OSError:
             return False
 
     def wait(self, condition, seconds=120, alive=lambda: True):
-        """Waits for a condition; says whether it came, before the time was up or `alive` ended."""
+        """Waits for a condition. Returns true if it came before the time was up or `alive` ended."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and alive():
             if condition():
@@ -104,9 +110,9 @@ def main():
     parser.add_argument("--binary", default=os.path.join(driver.LAB, "..", "target", "release", "tidegate"))
     parser.add_argument("--nbd", action="store_true", help="QEMU has the disk by NBD")
     parser.add_argument(
-        "--ends", type=int, default=6, help="of the gateway, kill -9 and SIGTERM by turns (default: 6)"
+        "--ends", type=int, default=6, help="ends of the gateway, kill -9 and SIGTERM by turns (default: 6)"
     )
-    parser.add_argument("--size", type=int, default=64, help="of the disk, in MiB")
+    parser.add_argument("--size", type=int, default=64, help="size of the disk, in MiB")
     parser.add_argument("--iops", type=int, default=1000, help="the limit of the export")
     parser.add_argument("--out", help="leave a dated document here")
     options = parser.parse_args()
@@ -192,8 +198,8 @@ def main():
         "the limit throttled the guest, and the status said so": limited,
         f"no faster than {options.iops} IO/s": bool(rates) and max(rates) <= 1.05 * options.iops,
     }
-    for what, holds in checks.items():
-        print(f"{'ok' if holds else 'FAILED'}: {what}")
+    for check, met in checks.items():
+        print(f"{'ok' if met else 'FAILED'}: {check}")
     if options.out:
         figures = {
             "ends": ends,

@@ -7,7 +7,7 @@ use crate::{files_of_crates, short};
 
 /// Clauses that leave a reader asking "who?" or "which?". A doc comment begins with the thing, or with a
 /// verb.
-const INDIRECT: &[&str] = &[
+pub(crate) const INDIRECT: &[&str] = &[
     "What", "Who", "Whom", "Whose", "Of", "Whether", "How", "Where", "Which", "That", "When", "Why", "As",
     "If",
 ];

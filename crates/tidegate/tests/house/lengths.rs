@@ -8,7 +8,7 @@ use crate::{files_of_crates, short};
 const LONGEST_FILE: usize = 1_000;
 
 /// The longest line of code, comments and messages, in characters.
-const LONGEST_LINE: usize = 110;
+pub(crate) const LONGEST_LINE: usize = 110;
 
 /// Marks of lines that stay whole: tables, and documents or bytes in quotes.
 const DATA: &[&str] = &["//! |", "/// |", "r#\"", "b\"", "\":", " = {"];

@@ -10,6 +10,7 @@ mod floors;
 #[path = "../documents/glossary.rs"]
 mod glossary;
 mod lengths;
+mod scripts;
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
