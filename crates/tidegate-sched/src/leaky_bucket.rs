@@ -42,10 +42,10 @@ pub struct LeakyBucket {
     /// Each release that waited for its token comes later than the token, by a random time of up to half of
     /// 1/ρ. Not in the paper.
     ///
-    /// Without it, buckets whose rates have a simple ratio release at the same distance of each other for as
-    /// long as the rates last. Which of two consumers then waits for the other each time is decided by who
-    /// began some milliseconds before the other. At a rate of more than one request in two ticks there is no
-    /// dither.
+    /// Without it, buckets whose rates have a simple ratio release at the same distance from each other for as
+    /// long as the rates last. The consumer that waits for the other each time is then decided by the
+    /// milliseconds by which one began before the other. At a rate of more than one request in two ticks there
+    /// is no dither.
     pub dither: bool,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct BucketOutlet {
 }
 
 impl BucketOutlet {
-    /// `flow`: what tells it from the buckets of other flows, which are dithered otherwise.
+    /// An outlet that is full of tokens. Outlets with different numbers in `flow` are dithered differently.
     pub(crate) fn new(bucket: LeakyBucket, flow: u32, now: Instant) -> Self {
         let mut random = Pcg32::new(0, flow.into());
         let mut outlet = Self {
