@@ -42,10 +42,10 @@ pub struct LeakyBucket {
     /// Each release that waited for its token comes later than the token, by a random time of up to half of
     /// 1/ρ. Not in the paper.
     ///
-    /// Without it, buckets whose rates have a simple ratio release at the same distance from each other for as
-    /// long as the rates last. The consumer that waits for the other each time is then decided by the
-    /// milliseconds by which one began before the other. At a rate of more than one request in two ticks there
-    /// is no dither.
+    /// Without it, buckets whose rates have a simple ratio release at the same distance from each other for
+    /// as long as the rates last. The consumer that waits for the other each time is then decided by the
+    /// milliseconds by which one began before the other. At a rate of more than one request in two ticks
+    /// there is no dither.
     pub dither: bool,
 }
 

@@ -30,7 +30,7 @@ pub struct IscsiProtocol {
 impl IscsiProtocol {
     /// open-iscsi and LIO by default: the values that the lab's initiators negotiated (`negotiated` in
     /// `bench/runs/2026-11-21-lab-iscsi-delay.json`), `node.session.queue_depth` 32. LIO sends headers by
-    /// themselves, as is seen there (lab/README.md, "What is not delayed overtakes what is").
+    /// themselves, as is seen there (lab/README.md, "Undelayed packets overtake delayed ones").
     pub const LIO: Self = Self {
         immediate_data: true,
         first_burst: Bytes::from_kib(64),
