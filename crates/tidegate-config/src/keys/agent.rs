@@ -19,11 +19,11 @@ pub const AGENT: KeyTable = table!(
         .details(
             "`netem`: classes with a delay each, in a device of their own, and nftables rules. \
         `edt`: a program gives each packet the time before which it must not leave, and fq \
-        keeps it until then; takes neither nftables nor another program to be started. One \
-        write after the other is throttled alike by both; reads of throttled consumers wait \
-        for the delay [twice](../../lab/README.md#edt-beside-netem) with `edt`, and deep \
-        writes up to a third longer. `rate`: not packets are delayed, but writes in front of \
-        the volume; `packets` and `ports` cannot be given with it. `cgroup`: [cgroups of this \
+        keeps it until then. It needs neither nftables nor another program. One write after \
+        the other is throttled alike by both. With `edt`, reads of throttled consumers wait \
+        for the delay [twice](../../lab/README.md#edt-beside-netem), and deep writes up to \
+        a third longer. `rate`: not packets are delayed, but writes in front of the volume; \
+        `packets` and `ports` cannot be given with it. `cgroup`: [cgroups of this \
         machine](../guide/cgroups.md) are delayed, and nothing else."
         ),
         Key::new(
@@ -34,10 +34,10 @@ pub const AGENT: KeyTable = table!(
         )
         .applies_to("netem, edt")
         .details(
-            "`all`: all from the storage ports. `responses`: those that pace writes (R2T and \
-        responses of iSCSI and NVMe/TCP, NFS replies of less than 512 bytes, and \
-        acknowledgements), told by the protocol of the port, or by any of the three at a port \
-        other than 3260, 4420 and 2049. `acks`: acknowledgements without payload, which is the \
+            "`all`: all from the storage ports. `responses`: those that pace writes. These are R2T \
+        and responses of iSCSI and NVMe/TCP, NFS replies of less than 512 bytes, and \
+        acknowledgements. The port tells the protocol; at a port other than 3260, 4420 and \
+        2049 it is any of the three. `acks`: acknowledgements without payload, which is the \
         paper's choice and slows no consumer with today's receive windows. Measured for \
         [iSCSI](../../lab/README.md#packet-delay-on-an-iscsi-target), and for [NVMe/TCP and \
         NFS](../../lab/README.md#packet-delay-on-nvmetcp-and-nfs)."

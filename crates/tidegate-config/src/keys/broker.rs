@@ -175,8 +175,8 @@ pub const NODE: KeyTable = table!(
             "the most that the node moves in either direction, such as `\"300MB/s\"`"
         )
         .details(
-            "Where nothing is said it is learnt from what is seen, and ages: half of what is above \
-        the rate of now is forgotten in an hour of transfers."
+            "Without it, the peak is learnt from transfers. It ages: half of its distance from the \
+        present rate is forgotten in an hour of transfers."
         ),
         Key::new("peak_read", ByteRate, "`peak`", "`peak` of reads"),
         Key::new("peak_write", ByteRate, "`peak`", "`peak` of writes"),

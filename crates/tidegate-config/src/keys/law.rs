@@ -125,7 +125,7 @@ pub const INTEGRAL: KeyTable = table!(
         interval"
         )
         .details(
-            "The default is the paper's, for one disk of 1999; faster storage takes more: 0.1/G \
+            "The default is the paper's, for one disk of 1999. Faster storage takes more: 0.1/G \
         places the loop's pole at 0.9, with the process gain G of `tidegate identify \
         --model`."
         ),
@@ -155,9 +155,10 @@ pub const INTEGRAL: KeyTable = table!(
             "`literal` is the paper's law"
         )
         .details(
-            "`improved` raises rates slowly, and none that is not used, divides surplus in proportion \
-        to the promised rates, gives it back at once when an export with a contract comes back \
-        from a pause of `idle_half_life`, and takes it over when one has gone."
+            "`improved` raises rates slowly, and only those that are used. It divides surplus in \
+        proportion to the promised rates. It gives surplus back at once when an export with a \
+        contract comes back from a pause of `idle_half_life`. When one has gone, it takes its surplus \
+        over."
         ),
     ]
 );

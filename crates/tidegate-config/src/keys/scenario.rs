@@ -295,9 +295,9 @@ pub const HOST: KeyTable = table!(
             "the control law; a host without one is uncontrolled"
         )
         .details(
-            "`\"auto\"` [learns what it needs](../guide/auto.md), and keeps contracts and goals; \
-        `\"integral\"` keeps contracts, and steers each virtual machine by its own requests; \
-        `\"self-tuning\"` keeps goals, and divides by bands; so does `\"queueing-model\"`, [by \
+            "`\"auto\"` [learns what it needs](../guide/auto.md), and keeps contracts and goals. \
+        `\"integral\"` keeps contracts, and steers each virtual machine by its own requests. \
+        `\"self-tuning\"` keeps goals, and divides by bands. So does `\"queueing-model\"`, [by \
         a window](../guide/bands.md#the-model-of-a-queue)."
         ),
         Key::new("target", Time, "required with a law", "the response time promised"),

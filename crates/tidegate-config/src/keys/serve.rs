@@ -319,9 +319,9 @@ pub const POOL: KeyTable = table!(
         )
         .details("A window law works below it."),
         Key::new("scheduler", Words(&["sfq", "yfq"]), "`\"sfq\"`", "the order of requests").details(
-            "`sfq`: start-time fair queueing, by start tags. `yfq`: by finish tags, so that of \
-        exports that come back at the same time the one with the greater share goes first; \
-        requests close to each other are not kept together then. Changing it takes a restart."
+            "`sfq`: start-time fair queueing, by start tags. `yfq`: by finish tags. If several \
+        exports come back at the same time, the one with the greatest share goes first. \
+        Requests close to each other are not kept together then. Changing it takes a restart."
         ),
         Key::new(
             "batch",
@@ -408,8 +408,8 @@ pub const POOL: KeyTable = table!(
         with the target"
         )
         .details(
-            "Other than `mean` not with `cluster`, with `normalise`, and with the laws `integral` and \
-        `self-tuning`, and not with goals under the model of a queue."
+            "Other than `mean` not with `cluster`, nor with `normalise`, nor with the laws `integral` \
+        and `self-tuning`. With goals it is not for the model of a queue."
         ),
         Key::new("interval", Time, "`\"250ms\"`", "the time between two decisions of the law")
             .bounds("`\"10ms\"` to `\"1min\"`")
@@ -566,9 +566,10 @@ pub const BACKEND: KeyTable = table!(
         )
         .applies_to("emulated")
         .details(
-            "A stripe set of SATA disks; one SCSI disk of 1999; Fibre Channel disks behind a \
-        write-back cache, ten or five as RAID 5, six or ten without parity; SATA and NVMe drives of \
-        flash; volumes of Amazon EBS with and without burst credits."
+            "`sata-stripe` is a stripe set of SATA disks, and `dnes-309170w` one SCSI disk of 1999. \
+        `fc-` is Fibre Channel disks behind a write-back cache: ten or five as RAID 5, six or \
+        ten without parity. `dc-` is SATA and NVMe drives of flash. `ebs-` is volumes of Amazon \
+        EBS, with and without burst credits."
         ),
         Key::new(
             "exponential",
@@ -579,11 +580,11 @@ pub const BACKEND: KeyTable = table!(
         )
         .applies_to("emulated")
         .details(
-            "`rate`, for example `\"1000 IO/s\"`: what all of them do together; `servers`, 1 to \
-        1024 (default 1); `capacity`, for example `\"64GiB\"`: how much they pretend to hold; \
-        `changes`: what becomes of them while they are in use, as data that move to a cache, \
-        or a second shelf: `[{ after = \"30s\", rate = \"2000 IO/s\", servers = 2 }]`, counted \
-        from the first request on; without `servers` there are as many as before."
+            "`rate`, for example `\"1000 IO/s\"`, is the rate of all servers together. `servers` is \
+        1 to 1024 (default 1). `capacity`, for example `\"64GiB\"`, is their apparent size. \
+        `changes` are changes while they are in use, such as data that move to a cache, or a \
+        second shelf: `[{ after = \"30s\", rate = \"2000 IO/s\", servers = 2 }]`. Times count \
+        from the first request; without `servers` their number stays."
         ),
         Key::new("seed", Whole(0, 9223372036854775807), "`0`", "seed of the model's random numbers")
             .applies_to("emulated"),
@@ -843,8 +844,8 @@ pub const LIMIT: KeyTable = table!(
             "with `false`, requests beyond the limit wait, even while the array is idle"
         )
         .details(
-            "`true`: they wait only while an export within its limit has requests waiting; what is \
-        left then is shared by `shares`, and counts towards no limit. A protected export is \
+            "`true`: they wait only while an export within its limit has requests waiting. The rest \
+        is shared by `shares`, and counts towards no limit. A protected export is \
         protected only within a soft limit."
         ),
     ]

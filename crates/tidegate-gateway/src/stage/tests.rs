@@ -40,6 +40,8 @@ fn stage(law: LoopConfig) -> PoolStage {
     let backend = BackendConfig::File { direct: false };
     let mut pool = PoolConfig::new(law.resource.clone(), backend, Vec::new());
     (pool.law, pool.depth, pool.discipline) = (Some(law), 1, Discipline::FinishTags);
+    // As published: a release comes with its token, without dither.
+    pool.release.ahead = None;
     PoolStage::new(&pool, PoolPartners::default(), at(0))
 }
 

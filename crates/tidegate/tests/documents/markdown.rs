@@ -82,7 +82,7 @@ impl Document {
         for (at, text) in text.lines().enumerate() {
             let trimmed = text.trim_start();
             let fence = trimmed.starts_with("```");
-            let item = trimmed.starts_with("- ") || numbered(trimmed);
+            let item = begins_item(trimmed);
             let role = if fence || in_fence {
                 Role::Code
             } else if trimmed.starts_with('#') {
@@ -147,6 +147,11 @@ impl Document {
         }
         commands
     }
+}
+
+/// Returns true for the first line of an item of a list.
+pub(crate) fn begins_item(line: &str) -> bool {
+    line.starts_with("- ") || numbered(line)
 }
 
 /// Returns whether a line begins like `1. `.

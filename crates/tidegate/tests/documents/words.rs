@@ -1,7 +1,7 @@
 //! Lines, sentences and words of the documents.
 
 use crate::glossary::{plain, replaced};
-use crate::markdown::{Document, Role, documents};
+use crate::markdown::{Document, Role, begins_item, documents};
 
 /// The longest line of prose, in characters. Tables and code may be longer.
 const LONGEST_LINE: usize = 110;
@@ -76,22 +76,30 @@ fn sentences_can_be_read_in_one_breath() {
     assert!(long.is_empty(), "sentences have at most {LONGEST_SENTENCE} words: {long:#?}");
 }
 
-/// Returns the sentences of a document's paragraphs, each with the line where its paragraph begins.
+/// Returns the sentences of a document's paragraphs and items of lists, each with the line where its
+/// paragraph or item begins.
 fn sentences(document: &Document) -> Vec<(usize, String)> {
     let mut sentences = Vec::new();
-    let mut paragraph: Option<(usize, String)> = None;
-    for line in &document.lines {
-        if line.role == Role::Prose && !line.text.trim().is_empty() {
-            let (_, text) = paragraph.get_or_insert((line.number, String::new()));
-            text.push_str(line.text.trim());
-            text.push(' ');
-        } else if let Some((number, text)) = paragraph.take() {
+    let mut paragraph: Option<(usize, Role, String)> = None;
+    let mut end = |paragraph: Option<(usize, Role, String)>| {
+        if let Some((number, _, text)) = paragraph {
             sentences.extend(split(&plain(&text)).into_iter().map(|sentence| (number, sentence)));
         }
+    };
+    for line in &document.lines {
+        let text = line.text.trim();
+        let is_text = matches!(line.role, Role::Prose | Role::Item) && !text.is_empty();
+        let goes_on = paragraph.as_ref().is_some_and(|(_, role, _)| *role == line.role && !begins_item(text));
+        if !is_text || !goes_on {
+            end(paragraph.take());
+        }
+        if is_text {
+            let (_, _, whole) = paragraph.get_or_insert((line.number, line.role, String::new()));
+            whole.push_str(text);
+            whole.push(' ');
+        }
     }
-    if let Some((number, text)) = paragraph {
-        sentences.extend(split(&plain(&text)).into_iter().map(|sentence| (number, sentence)));
-    }
+    end(paragraph);
     sentences
 }
 
