@@ -1,7 +1,7 @@
 //! Widths and words of the scripts: Python and shell in `lab`, `scripts` and `bench`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::comments::INDIRECT;
 use crate::glossary::replaced;
@@ -22,9 +22,8 @@ fn scripts() -> Vec<(String, String)> {
 }
 
 fn collect(folder: &Path, found: &mut Vec<(String, String)>) {
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    for path in paths {
+    for entry in fs::read_dir(folder).expect("a readable folder") {
+        let path = entry.expect("a readable entry").path();
         if path.is_dir() {
             collect(&path, found);
         } else if let Ok(text) = fs::read_to_string(&path) {
