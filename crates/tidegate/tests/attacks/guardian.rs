@@ -4,14 +4,14 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::{NamedTempFile, TempDir};
 
+use crate::service::disk_reader::read_without_pause;
 use crate::service::{limits_alone, until};
 
 /// Every consumer is released within ten seconds; this is a busy machine's.
@@ -77,15 +77,7 @@ impl Machine {
     }
 
     fn read_for_ever(&mut self) {
-        let script = "echo $$ > \"$0\"; while :; do dd if=\"$1\" of=/dev/null bs=64k iflag=direct; done";
-        let reader = Command::new("sh")
-            .args(["-c", script])
-            .arg(self.cgroup.join("cgroup.procs"))
-            .arg(&self.device)
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn();
-        self.reader = Some(reader.unwrap());
+        self.reader = Some(read_without_pause(&self.cgroup, &self.device));
     }
 
     fn is_limited(&self) -> bool {

@@ -56,17 +56,24 @@ impl DiskReader {
             let number = fs::read_to_string(device.replace("/dev/", "/sys/block/") + "/dev").unwrap();
             fs::write(limit, format!("{} 1000000000000", number.trim_end())).unwrap();
         }
-        let script = "echo $$ > \"$0\"; while :; do dd if=\"$1\" of=/dev/null bs=64k iflag=direct; done";
-        let process = Command::new("sh")
-            .args(["-c", script])
-            .arg(cgroup.join("cgroup.procs"))
-            .arg(&device)
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .unwrap();
+        let process = read_without_pause(&cgroup, &device);
         Some(Self { cgroup, device, process, _disk: disk, _alone: alone })
     }
+}
+
+/// Starts a process of a cgroup that reads a device without a pause. It ends when it is killed, with its group,
+/// or after the test that started it, however that ended.
+pub(crate) fn read_without_pause(cgroup: &Path, device: &str) -> Child {
+    let script = "echo $$ > \"$0\"
+        while kill -0 \"$2\" 2>/dev/null; do dd if=\"$1\" of=/dev/null bs=64k iflag=direct; done";
+    let reader = Command::new("sh")
+        .args(["-c", script])
+        .arg(cgroup.join("cgroup.procs"))
+        .args([device, &std::process::id().to_string()])
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn();
+    reader.unwrap()
 }
 
 /// An agent of a network and a mount namespace of its own, which is the only one there.
