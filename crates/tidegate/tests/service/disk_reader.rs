@@ -61,8 +61,8 @@ impl DiskReader {
     }
 }
 
-/// Starts a process of a cgroup that reads a device without a pause. It ends when it is killed, with its group,
-/// or after the test that started it, however that ended.
+/// Starts a process of a cgroup that reads a device without a pause. It ends when it is killed, with its
+/// group, or after the test that started it, however that ended.
 pub(crate) fn read_without_pause(cgroup: &Path, device: &str) -> Child {
     let script = "echo $$ > \"$0\"
         while kill -0 \"$2\" 2>/dev/null; do dd if=\"$1\" of=/dev/null bs=64k iflag=direct; done";
