@@ -22,10 +22,12 @@ use tidegate_units::{Latency, Shares};
 
 use crate::delay::{MEMORY, STEP};
 use crate::pace::remembered;
+use crate::steering;
 
 /// The change of ln f per second, for each unit of ln(x/share). The throughput is an average of [`MEMORY`],
 /// so an integral gain of 1/(2·1 s) is damped by 0.7: shares settle within some five seconds, without
-/// overshoot to speak of.
+/// overshoot to speak of. It is less where the delay is more than five times the time at the storage. There
+/// the law changes its delay more slowly, in proportion, and a faster division would swing against it.
 const PER_SECOND: f64 = 0.5;
 
 /// The greatest distance from a share that counts, as ln(x/share): a pause is no reason to leap afterwards.
@@ -95,12 +97,12 @@ impl WeightedShare {
             .then(|| self.bytes / self.seconds / self.weight)
     }
 
-    /// Moves its factor, `apart` from its share as ln(x/share).
-    fn follow(&mut self, elapsed: Duration, apart: f64, longest: Latency) {
+    /// Moves its factor by a part of `apart`, which is how far it is from its share, as ln(x/share).
+    fn follow(&mut self, part: f64, apart: f64, longest: Latency) {
         let has_all = self.delay == Latency::ZERO && apart <= 0.0;
         let has_least = self.delay >= longest && apart > 0.0;
         if !has_all && !has_least {
-            self.factor += PER_SECOND * elapsed.as_secs_f64() * apart.clamp(-MOST_APART, MOST_APART);
+            self.factor += part * apart.clamp(-MOST_APART, MOST_APART);
         }
     }
 }
@@ -117,9 +119,13 @@ pub(crate) fn divide(shares: &mut [&mut WeightedShare], delay: Latency, longest:
     let weight: f64 = shares.iter().filter(held).map(|share| share.weight).sum();
     let throughput: f64 =
         shares.iter().filter(held).filter_map(|share| Some(share.throughput()? * share.weight)).sum();
+    let completed: f64 = shares.iter().map(|share| share.completed).sum();
+    let at_storage: f64 = shares.iter().map(|share| share.at_storage).sum();
+    let of_all = if completed > 0.0 { at_storage / completed } else { 0.0 };
+    let per_second = PER_SECOND.min(steering::PER_SECOND * of_all / delay.as_secs_f64());
     for share in shares.iter_mut().filter(|_| weight > 0.0 && throughput > 0.0) {
         if let Some(own) = share.throughput() {
-            share.follow(elapsed, (own / (throughput / weight)).ln(), longest);
+            share.follow(per_second * elapsed.as_secs_f64(), (own / (throughput / weight)).ln(), longest);
         }
     }
     // Only their ratios count: c makes up for the rest.
@@ -130,9 +136,6 @@ pub(crate) fn divide(shares: &mut [&mut WeightedShare], delay: Latency, longest:
     let outstanding: f64 = shares.iter().map(|share| share.outstanding).sum();
     let divided: f64 = shares.iter().map(|share| share.outstanding / share.factor.exp()).sum();
     let common = if outstanding > 0.0 { divided / outstanding } else { 1.0 };
-    let completed: f64 = shares.iter().map(|share| share.completed).sum();
-    let at_storage: f64 = shares.iter().map(|share| share.at_storage).sum();
-    let of_all = if completed > 0.0 { at_storage / completed } else { 0.0 };
     for share in shares {
         let at_storage = if share.completed >= 1.0 { share.at_storage / share.completed } else { of_all };
         let own = common * share.factor.exp() * (at_storage + delay.as_secs_f64()) - at_storage;
