@@ -28,7 +28,7 @@ use crate::delay::{MemberDemand, MemberInterval};
 
 /// The change of a delay per second, as a part of the latency above the goal. It is the integral gain of the
 /// PID's defaults, 0.5 / 200 ms.
-pub(crate) const PER_SECOND: f64 = 2.5;
+const PER_SECOND: f64 = 2.5;
 
 /// The most that one decision changes, as a part of the latency above the goal.
 const MOST_AT_ONCE: f64 = 0.7;
