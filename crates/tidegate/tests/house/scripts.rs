@@ -1,4 +1,4 @@
-//! Widths and words of the scripts: Python and shell in `lab`, `scripts` and `bench`.
+//! Widths and words of the scripts: Python and shell in `lab`, `scripts`, `bench` and `packaging`.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ enum Text {
     Value,
 }
 
-/// The prose of a script: each comment and docstring, with the number of its first line.
+/// Returns the prose of a script: each comment and docstring, with the number of its first line.
 fn prose(text: &str) -> Vec<(usize, String)> {
     let mut blocks: Vec<(usize, String)> = Vec::new();
     let (mut place, mut in_comment) = (Text::Outside, false);
