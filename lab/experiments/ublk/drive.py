@@ -17,20 +17,16 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import driver  # noqa: E402
 
 
+def run_command(options, out, script):
+    """Returns the command that runs a script of this experiment in a machine with ublk."""
+    machine = ["--kernel", "6.12", "--binary", options.binary, "--out", out, "--limit", "3600"]
+    path = os.path.join(driver.LAB, "experiments", "ublk", script)
+    return [os.path.join(driver.LAB, "run"), *machine, path]
+
+
 def cost(options, about):
     with tempfile.TemporaryDirectory() as out:
-        command = [
-            os.path.join(driver.LAB, "run"),
-            "--kernel",
-            "6.12",
-            "--binary",
-            options.binary,
-            "--out",
-            out,
-            "--limit",
-            "3600",
-            os.path.join(driver.LAB, "experiments", "ublk", "cost.py"),
-        ]
+        command = run_command(options, out, "cost.py")
         subprocess.run(command, check=True)
         with open(os.path.join(out, "cost.json")) as file:
             rows = json.load(file)
@@ -57,18 +53,7 @@ def main():
     if options.cost:
         return cost(options, about)
     with tempfile.TemporaryDirectory() as out:
-        command = [
-            os.path.join(driver.LAB, "run"),
-            "--kernel",
-            "6.12",
-            "--binary",
-            options.binary,
-            "--out",
-            out,
-            "--limit",
-            "3600",
-            os.path.join(driver.LAB, "experiments", "ublk", "guest.py"),
-        ]
+        command = run_command(options, out, "guest.py")
         asked = ["--ends", str(options.ends), "--size", str(options.size), "--iops", str(options.iops)]
         status = subprocess.run([*command, *asked]).returncode
         result = {"figures": {}, "checks": {}}
