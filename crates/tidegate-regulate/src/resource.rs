@@ -427,7 +427,7 @@ impl RegulatedResource {
         for (consumer, observed) in self.consumers.iter_mut().zip(eligible) {
             debug_assert_eq!(consumer.name, observed.name);
             if let Some(share) = &mut consumer.share {
-                share.observe(since, &delayed(observed), observed.mean_outstanding.get());
+                share.observe(since, &delayed(observed), observed.mean_outstanding.get(), self.delay);
                 shares.push(share);
             }
         }
