@@ -18,6 +18,9 @@
 //! Each change of the delay acts k times, so that later changes are divided by it.
 //!
 //! Once a delay has been right, it is cut no more: a low rate may as well be a pause of the members.
+//!
+//! The number of waits is remembered from one throttling to the next, since it is a property of the protocol.
+//! The first delay is then divided by it. If that proves too short, the number is forgotten.
 
 use std::time::Duration;
 
@@ -67,6 +70,8 @@ pub(crate) struct SteeredDelay {
     is_new: bool,
     /// The number of times that a request waits.
     waits: f64,
+    /// True if that number is of an earlier throttling, and this one has not shown whether it holds.
+    is_recalled: bool,
 }
 
 impl Default for SteeredDelay {
@@ -78,6 +83,7 @@ impl Default for SteeredDelay {
             changed: false,
             is_new: false,
             waits: 1.0,
+            is_recalled: false,
         }
     }
 }
@@ -108,10 +114,11 @@ impl SteeredDelay {
         }
         let rate = self.rate(members);
         // No delay begins that the window does not ask for.
-        let from = if in_force > Latency::ZERO { in_force } else { by_window };
+        let mut from = in_force;
         if in_force == Latency::ZERO {
+            from = by_window.scale((CAUTION / self.waits).min(1.0));
             (self.stretch, self.completed) = (Duration::ZERO, 0);
-            (self.changed, self.is_new, self.waits) = (true, true, 1.0);
+            (self.changed, self.is_new, self.is_recalled) = (true, true, true);
         }
         if auto.trial {
             self.is_new = true;
@@ -146,8 +153,12 @@ impl SteeredDelay {
         }
         let Some((usual_rate, usual_latency)) = self.usual.rate_and_latency() else { return 1.0 };
         let part = rate / usual_rate;
+        let is_recalled = std::mem::take(&mut self.is_recalled);
         if above >= 0.0 || part >= TOO_LONG {
             self.is_new = false;
+            if is_recalled && above >= 0.0 {
+                self.waits = 1.0;
+            }
             return 1.0;
         }
         self.changed = true;

@@ -1,6 +1,7 @@
 //! Properties of a regulated resource that hold whatever is observed, and whenever.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -275,18 +276,27 @@ struct ClosedLoops {
     /// Requests that the storage completes in a second, and the time that one takes at least.
     capacity: f64,
     service: f64,
+    /// The number of times that a write waits for the delay.
+    waits: f64,
+}
+
+/// What happens in a tenth of a second.
+#[derive(Debug, Clone, Copy)]
+struct Tenth {
+    latency: f64,
+    /// Writes per second.
+    completed: f64,
 }
 
 impl ClosedLoops {
-    /// Lets the loops run for so many seconds under the delays that a resource puts into force. Returns the
-    /// latencies of the last ten seconds.
-    fn run(self, resource: &mut RegulatedResource, seconds: u64) -> Vec<f64> {
-        let mut latencies = Vec::new();
-        for tenth in 1..=seconds * 10 {
-            let delay = resource.delay().as_secs_f64();
+    /// Lets the loops run in these seconds under the delays that a resource puts into force.
+    fn run(self, resource: &mut RegulatedResource, seconds: Range<u64>) -> Vec<Tenth> {
+        let mut tenths = Vec::new();
+        for tenth in seconds.start * 10 + 1..=seconds.end * 10 {
+            let delay = self.waits * resource.delay().as_secs_f64();
             let completed = self.capacity.min(self.outstanding / (self.service + delay));
             let latency = self.outstanding / completed - delay;
-            latencies.push(latency);
+            tenths.push(Tenth { latency, completed });
             let done = |per_second: f64| OperationTotals {
                 count: (per_second / 10.0).round() as u64,
                 bytes: Bytes::new(4_096),
@@ -303,7 +313,7 @@ impl ClosedLoops {
                 resource.decide(Instant::from_nanos(tenth * 100_000_000), None);
             }
         }
-        latencies.split_off(latencies.len().saturating_sub(100))
+        tenths
     }
 }
 
@@ -323,9 +333,9 @@ proptest! {
         };
         let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
         set_consumers(&mut resource, [0]);
-        let loops = ClosedLoops { outstanding, capacity, service: 0.3 * target.as_secs_f64() };
-        for latency in loops.run(&mut resource, 60) {
-            let part = latency / target.as_secs_f64();
+        let loops = ClosedLoops { outstanding, capacity, service: 0.3 * target.as_secs_f64(), waits: 1.0 };
+        for tenth in &loops.run(&mut resource, 0..60)[500..] {
+            let part = tenth.latency / target.as_secs_f64();
             prop_assert!((0.6..=1.0).contains(&part), "{} of the target", part);
         }
     }
@@ -336,16 +346,38 @@ fn a_delay_ends_with_the_load_that_it_was_for() {
     let law = LoopConfig { signal: SignalChoice::Reads, ..config(LawConfig::of_kind(LawKind::Auto)) };
     let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
     set_consumers(&mut resource, [0]);
-    let many = ClosedLoops { outstanding: 24.0, capacity: 500.0, service: 0.003 };
-    many.run(&mut resource, 20);
+    let many = ClosedLoops { outstanding: 24.0, capacity: 500.0, service: 0.003, waits: 1.0 };
+    many.run(&mut resource, 0..20);
     assert!(resource.delay() > Latency::ZERO);
     let few = ClosedLoops { outstanding: 2.0, ..many };
-    few.run(&mut resource, 20);
+    few.run(&mut resource, 20..40);
     assert_eq!(resource.delay(), Latency::ZERO, "two writes disturb no read");
-    many.run(&mut resource, 20);
+    many.run(&mut resource, 40..60);
     set_consumers(&mut resource, []);
-    few.run(&mut resource, 1);
+    few.run(&mut resource, 60..61);
     assert_eq!(resource.delay(), Latency::ZERO, "no consumer is left");
+}
+
+#[test]
+fn how_often_a_write_waits_is_remembered_from_one_throttling_to_the_next() {
+    let law = LoopConfig { signal: SignalChoice::Reads, ..config(LawConfig::of_kind(LawKind::Auto)) };
+    let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
+    set_consumers(&mut resource, [0]);
+    let many = ClosedLoops { outstanding: 24.0, capacity: 500.0, service: 0.003, waits: 4.0 };
+    let few = ClosedLoops { outstanding: 2.0, ..many };
+    let completed = |tenths: &[Tenth]| tenths.iter().map(|tenth| tenth.completed).sum::<f64>();
+    let first = many.run(&mut resource, 0..20);
+    few.run(&mut resource, 20..40);
+    assert_eq!(resource.delay(), Latency::ZERO);
+    let second = many.run(&mut resource, 40..60);
+    assert!(completed(&second) > 1.1 * completed(&first), "the first delay is about right");
+    assert!(second.iter().all(|tenth| tenth.completed > 0.7 * many.capacity));
+
+    // A number that is wrong costs no more than none: here each write waits but once.
+    few.run(&mut resource, 60..80);
+    let third = ClosedLoops { waits: 1.0, ..many }.run(&mut resource, 80..100);
+    let target = resource.law().target.as_secs_f64();
+    assert!(third[15..].iter().all(|tenth| tenth.latency <= target));
 }
 
 #[test]
