@@ -3,6 +3,7 @@
 #
 #   step NAME COMMAND…     adds a step that runs alone
 #   queue NAME COMMAND…    adds a step that takes one processor; queued steps run side by side
+#   need_disk GIB          ends the script here if the disk has no room for what it builds
 #   run_steps              runs all steps, shows the summary, and returns 1 when a step failed
 #
 # A step that fails does not stop the others: one run shows all failures. A step that cannot run here calls
@@ -27,6 +28,19 @@ skip() {
   printf 'skipped: %s\n' "$1"
   printf '%s\n' "$1" >>"${STEP_SKIPS:-/dev/null}"
   return "$SKIPPED"
+}
+
+# need_disk GIB: ends the script if the disk has no room for what it builds. What is built already counts.
+need_disk() {
+  local built free
+  mkdir -p target
+  built=$(du --summarize --block-size=1G target | cut -f 1)
+  free=$(df --output=avail --block-size=1G target | tail -n 1)
+  [ $((built + free)) -ge "$1" ] || {
+    printf '%s has %d GiB free, and %d are needed for the build: make room there\n' \
+      "$PWD/target" "$free" $(($1 - built)) >&2
+    exit 1
+  }
 }
 
 step() { add yes "$@"; }
