@@ -195,7 +195,9 @@ fn sessions_of_an_unknown_version_end_and_the_service_starts() {
     let service = store.service(folder.path());
     until("a gateway", || log(&folder).contains("ready").then_some(()));
     until("an empty store", || store.names().is_empty().then_some(()));
-    assert!(log(&folder).contains("of the last process that end: 1; their state has version 999"));
+    until("word of it", || {
+        log(&folder).contains("of the last process that end: 1; their state has version 999").then_some(())
+    });
     let mut ours = ours;
     ours.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(std::io::Read::read(&mut ours, &mut [0; 8]).unwrap(), 0, "the connection is closed");

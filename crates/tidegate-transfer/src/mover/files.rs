@@ -102,8 +102,12 @@ impl PartFile {
     pub(super) async fn new(target: &Path, id: &str) -> io::Result<Self> {
         let name = target.file_name().ok_or_else(|| io::Error::other("this is no name of a file"))?;
         let path = target.with_file_name(format!(".{}.{id}.part", name.to_string_lossy()));
-        let file = File::options().create_new(true).write(true).open(&path).await?;
-        Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
+        // The file has its owner as soon as it is there, so that it is removed when nobody waits for it any more.
+        let create = move || {
+            let file = File::from_std(std::fs::File::create_new(&path)?);
+            Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
+        };
+        tokio::task::spawn_blocking(create).await?
     }
 
     /// Ends the write of an attempt that was given up in the middle of a piece. Goes on after the last piece
@@ -176,6 +180,15 @@ mod tests {
         hasher.add(&there);
         assert_eq!((there.len() as u64, hasher.finish()), (length, digest));
         assert!(given_up.is_some() || there[PIECE..] == rest);
+    }
+
+    #[test]
+    fn a_file_that_nobody_waits_for_any_more_is_not_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { drop(PartFile::new(&folder.path().join("x"), "1").now_or_never()) });
+        runtime.shutdown_timeout(std::time::Duration::from_secs(60));
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
     }
 
     #[tokio::test]

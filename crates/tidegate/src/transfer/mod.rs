@@ -307,6 +307,9 @@ struct RemoveArgs {
 /// The time in which uploads that were begun are called off: that of one answer, and a little more.
 const CALLING_OFF: Duration = Duration::from_secs(16);
 
+/// The time in which threads that handle files end.
+const THREADS_END: Duration = Duration::from_secs(1);
+
 /// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is
 /// left behind, nor of an upload where its server answers within 15 s, and what was reserved is free
 /// again after its lease.
@@ -330,8 +333,8 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandFailure> {
         }
         outcome
     });
-    // A thread in a folder that hangs does not come back.
-    runtime.shutdown_background();
+    // What threads have begun to write is removed by them. One in a folder that hangs does not come back.
+    runtime.shutdown_timeout(THREADS_END);
     outcome
 }
 
