@@ -102,7 +102,7 @@ impl PartFile {
     pub(super) async fn new(target: &Path, id: &str) -> io::Result<Self> {
         let name = target.file_name().ok_or_else(|| io::Error::other("this is no name of a file"))?;
         let path = target.with_file_name(format!(".{}.{id}.part", name.to_string_lossy()));
-        // The file has its owner as soon as it is there, so that it is removed when nobody waits for it any more.
+        // The file has its owner as soon as it is there. If this is dropped meanwhile, it is removed at once.
         let create = move || {
             let file = File::from_std(std::fs::File::create_new(&path)?);
             Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_waits_for_any_more_is_not_left() {
+    fn a_file_whose_creation_is_given_up_is_not_left() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async { drop(PartFile::new(&folder.path().join("x"), "1").now_or_never()) });
