@@ -13,11 +13,11 @@
 //! if each waited for d, which takes c = Σ(nᵢ/fᵢ)/Σnᵢ. So a delay does to the storage what it does without
 //! weights, and a law takes no other gains.
 //!
-//! That is of a delay that lasts. A change of d in proportion to each member's time would hardly change a
-//! short time, and a member with a short time does the most at the storage. So the latency would follow the
-//! law too little. At long delays, law and division would swing against each other. Therefore d above is an
-//! average of [`MEMORY`], as s is. What the delay differs from it is added to the delay of all members alike,
-//! as it is without weights.
+//! Only a delay that lasts is divided so. If a sudden change were divided in proportion to each member's
+//! time, short times would hardly change, and members with short times do the most at the storage. The
+//! latency would follow the law too little, and at long delays law and division would swing against each
+//! other. Therefore d above is an average of [`MEMORY`], as s is. The difference between the law's delay and
+//! that average is added to the delay of all members alike, as it is without weights.
 //!
 //! A member that is not delayed and has less than its share wants no more, and the others divide the rest.
 

@@ -19,8 +19,8 @@
 //!
 //! Once a delay has been right, it is cut no more: a low rate may as well be a pause of the members.
 //!
-//! The number of waits is remembered from one throttling to the next, since it is a property of the protocol.
-//! The first delay is then divided by it. If that proves too short, the number is forgotten.
+//! The number of waits is remembered from one throttling to the next: it depends on the protocol and on the
+//! size of the requests. The next first delay is 1.5/k of the window's. If that is too short, k is forgotten.
 
 use std::time::Duration;
 

@@ -268,6 +268,14 @@ fn slow(resource: &mut RegulatedResource, from: u64, seconds: u64) -> u64 {
     end
 }
 
+/// Creates a resource with the consumer `a`, which the law `auto` regulates by a delay of packets.
+fn by_auto(target: Latency) -> RegulatedResource {
+    let law = LoopConfig { target, signal: SignalChoice::Reads, ..config(LawConfig::of_kind(LawKind::Auto)) };
+    let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
+    set_consumers(&mut resource, [0]);
+    resource
+}
+
 /// The storage beside a delay: closed loops of `outstanding` writes, and a reader that waits for as long as
 /// they do.
 #[derive(Debug, Clone, Copy)]
@@ -280,7 +288,7 @@ struct ClosedLoops {
     waits: f64,
 }
 
-/// What happens in a tenth of a second.
+/// A tenth of a second of these loops.
 #[derive(Debug, Clone, Copy)]
 struct Tenth {
     latency: f64,
@@ -326,13 +334,7 @@ proptest! {
         let free = outstanding / capacity;
         prop_assume!(free < 0.09);
         let target = Latency::from_secs_f64(free / part);
-        let law = LoopConfig {
-            target,
-            signal: SignalChoice::Reads,
-            ..config(LawConfig::of_kind(LawKind::Auto))
-        };
-        let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
-        set_consumers(&mut resource, [0]);
+        let mut resource = by_auto(target);
         let loops = ClosedLoops { outstanding, capacity, service: 0.3 * target.as_secs_f64(), waits: 1.0 };
         for tenth in &loops.run(&mut resource, 0..60)[500..] {
             let part = tenth.latency / target.as_secs_f64();
@@ -343,9 +345,7 @@ proptest! {
 
 #[test]
 fn a_delay_ends_with_the_load_that_it_was_for() {
-    let law = LoopConfig { signal: SignalChoice::Reads, ..config(LawConfig::of_kind(LawKind::Auto)) };
-    let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
-    set_consumers(&mut resource, [0]);
+    let mut resource = by_auto(Latency::from_millis(10));
     let many = ClosedLoops { outstanding: 24.0, capacity: 500.0, service: 0.003, waits: 1.0 };
     many.run(&mut resource, 0..20);
     assert!(resource.delay() > Latency::ZERO);
@@ -360,9 +360,7 @@ fn a_delay_ends_with_the_load_that_it_was_for() {
 
 #[test]
 fn how_often_a_write_waits_is_remembered_from_one_throttling_to_the_next() {
-    let law = LoopConfig { signal: SignalChoice::Reads, ..config(LawConfig::of_kind(LawKind::Auto)) };
-    let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
-    set_consumers(&mut resource, [0]);
+    let mut resource = by_auto(Latency::from_millis(10));
     let many = ClosedLoops { outstanding: 24.0, capacity: 500.0, service: 0.003, waits: 4.0 };
     let few = ClosedLoops { outstanding: 2.0, ..many };
     let completed = |tenths: &[Tenth]| tenths.iter().map(|tenth| tenth.completed).sum::<f64>();

@@ -333,7 +333,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandFailure> {
         }
         outcome
     });
-    // What threads have begun to write is removed by them. One in a folder that hangs does not come back.
+    // Threads remove the parts that they were creating. One in a folder that hangs does not come back.
     runtime.shutdown_timeout(THREADS_END);
     outcome
 }
