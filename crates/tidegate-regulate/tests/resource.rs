@@ -271,7 +271,8 @@ fn slow(resource: &mut RegulatedResource, from: u64, seconds: u64) -> u64 {
 /// Creates a resource with the consumer `a`, which the law `auto` regulates by a delay of packets.
 fn by_auto(target: Latency) -> RegulatedResource {
     let law = LoopConfig { target, signal: SignalChoice::Reads, ..config(LawConfig::of_kind(LawKind::Auto)) };
-    let mut resource = RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).unwrap();
+    let mut resource =
+        RegulatedResource::new(law, ThrottleKind::Delay { longest: LONGEST }).expect("a valid law");
     set_consumers(&mut resource, [0]);
     resource
 }
