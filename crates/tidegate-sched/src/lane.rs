@@ -32,11 +32,6 @@ impl Default for FlowBatch {
     }
 }
 
-/// Greatest lead over the others' shares to which a reservation may take a flow, beyond the request that
-/// goes. Requests that are due come in clumps, as the window opens. Within a clump the tags must keep order,
-/// so it is several times the usual number outstanding.
-pub(crate) const AHEAD: RequestCost = RequestCost::from_ios(256);
-
 /// A batch in progress.
 #[derive(Debug, Clone, Copy)]
 struct Run {
@@ -231,8 +226,11 @@ impl ReadyLane {
     ///
     /// mClock charges a reserved request to the shares like any other, so that a flow gets the larger of its
     /// reservation and its share, not both; but its tags remember what the reservation gave beyond the share
-    /// for ever. Here that is forgiven beyond [`AHEAD`]: a flow pays for what it had lately, as an idle one
-    /// gets nothing for what it did not have. It also keeps all tags of a lane within reach of each other.
+    /// for ever. Here that is forgiven beyond [`FlowReservation::ahead`]: a flow pays for what it had lately,
+    /// as an idle one gets nothing for what it did not have. It also keeps all tags of a lane within reach of
+    /// each other.
+    ///
+    /// [`FlowReservation::ahead`]: crate::reservation::FlowReservation::ahead
     pub(crate) fn reserved(&mut self, slot: u32, finish: u128, farthest: u128) -> u128 {
         let finish = finish.min(self.virtual_time() + farthest);
         self.greatest_finish = self.greatest_finish.max(finish);

@@ -19,6 +19,17 @@ const LONGEST_INTERVAL: f64 = 9.2e18;
 /// More would let reservations that could not be kept for long shut all others out for as long afterwards.
 const LATEST_NANOS: u64 = 1_000_000_000;
 
+/// Greatest lead over the others' shares to which a reservation may take a flow, beyond the request that
+/// goes: what the reservation gives in this time, and at least so much. Requests that are due come in clumps,
+/// as the window opens, and within a clump the tags must keep order.
+///
+/// The lead must be one of time. A flow of few shares gets the rest that reservations leave, a request from
+/// time to time. A reservation beyond its flow's share takes that flow farther in the same time than the small
+/// one comes, so that the small one goes before it by shares. With a lead of 256 I/Os and no more, a flow of
+/// 1,682 reserved I/Os per second took a quarter of what was due to one of 13.
+const AHEAD_NANOS: u64 = 2_000_000_000;
+const LEAST_AHEAD: RequestCost = RequestCost::from_ios(256);
+
 /// One part in so many of what goes by reservations is owed to the shares. Strict priority would let
 /// reservations beyond the storage's capacity stop everyone else for good; Ceph's mClock had to bound its
 /// high-priority queue for that reason (ceph/ceph, pull request 71205). Below a hundredth, so that
@@ -116,6 +127,12 @@ impl FlowReservation {
     /// Sets the number of I/Os that are due at once after a pause. Zero counts as one.
     pub(crate) fn set_burst(&mut self, burst: u32) {
         self.burst = burst.max(1);
+    }
+
+    /// Returns the greatest lead over the others' shares to which it takes its flow.
+    pub(crate) fn ahead(&self) -> RequestCost {
+        let ios = (AHEAD_NANOS << TAG_BITS) / self.interval;
+        RequestCost::from_ios(u32::try_from(ios).unwrap_or(u32::MAX)).max(LEAST_AHEAD)
     }
 
     fn steps(&self, cost: RequestCost) -> u128 {

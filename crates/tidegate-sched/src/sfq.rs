@@ -138,9 +138,10 @@ pub enum PullAnswer<T> {
 ///
 /// Departures from mClock, each a bound. Start tags replace real-time P tags: they need no adjustment when a
 /// flow comes back from idleness. A waiting request is not due later for having arrived late. What a
-/// reservation gave beyond the share counts against a flow for 256 I/Os and not for ever. A reservation falls
-/// behind by a second at most, and misses beyond that are forgiven. Of the requests that go by reservation,
-/// one part in 128 is owed to the shares. A limit binds reserved requests, too: r ≤ limit.
+/// reservation gave beyond the share counts against a flow for what it gives in two seconds, at least 256
+/// I/Os, and not for ever. A reservation falls behind by a second at most, and misses beyond that are
+/// forgiven. Of the requests that go by reservation, one part in 128 is owed to the shares. A limit binds
+/// reserved requests, too: r ≤ limit.
 ///
 /// A reservation is kept where the storage, at the window in force, completes more than 129/128 of the sum of
 /// all of them. Where it does not, they fall behind together: of what is dispatched by reservation each flow

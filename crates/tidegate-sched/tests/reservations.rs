@@ -387,6 +387,18 @@ fn what_a_reservation_gave_is_not_held_against_the_shares_for_long() {
     close(&bench.run(4.0), &[500.0, 500.0], 0.01, 1.0).unwrap();
 }
 
+/// The large flow gets its reservation, the third its limit and the burst that this permits. The second is due
+/// all that is left, a little more than its reservation.
+#[test]
+fn the_little_that_reservations_leave_goes_to_the_flow_whose_share_it_is() {
+    let limited = limited(85, 208.0, 305.0, BeyondLimit::Wait);
+    let mut bench = Bench::new(1, 2_000.0, &[flow(186, 1_682.0), flow(2, 9.6), limited]);
+    bench.run(5.0);
+    let got = bench.run(40.0);
+    close(&got[..1], &[1_682.0], 0.0, 0.2).unwrap();
+    assert!(got[2] < 305.0 + 61.0 / 40.0 && got[1] > 12.0, "{got:?}");
+}
+
 #[test]
 fn an_idle_flow_saves_up_one_request_and_no_more() {
     let mut bench = Bench::new(1, 1_000.0, &[flow(1, 100.0), flow(1_000_000, 0.0)]);

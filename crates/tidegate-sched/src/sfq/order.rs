@@ -5,7 +5,7 @@ use tidegate_units::Instant;
 use super::{PullAnswer, Sfq};
 use crate::cost::{CostModel, RequestCost};
 use crate::flow::{Flow, FlowId, FlowTerms, HeadStanding, LaneName, QueuedRequest};
-use crate::lane::{AHEAD, ReadyLane};
+use crate::lane::ReadyLane;
 
 const READY: &str = "a ready flow has a request";
 
@@ -89,7 +89,8 @@ impl<T> Sfq<T> {
         let cost = self.cost.cost(extent.bytes);
         let mut finish = flow.start + flow.advance(cost);
         if due.is_some() {
-            finish = lane.reserved(slot, finish, flow.advance(cost) + flow.advance(AHEAD));
+            let ahead = flow.reservation_mut().map_or(RequestCost::ZERO, |reservation| reservation.ahead());
+            finish = lane.reserved(slot, finish, flow.advance(cost) + flow.advance(ahead));
         } else if following.is_some() {
             lane.followed(finish, extent, cost);
         } else {
