@@ -186,9 +186,10 @@ mod tests {
         /// outstanding.
         #[test]
         fn a_delay_that_is_much_too_long_is_cut_to_little_more_than_is_needed(
-            members in 8.0..500.0, capacity in 100.0..5_000.0, waits in 1.0..8.0_f64, goal in 0.1..0.7,
+            members in 8.0..500.0, completed in 100u32..5_000, waits in 1.0..8.0_f64, goal in 0.1..0.7,
             times in 4.0..20.0,
         ) {
+            let capacity = f64::from(completed);
             let usual = members / capacity;
             let goal = goal * usual;
             let needed = (usual - goal) / waits;
@@ -197,7 +198,7 @@ mod tests {
             let rate = members / (waits * delay);
             prop_assume!(rate < TOO_LONG * capacity && rate >= 1.0);
             let mut steering = SteeredDelay::default();
-            steering.usual.observe(interval(members, capacity as u64));
+            steering.usual.observe(interval(members, u64::from(completed)));
             steering.is_new = true;
             let left = steering.left(rate, -0.5 * goal, goal, delay) * delay;
             prop_assert!(left >= needed && left <= (1.6 * needed).max(1.01 * LEAST_LEFT * delay));
