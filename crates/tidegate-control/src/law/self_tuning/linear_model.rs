@@ -59,6 +59,13 @@ impl RivalErrors {
     pub(super) fn is_curve(self) -> bool {
         self.count > 0 && self.curve <= self.line.max(RIGHT)
     }
+
+    /// Returns true if the curve may go no further than the line, which has predicted better. At rest each
+    /// model that goes through the operating point is right, whatever its slope. And a slope that is too flat
+    /// there makes each deviation a greater one.
+    pub(super) fn line_bounds_curve(self) -> bool {
+        self.line < self.curve
+    }
 }
 
 /// A model in units in which the measurement and the operating point that it began with are 1.

@@ -125,7 +125,11 @@ impl SelfTuning {
                 let (learnt, fitted) = self.learn(adaptive, w, u, requests);
                 let line = fitted.control(goal_ms, w, u);
                 let (learnt, wanted) = match self.curve(adaptive, (w, u, requests), goal_ms) {
-                    Some((learnt, _, wanted)) if self.rivals.is_curve() => (learnt, wanted),
+                    Some((learnt, _, wanted)) if self.rivals.is_curve() => {
+                        let is_farther = (wanted - u).abs() > (line - u).abs();
+                        let bounded = is_farther && self.rivals.line_bounds_curve();
+                        (learnt, if bounded { line } else { wanted })
+                    }
                     // A line through the origin takes a storage with many servers for nearly full as soon as
                     // one of them is busy.
                     Some((_, curve, wanted)) if w < goal_ms => {

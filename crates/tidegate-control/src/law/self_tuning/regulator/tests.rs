@@ -117,6 +117,22 @@ fn it_follows_from_disk_to_cache_and_back_within_three_intervals() {
     }
 }
 
+/// Both models go through the operating point at rest. The curve's slope is that between a fifty-fold overload
+/// and the goal, and is far too flat here.
+#[test]
+fn a_curve_that_is_right_at_rest_only_amplifies_no_deviation() {
+    for step in 0..1_000 {
+        let (b, goal_ms) = (0.95 + 0.000_05 * f64::from(step), 37.0);
+        let mut storage = Storage::new(0.000_4, b);
+        let (goal, start) = (Latency::from_millis_f64(goal_ms), Iops::new(2_000.0));
+        let config = SelfTuningConfig::default();
+        let response = run(&mut SelfTuning::default(), &config, &mut storage, goal, start, 100);
+        for (at, y) in response.iter().enumerate().skip(8) {
+            assert!((y / goal_ms - 1.0).abs() < 0.01, "{b}, {at}: {response:?}");
+        }
+    }
+}
+
 /// Figures 4 and 5: what is right for the disk is thirty times too slow for the cache, the other way round it
 /// swings.
 #[test]
