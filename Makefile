@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test acceptance stress experiments bench lint packages compiler book deb image release
+.PHONY: help demo test acceptance stress properties experiments bench lint packages compiler book deb image release
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -19,6 +19,9 @@ acceptance: ## A short version of most experiments, the Debian package, fuzzing,
 
 stress: ## Every test with a socket or a process, fifty times beside other load: 60 minutes at most
 	@scripts/run-tests.py --stress 50 --minutes 60
+
+properties: ## Every property test a hundred times, on new random cases: 60 minutes at most
+	@scripts/run-tests.py --properties 100 --minutes 60
 
 experiments: ## Every experiment in full; dated results under bench/runs/
 	@scripts/experiments

@@ -6,6 +6,7 @@
   scripts/run-tests.py FILTER…          runs the programs whose name contains a filter
   scripts/run-tests.py --times          also prints the tests that take the longest
   scripts/run-tests.py --stress N       runs each test with sockets or processes N times, beside other load
+  scripts/run-tests.py --properties N   runs each property test N times, on new random cases each time
 
 Tests, examples and benches are compiled in one go. A bench runs each of its cases once, unmeasured.
 Documentation tests run beside the programs.
@@ -14,7 +15,10 @@ A test belongs to --stress if its source file names a socket, a process or a ser
 modules that its test program includes count, too. Each of these tests runs in a process of its own, beside as
 many busy processes as there are processors. Tests run in rounds: first all of them once, then all of them
 again. Tests that would need more than an equal part of --minutes run in fewer rounds, and the summary names
-them.
+them. --properties runs in rounds as well, without other load.
+
+Property tests run on the same cases each time, those of `SEED`, so that what fails is due to a change. Only
+--properties draws new ones, and so does `cargo test`. Each run begins with the cases that once failed.
 """
 
 import argparse
@@ -64,6 +68,11 @@ TIMED = re.compile(r"^test (\S+) (?:- should panic )?\.\.\. \w+ <([\d.]+)s>", re
 SKIPPED = re.compile(r"^skipped: (.*)", re.MULTILINE)
 # A test program that runs for longer hangs.
 LIMIT_S = 900
+# The source of a block of property tests, and the names in it.
+PROPERTIES = re.compile(r"^( *)proptest! \{\n(.*?)^\1\}$", re.MULTILINE | re.DOTALL)
+PROPERTY = re.compile(r"^ *fn (\w+)\(", re.MULTILINE)
+# The variable by which proptest draws its cases, and its value.
+SEED = {"PROPTEST_RNG_SEED": "1"}
 
 
 @dataclasses.dataclass
@@ -76,6 +85,7 @@ class Program:
     failed: int = 0
     skipped: list = dataclasses.field(default_factory=list)
     options: tuple = ()
+    variables: dict = dataclasses.field(default_factory=lambda: SEED)
     seconds: float = 0.0
     processor_s: float = 0.0
     output: str = ""
@@ -139,6 +149,7 @@ def environment(program):
         "CARGO_MANIFEST_DIR": program.folder,
         "CARGO": CARGO,
         **unstable,
+        **program.variables,
     }
 
 
@@ -300,12 +311,27 @@ def module_of(path, source):
     return "::".join(parts)
 
 
-def tests_of(program):
-    """Returns the names of a program's tests that use a socket or a process."""
+def names_of(program):
+    """Returns the names of a program's tests."""
     status, output, _, _ = run(program, "--list", "--format", "terse")
-    names = [line[: -len(": test")] for line in output.splitlines() if line.endswith(": test")]
     if status != 0:
         sys.exit(f"{program.name}: {output}")
+    return [line[: -len(": test")] for line in output.splitlines() if line.endswith(": test")]
+
+
+def properties_of(program):
+    """Returns the names of a program's property tests."""
+    properties = set()
+    for path in rust_files(program.folder):
+        with open(path) as file:
+            for _, block in PROPERTIES.findall(file.read()):
+                properties.update(PROPERTY.findall(block))
+    return [name for name in names_of(program) if name.rpartition("::")[2] in properties]
+
+
+def tests_of(program):
+    """Returns the names of a program's tests that use a socket or a process."""
+    names = names_of(program)
     if os.path.basename(os.path.dirname(program.source)) == "src":
         modules = [
             module_of(path, program.source)
@@ -359,25 +385,21 @@ def repeat(test):
             test.complaint = (failed[0][1] if failed else output).splitlines()
 
 
-def stress(programs, options):
-    """Runs rounds of all tests until each ran the asked number of times, or the time is over."""
+def repeatedly(programs, select, times, options):
+    """Runs rounds of the selected tests until each ran the asked number of times, or the time is over."""
     tests = [
-        Repeated(program, name)
-        for program in programs
-        if not program.options == ()
-        for name in tests_of(program)
+        Repeated(program, name) for program in programs if program.options != () for name in select(program)
     ]
     print(
-        f"{len(tests)} tests in {len({test.program.name for test in tests})} programs, "
-        f"{options.stress} times each",
+        f"{len(tests)} tests in {len({test.program.name for test in tests})} programs, {times} times each",
         flush=True,
     )
     began, deadline = time.monotonic(), time.monotonic() + 60 * options.minutes
-    with busy(os.cpu_count()), concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for turn in range(options.stress):
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for turn in range(times):
             # A round begins with the tests that took the longest in the round before.
             tests.sort(key=lambda test: -test.seconds)
-            part = 60 * options.minutes * options.jobs / options.stress / max(len(tests), 1)
+            part = 60 * options.minutes * options.jobs / times / max(len(tests), 1)
             waiting = [
                 pool.submit(repeat, test)
                 for test in tests
@@ -387,7 +409,7 @@ def stress(programs, options):
                 ended.result()
             failed = [test for test in tests if test.failed]
             print(
-                f"[{turn + 1}/{options.stress}] {len(waiting)} tests, {time.monotonic() - began:.0f} s, "
+                f"[{turn + 1}/{times}] {len(waiting)} tests, {time.monotonic() - began:.0f} s, "
                 f"{len(failed)} of them failed so far",
                 flush=True,
             )
@@ -395,9 +417,9 @@ def stress(programs, options):
                 break
     for test in failed:
         complain(f"{test.program.name}: {test.name}: {test.failed} of {test.runs} times", test.complaint)
-    fewer = [test for test in tests if test.runs < options.stress]
-    for test in fewer:
-        print(f"only {test.runs} times: {test.program.name}: {test.name} ({test.seconds:.0f} s)")
+    for test in tests:
+        if test.runs < times:
+            print(f"only {test.runs} times: {test.program.name}: {test.name} ({test.seconds:.0f} s)")
     print(f"{len(tests) - len(failed)} passed, {len(failed)} failed")
     return not failed and bool(tests)
 
@@ -412,7 +434,13 @@ def main():
         "--stress", type=int, default=0, metavar="N", help="run tests with sockets and processes N times"
     )
     parser.add_argument(
-        "--minutes", type=float, default=60, help="the time for --stress, in minutes (default: %(default)s)"
+        "--properties", type=int, default=0, metavar="N", help="run property tests N times on new cases"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60,
+        help="the time for --stress and --properties, in minutes (default: %(default)s)",
     )
     # Most tests of sockets and processes wait: two programs for each processor keep it busy.
     parser.add_argument(
@@ -425,7 +453,7 @@ def main():
     programs = build()
     if options.build:
         return 0
-    if not options.stress:
+    if not (options.stress or options.properties):
         programs.append(documentation())
     if options.filters:
         programs = [program for program in programs if any(part in program.name for part in options.filters)]
@@ -434,7 +462,12 @@ def main():
             if program.options:
                 program.options += TIMES
     if options.stress:
-        return 0 if stress(programs, options) else 1
+        with busy(os.cpu_count()):
+            return 0 if repeatedly(programs, tests_of, options.stress, options) else 1
+    if options.properties:
+        for program in programs:
+            program.variables = {}
+        return 0 if repeatedly(programs, properties_of, options.properties, options) else 1
     return 0 if once(programs, options.jobs) else 1
 
 
