@@ -24,8 +24,8 @@ const LATEST_NANOS: u64 = 1_000_000_000;
 /// as the window opens, and within a clump the tags must keep order.
 ///
 /// The lead must be one of time. A flow of few shares gets the rest that reservations leave, a request from
-/// time to time. A reservation beyond its flow's share takes that flow farther in the same time than the small
-/// one comes, so that the small one goes before it by shares. With a lead of 256 I/Os and no more, a flow of
+/// time to time. In the same time a reservation beyond its flow's share takes that flow farther than the
+/// small one comes. So the small one goes before it by shares. With a lead of 256 I/Os and no more, a flow of
 /// 1,682 reserved I/Os per second took a quarter of what was due to one of 13.
 const AHEAD_NANOS: u64 = 2_000_000_000;
 const LEAST_AHEAD: RequestCost = RequestCost::from_ios(256);

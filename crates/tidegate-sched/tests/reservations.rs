@@ -387,8 +387,8 @@ fn what_a_reservation_gave_is_not_held_against_the_shares_for_long() {
     close(&bench.run(4.0), &[500.0, 500.0], 0.01, 1.0).unwrap();
 }
 
-/// The large flow gets its reservation, the third its limit and the burst that this permits. The second is due
-/// all that is left, a little more than its reservation.
+/// The large flow gets its reservation, the third its limit and the burst that this permits. The second is
+/// due all that is left, a little more than its reservation.
 #[test]
 fn the_little_that_reservations_leave_goes_to_the_flow_whose_share_it_is() {
     let limited = limited(85, 208.0, 305.0, BeyondLimit::Wait);
