@@ -3,7 +3,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test acceptance stress properties experiments bench lint packages compiler book deb image release
+.PHONY: help demo test acceptance stress properties experiments bench lint packages compiler book deb image \
+	release
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22

@@ -19,15 +19,17 @@ const LONGEST_INTERVAL: f64 = 9.2e18;
 /// More would let reservations that could not be kept for long shut all others out for as long afterwards.
 const LATEST_NANOS: u64 = 1_000_000_000;
 
-/// Greatest lead over the others' shares to which a reservation may take a flow, beyond the request that
-/// goes: what the reservation gives in this time, and at least so much. Requests that are due come in clumps,
-/// as the window opens, and within a clump the tags must keep order.
+/// Time that bounds the lead over the others' shares to which a reservation may take a flow: the lead is at
+/// most what the reservation gives in this time.
 ///
-/// The lead must be one of time. A flow of few shares gets the rest that reservations leave, a request from
-/// time to time. In the same time a reservation beyond its flow's share takes that flow farther than the
-/// small one comes. So the small one goes before it by shares. With a lead of 256 I/Os and no more, a flow of
-/// 1,682 reserved I/Os per second took a quarter of what was due to one of 13.
+/// A bound in I/Os alone is not enough. A flow of few shares gets the rest that reservations leave, a
+/// request from time to time. In the same time a reservation beyond its flow's share takes that flow
+/// farther than the small one comes. So the small one goes before it by shares. With a lead of 256 I/Os and
+/// no more, a flow of 1,682 reserved I/Os per second took a quarter of what was due to one of 13.
 const AHEAD_NANOS: u64 = 2_000_000_000;
+
+/// The least bound of that lead. Requests that are due come in clumps, as the window opens. Within a clump
+/// the tags must keep order, so it is several times the usual number outstanding.
 const LEAST_AHEAD: RequestCost = RequestCost::from_ios(256);
 
 /// One part in so many of what goes by reservations is owed to the shares. Strict priority would let
@@ -129,7 +131,8 @@ impl FlowReservation {
         self.burst = burst.max(1);
     }
 
-    /// Returns the greatest lead over the others' shares to which it takes its flow.
+    /// Returns the greatest lead over the others' shares to which it takes its flow, beyond the request that
+    /// goes.
     pub(crate) fn ahead(&self) -> RequestCost {
         let ios = (AHEAD_NANOS << TAG_BITS) / self.interval;
         RequestCost::from_ios(u32::try_from(ios).unwrap_or(u32::MAX)).max(LEAST_AHEAD)

@@ -120,7 +120,7 @@ fn it_follows_from_disk_to_cache_and_back_within_three_intervals() {
 /// Both models go through the operating point at rest. The curve's slope is that between a fifty-fold
 /// overload and the goal, and is far too flat here.
 #[test]
-fn a_curve_that_is_right_at_rest_only_amplifies_no_deviation() {
+fn a_curve_that_is_right_only_at_rest_amplifies_no_deviation() {
     for step in 0..1_000 {
         let (b, goal_ms) = (0.95 + 0.000_05 * f64::from(step), 37.0);
         let mut storage = Storage::new(0.000_4, b);
