@@ -13,9 +13,9 @@ Documentation tests run beside the programs.
 
 A test belongs to --stress if its source file names a socket, a process or a service (`MARKS`). The helper
 modules that its test program includes count, too. Each of these tests runs in a process of its own, beside as
-many busy processes as there are processors. Tests run in rounds: first all of them once, then all of them
-again. Tests that would need more than an equal part of --minutes run in fewer rounds, and the summary names
-them. --properties runs in rounds as well, without other load.
+many busy processes as there are processors, and one that keeps the disk busy. Tests run in rounds: first all
+of them once, then all of them again. Tests that would need more than an equal part of --minutes run in fewer
+rounds, and the summary names them. --properties runs in rounds as well, without other load.
 
 Property tests run on the same cases each time, those of `SEED`, so that what fails is due to a change. Only
 --properties draws new ones, and so does `cargo test`. Each run begins with the cases that once failed.
@@ -58,6 +58,15 @@ MARKS = re.compile(
     r"\b(?:Tcp|Unix)(?:Listener|Stream)\b|\bUnixDatagram\b|\bUdpSocket\b|\bsocketpair\b|\bCommand::new\b"
     r"|\btokio::net\b|\bService::start\b"
 )
+# Keeps the disk of the tests' files busy: writes a gibibyte without a name, and flushes it, again and again.
+WRITER = """
+import os, tempfile
+while True:
+    with tempfile.TemporaryFile(buffering=0) as file:
+        for _ in range(1024):
+            file.write(bytes(1 << 20))
+        os.fsync(file.fileno())
+"""
 # The options of a test program that times its tests.
 TIMES = ("-Zunstable-options", "--report-time")
 PASSED = re.compile(r"^test result: \w+\. (\d+) passed;", re.MULTILINE)
@@ -126,6 +135,8 @@ def build():
         programs.append(Program(name, [message["executable"]], folder, target["src_path"], options=options))
     if process.wait() != 0:
         sys.exit(process.returncode)
+    # Else a test's write may wait for gigabytes that the compiler has written.
+    os.sync()
     return programs
 
 
@@ -352,8 +363,8 @@ def tests_of(program):
 @contextlib.contextmanager
 def busy(processes):
     load = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
-        for _ in range(processes)
+        subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+        for program in [*["while True: pass"] * processes, WRITER]
     ]
     groups.update(process.pid for process in load)
     try:

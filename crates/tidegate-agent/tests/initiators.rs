@@ -26,7 +26,7 @@ const TREE: &str = include_str!("../../tidegate-host/tests/fixtures/lio-acls.tre
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Longer than anything here takes, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn name(number: u8) -> HostName {
     HostName::new(&format!("iqn.2026-01.lab:initiator{number}")).unwrap()

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command as Program;
 use std::time::{Duration, Instant};
 
-use common::raw::{Raw, closed, connect, request};
+use common::raw::{PATIENCE, Raw, closed, connect, request};
 use common::{MIB, Served, emulated_pool, file_pool, name, run, run_any};
 use tidegate_gateway::{
     DataStore, ExportConfig, ExportStore, Gateway, GatewayConfig, ListenEndpoint, PoolConfig, RefusalReason,
@@ -391,7 +391,7 @@ impl<'a> Tmpfs<'a> {
 impl Drop for Tmpfs<'_> {
     fn drop(&mut self) {
         // Busy for a moment: a process that another test starts has this one's descriptors until it executes.
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + PATIENCE;
         while !Program::new("umount").arg(self.0).output().is_ok_and(|output| output.status.success()) {
             assert!(Instant::now() < give_up, "{} stays mounted", self.0.display());
             std::thread::sleep(Duration::from_millis(10));

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::raw::PATIENCE;
 use common::{MIB, POLL, Served, emulated_pool};
 use tidegate_control::{LawConfig, LoopConfig, OutputBound, PidConfig, WindowConfig};
 use tidegate_gateway::{ConsumerSnapshot, LawScope, PoolSnapshot};
@@ -277,7 +278,7 @@ fn regulate(law: LawConfig) {
     let pool = &mut served.config.pools[0];
     pool.law = Some(LoopConfig::new(pool.name.clone(), Latency::from_millis(30), law));
     served.gateway.apply(served.config.clone()).unwrap();
-    let give_up = Instant::now() + Duration::from_secs(30);
+    let give_up = Instant::now() + PATIENCE;
     let mut seen = served.pool();
     loop {
         // Judged over a hundred reads at a time, enough for their mean to mean something.

@@ -410,7 +410,6 @@ fn a_request_that_breaks_every_connection_fails_in_the_end_and_others_do_not() {
         let server = Hostile::start(&directory.path().join("u.sock"), |_, stream| Some(stream), act);
         let served = over(&server, ReplayRule::Reads);
         let mut client = Raw::open(&served.socket(), "vol");
-        client.0.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         client.send(NbdCommand::Read, 1, 4096, 4096);
         assert_eq!(client.answer(), (1, EIO));
         assert!(server.connections.load(Ordering::Relaxed) < 100);
@@ -557,7 +556,6 @@ proptest! {
         let server = Hostile::start(&directory.path().join("u.sock"), |_, stream| Some(stream), act);
         let served = over(&server, ReplayRule::Reads);
         let mut client = Raw::open(&served.socket(), "vol");
-        client.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         const BLOCK: u64 = 65_536;
         // What each block must hold; nothing certain after a write of it has failed, which may still be
         // carried out.

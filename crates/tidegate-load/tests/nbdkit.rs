@@ -23,7 +23,7 @@ use tidegate_units::{Bytes, Iops};
 
 /// Waits for a condition, long enough for a machine that is busy with other tests.
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(2));

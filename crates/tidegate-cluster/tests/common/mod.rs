@@ -18,7 +18,7 @@ use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
 /// Long enough for a machine that is busy with other things; a condition is usually true after some
 /// intervals.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const INTERVAL: Duration = Duration::from_millis(100);
 

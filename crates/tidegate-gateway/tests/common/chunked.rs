@@ -80,7 +80,7 @@ impl Chunked {
         let mut reply = WholeReply::default();
         let mut buffer = [0; 65_536];
         loop {
-            let count = self.stream.read(&mut buffer).unwrap();
+            let count = self.stream.read(&mut buffer).unwrap_or_else(|error| panic!("{request:?}: {error}"));
             assert!(count > 0, "the connection ends");
             let mut rest = &buffer[..count];
             loop {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use raw::PATIENCE;
 use tempfile::TempDir;
 use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_gateway::{
@@ -94,7 +95,7 @@ impl Served {
     /// machine.
     pub(crate) fn pool(&self) -> PoolSnapshot {
         let first = &self.config.pools[0].name;
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             let pools = self.gateway.snapshot().unwrap().pools;
             if let Some(pool) = pools.into_iter().find(|pool| pool.name == *first) {
@@ -106,7 +107,7 @@ impl Served {
 
     /// Waits until the first pool is as expected.
     pub(crate) fn wait_until(&self, expected: impl Fn(&PoolSnapshot) -> bool) -> PoolSnapshot {
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             let pool = self.pool();
             if expected(&pool) {
@@ -119,7 +120,7 @@ impl Served {
 
     /// Waits until so many handshakes have ended without a session, and none is under way.
     pub(crate) fn wait_for_handshakes(&self, ended: u64) {
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             let now = self.gateway.snapshot().unwrap();
             if (now.handshakes_ended, now.handshakes) == (ended, 0) {

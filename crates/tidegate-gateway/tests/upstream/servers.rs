@@ -6,13 +6,14 @@
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate_gateway::{
     BackendConfig, ExportConfig, ExportStore, ListenEndpoint, PoolConfig, UpstreamConfig,
 };
 use tidegate_nbd::ExportName;
 
+use super::common::raw::PATIENCE;
 use super::common::{POLL, name, pool_name};
 
 /// A pool over a server; each export with its name there.
@@ -55,7 +56,7 @@ impl Server {
             panic!("{command:?}: {error}; install the packages listed in lab/packages")
         });
         let mut server = Self { socket: socket.to_owned(), child };
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + PATIENCE;
         while UnixStream::connect(socket).is_err() {
             let ended = server.child.try_wait().unwrap();
             assert!(ended.is_none() && Instant::now() < give_up, "{command:?} does not serve: {ended:?}");
