@@ -7,8 +7,11 @@
 //! one I/O. A slice that is written, or may be, counts by its bytes.
 //!
 //! The gateway learns the abilities of the storage. The first slice is short and counts by its bytes. If the
-//! storage turns out to be unable to mark, zeros are written from then on. Storage that takes longer than
-//! writing would is taken to write, for a while.
+//! storage turns out to be unable to mark, zeros are written from then on.
+//!
+//! Storage that takes longer than writing would may be writing, or busy with others. If it writes, no slice is
+//! faster than that. After a slow slice, slices count by their bytes until one is faster than a write could
+//! be. If several are slow first, the storage is taken to write, for a while.
 //!
 //! A client may also ask for zeroes only if that is fast ("fast zero"). Such a request is refused before
 //! anything of it is done, unless the storage is known to mark, or will itself refuse to write.
@@ -19,6 +22,8 @@ use std::time::Duration;
 
 use tidegate_nbd::CheckedOperation;
 use tidegate_units::Instant;
+
+use crate::config::MAX_PAYLOAD;
 
 /// The zeros that are written at once where the storage cannot make a range zero by itself.
 pub(crate) const ZEROES: u32 = 256 * 1024;
@@ -46,6 +51,10 @@ const BLOCK: u64 = 4096;
 /// others anything).
 const WRITES_PER_S: u64 = 1 << 30;
 const ANY_IO: Duration = Duration::from_millis(50);
+
+/// Storage is taken to write after so many slow slices, one after the other, with none between them that is
+/// faster than a write could be (chosen: storage that marks is this slow for a moment, not for three).
+const SLOW_SLICES: u8 = 3;
 
 /// After this time slow storage is tried again: it may have been busy with others.
 const SLOW_FOR: Duration = Duration::from_secs(60);
@@ -110,16 +119,24 @@ pub(crate) enum ZeroingStorage {
 /// The knowledge about the storage's ability to mark ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marking {
-    /// It works, or is tried, with slices of up to this length.
-    Quick { length: u32, proven: bool },
+    /// It works, or is tried, with slices of up to this length. Slices were slow since the last one that was
+    /// faster than a write.
+    Quick { length: u32, proven: bool, slow: Option<SlowSlices> },
     /// It works, and takes as long as writing.
     Slow { until: Instant },
     /// The storage cannot.
     Impossible,
 }
 
+/// Slow slices, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SlowSlices {
+    count: u8,
+    last: Instant,
+}
+
 impl Marking {
-    const UNTRIED: Self = Self::Quick { length: CHARGED, proven: false };
+    const UNTRIED: Self = Self::Quick { length: CHARGED, proven: false, slow: None };
 
     fn at(&mut self, now: Instant) -> Self {
         if matches!(self, Self::Slow { until } if *until <= now) {
@@ -131,16 +148,28 @@ impl Marking {
     fn took(&mut self, length: u64, time: Duration, now: Instant) {
         let writing = Duration::from_nanos(length * 1_000_000_000 / WRITES_PER_S);
         match self {
-            Self::Quick { .. } | Self::Slow { .. } if time > ANY_IO + writing => {
-                *self = Self::Slow { until: now + SLOW_FOR };
+            Self::Quick { slow, .. } if time > ANY_IO + writing => {
+                let before = slow.map_or(0, |slow| slow.count);
+                // Slices that waited at the same time may have waited for the same thing: they count once.
+                if slow.is_some_and(|slow| now.saturating_since(slow.last) < time) {
+                    return;
+                }
+                *slow = Some(SlowSlices { count: before + 1, last: now });
+                if before + 1 == SLOW_SLICES {
+                    *self = Self::Slow { until: now + SLOW_FOR };
+                }
             }
-            Self::Quick { length: longest, proven } => {
+            Self::Quick { length: longest, proven, slow } => {
                 // Only what was as long as it may be says something of longer ones.
                 if length >= u64::from(*longest / 2) {
                     *longest = longest.saturating_mul(GROWTH).min(LONGEST);
                 }
                 *proven = true;
+                if time < writing {
+                    *slow = None;
+                }
             }
+            Self::Slow { until } if time > ANY_IO + writing => *until = now + SLOW_FOR,
             Self::Slow { .. } | Self::Impossible => {}
         }
     }
@@ -161,7 +190,7 @@ impl ZeroingBehaviour {
         let zeroes = match storage {
             ZeroingStorage::Silent => Marking::Impossible,
             ZeroingStorage::File | ZeroingStorage::Device | ZeroingStorage::FastZeroes => Marking::UNTRIED,
-            ZeroingStorage::Emulated => Marking::Quick { length: LONGEST, proven: true },
+            ZeroingStorage::Emulated => Marking::Quick { length: LONGEST, proven: true, slow: None },
         };
         let trims = if storage == ZeroingStorage::Emulated { zeroes } else { Marking::UNTRIED };
         Self { storage, zeroes, trims, allocates: true }
@@ -176,7 +205,7 @@ impl ZeroingBehaviour {
             CheckedOperation::Trim { offset, length, .. } => {
                 let at = Place { offset, length, done };
                 match self.trims.at(now) {
-                    Marking::Quick { length, proven } => at.marked(length, proven),
+                    Marking::Quick { length, proven, slow } => at.marked(length, proven, slow.is_some()),
                     Marking::Slow { .. } | Marking::Impossible => at.charged(CHARGED, SliceMethod::Mark),
                 }
             }
@@ -223,7 +252,7 @@ impl ZeroingBehaviour {
         let slice = match (no_hole, self.zeroes.at(now)) {
             (true, _) if self.allocates => at.charged(CHARGED, SliceMethod::Allocate),
             (true, _) | (false, Marking::Impossible) => at.charged(writing, SliceMethod::Write),
-            (false, Marking::Quick { length, proven }) => at.marked(length, proven),
+            (false, Marking::Quick { length, proven, slow }) => at.marked(length, proven, slow.is_some()),
             (false, Marking::Slow { .. }) => at.charged(CHARGED, SliceMethod::Mark),
         };
         if file { at.in_blocks(slice) } else { slice }
@@ -294,9 +323,12 @@ struct Place {
 }
 
 impl Place {
-    fn marked(&self, longest: u32, proven: bool) -> RequestSlice {
-        let slice = self.charged(longest, SliceMethod::Mark);
-        if proven { RequestSlice { charged: 0, ..slice } } else { slice }
+    fn marked(&self, longest: u32, proven: bool, doubted: bool) -> RequestSlice {
+        if !proven || doubted {
+            // No more than a write of a client.
+            return self.charged(longest.min(MAX_PAYLOAD), SliceMethod::Mark);
+        }
+        RequestSlice { charged: 0, ..self.charged(longest, SliceMethod::Mark) }
     }
 
     fn charged(&self, longest: u32, method: SliceMethod) -> RequestSlice {
@@ -349,18 +381,20 @@ mod tests {
         CheckedOperation::Trim { offset: 0, length, fua: false }
     }
 
-    /// Carries an operation out, `time` for each GiB that is marked. Returns the charge, in bytes and in
-    /// I/Os.
+    /// Carries an operation out from the first second on, `time` for each GiB that is marked. Returns the
+    /// charge, in bytes and in I/Os.
     fn carry_out(
         zeroing: &mut ZeroingBehaviour,
         operation: &CheckedOperation,
         length: u64,
         time: Duration,
     ) -> (u64, u64) {
-        let (mut done, mut charged, mut ios) = (0, 0, 0);
+        let (mut done, mut charged, mut ios, mut now) = (0, 0, 0, at(1));
         while done < length {
-            let slice = zeroing.slice(operation, done, at(1));
-            zeroing.carried_out(operation, slice, time.mul_f64(slice.length() as f64 / GIB as f64), at(1));
+            let slice = zeroing.slice(operation, done, now);
+            let time = time.mul_f64(slice.length() as f64 / GIB as f64);
+            now = now + time;
+            zeroing.carried_out(operation, slice, time, now);
             charged += u64::from(slice.charged);
             (ios, done) = (ios + 1, slice.until);
         }
@@ -435,7 +469,34 @@ mod tests {
                 CHARGED,
                 "one quick slice proves nothing"
             );
-            assert!(matches!(zeroing.trims.at(at(61)), Marking::Quick { proven: false, .. }), "tried again");
+            assert!(matches!(zeroing.trims.at(at(62)), Marking::Quick { proven: false, .. }), "tried again");
+        }
+    }
+
+    /// A file system that flushes keeps a slice for seconds, and the next ones are quick again.
+    #[test]
+    fn storage_that_is_busy_for_a_moment_is_not_taken_to_write() {
+        const LONG: Duration = Duration::from_secs(2);
+        // Of 32 MiB: faster than a write, and as fast as one.
+        for (between, writes) in [(Duration::from_millis(1), false), (Duration::from_millis(40), true)] {
+            let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
+            let range = zeroes(0, GIB);
+            carry_out(&mut zeroing, &range, GIB, Duration::from_millis(10));
+            let mut now = at(10);
+            for round in 0..10 {
+                let slow = zeroing.slice(&range, 0, now);
+                now = now + LONG;
+                // All three waited at the same time.
+                for _ in 0..3 {
+                    zeroing.carried_out(&range, slow, LONG, now);
+                }
+                assert_eq!(zeroing.refuses(&fast(0, GIB, false), now), writes && round >= 2, "{round}");
+                let doubted = zeroing.slice(&range, 0, now);
+                assert_eq!(u64::from(doubted.charged), doubted.length(), "it counts by its bytes");
+                now = now + between;
+                zeroing.carried_out(&range, doubted, between, now);
+                assert_eq!(zeroing.slice(&range, 0, now).charged > 0, writes, "{round}");
+            }
         }
     }
 
@@ -474,7 +535,7 @@ mod tests {
         let mut zeroing = ZeroingBehaviour::new(ZeroingStorage::File);
         carry_out(&mut zeroing, &zeroes(0, GIB), GIB, Duration::from_secs(5));
         assert!(zeroing.refuses(&fast(0, GIB, false), at(2)));
-        assert!(!zeroing.refuses(&fast(0, GIB, false), at(61)));
+        assert!(!zeroing.refuses(&fast(0, GIB, false), at(62)));
     }
 
     #[test]
