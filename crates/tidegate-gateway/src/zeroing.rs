@@ -10,8 +10,8 @@
 //! storage turns out to be unable to mark, zeros are written from then on.
 //!
 //! Storage that takes longer than writing would may be writing, or busy with others. If it writes, no slice
-//! is faster than that. After a slow slice, slices count by their bytes until one is faster than a write could
-//! be. If several are slow first, the storage is taken to write, for a while.
+//! is faster than that. After a slow slice, slices count by their bytes until one is faster than a write
+//! could be. If several are slow first, the storage is taken to write, for a while.
 //!
 //! A client may also ask for zeroes only if that is fast ("fast zero"). Such a request is refused before
 //! anything of it is done, unless the storage is known to mark, or will itself refuse to write.
