@@ -10,36 +10,28 @@
 //! and its number would be the next one. When a later write is refused, the entry under that number tells.
 //! Two of them cannot both be there: each says the same number for the last.
 
+mod connection;
+mod loading;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use async_nats::Client;
 use async_nats::connection::State;
-use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::{Config, DiscardPolicy, LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, ConnectOptions};
 use bytes::Bytes;
+use connection::{CONNECT, Line, WRITE, connect, stream, unusable};
 use futures_util::future::BoxFuture;
-use futures_util::stream::StreamExt;
 use serde::{Deserialize, Serialize};
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{BegunTransfer, CatalogueError, CatalogueRecord, CatalogueState, NewReplica, VERSION};
 use crate::name::{ObjectName, TransferId};
-use crate::wire::{CatalogueObject, DataDirection};
-
-/// The time for a connection to be made, and for the server to describe itself.
-const CONNECT: Duration = Duration::from_secs(5);
-
-/// The time for the server to take a write. The broker does nothing else meanwhile, and its clients come
-/// back.
-const WRITE: Duration = Duration::from_secs(2);
+use crate::wire::CatalogueObject;
 
 /// The time after an unanswered write in which none is tried: each would take its time, one after the other.
 const REST: Duration = Duration::from_secs(1);
@@ -50,16 +42,6 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// The number of transfers whose end could not be written that are written off at one look. As many marks of
 /// removed keys are purged.
 const OWED_AT_ONCE: usize = 100;
-
-/// The number of entries that are asked for at first; then twice as many for as long as they come quickly.
-const FIRST_BATCH: usize = 64;
-
-/// The greatest number of entries that are asked for: they are in memory twice.
-const LARGEST_BATCH: usize = 4_096;
-
-/// The time without a question after which the server forgets a reader of the bucket. It is longer than a
-/// write that is not answered takes.
-const READER: Duration = Duration::from_secs(60);
 
 /// The header under which a write carries its mark.
 const MARK: &str = "Tidegate-Write";
@@ -103,13 +85,6 @@ struct BucketOwner {
     /// True if it copies a catalogue there, of which only a part is there.
     #[serde(default)]
     unfinished: bool,
-}
-
-/// An entry of the bucket: a key, the number of its write, and its value; `None` if it was removed.
-struct Entry {
-    key: String,
-    number: u64,
-    value: Option<Bytes>,
 }
 
 /// The reason why a write is not there.
@@ -170,101 +145,6 @@ pub(super) struct CatalogueBucket {
     is_away: bool,
     /// The reason why this broker has lost the bucket.
     over: Option<String>,
-}
-
-/// The thread on which the connection lives; callers wait on their own.
-struct Line {
-    handle: Handle,
-    end: Option<oneshot::Sender<BoxFuture<'static, ()>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl std::fmt::Debug for Line {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Line")
-    }
-}
-
-impl Line {
-    fn start() -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let (end, ended) = oneshot::channel::<BoxFuture<'static, ()>>();
-        let thread = std::thread::Builder::new().name("catalogue".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                if let Ok(last) = ended.await {
-                    let _ = timeout(WRITE, last).await;
-                }
-            });
-            runtime.shutdown_background();
-        })?;
-        Ok(Self { handle, end: Some(end), thread: Some(thread) })
-    }
-
-    /// Runs work on the thread, and waits for it. Must not be called within a runtime.
-    fn wait<T>(&self, work: impl Future<Output = T>) -> T {
-        self.handle.block_on(work)
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // Without a last word the thread ends by this.
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn unusable(plan: &SitePlan, why: impl std::fmt::Display) -> CatalogueError {
-    CatalogueError::Site {
-        servers: plan.servers.join(", "),
-        bucket: plan.bucket.clone(),
-        why: why.to_string(),
-    }
-}
-
-async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
-    // It may have been said before, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut options = ConnectOptions::new()
-        .name("tidegate-broker")
-        .connection_timeout(CONNECT)
-        .request_timeout(Some(CONNECT));
-    if let Some(path) = &plan.credentials {
-        options = options
-            .credentials_file(path)
-            .await
-            .map_err(|error| unusable(plan, format!("{}: {error}", path.display())))?;
-    }
-    if let Some(path) = &plan.authorities {
-        options = options.require_tls(true).add_root_certificates(path.clone());
-    }
-    match timeout(CONNECT, options.connect(&plan.servers)).await {
-        Ok(Ok(client)) => Ok(client),
-        Ok(Err(error)) => Err(unusable(plan, error)),
-        Err(_) => Err(unusable(plan, format!("no answer within {} s", CONNECT.as_secs()))),
-    }
-}
-
-/// Makes the bucket as a stream. To make it as a bucket, the client library expects fields that servers
-/// before 2.10 do not send.
-async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueError> {
-    let bucket = &plan.bucket;
-    let config = Config {
-        name: format!("KV_{bucket}"),
-        subjects: vec![format!("$KV.{bucket}.>")],
-        max_messages_per_subject: 1,
-        num_replicas: plan.replicas.into(),
-        discard: DiscardPolicy::New,
-        allow_rollup: true,
-        allow_direct: true,
-        ..Config::default()
-    };
-    let made = context.get_or_create_stream(config).await;
-    made.map_err(|error| unusable(plan, format!("{error} (is JetStream enabled on the server?)")))?;
-    context.get_stream(format!("KV_{bucket}")).await.map_err(|error| unusable(plan, error))
 }
 
 impl CatalogueBucket {
@@ -433,121 +313,6 @@ impl CatalogueBucket {
             key: key.to_owned(),
             why: why.to_string(),
         }
-    }
-
-    /// Reads all of it, up to our own `owner`: after that only we write. It may take longer than the lease,
-    /// so that we say in between that we are there. Each request asks for no more entries than arrive in a
-    /// part of the lease. Nothing is changed in the bucket before all is read.
-    fn load(&mut self) -> Result<CatalogueState, CatalogueError> {
-        (self.numbers, self.free, self.owed) = Default::default();
-        (self.gone, self.over) = Default::default();
-        let mut known = CatalogueState::default();
-        let mut next = 0;
-        let consumer = self.line.wait(self.reader())?;
-        // `owner` is written again while we read, and stands at the end then.
-        let claimed = self.last;
-        let (mut read, mut most) = (0, FIRST_BATCH);
-        loop {
-            let asked = Instant::now();
-            let entries = self.line.wait(self.batch(&consumer, read, most, claimed))?;
-            read += entries.len() as u64;
-            let quick = asked.elapsed() < self.plan.lease / 16;
-            most = if quick { most.saturating_mul(2) } else { most / 2 }.clamp(1, LARGEST_BATCH);
-            let is_read = entries.last().is_none_or(|entry| entry.number >= claimed);
-            for Entry { key, number, value } in entries {
-                if let Some(place) = number_of(&key) {
-                    next = next.max(place.saturating_add(1));
-                }
-                self.absorb(&mut known, &key, value.as_deref())?;
-                if value.is_none() {
-                    self.gone.push((key, number));
-                }
-            }
-            match self.remain(&mut known) {
-                // It may be there, and the next round finds it.
-                Err(error) if error.may_pass() => tracing::debug!("{error}"),
-                outcome => outcome?,
-            }
-            if is_read {
-                break;
-            }
-        }
-        // It is all there is only if it was ours up to now.
-        let ended = Instant::now();
-        while let Err(error) = self.remain(&mut known) {
-            match error {
-                CatalogueError::Away { .. } if ended.elapsed() < CONNECT => std::thread::sleep(REST),
-                CatalogueError::Away { why, .. } => return Err(unusable(&self.plan, why)),
-                error => return Err(error),
-            }
-        }
-        let taken: BTreeSet<u32> = self.numbers.values().copied().collect();
-        self.free = (0..next).filter(|number| !taken.contains(number)).collect();
-        // Between an object and the end of its transfer the broker may have died.
-        let stored = |begun: &&BegunTransfer| {
-            let object = begun.name.as_ref().and_then(|name| known.objects.get(name));
-            let is_there = |object: &CatalogueObject| {
-                object.replicas.iter().any(|one| Some(&one.key) == begun.key.as_ref())
-            };
-            begun.way == DataDirection::Write && object.is_some_and(is_there)
-        };
-        let over: Vec<String> =
-            known.under_way.values().filter(stored).map(|begun| begun.id.clone()).collect();
-        for id in over {
-            known.under_way.remove(&id);
-            self.owed.insert(id);
-        }
-        Ok(known)
-    }
-
-    /// Returns a reader of the bucket, from its beginning.
-    async fn reader(&self) -> Result<PullConsumer, CatalogueError> {
-        let config = pull::Config {
-            ack_policy: AckPolicy::None,
-            inactive_threshold: READER,
-            memory_storage: true,
-            ..pull::Config::default()
-        };
-        let made = timeout(CONNECT, self.stream.create_consumer(config)).await;
-        let made = made.map_err(|_| unusable(&self.plan, "it is not told to its end"))?;
-        made.map_err(|error| unusable(&self.plan, error))
-    }
-
-    /// Returns the next entries, after the ones that were read: as many as are asked for, or up to the last
-    /// one.
-    async fn batch(
-        &self,
-        consumer: &PullConsumer,
-        read: u64,
-        most: usize,
-        last: u64,
-    ) -> Result<Vec<Entry>, CatalogueError> {
-        let torn = || unusable(&self.plan, "it is not told to its end");
-        let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
-        let batch = consumer.batch().max_messages(most).expires(CONNECT).messages();
-        let mut messages = batch.await.map_err(|error| failed(&error))?;
-        let prefix = self.subject("");
-        let mut entries = Vec::new();
-        while entries.len() < most {
-            let message = timeout(CONNECT, messages.next()).await.ok().flatten().ok_or_else(torn)?;
-            let message = message.map_err(|error| failed(&error))?;
-            let info = message.info().map_err(|error| failed(&error))?;
-            let (number, order) = (info.stream_sequence, info.consumer_sequence);
-            if order != read + 1 + entries.len() as u64 {
-                return Err(torn());
-            }
-            let headers = message.headers.as_ref();
-            let is_put = headers.is_none_or(|headers| headers.get(OPERATION).is_none());
-            entries.push(Entry {
-                key: message.subject.strip_prefix(&prefix).unwrap_or_default().to_owned(),
-                number,
-                value: is_put.then(|| message.payload.clone()),
-            });
-            if number >= last {
-                break;
-            }
-        }
-        Ok(entries)
     }
 
     /// Says that we are there, if that was long enough ago, or may not have been heard.
@@ -938,9 +703,7 @@ impl Drop for CatalogueBucket {
                 let _ = answer.await;
             }
         });
-        if let Some(end) = self.line.end.take() {
-            let _ = end.send(release);
-        }
+        self.line.end_with(release);
     }
 }
 

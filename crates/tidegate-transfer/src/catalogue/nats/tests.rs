@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config::BrokerConfig;
 use crate::digest::Hasher;
-use crate::wire::{ServiceNeeds, StoredReport, TransferEnd, TransferQuestion};
+use crate::wire::{DataDirection, ServiceNeeds, StoredReport, TransferEnd, TransferQuestion};
 
 /// A patience long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
