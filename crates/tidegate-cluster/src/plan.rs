@@ -22,13 +22,13 @@ use crate::signature::PolicyWriters;
 use crate::tls::TlsSettings;
 
 /// Keys of `[cluster]`.
-pub const CLUSTER_KEYS: &[&str] = tidegate_config::keys::serve::CLUSTER.names;
+pub const CLUSTER_KEYS: &[&str] = tidegate_config::keys::cluster::CLUSTER.names;
 
 /// Keys of `policy`.
-pub const POLICY_KEYS: &[&str] = tidegate_config::keys::serve::POLICY.names;
+pub const POLICY_KEYS: &[&str] = tidegate_config::keys::cluster::POLICY.names;
 
 /// Keys of `carrier`.
-pub const CARRIER_KEYS: &[&str] = tidegate_config::keys::serve::CARRIER.names;
+pub const CARRIER_KEYS: &[&str] = tidegate_config::keys::cluster::CARRIER.names;
 
 /// Each kind of carrier with the keys that belong to it only.
 const OWN_KEYS: &[(&str, &[&str])] = &[

@@ -12,7 +12,7 @@ use crate::section::Section;
 pub const KEYS: &[&str] = crate::keys::scenario::CONTRACT.names;
 
 /// The keys if there is admission, which allows a list of tables, one for each part of the day.
-pub const ADMITTED_KEYS: &[&str] = crate::keys::serve::CONTRACT.names;
+pub const ADMITTED_KEYS: &[&str] = crate::keys::pool::CONTRACT.names;
 
 /// More at once is no burst any more.
 const GREATEST_BUCKET: u64 = 65_536;

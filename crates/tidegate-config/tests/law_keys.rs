@@ -20,7 +20,7 @@ const LAWS: &[(&str, KeyTable)] = &[
 
 /// Returns the loop of a pool with one more key, and the number of findings.
 fn loop_with(law: &str, table: &KeyTable, written: &str) -> (Option<LoopConfig>, usize) {
-    let keys = tidegate_config::keys::serve::POOL.names;
+    let keys = tidegate_config::keys::pool::POOL.names;
     let text = format!("target = '15ms'\n{law}\n{} = {{ {written} }}\n", table.id);
     let mut report = FindingList::new("test", &text);
     let document = parse(&text, &mut report).unwrap();

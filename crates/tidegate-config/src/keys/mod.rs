@@ -9,7 +9,9 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 pub mod agent;
 pub mod api;
 pub mod broker;
+pub mod cluster;
 pub mod law;
+pub mod pool;
 pub mod scenario;
 pub mod serve;
 
@@ -102,14 +104,14 @@ pub const TABLES: &[KeyTable] = &[
     serve::ADMIT,
     api::API,
     serve::JOURNAL,
-    serve::CLUSTER,
-    serve::CARRIER,
-    serve::POLICY,
-    serve::POOL,
-    serve::BACKEND,
-    serve::BACKEND_TLS,
-    serve::EXPONENTIAL,
-    serve::EXPONENTIAL_CHANGE,
+    cluster::CLUSTER,
+    cluster::CARRIER,
+    cluster::POLICY,
+    pool::POOL,
+    pool::BACKEND,
+    pool::BACKEND_TLS,
+    pool::EXPONENTIAL,
+    pool::EXPONENTIAL_CHANGE,
     law::KNEE,
     law::AUTO,
     law::WINDOW,
@@ -119,12 +121,12 @@ pub const TABLES: &[KeyTable] = &[
     law::BANDS,
     law::RELEASE,
     law::BATCH,
-    serve::LIMITS,
-    serve::EXPORT,
-    serve::DISK,
-    serve::ALLOW,
-    serve::LIMIT,
-    serve::CONTRACT,
+    pool::LIMITS,
+    pool::EXPORT,
+    pool::DISK,
+    pool::ALLOW,
+    pool::LIMIT,
+    pool::CONTRACT,
     agent::AGENT,
     agent::BRIDGE,
     agent::RESOURCE,

@@ -6,7 +6,7 @@ use tidegate_gateway::{AccessRule, AddressRange, CertificateName, ExportAccess};
 use super::ReadContext;
 use super::accounts::{self, AccountKind};
 
-pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::ALLOW.names;
+pub(super) const KEYS: &[&str] = tidegate_config::keys::pool::ALLOW.names;
 
 /// The longest name that DNS knows; so long a common name is none.
 const LONGEST_NAME: usize = 253;

@@ -12,7 +12,7 @@ use tidegate_units::{Bytes, Iops, Latency};
 
 use super::{PathUse, ReadContext, upstream};
 
-pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::BACKEND.names;
+pub(super) const KEYS: &[&str] = tidegate_config::keys::pool::BACKEND.names;
 
 /// The keys that belong to one kind only.
 const FILE_ONLY: &[&str] = &["direct"];
@@ -22,9 +22,9 @@ const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "r
 /// The most changes of an exponential server, as many as a device plans.
 const MOST_CHANGES: usize = 1024;
 
-const EXPONENTIAL_KEYS: &[&str] = tidegate_config::keys::serve::EXPONENTIAL.names;
+const EXPONENTIAL_KEYS: &[&str] = tidegate_config::keys::pool::EXPONENTIAL.names;
 
-const CHANGE_KEYS: &[&str] = tidegate_config::keys::serve::EXPONENTIAL_CHANGE.names;
+const CHANGE_KEYS: &[&str] = tidegate_config::keys::pool::EXPONENTIAL_CHANGE.names;
 
 /// The memory of an emulated pool where the configuration does not say: a demonstration's worth.
 const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);

@@ -10,7 +10,7 @@ use tidegate_gateway::{DeviceNumber, DiskSocket, SocketFile};
 use super::listen::{self, DiskAddress};
 use super::{PathUse, ReadContext, endpoints};
 
-pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::DISK.names;
+pub(super) const KEYS: &[&str] = tidegate_config::keys::pool::DISK.names;
 
 /// Keys that only sockets have.
 const SOCKET_KEYS: [&str; 3] = ["mode", "owner", "group"];

@@ -10,9 +10,9 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, DailyValues, Iops, Latency, 
 
 use super::{PathUse, ReadContext, allow, disks, upstream};
 
-pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::EXPORT.names;
+pub(super) const KEYS: &[&str] = tidegate_config::keys::pool::EXPORT.names;
 
-pub(super) const LIMIT_KEYS: &[&str] = tidegate_config::keys::serve::LIMIT.names;
+pub(super) const LIMIT_KEYS: &[&str] = tidegate_config::keys::pool::LIMIT.names;
 
 /// A tenth of a second's worth after idleness: short enough that no one-second mean is above the limit by
 /// more than a tenth.

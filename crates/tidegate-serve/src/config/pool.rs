@@ -14,9 +14,9 @@ use super::named_export::{KeyPlaces, NamedExport};
 use super::{ReadContext, backend, export, reservation, scope};
 use crate::admission::PoolContracts;
 
-pub(super) const KEYS: &[&str] = tidegate_config::keys::serve::POOL.names;
+pub(super) const KEYS: &[&str] = tidegate_config::keys::pool::POOL.names;
 
-pub(super) const LIMITS_KEYS: &[&str] = tidegate_config::keys::serve::LIMITS.names;
+pub(super) const LIMITS_KEYS: &[&str] = tidegate_config::keys::pool::LIMITS.names;
 
 /// Beyond this the queue at the backend is no queue any more but a place where requests are lost from sight.
 const GREATEST_DEPTH: u64 = 1024;

@@ -15,7 +15,7 @@ use super::listen::{self, ListenAddress};
 use super::named_export::PlacedExport;
 use super::{PathUse, ReadContext};
 
-pub(super) const TLS_KEYS: &[&str] = tidegate_config::keys::serve::BACKEND_TLS.names;
+pub(super) const TLS_KEYS: &[&str] = tidegate_config::keys::pool::BACKEND_TLS.names;
 
 /// Reads the parameters of a server. Nothing is asked of the server here: whether it is there shows when the
 /// service starts, on the host where it starts.
