@@ -4,7 +4,7 @@
 
 use std::ops::Bound::{self, Excluded, Included};
 
-use tidegate_config::keys::{Key, KeyTable, KeyType, agent, law as tables, scenario, serve};
+use tidegate_config::keys::{Key, KeyTable, KeyType, agent, law as tables, pool, scenario};
 use tidegate_config::law::{AvailableLaws, LawReader, default_law, read};
 use tidegate_config::{FindingList, Section, parse};
 use tidegate_control::{LoopConfig, WindowConfig};
@@ -49,7 +49,7 @@ fn the_default_in_the_table_is_the_default_of_the_reader() {
 #[test]
 fn the_default_law_in_the_tables_is_that_of_the_readers() {
     let tables = [
-        (LawReader::Gateway, serve::POOL),
+        (LawReader::Gateway, pool::POOL),
         (LawReader::Agent, agent::RESOURCE),
         (LawReader::Scenario, scenario::HOST),
     ];

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_config::keys::{KeyTable, KeyType, scenario, serve};
+use tidegate_config::keys::{KeyTable, KeyType, pool, scenario};
 use tidegate_device::{BurstConfig, DeviceConfig, HitChange, LinkConfig, Preset, TiersConfig};
 use tidegate_sim::{Scenario, SilentRecorder, simulate};
 use tidegate_units::{ByteRate, Bytes, Iops, Latency};
@@ -42,7 +42,7 @@ fn the_table_of_keys_has_every_parameter_of_a_model() {
 
 #[test]
 fn the_table_of_keys_has_every_preset() {
-    let preset = serve::BACKEND.keys.iter().find(|key| key.name == "preset").unwrap();
+    let preset = pool::BACKEND.keys.iter().find(|key| key.name == "preset").unwrap();
     let KeyType::Words(words) = preset.kind else { panic!("{:?}", preset.kind) };
     let words: BTreeSet<&str> = words.iter().copied().collect();
     assert_eq!(words, Preset::ALL.iter().map(|preset| preset.name()).collect());
