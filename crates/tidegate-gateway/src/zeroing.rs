@@ -132,6 +132,7 @@ enum Marking {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SlowSlices {
     count: u8,
+    /// The end of the last one that counted.
     last: Instant,
 }
 
@@ -205,7 +206,7 @@ impl ZeroingBehaviour {
             CheckedOperation::Trim { offset, length, .. } => {
                 let at = Place { offset, length, done };
                 match self.trims.at(now) {
-                    Marking::Quick { length, proven, slow } => at.marked(length, proven, slow.is_some()),
+                    Marking::Quick { length, proven, slow } => at.marked(length, proven && slow.is_none()),
                     Marking::Slow { .. } | Marking::Impossible => at.charged(CHARGED, SliceMethod::Mark),
                 }
             }
@@ -252,7 +253,7 @@ impl ZeroingBehaviour {
         let slice = match (no_hole, self.zeroes.at(now)) {
             (true, _) if self.allocates => at.charged(CHARGED, SliceMethod::Allocate),
             (true, _) | (false, Marking::Impossible) => at.charged(writing, SliceMethod::Write),
-            (false, Marking::Quick { length, proven, slow }) => at.marked(length, proven, slow.is_some()),
+            (false, Marking::Quick { length, proven, slow }) => at.marked(length, proven && slow.is_none()),
             (false, Marking::Slow { .. }) => at.charged(CHARGED, SliceMethod::Mark),
         };
         if file { at.in_blocks(slice) } else { slice }
@@ -323,12 +324,13 @@ struct Place {
 }
 
 impl Place {
-    fn marked(&self, longest: u32, proven: bool, doubted: bool) -> RequestSlice {
-        if !proven || doubted {
-            // No more than a write of a client.
-            return self.charged(longest.min(MAX_PAYLOAD), SliceMethod::Mark);
+    fn marked(&self, longest: u32, is_trusted: bool) -> RequestSlice {
+        if is_trusted {
+            RequestSlice { charged: 0, ..self.charged(longest, SliceMethod::Mark) }
+        } else {
+            // It counts for no more than a write of a client.
+            self.charged(longest.min(MAX_PAYLOAD), SliceMethod::Mark)
         }
-        RequestSlice { charged: 0, ..self.charged(longest, SliceMethod::Mark) }
     }
 
     fn charged(&self, longest: u32, method: SliceMethod) -> RequestSlice {
