@@ -45,7 +45,7 @@
 //! Fitted are two whole numbers that the paper does not tell, to two figures that it does, without any
 //! control law: twelve writers of 256 KiB (what iSCSI sends in one burst), one command each, sequentially in
 //! volumes of 4 GiB laid out one after the other behind the reader's, 0.3 ms from answer to next command. Ten
-//! seeds of a minute each (`tests/presets.rs` asserts them):
+//! seeds of a minute each (`tests/integration/presets.rs` asserts them):
 //!
 //! | | the paper | the model: mean over seeds, least to greatest |
 //! |---|---|---|
@@ -120,7 +120,7 @@
 //! | reserve, buffer | 1 GiB, 8 MiB | assumption: a burst of some seconds; two pages for each die and more |
 //! | block, erase, reads first | 512 pages, 5 ms, 8 | assumption: usual for the class |
 //!
-//! After twelve seconds of random writes, with one seed (`tests/flash.rs` asserts them to 5 %, the percentile
+//! After twelve seconds of random writes, with one seed (`tests/integration/flash.rs` asserts them to 5 %, the percentile
 //! to 10 %):
 //!
 //! | | published: S4600, S4500 | the model |
@@ -167,7 +167,7 @@
 //! | 4 KiB reads per second at depth 1, 8 (AnandTech) | 8900, 77 000 | 9080, 71 267 |
 //! | 4 KiB reads per second at depth 32 (Myce) | about 270 000 | 265 350 |
 //!
-//! `tests/flash.rs` asserts them to 5 %, AnandTech's at depth 8 and Myce's to 10 %.
+//! `tests/integration/flash.rs` asserts them to 5 %, AnandTech's at depth 8 and Myce's to 10 %.
 //!
 //! A misfit: AnandTech's depth of 8 is faster for each read than its depth of 1, which no queue is.
 //!

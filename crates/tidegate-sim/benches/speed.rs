@@ -11,7 +11,7 @@
     reason = "a bench measures and prints"
 )]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/integration/common/mod.rs"]
 mod common;
 
 use std::time::Instant;

@@ -7,13 +7,10 @@
 #![allow(clippy::unwrap_used, reason = "a bench ends with the first thing that fails")]
 #![allow(clippy::print_stdout, reason = "its result")]
 
-#[path = "../../tidegate/tests/machine/mod.rs"]
-mod machine;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use machine::{DONE, EVENT_INDEX, Machine, READ, WRITE};
+use tidegate_testing::vhost::{DONE, EVENT_INDEX, Machine, READ, WRITE};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -1,7 +1,7 @@
 //! The command line in the documents: the reference of commands, and commands shown elsewhere.
 
 #[allow(dead_code, reason = "the tests in that folder use the rest")]
-#[path = "../tests/documents/markdown.rs"]
+#[path = "../tests/integration/documents/markdown.rs"]
 mod markdown;
 
 use std::fmt::Write as _;

@@ -8,7 +8,7 @@
 //! **Which knee.** The least that gives a [fraction](KneeConfig::fraction) of the most, by default 95 %.
 //! Kleinrock's power (throughput over response time, greatest at the knee) needs no number, and gives up
 //! much: of a disk that sorts what it has, whose throughput still grows with every doubling of the queue, it
-//! takes the first request and leaves a third of the throughput unused (`tests/knee.rs` compares both). An
+//! takes the first request and leaves a third of the throughput unused (`tests/integration/knee.rs` compares both). An
 //! administrator can say how much throughput a shorter queue may cost; the fraction is that number.
 //!
 //! **Stretches to learn from.** A stretch lasts at least ten seconds and mostly has a thousand requests; the

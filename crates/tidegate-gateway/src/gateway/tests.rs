@@ -3,10 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "../../tests/common/raw.rs"]
-#[allow(dead_code, reason = "shared with the tests of the whole")]
-mod raw;
-
 use rustix::thread::gettid;
 use tidegate_control::{LawConfig, LoopConfig, PidConfig};
 use tidegate_nbd::transmission::NbdCommand as Nbd;
@@ -15,7 +11,7 @@ use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
 use super::*;
 use crate::config::{BackendConfig, ExportConfig, ExportStore, PoolConfig, PoolLimits};
 use crate::worker::door::PoolChange;
-use raw::Raw;
+use tidegate_testing::nbd::Raw;
 
 fn pool(name: &str, directory: &std::path::Path) -> PoolConfig {
     let path = directory.join(name);

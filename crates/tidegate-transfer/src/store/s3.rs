@@ -502,6 +502,4 @@ fn broken(error: &object_store::Error) -> Option<String> {
 }
 
 #[cfg(test)]
-mod server;
-#[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::stream;
 
-use super::server::{ID, SECRET, Server};
 use super::*;
 use crate::store::{NodeStore, StoreKind};
+use tidegate_testing::s3::{ID, SECRET, Server};
 
 fn credentials(id: &str, secret: &str) -> S3Credentials {
     S3Credentials { id: id.to_owned(), secret: secret.to_owned(), token: None }

@@ -1,0 +1,7 @@
+//! The integration tests of tidegate-agent: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
+
+mod agent;
+mod cgroups;
+mod initiators;

@@ -1,0 +1,6 @@
+//! The integration tests of tidegate-serve: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
+
+mod configurations;
+mod metrics;

@@ -1,0 +1,20 @@
+//! Helpers that the tests of several crates share.
+//!
+//! Each of them panics when something does not work: that is how a test fails.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+mod alone;
+mod lack;
+pub mod nbd;
+#[cfg(feature = "s3")]
+pub mod s3;
+mod this_program;
+#[cfg(feature = "vhost")]
+pub mod vhost;
+mod wait;
+
+pub use alone::limits_alone;
+pub use lack::{Lack, lacks, skip};
+pub use this_program::test_command;
+pub use wait::{PATIENCE, until};

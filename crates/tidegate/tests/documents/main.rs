@@ -1,7 +1,0 @@
-//! The documents of the repository, checked: links, lines, sentences, words, and the examples that they show.
-
-mod examples;
-mod glossary;
-mod links;
-mod markdown;
-mod words;
