@@ -1,30 +1,38 @@
 #!/usr/bin/env python3
-"""Runs the tests of the workspace, several test programs side by side, with their progress and times.
+"""Runs the tests of the workspace with cargo-nextest: each test in a process of its own.
 
   scripts/run-tests.py                  builds all tests, and runs them once
   scripts/run-tests.py --build          only builds them
-  scripts/run-tests.py FILTER…          runs the programs whose name contains a filter
-  scripts/run-tests.py --times          also prints the tests that take the longest
+  scripts/run-tests.py FILTER…          builds and runs the tests of some packages: `control`, or
+                                        `tidegate/attacks::` for the tests whose name contains a text
+  scripts/run-tests.py --lacks FILE     fails on a skipped test, unless FILE names what the machine lacks
   scripts/run-tests.py --stress N       runs each test with sockets or processes N times, beside other load
   scripts/run-tests.py --properties N   runs each property test N times, on new random cases each time
 
-Tests, examples and benches are compiled in one go. A bench runs each of its cases once, unmeasured.
-Documentation tests run beside the programs.
+A test that fails is run again once, alone, after all others. If it passes then, it is reported as flaky, with
+the output of its failure; more than three flaky tests fail the run. Tests that scripts/never-retried names,
+property tests, and tests that hang get no second chance.
 
-A test belongs to --stress if its source file names a socket, a process or a service (`MARKS`). The helper
-modules that its test program includes count, too. Each of these tests runs in a process of its own, beside as
-many busy processes as there are processors, and one that keeps the disk busy. Tests run in rounds: first all
-of them once, then all of them again. Tests that would need more than an equal part of --minutes run in fewer
-rounds, and the summary names them. --properties runs in rounds as well, without other load.
+A test that cannot run on this machine prints a line `skipped: …` (the crate tidegate-testing), and counts as
+skipped. The number of tests in the sources must equal the number of tests in the programs, and that the
+number of tests that ran: a test that no longer runs is noticed.
+
+A test belongs to --stress if its source file, or a module that the file uses, names a socket, a process or a
+service (`MARKS`). These tests run beside as many busy processes as there are processors, and one that keeps
+the disk busy. Tests run in rounds: first all of them once, then all of them again. Tests that would need more
+than an equal part of --minutes run in fewer rounds, and the summary names them. --properties runs in rounds
+as well, without other load.
 
 Property tests run on the same cases each time, those of `SEED`, so that what fails is due to a change. Only
 --properties draws new ones, and so does `cargo test`. Each run begins with the cases that once failed.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import fnmatch
 import json
 import os
 import re
@@ -34,29 +42,23 @@ import sys
 import tempfile
 import threading
 import time
+import xml.etree.ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CARGO = os.environ.get("CARGO", "cargo")
-# The programs that take longest start first, so that none of them is left over at the end.
-LONGEST_FIRST = [
-    "tidegate-control knee",
-    "tidegate-device fc_raid5",
-    "tidegate-sim auto_set_point",
-    "tidegate-sim behaviour",
-    "tidegate attacks",
-    "tidegate-host",
-    "tidegate-agent agent",
-    "tidegate-control",
-    "tidegate transfer",
-    "tidegate-experiments",
-    "tidegate-transfer",
-    "tidegate identify",
-    "tidegate serve",
-]
+TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+JUNIT = os.path.join(TARGET, "nextest", "default", "junit.xml")
+NEVER_RETRIED = os.path.join(ROOT, "scripts", "never-retried")
+# What cargo builds and nextest runs. Benches and examples are compiled by the lints.
+KINDS = ("--lib", "--bins", "--tests")
+# More flaky tests than these fail a run.
+MOST_FLAKY = 3
+# If more tests than these fail, something is broken: none of them is run again.
+MOST_RETRIED = 10
 # Names in a source file that opens sockets or starts processes.
 MARKS = re.compile(
     r"\b(?:Tcp|Unix)(?:Listener|Stream)\b|\bUnixDatagram\b|\bUdpSocket\b|\bsocketpair\b|\bCommand::new\b"
-    r"|\btokio::net\b|\bService::start\b"
+    r"|\btokio::net\b|\bService::start\b|\btidegate_testing::(?:nbd|s3|vhost)\b|\btest_command\b"
 )
 # Keeps the disk of the tests' files busy: writes a gibibyte without a name, and flushes it, again and again.
 WRITER = """
@@ -67,242 +69,136 @@ while True:
             file.write(bytes(1 << 20))
         os.fsync(file.fileno())
 """
-# The options of a test program that times its tests.
-TIMES = ("-Zunstable-options", "--report-time")
-PASSED = re.compile(r"^test result: \w+\. (\d+) passed;", re.MULTILINE)
-TEST_OUTPUT = re.compile(
-    r"^---- (.+?) (?:stdout )?----\n(.*?)(?=^---- |^failures:|^successes:|\Z)", re.MULTILINE | re.DOTALL
-)
-TIMED = re.compile(r"^test (\S+) (?:- should panic )?\.\.\. \w+ <([\d.]+)s>", re.MULTILINE)
 SKIPPED = re.compile(r"^skipped: (.*)", re.MULTILINE)
-# A test program that runs for longer hangs.
-LIMIT_S = 900
-# The source of a block of property tests, and the names in it.
+LACK = re.compile(r"this machine lacks (.*?) \(")
+PROGRESS = re.compile(r"^\s*(?:PASS|FAIL|TIMEOUT|ABORT|SIG\w+|LEAK)\b.*?\(\s*(\d+)/(\d+)\)")
+SLOW = re.compile(r"^\s*SLOW\b")
+# A test in the source, and a block of property tests with the names in it.
+TEST = re.compile(r"^\s*#\[(?:tokio::)?test(?:\([^)]*\))?\]", re.MULTILINE)
 PROPERTIES = re.compile(r"^( *)proptest! \{\n(.*?)^\1\}$", re.MULTILINE | re.DOTALL)
 PROPERTY = re.compile(r"^ *fn (\w+)\(", re.MULTILINE)
 # The variable by which proptest draws its cases, and its value.
 SEED = {"PROPTEST_RNG_SEED": "1"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """A test of a program: the program's id is its package, and `::integration` if it is the program of `tests/`."""
+
+    program: str
+    name: str
+
+    def __str__(self):
+        return f"{self.program} {self.name}"
+
+
 @dataclasses.dataclass
 class Program:
-    name: str
-    command: list
+    """A test program, as nextest lists it."""
+
+    identifier: str
+    package: str
+    path: str
     folder: str
-    source: str = ""
-    passed: int = 0
-    failed: int = 0
-    skipped: list = dataclasses.field(default_factory=list)
-    options: tuple = ()
-    variables: dict = dataclasses.field(default_factory=lambda: SEED)
-    seconds: float = 0.0
-    processor_s: float = 0.0
-    output: str = ""
-    ok: bool = True
+    kind: str
+    tests: list
+    ignored: int
 
 
-def build():
-    """Compiles tests, examples and benches. Returns the programs with tests."""
-    process = subprocess.Popen(
-        [
-            CARGO,
-            "test",
-            "--locked",
-            "--workspace",
-            "--all-targets",
-            "--no-run",
-            "--message-format=json-render-diagnostics",
-        ],
-        cwd=ROOT,
+@dataclasses.dataclass
+class Outcome:
+    """The end of one test."""
+
+    test: Test
+    seconds: float
+    output: str
+    failure: str = ""
+
+    @property
+    def hung(self):
+        return "timeout" in self.failure
+
+    @property
+    def lack(self):
+        found = SKIPPED.search(self.output)
+        return found.group(1) if found and not self.failure else None
+
+
+def nextest(*arguments, **options):
+    program = subprocess.run(
+        [os.path.join(ROOT, "scripts", "cargo-tool"), "cargo-nextest"],
         stdout=subprocess.PIPE,
         text=True,
+        check=True,
+    ).stdout.strip()
+    environment = {
+        **os.environ,
+        **SEED,
+        # A summary has room for a message, and none for a backtrace.
+        "RUST_BACKTRACE": "0",
+        "CARGO_TERM_COLOR": "never",
+        "NEXTEST_HIDE_PROGRESS_BAR": "1",
+    }
+    return subprocess.Popen(
+        [program, "nextest", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
     )
-    programs = []
-    for line in process.stdout:
-        message = json.loads(line)
-        if message.get("reason") != "compiler-artifact" or not message.get("executable"):
-            continue
-        target, kind = message["target"], message["target"]["kind"][0]
-        if not message["profile"]["test"] or kind == "example":
-            continue
-        folder = os.path.dirname(message["manifest_path"])
-        package = os.path.basename(folder)
-        name = {"lib": package, "bin": package, "bench": f"{package} bench {target['name']}"}.get(
-            kind, f"{package} {target['name']}"
-        )
-        # A skipped test succeeds: only its output says that it did not run.
-        options = () if kind == "bench" else ("--show-output",)
-        programs.append(Program(name, [message["executable"]], folder, target["src_path"], options=options))
-    if process.wait() != 0:
+
+
+def packages():
+    """Returns the names of the workspace's packages."""
+    metadata = subprocess.run(
+        [CARGO, "metadata", "--locked", "--no-deps", "--format-version", "1"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [package["name"] for package in json.loads(metadata.stdout)["packages"]]
+
+
+def selection(filters):
+    """Returns cargo's options for the packages of the filters, and nextest's for their tests."""
+    if not filters:
+        return ["--workspace"], []
+    known, chosen, expressions = packages(), [], []
+    for text in filters:
+        package, _, part = text.partition("/")
+        names = [name for name in (package, f"tidegate-{package}") if name in known]
+        if not names:
+            sys.exit(f"run-tests: there is no package {package}: write one of {', '.join(known)}")
+        chosen += ["--package", names[0]]
+        expressions.append(f"package(={names[0]})" + (f" & test({part})" if part else ""))
+    return chosen, ["-E", " | ".join(f"({expression})" for expression in expressions)]
+
+
+def build(chosen):
+    """Compiles the tests. Returns the programs."""
+    process = nextest("list", "--locked", *chosen, *KINDS, "--message-format", "json")
+    text, _ = process.communicate()
+    if process.returncode != 0:
         sys.exit(process.returncode)
     # Else a test's write may wait for gigabytes that the compiler has written.
     os.sync()
-    return programs
-
-
-def documentation():
-    return Program("documentation", [CARGO, "test", "--locked", "--workspace", "--doc", "--quiet"], ROOT)
-
-
-def environment(program):
-    """Returns the environment of a test program, as cargo sets it.
-
-    Cargo itself gets nothing more: build scripts run again when these variables change.
-    """
-    if program.command[0] == CARGO:
-        return None
-    # The option that times tests is not stable yet.
-    unstable = {"RUSTC_BOOTSTRAP": "1"} if TIMES[0] in program.options else {}
-    # A summary has room for a message, and none for a backtrace.
-    return {
-        **os.environ,
-        "RUST_BACKTRACE": "0",
-        "CARGO_MANIFEST_DIR": program.folder,
-        "CARGO": CARGO,
-        **unstable,
-        **program.variables,
-    }
-
-
-# The process groups under way: a signal that ends this program ends them too.
-groups = set()
-
-
-def stop(number, _frame):
-    for leader in list(groups):
-        kill_group(leader)
-    os._exit(128 + number)
-
-
-def kill_group(leader):
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
-
-
-def run(program, *arguments, limit=LIMIT_S):
-    """Runs a program to its end, in a process group of its own, which is gone afterwards."""
-    began = time.monotonic()
-    with tempfile.TemporaryFile() as file:
-        process = subprocess.Popen(
-            [*program.command, *arguments],
-            cwd=program.folder,
-            env=environment(program),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        groups.add(process.pid)
-        timer = threading.Timer(limit, kill_group, (process.pid,))
-        timer.start()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        timer.cancel()
-        seconds = time.monotonic() - began
-        kill_group(process.pid)
-        groups.discard(process.pid)
-        file.seek(0)
-        output = file.read().decode(errors="replace")
-    if seconds >= limit:
-        output += f"\nended at the limit of {limit} s\n"
-    return process.returncode, output, seconds, usage.ru_utime + usage.ru_stime
-
-
-class Progress:
-    """One line for each program that ends, and the names of those that run."""
-
-    def __init__(self, total):
-        self.total, self.done, self.running, self.lock = total, 0, [], threading.Lock()
-
-    def begin(self, name):
-        with self.lock:
-            self.running.append(name)
-
-    def end(self, name, text):
-        with self.lock:
-            self.running.remove(name)
-            self.done += 1
-            running = ", ".join(self.running)
-            print(
-                f"[{self.done}/{self.total}] {text}" + (f"; runs: {running}" if running else ""), flush=True
+    programs = []
+    for identifier, suite in json.loads(text)["rust-suites"].items():
+        cases = suite["testcases"]
+        programs.append(
+            Program(
+                identifier,
+                suite["package-name"],
+                suite["binary-path"],
+                suite["cwd"],
+                suite["kind"],
+                [name for name, case in cases.items() if not case["ignored"]],
+                sum(case["ignored"] for case in cases.values()),
             )
-
-
-def perform(program, progress):
-    progress.begin(program.name)
-    status, program.output, program.seconds, program.processor_s = run(program, *program.options)
-    program.ok = status == 0
-    succeeded, failed = outputs(program.output)
-    program.skipped = [f"{name}: {why}" for name, text in succeeded for why in SKIPPED.findall(text)[:1]]
-    program.passed = sum(int(found) for found in PASSED.findall(program.output)) - len(program.skipped)
-    program.failed = 0 if program.ok else max(len(failed), 1)
-    outcome = f"{program.passed} passed" + (f", {len(program.skipped)} skipped" if program.skipped else "")
-    if not program.ok:
-        outcome += f", {program.failed} FAILED, status {status}"
-    progress.end(program.name, f"{program.name}: {outcome}, {program.seconds:.1f} s")
-
-
-def outputs(text):
-    """Returns the outputs of the tests that succeeded, and of those that failed, with their names."""
-    succeeded, _, failed = text.partition("\nfailures:\n")
-    return TEST_OUTPUT.findall(succeeded), TEST_OUTPUT.findall(failed)
-
-
-def complain(name, lines):
-    print(f"FAILED {name}")
-    for line in [line for line in lines if line.strip() and "RUST_BACKTRACE" not in line][-8:]:
-        print(f"  {line[:200]}")
-
-
-def note_skipped(skipped):
-    """Prints the tests that did not run, and reports their number to scripts/steps.sh."""
-    for line in skipped:
-        print(f"skipped {line}")
-    if skipped and "STEP_SKIPS" in os.environ:
-        with open(os.environ["STEP_SKIPS"], "a") as file:
-            file.write(f"{len(skipped)} tests\n")
-
-
-def once(programs, jobs):
-    programs.sort(
-        key=lambda program: (
-            LONGEST_FIRST.index(program.name) if program.name in LONGEST_FIRST else len(LONGEST_FIRST)
         )
-    )
-    progress = Progress(len(programs))
-    began = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for ended in [pool.submit(perform, program, progress) for program in programs]:
-            ended.result()
-    seconds = time.monotonic() - began
-    print(f"\n{seconds:.0f} s for {len(programs)} programs; the slowest:")
-    for program in sorted(programs, key=lambda program: -program.seconds)[:8]:
-        print(f"  {program.seconds:6.1f} s, {program.processor_s:6.1f} s of a processor  {program.name}")
-    times = [
-        (float(seconds), program.name, name)
-        for program in programs
-        for name, seconds in TIMED.findall(program.output)
-    ]
-    for took, program, name in sorted(times, reverse=True)[:60]:
-        print(f"  {took:6.1f} s  {program}: {name}")
-    for program in programs:
-        if program.ok:
-            continue
-        _, found = outputs(program.output)
-        for name, text in found:
-            complain(f"{program.name}: {name}", text.splitlines())
-        if not found:
-            complain(program.name, program.output.splitlines())
-    skipped = [f"{program.name}: {why}" for program in programs for why in program.skipped]
-    note_skipped(skipped)
-    passed, failed = (sum(getattr(program, field) for program in programs) for field in ("passed", "failed"))
-    print(f"tests: {passed} passed, {failed} failed, {len(skipped)} skipped")
-    return all(program.ok for program in programs)
-
-
-def marked(path):
-    with open(path, errors="replace") as file:
-        return MARKS.search(file.read()) is not None
+    return programs
 
 
 def rust_files(folder):
@@ -314,50 +210,290 @@ def rust_files(folder):
     ]
 
 
-def module_of(path, source):
-    """The module path of a source file below the folder of the crate's root `source`."""
-    parts = os.path.relpath(path, os.path.dirname(source))[: -len(".rs")].split(os.sep)
-    if parts[-1] in ("mod", "lib", "main"):
-        parts.pop()
-    return "::".join(parts)
+def read(path):
+    with open(path, errors="replace") as file:
+        return file.read()
 
 
-def names_of(program):
-    """Returns the names of a program's tests."""
-    status, output, _, _ = run(program, "--list", "--format", "terse")
-    if status != 0:
-        sys.exit(f"{program.name}: {output}")
-    return [line[: -len(": test")] for line in output.splitlines() if line.endswith(": test")]
+def lost_tests(programs):
+    """Returns a complaint for each package whose sources have other tests than its programs.
+
+    A module that no file declares is not compiled, and so its tests do not run.
+    """
+    listed, folders = collections.Counter(), {}
+    for program in programs:
+        listed[program.package] += len(program.tests) + program.ignored
+        folders[program.package] = program.folder
+    complaints = []
+    for package, folder in folders.items():
+        files = [path for part in ("src", "tests") for path in rust_files(os.path.join(folder, part))]
+        written = sum(len(TEST.findall(read(path))) for path in files)
+        if written != listed[package]:
+            complaints.append(f"{package} has {written} tests in its sources, and its programs {listed[package]}")
+    return complaints
+
+
+def outcomes():
+    """Returns the outcomes of nextest's last run."""
+    found = []
+    for suite in xml.etree.ElementTree.parse(JUNIT).getroot().iter("testsuite"):
+        for case in suite.iter("testcase"):
+            failure = case.find("failure")
+            if failure is None:
+                failure = case.find("error")
+            output = "".join(
+                element.text or ""
+                for element in case
+                if element.tag in ("system-out", "system-err")
+            )
+            kind = "" if failure is None else failure.get("type", "failed")
+            test = Test(suite.get("name"), case.get("name"))
+            found.append(Outcome(test, float(case.get("time", 0)), output, kind))
+    return found
+
+
+def run_once(chosen, *arguments, show=True):
+    """Runs tests by nextest, with a line of progress now and then. Returns their outcomes."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(JUNIT)
+    process = nextest(
+        "run",
+        "--locked",
+        *chosen,
+        *KINDS,
+        "--no-fail-fast",
+        "--status-level",
+        "slow" if not show else "pass",
+        "--final-status-level",
+        "none",
+        "--failure-output",
+        "never",
+        *arguments,
+        stderr=subprocess.STDOUT,
+    )
+    runners.add(process)
+    began, shown, lines = time.monotonic(), 0, collections.deque(maxlen=20)
+    for line in process.stdout:
+        lines.append(line)
+        progress = PROGRESS.match(line)
+        if show and SLOW.match(line):
+            print(line.rstrip(), flush=True)
+        if show and progress:
+            done, total = (int(number) for number in progress.groups())
+            if done == total or done >= shown + max(total // 20, 1):
+                shown = done
+                print(f"[{done}/{total}] {time.monotonic() - began:.0f} s", flush=True)
+    process.wait()
+    runners.discard(process)
+    if not os.path.exists(JUNIT):
+        sys.exit("".join(lines) or "nextest ran nothing")
+    return outcomes()
+
+
+def never_retried():
+    """Returns the patterns of scripts/never-retried: a program and a test's name."""
+    lines = [line.split("#")[0].split() for line in read(NEVER_RETRIED).splitlines()]
+    return [tuple(words) for words in lines if words]
 
 
 def properties_of(program):
     """Returns the names of a program's property tests."""
     properties = set()
-    for path in rust_files(program.folder):
-        with open(path) as file:
-            for _, block in PROPERTIES.findall(file.read()):
+    for part in ("src", "tests"):
+        for path in rust_files(os.path.join(program.folder, part)):
+            for _, block in PROPERTIES.findall(read(path)):
                 properties.update(PROPERTY.findall(block))
-    return [name for name in names_of(program) if name.rpartition("::")[2] in properties]
+    return [name for name in program.tests if name.rpartition("::")[2] in properties]
 
 
-def tests_of(program):
+def may_be_retried(outcome, programs, patterns):
+    program = next(program for program in programs if program.identifier == outcome.test.program)
+    named = any(
+        fnmatch.fnmatchcase(program.identifier, pattern) and fnmatch.fnmatchcase(outcome.test.name, name)
+        for pattern, name in patterns
+    )
+    return not (outcome.hung or named or outcome.test.name in properties_of(program))
+
+
+def retried(failed, programs):
+    """Runs failed tests again, each alone. Returns those that pass now, and those that do not."""
+    patterns = never_retried()
+    flaky, broken = [], []
+    for outcome in failed:
+        again = [outcome]
+        if len(failed) <= MOST_RETRIED and may_be_retried(outcome, programs, patterns):
+            print(f"failed, and runs again alone: {outcome.test}", flush=True)
+            package = next(
+                program.package for program in programs if program.identifier == outcome.test.program
+            )
+            expression = f"binary_id(={outcome.test.program}) & test(={outcome.test.name})"
+            again = run_once(["--package", package], "-E", expression, "--test-threads", "1", show=False)
+        (broken if any(run.failure for run in again) else flaky).append(outcome)
+    return flaky, broken
+
+
+def documentation(chosen):
+    """Runs the examples in the documentation."""
+    packages_only = [word for word in chosen if word != "--workspace"] or ["--workspace"]
+    done = subprocess.run(
+        [CARGO, "test", "--locked", *packages_only, "--doc", "--quiet"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    # A package without a library has no documentation to test.
+    return done.returncode == 0 or "no library targets found" in done.stdout, done.stdout
+
+
+def complain(name, text):
+    print(f"FAILED {name}")
+    for line in [line for line in text.splitlines() if line.strip() and "RUST_BACKTRACE" not in line][-8:]:
+        print(f"  {line[:200]}")
+
+
+def note(variable, line):
+    """Leaves a line for the summary of scripts/steps.sh."""
+    if variable in os.environ:
+        with open(os.environ[variable], "a") as file:
+            file.write(f"{line}\n")
+
+
+def allowed_lacks(path):
+    lines = [line.split("#")[0].strip() for line in read(path).splitlines()]
+    return {line for line in lines if line}
+
+
+def once(programs, chosen, expressions, options):
+    began = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        examples = None if options.filters else pool.submit(documentation, chosen)
+        ended = run_once(chosen, *expressions, "--test-threads", str(options.jobs))
+        documented, printed = examples.result() if examples else (True, "")
+    problems = [] if options.filters else lost_tests(programs)
+    expected = {Test(program.identifier, name) for program in programs for name in program.tests}
+    ran = {outcome.test for outcome in ended}
+    if not options.filters and ran != expected:
+        problems += [f"{test} did not run" for test in sorted(expected - ran, key=str)]
+    failed = [outcome for outcome in ended if outcome.failure]
+    flaky, broken = retried(failed, programs)
+    skipped = [outcome for outcome in ended if outcome.lack]
+    print(f"\n{time.monotonic() - began:.0f} s; the slowest:")
+    for outcome in sorted(ended, key=lambda outcome: -outcome.seconds)[: 60 if options.times else 8]:
+        print(f"  {outcome.seconds:6.1f} s  {outcome.test}")
+    for outcome in flaky:
+        complain(f"once, flaky: {outcome.test}", outcome.output)
+    for outcome in broken:
+        complain(f"{outcome.test}: {outcome.failure}", outcome.output)
+    if not documented:
+        complain("examples in the documentation", printed)
+    for problem in problems:
+        print(f"FAILED {problem}")
+    unexpected = unexpected_skips(skipped, options.lacks)
+    passed = len(ended) - len(failed) - len(skipped)
+    print(
+        f"tests: {passed} passed, {len(broken) + (not documented) + len(problems)} failed, "
+        f"{len(flaky)} flaky, {len(skipped)} skipped"
+    )
+    if len(flaky) > MOST_FLAKY:
+        print(f"FAILED {len(flaky)} flaky tests are more than {MOST_FLAKY}")
+    for outcome in flaky:
+        note("STEP_FLAKY", outcome.test)
+    return not (broken or problems or unexpected or not documented or len(flaky) > MOST_FLAKY)
+
+
+def unexpected_skips(skipped, path):
+    """Prints the tests that did not run, with the reasons. Returns those that the list does not allow."""
+    lacks = collections.Counter()
+    unexpected = []
+    allowed = allowed_lacks(path) if path else None
+    for outcome in sorted(skipped, key=lambda outcome: outcome.lack):
+        found = LACK.search(outcome.lack)
+        lack = found.group(1) if found else outcome.lack
+        lacks[lack] += 1
+        if allowed is not None and lack not in allowed:
+            unexpected.append(outcome)
+            print(f"FAILED {outcome.test} was skipped: {outcome.lack}; {path} does not name {lack}")
+        else:
+            print(f"skipped {outcome.test}: {outcome.lack}")
+    for lack, count in lacks.items():
+        note("STEP_SKIPS", f"{count} tests for lack of {lack}")
+    return unexpected
+
+
+# The process groups and runs of nextest under way: a signal that ends this program ends them too.
+groups = set()
+runners = set()
+
+
+def stop(number, _frame):
+    # nextest ends its tests, which are in groups of their own.
+    for process in list(runners):
+        process.terminate()
+        process.wait()
+    for leader in list(groups):
+        kill_group(leader)
+    os._exit(128 + number)
+
+
+def kill_group(leader):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def run(program, *arguments, variables=SEED, limit=300):
+    """Runs a test program to its end, in a process group of its own, which is gone afterwards."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as file:
+        process = subprocess.Popen(
+            [program.path, *arguments],
+            cwd=program.folder,
+            env={**os.environ, "RUST_BACKTRACE": "0", "CARGO_MANIFEST_DIR": program.folder, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        groups.add(process.pid)
+        timer = threading.Timer(limit, kill_group, (process.pid,))
+        timer.start()
+        process.wait()
+        timer.cancel()
+        seconds = time.monotonic() - began
+        kill_group(process.pid)
+        groups.discard(process.pid)
+        file.seek(0)
+        output = file.read().decode(errors="replace")
+    if seconds >= limit:
+        output += f"\nended at the limit of {limit} s\n"
+    return process.returncode, output, seconds
+
+
+def module_of(path, folder):
+    """The module path of a source file below the folder of the program's root."""
+    parts = os.path.relpath(path, folder)[: -len(".rs")].split(os.sep)
+    if parts[-1] in ("mod", "lib", "main"):
+        parts.pop()
+    return "::".join(parts)
+
+
+def marked_tests_of(program):
     """Returns the names of a program's tests that use a socket or a process."""
-    names = names_of(program)
-    if os.path.basename(os.path.dirname(program.source)) == "src":
-        modules = [
-            module_of(path, program.source)
-            for path in rust_files(os.path.dirname(program.source))
-            if marked(path)
-        ]
-        return [name for name in names if any(name.startswith(module + "::") for module in modules if module)]
-    # A test program: its file, and the modules that it includes.
-    with open(program.source) as file:
-        included = re.findall(r"^\s*(?:pub(?:\(crate\))? )?mod (\w+);", file.read(), re.MULTILINE)
-    folder = os.path.dirname(program.source)
-    files = [program.source]
-    for module in included:
-        files += [os.path.join(folder, module + ".rs"), *rust_files(os.path.join(folder, module))]
-    return names if any(marked(path) for path in files if os.path.exists(path)) else []
+    folder = os.path.join(program.folder, "src" if program.kind != "test" else "tests/integration")
+    if not os.path.isdir(folder):
+        folder = os.path.join(program.folder, "tests")
+    texts = {module_of(path, folder): read(path) for path in rust_files(folder)}
+    marked = {module for module, text in texts.items() if module and MARKS.search(text)}
+    if program.kind == "test":
+        # A module uses a socket if one of the modules that it names does.
+        uses = {
+            module: {used for used in texts if used and re.search(rf"\b(?:crate|super)::{used}\b", text)}
+            for module, text in texts.items()
+        }
+        for _ in texts:
+            marked |= {module for module, used in uses.items() if module and used & marked}
+    return [name for name in program.tests if any(name.startswith(module + "::") for module in marked)]
 
 
 @contextlib.contextmanager
@@ -382,29 +518,26 @@ class Repeated:
     runs: int = 0
     failed: int = 0
     seconds: float = 0.0
-    complaint: list = dataclasses.field(default_factory=list)
+    complaint: str = ""
 
 
-def repeat(test):
-    status, output, seconds, _ = run(test.program, "--exact", test.name, limit=300)
+def repeat(test, variables):
+    status, output, seconds = run(test.program, "--exact", test.name, variables=variables)
     test.runs += 1
     test.seconds = max(test.seconds, seconds)
     if status != 0:
         test.failed += 1
-        if not test.complaint:
-            _, failed = outputs(output)
-            test.complaint = (failed[0][1] if failed else output).splitlines()
+        test.complaint = test.complaint or output
 
 
-def repeatedly(programs, select, times, options):
+def repeatedly(programs, select, times, options, variables=SEED):
     """Runs rounds of the selected tests until each ran the asked number of times, or the time is over."""
-    tests = [
-        Repeated(program, name) for program in programs if program.options != () for name in select(program)
-    ]
+    tests = [Repeated(program, name) for program in programs for name in select(program)]
     print(
-        f"{len(tests)} tests in {len({test.program.name for test in tests})} programs, {times} times each",
+        f"{len(tests)} tests in {len({test.program.identifier for test in tests})} programs, {times} times each",
         flush=True,
     )
+    failed = []
     began, deadline = time.monotonic(), time.monotonic() + 60 * options.minutes
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for turn in range(times):
@@ -412,7 +545,7 @@ def repeatedly(programs, select, times, options):
             tests.sort(key=lambda test: -test.seconds)
             part = 60 * options.minutes * options.jobs / times / max(len(tests), 1)
             waiting = [
-                pool.submit(repeat, test)
+                pool.submit(repeat, test, variables)
                 for test in tests
                 if turn * test.seconds <= (turn + 1) * max(part, 1)
             ]
@@ -427,10 +560,12 @@ def repeatedly(programs, select, times, options):
             if time.monotonic() > deadline:
                 break
     for test in failed:
-        complain(f"{test.program.name}: {test.name}: {test.failed} of {test.runs} times", test.complaint)
+        complain(
+            f"{test.program.identifier} {test.name}: {test.failed} of {test.runs} times", test.complaint
+        )
     for test in tests:
         if test.runs < times:
-            print(f"only {test.runs} times: {test.program.name}: {test.name} ({test.seconds:.0f} s)")
+            print(f"only {test.runs} times: {test.program.identifier} {test.name} ({test.seconds:.0f} s)")
     print(f"{len(tests) - len(failed)} passed, {len(failed)} failed")
     return not failed and bool(tests)
 
@@ -440,7 +575,13 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--build", action="store_true", help="compile only")
-    parser.add_argument("--times", action="store_true", help="also print the tests that take the longest")
+    parser.add_argument("--times", action="store_true", help="print more of the tests that take the longest")
+    parser.add_argument(
+        "--lacks",
+        metavar="FILE",
+        default=os.environ.get("TIDEGATE_LACKS"),
+        help="what this machine may lack, a line each (default: the variable TIDEGATE_LACKS)",
+    )
     parser.add_argument(
         "--stress", type=int, default=0, metavar="N", help="run tests with sockets and processes N times"
     )
@@ -453,33 +594,24 @@ def main():
         default=60,
         help="the time for --stress and --properties, in minutes (default: %(default)s)",
     )
-    # Most tests of sockets and processes wait: two programs for each processor keep it busy.
+    # Most tests of sockets and processes wait: four for each processor keep it busy.
     parser.add_argument(
-        "--jobs", type=int, default=2 * os.cpu_count(), help="programs at once (default: %(default)s)"
+        "--jobs", type=int, default=4 * os.cpu_count(), help="tests at once (default: %(default)s)"
     )
     parser.add_argument("filters", nargs="*", metavar="FILTER")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
-    programs = build()
+    chosen, expressions = selection(options.filters)
+    programs = build(chosen)
     if options.build:
         return 0
-    if not (options.stress or options.properties):
-        programs.append(documentation())
-    if options.filters:
-        programs = [program for program in programs if any(part in program.name for part in options.filters)]
-    if options.times:
-        for program in programs:
-            if program.options:
-                program.options += TIMES
     if options.stress:
         with busy(os.cpu_count()):
-            return 0 if repeatedly(programs, tests_of, options.stress, options) else 1
+            return 0 if repeatedly(programs, marked_tests_of, options.stress, options) else 1
     if options.properties:
-        for program in programs:
-            program.variables = {}
-        return 0 if repeatedly(programs, properties_of, options.properties, options) else 1
-    return 0 if once(programs, options.jobs) else 1
+        return 0 if repeatedly(programs, properties_of, options.properties, options, variables={}) else 1
+    return 0 if once(programs, chosen, expressions, options) else 1
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@
 # A step that fails does not stop the others: one run shows all failures. A step that cannot run here calls
 # `skip REASON` as its last command, and counts as skipped. A step that leaves out a part of itself calls it
 # and goes on. The summary shows both reasons. A script of its own appends the reason to the file that
-# STEP_SKIPS names, and ends with 77.
+# STEP_SKIPS names, and ends with 77. A test that failed once and then passed is flaky: its name goes to the
+# file that STEP_FLAKY names.
 #
 # The summary ends with the last lines of each failed step, because often only the tail of a log is kept.
 
-names=() commands=() alone=() results=() failures=()
+names=() commands=() alone=() results=() failures=() flaky=()
 passed=0 failed=0 skipped=0
 step_folder=$(mktemp -d)
 trap 'jobs -p | xargs --no-run-if-empty kill; rm -rf "$step_folder"' EXIT
@@ -98,15 +99,17 @@ run_queue() {
 
 perform() {
   : >"$step_folder/skips.$1"
-  STEP_SKIPS=$step_folder/skips.$1
-  export STEP_SKIPS
+  : >"$step_folder/flaky.$1"
+  STEP_SKIPS=$step_folder/skips.$1 STEP_FLAKY=$step_folder/flaky.$1
+  export STEP_SKIPS STEP_FLAKY
   eval "${commands[$1]}"
 }
 
 # Notes the end of a step: NUMBER STATUS SECONDS
 ended() {
-  local reasons
+  local reasons test
   reasons=$(paste -sd ';' "$step_folder/skips.$1")
+  while read -r test; do flaky+=("$test"); done <"$step_folder/flaky.$1"
   case $2 in
     0) passed=$((passed + 1)) results[$1]="ok      $3 s${reasons:+, but skipped: $reasons}" ;;
     "$SKIPPED") skipped=$((skipped + 1)) results[$1]="skipped: ${reasons:-no reason given}" ;;
@@ -128,6 +131,7 @@ summary() {
         || grep -v '^[[:space:]]*$' "$step_folder/output.$at" | tail -n "$lines" | cut -c 1-200
     done
   fi
-  printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+  [ ${#flaky[@]} -eq 0 ] || printf '━━ flaky: %s\n' "${flaky[@]}"
+  printf '%s passed, %s failed, %s skipped, %s flaky tests\n' "$passed" "$failed" "$skipped" ${#flaky[@]}
   [ "$failed" -eq 0 ]
 }
