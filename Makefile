@@ -4,7 +4,7 @@ CARGO ?= cargo
 BIN := target/release/tidegate
 
 .PHONY: help demo test acceptance stress properties experiments bench lint packages compiler book deb image \
-	release
+	release lab
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -55,3 +55,7 @@ compiler: ## Install clang, which compiles the programs for the kernel (Debian, 
 release: compiler ## The release binary, and its line tables beside it
 	$(CARGO) build --locked --release --bin tidegate
 	@scripts/split-debug $(BIN)
+
+# With `--bin`, as for `release`, both builds select the same features and share the compiled libraries.
+lab: ## Build tidegate-lab: the papers' experiments and the arena
+	$(CARGO) build --locked --release --bin tidegate-lab

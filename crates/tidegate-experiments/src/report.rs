@@ -11,7 +11,7 @@ use super::{
     SimulationJobs, Tolerance,
 };
 
-/// The results of all experiments that ran. Serialised, it is the document of `tidegate reproduce --json`.
+/// The results of all experiments that ran: the document of `tidegate-lab reproduce --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReproductionReport {
     /// True if every experiment agrees with its paper.

@@ -59,7 +59,7 @@ fn help(name: &str, catalogue: &[Experiment]) -> String {
         });
     match nearest {
         Some((similarity, word)) if similarity >= SIMILAR => format!("did you mean `{word}`?"),
-        _ => "`tidegate reproduce --list` shows all".to_owned(),
+        _ => "`tidegate-lab reproduce --list` shows all".to_owned(),
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let error = |name: &str| select(catalogue(), &[name]).unwrap_err().to_string();
         assert_eq!(error("fig88"), "there is no experiment `fig88`; did you mean `parda.fig8`?");
         assert_eq!(error("prada"), "there is no experiment `prada`; did you mean `parda`?");
-        assert_eq!(error("xyz"), "there is no experiment `xyz`; `tidegate reproduce --list` shows all");
+        assert_eq!(error("xyz"), "there is no experiment `xyz`; `tidegate-lab reproduce --list` shows all");
         assert!(select(catalogue(), &["fig1"]).is_err(), "the beginning of a name is no name");
     }
 }

@@ -5,7 +5,10 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod alone;
+#[cfg(feature = "clap")]
+pub mod commands;
 mod lack;
+pub mod markdown;
 pub mod nbd;
 #[cfg(feature = "s3")]
 pub mod s3;

@@ -11,24 +11,19 @@ use tidegate_config::Finding;
 use tidegate_gateway::StartError;
 use tidegate_journal::JournalError;
 use tidegate_load::LoadError;
+use tidegate_program::exit::{FAILED, USAGE, is_closed_by_reader};
+use tidegate_program::page::plot::PlotError;
+use tidegate_program::scenario_file::ScenarioFileError;
 use tidegate_rollups::RollupError;
 use tidegate_serve::config::{ConfigError, CredentialError};
 use tidegate_serve::serve::ServeError;
-use tidegate_sim::{InvalidScenario, ScenarioError};
+use tidegate_sim::ScenarioError;
 use tidegate_transfer::AskError;
 
 use crate::admit::error::AdmitError;
-use crate::arena::error::ArenaError;
 use crate::demo::DemoError;
 use crate::http::ServiceError;
-use crate::page::plot::PlotError;
-use crate::reproduce::error::ReproduceError;
 use crate::status::error::StatusError;
-
-/// Exit status: it did not work.
-const FAILED: u8 = 1;
-/// Exit status: wrong usage or configuration; the same command will fail again.
-pub(crate) const USAGE: u8 = 2;
 
 /// Reasons why a command failed.
 #[derive(Debug, Error)]
@@ -153,13 +148,8 @@ pub(crate) enum CommandFailure {
     #[error(transparent)]
     Demo(DemoError),
     /// A scenario's file.
-    #[error("{}: {source}", path.display())]
-    ReadScenario {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    ScenarioFile(#[from] ScenarioFileError),
     /// A file of rows.
     #[error("{}: the rows cannot be written: {source}", path.display())]
     WriteTable {
@@ -199,18 +189,9 @@ pub(crate) enum CommandFailure {
         /// The system's answer.
         source: io::Error,
     },
-    /// A scenario's text.
-    #[error(transparent)]
-    InvalidScenario(InvalidScenario),
     /// A simulation that could not go on.
     #[error(transparent)]
     Scenario(ScenarioError),
-    /// An experiment of a paper.
-    #[error(transparent)]
-    Reproduce(ReproduceError),
-    /// The arena.
-    #[error(transparent)]
-    Arena(ArenaError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -239,33 +220,12 @@ impl From<IdentifyError> for CommandFailure {
     }
 }
 
-impl From<ReproduceError> for CommandFailure {
-    fn from(error: ReproduceError) -> Self {
-        match error {
-            ReproduceError::Unknown(error) => Self::Usage(error.to_string()),
-            ReproduceError::Output(error) => Self::Output(error),
-            other => Self::Reproduce(other),
-        }
-    }
-}
-
-impl From<ArenaError> for CommandFailure {
-    fn from(error: ArenaError) -> Self {
-        match error {
-            ArenaError::Output(error) => Self::Output(error),
-            ArenaError::Write { path, source } => Self::WriteReport { path, source },
-            ArenaError::NotJudged { .. } | ArenaError::SameName(_) => Self::Usage(error.to_string()),
-            other @ ArenaError::Simulate { .. } => Self::Arena(other),
-        }
-    }
-}
-
 impl CommandFailure {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::WrongConfig { .. } => USAGE,
             Self::Load(LoadError::Config(_)) => USAGE,
-            Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
+            Self::ScenarioFile(_) => USAGE,
             Self::ReadContracts { .. } | Self::InvalidContracts(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
             Self::Journal(JournalError::Io { .. } | JournalError::InUse(_)) => FAILED,
@@ -277,7 +237,7 @@ impl CommandFailure {
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,
             // The reader of the pipe has closed it: it has read enough.
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+            Self::Output(error) if is_closed_by_reader(error) => 0,
             _ => FAILED,
         }
     }
@@ -285,11 +245,11 @@ impl CommandFailure {
     /// Returns the message for stderr; `None` if there is nothing to say.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
+            Self::Output(error) if is_closed_by_reader(error) => None,
             // Findings begin with their place, which editors and terminals make clickable.
             Self::Config(ConfigError::Invalid(_))
             | Self::WrongConfig { .. }
-            | Self::InvalidScenario(_)
+            | Self::ScenarioFile(ScenarioFileError::Invalid(_))
             | Self::InvalidContracts(_)
             | Self::Admit(AdmitError::Impossible(_))
             | Self::Serve(ServeError::Config(ConfigError::Invalid(_)))

@@ -3,7 +3,6 @@
 
 mod admit;
 mod agent;
-mod arena;
 mod check;
 mod columns;
 mod control;
@@ -22,13 +21,10 @@ mod live;
 mod load;
 mod logging;
 mod manual;
-mod page;
-mod parallel;
 mod policy;
 mod rehearse;
 mod replay;
 mod report;
-mod reproduce;
 mod serve;
 mod sim;
 mod status;
@@ -40,6 +36,7 @@ mod transfer;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tidegate_program::exit;
 
 use failure::CommandFailure;
 
@@ -85,8 +82,6 @@ enum Command {
     Transfer(transfer::Args),
     Load(load::Args),
     Sim(sim::Args),
-    Reproduce(reproduce::Args),
-    Arena(arena::Args),
     Policy(policy::Args),
 }
 
@@ -117,20 +112,14 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Transfer(args) => transfer::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
-        Command::Reproduce(args) => reproduce::run(args).map_err(CommandFailure::from),
-        Command::Arena(args) => arena::run(args),
         Command::Policy(args) => policy::run(args),
     }
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match exit::parse_arguments::<Cli>() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version come this way too, and go to stdout; a closed stdout is no failure.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE));
-        }
+        Err(status) => return status,
     };
     match run(&cli.command) {
         Ok(()) => {

@@ -32,8 +32,8 @@ use self::progress::{DemoEvent, DemoProgress};
 use self::scenario::ScenarioError;
 use self::timeline::DemoTimeline;
 use self::view::ViewEnd;
-use crate::page::plot::PlotError;
 use crate::terminal;
+use tidegate_program::page::plot::PlotError;
 
 /// The file that the report is written to by default.
 const REPORT: &str = "tidegate-demo.html";

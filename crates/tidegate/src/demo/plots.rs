@@ -9,7 +9,7 @@ use tidegate_units::Latency;
 
 use super::plan::{PhaseName, WRITERS};
 use super::timeline::{DemoTimeline, MeasuredPhase, PhaseSecond};
-use crate::page::plot::{GRID, INK, PlotChart, PlotError, svg, text};
+use tidegate_program::page::plot::{GRID, INK, PlotChart, PlotError, svg, text};
 
 /// The drawing's colours, as they are on a light page.
 pub(crate) mod palette {

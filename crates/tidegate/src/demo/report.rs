@@ -9,8 +9,8 @@ use super::plan::{DemoLaw, PhaseName, WRITERS};
 use super::plots::{self, palette};
 use super::text;
 use super::timeline::{DemoTimeline, MeasuredPhase};
-use crate::page::plot::{self, PlotError};
-use crate::page::{self, dash, escape, swatch};
+use tidegate_program::page::plot::{self, PlotError};
+use tidegate_program::page::{self, dash, escape, swatch};
 
 /// Writes the page. `configuration` is what would regulate the same volumes outside the demonstration.
 ///

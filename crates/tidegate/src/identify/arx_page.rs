@@ -7,8 +7,8 @@ use tidegate_control::ArxSample;
 use tidegate_units::Latency;
 
 use super::arx::ExcitedModel;
-use crate::page::plot::{self, PlotError, svg};
-use crate::page::{self, escape, swatch};
+use tidegate_program::page::plot::{self, PlotError, svg};
+use tidegate_program::page::{self, escape, swatch};
 
 const MEASURED: RGBColor = RGBColor(0x47, 0x73, 0xAA);
 const MODEL: RGBColor = RGBColor(0xC8, 0x3E, 0x4D);

@@ -21,7 +21,7 @@ use crate::admit::effort::MeasuringEffort;
 use crate::failure::CommandFailure;
 use crate::live::LiveLoading;
 use crate::load;
-use crate::page::plot::PlotError;
+use tidegate_program::page::plot::PlotError;
 
 /// Find out how a storage answers to what a controller does, by an experiment on it
 ///

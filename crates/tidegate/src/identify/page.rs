@@ -5,8 +5,8 @@ use std::fmt::Write;
 use plotters::prelude::*;
 
 use super::profile::ProfileResult;
-use crate::page::plot::{self, PlotError, svg};
-use crate::page::{self, dash, escape, swatch};
+use tidegate_program::page::plot::{self, PlotError, svg};
+use tidegate_program::page::{self, dash, escape, swatch};
 
 const MEAN: RGBColor = RGBColor(0x47, 0x73, 0xAA);
 const P95: RGBColor = RGBColor(0xC8, 0x3E, 0x4D);

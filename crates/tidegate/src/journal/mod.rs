@@ -8,10 +8,11 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
 use tidegate_control::{ConsumerObservation, Decision};
 use tidegate_journal::{JournalError, LoopReplay, ReplayedDecision};
+use tidegate_program::rows::TableRow;
 use tidegate_units::{Bytes, Iops, Latency, Window};
 
 use crate::failure::CommandFailure;
-use crate::table_file::{TableFile, TablePath, TableRow};
+use crate::table_file::{TableFile, TablePath};
 use place::{JournalPlace, JournalSpan};
 
 const EXAMPLES: &str = "\

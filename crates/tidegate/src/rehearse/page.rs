@@ -7,8 +7,8 @@ use tidegate_rehearsal::{Prediction, RehearsalOutcome};
 
 use super::RehearsedResource;
 use super::text::{COLUMNS, LEGEND, headline, percent, row, sentences};
-use crate::page::plot::{self, PlotError, svg};
-use crate::page::{self, dash, escape, swatch};
+use tidegate_program::page::plot::{self, PlotError, svg};
+use tidegate_program::page::{self, dash, escape, swatch};
 
 const MEASURED: RGBColor = RGBColor(0xB0, 0x7A, 0x1E);
 const PREDICTED: RGBColor = RGBColor(0x0F, 0x8B, 0x6D);

@@ -11,13 +11,14 @@ use std::path::PathBuf;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use tidegate_config::unknown_name;
 use tidegate_journal::WallTime;
+use tidegate_program::rows::TableRow;
 use tidegate_rollups::{JudgedBy, Minute, Month, RollupError, RollupReader};
 use tidegate_service::statement::{DayFigures, MonthStatement, StatementFold};
 use tidegate_units::ConsumerName;
 
 use crate::failure::CommandFailure;
 use crate::journal::place::JournalPlace;
-use crate::table_file::{TablePath, TableRow};
+use crate::table_file::TablePath;
 use text::StatementText;
 
 const EXAMPLES: &str = "\

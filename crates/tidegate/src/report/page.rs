@@ -8,8 +8,8 @@ use tidegate_service::status::KEPT;
 use tidegate_units::{Bytes, Iops, Latency};
 
 use super::text::{COLUMNS, LEGEND, day_rows, grouped, headline, kept_part, per_cent, row, sentences};
-use crate::page::plot::{self, PlotError, svg};
-use crate::page::{self, dash, escape, swatch};
+use tidegate_program::page::plot::{self, PlotError, svg};
+use tidegate_program::page::{self, dash, escape, swatch};
 
 const PART: RGBColor = RGBColor(0x0F, 0x8B, 0x6D);
 const LIMIT: RGBColor = RGBColor(0xC8, 0x3E, 0x4D);

@@ -1,13 +1,12 @@
 //! `tidegate sim`.
 
-pub(crate) mod columns;
 mod table;
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use tidegate_program::{scenario_file, series};
 use tidegate_sim::{Recorder, Scenario, SeriesRow, SimulationOutcome, simulate};
 use tidegate_units::Instant;
 
@@ -63,17 +62,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     }
 }
 
-/// A larger file is not a scenario.
-const LARGEST_SCENARIO: u64 = 64 * 1024 * 1024;
-
-/// A larger file does not fit into memory as text and as records.
-const LARGEST_TRACE: u64 = 2 * 1024 * 1024 * 1024;
-
 fn run_scenario(args: &RunArgs) -> Result<(), CommandFailure> {
-    let scenario = load(&args.scenario)?;
+    let scenario = scenario_file::load(&args.scenario)?;
     let seed = args.seed.unwrap_or(scenario.seed);
     let has_percentiles = scenario.has_percentiles();
-    let create = |path: &TablePath| path.create(columns::columns(has_percentiles));
+    let create = |path: &TablePath| path.create(series::columns(has_percentiles));
     let series = args.series.as_ref().map(create).transpose()?;
     let mut listener =
         Listener { series, has_percentiles, failed: None, progress: SimProgress::new(&scenario) };
@@ -97,31 +90,6 @@ fn print(outcome: &SimulationOutcome, json: bool) -> Result<(), CommandFailure> 
     }
 }
 
-/// Reads a scenario and the traces it names, whose paths start at its folder. Warnings go to stderr.
-pub(crate) fn load(path: &Path) -> Result<Scenario, CommandFailure> {
-    let unreadable = |source| CommandFailure::ReadScenario { path: path.to_owned(), source };
-    let text = read_bounded(path, LARGEST_SCENARIO).map_err(unreadable)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut files = |name: &str| {
-        read_bounded(&folder.join(name), LARGEST_TRACE).map_err(|error| format!("`{name}`: {error}"))
-    };
-    let (scenario, warnings) = Scenario::read(&path.display().to_string(), &text, &mut files)
-        .map_err(CommandFailure::InvalidScenario)?;
-    for warning in warnings {
-        writeln!(io::stderr(), "{warning}")?;
-    }
-    Ok(scenario)
-}
-
-fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(most + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large"));
-    }
-    Ok(text)
-}
-
 /// Writes the series, and shows how far it is.
 struct Listener {
     series: Option<TableFile>,
@@ -133,7 +101,7 @@ struct Listener {
 impl Recorder for Listener {
     fn row(&mut self, row: &SeriesRow<'_>) {
         if let (Some(series), None) = (&mut self.series, &self.failed) {
-            self.failed = columns::write(series, row, self.has_percentiles).err();
+            self.failed = series::write_row(row, self.has_percentiles, |row| series.write(row)).err();
         }
     }
 

@@ -3,29 +3,18 @@
 mod parquet;
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
+use tidegate_program::rows::{CsvFile, TableRow};
 
 use crate::failure::CommandFailure;
 use parquet::ParquetFile;
 
-/// Columns that say which row it is: a time in seconds, and two names.
-pub(crate) const NAMES: usize = 3;
-
-/// One row of a file. Columns after the names are numbers.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TableRow<'a> {
-    pub(crate) time_s: f64,
-    pub(crate) names: [&'a str; 2],
-    /// In the order of the columns. `None` has no value: an empty field of CSV, a null of Parquet.
-    pub(crate) numbers: &'a [Option<f64>],
-}
-
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TableFormat {
+enum TableFormat {
     /// Text, as RFC 4180 has it, with a line of names.
     Csv,
     /// Apache Parquet.
@@ -61,8 +50,15 @@ impl TryFrom<PathBuf> for TablePath {
 }
 
 impl TablePath {
-    pub(crate) fn create(&self, columns: &'static [&'static str]) -> Result<TableFile, CommandFailure> {
-        TableFile::create(&self.path, self.format, columns).map_err(|source| self.unwritable(source))
+    /// Creates the file with these columns.
+    pub(crate) fn create(&self, columns: &[&str]) -> Result<TableFile, CommandFailure> {
+        let created = match self.format {
+            TableFormat::Csv => CsvFile::create(&self.path, columns).map(TableFile::Csv),
+            TableFormat::Parquet => File::create(&self.path)
+                .and_then(|file| ParquetFile::new(file, columns))
+                .map(|file| TableFile::Parquet(Box::new(file))),
+        };
+        created.map_err(|source| self.unwritable(source))
     }
 
     pub(crate) fn unwritable(&self, source: io::Error) -> CommandFailure {
@@ -72,31 +68,14 @@ impl TablePath {
 
 /// A file that takes rows.
 pub(crate) enum TableFile {
-    Csv(BufWriter<File>),
+    Csv(CsvFile),
     Parquet(Box<ParquetFile>),
 }
 
 impl TableFile {
-    /// Creates the file with these columns.
-    pub(crate) fn create(
-        path: &Path,
-        format: TableFormat,
-        columns: &'static [&'static str],
-    ) -> io::Result<Self> {
-        let file = File::create(path)?;
-        match format {
-            TableFormat::Csv => {
-                let mut out = BufWriter::new(file);
-                writeln!(out, "{}", columns.join(","))?;
-                Ok(Self::Csv(out))
-            }
-            TableFormat::Parquet => ParquetFile::new(file, columns).map(|file| Self::Parquet(Box::new(file))),
-        }
-    }
-
     pub(crate) fn write(&mut self, row: &TableRow<'_>) -> io::Result<()> {
         match self {
-            Self::Csv(out) => write_csv(out, row),
+            Self::Csv(file) => file.write(row),
             Self::Parquet(file) => file.write(row),
         }
     }
@@ -105,26 +84,8 @@ impl TableFile {
     /// at all.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
-            Self::Csv(mut out) => out.flush(),
+            Self::Csv(file) => file.finish(),
             Self::Parquet(file) => file.finish(),
         }
     }
-}
-
-fn write_csv(out: &mut impl Write, row: &TableRow<'_>) -> io::Result<()> {
-    let [first, second] = row.names.map(quoted);
-    write!(out, "{},{first},{second}", row.time_s)?;
-    for value in row.numbers {
-        match value {
-            // The shortest text that reads back as the same number.
-            Some(value) => write!(out, ",{value}")?,
-            None => out.write_all(b",")?,
-        }
-    }
-    writeln!(out)
-}
-
-/// A field as RFC 4180 has it.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

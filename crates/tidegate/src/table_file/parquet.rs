@@ -13,8 +13,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
-
-use super::{NAMES, TableRow};
+use tidegate_program::rows::{NAMES, TableRow};
 
 /// Rows that are kept in memory until they are written together: some ten megabytes.
 const GROUP: usize = 65_536;

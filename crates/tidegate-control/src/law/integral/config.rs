@@ -34,7 +34,7 @@ pub struct IntegralConfig {
 pub enum ContractStatistic {
     /// Response time that 95 % of the period's requests do not exceed. The reference, RT^E, is such a
     /// percentile (§2). Only with a percentile are a few per cent of the requests late, as the paper has it.
-    /// With the mean at RT^E a quarter of them are late (`tidegate reproduce lee.statistic`).
+    /// With the mean at RT^E a quarter of them are late (`tidegate-lab reproduce lee.statistic`).
     #[default]
     Percentile95,
     /// Their mean.

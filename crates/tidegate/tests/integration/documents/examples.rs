@@ -8,13 +8,13 @@
 //! - `sh` shows commands. `sh run` ones are run, before all others of the page.
 //! - `text`, `json` and no word show output, formats and documents.
 //!
-//! The unit tests of the program parse all commands; see `src/documents.rs`.
+//! The unit tests of the programs parse all commands; see `src/documents.rs` of each.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::documents::markdown::{Document, documents, root};
+use tidegate_testing::markdown::{Document, documents, root};
 
 /// Folders of volumes and sockets in the examples, which are in the test's folder here.
 const VOLUMES: &str = "/dev/";
@@ -70,7 +70,7 @@ fn every_file_of_the_pages_is_right_and_every_harmless_command_works() {
             assert!(output.status.success(), "{}:{}: {}", page.name, block.number, said(&output));
         }
         let mut unused = files.clone();
-        for (number, words) in page.commands() {
+        for (number, words) in page.commands("tidegate") {
             let here = |word: &String| files.contains(word);
             if is_harmless(&words, words.iter().any(here)) {
                 unused.retain(|file| !words.contains(file));
@@ -118,7 +118,7 @@ fn is_harmless(words: &[String], whole: bool) -> bool {
         ["check", ..] => whole || !has("-c"),
         ["admit", ..] => whole && !has("--live"),
         ["sim", "run", ..] => whole || root().join(&words[3]).exists(),
-        ["sim", "schema"] | ["reproduce", "--list"] | ["policy", "key", ..] => true,
+        ["sim", "schema"] | ["policy", "key", ..] => true,
         _ => false,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-use crate::documents::markdown::{Document, Role, documents, root};
+use tidegate_testing::markdown::{Document, Role, documents, root};
 
 /// The table of contents of the book.
 const SUMMARY: &str = "docs/SUMMARY.md";

@@ -3,5 +3,4 @@
 mod examples;
 pub(crate) mod glossary;
 mod links;
-mod markdown;
 mod words;

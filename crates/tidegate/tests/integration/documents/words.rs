@@ -1,7 +1,7 @@
 //! Lines, sentences and words of the documents.
 
 use crate::documents::glossary::{plain, replaced};
-use crate::documents::markdown::{Document, Role, begins_item, documents};
+use tidegate_testing::markdown::{Document, Role, begins_item, documents};
 
 /// The longest line of prose, in characters. Tables and code may be longer.
 const LONGEST_LINE: usize = 110;

@@ -35,10 +35,12 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-host", 4),
     ("tidegate-transfer", 4),
     ("tidegate-experiments", 5),
+    ("tidegate-program", 5),
     ("tidegate-service", 5),
     ("tidegate-serve", 6),
     ("tidegate-agent", 6),
     ("tidegate", 7),
+    ("tidegate-lab", 7),
 ];
 
 /// Floors 0 to 2 decide and touch nothing: no clock, no files, no unsafe.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use tidegate_experiments::arena::{ArenaDocument, ScenarioFigures};
 
 use super::text::{self, COLUMNS, figure};
-use crate::page::{self, escape};
+use tidegate_program::page::{self, escape};
 
 /// Returns the page.
 pub(super) fn write(document: &ArenaDocument, worst: usize) -> String {

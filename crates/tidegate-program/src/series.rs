@@ -1,10 +1,10 @@
-//! Columns of a time series.
+//! Columns of a simulation's time series.
 
 use std::io;
 
 use tidegate_sim::SeriesRow;
 
-use crate::table_file::{NAMES, TableFile, TableRow};
+use crate::rows::{NAMES, TableRow};
 
 /// The columns, in order: when and who ([`NAMES`] of them), then [`numbers`].
 const COLUMNS: [&str; NAMES + NUMBERS] = [
@@ -29,21 +29,29 @@ const COLUMNS: [&str; NAMES + NUMBERS] = [
 
 /// Returns the columns of a series. The last one is only in series that have percentiles, so that all others
 /// are as they were before there were any.
-pub(crate) fn columns(has_percentiles: bool) -> &'static [&'static str] {
+#[must_use]
+pub fn columns(has_percentiles: bool) -> &'static [&'static str] {
     if has_percentiles { &COLUMNS } else { &COLUMNS[..COLUMNS.len() - 1] }
 }
 
 /// Columns of numbers, which may have no value.
 const NUMBERS: usize = 14;
 
-/// Writes a row to a file with all [`columns`], or without the last one.
-pub(crate) fn write(file: &mut TableFile, row: &SeriesRow<'_>, has_percentiles: bool) -> io::Result<()> {
+/// Writes a row by `write`, to a file with all [`columns`], or without the last one.
+///
+/// # Errors
+/// The error of `write`.
+pub fn write_row(
+    row: &SeriesRow<'_>,
+    has_percentiles: bool,
+    write: impl FnOnce(&TableRow<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     let numbers = numbers(row);
     let numbers = if has_percentiles { &numbers[..] } else { &numbers[..NUMBERS - 1] };
-    file.write(&TableRow { time_s: row.time_s, names: [row.host.as_str(), row.consumer.as_str()], numbers })
+    write(&TableRow { time_s: row.time_s, names: [row.host.as_str(), row.consumer.as_str()], numbers })
 }
 
-/// The numbers of a row, in the order of all columns.
+/// Returns the numbers of a row, in the order of all columns.
 fn numbers(row: &SeriesRow<'_>) -> [Option<f64>; NUMBERS] {
     let sample = row.sample;
     [

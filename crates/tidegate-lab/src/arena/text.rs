@@ -117,7 +117,7 @@ fn seed_of(one: &ScenarioFigures) -> Option<u64> {
 pub(super) fn replay(document: &ArenaDocument, one: &ScenarioFigures) -> String {
     let seed = seed_of(one).unwrap_or(document.seed);
     let file = one.file.as_ref().map(|file| format!("{file} ")).unwrap_or_default();
-    format!("tidegate arena {file}--seed {seed} --count 1 --law {}", document.law)
+    format!("tidegate-lab arena {file}--seed {seed} --count 1 --law {}", document.law)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(cells[..4], ["write-back", "2", "0.50", "0.50"]);
         assert!(row.contains("12 12") && row.contains('–'), "{row}");
-        assert!(text.contains("tidegate arena --seed 1000004 --count 1 --law window"), "{text}");
+        assert!(text.contains("tidegate-lab arena --seed 1000004 --count 1 --law window"), "{text}");
         assert!(!text.contains("--seed 1000003"), "{text}");
     }
 }

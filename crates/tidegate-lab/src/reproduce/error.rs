@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use tidegate_experiments::{SubjectError, UnknownExperiment};
 
-use crate::page::plot::PlotError;
+use tidegate_program::page::plot::PlotError;
 
 /// Reasons why there is no result, or why it differs from the papers.
 #[derive(Debug, Error)]

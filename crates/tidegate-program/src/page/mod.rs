@@ -1,7 +1,7 @@
 //! Common parts of the reports: one HTML file each that needs nothing else, for light and dark, screen and
 //! paper.
 
-pub(crate) mod plot;
+pub mod plot;
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ const PRODUCT: &str = "\
 ///
 /// `dark` says for each colour of the drawings what it becomes in the dark: drawings are recoloured by value,
 /// so that one of them serves both.
-pub(crate) fn begin(out: &mut String, title: &str, dark: &[(RGBColor, &str)]) {
+pub fn begin(out: &mut String, title: &str, dark: &[(RGBColor, &str)]) {
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -31,7 +31,7 @@ pub(crate) fn begin(out: &mut String, title: &str, dark: &[(RGBColor, &str)]) {
 }
 
 /// Ends a page.
-pub(crate) fn end(out: &mut String) {
+pub fn end(out: &mut String) {
     out.push_str("</main>\n</body>\n</html>\n");
 }
 
@@ -48,21 +48,24 @@ fn recoloured(dark: &[(RGBColor, &str)]) -> String {
     out
 }
 
-/// Text as text, whatever it contains.
-pub(crate) fn escape(text: &str) -> String {
+/// Returns text as text of HTML, whatever it contains.
+#[must_use]
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The key of a line or an area.
-pub(crate) fn swatch(colour: RGBColor) -> String {
+/// Returns the key of a line or an area.
+#[must_use]
+pub fn swatch(colour: RGBColor) -> String {
     format!(
         "<svg class=\"key\" viewBox=\"0 0 12 12\"><circle cx=\"6\" cy=\"6\" r=\"5\" fill=\"{}\"/></svg>",
         hex(colour)
     )
 }
 
-/// The key of a dashed line.
-pub(crate) fn dash(colour: RGBColor) -> String {
+/// Returns the key of a dashed line.
+#[must_use]
+pub fn dash(colour: RGBColor) -> String {
     format!(
         "<svg class=\"key\" viewBox=\"0 0 12 12\"><path d=\"M0 6h5m2 0h5\" stroke-width=\"3\" \
             stroke=\"{}\"/></svg>",

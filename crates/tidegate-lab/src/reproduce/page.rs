@@ -8,8 +8,8 @@ use tidegate_experiments::{
 };
 
 use super::text::{self, figure, spread, with_unit};
-use crate::page::plot::{self, AxisTop, PlotError, svg};
-use crate::page::{self, escape, swatch};
+use tidegate_program::page::plot::{self, AxisTop, PlotError, svg};
+use tidegate_program::page::{self, escape, swatch};
 
 /// The lines of a plot, one after the other; further ones begin anew.
 const LINES: [RGBColor; 8] = [

@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 const ELSEWHERE: &[&str] = &["target", ".git", ".lab", "corpus", "node_modules"];
 
 /// A Markdown file.
-pub(crate) struct Document {
+pub struct Document {
     /// The path in the repository.
-    pub(crate) name: String,
+    pub name: String,
     /// All lines with their numbers, each with its role.
-    pub(crate) lines: Vec<Line>,
+    pub lines: Vec<Line>,
 }
 
 /// A line of a document.
-pub(crate) struct Line {
-    pub(crate) number: usize,
-    pub(crate) text: String,
-    pub(crate) role: Role,
+pub struct Line {
+    pub number: usize,
+    pub text: String,
+    pub role: Role,
 }
 
 /// The role of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// A paragraph, or a blank line.
     Prose,
     /// An item of a list, with the lines that continue it.
@@ -35,21 +35,21 @@ pub(crate) enum Role {
 }
 
 /// A fenced block of code.
-pub(crate) struct Block {
+pub struct Block {
     /// The words behind the opening fence, such as `toml fragment`.
-    pub(crate) info: String,
+    pub info: String,
     /// The line of the opening fence.
-    pub(crate) number: usize,
-    pub(crate) text: String,
+    pub number: usize,
+    pub text: String,
 }
 
 /// Returns the folder of the repository.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
 }
 
 /// Returns every document of the repository, in the order of the names.
-pub(crate) fn documents() -> Vec<Document> {
+pub fn documents() -> Vec<Document> {
     let root = root();
     let mut paths = Vec::new();
     collect(&root, &mut paths);
@@ -76,7 +76,7 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
 
 impl Document {
     /// Reads a document.
-    pub(crate) fn parse(name: String, text: &str) -> Self {
+    pub fn parse(name: String, text: &str) -> Self {
         let (mut in_fence, mut in_item) = (false, false);
         let mut lines = Vec::new();
         for (at, text) in text.lines().enumerate() {
@@ -105,7 +105,7 @@ impl Document {
     }
 
     /// Returns the fenced blocks.
-    pub(crate) fn blocks(&self) -> Vec<Block> {
+    pub fn blocks(&self) -> Vec<Block> {
         let mut blocks: Vec<Block> = Vec::new();
         let mut open = false;
         for line in &self.lines {
@@ -128,14 +128,15 @@ impl Document {
 
     /// Returns the commands that the document shows as code, as the words of each, with their lines.
     ///
-    /// Only commands of `tidegate` count. Comments, redirections and pipes end one.
-    pub(crate) fn commands(&self) -> Vec<(usize, Vec<String>)> {
+    /// Only commands of `program` count. Comments, redirections and pipes end one.
+    #[must_use]
+    pub fn commands(&self, program: &str) -> Vec<(usize, Vec<String>)> {
         let mut commands = Vec::new();
         let mut lines = self.lines.iter().filter(|line| line.role == Role::Code);
         while let Some(line) = lines.next() {
             let shown = line.text.trim_start();
             let shown = shown.strip_prefix("$ ").unwrap_or(shown);
-            if !shown.starts_with("tidegate ") {
+            if shown.split_once(' ').is_none_or(|(first, _)| first != program) {
                 continue;
             }
             let mut whole = shown.to_owned();
@@ -150,7 +151,7 @@ impl Document {
 }
 
 /// Returns true for the first line of an item of a list.
-pub(crate) fn begins_item(line: &str) -> bool {
+pub fn begins_item(line: &str) -> bool {
     line.starts_with("- ") || numbered(line)
 }
 
@@ -190,7 +191,7 @@ mod tests {
     fn a_command_ends_where_the_shell_ends_it() {
         let text =
             "```sh\n$ tidegate a --b 'c d' \\\n  e > f\ntidegate g &\nh | tidegate i  # not the first\n```\n";
-        let commands = Document::parse("x.md".to_owned(), text).commands();
+        let commands = Document::parse("x.md".to_owned(), text).commands("tidegate");
         let words: Vec<_> = commands.iter().map(|(_, words)| words.join("·")).collect();
         assert_eq!(words, ["tidegate·a·--b·c d·e", "tidegate·g"]);
     }

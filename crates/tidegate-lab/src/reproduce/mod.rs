@@ -1,4 +1,4 @@
-//! `tidegate reproduce`: the papers' experiments in the simulator, and whether they agree.
+//! `tidegate-lab reproduce`: the papers' experiments in the simulator, and whether they agree.
 //!
 //! What is simulated and how it is judged is `tidegate_experiments`' business. Here it is run
 //! (`execute`), and shown: `text` on a terminal, `page` as a report. `document` makes
@@ -19,19 +19,19 @@ use tidegate_experiments::{
     Experiment, ExperimentVerdict, FIRST_SEED, ReproductionReport, RunResult, SEEDS, SHORT_SEEDS, SeedTrial,
     catalogue, judge, select,
 };
+use tidegate_program::rows::CsvFile;
+use tidegate_program::series;
 use tidegate_sim::SeriesRow;
 
 use self::error::ReproduceError;
 use crate::parallel::ParallelRunner;
-use crate::sim::columns::{self, columns};
-use crate::table_file::{TableFile, TableFormat};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate reproduce --list
-  tidegate reproduce parda --report parda.html
-  tidegate reproduce bjorgeengen --short
-  tidegate reproduce parda.fig8 eq3 --json";
+  tidegate-lab reproduce --list
+  tidegate-lab reproduce parda --report parda.html
+  tidegate-lab reproduce bjorgeengen --short
+  tidegate-lab reproduce parda.fig8 eq3 --json";
 
 /// Repeat the papers' experiments in the simulator and judge whether they agree
 ///
@@ -130,18 +130,18 @@ fn leave(folder: &Path, experiments: &[Experiment], first: &[SeedTrial<'_>]) -> 
         for (name, run) in trial.runs() {
             let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
             let path = folder.join(format!("{}.{name}.csv", experiment.id));
-            series(&path, run).map_err(failed(&path))?;
+            write_series(&path, run).map_err(failed(&path))?;
         }
     }
     Ok(())
 }
 
-fn series(path: &Path, run: &RunResult) -> io::Result<()> {
-    let mut file = TableFile::create(path, TableFormat::Csv, columns(false))?;
+fn write_series(path: &Path, run: &RunResult) -> io::Result<()> {
+    let mut file = CsvFile::create(path, series::columns(false))?;
     for track in &run.tracks {
         for &(time_s, sample) in &track.samples {
             let row = SeriesRow { time_s, host: &track.host, consumer: &track.consumer, sample };
-            columns::write(&mut file, &row, false)?;
+            series::write_row(&row, false, |row| file.write(row))?;
         }
     }
     file.finish()

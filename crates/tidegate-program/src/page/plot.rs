@@ -8,11 +8,11 @@ use plotters::prelude::*;
 use thiserror::Error;
 
 /// Text and axes.
-pub(crate) const INK: RGBColor = RGBColor(0x33, 0x41, 0x55);
+pub const INK: RGBColor = RGBColor(0x33, 0x41, 0x55);
 /// The lines behind the drawing.
-pub(crate) const GRID: RGBColor = RGBColor(0xE2, 0xE8, 0xF0);
+pub const GRID: RGBColor = RGBColor(0xE2, 0xE8, 0xF0);
 /// The two colours above, each with the colour that replaces it in the dark.
-pub(crate) const DARK: [(RGBColor, &str); 2] = [(INK, "#a9b4c4"), (GRID, "#2a3442")];
+pub const DARK: [(RGBColor, &str); 2] = [(INK, "#a9b4c4"), (GRID, "#2a3442")];
 
 const WIDTH: u32 = 1_040;
 const FONT: &str = "sans-serif";
@@ -20,28 +20,25 @@ const FONT: &str = "sans-serif";
 /// A plot that could not be drawn.
 #[derive(Debug, Error)]
 #[error("cannot draw a plot: {0}")]
-pub(crate) struct PlotError(String);
+pub struct PlotError(String);
 
 impl PlotError {
-    pub(crate) fn new(error: impl std::fmt::Display) -> Self {
+    /// Keeps the text of an error of the library that draws.
+    pub fn new(error: impl std::fmt::Display) -> Self {
         Self(error.to_string())
     }
 }
 
 /// The area that a plot is drawn on.
-pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A plot with two axes of numbers.
-pub(crate) type PlotChart<'a, 'b> =
-    ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub type PlotChart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws into an SVG element of the page's width.
 ///
 /// # Errors
 /// What `draw` says, and when the drawing cannot be completed.
-pub(crate) fn svg(
-    height: u32,
-    draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>,
-) -> Result<String, PlotError> {
+pub fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>) -> Result<String, PlotError> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
     draw(&area)?;
@@ -52,7 +49,7 @@ pub(crate) fn svg(
 }
 
 /// Points of a line, or places on a plot.
-pub(crate) type PlotPoints = Vec<(f64, f64)>;
+pub type PlotPoints = Vec<(f64, f64)>;
 
 /// The upper end of an axis, in greatest values of ordinary ones.
 const ROOM: f64 = 1.5;
@@ -62,18 +59,19 @@ const ORDINARY: f64 = 0.9;
 
 /// The upper end of a vertical axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct AxisTop {
+pub struct AxisTop {
     /// The end.
-    pub(crate) end: f64,
+    pub end: f64,
     /// The greatest value, which is beyond the end. `None`: all values are on the axis.
-    pub(crate) beyond: Option<f64>,
+    pub beyond: Option<f64>,
 }
 
 impl AxisTop {
     /// Chooses the end for lines of these values. A few great ones, such as those of a start, are cut where
     /// all others would be flat beside them: those beyond 1.5 times the 90th percentile, if the greatest is
     /// more than twice as far (chosen). `least` is on the axis in any case.
-    pub(crate) fn of<'a>(lines: impl Iterator<Item = &'a [(f64, f64)]>, least: f64) -> Self {
+    #[must_use]
+    pub fn of<'a>(lines: impl Iterator<Item = &'a [(f64, f64)]>, least: f64) -> Self {
         let (mut greatest, mut ordinary) = (0.0_f64, 0.0_f64);
         for line in lines {
             let mut values: Vec<_> = line.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).collect();
@@ -93,7 +91,8 @@ impl AxisTop {
     }
 
     /// Returns the points with those beyond the end at the end, and where to mark each run of them.
-    pub(crate) fn cut(&self, points: &[(f64, f64)]) -> (PlotPoints, PlotPoints) {
+    #[must_use]
+    pub fn cut(&self, points: &[(f64, f64)]) -> (PlotPoints, PlotPoints) {
         let (mut marks, mut is_beyond) = (Vec::new(), false);
         let shown = points.iter().map(|(x, y)| {
             let was_beyond = std::mem::replace(&mut is_beyond, *y > self.end);
@@ -110,7 +109,7 @@ impl AxisTop {
 ///
 /// # Errors
 /// When they cannot be drawn.
-pub(crate) fn axes<'a, 'b>(
+pub fn axes<'a, 'b>(
     area: &'a Area<'b>,
     x: Range<f64>,
     y: Range<f64>,
@@ -138,8 +137,9 @@ pub(crate) fn axes<'a, 'b>(
     Ok(chart)
 }
 
-/// The style of a piece of text.
-pub(crate) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
+/// Returns the style of a piece of text.
+#[must_use]
+pub fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
     (FONT, size).into_font().color(&colour)
 }
 

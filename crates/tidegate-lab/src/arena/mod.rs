@@ -1,4 +1,4 @@
-//! `tidegate arena`: a law on random storage, beside doing nothing and beside the best static setting.
+//! `tidegate-lab arena`: a law on random storage, beside doing nothing and beside the best static setting.
 //!
 //! `tidegate_experiments::arena` draws the scenarios, or takes those of files, and measures. Here they are
 //! run, oracles are kept (`cache`), and results are shown: `text` on a terminal, `page` as a report.
@@ -17,20 +17,19 @@ use tidegate_control::LawKind;
 use tidegate_experiments::arena::{
     ArenaDocument, ArenaScenario, NO_LAW, ScenarioFigures, UnknownLaw, law_named,
 };
+use tidegate_program::scenario_file;
 use tidegate_sim::Scenario;
 
 use self::cache::OracleCache;
 use self::error::ArenaError;
-use crate::failure::CommandFailure;
 use crate::parallel::ParallelRunner;
-use crate::sim;
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate arena --law window
-  tidegate arena --seed 1000000 --count 200 --law auto --json
-  tidegate arena --law queueing-model --report arena.html --keep-worst 10
-  tidegate arena scenarios/papers/*.toml --seed 211 --count 10 --law pid";
+  tidegate-lab arena --law window
+  tidegate-lab arena --seed 1000000 --count 200 --law auto --json
+  tidegate-lab arena --law queueing-model --report arena.html --keep-worst 10
+  tidegate-lab arena scenarios/papers/*.toml --seed 211 --count 10 --law pid";
 
 /// The most scenarios of one run.
 const MOST_SCENARIOS: u64 = 10_000;
@@ -101,7 +100,7 @@ const USUAL_WORST: u64 = 5;
 ///
 /// # Errors
 /// When a file holds no scenario, one cannot be simulated, or the result cannot be written.
-pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+pub(crate) fn run(args: &Args) -> Result<(), ArenaError> {
     let cache = OracleCache::of_user();
     let matches = matches(args)?;
     let figures =
@@ -120,11 +119,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         }
         let json =
             serde_json::to_string_pretty(&document).map_err(|error| ArenaError::Output(error.into()))?;
-        return Ok(write(io::stdout().lock(), &format!("{json}\n"))?);
+        return write(io::stdout().lock(), &format!("{json}\n"));
     }
     write(io::stdout().lock(), &text::table(&document, worst))?;
     match &args.report {
-        Some(path) => Ok(write(io::stdout().lock(), &format!("Report: {}\n", path.display()))?),
+        Some(path) => write(io::stdout().lock(), &format!("Report: {}\n", path.display())),
         None => Ok(()),
     }
 }
@@ -137,7 +136,7 @@ struct ArenaMatch {
 }
 
 /// Reads the files, if any, and returns each scenario under each seed.
-fn matches(args: &Args) -> Result<Vec<ArenaMatch>, CommandFailure> {
+fn matches(args: &Args) -> Result<Vec<ArenaMatch>, ArenaError> {
     let seeds = || args.seed..args.seed + args.count;
     if args.files.is_empty() {
         return Ok(seeds().map(|seed| ArenaMatch { seed, file: None }).collect());
@@ -145,9 +144,9 @@ fn matches(args: &Args) -> Result<Vec<ArenaMatch>, CommandFailure> {
     let mut matches = Vec::new();
     let mut names = BTreeSet::new();
     for path in &args.files {
-        let scenario = sim::load(path)?;
+        let scenario = scenario_file::load(path)?;
         if !names.insert(scenario.name.clone()) {
-            return Err(ArenaError::SameName(scenario.name).into());
+            return Err(ArenaError::SameName(scenario.name));
         }
         // What cannot be judged is said before anything runs.
         ArenaScenario::written(scenario.clone(), args.seed)

@@ -5,11 +5,15 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use tidegate_experiments::arena::NotJudged;
+use tidegate_program::scenario_file::ScenarioFileError;
 use tidegate_sim::ScenarioError;
 
 /// Reasons why the arena has no result.
 #[derive(Debug, Error)]
 pub(crate) enum ArenaError {
+    /// A file gives no scenario.
+    #[error(transparent)]
+    File(#[from] ScenarioFileError),
     /// The arena cannot judge a scenario that was written.
     #[error("cannot judge {}: {source}", path.display())]
     NotJudged {
@@ -30,7 +34,7 @@ pub(crate) enum ArenaError {
         source: ScenarioError,
     },
     /// The report could not be written.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("{}: the report cannot be written: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
