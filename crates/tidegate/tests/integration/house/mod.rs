@@ -9,6 +9,7 @@ mod comments;
 mod floors;
 mod lengths;
 mod scripts;
+mod source;
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
