@@ -1,5 +1,5 @@
-//! The house rules of ARCHITECTURE.md and CONTRIBUTING.md, checked: floors, purity, circles of files,
-//! lengths, and the words of comments and messages.
+//! The house rules of ARCHITECTURE.md and CONTRIBUTING.md, checked: floors, purity, circles of files, lengths
+//! of files, and the words that the glossary replaces in comments, messages and scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
