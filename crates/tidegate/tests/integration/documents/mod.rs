@@ -1,7 +1,8 @@
-//! The documents of the repository, checked: links, the words that the glossary replaces, and the
+//! The documents of the repository, checked: links, paths, the words that the glossary replaces, and the
 //! examples that documents show.
 
 mod examples;
 pub(crate) mod glossary;
 mod links;
 mod markdown;
+mod paths;
