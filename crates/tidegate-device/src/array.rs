@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant};
 
 use crate::cache::{ArrayCache, BLOCK, CacheConfig, DestageGrouping, DestageRun};
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::disk::Spindle;
 use crate::disk_config::DiskConfig;
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};

@@ -16,7 +16,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 
 /// A write-back cache in front of an array.
 ///

@@ -40,22 +40,3 @@ impl DeviceConfig {
         }
     }
 }
-
-/// A parameter has a value with which the model means nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{parameter} must be {must_be}")]
-pub struct DeviceConfigError {
-    /// Its name, as in the configuration.
-    pub parameter: &'static str,
-    /// The condition that its value must meet.
-    pub must_be: &'static str,
-}
-
-/// `Err` unless the condition holds.
-pub(crate) fn require(
-    condition: bool,
-    parameter: &'static str,
-    must_be: &'static str,
-) -> Result<(), DeviceConfigError> {
-    if condition { Ok(()) } else { Err(DeviceConfigError { parameter, must_be }) }
-}

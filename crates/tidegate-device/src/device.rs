@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use tidegate_units::{Bytes, Instant, Iops};
 
 use crate::array::RaidArray;
-use crate::config::{DeviceConfig, DeviceConfigError, require};
+use crate::config::DeviceConfig;
+use crate::config_error::{DeviceConfigError, require};
 use crate::disk::SingleDisk;
 use crate::exponential::{Exponential, ExponentialChange};
 use crate::flash::FlashDevice;

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_units::{Bytes, Instant, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::disk_config::{DiskConfig, QueueConfig};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::mechanism::{Mechanism, SECTOR, SectorRange};

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 
 /// Servers in parallel behind one FIFO queue, service times exponential, whatever the request's size and

@@ -23,7 +23,7 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::lane::{Lane, transfer_time};
 

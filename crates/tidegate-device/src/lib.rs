@@ -36,6 +36,7 @@
 mod array;
 mod cache;
 mod config;
+mod config_error;
 mod device;
 mod disk;
 mod disk_config;
@@ -57,7 +58,8 @@ mod volume;
 
 pub use array::ArrayConfig;
 pub use cache::CacheConfig;
-pub use config::{DeviceConfig, DeviceConfigError};
+pub use config::DeviceConfig;
+pub use config_error::DeviceConfigError;
 pub use device::{Device, FixedRate, MAX_IN_FLIGHT};
 pub use disk_config::{DiskConfig, QueueConfig};
 pub use exponential::{ExponentialChange, ExponentialConfig};

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
 use crate::Device;
-use crate::config::{DeviceConfig, DeviceConfigError, require};
+use crate::config::DeviceConfig;
+use crate::config_error::{DeviceConfigError, require};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 use crate::lane::{Lane, transfer_time};
 use crate::nested::{self, Slots};

@@ -6,7 +6,7 @@
 
 use tidegate_units::{Instant, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::disk_config::DiskConfig;
 use crate::seek::SeekCurve;
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::io::DeviceIo;
 
 /// Conditions and extent of an array's reading ahead.

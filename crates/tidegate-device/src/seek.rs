@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 
 /// A seek curve given by the numbers of data sheets. Each time includes settling for a read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use rand_distr::{Distribution, StandardNormal};
 use rand_pcg::Pcg64;
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::io::DeviceCompletion;
 
 /// A storage node as described by D. Nikolow et al. (*Storage QoS Aspects in Distributed Virtualized

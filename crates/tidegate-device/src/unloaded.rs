@@ -2,7 +2,8 @@
 
 use tidegate_units::{Instant, Latency};
 
-use crate::config::{DeviceConfig, DeviceConfigError};
+use crate::config::DeviceConfig;
+use crate::config_error::DeviceConfigError;
 use crate::device::Device;
 use crate::io::DeviceIo;
 

@@ -13,7 +13,7 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ByteRate, Bytes, Instant, Iops, Latency};
 
-use crate::config::{DeviceConfigError, require};
+use crate::config_error::{DeviceConfigError, require};
 use crate::io::{DeviceCompletion, DeviceIo, IoKind};
 
 /// A volume that a provider limits to a rate.

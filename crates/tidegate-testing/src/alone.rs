@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-/// Waits until no other test sets or undoes limits of the whole machine. The lock is held while the file is
-/// open.
+/// Waits until no other test sets or undoes limits of the whole machine. Other tests wait while the file
+/// is open.
 ///
 /// # Panics
 ///

@@ -24,12 +24,9 @@ pub struct Line {
 /// The role of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A paragraph, or a blank line.
-    Prose,
-    /// An item of a list, with the lines that continue it.
-    Item,
+    /// Of a paragraph, list or table, or blank.
+    Text,
     Heading,
-    Table,
     /// Shown as code, with its fences.
     Code,
 }
@@ -82,22 +79,19 @@ impl Document {
         for (at, text) in text.lines().enumerate() {
             let trimmed = text.trim_start();
             let fence = trimmed.starts_with("```");
-            let item = begins_item(trimmed);
+            let is_table = trimmed.starts_with('|');
+            let is_of_item = !is_table && (begins_item(trimmed) || (in_item && !trimmed.is_empty()));
             let role = if fence || in_fence {
                 Role::Code
             } else if trimmed.starts_with('#') {
                 Role::Heading
-            } else if trimmed.starts_with('|') {
-                Role::Table
-            } else if item || (in_item && !trimmed.is_empty()) {
-                Role::Item
-            } else if text.starts_with("    ") {
+            } else if text.starts_with("    ") && !is_table && !is_of_item {
                 Role::Code
             } else {
-                Role::Prose
+                Role::Text
             };
             // A blank line ends an item, unless an indented line follows: that is code for our purpose.
-            in_item = role == Role::Item;
+            in_item = role == Role::Text && is_of_item;
             in_fence ^= fence;
             lines.push(Line { number: at + 1, text: text.to_owned(), role });
         }
@@ -151,7 +145,7 @@ impl Document {
 }
 
 /// Returns true for the first line of an item of a list.
-pub fn begins_item(line: &str) -> bool {
+fn begins_item(line: &str) -> bool {
     line.starts_with("- ") || numbered(line)
 }
 
@@ -197,17 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn lists_tables_and_code_are_told_from_prose() {
+    fn headings_and_code_are_told_from_text() {
         let text =
-            "One\n\n- two\n  goes on\n\n| three |\n\n    four\n\n```sh\n# five\n```\n\n1. six\n# seven\n";
+            "One\n\n- two\n    goes on\n\n| three |\n\n    four\n\n```sh\n# five\n```\n\n1. six\n# seven\n";
         let document = Document::parse("x.md".to_owned(), text);
         let of = |role| {
             let lines = document.lines.iter().filter(|line| line.role == role && !line.text.is_empty());
             lines.map(|line| line.text.trim()).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(of(Role::Prose), "One");
-        assert_eq!(of(Role::Item), "- two goes on 1. six");
-        assert_eq!(of(Role::Table), "| three |");
+        assert_eq!(of(Role::Text), "One - two goes on | three | 1. six");
         assert_eq!(of(Role::Code), "four ```sh # five ```");
         assert_eq!(of(Role::Heading), "# seven");
     }

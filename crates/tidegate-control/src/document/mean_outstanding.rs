@@ -8,17 +8,19 @@ use serde::{Deserialize, Serialize};
 pub struct MeanOutstanding(f64);
 
 impl MeanOutstanding {
+    /// Significant bits of a [rounded](Self::rounded) mean.
+    pub(crate) const BITS: u32 = 8;
+
     /// From a number of requests. NaN and negative numbers become zero, +∞ the greatest number.
     #[must_use]
     pub fn new(requests: f64) -> Self {
         Self(if requests.is_nan() { 0.0 } else { requests.clamp(0.0, f64::MAX) })
     }
 
-    /// Returns the nearest number with [`Observation::SUM_BITS`](crate::Observation::SUM_BITS) significant
-    /// bits.
+    /// Returns the nearest mean with the precision of an observation: 8 significant bits.
     #[must_use]
     pub fn rounded(self) -> Self {
-        let dropped = f64::MANTISSA_DIGITS - crate::Observation::SUM_BITS;
+        let dropped = f64::MANTISSA_DIGITS - Self::BITS;
         Self::new(f64::from_bits((self.0.to_bits() + (1 << (dropped - 1))) >> dropped << dropped))
     }
 

@@ -36,7 +36,7 @@ impl Observation {
     /// Significant bits of sums of times, and of means, in a [rounded](ConsumerObservation::rounded)
     /// observation: they are off by at most 0.4 %. The mean of a hundred latencies scatters by several
     /// per cent.
-    pub const SUM_BITS: u32 = 8;
+    pub const SUM_BITS: u32 = MeanOutstanding::BITS;
 
     /// Significant bits of the age of a single request: it is off by at most 3 %. A law compares it with the
     /// set point while nothing completes.

@@ -4,6 +4,7 @@
 mod bounce;
 mod emulated;
 mod file;
+mod file_requests;
 mod mapping;
 mod memory;
 mod opening;

@@ -4,6 +4,7 @@
 //! A consumer that waits longer for its answers sends fewer requests. Nothing is dropped or retransmitted,
 //! and nothing is in the data path while nothing is throttled.
 
+mod capability;
 pub mod cgroups;
 mod edt;
 mod guardian;
@@ -32,12 +33,13 @@ use crate::cgroup::IoLimit;
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
 
+pub use capability::{CapabilityNeed, KernelCapability};
 pub use cgroups::{CgroupDevice, Cgroups};
 pub use edt::Edt;
 pub use guardian::{Guardian, guard};
 pub use interface::consumer_ports;
 pub use netem::NetemThrottle;
-pub use probe::{CapabilityNeed, KernelCapability, lacking, probe};
+pub use probe::{lacking, probe};
 pub use rate::{Rate, WriteLimit};
 pub use undo::{RemovedThrottles, undo, undo_orphaned};
 

@@ -6,73 +6,14 @@ use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::capability::{CapabilityNeed, KernelCapability};
 use super::edt::Edt;
 use super::nft::{self, NftTable};
-use super::remedy::HTB;
+use super::remedy::{FILTER, FQ, HTB, IFB, NETEM, NFTABLES};
 use super::tc::{DEVICE, TrafficControl};
 use super::undo::undo_delay;
 use super::{DelayedPackets, ThrottleMethod, cgroups, rate};
 use crate::root::SystemRoot;
-
-/// The remedy for a missing device in which packets wait.
-pub(super) const IFB: &str = "the kernel module ifb (CONFIG_IFB)";
-/// The remedy for missing delays by netem.
-pub(super) const NETEM: &str =
-    "the kernel module sch_netem (CONFIG_NET_SCH_NETEM); on RHEL in kernel-modules-extra";
-/// The remedy for missing delays by departure times.
-pub(super) const FQ: &str = "the kernel module sch_fq (CONFIG_NET_SCH_FQ)";
-/// The remedy if a program cannot see packets.
-pub(super) const FILTER: &str = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and the module cls_bpf \
-    (CONFIG_NET_CLS_BPF), CAP_BPF and \
-     CAP_NET_ADMIN";
-const NFTABLES: &str = "the package nftables, and Linux 5.17 or newer with nf_tables, its egress hook and \
-    nft_fwd_netdev \
-     (CONFIG_NF_TABLES_NETDEV, CONFIG_NETFILTER_EGRESS, CONFIG_NFT_FWD_NETDEV)";
-
-/// Something that a throttle needs, and whether it works here.
-#[derive(Debug)]
-pub struct KernelCapability {
-    /// Its name, as an administrator would look for it.
-    pub what: &'static str,
-    /// Its purpose.
-    pub purpose: &'static str,
-    /// The throttles that need it.
-    pub needed_by: CapabilityNeed,
-    /// The result of trying it; `Err` is the reason that it does not work.
-    pub works: io::Result<()>,
-    /// The remedy if it does not work.
-    pub remedy: &'static str,
-}
-
-/// The throttles that cannot work without a capability.
-#[derive(Debug, Clone, Copy)]
-pub enum CapabilityNeed {
-    /// These throttles.
-    Of(&'static [ThrottleMethod]),
-    /// netem, where it tells some packets from others by what is in them.
-    Payload,
-}
-
-impl KernelCapability {
-    /// Returns true if this throttle, delaying these packets, can throttle no consumer without this
-    /// capability.
-    #[must_use]
-    pub fn is_needed(&self, method: ThrottleMethod, packets: DelayedPackets) -> bool {
-        match self.needed_by {
-            CapabilityNeed::Of(methods) => methods.contains(&method),
-            CapabilityNeed::Payload => {
-                method == ThrottleMethod::Netem && packets == DelayedPackets::Responses
-            }
-        }
-    }
-
-    /// Returns the reason that it does not work, and the remedy. `None`: it works.
-    #[must_use]
-    pub fn lacks(&self) -> Option<String> {
-        let error = self.works.as_ref().err()?;
-        Some(format!("{error}; it takes {}", self.remedy))
-    }
-}
 
 /// Tries everything that packet delay needs, of either kind (for the other throttles see [`rate::probe`] and
 /// [`cgroups::probe`]), in a network namespace of its own: nothing of this machine's is touched, and what was

@@ -22,6 +22,17 @@ pub const TOLERATED_PAYLOAD: u32 = 32 << 20;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
 
+impl MessageStyle {
+    /// Returns the size of a request without its payload, in bytes.
+    #[must_use]
+    pub const fn request_size(self) -> usize {
+        match self {
+            Self::Simple | Self::Structured => REQUEST_SIZE,
+            Self::Extended => EXTENDED_REQUEST_SIZE,
+        }
+    }
+}
+
 /// The bytes are not a request of the negotiated style: both sides have lost step, and the connection is
 /// beyond repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tidegate_units::{ConsumerName, Instant};
 
 use self::mark::LimitMark;
-use super::probe::{CapabilityNeed, KernelCapability};
+use super::capability::{CapabilityNeed, KernelCapability};
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
 use crate::cgroup::{CgroupTree, CgroupVersion, IoLimit};
 use crate::device::DeviceNumber;

@@ -21,8 +21,7 @@ pub(super) use program::release;
 use self::program::EdtProgram;
 use super::interface::{ConsumerRoutes, LOOK_AGAIN, STAYS, called, claim, refused};
 use super::plan::{DelayGroup, DelayPlan, RULE_STAYS};
-use super::probe::{FILTER, FQ};
-use super::remedy::with_remedy;
+use super::remedy::{FILTER, FQ, with_remedy};
 use super::tc::{FairQueue, TrafficControl, class_id};
 use super::{DelayedPackets, ThrottleError, ThrottleInForce, ThrottleRequest};
 

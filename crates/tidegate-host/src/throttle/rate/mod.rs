@@ -24,8 +24,8 @@ pub(super) use cgroup::undo;
 pub use limit::WriteLimit;
 
 use self::cgroup::{IoHierarchy, OwnCgroup};
+use super::capability::{CapabilityNeed, KernelCapability};
 use super::plan::RULE_STAYS;
-use super::probe::{CapabilityNeed, KernelCapability};
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;

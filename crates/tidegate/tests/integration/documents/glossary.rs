@@ -1,5 +1,7 @@
 //! Words that the glossary replaces.
 
+use tidegate_testing::markdown::{Document, Role, documents};
+
 /// Words that the glossary replaces, with the word that stands for each.
 const REPLACED: &[(&str, &str)] = &[
     ("held", "throttled"),
@@ -37,6 +39,42 @@ pub(crate) fn plain(line: &str) -> String {
         out = format!("{before}{after}");
     }
     out.replace(['[', ']'], "")
+}
+
+/// Pages and folders of pages that keep the glossary.
+const KEEPS_GLOSSARY: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "bench/README.md",
+    "crates/",
+    "docs/SUMMARY.md",
+    "docs/architecture/",
+    "docs/decisions/",
+    "docs/guide/",
+    "docs/reference/",
+    "fuzz/README.md",
+    "lab/README.md",
+];
+
+fn keeps_glossary(document: &Document) -> bool {
+    let is_in = |place: &str| place.ends_with('/') && document.name.starts_with(place);
+    KEEPS_GLOSSARY.iter().any(|place| document.name == *place || is_in(place))
+}
+
+#[test]
+fn words_are_those_of_the_glossary() {
+    let mut wrong = Vec::new();
+    for document in documents().iter().filter(|document| keeps_glossary(document)) {
+        for line in document.lines.iter().filter(|line| line.role != Role::Code) {
+            for (word, instead) in replaced(&line.text) {
+                wrong.push(format!("{}:{}: “{word}”; write {instead}", document.name, line.number));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

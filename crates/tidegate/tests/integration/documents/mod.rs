@@ -1,6 +1,7 @@
-//! The documents of the repository, checked: links, lines, sentences, words, and the examples that they show.
+//! The documents of the repository, checked: links, paths, the words that the glossary replaces, and the
+//! examples that documents show.
 
 mod examples;
 pub(crate) mod glossary;
 mod links;
-mod words;
+mod paths;

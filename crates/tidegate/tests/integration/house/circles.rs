@@ -1,15 +1,18 @@
 //! Circles: files of a crate that use each other, directly or by way of others.
 //!
-//! A module may use its own children: that alone is no circle.
+//! A module may hand on the names of its children, and call them by their bare names (`child::run()`), even if
+//! they use what it defines. Any other path counts, by way of `pub use` as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::house::source::{is_of_name, product_code, test_modules};
 use crate::house::{files_of_crates, root};
 
 /// Circles within one folder that stay, each by one of its files and with the reason.
 const EXPLAINED: &[(&str, &str)] = &[
+    ("crates/tidegate-device/src/tiers.rs", "devices are made of devices, and so are their parameters"),
     ("crates/tidegate/src/identify/arx.rs", "the command draws the page of its own result"),
     ("crates/tidegate/src/identify/profile.rs", "the command draws the page of its own result"),
 ];
@@ -34,42 +37,74 @@ fn no_files_use_each_other_in_a_circle() {
     }
 }
 
-/// The files of a crate by the paths of their modules, each with the paths that it names.
+/// The files of a crate by the paths of their modules, each with what its code names.
 struct Modules {
     files: BTreeMap<Vec<String>, String>,
-    named: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>,
+    names: BTreeMap<Vec<String>, Names>,
+}
+
+/// The names in the code of a module, as paths from the root of the crate.
+#[derive(Debug, Default, PartialEq)]
+struct Names {
+    /// Paths that the code uses.
+    used: BTreeSet<Vec<String>>,
+    /// Names that `use` brings into the module, each with its path. `None`: it is another crate's.
+    brought: BTreeMap<String, Option<Vec<String>>>,
 }
 
 impl Modules {
+    /// Reads the files below a folder of sources, without those of tests.
     fn read(sources: &Path) -> Self {
-        let (mut files, mut named) = (BTreeMap::new(), BTreeMap::new());
         let own = files_of_crates("src").into_iter().filter(|file| file.starts_with(sources));
-        for file in own.filter(|file| !is_test(file)) {
-            let module = module(sources, &file);
-            let text = without_tests(&fs::read_to_string(&file).expect("a readable file"));
-            named.insert(module.clone(), paths(&module, &text));
-            files.insert(module, crate::house::short(&file));
+        let texts = own.map(|file| {
+            let text = fs::read_to_string(&file).expect("a readable file");
+            (module(sources, &file), (crate::house::short(&file), text))
+        });
+        Self::of(&texts.collect())
+    }
+
+    /// Takes the files of a crate, each with its text, by the paths of their modules.
+    fn of(texts: &BTreeMap<Vec<String>, (String, String)>) -> Self {
+        let of_tests: BTreeSet<_> = texts
+            .iter()
+            .flat_map(|(module, (_, text))| {
+                test_modules(text).into_iter().map(|name| [module.as_slice(), &[name]].concat())
+            })
+            .collect();
+        let is_test =
+            |module: &[String]| (1..=module.len()).any(|length| of_tests.contains(&module[..length]));
+        let (mut files, mut names) = (BTreeMap::new(), BTreeMap::new());
+        for (module, (file, text)) in texts.iter().filter(|(module, _)| !is_test(module)) {
+            let is_child = |name: &str| texts.contains_key(&[module.as_slice(), &[name.to_owned()]].concat());
+            names.insert(module.clone(), Names::of(module, &product_code(text), &is_child));
+            files.insert(module.clone(), file.clone());
         }
-        Self { files, named }
+        Self { files, names }
     }
 
-    /// Returns the module that a path names something of: the longest beginning of it that is a file.
-    fn of(&self, path: &[String]) -> Option<&Vec<String>> {
-        let longest = (0..=path.len()).rev().find_map(|length| self.files.get_key_value(&path[..length]));
-        longest.map(|(module, _)| module)
+    /// Returns the module that a path names something of: the longest beginning of it that is a file. A name
+    /// that this file only hands on leads to where it is from. `None`: that is another crate.
+    fn named(&self, path: &[String]) -> Option<&Vec<String>> {
+        let mut path = path.to_vec();
+        // A name may be handed on several times. Two names that stand for each other do not compile.
+        for _ in 0..16 {
+            let length = (0..=path.len()).rev().find(|length| self.files.contains_key(&path[..*length]))?;
+            let (module, _) = self.files.get_key_value(&path[..length])?;
+            match path.get(length).and_then(|name| self.names[module].brought.get(name)) {
+                None => return Some(module),
+                Some(None) => return None,
+                Some(Some(from)) => path = [from, &path[length + 1..]].concat(),
+            }
+        }
+        None
     }
 
-    /// Returns the modules that this one uses. A module that only declares its children does not use them,
-    /// and the root hands names on.
+    /// Returns the modules that this one uses. A module that only declares its children, or hands their names
+    /// on, does not use them, and the root hands names on.
     fn used_by(&self, module: &[String]) -> BTreeSet<&Vec<String>> {
-        let used = self.named[module].iter().filter_map(|path| self.of(path));
+        let used = self.names[module].used.iter().filter_map(|path| self.named(path));
         used.filter(|used| used.as_slice() != module && !used.is_empty()).collect()
     }
-}
-
-fn is_test(file: &Path) -> bool {
-    let name = file.file_name().unwrap_or_default();
-    name == "tests.rs" || name == "fuzz.rs" || file.components().any(|part| part.as_os_str() == "tests")
 }
 
 /// Returns the path of a file's module in its crate.
@@ -80,57 +115,105 @@ fn module(sources: &Path, file: &Path) -> Vec<String> {
     parts
 }
 
-/// Returns the code of a file up to its tests, without comments.
-fn without_tests(text: &str) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    let end = lines
-        .windows(2)
-        .position(|pair| pair[0].starts_with("#[cfg(test)]") && pair[1].contains("mod tests"));
-    let code = &lines[..end.unwrap_or(lines.len())];
-    let code = code.iter().map(|line| line.split_once("//").map_or(*line, |(code, _)| code));
-    code.collect::<Vec<_>>().join("\n")
-}
-
-/// Returns the paths in the crate that the code of a module names, from the root of the crate.
-fn paths(module: &[String], code: &str) -> BTreeSet<Vec<String>> {
-    let mut found = BTreeSet::new();
-    for (root, ups) in [("crate::", None), ("super::", Some(1)), ("self::", Some(0))] {
-        for (at, _) in code.match_indices(root) {
-            let before = &code[..at];
-            if before.ends_with("(in ")
-                || before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+impl Names {
+    /// Reads the code of a module. `is_child` tells the modules that are files below it.
+    fn of(module: &[String], code: &str, is_child: &dyn Fn(&str) -> bool) -> Self {
+        let mut names = Self::default();
+        let code: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
+        for (before, rest) in words(&code) {
+            if before.ends_with("use ")
+                && let Some((tree, _)) = rest.split_once(';')
             {
-                continue;
+                let visibility = before.trim_end_matches("use ").trim_end();
+                let is_handed_on = visibility.ends_with("pub") || visibility.ends_with(')');
+                names.bring(module, tree, is_handed_on, is_child);
+            } else if !before.ends_with("(in ") && !is_in_use(before) {
+                let path: String = rest.chars().take_while(|c| is_of_name(*c) || *c == ':').collect();
+                let path = split(&path);
+                if is_spelled_out(&path) {
+                    names.used.extend(absolute(module, &path, is_child));
+                }
             }
-            let above = ups.map_or(0, |ups: usize| module.len().saturating_sub(ups));
-            tree(&module[..above], &code[at + root.len()..], &mut found);
+        }
+        names
+    }
+
+    /// Adds the names of a `use`.
+    fn bring(&mut self, module: &[String], tree: &str, is_handed_on: bool, is_child: &dyn Fn(&str) -> bool) {
+        for (path, name) in leaves(tree) {
+            let whole = absolute(module, &path, is_child);
+            let is_below = whole.as_ref().is_some_and(|whole| whole.starts_with(module));
+            if is_spelled_out(&path) && !(is_handed_on && is_below) {
+                self.used.extend(whole.clone());
+            }
+            self.brought.insert(name, whole);
         }
     }
-    found
 }
 
-/// Adds the paths of a tree of names such as `a::{b, c::D}` that stands at the beginning of `code`.
-fn tree(base: &[String], code: &str, found: &mut BTreeSet<Vec<String>>) {
-    let mut path = base.to_vec();
-    let mut rest = code;
-    loop {
-        let rest_of_name = rest.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
-        let name = &rest[..rest.len() - rest_of_name.len()];
-        match name {
-            "" => break,
-            "super" => drop(path.pop()),
-            "self" => {}
-            name => path.push(name.to_owned()),
-        }
-        match rest_of_name.strip_prefix("::") {
-            Some(after) => rest = after,
-            None => break,
+/// Returns the words of the code that begin a path, each with the code before it and from it on.
+fn words(code: &str) -> impl Iterator<Item = (&str, &str)> {
+    let begins = |at: usize| {
+        let (before, rest) = code.split_at(at);
+        rest.starts_with(is_of_name) && !before.ends_with(|c| is_of_name(c) || c == ':' || c == '.')
+    };
+    code.char_indices().filter(move |(at, _)| begins(*at)).map(|(at, _)| code.split_at(at))
+}
+
+/// Returns true if the code ends within a `use`, whose tree was read as a whole.
+fn is_in_use(before: &str) -> bool {
+    let statement = before.rsplit(';').next().unwrap_or(before);
+    let at = statement.rfind("use ").filter(|at| !statement[..*at].ends_with(is_of_name));
+    at.is_some_and(|at| statement[at + 4..].chars().all(|c| is_of_name(c) || "{}:, *".contains(c)))
+}
+
+/// Returns true if a path says where it begins. The bare name of a child does not: so a parent may call its
+/// children, which use what it defines.
+fn is_spelled_out(path: &[String]) -> bool {
+    path.len() > 1 && matches!(path[0].as_str(), "crate" | "self" | "super")
+}
+
+/// Returns the path from the root of the crate. `None`: it is another crate's, or begins with a type.
+fn absolute(module: &[String], path: &[String], is_child: &dyn Fn(&str) -> bool) -> Option<Vec<String>> {
+    let (first, rest) = path.split_first()?;
+    let mut whole = match first.as_str() {
+        "crate" => Vec::new(),
+        "self" => module.to_vec(),
+        "super" => module[..module.len().saturating_sub(1)].to_vec(),
+        child if is_child(child) => [module, std::slice::from_ref(first)].concat(),
+        _ => return None,
+    };
+    for name in rest {
+        match name.as_str() {
+            "super" => drop(whole.pop()),
+            "self" | "*" => {}
+            name => whole.push(name.to_owned()),
         }
     }
-    match rest.strip_prefix('{') {
-        Some(inner) => branches(inner).into_iter().for_each(|branch| tree(&path, branch, found)),
-        None => drop(found.insert(path)),
+    Some(whole)
+}
+
+fn split(path: &str) -> Vec<String> {
+    path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the paths of a tree such as `a::{b, c::D as E}`, each with the name that it brings.
+fn leaves(tree: &str) -> Vec<(Vec<String>, String)> {
+    let tree = tree.trim();
+    if let Some((base, inner)) = tree.split_once('{') {
+        let base = split(base.trim());
+        let below = branches(inner).into_iter().flat_map(leaves);
+        let whole = below.map(|(path, name)| {
+            let of_base = name == "self";
+            let name = if of_base { base.last().cloned().unwrap_or_default() } else { name };
+            ([base.as_slice(), &path].concat(), name)
+        });
+        return whole.collect();
     }
+    let (path, alias) = tree.split_once(" as ").unwrap_or((tree, ""));
+    let path = split(path.trim());
+    let last = path.last().cloned().unwrap_or_default();
+    vec![(path, if alias.is_empty() { last } else { alias.trim().to_owned() })]
 }
 
 /// Returns the branches of a group of names, whose opening brace is gone.
@@ -192,10 +275,50 @@ fn in_one_folder(circle: &[String]) -> bool {
     folders.reduce(|common, folders| &common & &folders).is_some_and(|common| !common.is_empty())
 }
 
+fn path(text: &str) -> Vec<String> {
+    split(text)
+}
+
 #[test]
 fn paths_are_those_that_the_code_names() {
-    let path = |text: &str| text.split("::").map(str::to_owned).collect::<Vec<_>>();
-    let code = "use crate::a::{self, b::C, d};\nuse super::{e::F};\nlet x = self::g::h();";
-    let expected = ["a", "a::b::C", "a::d", "m::e::F", "m::n::g::h"].map(path);
-    assert_eq!(paths(&path("m::n"), code), BTreeSet::from(expected));
+    let code = "use crate::a::{self, b::C as X, d,\n    w::{y::Z}};\nuse super::{e::F};\npub use child::G;\n\
+        use other::{h::I, J};\nimpl K { pub(in crate::l) fn f() { self::g::h(); child::i(); other::j() } }";
+    let names = Names::of(&path("m::n"), code, &|name| name == "child");
+    let used = ["a", "a::b::C", "a::d", "a::w::y::Z", "m::e::F", "m::n::g::h"].map(path);
+    assert_eq!(names.used, BTreeSet::from(used));
+    let brought = |name: &str| names.brought[name].clone();
+    assert_eq!(brought("X"), Some(path("a::b::C")));
+    assert_eq!(brought("a"), Some(path("a")));
+    assert_eq!(brought("G"), Some(path("m::n::child::G")));
+    assert_eq!(brought("J"), None);
+}
+
+/// Returns the circles of a crate of these modules, each with its code.
+fn circles_of(modules: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let file = |(module, code): &(&str, &str)| (path(module), ((*module).to_owned(), (*code).to_owned()));
+    circles(&Modules::of(&modules.iter().map(file).collect()))
+}
+
+#[test]
+fn a_circle_behind_a_declaration_of_tests_is_found() {
+    let found = circles_of(&[
+        ("", "mod a;\nmod b;\nmod c;"),
+        ("a", "#[cfg(test)]\nmod tests;\n\nuse crate::{\n    c::D,\n    b::E,\n};"),
+        ("a::tests", "use crate::c::D;"),
+        ("b", "fn f() {\n    super::a::g();\n}"),
+        (
+            "c",
+            "// crate::a\nconst D: &str = \"crate::a::g\";\n#[cfg(test)]\nmod tests {\n    use crate::a::g;\n}",
+        ),
+    ]);
+    assert_eq!(found, [["a", "b"]]);
+}
+
+#[test]
+fn a_circle_by_way_of_a_name_that_is_handed_on_is_found() {
+    let parent = "mod low;\nmod high;\npub use self::high::{High, rise as climb};\npub struct Own;";
+    let high = "use super::low::Low;";
+    let found = |low| circles_of(&[("", "mod m;"), ("m", parent), ("m::low", low), ("m::high", high)]);
+    assert_eq!(found("fn f() { crate::m::climb() }"), [["m::high", "m::low"]]);
+    assert!(found("use super::Own;").is_empty());
 }

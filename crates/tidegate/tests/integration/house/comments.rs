@@ -1,37 +1,9 @@
-//! Words of comments, help texts and messages.
+//! The glossary in comments, help texts and messages.
 
 use std::fs;
 
 use crate::documents::glossary::replaced;
 use crate::house::{files_of_crates, short};
-
-/// Clauses that leave a reader asking "who?" or "which?". A doc comment begins with the thing, or with a
-/// verb.
-pub(crate) const INDIRECT: &[&str] = &[
-    "What", "Who", "Whom", "Whose", "Of", "Whether", "How", "Where", "Which", "That", "When", "Why", "As",
-    "If",
-];
-
-fn is_doc(line: &str) -> bool {
-    line.trim_start().starts_with("///") || line.trim_start().starts_with("//!")
-}
-
-#[test]
-fn doc_comments_name_the_thing_first() {
-    let mut indirect = Vec::new();
-    for file in files_of_crates("src") {
-        let text = fs::read_to_string(&file).unwrap();
-        let lines: Vec<_> = text.lines().collect();
-        for (number, line) in lines.iter().enumerate() {
-            let begins = is_doc(line) && (number == 0 || !is_doc(lines[number - 1]));
-            let first = line.split_whitespace().nth(1).unwrap_or_default();
-            if begins && INDIRECT.contains(&first.trim_end_matches([',', '…'])) {
-                indirect.push(format!("{}:{}: {}", short(&file), number + 1, line.trim()));
-            }
-        }
-    }
-    assert!(indirect.is_empty(), "name the thing first: {indirect:#?}");
-}
 
 #[test]
 fn words_are_those_of_the_glossary() {

@@ -1,5 +1,5 @@
-//! The house rules of ARCHITECTURE.md and CONTRIBUTING.md, checked: floors, purity, circles of files,
-//! lengths, and the words of comments and messages.
+//! The house rules of ARCHITECTURE.md and CONTRIBUTING.md, checked: floors, purity, circles of files, lengths
+//! of files, and the words that the glossary replaces in comments, messages and scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ mod comments;
 mod floors;
 mod lengths;
 mod scripts;
+mod source;
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")

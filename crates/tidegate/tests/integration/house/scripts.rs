@@ -1,11 +1,9 @@
-//! Widths and words of the scripts: Python and shell in `lab`, `scripts`, `bench` and `packaging`.
+//! The glossary in the scripts: Python and shell in `lab`, `scripts`, `bench` and `packaging`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::documents::glossary::replaced;
-use crate::house::comments::INDIRECT;
-use crate::house::lengths::LONGEST_LINE;
 use crate::house::{root, short};
 
 const FOLDERS: &[&str] = &["lab", "scripts", "bench", "packaging"];
@@ -75,16 +73,6 @@ fn prose(text: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn no_line_of_a_script_is_wider_than_a_reader_follows() {
-    let mut wide = Vec::new();
-    for (name, text) in scripts() {
-        let lines = text.lines().enumerate().filter(|(_, line)| line.chars().count() > LONGEST_LINE);
-        wide.extend(lines.map(|(at, _)| format!("{name}:{}", at + 1)));
-    }
-    assert!(wide.is_empty(), "lines end at {LONGEST_LINE} columns: {wide:#?}");
-}
-
-#[test]
 fn comments_of_scripts_keep_the_glossary() {
     let mut wrong = Vec::new();
     for (name, text) in scripts() {
@@ -95,21 +83,6 @@ fn comments_of_scripts_keep_the_glossary() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-#[test]
-fn docstrings_name_the_thing_first() {
-    let mut indirect = Vec::new();
-    for (name, text) in scripts() {
-        for (number, block) in prose(&text) {
-            let first = block.split_whitespace().next().unwrap_or_default();
-            let line = text.lines().nth(number - 1).unwrap_or_default().trim();
-            if line.starts_with("\"\"\"") && INDIRECT.contains(&first.trim_end_matches([',', '…'])) {
-                indirect.push(format!("{name}:{number}: {line}"));
-            }
-        }
-    }
-    assert!(indirect.is_empty(), "name the thing first: {indirect:#?}");
 }
 
 #[test]
