@@ -41,7 +41,7 @@ book: ## The guide and the reference as HTML, with mdBook
 	@scripts/book
 
 deb: compiler ## A Debian package with the program, its services and documents
-	$(CARGO) build --locked --profile dist --bin tidegate
+	$(CARGO) build --locked --profile dist --package tidegate
 	@scripts/deb
 
 # Only the last crate is compiled with another option: it decides how the C library is linked.
@@ -53,9 +53,9 @@ compiler: ## Install clang, which compiles the programs for the kernel (Debian, 
 	@scripts/compiler
 
 release: compiler ## The release binary, and its line tables beside it
-	$(CARGO) build --locked --release --bin tidegate
+	$(CARGO) build --locked --release --package tidegate
 	@scripts/split-debug $(BIN)
 
-# With `--bin`, as for `release`, both builds select the same features and share the compiled libraries.
+# With the package of `release`: then both builds select the same features and share the compiled libraries.
 lab: ## Build tidegate-lab: the papers' experiments and the arena
-	$(CARGO) build --locked --release --bin tidegate-lab
+	$(CARGO) build --locked --release --package tidegate --package tidegate-lab --bin tidegate-lab

@@ -6,6 +6,7 @@
   scripts/run-tests.py FILTER…          builds and runs the tests of some packages: `control`, or
                                         `tidegate/attacks::` for the tests whose name contains a text
   scripts/run-tests.py --lacks FILE     fails on a skipped test, unless FILE names what the machine lacks
+  scripts/run-tests.py --in-lab         runs the tests of the kernel's parts in the lab's kernel, without skips
   scripts/run-tests.py --stress N       runs each test with sockets or processes N times, beside other load
   scripts/run-tests.py --properties N   runs each property test N times, on new random cases each time
 
@@ -51,6 +52,8 @@ JUNIT = os.path.join(TARGET, "nextest", "default", "junit.xml")
 NEVER_RETRIED = os.path.join(ROOT, "scripts", "never-retried")
 # What cargo builds and nextest runs. Benches and examples are compiled by the lints.
 KINDS = ("--lib", "--bins", "--tests")
+# The programs with tests of what only some kernels have: throttles of packets, cgroups, BPF.
+KERNEL_PROGRAMS = ("tidegate-host",)
 # More flaky tests than these fail a run.
 MOST_FLAKY = 3
 # If more tests than these fail, something is broken: none of them is run again.
@@ -403,6 +406,19 @@ def once(programs, chosen, expressions, options):
     return not (broken or problems or unexpected or not documented or len(flaky) > MOST_FLAKY)
 
 
+def in_lab(programs):
+    """Runs the tests of the kernel's parts in the lab's virtual machine."""
+    words = [
+        word
+        for program in programs
+        if program.identifier in KERNEL_PROGRAMS
+        for word in (program.folder, program.path)
+    ]
+    assert len(words) == 2 * len(KERNEL_PROGRAMS), words
+    done = subprocess.run([os.path.join(ROOT, "lab", "run"), "lab/kernel-tests.sh", *words], cwd=ROOT)
+    return done.returncode == 0
+
+
 def unexpected_skips(skipped, path):
     """Prints the tests that did not run, with the reasons. Returns those that the list does not allow."""
     lacks = collections.Counter()
@@ -582,6 +598,7 @@ def main():
         default=os.environ.get("TIDEGATE_LACKS"),
         help="what this machine may lack, a line each (default: the variable TIDEGATE_LACKS)",
     )
+    parser.add_argument("--in-lab", action="store_true", help="run the kernel's tests in the lab's kernel")
     parser.add_argument(
         "--stress", type=int, default=0, metavar="N", help="run tests with sockets and processes N times"
     )
@@ -606,6 +623,8 @@ def main():
     programs = build(chosen)
     if options.build:
         return 0
+    if options.in_lab:
+        return 0 if in_lab(programs) else 1
     if options.stress:
         with busy(os.cpu_count()):
             return 0 if repeatedly(programs, marked_tests_of, options.stress, options) else 1

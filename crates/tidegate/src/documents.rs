@@ -7,7 +7,7 @@ use crate::Cli;
 const HEAD: &str = "\
 # Commands
 
-This page is made from the program's own help: `UPDATE_DOCS=1 cargo test -p tidegate --bin tidegate documents`
+This page is made from the program's own help: `UPDATE_DOCS=1 cargo test -p tidegate --lib documents`
 writes it. `tidegate COMMAND --help` shows the same.
 
 Exit status of all commands: 0 done, 1 failed, 2 wrong usage or configuration.
