@@ -318,7 +318,7 @@ def may_be_retried(outcome, programs, patterns):
     return not (outcome.hung or named or outcome.test.name in properties_of(program))
 
 
-def retried(failed, programs):
+def retried(failed, programs, chosen):
     """Runs failed tests again, each alone. Returns those that pass now, and those that do not."""
     patterns = never_retried()
     flaky, broken = [], []
@@ -326,11 +326,8 @@ def retried(failed, programs):
         again = [outcome]
         if len(failed) <= MOST_RETRIED and may_be_retried(outcome, programs, patterns):
             print(f"failed, and runs again alone: {outcome.test}", flush=True)
-            package = next(
-                program.package for program in programs if program.identifier == outcome.test.program
-            )
             expression = f"binary_id(={outcome.test.program}) & test(={outcome.test.name})"
-            again = run_once(["--package", package], "-E", expression, "--test-threads", "1", show=False)
+            again = run_once(chosen, "-E", expression, "--test-threads", "1", show=False)
         (broken if any(run.failure for run in again) else flaky).append(outcome)
     return flaky, broken
 
@@ -380,7 +377,7 @@ def once(programs, chosen, expressions, options):
     if not options.filters and ran != expected:
         problems += [f"{test} did not run" for test in sorted(expected - ran, key=str)]
     failed = [outcome for outcome in ended if outcome.failure]
-    flaky, broken = retried(failed, programs)
+    flaky, broken = retried(failed, programs, chosen)
     skipped = [outcome for outcome in ended if outcome.lack]
     print(f"\n{time.monotonic() - began:.0f} s; the slowest:")
     for outcome in sorted(ended, key=lambda outcome: -outcome.seconds)[: 60 if options.times else 8]:
