@@ -47,7 +47,8 @@ impl fmt::Display for Lack {
 /// Says that this test is skipped. The test has to return after this call.
 #[allow(clippy::print_stdout, reason = "the line is how a test run counts the test as skipped")]
 pub fn skip(lack: Lack, detail: impl fmt::Display) {
-    println!("skipped: this machine lacks {lack} ({detail})");
+    // The harness may have begun a line with the name of the test.
+    println!("\nskipped: this machine lacks {lack} ({detail})");
 }
 
 /// Says that this test is skipped, and returns `None`, for a helper that gives the missing part.
