@@ -17,6 +17,8 @@ pub enum Lack {
     Netem,
     /// Cgroups with counters or limits of I/O.
     CgroupIo,
+    /// Cgroups that no other agent limits.
+    FreeCgroups,
     /// The right to load BPF programs, or a kernel that runs them.
     Bpf,
     /// Loop devices.
@@ -36,6 +38,7 @@ impl fmt::Display for Lack {
             Self::Namespaces => "namespaces",
             Self::Netem => "netem",
             Self::CgroupIo => "cgroups with I/O",
+            Self::FreeCgroups => "cgroups without another agent",
             Self::Bpf => "BPF",
             Self::LoopDevice => "loop devices",
             Self::Mount => "mount",

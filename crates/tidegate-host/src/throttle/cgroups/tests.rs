@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::{NamedTempFile, TempDir};
-use tidegate_testing::{Lack, LoopDevice, lacks, limits_alone, until_true};
+use tidegate_testing::{Lack, LoopDevice, has_free_cgroups, lacks, limits_alone, until_true};
 use tidegate_units::{Iops, Latency, ResourceName};
 
 use super::*;
@@ -32,8 +32,10 @@ impl Machine {
             Ok(tree) => tree,
         };
         // Trying is done alone, too: two that try at once remove each other's cgroup.
-        let agents_own = File::open(tree.path()).unwrap();
-        let alone = [limits_alone(), agents_own];
+        let alone = [limits_alone(), File::open(tree.path()).unwrap()];
+        if !has_free_cgroups(tree.path()) {
+            return None;
+        }
         alone[1].lock().unwrap();
         if let Err(error) = tree.try_out(|trial| mark::try_out(&tree, trial)) {
             return lacks(Lack::CgroupIo, error);

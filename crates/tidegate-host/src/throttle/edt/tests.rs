@@ -3,7 +3,7 @@
 //! is for the lab.
 
 use aya::programs::{TestRun, TestRunOptions};
-use tidegate_testing::{Lack, in_own_network, lacks, limits_alone};
+use tidegate_testing::{ALONE, Lack, has_namespaces, lacks, test_command};
 
 use super::super::undo;
 use super::*;
@@ -241,24 +241,27 @@ fn a_stranger_that_knows_the_number_can_let_everybody_go() {
     assert_eq!(run(&edt, &Packet::to(SOMEBODY)).0, HELD, "in order");
 }
 
-/// In a network namespace of its own, as root.
 #[test]
 fn who_remembers_nothing_finds_the_program_at_our_root_and_removes_both() {
+    if has_namespaces(&["--net", "--mount"]) {
+        let mut test = test_command(module_path!(), "a_program_at_our_root_is_undone", &ALONE);
+        assert!(test.status().unwrap().success(), "see above");
+    }
+}
+
+#[test]
+#[ignore = "another test starts this one, where it undoes nothing of other programs"]
+fn a_program_at_our_root_is_undone() {
     const LOOPBACK: u32 = 1;
-    in_own_network(|| {
-        // Limits of cgroups are undone, too, and they are the machine's.
-        let _alone = limits_alone();
-        let Some(mut edt) = holding(DelayedPackets::All, Latency::from_millis(5_000)) else { return };
-        edt.tc.add_root(LOOPBACK).unwrap();
-        edt.attach(LOOPBACK).unwrap();
-        let programs: Vec<_> =
-            edt.tc.filters(LOOPBACK).unwrap().iter().map(|filter| filter.program).collect();
-        assert_eq!(programs, [edt.program.id()]);
-        let found = undo().unwrap();
-        assert_eq!((found.interfaces.as_slice(), found.table), (&["lo".to_owned()][..], false));
-        assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic(), "delayed packets could leave at once");
-        assert!(undo().unwrap().nothing());
-    });
+    let Some(mut edt) = holding(DelayedPackets::All, Latency::from_millis(5_000)) else { return };
+    edt.tc.add_root(LOOPBACK).unwrap();
+    edt.attach(LOOPBACK).unwrap();
+    let programs: Vec<_> = edt.tc.filters(LOOPBACK).unwrap().iter().map(|filter| filter.program).collect();
+    assert_eq!(programs, [edt.program.id()]);
+    let found = undo().unwrap();
+    assert_eq!((found.interfaces.as_slice(), found.table), (&["lo".to_owned()][..], false));
+    assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic(), "delayed packets could leave at once");
+    assert!(undo().unwrap().nothing());
 }
 
 #[test]
