@@ -35,9 +35,9 @@ pub fn limits_alone() -> File {
     lock
 }
 
-/// Returns true if no agent limits the cgroups of this hierarchy. Otherwise says that the test is skipped:
-/// somebody runs an agent on this machine. To be called with the lock of [`limits_alone`], without which the
-/// agent may be that of another test.
+/// Returns true if no agent limits the cgroups of this hierarchy. Otherwise says that the test is skipped: an
+/// agent that no test has started runs on this machine. To be called with the lock of [`limits_alone`],
+/// without which the agent may be that of another test.
 ///
 /// # Panics
 ///
