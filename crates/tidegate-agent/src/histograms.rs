@@ -128,15 +128,17 @@ fn all(devices: &DevicesOf) -> BTreeSet<DeviceNumber> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, OpenOptions};
+    use std::fs::OpenOptions;
     use std::io::{ErrorKind, Write};
     use std::process::Command;
+
+    use tidegate_testing::{Lack, LoopDevice, lacks};
 
     use super::*;
 
     /// A file as a block device; gone when it is not needed any more.
     struct Loop {
-        path: String,
+        device: LoopDevice,
         _file: tempfile::NamedTempFile,
     }
 
@@ -146,48 +148,40 @@ mod tests {
         fn new() -> Option<Self> {
             let mut file = tempfile::NamedTempFile::new().unwrap();
             file.write_all(&vec![1; Self::SIZE]).unwrap();
-            let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().ok()?;
-            let path = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
-            made.status.success().then_some(Self { path, _file: file })
+            Some(Self { device: LoopDevice::over(file.path())?, _file: file })
         }
 
         fn number(&self) -> DeviceNumber {
-            let file = self.path.replace("/dev/", "/sys/block/") + "/dev";
-            fs::read_to_string(file).unwrap().trim_end().parse().unwrap()
+            self.device.number().parse().unwrap()
         }
 
         fn write(&self) {
-            let mut device = OpenOptions::new().write(true).open(&self.path).unwrap();
+            let mut device = OpenOptions::new().write(true).open(self.device.path()).unwrap();
             device.write_all(&vec![2; Self::SIZE]).unwrap();
             device.sync_all().unwrap();
         }
 
         /// Not from the page cache: 16 reads.
         fn read(&self) {
-            let [from, to] = [format!("if={}", self.path), "of=/dev/null".to_owned()];
+            let [from, to] = [format!("if={}", self.device.path().display()), "of=/dev/null".to_owned()];
             let read = Command::new("dd").args([&from, &to, "iflag=direct", "bs=64k"]).output().unwrap();
             assert!(read.status.success(), "{read:?}");
         }
     }
 
-    impl Drop for Loop {
-        fn drop(&mut self) {
-            assert!(Command::new("losetup").arg("--detach").arg(&self.path).status().unwrap().success());
+    /// Says that the test is skipped, and returns `None`, without the right to load programs.
+    fn loaded() -> Option<LatencyHistograms> {
+        match LatencyHistograms::new(&DevicesOf::new()) {
+            Ok(histograms) => Some(histograms),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => lacks(Lack::Bpf, error),
+            Err(error) => panic!("{error}"),
         }
     }
 
     /// On the kernel that runs here. It takes root, and loop devices.
     #[test]
-    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
     fn each_read_is_news_once() {
-        let mut histograms = match LatencyHistograms::new(&DevicesOf::new()) {
-            Ok(histograms) => histograms,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-                return eprintln!("not tried: {error}; it takes root");
-            }
-        };
-        let Some(device) = Loop::new() else { return eprintln!("not tried: losetup makes no device") };
+        let (Some(mut histograms), Some(device)) = (loaded(), Loop::new()) else { return };
         let name = ResourceName::new("vg0").unwrap();
         histograms.watch(Instant::ZERO, [(name.clone(), [device.number()].into())].into()).unwrap();
         let count = |histograms: &mut LatencyHistograms| {
@@ -205,16 +199,8 @@ mod tests {
 
     /// On the kernel that runs here. It takes root, and loop devices.
     #[test]
-    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
     fn what_was_counted_stays_the_resources_when_its_devices_go() {
-        let mut histograms = match LatencyHistograms::new(&DevicesOf::new()) {
-            Ok(histograms) => histograms,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-                return eprintln!("not tried: {error}; it takes root");
-            }
-        };
-        let Some(device) = Loop::new() else { return eprintln!("not tried: losetup makes no device") };
+        let (Some(mut histograms), Some(device)) = (loaded(), Loop::new()) else { return };
         let name = ResourceName::new("vg0").unwrap();
         let with: DevicesOf = [(name.clone(), [device.number()].into())].into();
         let without: DevicesOf = [(name.clone(), BTreeSet::new())].into();

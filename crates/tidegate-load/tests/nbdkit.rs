@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -19,16 +19,8 @@ use tidegate_load::{
 };
 use tidegate_nbd::ExportName;
 use tidegate_nbd::handshake::{ClientError, OptionRefusal};
+use tidegate_testing::until_true;
 use tidegate_units::{Bytes, Iops};
-
-/// Waits for a condition, long enough for a machine that is busy with other tests.
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// A server, ended with the test.
 struct Nbdkit {
@@ -41,7 +33,7 @@ impl Nbdkit {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let server = Self::spawn(folder, &["-U", socket.to_str().unwrap()], arguments);
-        wait_until("nbdkit listens", || UnixStream::connect(&socket).is_ok());
+        until_true("nbdkit listens", || UnixStream::connect(&socket).is_ok());
         server
     }
 
@@ -186,7 +178,7 @@ fn tcp_is_served() {
     let listen = ["-i", "127.0.0.1", "-p", &port.to_string()];
     let _server = Nbdkit::spawn(tempfile::tempdir().unwrap(), &listen, &["memory", "1M"]);
     let target: LoadTarget = format!("nbd://localhost:{port}/").parse().unwrap();
-    wait_until("nbdkit listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    until_true("nbdkit listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     let report = run(LoadConfig { duration: Some(Duration::from_millis(100)), ..LoadConfig::new(target) });
     assert!(report.reads.requests > 0, "{report}");
 }
@@ -266,7 +258,7 @@ fn a_server_that_dies_is_a_clear_error() {
     .unwrap()
     .start()
     .unwrap();
-    wait_until("all requests are outstanding", || handle.sample().in_flight == 6);
+    until_true("all requests are outstanding", || handle.sample().in_flight == 6);
     server.signal(Signal::KILL);
     let error = handle.join().unwrap_err();
     let LoadError::Lost {
@@ -312,10 +304,11 @@ fn stopping_ends_even_if_the_server_hangs() {
     .unwrap()
     .start()
     .unwrap();
-    wait_until("the load runs", || handle.sample().writes.count > 0);
+    until_true("the load runs", || handle.sample().writes.count > 0);
     server.signal(Signal::STOP);
-    wait_until("every thread of the server has stopped", || server.is_stopped());
-    wait_until("what it had answered is read, and some are outstanding", || {
+    until_true("every thread of the server has stopped", || server.is_stopped());
+    until_true("what it had answered is read, and some are outstanding", || {
+        // Time in which a server that runs would answer.
         thread::sleep(Duration::from_millis(100));
         let since_last = handle.sample();
         since_last.in_flight > 0 && since_last.writes.count == 0

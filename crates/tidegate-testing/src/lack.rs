@@ -17,6 +17,8 @@ pub enum Lack {
     Netem,
     /// Cgroups with counters or limits of I/O.
     CgroupIo,
+    /// Cgroups that no other agent limits.
+    FreeCgroups,
     /// The right to load BPF programs, or a kernel that runs them.
     Bpf,
     /// Loop devices.
@@ -36,6 +38,7 @@ impl fmt::Display for Lack {
             Self::Namespaces => "namespaces",
             Self::Netem => "netem",
             Self::CgroupIo => "cgroups with I/O",
+            Self::FreeCgroups => "cgroups without another agent",
             Self::Bpf => "BPF",
             Self::LoopDevice => "loop devices",
             Self::Mount => "mount",
@@ -47,7 +50,8 @@ impl fmt::Display for Lack {
 /// Says that this test is skipped. The test has to return after this call.
 #[allow(clippy::print_stdout, reason = "the line is how a test run counts the test as skipped")]
 pub fn skip(lack: Lack, detail: impl fmt::Display) {
-    println!("skipped: this machine lacks {lack} ({detail})");
+    // The harness may have begun a line with the name of the test.
+    println!("\nskipped: this machine lacks {lack} ({detail})");
 }
 
 /// Says that this test is skipped, and returns `None`, for a helper that gives the missing part.

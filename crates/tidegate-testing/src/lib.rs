@@ -8,8 +8,12 @@ mod alone;
 #[cfg(feature = "clap")]
 pub mod commands;
 mod lack;
+mod loop_device;
 pub mod markdown;
+mod namespaces;
 pub mod nbd;
+mod own_network;
+mod programs;
 #[cfg(feature = "s3")]
 pub mod s3;
 mod this_program;
@@ -17,7 +21,11 @@ mod this_program;
 pub mod vhost;
 mod wait;
 
-pub use alone::limits_alone;
+pub use alone::{ALONE, has_free_cgroups, limits_alone};
 pub use lack::{Lack, lacks, skip};
+pub use loop_device::LoopDevice;
+pub use namespaces::has_namespaces;
+pub use own_network::in_own_network;
+pub use programs::has_programs;
 pub use this_program::test_command;
-pub use wait::{PATIENCE, until};
+pub use wait::{PATIENCE, until, until_true};

@@ -22,3 +22,13 @@ pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Waits until the condition is true.
+///
+/// # Panics
+///
+/// Panics if the condition is false for [`PATIENCE`].
+#[track_caller]
+pub fn until_true(what: &str, mut condition: impl FnMut() -> bool) {
+    until(what, || condition().then_some(()));
+}

@@ -4,7 +4,6 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use tempfile::TempDir;
@@ -12,19 +11,17 @@ use tidegate_agent::{AgentConfig, MachineRegulator, ReportUse};
 use tidegate_cluster::{
     Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, ClusterName, UdpConfig,
 };
-use tidegate_control::{HostReport, SignalRequests};
+use tidegate_control::{HeardReport, HostReport, SignalRequests};
 use tidegate_host::SystemRoot;
 use tidegate_host::trees::unpack;
 use tidegate_service::status::SignalOrigin;
+use tidegate_testing::until_true;
 use tidegate_units::{HostName, Instant, Iops, Latency, ResourceName};
 
 const TREE: &str = include_str!("../../../tidegate-host/tests/fixtures/lio-acls.tree");
 
 /// As between two decisions on reports.
 const INTERVAL: Duration = Duration::from_millis(250);
-
-/// Longer than anything here takes, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn name(number: u8) -> HostName {
     HostName::new(&format!("iqn.2026-01.lab:initiator{number}")).unwrap()
@@ -103,14 +100,13 @@ impl Site {
     fn tell(&self, means: &[(usize, u64)]) {
         let told = Clock::now();
         let is_new = |age: Latency| age.to_duration() < told.elapsed();
-        while self.cluster.heard(&vg0()).iter().filter(|heard| is_new(heard.age)).count() < means.len() {
-            assert!(told.elapsed() < PATIENCE, "{:?}", self.cluster.status());
+        until_true("new reports", || {
             // The first of all is not proved to be new, and is not heard.
             for (place, mean) in means {
                 self.initiators[*place].publish(&vg0(), report(*mean));
             }
-            thread::sleep(Duration::from_millis(20));
-        }
+            self.cluster.heard(&vg0()).iter().filter(|heard| is_new(heard.age)).count() >= means.len()
+        });
     }
 
     /// An interval in which volume 1 reads quickly, and the others write.
@@ -164,7 +160,8 @@ fn writers_are_throttled_for_what_a_believed_initiator_waits_for_and_released_wh
     assert_eq!((site.members(), site.uses()), (addresses(&[2, 3]), vec![ReportUse::Believed]));
     assert_eq!(site.origin(), SignalOrigin::Reports);
     // Nothing of it for three intervals: the disks are idle, and no writer is delayed any more.
-    thread::sleep(3 * INTERVAL);
+    let is_old = |heard: &HeardReport| heard.age > Latency::from(3 * INTERVAL);
+    until_true("an old report", || site.cluster.heard(&vg0()).iter().all(is_old));
     for _ in 0..80 {
         site.step();
     }
@@ -188,11 +185,7 @@ fn a_lie_of_one_initiator_throttles_no_consumer() {
 fn a_report_with_another_key_is_not_heard() {
     let mut site = Site::with_key("{ believe = '*' }", &[name(1)], &KEY.replace('0', "9"));
     site.initiators[0].publish(&vg0(), report(5_000));
-    let end = Clock::now() + PATIENCE;
-    while site.cluster.status().rejected == Default::default() {
-        assert!(Clock::now() < end, "{:?}", site.cluster.status());
-        thread::sleep(Duration::from_millis(10));
-    }
+    until_true("a refusal", || site.cluster.status().rejected != Default::default());
     site.step();
     assert_eq!(site.uses(), []);
 }

@@ -2,17 +2,18 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::common;
 use crate::common::{
     CHILD, INTERVAL, assert_bursts_go_together, host, join, join_slow, mark_of, report, resource, shown,
-    test_process, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
+    wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tempfile::TempDir;
 use tidegate_cluster::{Carrier, ClusterConfig, ClusterHandle, ClusterName, FileConfig};
 use tidegate_control::combine;
+use tidegate_testing::{LoopDevice, has_namespaces, test_command, until_true};
 use tidegate_units::Latency;
 
 const BLOCK: u64 = 4096;
@@ -28,13 +29,13 @@ fn carrier(path: &Path, slot: Option<u16>) -> Carrier {
 
 #[track_caller]
 fn wait_for_reason(cluster: &ClusterHandle, part: &str) {
-    wait_for(part, || cluster.status().reason.is_some_and(|reason| reason.contains(part)));
+    until_true(part, || cluster.status().reason.is_some_and(|reason| reason.contains(part)));
 }
 
 fn hear_each_other(path: &Path) -> [ClusterHandle; 3] {
     let [a, b, c] = ["a", "b", "c"].map(|name| join(name, carrier(path, None)));
     wait_until_all_hear_all(&[("a", &a), ("b", &b), ("c", &c)]);
-    wait_for("all are up", || [&a, &b, &c].iter().all(|cluster| cluster.status().up));
+    until_true("all are up", || [&a, &b, &c].iter().all(|cluster| cluster.status().up));
     [a, b, c]
 }
 
@@ -50,7 +51,7 @@ fn three_hosts_make_a_file_find_their_slots_and_hear_each_other() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing but the file is left");
 
     drop(c);
-    wait_for("c has left", || a.heard(&vg0).len() == 1 && b.heard(&vg0).len() == 1);
+    until_true("c has left", || a.heard(&vg0).len() == 1 && b.heard(&vg0).len() == 1);
     let c = join("c", carrier(&path, None));
     wait_until_all_hear_all(&[("a", &a), ("b", &b), ("c", &c)]);
     let slots = fs::read(&path).unwrap();
@@ -76,18 +77,24 @@ fn on_a_disk_the_page_cache_is_passed_by() {
 
 #[test]
 fn without_direct_io_it_works_and_says_so() {
+    if !has_namespaces(&["--map-root-user", "--mount"]) {
+        return;
+    }
     let folder = on_disk();
     let mount = "mount -t ramfs none \"$0\" && exec \"$@\"";
     let folder = folder.path().to_str().unwrap();
     let wrapper = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, folder];
-    let status = test_process("on_a_file_system_in_memory", &wrapper).env(CHILD, folder).status().unwrap();
+    let status = test_command(module_path!(), "on_a_file_system_in_memory", &wrapper)
+        .env(CHILD, folder)
+        .status()
+        .unwrap();
     assert!(status.success(), "see above");
 }
 
 #[test]
-#[ignore = "it is started by another test, in a mount namespace"]
+#[ignore = "another test starts this one, in a mount namespace"]
 fn on_a_file_system_in_memory() {
-    let Some(folder) = std::env::var_os(CHILD) else { return };
+    let folder = std::env::var_os(CHILD).unwrap();
     let clusters = hear_each_other(&Path::new(&folder).join("hosts"));
     for cluster in &clusters {
         wait_for_reason(cluster, "without direct I/O");
@@ -100,21 +107,8 @@ fn a_block_device_of_zeros_is_taken() {
     let folder = on_disk();
     let image = folder.path().join("image");
     fs::write(&image, vec![0; 9 * BLOCK as usize]).unwrap();
-    let output =
-        Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image).output().unwrap();
-    assert!(output.status.success(), "losetup (as root): {}", String::from_utf8_lossy(&output.stderr));
-    let device = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
-    let detach = Detach(device.clone());
-    drop(hear_each_other(&device));
-    drop(detach);
-}
-
-struct Detach(PathBuf);
-
-impl Drop for Detach {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
+    let Some(device) = LoopDevice::with_options(&image, &["--direct-io=on"]) else { return };
+    drop(hear_each_other(device.path()));
 }
 
 #[test]
@@ -140,7 +134,7 @@ fn what_is_not_our_file_is_left_alone() {
     wait_for_reason(&a, "too small: 8 hosts need 36864 bytes, it has 4096");
     // It is tried again, and used once it can be.
     fs::write(&path, vec![0; 9 * BLOCK as usize]).unwrap();
-    wait_for("the carrier is up", || a.status().up);
+    until_true("the carrier is up", || a.status().up);
 
     let other = ClusterConfig {
         name: ClusterName::new("other").unwrap(),
@@ -172,13 +166,13 @@ fn a_host_that_is_dead_does_not_count_however_fresh_its_block_looks() {
     let snapshot = folder.path().join("snapshot");
     fs::copy(&path, &snapshot).unwrap();
     let late = join("d", carrier(&snapshot, None));
-    wait_for("d is up", || late.status().up);
+    until_true("d is up", || late.status().up);
     assert!(late.heard(&vg0).is_empty(), "nobody is alive in there");
     assert_eq!(late.status().taken, 0);
     // Beside it, in the living file, reports grow old as they should.
     drop(b);
     a.publish(&vg0, report(1));
-    wait_for("the report of c grows old", || {
+    until_true("the report of c grows old", || {
         a.heard(&vg0).iter().any(|heard| heard.age > Latency::from(INTERVAL.saturating_mul(3)))
     });
 }
@@ -192,13 +186,14 @@ fn torn_and_damaged_blocks_are_counted_and_the_next_good_one_counts() {
     // A stranger writes rubbish over all slots, again and again.
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     let mut rubbish = 0u8;
-    wait_for("all see it", || {
+    until_true("all see it", || {
         rubbish = rubbish.wrapping_add(1).max(1);
         file.write_all_at(&vec![rubbish; 8 * BLOCK as usize], BLOCK).unwrap();
+        // The pace of the rubbish.
         std::thread::sleep(INTERVAL / 4);
         [&a, &b, &c].iter().all(|cluster| cluster.status().rejected.checksum > 0)
     });
-    wait_for("all go on", || {
+    until_true("all go on", || {
         a.publish(&vg0, report(4_242));
         mark_of(&b, "a", &vg0) == Some(4_242) && mark_of(&c, "a", &vg0) == Some(4_242)
     });
@@ -211,13 +206,13 @@ fn two_hosts_with_one_configured_slot_end_up_as_one_and_say_so() {
     let a = join("a", carrier(&path, Some(3)));
     let watcher = join("w", carrier(&path, Some(0)));
     wait_until_all_hear_all(&[("a", &a), ("w", &watcher)]);
-    wait_for("a is up", || a.status().up);
+    until_true("a is up", || a.status().up);
     // The second one finds the slot in use, and waits.
     let b = join("b", carrier(&path, Some(3)));
     wait_for_reason(&b, "slot 3 is in use by `a`");
     assert!(!b.status().up);
     drop(a);
-    wait_for("b has the slot", || b.status().up);
+    until_true("b has the slot", || b.status().up);
     wait_until_all_hear_all(&[("b", &b), ("w", &watcher)]);
 
     let wrong = join("x", carrier(&path, Some(8)));
@@ -232,7 +227,7 @@ fn hosts_that_start_at_the_same_time_end_up_with_a_slot_each() {
     let clusters = names.map(|name| join(name, carrier(&path, None)));
     let all: Vec<_> = names.into_iter().zip(&clusters).collect();
     wait_until_all_hear_all(&all);
-    wait_for("all are up", || clusters.iter().all(|cluster| cluster.status().up));
+    until_true("all are up", || clusters.iter().all(|cluster| cluster.status().up));
     let ninth = join("i", carrier(&path, None));
     wait_for_reason(&ninth, "all 8 slots are in use");
 }
@@ -246,9 +241,9 @@ fn a_foreign_block_in_our_slot_is_noticed_and_one_of_the_two_gives_way() {
     let other_path = folder.path().join("other");
     let a = join("a", carrier(&path, Some(2)));
     let b = join("b", carrier(&other_path, Some(2)));
-    wait_for("both are up", || a.status().up && b.status().up);
+    until_true("both are up", || a.status().up && b.status().up);
     let (file, other) = (open(&path), open(&other_path));
-    wait_for("one of them says it", || {
+    until_true("one of them says it", || {
         // Each sees the other's latest block in its slot.
         let block = |file: &fs::File| {
             let mut block = vec![0; BLOCK as usize];
@@ -258,6 +253,7 @@ fn a_foreign_block_in_our_slot_is_noticed_and_one_of_the_two_gives_way() {
         let (from_a, from_b) = (block(&file), block(&other));
         file.write_all_at(&from_b, 3 * BLOCK).unwrap();
         other.write_all_at(&from_a, 3 * BLOCK).unwrap();
+        // The time in which a host may look at its block, before the next one is put there.
         std::thread::sleep(INTERVAL / 3);
         let says = |cluster: &ClusterHandle| {
             cluster.status().reason.is_some_and(|reason| reason.contains("slot 2 is also written by"))
@@ -280,7 +276,7 @@ fn of_two_hosts_with_one_name_one_counts_and_everyone_says_so() {
     let b = join("b", carrier(&path, None));
     wait_until_all_hear_all(&[("a", &first), ("b", &b)]);
     let second = join("a", carrier(&path, None));
-    wait_for("all three say it", || {
+    until_true("all three say it", || {
         first.publish(&vg0, report(1));
         second.publish(&vg0, report(2));
         [&first, &second, &b].iter().all(|cluster| cluster.status().duplicates == [host("a")])
@@ -300,7 +296,7 @@ fn a_file_that_goes_away_stops_nothing_and_is_used_when_it_returns() {
     wait_for_reason(&a, "cannot make");
     a.publish(&resource("vg0"), report(1));
     fs::rename(&away, &mount).unwrap();
-    wait_for("the carrier is up", || a.status().up);
+    until_true("the carrier is up", || a.status().up);
 }
 
 #[test]
@@ -309,22 +305,22 @@ fn a_report_that_had_to_wait_for_the_volume_does_not_seem_fresh() {
     let path = folder.path().join("hosts");
     let [a, b] = ["a", "b"].map(|name| join_slow(name, carrier(&path, None)));
     let vg0 = resource("vg0");
-    wait_for("both are up", || a.status().up && b.status().up);
+    until_true("both are up", || a.status().up && b.status().up);
     a.publish(&vg0, report(1));
-    wait_for("b hears it", || mark_of(&b, "a", &vg0) == Some(1));
+    until_true("b hears it", || mark_of(&b, "a", &vg0) == Some(1));
 
     let kept = fs::read(&path).unwrap();
     fs::write(&path, "for a while it is something else").unwrap();
-    wait_for("both see it", || !a.status().up && !b.status().up);
+    until_true("both see it", || !a.status().up && !b.status().up);
     a.publish(&vg0, report(2));
     wait_for_more_than_an_interval();
     fs::write(&path, kept).unwrap();
     let written = a.status().sent;
-    wait_for("a has written twice", || a.status().sent > written + 1);
-    wait_for("b is up", || b.status().up);
+    until_true("a has written twice", || a.status().sent > written + 1);
+    until_true("b is up", || b.status().up);
     assert_ne!(mark_of(&b, "a", &vg0), Some(2), "{}", shown(&b));
     a.publish(&vg0, report(3));
-    wait_for("b hears what is new", || mark_of(&b, "a", &vg0) == Some(3));
+    until_true("b hears what is new", || mark_of(&b, "a", &vg0) == Some(3));
 }
 
 #[test]

@@ -7,10 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use crate::common::{
-    free_addresses, host, join, key, report, resource, udp, wait_for, wait_until_all_hear_all,
-};
+use crate::common::{free_addresses, host, join, key, report, resource, udp, wait_until_all_hear_all};
 use tidegate_cluster::{Carrier, CarrierReach, ClusterKey, RejectionCounts, UdpConfig};
+use tidegate_testing::until_true;
 
 /// The log is the process's, and so is that of all tests here: each looks for what only its own lines have.
 static LOG: LazyLock<Log> = LazyLock::new(|| {
@@ -92,7 +91,7 @@ fn a_host_with_another_key() {
         "b",
         Carrier::Udp(UdpConfig { listen: b_at, reach: CarrierReach::Peers(vec![a_at.into()]), key: wrong }),
     );
-    wait_for("many are rejected", || a.status().rejected.bad_key > 5);
+    until_true("many are rejected", || a.status().rejected.bad_key > 5);
     let what =
         format!("a message from {b_at} does not count: it was not made with our key, or damaged on its way");
     log.assert_says_once(&notice("WARN", &what));
@@ -106,7 +105,7 @@ fn what_was_damaged_is_of_other_versions_or_no_message() {
     let a = join("a", udp(a_at, &[b_at, from]));
     let b = join("b", udp(b_at, &[a_at]));
     let whole = heard_by(&stranger);
-    wait_for("b is up", || b.status().up);
+    until_true("b is up", || b.status().up);
     let changed = |place: usize, byte: u8| {
         let mut datagram = whole.clone();
         datagram[place] = byte;
@@ -126,7 +125,7 @@ fn what_was_damaged_is_of_other_versions_or_no_message() {
     }
     let rejected = || b.status().rejected;
     // Host a's first words may be among what is rejected: it has yet to prove that they are no replay.
-    wait_for("all are rejected", || rejected().total() - rejected().unproved >= 30);
+    until_true("all are rejected", || rejected().total() - rejected().unproved >= 30);
     let RejectionCounts { bad_key, old_version, new_version, malformed, .. } = rejected();
     assert_eq!((bad_key, old_version, new_version, malformed), (5, 5, 5, 15), "{:?}", rejected());
     for why in [
@@ -150,7 +149,7 @@ fn a_replay_from_another_address() {
     let b = join("b", udp(b_at, &[a_at]));
     let a = join("a", udp(a_at, &[b_at, from]));
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
-    wait_for("many are refused", || {
+    until_true("many are refused", || {
         let recorded = heard_by(&recorder);
         recorder.send_to(&recorded, b_at).unwrap();
         recorder.send_to(&recorded, b_at).unwrap();
@@ -171,7 +170,7 @@ fn two_hosts_with_one_name() {
     let first = join("a", udp(first_at, &all));
     wait_until_all_hear_all(&[("a", &first), ("b", &b)]);
     let second = join("a", udp(second_at, &all));
-    wait_for("all three say it", || {
+    until_true("all three say it", || {
         first.publish(&resource("vg0"), report(1));
         second.publish(&resource("vg0"), report(2));
         [&first, &second, &b].iter().all(|cluster| cluster.status().rejected.duplicate_name > 5)

@@ -6,13 +6,14 @@ use std::thread;
 use crate::common::server::{Server, block_on};
 use crate::common::{
     INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, join_slow,
-    mark_of, report, resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
+    mark_of, report, resource, shown, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tidegate_cluster::{
     Carrier, ClusterHandle, JoinError, NatsConfig, NatsCredentials, PolicyError, PolicyKey, ResourcePolicy,
     Secret, policy_get, policy_put,
 };
 use tidegate_control::combine;
+use tidegate_testing::until_true;
 use tidegate_units::{ConsumerName, Latency, ResourceName, Shares};
 
 fn shares(of: &[(&str, u32)]) -> ResourcePolicy {
@@ -33,7 +34,7 @@ fn put(
 
 #[track_caller]
 fn wait_for_reason(cluster: &ClusterHandle, part: &str) {
-    wait_for(part, || cluster.status().reason.is_some_and(|reason| reason.contains(part)));
+    until_true(part, || cluster.status().reason.is_some_and(|reason| reason.contains(part)));
 }
 
 #[test]
@@ -42,7 +43,7 @@ fn three_hosts_hear_each_other_whatever_their_names() {
     let [a, b, c] = ["a.example.org", "b > *", "ç"].map(|name| join(name, server.carrier()));
     let all = [("a.example.org", &a), ("b > *", &b), ("ç", &c)];
     wait_until_all_hear_all(&all);
-    wait_for("all is well", || {
+    until_true("all is well", || {
         all.iter().all(|(_, cluster)| cluster.status().up && cluster.status().reason.is_none())
     });
     let vg0 = resource("vg0");
@@ -55,7 +56,7 @@ fn three_hosts_hear_each_other_whatever_their_names() {
         let silent = Latency::from(INTERVAL.saturating_mul(3));
         cluster.heard(&vg0).iter().all(|peer| peer.host != host("ç") || peer.age > silent)
     };
-    wait_for("c has left", || is_gone(&a) && is_gone(&b));
+    until_true("c has left", || is_gone(&a) && is_gone(&b));
 }
 
 #[test]
@@ -69,8 +70,8 @@ fn a_server_that_goes_stops_nothing_and_one_that_comes_back_is_found() {
     let vg0 = resource("vg0");
     for round in 1..=2 {
         server.kill();
-        wait_for("both see it", || !a.status().up && !b.status().up);
-        wait_for("the peer is stale", || {
+        until_true("both see it", || !a.status().up && !b.status().up);
+        until_true("the peer is stale", || {
             a.publish(&vg0, report(round));
             a.heard(&vg0)[0].age > Latency::from(INTERVAL.saturating_mul(3))
         });
@@ -78,7 +79,7 @@ fn a_server_that_goes_stops_nothing_and_one_that_comes_back_is_found() {
         assert_eq!((alone.hosts, alone.stale), (1, 1));
         server.run();
         let mark = 1_000_000 + round;
-        wait_for("both are heard again", || {
+        until_true("both are heard again", || {
             a.publish(&vg0, report(mark));
             b.publish(&vg0, report(mark));
             mark_of(&a, "b", &vg0) == Some(mark) && mark_of(&b, "a", &vg0) == Some(mark)
@@ -109,14 +110,14 @@ fn a_report_that_had_to_wait_for_the_server_does_not_seem_fresh() {
     let (a, b) = (join_slow("a", Carrier::Nats(lonely)), join_slow("b", server.carrier()));
     let vg0 = resource("vg0");
     wait_for_reason(&a, "refused");
-    wait_for("b listens", || b.status().up);
+    until_true("b listens", || b.status().up);
     a.publish(&vg0, report(1));
     wait_for_more_than_an_interval();
     forward(way, server.address);
-    wait_for("b hears of a", || b.status().peers.iter().any(|peer| peer.host == host("a")));
+    until_true("b hears of a", || b.status().peers.iter().any(|peer| peer.host == host("a")));
     assert_eq!(mark_of(&b, "a", &vg0), None, "{}", shown(&b));
     a.publish(&vg0, report(2));
-    wait_for("b hears what is new", || mark_of(&b, "a", &vg0) == Some(2));
+    until_true("b hears what is new", || mark_of(&b, "a", &vg0) == Some(2));
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn a_policy_is_set_seen_changed_and_ended_and_survives_the_server() {
     let first = shares(&[("database", 400), ("backup", 100)]);
     let revision = put(&server, &vg0, &first, 10, 0).unwrap();
     for watch in &mut watches {
-        wait_for("the policy is seen", || watch.changed().is_some());
+        until_true("the policy is seen", || watch.changed().is_some());
         assert_eq!(watch.current()[&vg0].policy, first);
         assert_eq!((watch.current()[&vg0].revision, watch.current()[&vg0].serial), (revision, 10));
     }
@@ -147,17 +148,17 @@ fn a_policy_is_set_seen_changed_and_ended_and_survives_the_server() {
             "expected {expected}: {conflict}"
         );
     }
-    wait_for("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == second));
+    until_true("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == second));
 
     // The server is killed and returns: policies stay in force meanwhile, and changes are seen again.
     server.kill();
-    wait_for("both see it", || !a.status().up && !b.status().up);
+    until_true("both see it", || !a.status().up && !b.status().up);
     assert_eq!(watches[0].current()[&vg0].policy, second);
     assert!(matches!(policy_get(&nats, &cluster, &vg0), Err(PolicyError::Connect { .. })));
     server.run();
     let third = shares(&[("database", 1)]);
     let newest = put(&server, &vg0, &third, 13, newer).unwrap();
-    wait_for("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == third));
+    until_true("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == third));
 
     // Something else writes what is no policy: the last good one stays. It can be replaced, knowing its
     // revision.
@@ -166,22 +167,22 @@ fn a_policy_is_set_seen_changed_and_ended_and_survives_the_server() {
     let bad = policy_get(&nats, &cluster, &vg0).unwrap_err();
     assert!(matches!(&bad, PolicyError::Stored { revision, .. } if *revision == newest + 1), "{bad}");
     assert_eq!(put(&server, &vg0, &second, 14, newest + 1).unwrap(), newest + 2);
-    wait_for("the good one is seen", || {
+    until_true("the good one is seen", || {
         watches.iter().all(|watch| watch.current()[&vg0].revision == newest + 2)
     });
 
     // An empty one leaves each host what its own configuration says. And one can begin again.
     let ended = put(&server, &vg0, &ResourcePolicy::default(), 15, newest + 2).unwrap();
-    wait_for("it is empty", || {
+    until_true("it is empty", || {
         watches.iter().all(|watch| watch.current()[&vg0].policy == ResourcePolicy::default())
     });
     put(&server, &vg0, &first_again(), 16, ended).unwrap();
-    wait_for("it is back", || watches.iter().all(|watch| watch.current()[&vg0].policy == first_again()));
+    until_true("it is back", || watches.iter().all(|watch| watch.current()[&vg0].policy == first_again()));
 
     // A host that joins later sees the last one.
     let c = join("c", server.carrier());
     let mut watch = c.policy().unwrap();
-    wait_for("it is seen", || watch.changed().is_some());
+    until_true("it is seen", || watch.changed().is_some());
     assert_eq!(watch.current()[&vg0].policy, first_again());
 }
 
@@ -201,7 +202,7 @@ fn only_signed_policies_count_and_neither_an_old_one_put_back_nor_a_deletion() {
     let watch = a.policy().unwrap();
     let current =
         |watch: &tidegate_cluster::PolicyWatch| watch.current().get(&vg0).map(|it| it.policy.clone());
-    wait_for("the good one is seen", || current(&watch) == Some(good.clone()));
+    until_true("the good one is seen", || current(&watch) == Some(good.clone()));
 
     let unsigned = shares(&[("database", 1)]).to_json().unwrap();
     for bad in ["{", "{\"version\":9}", "{\"version\":1,\"share\":{}}", &unsigned, &old_text] {
@@ -216,7 +217,7 @@ fn only_signed_policies_count_and_neither_an_old_one_put_back_nor_a_deletion() {
     server.scribble("vg0", None);
     // They come in order: when the last one is there, the bad ones were seen.
     put(&server, &marker, &good, 1, 0).unwrap();
-    wait_for("the last one is seen", || watch.current().contains_key(&marker));
+    until_true("the last one is seen", || watch.current().contains_key(&marker));
     assert_eq!(current(&watch), Some(good.clone()));
     assert_eq!(watch.current().keys().collect::<Vec<_>>(), [&marker, &vg0]);
     assert!(!watch.current().contains_key(&vg1));
@@ -224,7 +225,7 @@ fn only_signed_policies_count_and_neither_an_old_one_put_back_nor_a_deletion() {
     // A host that starts now finds the latest of what is kept, whatever was written over it.
     let b = join("b", server.carrier());
     let late = b.policy().unwrap();
-    wait_for("it is seen", || late.current().contains_key(&marker));
+    until_true("it is seen", || late.current().contains_key(&marker));
     assert_eq!(current(&late), Some(good));
 
     let contradiction = ResourcePolicy { version: 2, ..ResourcePolicy::default() };
@@ -277,7 +278,7 @@ fn credentials_are_asked_for() {
 fn what_is_not_a_hosts_message_is_told_apart() {
     let server = Server::with_jetstream();
     let a = join("a", server.carrier());
-    wait_for("a is up", || a.status().up);
+    until_true("a is up", || a.status().up);
     // What b says, recorded.
     let b = join("b", server.carrier());
     let recorded = block_on(async {
@@ -285,7 +286,7 @@ fn what_is_not_a_hosts_message_is_told_apart() {
         let client = async_nats::connect(server.address.to_string()).await.unwrap();
         client.subscribe("tidegate.test.stats.b").await.unwrap().next().await.unwrap().payload.to_vec()
     });
-    wait_for("b is heard", || a.status().peers.len() == 1);
+    until_true("b is heard", || a.status().peers.len() == 1);
     let changed = |place: usize, byte: u8| {
         let mut payload = recorded.clone();
         payload[place] = byte;
@@ -298,7 +299,7 @@ fn what_is_not_a_hosts_message_is_told_apart() {
     server.say("tidegate.test.stats.b", &changed(4, 0));
     server.say("tidegate.test.stats.b", &changed(4, 9));
     server.say("tidegate.test.stats.b", &recorded);
-    wait_for("all are counted", || a.status().rejected.total() >= 7);
+    until_true("all are counted", || a.status().rejected.total() >= 7);
     let rejected = a.status().rejected;
     assert_eq!((rejected.malformed, rejected.old_version, rejected.new_version), (4, 1, 1), "{}", shown(&a));
     assert_eq!(rejected.replayed, 1);
@@ -312,7 +313,7 @@ fn of_two_hosts_with_one_name_one_counts_and_everyone_says_so() {
     let [first, b] = ["a", "b"].map(|name| join(name, server.carrier()));
     wait_until_all_hear_all(&[("a", &first), ("b", &b)]);
     let second = join("a", server.carrier());
-    wait_for("all three say it", || {
+    until_true("all three say it", || {
         first.publish(&vg0, report(1));
         second.publish(&vg0, report(2));
         [&first, &second, &b].iter().all(|cluster| cluster.status().duplicates == [host("a")])

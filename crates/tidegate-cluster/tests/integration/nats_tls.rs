@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::server::Server;
-use crate::common::{
-    cluster_name, join, mark_of, report, resource, shown, wait_for, wait_until_all_hear_all,
-};
+use crate::common::{cluster_name, join, mark_of, report, resource, shown, wait_until_all_hear_all};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nkeys::{KeyPair, KeyPairType};
@@ -20,6 +18,7 @@ use tidegate_cluster::{
     TlsSettings, check_authorities, check_certificate, check_credentials, check_private_key, policy_get,
     policy_put,
 };
+use tidegate_testing::until_true;
 
 /// An authority of the test's own, in a folder with what it has signed.
 struct Authority(TempDir);
@@ -89,7 +88,7 @@ fn user(password: &str) -> NatsCredentials {
 
 #[track_caller]
 fn wait_for_reason(cluster: &ClusterHandle, part: &str) {
-    wait_for(part, || {
+    until_true(part, || {
         let status = cluster.status();
         !status.up && status.reason.is_some_and(|reason| reason.contains(part))
     });
@@ -135,7 +134,7 @@ fn a_server_that_is_not_who_it_says_is_not_spoken_to() {
         join(name, Carrier::Nats(NatsConfig { servers, tls: Some(trusting(authority)), ..server.config() }))
     };
     let right = with("right", "127.0.0.1", &authority);
-    wait_for("it is up", || right.status().up);
+    until_true("it is up", || right.status().up);
     wait_for_reason(
         &with("stranger", "127.0.0.1", &other),
         "its certificate is not accepted: invalid peer certificate: UnknownIssuer",
@@ -167,11 +166,13 @@ fn a_password_is_not_sent_to_who_offers_no_encryption() {
     assert_eq!(said[..2], [22, 3], "the beginning of a TLS handshake");
     drop(stream);
     drop(impostor);
-    wait_for("it is down", || !a.status().up && a.status().reason.is_some_and(|why| why.contains("refused")));
+    until_true("it is down", || {
+        !a.status().up && a.status().reason.is_some_and(|why| why.contains("refused"))
+    });
 
     let plain = Server::start(&[]);
     let a = join("a", Carrier::Nats(NatsConfig { tls: Some(trusting(&authority)), ..plain.config() }));
-    wait_for("it fails", || a.status().reason.is_some_and(|why| why.contains("127.0.0.1")));
+    until_true("it fails", || a.status().reason.is_some_and(|why| why.contains("127.0.0.1")));
     assert!(!a.status().up, "{}", shown(&a));
 }
 
@@ -189,7 +190,7 @@ fn a_server_that_asks_for_certificates_gets_ours() {
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
     let (none, stranger) = (with("none", None), with("stranger", Some(other.identity("host", "DNS:host"))));
     for refused in [&none, &stranger] {
-        wait_for("it is refused", || {
+        until_true("it is refused", || {
             let why = "it refuses our certificate, or asks for one: ";
             refused.status().reason.is_some_and(|reason| reason.contains(why))
         });
@@ -212,7 +213,7 @@ fn a_file_that_is_missing_is_named_and_one_that_is_renewed_is_used() {
     a.publish(&vg0, report(1));
     assert_eq!(mark_of(&a, "b", &vg0), None);
     fs::copy(authority.ca(), &path).unwrap();
-    wait_for("it is up", || a.status().up);
+    until_true("it is up", || a.status().up);
 }
 
 #[test]
@@ -313,5 +314,5 @@ fn a_user_is_known_by_the_signature_of_its_key() {
     fs::write(&missing, "nothing").unwrap();
     wait_for_reason(&later, "missing.creds holds no credentials");
     fs::copy(&good, &missing).unwrap();
-    wait_for("it is up", || later.status().up);
+    until_true("it is up", || later.status().up);
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::common::{
     CHILD, INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, key,
-    mark_of, report, resource, shown, test_process, udp, wait_for, wait_until_all_hear_all,
+    mark_of, report, resource, shown, udp, wait_until_all_hear_all,
 };
 use tidegate_cluster::{
     Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, JoinError, PeerAddress, UdpConfig,
 };
 use tidegate_control::combine;
+use tidegate_testing::{has_namespaces, test_command, until_true};
 use tidegate_units::Latency;
 
 fn multicast(group: &str, port: u16) -> Carrier {
@@ -42,7 +43,7 @@ fn three_hosts_of_a_list_hear_each_other_and_combine_what_they_hear() {
 
     // Who takes its leave is gone at once, and may return at once.
     drop(c);
-    wait_for("c has left", || a.heard(&vg0).len() == 1 && b.heard(&vg0).len() == 1);
+    until_true("c has left", || a.heard(&vg0).len() == 1 && b.heard(&vg0).len() == 1);
     let c = join("c", udp(all[2], &all));
     wait_until_all_hear_all(&[("a", &a), ("b", &b), ("c", &c)]);
     assert_eq!(a.status().rejected.duplicate_name, 0, "{}", shown(&a));
@@ -63,20 +64,20 @@ fn ipv6_and_both_families_at_once() {
 
 #[test]
 fn multicast_of_both_families_and_a_network_that_goes_and_comes_back() {
+    if !has_namespaces(&["--map-root-user", "--net"]) {
+        return;
+    }
     let network = "ip link set lo up && ip link add v0 type veth peer name v1 && ip link set v1 up \
         && ip addr add 10.84.0.1/24 dev v0 && ip link set v0 up && exec \"$0\" \"$@\"";
     let wrapper = ["unshare", "--map-root-user", "--net", "sh", "-c", network];
-    let status = test_process("within_a_network_of_its_own", &wrapper).status().unwrap();
+    let status = test_command(module_path!(), "within_a_network_of_its_own", &wrapper).status().unwrap();
     assert!(status.success(), "see above");
 }
 
 #[test]
-#[ignore = "it is started by another test, in a network namespace"]
+#[ignore = "another test starts this one, in a network namespace"]
 fn within_a_network_of_its_own() {
     let ip = |words: &str| assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
-    if std::env::var_os(CHILD).is_none() {
-        return;
-    }
     for (group, port) in [("239.84.68.1", 47_001), ("ff02::5444", 47_002)] {
         let [a, b, c] = ["a", "b", "c"].map(|name| join(name, multicast(group, port)));
         let all = [("a", &a), ("b", &b), ("c", &c)];
@@ -85,11 +86,11 @@ fn within_a_network_of_its_own() {
         assert!(a.status().up, "{}", shown(&a));
 
         ip("link set v0 down");
-        wait_for("the network is seen to be down", || all.iter().all(|(_, cluster)| !cluster.status().up));
-        wait_for("the peers are stale", || a.status().peers.iter().all(|peer| peer.stale));
+        until_true("the network is seen to be down", || all.iter().all(|(_, cluster)| !cluster.status().up));
+        until_true("the peers are stale", || a.status().peers.iter().all(|peer| peer.stale));
         ip("link set v0 up");
-        wait_for("the network is seen to be up", || all.iter().all(|(_, cluster)| cluster.status().up));
-        wait_for("a is heard again", || {
+        until_true("the network is seen to be up", || all.iter().all(|(_, cluster)| cluster.status().up));
+        until_true("a is heard again", || {
             a.publish(&resource("vg0"), report(1_000_000));
             mark_of(&b, "a", &resource("vg0")) == Some(1_000_000)
         });
@@ -102,7 +103,7 @@ fn an_interface_that_is_not_there_is_said_and_tried_again() {
     let reach = CarrierReach::Multicast { group, interface: Some("nonesuch0".to_owned()), hops: 1 };
     let udp = UdpConfig { listen: "0.0.0.0:47000".parse().unwrap(), reach, key: key() };
     let a = join("a", Carrier::Udp(udp));
-    wait_for("the status says it", || {
+    until_true("the status says it", || {
         a.status().reason.is_some_and(|reason| reason.contains("interface `nonesuch0`"))
     });
     assert!(!a.status().up);
@@ -114,9 +115,9 @@ fn a_taken_port_is_said_and_used_when_it_is_free() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let [peer]: [SocketAddr; 1] = free_addresses("127.0.0.1");
     let a = join("a", udp(taken.local_addr().unwrap(), &[peer]));
-    wait_for("the status says it", || a.status().reason.is_some_and(|reason| reason.contains("in use")));
+    until_true("the status says it", || a.status().reason.is_some_and(|reason| reason.contains("in use")));
     drop(taken);
-    wait_for("the carrier is up", || a.status().up);
+    until_true("the carrier is up", || a.status().up);
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn a_wrong_key_is_counted_and_nothing_of_it_is_heard() {
     let wrong = ClusterKey::new(b"what another cluster's hosts know").unwrap();
     let b = UdpConfig { listen: b_at, reach: CarrierReach::Peers(vec![a_at.into()]), key: wrong };
     let b = join("b", Carrier::Udp(b));
-    wait_for("both count it", || a.status().rejected.bad_key > 3 && b.status().rejected.bad_key > 3);
+    until_true("both count it", || a.status().rejected.bad_key > 3 && b.status().rejected.bad_key > 3);
     assert_eq!(a.status().taken + b.status().taken, 0);
     assert!(a.status().peers.is_empty());
 }
@@ -137,7 +138,7 @@ fn whoever_has_the_key_and_is_no_peer_is_counted_and_nothing_of_it_is_heard() {
     let (a, b) = (join("a", udp(a_at, &[b_at])), join("b", udp(b_at, &[a_at])));
     let stranger = join("c", udp(c_at, &[a_at, b_at]));
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
-    wait_for("both count it", || {
+    until_true("both count it", || {
         stranger.publish(&resource("vg0"), report(1));
         [&a, &b].iter().all(|host| host.status().rejected.unknown_peer > 3)
     });
@@ -153,7 +154,7 @@ fn a_peer_with_a_configured_name_is_heard_under_that_name_only() {
     };
     let b = join("b", udp(b_at, &[a_at]));
     let a = join("a", named("other"));
-    wait_for("its name does not count", || a.status().rejected.other_name > 3);
+    until_true("its name does not count", || a.status().rejected.other_name > 3);
     assert!(a.status().peers.is_empty(), "{}", shown(&a));
     drop(a);
     let a = join("a", named("b"));
@@ -167,7 +168,7 @@ impl HostProcess {
     /// Runs [`host_process`] under `wrapper`.
     fn start(name: &str, listen: SocketAddr, peer: SocketAddr, wrapper: &[&str]) -> Self {
         let told = format!("{name} {listen} {peer}");
-        Self(test_process("host_process", wrapper).env(CHILD, told).spawn().unwrap())
+        Self(test_command(module_path!(), "host_process", wrapper).env(CHILD, told).spawn().unwrap())
     }
 }
 
@@ -180,9 +181,9 @@ impl Drop for HostProcess {
 
 /// Not a test: what [`HostProcess`] runs. It publishes until it is killed.
 #[test]
-#[ignore = "it is started by other tests"]
+#[ignore = "other tests start this one"]
 fn host_process() {
-    let Ok(told) = std::env::var(CHILD) else { return };
+    let told = std::env::var(CHILD).unwrap();
     let words: Vec<_> = told.split(' ').collect();
     let [name, listen, peer] = words[..] else { panic!("{told}") };
     let cluster = join(name, udp(listen.parse().unwrap(), &[peer.parse().unwrap()]));
@@ -202,30 +203,33 @@ fn a_host_that_is_killed_grows_old_and_counts_again_after_its_restart() {
     let a = join("a", udp(a_at, &[b_at]));
     let vg0 = resource("vg0");
     let b = HostProcess::start("b", b_at, a_at, &[]);
-    wait_for("b is heard", || mark_of(&a, "b", &vg0).is_some_and(|mark| mark > 5));
+    until_true("b is heard", || mark_of(&a, "b", &vg0).is_some_and(|mark| mark > 5));
     drop(b);
-    wait_for("b is stale", || a.status().peers.iter().any(|peer| peer.stale));
+    until_true("b is stale", || a.status().peers.iter().any(|peer| peer.stale));
     let heard = a.heard(&vg0);
     assert!(heard[0].age > Latency::from(INTERVAL.saturating_mul(3)), "{}", heard[0].age);
     let together = combine(&host("a"), &report(10), &heard, INTERVAL);
     assert_eq!((together.hosts, together.stale), (1, 1));
 
     let _b = HostProcess::start("b", b_at, a_at, &[]);
-    wait_for("b is heard again", || mark_of(&a, "b", &vg0).is_some_and(|mark| mark < 4));
+    until_true("b is heard again", || mark_of(&a, "b", &vg0).is_some_and(|mark| mark < 4));
     assert_eq!(a.status().duplicates, []);
     assert_eq!(a.status().rejected.duplicate_name, 0, "{}", shown(&a));
 }
 
 #[test]
 fn clocks_that_are_ten_hours_apart_do_not_matter() {
+    if !has_namespaces(&["--map-root-user", "--time"]) {
+        return;
+    }
     let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
     let a = join("a", udp(a_at, &[b_at]));
     let vg0 = resource("vg0");
     // A time namespace shifts the clock that the product reads; the wall clock it never reads (clippy.toml).
     let shifted = ["unshare", "--map-root-user", "--time", "--monotonic", "36000", "--boottime", "36000"];
     let _b = HostProcess::start("b", b_at, a_at, &shifted);
-    wait_for("b is heard", || mark_of(&a, "b", &vg0).is_some_and(|mark| mark > 3));
-    wait_for("and is fresh", || a.heard(&vg0)[0].age < Latency::from(INTERVAL));
+    until_true("b is heard", || mark_of(&a, "b", &vg0).is_some_and(|mark| mark > 3));
+    until_true("and is fresh", || a.heard(&vg0)[0].age < Latency::from(INTERVAL));
 }
 
 /// Stands where a host's peer is, and records what the host sends.
@@ -252,7 +256,7 @@ fn recorded_datagrams_do_not_count_again_not_even_after_their_sender_restarted()
     let a = join("a", a_config.clone());
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
     a.publish(&vg0, report(77));
-    wait_for("b hears the mark", || mark_of(&b, "a", &vg0) == Some(77));
+    until_true("b hears the mark", || mark_of(&b, "a", &vg0) == Some(77));
     let datagrams = recorded(&recorder, 10);
 
     let send_again = |b: &ClusterHandle| {
@@ -262,17 +266,17 @@ fn recorded_datagrams_do_not_count_again_not_even_after_their_sender_restarted()
         }
         let refused = |b: &ClusterHandle| b.status().rejected.replayed + b.status().rejected.unproved;
         let before = before.rejected.replayed + before.rejected.unproved;
-        wait_for("every one of them is refused", || refused(b) >= before + datagrams.len() as u64);
+        until_true("every one of them is refused", || refused(b) >= before + datagrams.len() as u64);
     };
     send_again(&b);
 
     // The sender starts again, and says something else: what its former self said does not come back.
     drop(a);
-    wait_for("a has left", || b.heard(&vg0).is_empty());
+    until_true("a has left", || b.heard(&vg0).is_empty());
     send_again(&b);
     assert!(b.heard(&vg0).is_empty());
     let a = join("a", a_config);
-    wait_for("a counts again", || {
+    until_true("a counts again", || {
         a.publish(&vg0, report(88));
         mark_of(&b, "a", &vg0) == Some(88)
     });
@@ -285,7 +289,7 @@ fn recorded_datagrams_do_not_count_again_not_even_after_their_sender_restarted()
     // A receiver that starts again has no memory of them, and does not take them either.
     drop(b);
     let b = join("b", udp(b_at, &[player.local_addr().unwrap()]));
-    wait_for("b is up", || b.status().up);
+    until_true("b is up", || b.status().up);
     send_again(&b);
     assert_eq!(b.status().taken, 0, "{}", shown(&b));
 }
@@ -296,7 +300,7 @@ fn old_newer_foreign_and_malformed_datagrams_are_told_apart() {
     let recorder = UdpSocket::bind("127.0.0.1:0").unwrap();
     let _a = join("a", udp(a_at, &[recorder.local_addr().unwrap()]));
     let b = join("b", udp(b_at, &[recorder.local_addr().unwrap()]));
-    wait_for("b is up", || b.status().up);
+    until_true("b is up", || b.status().up);
     let valid = recorded(&recorder, 1).remove(0);
     let changed = |place: usize, byte: u8| {
         let mut datagram = valid.clone();
@@ -310,7 +314,7 @@ fn old_newer_foreign_and_malformed_datagrams_are_told_apart() {
     }
     recorder.send_to(&[], b_at).unwrap();
     recorder.send_to(&[valid.as_slice(), &[0; 2000]].concat(), b_at).unwrap();
-    wait_for("all are counted", || b.status().rejected.total() >= 7);
+    until_true("all are counted", || b.status().rejected.total() >= 7);
     let rejected = b.status().rejected;
     assert_eq!((rejected.old_version, rejected.new_version, rejected.other_cluster), (1, 1, 1));
     assert_eq!((rejected.malformed, rejected.bad_key), (3, 1));
@@ -326,7 +330,7 @@ fn of_two_hosts_with_one_name_one_counts_and_everyone_says_so() {
     let first = join("a", udp(first_at, &all));
     wait_until_all_hear_all(&[("a", &first), ("b", &b)]);
     let second = join("a", udp(second_at, &all));
-    wait_for("all three say it", || {
+    until_true("all three say it", || {
         first.publish(&vg0, report(1));
         second.publish(&vg0, report(2));
         [&first, &second, &b].iter().all(|cluster| {
@@ -338,7 +342,7 @@ fn of_two_hosts_with_one_name_one_counts_and_everyone_says_so() {
     assert!(first.heard(&vg0).iter().all(|heard| heard.host != host("a")));
     // The first leaves: the second takes its place.
     drop(first);
-    wait_for("the second counts", || {
+    until_true("the second counts", || {
         second.publish(&vg0, report(3));
         mark_of(&b, "a", &vg0) == Some(3)
     });
@@ -352,7 +356,7 @@ fn reports_on_more_resources_than_fit_into_one_datagram_all_arrive() {
     // One of the 64 that a host may tell of is `vg0`.
     let long = "x".repeat(240);
     let names: Vec<_> = (0..64).map(|n| resource(&format!("{long}{n}"))).collect();
-    wait_for("63 of them are heard", || {
+    until_true("63 of them are heard", || {
         for (mark, name) in names.iter().enumerate() {
             a.publish(name, report(mark as u64));
         }
@@ -360,7 +364,7 @@ fn reports_on_more_resources_than_fit_into_one_datagram_all_arrive() {
     });
     assert!(a.status().unpublished > 0);
     // `vg0` was not published for ten intervals: its place goes to the last one.
-    wait_for("the last one is heard", || {
+    until_true("the last one is heard", || {
         a.publish(&names[63], report(63));
         mark_of(&b, "a", &names[63]) == Some(63)
     });
@@ -390,7 +394,7 @@ fn the_status_is_a_document() {
     let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
     let (a, b) = (join("a", udp(a_at, &[b_at])), join("b", udp(b_at, &[a_at])));
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
-    wait_for("a is up", || a.status().up);
+    until_true("a is up", || a.status().up);
     let mut status = serde_json::to_value(a.status()).unwrap();
     assert!(status["sent"].as_u64().unwrap() > 0);
     assert!(status["taken"].as_u64().unwrap() > 0);

@@ -72,6 +72,7 @@ fn a_volume_that_becomes_free_within_the_patience_is_taken() {
     other.try_lock().unwrap();
     let path = file.path().to_owned();
     let taken = thread::spawn(move || claim(&path, "a", false).map(drop));
+    // Time for some attempts in vain.
     thread::sleep(4 * RETRY);
     drop(other);
     taken.join().unwrap().unwrap();

@@ -14,8 +14,8 @@ use tidegate_gateway::{
 };
 use tidegate_nbd::Errno;
 use tidegate_nbd::transmission::NbdCommand;
-use tidegate_testing::PATIENCE;
 use tidegate_testing::nbd::{Raw, closed, connect, request};
+use tidegate_testing::{Lack, LoopDevice, lacks, until_true};
 use tidegate_units::Bytes;
 
 /// Well-behaved, and checks what it reads.
@@ -377,23 +377,24 @@ fn a_file_cut_under_the_gateway_is_an_error_to_its_client_alone() {
 struct Tmpfs<'a>(&'a Path);
 
 impl<'a> Tmpfs<'a> {
-    /// `None` where the test may not mount.
+    /// Says that the test is skipped, and returns `None`, if it may not mount.
     fn mount(path: &'a Path, size: &str) -> Option<Self> {
         std::fs::create_dir(path).unwrap();
         let options = format!("size={size}");
         let mounted = Program::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(path).output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(Self(path))
+        let mounted = mounted.unwrap();
+        if !mounted.status.success() {
+            return lacks(Lack::Mount, String::from_utf8_lossy(&mounted.stderr).trim_end());
+        }
+        Some(Self(path))
     }
 }
 
 impl Drop for Tmpfs<'_> {
     fn drop(&mut self) {
         // Busy for a moment: a process that another test starts has this one's descriptors until it executes.
-        let give_up = Instant::now() + PATIENCE;
-        while !Program::new("umount").arg(self.0).output().is_ok_and(|output| output.status.success()) {
-            assert!(Instant::now() < give_up, "{} stays mounted", self.0.display());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let unmount = || Program::new("umount").arg(self.0).output();
+        until_true("the end of a mount", || unmount().is_ok_and(|output| output.status.success()));
     }
 }
 
@@ -428,33 +429,15 @@ fn a_full_file_system_is_enospc_to_the_writer_and_reads_go_on() {
     drop(_mount);
 }
 
-/// A loop device over a file, detached when dropped.
-struct Loop(String);
-
-impl Loop {
-    /// `None` where the test may not make one.
-    fn over(file: &Path) -> Option<Self> {
-        let output = Program::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
-        output.status.success().then(|| Self(String::from_utf8(output.stdout).unwrap().trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let detached = Program::new("losetup").args(["--detach", &self.0]).status();
-        assert!(detached.is_ok_and(|status| status.success()));
-    }
-}
-
 /// The kernel tells of a failed write-back once, and forgets what it could not write.
 #[test]
 fn after_a_failed_flush_no_later_one_says_that_all_is_well() {
     let directory = tempfile::tempdir().unwrap();
     let small = directory.path().join("small");
     let Some(_mount) = Tmpfs::mount(&small, "1M") else { return };
-    let Some(device) = Loop::over(&common::file(&small, "disk", 16 * MIB)) else { return };
+    let Some(device) = LoopDevice::over(&common::file(&small, "disk", 16 * MIB)) else { return };
     let mut pool = file_pool(directory.path(), &["other"], MIB);
-    pool.exports.push(ExportConfig::new(name("disk"), ExportStore::Path(device.0.clone().into())));
+    pool.exports.push(ExportConfig::new(name("disk"), ExportStore::Path(device.path().to_owned())));
     let config =
         GatewayConfig::new(vec![ListenEndpoint::Unix(directory.path().join("nbd.sock"))], vec![pool]);
     let served = Served::with(directory, config);

@@ -61,6 +61,7 @@ fn a_verifying_client_works_on_through_restarts() {
     let (mut restarts, mut resumed) = (0, 0);
     let begin = Instant::now();
     while clients.iter_mut().any(|client| client.try_wait().unwrap().is_none()) {
+        // The time between two restarts, in which sessions do some work.
         std::thread::sleep(Duration::from_millis(150));
         let (next, left, taken) = restart(served, |_| {});
         assert_eq!(left, taken);
@@ -89,6 +90,7 @@ fn a_request_that_arrives_in_parts_is_complete_after_a_restart() {
         client.0.write_all(&whole[..cut]).unwrap();
         let (mut rest, tail) = (client.0.try_clone().unwrap(), whole[cut..].to_vec());
         let sent = std::thread::spawn(move || {
+            // Long enough for the restart to meet half of a request.
             std::thread::sleep(Duration::from_millis(200));
             rest.write_all(&tail).unwrap();
         });

@@ -521,6 +521,7 @@ fn moody(connection: &mut Connection, moods: &[Mood]) {
             Mood::Late => late.push((request, payload)),
             Mood::Fail => connection.reply(request.cookie, Err(Errno::NoMem), &[]),
             Mood::Leave => connection.reply(request.cookie, Err(Errno::Shutdown), &[]),
+            // Silent for longer than the gateway waits.
             Mood::Hang => return std::thread::sleep(Duration::from_millis(600)),
             Mood::Close => return,
             Mood::Garbage => return connection.say(&[0xa5; 64]),

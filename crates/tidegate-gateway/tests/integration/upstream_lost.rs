@@ -11,6 +11,7 @@ use tidegate_gateway::{BackendConfig, PoolConfig, ReplayRule, UpstreamConfig, Up
 use tidegate_nbd::Errno;
 use tidegate_nbd::transmission::NbdCommand;
 use tidegate_testing::nbd::Raw;
+use tidegate_testing::until_true;
 
 const EIO: u32 = Errno::Io.code();
 
@@ -44,7 +45,9 @@ fn reads_in_flight_are_read_again_and_writes_in_flight_fail() {
     let socket = directory.path().join("u.sock");
     let image = file(directory.path(), "image", 16 * MIB);
     std::fs::write(&image, vec![7; 16 * MIB as usize]).unwrap();
-    let server = slow_nbdkit(&socket, &image, &["rdelay=2", "wdelay=2"]);
+    let log = directory.path().join("log");
+    let logged = ["--filter=log", "--filter=delay", "file", image.to_str().unwrap(), "rdelay=2", "wdelay=2"];
+    let server = Server::nbdkit(&socket, &[&logged[..], &[&format!("logfile={}", log.display())]].concat());
     let served = over(&socket, |_| {});
     let (mut reader, mut writer) = (Raw::open(&served.socket(), "vol"), Raw::open(&served.socket(), "vol"));
     for cookie in 0..20 {
@@ -53,9 +56,10 @@ fn reads_in_flight_are_read_again_and_writes_in_flight_fail() {
     for cookie in 0..5 {
         writer.send_write(cookie, 8 * MIB + cookie * 4096, &[1; 4096]);
     }
-    served.wait_until(|pool| pool.in_flight == 25);
-    // Long enough for all of them to have left, short of the delay.
-    std::thread::sleep(Duration::from_millis(300));
+    until_true("25 requests at the server", || {
+        let log = std::fs::read_to_string(&log).unwrap();
+        log.lines().filter(|line| line.contains(" offset=")).count() == 25
+    });
     server.kill();
     let mut failed: Vec<_> = (0..5).map(|_| writer.answer()).collect();
     failed.sort_unstable();

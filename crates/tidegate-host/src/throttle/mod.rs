@@ -315,13 +315,3 @@ pub enum ThrottleError {
         most: u16,
     },
 }
-
-/// Waits until no other test sets or undoes limits, which are the whole machine's. Keeps others waiting while
-/// the file is open. The tests of guardians in the command line's crate take the same lock.
-#[cfg(test)]
-fn limits_alone() -> std::fs::File {
-    let path = std::env::temp_dir().join("tidegate-tests-with-limits.lock");
-    let lock = std::fs::File::create(path).expect("the folder for temporary files can be written");
-    lock.lock().expect("a file of our own can be locked");
-    lock
-}

@@ -429,7 +429,7 @@ fn claim(tc: &mut TrafficControl) -> Result<u32, ThrottleError> {
 mod tests {
     use std::process::Command;
 
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use tidegate_testing::{Lack, in_own_network, skip};
     use tidegate_units::ResourceName;
 
     use super::*;
@@ -438,16 +438,11 @@ mod tests {
     /// two have.
     #[test]
     fn what_could_not_be_put_there_is_not_said_to_be_in_force() {
-        let trial = std::thread::spawn(|| {
-            // SAFETY: only this thread changes its network namespace, before it opens anything.
-            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-                assert_eq!(error, rustix::io::Errno::PERM);
-                return;
-            }
+        in_own_network(|| {
             let bridge = ["link", "add", DEVICE, "type", "bridge"];
             let added = Command::new("ip").args(bridge).status().is_ok_and(|status| status.success());
             if !added {
-                return;
+                return skip(Lack::Kernel("bridge"), "ip link add type bridge fails");
             }
             let mut netem = NetemThrottle::new(DelayedPackets::All, [3260].into(), None).unwrap();
             let hold = ThrottleRequest {
@@ -468,7 +463,6 @@ mod tests {
                 super::super::lacking(super::super::ThrottleMethod::Netem, DelayedPackets::All).unwrap_err();
             assert!(error.to_string().contains("rename it"), "{error}");
         });
-        trial.join().unwrap();
     }
 
     #[test]

@@ -327,9 +327,8 @@ fn run(arguments: &[&str], input: &str) -> io::Result<Vec<u8>> {
 mod tests {
     use std::ffi::CString;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    use std::time::{Duration, Instant as Clock};
 
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use tidegate_testing::{Lack, in_own_network, skip, until_true};
 
     use super::super::tc::TrafficControl;
     use super::*;
@@ -433,17 +432,14 @@ mod tests {
             table(&[("10.0.0.15", 2)], false),
             NftTable::default(),
         ];
-        let trial = std::thread::spawn(move || {
-            // SAFETY: only this thread changes its network namespace, before it opens anything.
-            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-                assert_eq!(error, rustix::io::Errno::PERM);
-                return;
-            }
+        in_own_network(move || {
             TrafficControl::open().unwrap().add_device().unwrap();
             let mut before = NftTable::default();
             for (number, step) in steps.into_iter().enumerate() {
                 match change(&before, &step) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        return skip(Lack::Program("nft"), error);
+                    }
                     changed => changed.unwrap_or_else(|error| panic!("step {number}: {error}")),
                 }
                 let seen = read().unwrap().unwrap_or_default();
@@ -451,7 +447,6 @@ mod tests {
                 before = step;
             }
         });
-        trial.join().unwrap();
     }
 
     /// The header of an Ethernet frame, with these VLAN tags.
@@ -516,12 +511,7 @@ mod tests {
     /// In a network namespace of its own, as root: a bridge between an array's port and an initiator's.
     #[test]
     fn packets_that_cross_a_bridge_are_redirected_with_a_vlan_tag_and_without() {
-        let trial = std::thread::spawn(|| {
-            // SAFETY: only this thread changes its network namespace, before it opens anything.
-            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-                assert_eq!(error, rustix::io::Errno::PERM);
-                return;
-            }
+        in_own_network(|| {
             let ip = |arguments: &str| {
                 let done = Command::new("ip").args(arguments.split(' ')).status();
                 done.is_ok_and(|status| status.success())
@@ -534,8 +524,7 @@ mod tests {
                 "link set port2 master bridge",
             ];
             if !is_made.into_iter().all(ip) {
-                // Without veth, or bridges.
-                return;
+                return skip(Lack::Kernel("bridge"), "a bridge between two pairs of veth cannot be made");
             }
             let mut tc = TrafficControl::open().unwrap();
             tc.add_device().unwrap();
@@ -547,22 +536,21 @@ mod tests {
             let table =
                 NftTable { interfaces: [(1, "port2".to_owned())].into(), ..table(&[("10.0.0.12", 1)], true) };
             match replace(&table) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return skip(Lack::Program("nft"), error);
+                }
                 replaced => replaced.unwrap(),
             }
             for tags in [&[][..], &[5]] {
                 // A bridge sends packets of its own, such as IGMP reports: only ours reach the device.
                 let delayed = sent(DEVICE);
-                let end = Clock::now() + Duration::from_secs(60);
                 // The first ones may find a port that is not up yet.
-                while sent(DEVICE) == delayed {
-                    assert!(Clock::now() < end, "{tags:?}: no packet is redirected");
+                until_true("a redirected packet", || {
                     send("array", &[ethernet(tags), segment()].concat());
-                    std::thread::sleep(Duration::from_millis(10));
-                }
+                    sent(DEVICE) > delayed
+                });
             }
         });
-        trial.join().unwrap();
     }
 
     #[test]

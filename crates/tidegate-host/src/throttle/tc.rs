@@ -274,7 +274,7 @@ fn netem_delay(options: &[u8]) -> io::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use tidegate_testing::in_own_network;
 
     use super::*;
 
@@ -297,12 +297,7 @@ mod tests {
     /// In a network namespace of its own, as root.
     #[test]
     fn our_root_is_found_again_and_taken_once() {
-        let trial = std::thread::spawn(|| {
-            // SAFETY: only this thread changes its network namespace, before it opens anything.
-            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-                assert_eq!(error, rustix::io::Errno::PERM);
-                return;
-            }
+        in_own_network(|| {
             let mut tc = TrafficControl::open().unwrap();
             tc.add_root(1).unwrap();
             assert!(tc.qdiscs().unwrap().iter().any(|qdisc| qdisc.is_root() && qdisc.is_ours()));
@@ -311,7 +306,6 @@ mod tests {
             assert!(tc.qdiscs().unwrap().iter().all(|qdisc| !qdisc.is_ours()));
             tc.add_root(1).unwrap();
         });
-        trial.join().unwrap();
     }
 
     #[test]

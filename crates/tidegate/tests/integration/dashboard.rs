@@ -7,7 +7,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::service::{LoadClient, Service, until};
+use crate::service::{LoadClient, Service};
+use tidegate_testing::until;
 
 const READERS: &str = "the-token-of-the-readers";
 const OPERATORS: &str = "the-token-of-the-operators";

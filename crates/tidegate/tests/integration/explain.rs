@@ -1,12 +1,14 @@
 //! `tidegate explain`, `journal` and `replay` of what a real gateway and a real agent recorded.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::service::disk_reader::{DiskReader, OwnAgent};
-use crate::service::{LoadClient, Service, text, tidegate, until};
+use crate::service::{LoadClient, Service, text, tidegate};
+use tidegate_testing::{Lack, has_programs, skip, until};
 
 /// A database beside a backup, on an array of one server that serves 200 requests per second.
 const POOL: &str = "
@@ -20,20 +22,88 @@ export.database = { size = '64MiB', protected = true }
 export.backup = { size = '64MiB' }
 ";
 
-/// Returns the first row that DuckDB answers a query with. `None`, with a word, if `scripts/duckdb` has not
-/// installed it.
-#[allow(clippy::print_stderr, reason = "a test that leaves a part out says so")]
-fn duckdb(query: &str) -> Option<String> {
-    let modules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/duckdb");
+/// The folder in which `scripts/duckdb` installs DuckDB.
+const DUCKDB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/duckdb");
+
+/// Returns the first row that DuckDB answers a query with.
+fn duckdb(query: &str) -> String {
     let script = "import sys, duckdb; print(*duckdb.sql(sys.argv[1]).fetchone(), sep='|')";
-    let done = Command::new("python3").env("PYTHONPATH", modules).args(["-c", script, query]).output();
-    let answer = done.ok().filter(|done| !text(&done.stderr).contains("No module named 'duckdb'"));
-    let Some(answer) = answer else {
-        eprintln!("skipped: DuckDB does not read the exported rows: scripts/duckdb installs it");
-        return None;
-    };
+    let done = Command::new("python3").env("PYTHONPATH", DUCKDB).args(["-c", script, query]).output();
+    let answer = done.unwrap();
     assert!(answer.status.success(), "{query}: {}", text(&answer.stderr));
-    Some(text(&answer.stdout).trim_end().to_owned())
+    text(&answer.stdout).trim_end().to_owned()
+}
+
+/// Exports a journal to a file.
+fn export(journal: &str, file: &Path) {
+    let exported = tidegate(&["journal", "export", "--journal", journal, "--out", file.to_str().unwrap()]);
+    assert_eq!(exported.status.code(), Some(0), "{}", text(&exported.stderr));
+}
+
+/// Exported rows.
+struct ExportedRows {
+    names: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl ExportedRows {
+    fn read(csv: &Path) -> Self {
+        let lines = fs::read_to_string(csv).unwrap();
+        let mut rows = lines.lines().map(|row| row.split(',').map(str::to_owned).collect());
+        Self { names: rows.next().unwrap(), rows: rows.collect() }
+    }
+
+    fn column(&self, name: &str) -> impl Iterator<Item = &str> {
+        let place = self.names.iter().position(|known| known == name).unwrap();
+        self.rows.iter().map(move |row| &*row[place])
+    }
+
+    fn windows(&self) -> Vec<f64> {
+        self.column("window").filter_map(|window| window.parse().ok()).collect()
+    }
+
+    fn least_window(&self) -> f64 {
+        self.windows().into_iter().fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Other programs read the same, whatever the format.
+#[test]
+fn duckdb_reads_the_rows_that_are_exported() {
+    if !has_programs(&["python3"]) {
+        return;
+    }
+    if !Path::new(DUCKDB).exists() {
+        return skip(Lack::Program("DuckDB"), "scripts/duckdb installs it");
+    }
+    let keep = tempfile::tempdir().unwrap();
+    let journal = keep.path().join("journal").to_str().unwrap().to_owned();
+    let service = Service::start("serve", &POOL.replace("FOLDER", &journal));
+    let loads = [
+        LoadClient::start(&service, "database", &["--rate", "30"]),
+        LoadClient::start(&service, "backup", &["--depth", "16"]),
+    ];
+    let window = "tidegate_pool_window_requests{pool=\"array\"}";
+    until("a window that throttles", || service.metric(window).filter(|window| *window < 8.0));
+    drop(loads);
+    assert!(service.terminate().0.success());
+    let [csv, parquet] = ["rows.csv", "rows.parquet"].map(|name| keep.path().join(name));
+    for file in [&csv, &parquet] {
+        export(&journal, file);
+    }
+    let rows = ExportedRows::read(&csv);
+    let reads: u64 = rows.column("reads").map(|reads| reads.parse::<u64>().unwrap()).sum();
+    for file in [&csv, &parquet] {
+        let file = file.display();
+        let found = duckdb(&format!(
+            "select count(*), count(distinct consumer), bool_and(agrees = 1), sum(reads)::bigint from '{file}'"
+        ));
+        assert_eq!(found, format!("{}|2|True|{reads}", rows.rows.len()));
+        let found: f64 = duckdb(&format!("select min(\"window\") from '{file}'")).parse().unwrap();
+        assert!((found - rows.least_window()).abs() < 1e-12, "{found} for {}", rows.least_window());
+        let names = duckdb(&format!("select string_agg(column_name, ',') from (describe from '{file}')"));
+        assert_eq!(names, rows.names.join(","));
+    }
 }
 
 #[test]
@@ -94,40 +164,16 @@ fn who_is_throttled_is_explained_as_it_was_and_replayed_bit_for_bit() {
     assert!(strongest <= in_force + 1e-9, "{strongest} beside {in_force} in force");
 
     // The export has the commands and what was in force.
-    let [csv, parquet] = ["rows.csv", "rows.parquet"].map(|name| keep.path().join(name));
-    for file in [&csv, &parquet] {
-        let exported =
-            tidegate(&["journal", "export", "--journal", &journal, "--out", file.to_str().unwrap()]);
-        assert_eq!(exported.status.code(), Some(0), "{}", text(&exported.stderr));
-    }
-    let rows = fs::read_to_string(&csv).unwrap();
-    let names: Vec<&str> = rows.lines().next().unwrap().split(',').collect();
-    let column = |name: &str| names.iter().position(|known| *known == name).unwrap();
-    let of_backup: Vec<Vec<&str>> = rows.lines().map(|row| row.split(',').collect()).collect();
-    let windows = of_backup.iter().skip(1).filter_map(|row| row[column("window")].parse::<f64>().ok());
+    let csv = keep.path().join("rows.csv");
+    export(&journal, &csv);
+    let rows = ExportedRows::read(&csv);
     assert!(
-        windows.clone().any(|window| (window - in_force).abs() < 1e-9),
+        rows.windows().into_iter().any(|window| (window - in_force).abs() < 1e-9),
         "{in_force} is among the commands"
     );
-    let least = windows.fold(f64::INFINITY, f64::min);
+    let least = rows.least_window();
     assert!((least - strongest).abs() < 1e-9 || least < strongest, "{least} beside {strongest}");
-    assert!(of_backup.iter().skip(1).all(|row| row[column("agrees")] == "1"), "bit for bit");
-    // Other programs read the same, whatever the format.
-    for file in [&csv, &parquet] {
-        let query = format!(
-            "select count(*), count(distinct consumer), bool_and(agrees = 1), sum(reads)::bigint from '{}'",
-            file.display()
-        );
-        let reads = of_backup.iter().skip(1).map(|row| row[column("reads")].parse::<u64>().unwrap());
-        let counted = of_backup.len() - 1;
-        let expected = format!("{counted}|2|True|{}", reads.sum::<u64>());
-        assert!(duckdb(&query).is_none_or(|found| found == expected), "{:?} for {expected}", duckdb(&query));
-        let found = duckdb(&format!("select min(\"window\") from '{}'", file.display()));
-        let is_least = |found: &String| found.parse::<f64>().is_ok_and(|found| (found - least).abs() < 1e-12);
-        assert!(found.as_ref().is_none_or(is_least), "{found:?} for {least}");
-        let query = format!("select string_agg(column_name, ',') from (describe from '{}')", file.display());
-        assert!(duckdb(&query).is_none_or(|found| found == names.join(",")), "{:?}", duckdb(&query));
-    }
+    assert!(rows.column("agrees").all(|agrees| agrees == "1"), "bit for bit");
 
     let replayed = tidegate(&["replay", "--journal", &journal]);
     assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
@@ -192,12 +238,9 @@ fn an_agents_decisions_are_kept_and_replayed_across_a_reload() {
 
 /// With real limits, as root.
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
 fn an_agents_limits_are_explained_as_they_were_read_back_from_the_kernel() {
-    let Some(reader) = DiskReader::start_for_own_agent("explain") else {
-        return eprintln!("skipped: it takes root, cgroups with limits of I/O, losetup, and unshare");
-    };
-    let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
+    let Some(reader) = DiskReader::start_for_own_agent("explain") else { return };
+    let (device, cgroup) = (reader.device.name(), reader.cgroup.file_name().unwrap());
     let cgroup = cgroup.to_str().unwrap();
     let keep = tempfile::tempdir().unwrap();
     let configuration = format!(

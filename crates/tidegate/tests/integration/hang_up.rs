@@ -3,7 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::until;
 
 /// Ten requests per second. The gain is so small that the rate does not grow while the test lasts.
 const POOL: &str = r#"

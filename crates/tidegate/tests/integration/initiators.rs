@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::service::{Service, text, tidegate, until};
+use crate::service::{Service, text, tidegate};
+use tidegate_testing::until;
 
 const KEY: &str = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0MTI=";
 
@@ -74,8 +75,7 @@ fn an_initiator_reports_to_the_agent_of_its_storage_until_it_is_killed() {
     // Without the key it is not heard.
     let wrong = key(folder.path(), "wrong", &KEY.replace('c', "d"));
     let stranger = Service::start("agent", &initiator(client, target, &wrong));
-    until("a datagram", || stranger.log().contains("reports what this host waits for").then_some(()));
-    std::thread::sleep(std::time::Duration::from_millis(800));
+    regulator.await_log("does not count: it was not made with our key");
     assert_eq!(reporter(&regulator), None);
     let (status, log) = stranger.terminate();
     assert!(status.success(), "{log}");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::until;
 
 /// A disk that completes 200 IO/s, one after the other, with an export to measure it through.
 const POOL: &str = r#"
@@ -233,7 +234,7 @@ fn an_interrupt_ends_all_loads_at_once() {
     // Alone it is a hundred.
     let probed = "tidegate_requests_total{pool=\"disk\",consumer=\"probe\",op=\"read\"}";
     until("the measurement", || (service.metric(probed)? > 250.0).then_some(()));
-    // Of everybody something is outstanding soon.
+    // Time for each to send something. A service that is stopped cannot tell of that.
     service.signal("-STOP");
     std::thread::sleep(Duration::from_millis(500));
     let asked = Instant::now();

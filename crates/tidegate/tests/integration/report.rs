@@ -16,10 +16,11 @@ use tidegate_rollups::{
 use tidegate_service::rollups::{LookTime, MinuteFold, MinuteReading};
 use tidegate_service::status::{ConsumerTotal, PromiseCounters, PromiseReading, PromiseRecord};
 use tidegate_sim::{Recorder, Scenario, SeriesRow, simulate};
+use tidegate_testing::until;
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
 use crate::service::disk_reader::DiskReader;
-use crate::service::{LoadClient, Service, text, tidegate, until};
+use crate::service::{LoadClient, Service, text, tidegate};
 
 /// Longer than a disk needs for some minutes of rollups.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -417,6 +418,7 @@ fn a_gateway_that_was_killed_has_written_its_minutes_and_one_that_ends_writes_al
     until("the end of the last request", || {
         let before = count;
         count = requests(&service, "backup");
+        // Nothing may be counted in this time.
         std::thread::sleep(Duration::from_millis(300));
         (count == before).then_some(())
     });
@@ -503,12 +505,9 @@ fn questions_and_files_that_are_wrong_end_with_status_2_and_their_place() {
 
 /// On a dry run, so that nothing is limited; as root, because of the cgroup.
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
 fn an_agents_reads_are_reported_with_their_promise_and_its_consumers_without_a_latency() {
-    let Some(reader) = DiskReader::start("report") else {
-        return eprintln!("skipped: it takes root, cgroups with counters of I/O, and losetup");
-    };
-    let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
+    let Some(reader) = DiskReader::start("report") else { return };
+    let (device, cgroup) = (reader.device.name(), reader.cgroup.file_name().unwrap());
     let cgroup = cgroup.to_str().unwrap();
     let keep = tempfile::tempdir().unwrap();
     let journal = keep.path().join("journal");

@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::service::until;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tempfile::TempDir;
+use tidegate_testing::until;
 
 const GATEWAY: &str = "
 listen = ['unix:nbd.sock']
@@ -153,6 +153,7 @@ fn verifying_clients_work_on_through_restarts_of_the_service() {
         (sessions("export=a") >= 2 && sessions("export=b") >= 2).then_some(())
     });
     for count in 1..=4 {
+        // The time between two restarts, in which the clients do some work.
         std::thread::sleep(Duration::from_millis(300));
         if !clients.iter_mut().any(|client| client.try_wait().unwrap().is_none()) {
             // On a busy disk a restart takes as long as the load.

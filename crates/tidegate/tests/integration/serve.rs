@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::service::{LoadClient, Service, until};
+use crate::service::{LoadClient, Service};
+use tidegate_testing::until;
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output =

@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::service::disk_reader::DiskReader;
-use crate::service::{LoadClient, Service, until};
+use crate::service::{LoadClient, Service};
+use tidegate_testing::until;
 
 /// One disk, of which the first 20 requests per second are shared and the rest is the business's; and one
 /// without a law.
@@ -260,12 +261,9 @@ fn an_exports_bytes_were_not_in_the_status() {
 
 /// On a dry run, so that nothing is limited; as root, because of the cgroup.
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
 fn an_agents_consumers_had_no_throughput() {
-    let Some(reader) = DiskReader::start("status") else {
-        return eprintln!("skipped: it takes root, cgroups with counters of I/O, and losetup");
-    };
-    let (device, cgroup) = (reader.device.replace("/dev/", ""), reader.cgroup.file_name().unwrap());
+    let Some(reader) = DiskReader::start("status") else { return };
+    let (device, cgroup) = (reader.device.name(), reader.cgroup.file_name().unwrap());
     let cgroup = cgroup.to_str().unwrap();
     let agent = Service::start(
         "agent",

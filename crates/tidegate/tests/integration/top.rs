@@ -5,7 +5,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::service::{LoadClient, Service, until};
+use crate::service::{LoadClient, Service};
+use tidegate_testing::until;
 
 /// A disk that a database and a backup share, and that the backup saturates.
 const POOL: &str = "

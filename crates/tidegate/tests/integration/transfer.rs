@@ -2,6 +2,7 @@
 //! nginx-light), `s3s-fs` as one of S3.
 
 use tidegate_testing::s3;
+use tidegate_testing::until;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -12,8 +13,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-use crate::service::until;
 
 /// A broker, its nodes, and files to be moved.
 struct Site {

@@ -5,7 +5,8 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::service::{Service, text, tidegate, until};
+use crate::service::{Service, text, tidegate};
+use tidegate_testing::until;
 use tidegate_testing::vhost::{
     DISCARD, DONE, EVENT_INDEX, FAILED, FLUSH, IDENTIFY, Machine, READ, SLOTS, UNSUPPORTED, WRITE,
     WRITE_CACHE, ZEROES,

@@ -3,7 +3,6 @@
 pub(crate) mod server;
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,23 +10,10 @@ use tidegate_cluster::{
     Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, ClusterName, UdpConfig,
 };
 use tidegate_control::{HostReport, SignalRequests};
+use tidegate_testing::{PATIENCE, until_true};
 use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
-/// Long enough for a machine that is busy with other things; a condition is usually true after some
-/// intervals.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
-
-/// Waits until `true_now` says so, and fails with `what` otherwise.
-#[track_caller]
-pub(crate) fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !true_now() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 pub(crate) fn resource(name: &str) -> ResourceName {
     ResourceName::new(name).unwrap()
@@ -132,6 +118,7 @@ pub(crate) fn wait_until_all_hear_all(clusters: &[(&str, &ClusterHandle)]) {
         for (_, cluster) in clusters {
             cluster.publish(&vg0, report(mark));
         }
+        // The pace of the reports.
         std::thread::sleep(INTERVAL / 10);
         let all = clusters.iter().all(|(name, cluster)| {
             clusters.iter().all(|(other, _)| name == other || mark_of(cluster, other, &vg0).is_some())
@@ -149,18 +136,8 @@ pub(crate) fn shown(cluster: &ClusterHandle) -> String {
     serde_json::to_string(&cluster.status()).unwrap()
 }
 
-/// What tells a process of this binary what it is to do.
+/// The variable that tells a test that another test starts what it is to do.
 pub(crate) const CHILD: &str = "TIDEGATE_TEST_CHILD";
-
-/// The test binary itself, told to run one ignored test only. `wrapper` is a command to run it under.
-pub(crate) fn test_process(test: &str, wrapper: &[&str]) -> Command {
-    let program = std::env::current_exe().unwrap();
-    let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
-    words.push(program.into_os_string());
-    let mut command = Command::new(words.remove(0));
-    command.args(words).args(["--exact", test, "--ignored"]).env(CHILD, test);
-    command
-}
 
 /// Publishes far more often than is sensible: what is said goes together, and the latest of it arrives. A
 /// busy disk may keep it until it is too old to be heard. Then another burst follows.
@@ -168,11 +145,12 @@ pub(crate) fn test_process(test: &str, wrapper: &[&str]) -> Command {
 pub(crate) fn assert_bursts_go_together(from: &ClusterHandle, name: &str, to: &ClusterHandle) {
     let vg0 = resource("vg0");
     let mut mark = 500_000;
-    wait_for("the latest report is heard", || {
+    until_true("the latest report is heard", || {
         let (first, before, begun) = (mark, from.status().sent, Instant::now());
         while begun.elapsed() < 4 * INTERVAL {
             mark += 1;
             from.publish(&vg0, report(mark));
+            // The pace of the reports.
             std::thread::sleep(Duration::from_micros(200));
         }
         // A twentieth of an interval lies between two messages, and some were due before.

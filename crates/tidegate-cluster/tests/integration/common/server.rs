@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tidegate_cluster::{Carrier, NatsConfig, NatsCredentials, PolicyKey};
+use tidegate_testing::until_true;
 
-use super::{free_addresses, wait_for};
+use super::free_addresses;
 
 /// A server of the test's own. Stopped, it keeps its port and its store.
 pub(crate) struct Server {
@@ -48,7 +49,7 @@ impl Server {
         command.args(["--addr", "127.0.0.1", "--port", &self.address.port().to_string(), "--store_dir"]);
         command.arg(self.store.path()).args(&self.options).stderr(Stdio::null());
         let mut process = start(&mut command);
-        wait_for("the server listens", || {
+        until_true("the server listens", || {
             // Another socket of this machine may have had the port for a moment.
             if process.try_wait().unwrap().is_some() {
                 process = start(&mut command);

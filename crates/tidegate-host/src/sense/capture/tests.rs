@@ -6,13 +6,10 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use tidegate_testing::{Lack, in_own_network, skip, until};
 use tidegate_units::{Bytes, Latency};
 
 use super::*;
-
-/// A wait that is certainly over when the machine is not broken.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn header(opcode: u8, flags: u8, tag: u8, data: usize) -> [u8; 48] {
     let mut header = [0; 48];
@@ -37,33 +34,17 @@ fn read_command(tag: u8, bytes: u32) -> Vec<u8> {
 
 /// Runs in a network namespace of its own, whose loopback interface is up.
 fn alone(work: impl FnOnce() + Send + 'static) {
-    let trial = thread::spawn(|| {
-        // SAFETY: only this thread changes its network namespace, before it opens anything.
-        if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-            assert_eq!(error, rustix::io::Errno::PERM);
-            return;
-        }
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        if up.is_ok_and(|status| status.success()) {
+    in_own_network(|| match Command::new("ip").args(["link", "set", "lo", "up"]).status() {
+        Ok(status) => {
+            assert!(status.success());
             work();
         }
+        Err(error) => skip(Lack::Program("ip"), error),
     });
-    trial.join().unwrap();
 }
 
 fn on(interface: &str) -> CaptureConfig {
     CaptureConfig { interface: interface.to_owned(), ports: [3260].into(), snap: WHOLE_PACKETS }
-}
-
-fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let begin = Clock::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "waited in vain");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -81,13 +62,14 @@ fn reads_over_a_real_connection_have_the_time_that_their_responses_took() {
         let begin = Clock::now();
         for tag in 0..3 {
             initiator.write_all(&read_command(tag, 100_000)).unwrap();
+            // The time that a response takes.
             thread::sleep(WAIT);
             // One large segment, where the interface lets it.
             target.write_all(&pdu(0x25, 0x81, tag, &[7; 100_000])).unwrap();
             initiator.read_exact(&mut [0; 100_048]).unwrap();
         }
         let took = Latency::from(begin.elapsed());
-        let report = until(|| {
+        let report = until("three reads", || {
             let report = capture.report().unwrap().report;
             report.nexuses.first().is_some_and(|nexus| nexus.totals.reads.count == 3).then_some(report)
         });
@@ -115,10 +97,10 @@ fn an_interface_that_is_not_there_or_goes_away_is_named() {
         let capture = PacketCapture::start(on("v0"), []).unwrap();
         assert!(capture.report().is_ok());
         ip(&["link", "delete", "v0"]);
-        let error = until(|| capture.report().err()).to_string();
+        let error = until("an error", || capture.report().err()).to_string();
         assert!(error.contains("cannot watch the packets of v0"), "{error}");
         ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
         ip(&["link", "set", "v0", "up"]);
-        until(|| capture.report().ok());
+        until("a report", || capture.report().ok());
     });
 }

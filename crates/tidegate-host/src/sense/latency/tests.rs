@@ -1,13 +1,14 @@
 //! The programs themselves, on the kernel that runs here, at devices that are made for it. It takes root.
 
+use std::any::Any;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
+use tidegate_testing::{Lack, LoopDevice, lacks};
 use tidegate_units::Latency;
 
 use super::*;
@@ -21,19 +22,11 @@ const READS: u64 = 3_000;
 const WRITES: u64 = 2_000;
 const ROOM: u32 = 40;
 
-#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
-fn not_tried<T>(why: &str) -> Option<T> {
-    eprintln!("not tried: {why}");
-    None
-}
-
-/// `None`, and why: without the right to load programs there is nothing to be tried.
+/// Loads the programs. Says that the test is skipped, and returns `None`, without the right to do so.
 fn loaded() -> Option<BlockLatency> {
     match BlockLatency::new(ROOM) {
         Ok(sensor) => Some(sensor),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            not_tried(&format!("{error}; it takes root"))
-        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => lacks(Lack::Bpf, error),
         Err(error) => panic!("{error}"),
     }
 }
@@ -41,9 +34,23 @@ fn loaded() -> Option<BlockLatency> {
 /// A device without another user.
 struct Device {
     path: PathBuf,
-    /// The action to take when the device is not needed any more.
-    remove: Box<dyn Fn()>,
-    _backing: Option<NamedTempFile>,
+    /// Parts that go with the device.
+    _parts: Box<dyn Any>,
+}
+
+struct Zram {
+    number: String,
+}
+
+impl Zram {
+    const CONTROL: &str = "/sys/class/zram-control";
+}
+
+impl Drop for Zram {
+    fn drop(&mut self) {
+        fs::write(format!("/sys/block/zram{}/reset", self.number), "1").unwrap();
+        fs::write(format!("{}/hot_remove", Self::CONTROL), &self.number).unwrap();
+    }
 }
 
 impl Device {
@@ -53,36 +60,21 @@ impl Device {
         let directory = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let backing = NamedTempFile::new_in(directory).unwrap();
         backing.as_file().write_all_at(&vec![1; SIZE as usize], 0).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(backing.path()).output();
-        let made = match made {
-            Ok(made) if made.status.success() => made,
-            Ok(made) => return not_tried(&String::from_utf8_lossy(&made.stderr)),
-            Err(error) => return not_tried(&format!("losetup: {error}")),
-        };
-        let path = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end());
-        let name = path.clone();
-        let remove = move || {
-            assert!(Command::new("losetup").arg("--detach").arg(&name).status().unwrap().success());
-        };
-        Some(Self { path, remove: Box::new(remove), _backing: Some(backing) })
+        let device = LoopDevice::over(backing.path())?;
+        Some(Self { path: device.path().to_owned(), _parts: Box::new((device, backing)) })
     }
 
     /// Without one: compressed memory.
     fn zram() -> Option<Self> {
-        const CONTROL: &str = "/sys/class/zram-control";
-        let number = match fs::read_to_string(format!("{CONTROL}/hot_add")) {
+        let number = match fs::read_to_string(format!("{}/hot_add", Zram::CONTROL)) {
             Ok(number) => number.trim_end().to_owned(),
-            Err(error) => return not_tried(&format!("zram: {error}")),
+            Err(error) => return lacks(Lack::Kernel("zram"), error),
         };
         let path = PathBuf::from(format!("/dev/zram{number}"));
         let sized = fs::write(format!("/sys/block/zram{number}/disksize"), SIZE.to_string());
-        let remove = move || {
-            fs::write(format!("/sys/block/zram{number}/reset"), "1").unwrap();
-            fs::write(format!("{CONTROL}/hot_remove"), &number).unwrap();
-        };
-        let device = Self { path, remove: Box::new(remove), _backing: None };
+        let device = Self { path, _parts: Box::new(Zram { number }) };
         if let Err(error) = sized {
-            return not_tried(&format!("zram, for which nothing may be there that compresses: {error}"));
+            return lacks(Lack::Kernel("zram"), format_args!("perhaps without a compressor: {error}"));
         }
         device.open().write_all_at(&vec![1; SIZE as usize], 0).unwrap();
         Some(device)
@@ -124,12 +116,6 @@ impl Device {
                 return delta;
             }
         }
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        (self.remove)();
     }
 }
 

@@ -6,17 +6,17 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::{NamedTempFile, TempDir};
+use tidegate_testing::{Lack, LoopDevice, has_free_cgroups, lacks, limits_alone, until_true};
 use tidegate_units::{Iops, Latency, ResourceName};
 
 use super::*;
-use crate::throttle::limits_alone;
 use crate::trees::unpack;
 
 /// A loop device over a file, and two cgroups of others.
 struct Machine {
     tree: CgroupTree,
     device: DeviceNumber,
-    path: String,
+    disk: LoopDevice,
     names: [ConsumerName; 2],
     _file: NamedTempFile,
     /// Locks: `undo` affects the whole machine, so tests run one after the other, in whichever process. The
@@ -25,48 +25,33 @@ struct Machine {
 }
 
 impl Machine {
-    /// `None`, with a word, where the kernel here does not let us.
-    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+    /// Says that the test is skipped, and returns `None`, if the kernel here does not let us.
     fn new(test: &str) -> Option<Self> {
-        let not_tried = |why: String| {
-            eprintln!("not tried: {why}; it takes root, cgroups with I/O, and losetup");
-            None
-        };
         let tree = match CgroupTree::find(&SystemRoot::default()) {
-            Err(error) => return not_tried(error.to_string()),
+            Err(error) => return lacks(Lack::CgroupIo, error),
             Ok(tree) => tree,
         };
         // Trying is done alone, too: two that try at once remove each other's cgroup.
-        let agents_own = File::open(tree.path()).unwrap();
-        let alone = [limits_alone(), agents_own];
+        let alone = [limits_alone(), File::open(tree.path()).unwrap()];
+        if !has_free_cgroups(tree.path()) {
+            return None;
+        }
         alone[1].lock().unwrap();
         if let Err(error) = tree.try_out(|trial| mark::try_out(&tree, trial)) {
-            return not_tried(error.to_string());
+            return lacks(Lack::CgroupIo, error);
         }
         if !tree.offers_io().unwrap() {
-            return not_tried("the root's children have no controller io".to_owned());
+            return lacks(Lack::CgroupIo, "the root's children have no controller io");
         }
         let file = NamedTempFile::new().unwrap();
         file.as_file().set_len(16 << 20).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().ok()?;
-        if !made.status.success() {
-            return not_tried("losetup makes no device".to_owned());
-        }
-        let path = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
-        let number = fs::read_to_string(path.replace("/dev/", "/sys/block/") + "/dev").unwrap();
+        let disk = LoopDevice::over(file.path())?;
         let names = ["a", "b"].map(|name| {
             let name = format!("tidegate-test-{test}-{}-{name}", std::process::id());
             fs::create_dir(tree.path().join(&name)).unwrap();
             ConsumerName::new(&name).unwrap()
         });
-        Some(Self {
-            tree,
-            device: number.trim_end().parse().unwrap(),
-            path,
-            names,
-            _file: file,
-            _alone: alone,
-        })
+        Some(Self { tree, device: disk.number().parse().unwrap(), disk, names, _file: file, _alone: alone })
     }
 
     fn key(&self, cgroup: usize) -> CgroupDevice {
@@ -100,7 +85,8 @@ impl Machine {
                 "echo $$ > \"$0\" && exec dd if=\"$1\" of=/dev/null bs=4k iflag=direct count=\"$2\"",
             ])
             .arg(self.directory(cgroup).join("cgroup.procs"))
-            .args([&self.path, &times.to_string()])
+            .arg(self.disk.path())
+            .arg(times.to_string())
             .stderr(Stdio::null())
             .spawn()
             .unwrap()
@@ -112,7 +98,6 @@ impl Drop for Machine {
         for cgroup in 0..2 {
             fs::remove_dir(self.directory(cgroup)).unwrap();
         }
-        assert!(Command::new("losetup").arg("--detach").arg(&self.path).status().unwrap().success());
     }
 }
 
@@ -293,11 +278,7 @@ sys/fs/cgroup/cgroup.controllers
     assert!(second.contains("another agent"), "{second}");
     drop(first);
     // A process that another test is starting has a share of the lock until it runs its own program.
-    let end = std::time::Instant::now() + Duration::from_secs(30);
-    while let Err(error) = Cgroups::new(SystemRoot::at(tree.path())) {
-        assert!(std::time::Instant::now() < end, "{error}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_true("the lock", || Cgroups::new(SystemRoot::at(tree.path())).is_ok());
     for capability in probe(&SystemRoot::at("/nowhere")) {
         assert!(capability.works.is_err(), "{}", capability.what);
     }
@@ -376,16 +357,14 @@ sys/fs/cgroup/a/io.max
 sys/fs/cgroup/b/io.max
 ";
 
-    /// `None`, with a word, where temporary files have no attributes.
-    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+    /// Says that the test is skipped, and returns `None`, if temporary files have no attributes.
     fn new() -> Option<Self> {
         let tree = TempDir::new().unwrap();
         unpack(Self::TREE, tree.path()).unwrap();
         let paper = Self(tree);
         let marked = paper.tree().and_then(|tree| mark::try_out(&tree, &paper.directory("b")));
         if let Err(error) = marked.and_then(|()| mark::clear(&paper.tree()?, &paper.directory("b"))) {
-            eprintln!("not tried: {error}; it takes a file system with extended attributes");
-            return None;
+            return lacks(Lack::Kernel("extended attributes"), error);
         }
         Some(paper)
     }

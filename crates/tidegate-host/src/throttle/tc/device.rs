@@ -169,7 +169,7 @@ fn without_end(text: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use tidegate_testing::in_own_network;
 
     use super::*;
 
@@ -190,12 +190,7 @@ mod tests {
     /// In a network namespace of its own, as root.
     #[test]
     fn the_other_ports_of_a_bridge_are_found_and_a_routed_interface_has_none() {
-        let trial = std::thread::spawn(|| {
-            // SAFETY: only this thread changes its network namespace, before it opens anything.
-            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-                assert_eq!(error, rustix::io::Errno::PERM);
-                return;
-            }
+        in_own_network(|| {
             let ip = |command: &str| {
                 let status = std::process::Command::new("ip").args(command.split(' ')).status();
                 assert!(status.unwrap().success(), "{command}");
@@ -216,18 +211,12 @@ mod tests {
                 Some(Errno::NODEV.raw_os_error())
             );
         });
-        trial.join().unwrap();
     }
 
     /// In a network namespace of its own, as root.
     #[test]
     fn it_is_there_once_up_and_goes_with_all_that_is_in_it() {
-        let trial = std::thread::spawn(|| {
-            // SAFETY: only this thread changes its network namespace, before it opens anything.
-            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-                assert_eq!(error, rustix::io::Errno::PERM);
-                return;
-            }
+        in_own_network(|| {
             let mut tc = TrafficControl::open().unwrap();
             assert_eq!(tc.device().unwrap(), None);
             let index = tc.add_device().unwrap();
@@ -239,6 +228,5 @@ mod tests {
             assert_eq!(tc.device().unwrap(), None);
             assert!(tc.qdiscs().unwrap().iter().all(|qdisc| !qdisc.is_ours()));
         });
-        trial.join().unwrap();
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use tempfile::TempDir;
+use tidegate_testing::until_true;
 use tidegate_units::{Bytes as Size, ResourceName};
 
 use super::*;
@@ -17,18 +18,6 @@ use crate::catalogue::Catalogue;
 use crate::config::BrokerConfig;
 use crate::digest::Hasher;
 use crate::wire::{DataDirection, ServiceNeeds, StoredReport, TransferEnd, TransferQuestion};
-
-/// A patience long enough for a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A server that keeps its port and its store when it is stopped.
 struct Server {
@@ -52,7 +41,7 @@ impl Server {
         let mut start = || command.spawn().expect("`nats-server`: lab/packages names it");
         let mut process = start();
         let address = self.address;
-        until("nats-server", || {
+        until_true("nats-server", || {
             // While it was not there, the kernel may have given its port to a connection, which does not have
             // it for long.
             if process.try_wait().unwrap().is_some() {
@@ -258,7 +247,7 @@ fn a_server_that_was_killed_takes_up_where_it_was() {
     catalogue.began(begun("1")).unwrap();
     catalogue.stored(new("before", "n")).unwrap();
     server.kill();
-    until("it is noticed", || {
+    until_true("it is noticed", || {
         matches!(catalogue.stored(new("during", "n")), Err(CatalogueError::Away { .. }))
     });
     assert!(matches!(catalogue.began(begun("2")), Err(CatalogueError::Away { .. })));
@@ -266,7 +255,7 @@ fn a_server_that_was_killed_takes_up_where_it_was() {
     catalogue.renew().unwrap();
     assert_eq!(names(&catalogue), ["before"]);
     server.run();
-    until("it is back", || match catalogue.stored(new("after", "n")) {
+    until_true("it is back", || match catalogue.stored(new("after", "n")) {
         Ok(()) => true,
         Err(error) => {
             assert!(error.may_pass(), "{error}");
@@ -293,7 +282,7 @@ fn a_write_whose_answer_was_lost_is_found_by_the_next() {
     let mut catalogue = Catalogue::open_at_site(folder.path(), &plan).unwrap();
     catalogue.stored(new("a", "n")).unwrap();
     let retry = |catalogue: &mut Catalogue, what: &NewReplica| {
-        until("the line is back", || match catalogue.stored(what.clone()) {
+        until_true("the line is back", || match catalogue.stored(what.clone()) {
             Ok(()) => true,
             Err(error) => {
                 assert!(error.may_pass(), "{error}");
@@ -458,7 +447,7 @@ fn what_a_lost_answer_had_acknowledged_was_called_gone_and_removed() {
     assert_eq!(broker.reservation(at(60), "1").unwrap_err().code(), "gone");
     assert_eq!(broker.stored(at(60), "1", stored("x")).unwrap_err().code(), "catalogue-away");
     between.cut();
-    until("the line is back", || match broker.stored(at(61), "1", stored("x")) {
+    until_true("the line is back", || match broker.stored(at(61), "1", stored("x")) {
         Ok(()) => true,
         Err(error) => {
             assert_eq!(error.code(), "catalogue-away", "{error}");
@@ -489,13 +478,13 @@ fn an_outage_of_the_catalogue_threw_everybody_who_waited_out_of_the_queue() {
         assert!(broker.reservation(at(9), id).unwrap().granted.is_none());
     }
     between.cut();
-    until("the first of them begins", || {
+    until_true("the first of them begins", || {
         look(&mut broker, 10..=10);
         broker.reservation(at(10), "2").unwrap().granted.is_some()
     });
     assert!(broker.reservation(at(10), "3").unwrap().granted.is_none(), "it came later");
     broker.end(at(11), "2", &TransferEnd::default()).unwrap();
-    until("the second", || {
+    until_true("the second", || {
         look(&mut broker, 11..=11);
         broker.reservation(at(11), "3").unwrap().granted.is_some()
     });
@@ -525,7 +514,7 @@ fn a_standby_outlives_a_server_that_hesitates_while_it_takes_over() {
         *between.silent_at.lock().unwrap() = Some(silent_at);
         thread::scope(|scope| {
             let opening = scope.spawn(|| Catalogue::open_at_site(folder.path(), &plan));
-            until("it is silent", || between.silent.load(Ordering::SeqCst));
+            until_true("it is silent", || between.silent.load(Ordering::SeqCst));
             // Long enough for the answer not to come in time.
             thread::sleep(WRITE + Duration::from_millis(500));
             between.cut();
@@ -556,7 +545,7 @@ fn a_bucket_that_takes_longer_to_read_than_the_lease_was_taken_over_meanwhile() 
     *between.pace.lock().unwrap() = Duration::from_millis(100);
     thread::scope(|scope| {
         let reading = scope.spawn(|| Catalogue::open_at_site(reader.path(), &slow));
-        until("it is claimed", || owner(&server).name == slow.name);
+        until_true("it is claimed", || owner(&server).name == slow.name);
         // It says that it is there while it reads.
         let outcome = Catalogue::open_at_site(rival.path(), &server.plan()).map(drop);
         let still = !reading.is_finished();

@@ -8,8 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::attacks::pki::{Authority, fail, has, succeed};
-use crate::service::{Service, until};
+use crate::attacks::pki::{Authority, fail, succeed};
+use crate::service::Service;
+use tidegate_testing::{has_programs, until};
 
 const CLIENTS: &[&str] = &["openssl", "nbdinfo", "nbdcopy", "qemu-img"];
 
@@ -44,7 +45,7 @@ fn refusals(service: &Service, reason: &str) -> u64 {
 
 #[test]
 fn by_tls_the_right_certificate_opens_and_every_other_one_is_refused() {
-    if !has(CLIENTS) {
+    if !has_programs(CLIENTS) {
         return;
     }
     let (ours, others) = (Authority::new(), Authority::new());
@@ -108,7 +109,7 @@ fn by_tls_the_right_certificate_opens_and_every_other_one_is_refused() {
 
 #[test]
 fn plain_text_behind_starttls_is_not_taken_for_what_comes_by_tls() {
-    if !has(CLIENTS) {
+    if !has_programs(CLIENTS) {
         return;
     }
     let ours = Authority::new();
@@ -138,7 +139,7 @@ fn plain_text_behind_starttls_is_not_taken_for_what_comes_by_tls() {
 
 #[test]
 fn other_users_and_addresses_are_refused_and_see_nothing() {
-    if !has(CLIENTS) {
+    if !has_programs(CLIENTS) {
         return;
     }
     let configuration = r#"
@@ -185,7 +186,7 @@ fn own_uid() -> String {
 
 #[test]
 fn a_reload_shows_the_new_certificate_and_leaves_sessions_alone() {
-    if !has(CLIENTS) {
+    if !has_programs(CLIENTS) {
         return;
     }
     let (old, new) = (Authority::new(), Authority::new());
@@ -216,7 +217,7 @@ fn a_reload_shows_the_new_certificate_and_leaves_sessions_alone() {
 /// One name, and behind it a consumer for each certificate.
 #[test]
 fn a_certificate_decides_which_consumer_a_client_is() {
-    if !has(CLIENTS) {
+    if !has_programs(CLIENTS) {
         return;
     }
     let ours = Authority::new();

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use tidegate_testing::until;
 use tidegate_tls::{ClientFiles, TlsIdentity, TlsStream};
 
 use crate::attacks::pki::Authority;
-use crate::service::{Service, until};
+use crate::service::Service;
 
 const READERS: &str = "the-token-of-the-readers";
 const OPERATORS: &str = "the-token-of-the-operators";

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tidegate_nbd::transmission::NbdCommand;
 
-use crate::service::{Service, until};
+use crate::service::Service;
 use tidegate_testing::nbd::{Raw, connect};
+use tidegate_testing::until;
 
 const POOL: &str = "
 listen = ['unix:nbd.sock']

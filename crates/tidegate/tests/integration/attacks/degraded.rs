@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::{has_programs, until};
 
 /// The size that a client is told, or why it is refused.
 fn size(service: &Service, export: &str) -> Result<String, String> {
@@ -13,10 +14,8 @@ fn size(service: &Service, export: &str) -> Result<String, String> {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
 fn an_unreachable_upstream_keeps_only_its_own_export_from_being_served() {
-    if Command::new("nbdinfo").arg("--version").output().is_err() {
-        eprintln!("skipped: it takes nbdinfo");
+    if !has_programs(&["nbdinfo"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use tidegate_testing::has_programs;
+
 /// Runs a program under a seccomp filter that refuses io_uring_setup (system call 425 on every architecture)
 /// with EPERM, as container runtimes do.
 const FILTER: &str = r#"
@@ -25,10 +27,9 @@ export.disk = { path = "disk.raw" }
 
 #[test]
 fn a_refused_io_uring_is_explained() {
-    let Ok(true) = Command::new("python3").args(["-c", ""]).status().map(|status| status.success()) else {
-        eprintln!("skipped: python3 is needed");
+    if !has_programs(&["python3"]) {
         return;
-    };
+    }
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("tidegate.toml");
     std::fs::write(&config, CONFIGURATION).unwrap();

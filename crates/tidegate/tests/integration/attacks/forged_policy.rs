@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::{Lack, lacks, until};
 
 /// A server that asks nobody who it is. `None`: there is no `nats-server` on this machine.
 struct NatsServer {
@@ -18,6 +19,7 @@ struct NatsServer {
 }
 
 impl NatsServer {
+    /// Says that the test is skipped, and returns `None`, without the program.
     fn start() -> Option<Self> {
         let store = tempfile::tempdir().unwrap();
         let process = Command::new("nats-server")
@@ -29,7 +31,9 @@ impl NatsServer {
             .spawn();
         let process = match process {
             Ok(process) => process,
-            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return lacks(Lack::Program("nats-server"), error);
+            }
             Err(error) => panic!("{error}"),
         };
         let mut server = Self { address: String::new(), process, store };
@@ -129,10 +133,7 @@ const POISON: &str = r#"{"version":1,"limits":{"database":"1 IO/s","vm":"1 IO/s"
 
 #[test]
 fn a_policy_that_nobody_signed_changes_nothing_and_the_log_says_what_to_do() {
-    let Some(server) = NatsServer::start() else {
-        eprintln!("skipped: `apt-get install nats-server`");
-        return;
-    };
+    let Some(server) = NatsServer::start() else { return };
     let host = server.host("");
     host.await_log("neither `tls` nor credentials");
     host.await_log("NATS is up");
@@ -149,10 +150,7 @@ fn a_policy_that_nobody_signed_changes_nothing_and_the_log_says_what_to_do() {
 
 #[test]
 fn a_signed_policy_keeps_to_its_bounds_and_nobody_puts_an_old_one_back() {
-    let Some(server) = NatsServer::start() else {
-        eprintln!("skipped: `apt-get install nats-server`");
-        return;
-    };
+    let Some(server) = NatsServer::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let seed = folder.path().join("policy.seed").display().to_string();
     let writer = said(&tidegate(&["policy", "key", &seed]));

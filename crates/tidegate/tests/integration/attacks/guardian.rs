@@ -4,15 +4,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::service::disk_reader::read_without_pause;
-use crate::service::{limits_alone, until};
+use crate::service::disk_reader::{self, read_without_pause};
+use tidegate_testing::{Lack, LoopDevice, has_namespaces, lacks, limits_alone, until};
 
 /// Every consumer is released within ten seconds; this is a busy machine's.
 const RELEASED_WITHIN: Duration = Duration::from_secs(40);
@@ -20,7 +20,7 @@ const RELEASED_WITHIN: Duration = Duration::from_secs(40);
 /// A cgroup, a disk that it reads without a pause, and files that say how it is limited.
 struct Machine {
     cgroup: PathBuf,
-    device: String,
+    device: LoopDevice,
     number: String,
     reader: Option<Child>,
     folder: TempDir,
@@ -30,43 +30,26 @@ struct Machine {
 }
 
 impl Machine {
-    /// `None`, with a word, where the machine does not have what this takes.
-    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+    /// Says that the test is skipped, and returns `None`, if this machine does not have what this takes.
     fn new(test: &str) -> Option<Self> {
-        let machine = Self::made(test);
-        if machine.is_none() {
-            eprintln!("skipped: it takes root, cgroups with limits of I/O, losetup, and unshare");
-        }
-        machine
-    }
-
-    fn made(test: &str) -> Option<Self> {
-        let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"];
-        let root = roots.into_iter().map(Path::new).find(|root| {
-            let gives_io = fs::read_to_string(root.join("cgroup.subtree_control"));
-            gives_io.is_ok_and(|text| text.contains("io")) || root.ends_with("blkio") && root.exists()
-        })?;
         let alone = limits_alone();
-        let namespaces = Command::new("unshare").args(["--net", "true"]).status().ok()?;
-        let cgroup = root.join(format!("tidegate-attack-{test}-{}", std::process::id()));
-        if !namespaces.success() || fs::create_dir(&cgroup).is_err() {
+        let root = disk_reader::hierarchy()?;
+        if !has_namespaces(&["--net"]) {
             return None;
         }
         let disk = NamedTempFile::new().unwrap();
         disk.as_file().set_len(64 << 20).unwrap();
         disk.as_file().write_all_at(&vec![7; 64 << 20], 0).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(disk.path()).output().ok()?;
-        if !made.status.success() {
-            fs::remove_dir(&cgroup).unwrap();
-            return None;
+        let device = LoopDevice::over(disk.path())?;
+        let cgroup = root.join(format!("tidegate-attack-{test}-{}", std::process::id()));
+        if let Err(error) = fs::create_dir(&cgroup) {
+            return lacks(Lack::CgroupIo, format_args!("{}: {error}", cgroup.display()));
         }
-        let device = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
-        let number = fs::read_to_string(device.replace("/dev/", "/sys/block/") + "/dev").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut machine = Self {
             cgroup,
+            number: device.number(),
             device,
-            number: number.trim_end().to_owned(),
             reader: None,
             folder,
             _disk: disk,
@@ -77,7 +60,7 @@ impl Machine {
     }
 
     fn read_for_ever(&mut self) {
-        self.reader = Some(read_without_pause(&self.cgroup, &self.device));
+        self.reader = Some(read_without_pause(&self.cgroup, self.device.path()));
     }
 
     fn is_limited(&self) -> bool {
@@ -106,7 +89,7 @@ impl Machine {
     fn agent(&self) -> Agent {
         let config = self.folder.path().join("agent.toml");
         let cgroup = self.cgroup.file_name().unwrap().to_str().unwrap();
-        let device = self.device.replace("/dev/", "");
+        let device = self.device.name();
         let text = format!(
             "throttle = 'cgroup'\n[resource.disk]\ndevice = '{device}'\nlaw = 'pid'\ntarget = '20us'\n\
              cgroups = ['{cgroup}']\n"
@@ -132,8 +115,12 @@ impl Machine {
     }
 
     fn release(&self, options: &[&str]) {
-        let done =
-            Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("release").args(options).output().unwrap();
+        // Limits of cgroups are the machine's; in this network namespace another agent may live.
+        let done = Command::new("unshare")
+            .args(["--net", env!("CARGO_BIN_EXE_tidegate"), "release"])
+            .args(options)
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 }
@@ -151,7 +138,6 @@ impl Drop for Machine {
                 OpenOptions::new().write(true).open(path).map(|mut file| writeln!(file, "{} 0", self.number));
         }
         until("the end of the cgroup's processes", || fs::remove_dir(&self.cgroup).ok());
-        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
     }
 }
 

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::{Lack, has_programs, lacks, until};
 
 /// A file system whose server can be stopped: a file that nbdfuse gets from nbdkit.
 struct HangingFileSystem {
@@ -16,21 +17,24 @@ struct HangingFileSystem {
 }
 
 impl HangingFileSystem {
-    /// `None` where the tools or the right to mount are missing.
+    /// Says that the test is skipped, and returns `None`, without the tools or the right to mount.
     fn mount() -> Option<Self> {
+        if !has_programs(&["nbdfuse", "nbdkit"]) {
+            return None;
+        }
         let folder = tempfile::tempdir().unwrap();
         let server = Command::new("nbdfuse")
             .arg(folder.path())
             .args(["--command", "nbdkit", "-s", "memory", "8M"])
             .stderr(Stdio::null())
             .spawn()
-            .ok()?;
+            .unwrap();
         let mut mounted = Self { folder, server };
         until("a mount, or a refusal", || {
             let refused = mounted.server.try_wait().unwrap().is_some();
             (refused || mounted.volume().exists()).then_some(())
         });
-        mounted.volume().exists().then_some(mounted)
+        if mounted.volume().exists() { Some(mounted) } else { lacks(Lack::Mount, "nbdfuse ended") }
     }
 
     fn volume(&self) -> PathBuf {
@@ -105,10 +109,7 @@ export.good = {{ path = "disk.raw" }}
 
 #[test]
 fn volumes_that_hang_do_not_hold_up_the_others() {
-    let Some((first, second)) = HangingFileSystem::mount().zip(HangingFileSystem::mount()) else {
-        eprintln!("skipped: nbdfuse and nbdkit are needed, and the right to mount");
-        return;
-    };
+    let Some((first, second)) = HangingFileSystem::mount().zip(HangingFileSystem::mount()) else { return };
     let volumes = [first.volume(), second.volume()];
     let service = Service::start("serve", &configuration(&volumes, ""));
     for mounted in [&first, &second] {
@@ -137,6 +138,7 @@ fn volumes_that_hang_do_not_hold_up_the_others() {
     // Opening another one there hangs, too. It must hold neither answers nor the end.
     let third = format!("export.third = {{ path = {:?} }}", first.volume().with_file_name("other"));
     service.configure(&configuration(&volumes, &third));
+    // Time for the reload to begin, and to hang: nothing tells of that.
     thread::sleep(Duration::from_millis(200));
     let asked = Instant::now();
     assert_eq!(service.get("/healthz"), "ok\n");
@@ -158,10 +160,7 @@ fn volumes_that_hang_do_not_hold_up_the_others() {
 
 #[test]
 fn a_volume_that_answers_again_has_lost_nothing() {
-    let Some(mounted) = HangingFileSystem::mount() else {
-        eprintln!("skipped: nbdfuse and nbdkit are needed, and the right to mount");
-        return;
-    };
+    let Some(mounted) = HangingFileSystem::mount() else { return };
     let volume = mounted.volume();
     let text = configuration(&[volume, PathBuf::from("second.raw")], "");
     let service = Service::start_beside("serve", &[], &text, &[("second.raw", 8 << 20)]);

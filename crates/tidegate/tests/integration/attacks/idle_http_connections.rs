@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::until;
 
 /// More than a service may have open here, and fewer than this test may.
 const HOGS: usize = 600;

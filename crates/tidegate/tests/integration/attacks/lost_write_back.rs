@@ -9,17 +9,18 @@ use std::process::{Child, Command as Process, Stdio};
 use tidegate_nbd::Errno;
 use tidegate_nbd::transmission::NbdCommand;
 
-use crate::attacks::storage::{LoopDevice, is_here};
-use crate::service::{Service, until};
+use crate::attacks::storage::MemoryDevice;
+use crate::service::Service;
 use tidegate_testing::nbd::Raw;
+use tidegate_testing::{has_programs, until};
 
 const MIB: u64 = 1 << 20;
 const EIO: u32 = Errno::Io.code();
 const POISONED: &str = "tidegate_poisoned{pool=\"p\",consumer=\"x\"}";
 const TOLD: &str = "the storage has failed to store written data";
 
-fn storage() -> Option<LoopDevice> {
-    LoopDevice::on("tmpfs", "size=2M", 16 * MIB)
+fn storage() -> Option<MemoryDevice> {
+    MemoryDevice::on("tmpfs", "size=2M", 16 * MIB)
 }
 
 fn serving(pool: &str) -> String {
@@ -31,12 +32,12 @@ fn without_x() -> String {
     serving("backend = { kind = 'file' }\n[pool.p.export.y]\npath = 'disk.raw'\n")
 }
 
-fn on_file(storage: &LoopDevice) -> String {
-    format!("{}[pool.p.export.x]\npath = '{}'\n", without_x(), storage.device.display())
+fn on_file(storage: &MemoryDevice) -> String {
+    format!("{}[pool.p.export.x]\npath = '{}'\n", without_x(), storage.path().display())
 }
 
 /// A client that has written what fits, durably, and 4 MiB that do not, without an error.
-fn client_with_lost_data(service: &Service, storage: &LoopDevice) -> Raw {
+fn client_with_lost_data(service: &Service, storage: &MemoryDevice) -> Raw {
     let mut client = Raw::open(&service.path("nbd.sock"), "x");
     assert_eq!((client.write_fua(0, &[1; 4096]), client.ask(NbdCommand::Flush, 0, 0)), (0, 0));
     client.send_write(1, 4 * MIB, &vec![2; 4 * MIB as usize]);
@@ -87,7 +88,7 @@ fn of_many_fua_writes_at_once_none_succeeds_without_its_data() {
     const LENGTH: u32 = 4_096;
     // Room for half of them. With gaps, so that the kernel makes one request of each: a loop device answers
     // one that fits in part as if all of it did.
-    let Some(storage) = LoopDevice::on("tmpfs", "size=200k", 16 * MIB) else { return };
+    let Some(storage) = MemoryDevice::on("tmpfs", "size=200k", 16 * MIB) else { return };
     let service = Service::start("serve", &on_file(&storage));
     let mut client = Raw::open(&service.path("nbd.sock"), "x");
     let place = |cookie: u64| 4 * MIB + 2 * cookie * u64::from(LENGTH);
@@ -120,14 +121,11 @@ impl Drop for Upstream {
 
 #[test]
 fn an_upstream_that_fails_a_fua_write_is_not_believed_when_it_flushes() {
-    let Some(storage) = storage() else { return };
-    if !is_here("nbdkit") {
-        return eprintln!("skipped: there is no nbdkit");
-    }
+    let Some(storage) = storage().filter(|_| has_programs(&["nbdkit"])) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("up.sock");
     let mut nbdkit = Process::new("nbdkit");
-    nbdkit.arg("-f").arg("-U").arg(&socket).arg("file").arg(&storage.device);
+    nbdkit.arg("-f").arg("-U").arg(&socket).arg("file").arg(storage.path());
     let _upstream = Upstream(nbdkit.stderr(Stdio::null()).spawn().unwrap());
     until("nbdkit", || UnixStream::connect(&socket).ok());
     let configuration = serving(&format!(

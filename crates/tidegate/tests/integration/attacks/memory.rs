@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use tidegate_nbd::transmission::NbdCommand;
 
-use crate::service::{Service, until};
+use crate::service::Service;
 use tidegate_testing::nbd::{Raw, request};
+use tidegate_testing::until;
 
 const MIB: u32 = 1 << 20;
 

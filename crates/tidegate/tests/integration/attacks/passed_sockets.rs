@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
-
-use crate::service::until;
+use tidegate_testing::until;
 
 /// Passes its streams on as the descriptors that systemd would pass.
 const PASS: &str = "export LISTEN_PID=$$ LISTEN_FDS=3 LISTEN_FDNAMES=nbd:nbd-unix:metrics; \

@@ -68,16 +68,6 @@ fn openssl(arguments: &str) {
     assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Whether programs are installed; says on stderr which one is not.
-#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-pub(crate) fn has(programs: &[&str]) -> bool {
-    let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());
-    if let Some(missing) = missing {
-        eprintln!("skipped: {missing} is not installed");
-    }
-    missing.is_none()
-}
-
 /// Runs a program, at most a minute.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new("timeout").arg("60").arg(program).args(arguments).output().unwrap()

@@ -10,9 +10,10 @@ use tidegate_cluster::{
     Carrier, CarrierReach, ClusterConfig, ClusterHandle, ClusterKey, ClusterName, UdpConfig,
 };
 use tidegate_control::{HostReport, SignalRequests};
+use tidegate_testing::until;
 use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
-use crate::service::{Service, until};
+use crate::service::Service;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const NAMES: usize = 12;
@@ -138,6 +139,7 @@ fn twelve_names_from_one_address_are_one_host() {
     let refused = "tidegate_cluster_messages_total{outcome=\"other_name\"}";
     until("its other names are refused", || {
         poser.lie();
+        // The pace of the lies.
         thread::sleep(Duration::from_millis(50));
         hosts.iter().all(|host| host.metric(refused) >= Some(100.0)).then_some(())
     });

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::until;
 
 /// Opens the export `a` and hangs up: a line of the log for each.
 fn knock(socket: &std::path::Path) {

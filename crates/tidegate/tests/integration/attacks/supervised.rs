@@ -7,8 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-
-use crate::service::until;
+use tidegate_testing::until;
 
 const GATEWAY: &str = "listen = ['unix:nbd.sock']\n[pool.p]\nbackend = { kind = 'file' \
     }\n[pool.p.export.a]\npath = 'disk.raw'\n";

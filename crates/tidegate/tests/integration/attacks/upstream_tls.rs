@@ -4,8 +4,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::attacks::pki::{Authority, has, succeed};
-use crate::service::{Service, until};
+use crate::attacks::pki::{Authority, succeed};
+use crate::service::Service;
+use tidegate_testing::{has_programs, until};
 
 /// Killed when dropped.
 struct Process(Child);
@@ -48,7 +49,7 @@ fn configuration(socket: &Path, ca: &Path, name: &str, client: &Path) -> String 
 
 #[test]
 fn an_upstream_is_reached_by_tls_and_an_impostor_is_not_believed() {
-    if !has(&["openssl", "nbdkit", "nbdcopy", "nbdinfo"]) {
+    if !has_programs(&["openssl", "nbdkit", "nbdcopy", "nbdinfo"]) {
         return;
     }
     let (ours, others) = (Authority::new(), Authority::new());

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::attacks::storage::{is_here, run};
-use crate::service::{Service, until};
+use crate::attacks::storage::run;
+use crate::service::Service;
+use tidegate_testing::{Lack, LoopDevice, has_programs, skip, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -133,8 +134,7 @@ impl Drop for Program {
 
 #[test]
 fn qemu_and_the_gateway_exclude_each_other() {
-    if !is_here("qemu-nbd") || !is_here("qemu-io") {
-        eprintln!("skipped: qemu-nbd and qemu-io are not here");
+    if !has_programs(&["qemu-nbd", "qemu-io"]) {
         return;
     }
     let (folder, path) = volume();
@@ -166,43 +166,36 @@ fn qemu_and_the_gateway_exclude_each_other() {
     assert!(starts(&serving(&export("x", &path, ""))).terminate().0.success());
 }
 
-/// A loop device over a volume.
-struct Loop(String);
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run("losetup", &["-d", &self.0]);
-    }
-}
-
 #[test]
 fn a_device_that_the_system_uses_is_refused() {
-    let (folder, path) = volume();
-    let Some(device) = run("losetup", &["--find", "--show", path.to_str().unwrap()]) else {
-        eprintln!("skipped: no loop device (this takes root)");
-        return;
-    };
-    let device = Loop(device.trim().to_owned());
-    let number = device.0.trim_start_matches("/dev/loop").to_owned();
-    let on_device = serving(&export("x", Path::new(&device.0), ""));
-    let of_loop = format!("it is the data of /dev/loop{number}");
+    let (_folder, path) = volume();
+    let Some(device) = LoopDevice::over(&path) else { return };
+    let on_device = serving(&export("x", device.path(), ""));
+    let of_loop = format!("it is the data of {}", device.path().display());
     refused(&serving(&export("x", &path, "")), &["in use", &of_loop]);
 
     let first = starts(&on_device);
     refused(&on_device, &["in use by another program", &format!("tidegate (process {})", first.pid())]);
-    assert!(run("mkfs.ext4", &["-q", "-F", &device.0]).is_none(), "mkfs wrote to a volume that is served");
+    let make_file_system = ["-q", "-F", device.path().to_str().unwrap()];
+    assert!(run("mkfs.ext4", &make_file_system).is_none(), "mkfs wrote to a volume that is served");
     assert!(first.terminate().0.success());
+}
 
+#[test]
+fn a_device_that_is_mounted_is_refused() {
+    let (folder, path) = volume();
+    let Some(device) = LoopDevice::over(&path) else { return };
+    let on_device = serving(&export("x", device.path(), ""));
+    let shown = device.path().to_str().unwrap();
     let mount_point = folder.path().join("mounted here");
     fs::create_dir(&mount_point).unwrap();
-    let mounted = run("mkfs.ext4", &["-q", "-F", &device.0])
-        .and_then(|_| run("mount", &[device.0.as_str(), mount_point.to_str().unwrap()]));
+    let mounted = run("mkfs.ext4", &["-q", "-F", shown])
+        .and_then(|_| run("mount", &[shown, mount_point.to_str().unwrap()]));
     if mounted.is_none() {
-        eprintln!("skipped: cannot mount ext4 here");
-        return;
+        return skip(Lack::Mount, "ext4");
     }
     refused(&on_device, &["in use", "mounted at", "mounted here"]);
-    refused(&serving(&export("x", Path::new(&device.0), "read_only = true")), &["mounted at"]);
+    refused(&serving(&export("x", device.path(), "read_only = true")), &["mounted at"]);
     let check = tidegate("check", &on_device);
     assert!(String::from_utf8_lossy(&check.stderr).contains("mounted at"));
     run("umount", &[mount_point.to_str().unwrap()]).unwrap();

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::service::{Service, until};
+use crate::service::Service;
+use tidegate_testing::until;
 
 const TOKEN: &str = "a-token-that-is-long-enough";
 

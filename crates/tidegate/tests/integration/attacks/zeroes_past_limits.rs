@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_nbd::CommandFlags;
 use tidegate_nbd::transmission::NbdCommand;
 
-use crate::attacks::storage::LoopDevice;
+use crate::attacks::storage::MemoryDevice;
 use crate::service::Service;
 use tidegate_testing::nbd::Raw;
 
@@ -16,14 +16,14 @@ const MIB: u32 = 1 << 20;
 /// At 8 MiB/s this takes 64 s.
 const RANGE: u32 = 512 * MIB;
 
-fn start(storage: &LoopDevice) -> Service {
+fn start(storage: &MemoryDevice) -> Service {
     Service::start(
         "serve",
         &format!(
             "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n[pool.p]\nbackend = {{ kind = 'file' }}\n\
              [pool.p.export.backup]\npath = '{}'\nlimit = {{ bandwidth = '8MiB/s' }}\n\
              [pool.p.export.database]\npath = 'disk.raw'\n",
-            storage.device.display()
+            storage.path().display()
         ),
     )
 }
@@ -36,7 +36,7 @@ fn written(service: &Service) -> f64 {
 
 #[test]
 fn zeroes_that_have_to_be_written_keep_to_the_limit_and_end_with_their_session() {
-    let Some(storage) = LoopDevice::on("ramfs", "rw", u64::from(RANGE)) else { return };
+    let Some(storage) = MemoryDevice::on("ramfs", "rw", u64::from(RANGE)) else { return };
     let service = start(&storage);
     let socket = service.path("nbd.sock");
     for flags in [CommandFlags::NONE, CommandFlags::NO_HOLE] {
@@ -66,7 +66,7 @@ fn zeroes_that_have_to_be_written_keep_to_the_limit_and_end_with_their_session()
 
 #[test]
 fn ranges_are_zero_afterwards_and_what_lies_beside_them_is_not() {
-    let Some(storage) = LoopDevice::on("ramfs", "rw", 16 << 20) else { return };
+    let Some(storage) = MemoryDevice::on("ramfs", "rw", 16 << 20) else { return };
     let service = start(&storage);
     for export in ["backup", "database"] {
         let mut client = Raw::open(&service.path("nbd.sock"), export);

@@ -185,6 +185,7 @@ fn crash_again_and_again(replay: &'static str, ends: Ends, crashes: u64) {
             _ => upstream.end(true, away),
         }
     }
+    // The time after the last crash, in which the sessions go on.
     thread::sleep(Duration::from_millis(300));
     is_over.store(true, Ordering::Relaxed);
     let name = if ends == Ends::Mixed { "mixed" } else { "crashes" };

@@ -3,14 +3,13 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
+use tidegate_testing::{Lack, LoopDevice, has_free_cgroups, has_namespaces, lacks, limits_alone, until};
 
-use super::{limits_alone, until};
-
-/// A cgroup that reads a disk without a pause; `None` where this machine does not have what that takes.
+/// A cgroup that reads a disk without a pause.
 pub(crate) struct DiskReader {
     pub(crate) cgroup: PathBuf,
-    pub(crate) device: String,
+    pub(crate) device: LoopDevice,
     process: Child,
     _disk: tempfile::NamedTempFile,
     /// A lock: `tidegate release` of other tests undoes the limits of the whole machine.
@@ -29,47 +28,54 @@ impl DiskReader {
 
     /// The same, where an [`OwnAgent`] can be had as well.
     pub(crate) fn start_for_own_agent(test: &str) -> Option<Self> {
-        let namespaces = Command::new("unshare").args(["--net", "--mount", "true"]).status();
-        namespaces.ok().filter(ExitStatus::success).and_then(|_| Self::start(test))
+        if has_namespaces(&["--net", "--mount"]) { Self::start(test) } else { None }
     }
 
+    /// Says that the test is skipped, and returns `None`, if this machine does not have what this takes.
     pub(crate) fn start(test: &str) -> Option<Self> {
-        let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"].map(Path::new);
-        let root = roots.into_iter().find(|root| {
-            let gives_io = fs::read_to_string(root.join("cgroup.subtree_control"));
-            gives_io.is_ok_and(|text| text.contains("io")) || root.ends_with("blkio") && root.exists()
-        })?;
+        let alone = limits_alone();
+        let root = hierarchy()?;
         let disk = tempfile::NamedTempFile::new().unwrap();
         fs::write(disk.path(), vec![7; 16 << 20]).unwrap();
+        let device = LoopDevice::over(disk.path())?;
         let cgroup = root.join(format!("tidegate-{test}-{}", std::process::id()));
-        fs::create_dir(&cgroup).ok()?;
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(disk.path()).output();
-        let Some(made) = made.ok().filter(|made| made.status.success()) else {
-            fs::remove_dir(&cgroup).unwrap();
-            return None;
-        };
-        let device = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
-        let alone = limits_alone();
+        if let Err(error) = fs::create_dir(&cgroup) {
+            return lacks(Lack::CgroupIo, format_args!("{}: {error}", cgroup.display()));
+        }
         // Cgroups v1 count only what has a limit: one that nothing reaches.
         let limit = cgroup.join("blkio.throttle.read_bps_device");
         if limit.exists() {
-            let number = fs::read_to_string(device.replace("/dev/", "/sys/block/") + "/dev").unwrap();
-            fs::write(limit, format!("{} 1000000000000", number.trim_end())).unwrap();
+            fs::write(limit, format!("{} 1000000000000", device.number())).unwrap();
         }
-        let process = read_without_pause(&cgroup, &device);
+        let process = read_without_pause(&cgroup, device.path());
         Some(Self { cgroup, device, process, _disk: disk, _alone: alone })
+    }
+}
+
+/// Returns the root of the cgroups with I/O. Says that the test is skipped, and returns `None`, if there are
+/// none, or if another agent has them. To be called with the lock of [`limits_alone`].
+pub(crate) fn hierarchy() -> Option<&'static Path> {
+    let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"].map(Path::new);
+    let root = roots.into_iter().find(|root| {
+        let gives_io = fs::read_to_string(root.join("cgroup.subtree_control"));
+        gives_io.is_ok_and(|text| text.contains("io")) || root.ends_with("blkio") && root.exists()
+    });
+    match root {
+        Some(root) => has_free_cgroups(root).then_some(root),
+        None => lacks(Lack::CgroupIo, "neither blkio of cgroup v1 nor io of v2"),
     }
 }
 
 /// Starts a process of a cgroup that reads a device without a pause. It ends when it is killed, with its
 /// group, or after the test that started it, however that ended.
-pub(crate) fn read_without_pause(cgroup: &Path, device: &str) -> Child {
+pub(crate) fn read_without_pause(cgroup: &Path, device: &Path) -> Child {
     let script = "echo $$ > \"$0\"
         while kill -0 \"$2\" 2>/dev/null; do dd if=\"$1\" of=/dev/null bs=64k iflag=direct; done";
     let reader = Command::new("sh")
         .args(["-c", script])
         .arg(cgroup.join("cgroup.procs"))
-        .args([device, &std::process::id().to_string()])
+        .arg(device)
+        .arg(std::process::id().to_string())
         .stderr(Stdio::null())
         .process_group(0)
         .spawn();
@@ -133,6 +139,5 @@ impl Drop for DiskReader {
         let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.process.wait();
         until("the end of the cgroup's processes", || fs::remove_dir(&self.cgroup).ok());
-        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
     }
 }

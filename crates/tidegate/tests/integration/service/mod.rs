@@ -5,13 +5,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use tidegate_testing::until;
 
 pub(crate) mod disk_reader;
-
-/// Longer than anything here takes, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Runs the program to its end.
 pub(crate) fn tidegate(arguments: &[&str]) -> Output {
@@ -21,26 +17,6 @@ pub(crate) fn tidegate(arguments: &[&str]) -> Output {
 /// Returns what a program printed.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// Waits for a condition.
-pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Waits until no other test sets or undoes limits, which are the whole machine's. Keeps others waiting while
-/// the file is open. Tests of tidegate-host's cgroups take the same lock.
-pub(crate) fn limits_alone() -> fs::File {
-    let lock = fs::File::create(std::env::temp_dir().join("tidegate-tests-with-limits.lock")).unwrap();
-    lock.lock().unwrap();
-    lock
 }
 
 /// A running service in a folder of its own.
