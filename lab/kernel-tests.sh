@@ -4,15 +4,22 @@
 #
 #   lab/run lab/kernel-tests.sh FOLDER PROGRAM [FOLDER PROGRAM]…
 #
-# FOLDER is the package of a test program, in which it runs.
+# FOLDER is the package of a test program, in which it runs. Of its tests those of sensors and throttles run.
 set -uo pipefail
 
-modprobe -a loop sch_netem sch_fq sch_prio sch_htb cls_fw cls_bpf sch_ingress nf_tables veth dummy ext4 || true
+modprobe -a loop zram sch_netem sch_fq sch_prio sch_htb cls_fw cls_bpf sch_ingress nf_tables veth dummy ext4 || true
 # Cgroups of version 1 would keep the controller of I/O from those of version 2.
 if mountpoint -q /sys/fs/cgroup/blkio; then umount /sys/fs/cgroup/blkio; fi
 mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
 echo +io >/sys/fs/cgroup/cgroup.subtree_control || true
 mountpoint -q /sys/fs/bpf || mount -t bpf none /sys/fs/bpf || true
+
+# Attributes of files, which a file system in memory lacks.
+truncate -s 512M /tmp/files
+mkfs.ext4 -q -E lazy_itable_init=1 /tmp/files
+mkdir /tmp/ext4
+mount -o loop /tmp/files /tmp/ext4
+export TMPDIR=/tmp/ext4
 
 failed=0
 while [ $# -gt 0 ]; do
@@ -20,7 +27,7 @@ while [ $# -gt 0 ]; do
   shift 2
   echo "$program"
   cd "$folder" || exit 1
-  RUST_BACKTRACE=0 "$program" --test-threads 1 --show-output >/tmp/output 2>&1 || failed=1
+  RUST_BACKTRACE=0 "$program" throttle:: sense::capture:: sense::latency:: --test-threads 1 --show-output >/tmp/output 2>&1 || failed=1
   grep -E '^(test .* FAILED|test result:)|^skipped: |panicked at' /tmp/output
   grep -A 3 'panicked at' /tmp/output
   if grep -q '^skipped: ' /tmp/output; then failed=1; fi

@@ -140,7 +140,6 @@ def nextest(*arguments, **options):
         # A summary has room for a message, and none for a backtrace.
         "RUST_BACKTRACE": "0",
         "CARGO_TERM_COLOR": "never",
-        "NEXTEST_HIDE_PROGRESS_BAR": "1",
     }
     return subprocess.Popen(
         [program, "nextest", *arguments],
@@ -269,6 +268,8 @@ def run_once(chosen, *arguments, show=True):
         "slow" if not show else "pass",
         "--final-status-level",
         "none",
+        "--show-progress",
+        "counter",
         "--failure-output",
         "never",
         *arguments,

@@ -76,7 +76,10 @@ impl Device {
         if let Err(error) = sized {
             return lacks(Lack::Kernel("zram"), format_args!("perhaps without a compressor: {error}"));
         }
-        device.open().write_all_at(&vec![1; SIZE as usize], 0).unwrap();
+        // Through the page cache: this memory is not aligned as a device may want it.
+        let whole = OpenOptions::new().write(true).open(&device.path).unwrap();
+        whole.write_all_at(&vec![1; SIZE as usize], 0).unwrap();
+        whole.sync_all().unwrap();
         Some(device)
     }
 
