@@ -310,12 +310,13 @@ def properties_of(program):
     return [name for name in program.tests if name.rpartition("::")[2] in properties]
 
 
+def matches(test, program, name):
+    return fnmatch.fnmatchcase(test.program, program) and fnmatch.fnmatchcase(test.name, name)
+
+
 def may_be_retried(outcome, programs, patterns):
     program = next(program for program in programs if program.identifier == outcome.test.program)
-    named = any(
-        fnmatch.fnmatchcase(program.identifier, pattern) and fnmatch.fnmatchcase(outcome.test.name, name)
-        for pattern, name in patterns
-    )
+    named = any(matches(outcome.test, *pattern) for pattern in patterns)
     return not (outcome.hung or named or outcome.test.name in properties_of(program))
 
 
@@ -375,8 +376,13 @@ def once(programs, chosen, expressions, options):
     problems = [] if options.filters else lost_tests(programs)
     expected = {Test(program.identifier, name) for program in programs for name in program.tests}
     ran = {outcome.test for outcome in ended}
-    if not options.filters and ran != expected:
+    if not options.filters:
         problems += [f"{test} did not run" for test in sorted(expected - ran, key=str)]
+        problems += [
+            f"scripts/never-retried names `{program} {name}`, and no test is called so"
+            for program, name in never_retried()
+            if not any(matches(test, program, name) for test in expected)
+        ]
     failed = [outcome for outcome in ended if outcome.failure]
     flaky, broken = retried(failed, programs, chosen)
     skipped = [outcome for outcome in ended if outcome.lack]
