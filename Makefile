@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
+# The image's program is optimised like the package's. Acceptance takes the release build: no second compilation.
+IMAGE_PROFILE ?= dist
 
 .PHONY: help demo test acceptance stress properties experiments bench lint packages compiler book deb image \
 	release lab
@@ -46,8 +48,9 @@ deb: compiler ## A Debian package with the program, its services and documents
 
 # Only the last crate is compiled with another option: it decides how the C library is linked.
 image: compiler ## An OCI image of a static program: target/tidegate-oci.tar
-	$(CARGO) rustc --locked --release --package tidegate --bin tidegate -- -C target-feature=+crt-static
-	@scripts/image $(BIN)
+	$(CARGO) rustc --locked --profile $(IMAGE_PROFILE) --package tidegate --bin tidegate -- \
+		-C target-feature=+crt-static
+	@scripts/image target/$(IMAGE_PROFILE)/tidegate
 
 compiler: ## Install clang, which compiles the programs for the kernel (Debian, as root)
 	@scripts/compiler

@@ -62,6 +62,7 @@ MOST_RETRIED = 10
 MARKS = re.compile(
     r"\b(?:Tcp|Unix)(?:Listener|Stream)\b|\bUnixDatagram\b|\bUdpSocket\b|\bsocketpair\b|\bCommand::new\b"
     r"|\btokio::net\b|\bService::start\b|\btidegate_testing::(?:nbd|s3|vhost)\b|\btest_command\b"
+    r"|\bLoopDevice\b|\bin_own_network\b|\bhas_namespaces\b"
 )
 # Keeps the disk of the tests' files busy: writes a gibibyte without a name, and flushes it, again and again.
 WRITER = """
@@ -181,7 +182,9 @@ def selection(filters):
 def build(chosen):
     """Compiles the tests. Returns the programs."""
     process = nextest("list", "--locked", *chosen, *KINDS, "--message-format", "json")
+    runners.add(process)
     text, _ = process.communicate()
+    runners.discard(process)
     if process.returncode != 0:
         sys.exit(process.returncode)
     # Else a test's write may wait for gigabytes that the compiler has written.
@@ -260,6 +263,8 @@ def run_once(chosen, *arguments, show=True):
         os.remove(JUNIT)
     process = nextest(
         "run",
+        "--profile",
+        "default",
         "--locked",
         *chosen,
         *KINDS,
@@ -330,23 +335,25 @@ def retried(failed, programs, chosen):
             print(f"failed, and runs again alone: {outcome.test}", flush=True)
             expression = f"binary_id(={outcome.test.program}) & test(={outcome.test.name})"
             again = run_once(chosen, "-E", expression, "--test-threads", "1", show=False)
-        (broken if any(run.failure for run in again) else flaky).append(outcome)
+        passes = bool(again) and not any(run.failure or run.lack for run in again)
+        (flaky if passes else broken).append(outcome)
     return flaky, broken
 
 
 def documentation(chosen):
     """Runs the examples in the documentation."""
-    packages_only = [word for word in chosen if word != "--workspace"] or ["--workspace"]
-    done = subprocess.run(
-        [CARGO, "test", "--locked", *packages_only, "--doc", "--quiet"],
+    process = subprocess.Popen(
+        [CARGO, "test", "--locked", *chosen, "--doc", "--quiet"],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    # A package without a library has no documentation to test.
-    return done.returncode == 0 or "no library targets found" in done.stdout, done.stdout
+    runners.add(process)
+    printed, _ = process.communicate()
+    runners.discard(process)
+    return process.returncode == 0, printed
 
 
 def complain(name, text):
@@ -367,13 +374,15 @@ def allowed_lacks(path):
     return {line for line in lines if line}
 
 
-def once(programs, chosen, expressions, options):
+def once(programs, chosen, expressions, allowed, options):
     began = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         examples = None if options.filters else pool.submit(documentation, chosen)
         ended = run_once(chosen, *expressions, "--test-threads", str(options.jobs))
         documented, printed = examples.result() if examples else (True, "")
     problems = [] if options.filters else lost_tests(programs)
+    if not ended:
+        problems.append(f"{' '.join(options.filters)}: there is no such test")
     expected = {Test(program.identifier, name) for program in programs for name in program.tests}
     ran = {outcome.test for outcome in ended}
     if not options.filters:
@@ -389,6 +398,7 @@ def once(programs, chosen, expressions, options):
     print(f"\n{time.monotonic() - began:.0f} s; the slowest:")
     for outcome in sorted(ended, key=lambda outcome: -outcome.seconds)[: 60 if options.times else 8]:
         print(f"  {outcome.seconds:6.1f} s  {outcome.test}")
+    unexpected = show_skips(skipped, allowed)
     for outcome in flaky:
         complain(f"once, flaky: {outcome.test}", outcome.output)
     for outcome in broken:
@@ -397,10 +407,11 @@ def once(programs, chosen, expressions, options):
         complain("examples in the documentation", printed)
     for problem in problems:
         print(f"FAILED {problem}")
-    unexpected = unexpected_skips(skipped, options.lacks)
+    for outcome in unexpected:
+        print(f"FAILED {outcome.test} was skipped, and {options.lacks} does not allow it: {outcome.lack}")
     passed = len(ended) - len(failed) - len(skipped)
     print(
-        f"tests: {passed} passed, {len(broken) + (not documented) + len(problems)} failed, "
+        f"tests: {passed} passed, {len(broken) + (not documented) + len(problems) + len(unexpected)} failed, "
         f"{len(flaky)} flaky, {len(skipped)} skipped"
     )
     if len(flaky) > MOST_FLAKY:
@@ -419,22 +430,23 @@ def in_lab(programs):
         for word in (program.folder, program.path)
     ]
     assert len(words) == 2 * len(KERNEL_PROGRAMS), words
-    done = subprocess.run([os.path.join(ROOT, "lab", "run"), "lab/kernel-tests.sh", *words], cwd=ROOT)
-    return done.returncode == 0
+    process = subprocess.Popen([os.path.join(ROOT, "lab", "run"), "lab/kernel-tests.sh", *words], cwd=ROOT)
+    runners.add(process)
+    status = process.wait()
+    runners.discard(process)
+    return status == 0
 
 
-def unexpected_skips(skipped, path):
+def show_skips(skipped, allowed):
     """Prints the tests that did not run, with the reasons. Returns those that the list does not allow."""
     lacks = collections.Counter()
     unexpected = []
-    allowed = allowed_lacks(path) if path else None
     for outcome in sorted(skipped, key=lambda outcome: outcome.lack):
         found = LACK.search(outcome.lack)
         lack = found.group(1) if found else outcome.lack
         lacks[lack] += 1
         if allowed is not None and lack not in allowed:
             unexpected.append(outcome)
-            print(f"FAILED {outcome.test} was skipped: {outcome.lack}; {path} does not name {lack}")
         else:
             print(f"skipped {outcome.test}: {outcome.lack}")
     for lack, count in lacks.items():
@@ -448,10 +460,15 @@ runners = set()
 
 
 def stop(number, _frame):
-    # nextest ends its tests, which are in groups of their own.
+    # nextest ends its tests, which are in groups of their own. Here `wait` could wait for itself: the signal
+    # may have come in the midst of one.
     for process in list(runners):
         process.terminate()
-        process.wait()
+    deadline = time.monotonic() + 15
+    for process in list(runners):
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(process.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+                time.sleep(0.1)
     for leader in list(groups):
         kill_group(leader)
     os._exit(128 + number)
@@ -623,6 +640,9 @@ def main():
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
+    if options.in_lab and options.filters:
+        parser.error("--in-lab takes no filter")
+    allowed = allowed_lacks(options.lacks) if options.lacks else None
     chosen, expressions = selection(options.filters)
     programs = build(chosen)
     if options.build:
@@ -634,7 +654,7 @@ def main():
             return 0 if repeatedly(programs, marked_tests_of, options.stress, options) else 1
     if options.properties:
         return 0 if repeatedly(programs, properties_of, options.properties, options, variables={}) else 1
-    return 0 if once(programs, chosen, expressions, options) else 1
+    return 0 if once(programs, chosen, expressions, allowed, options) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-//! Tests that set limits of the whole machine, and tests that see nothing of them.
+//! A lock for tests that set limits of the whole machine, and a namespace for tests that must not see such
+//! limits.
 
 use std::fs::File;
 use std::path::Path;

@@ -46,8 +46,10 @@ fn reads_in_flight_are_read_again_and_writes_in_flight_fail() {
     let image = file(directory.path(), "image", 16 * MIB);
     std::fs::write(&image, vec![7; 16 * MIB as usize]).unwrap();
     let log = directory.path().join("log");
-    let logged = ["--filter=log", "--filter=delay", "file", image.to_str().unwrap(), "rdelay=2", "wdelay=2"];
-    let server = Server::nbdkit(&socket, &[&logged[..], &[&format!("logfile={}", log.display())]].concat());
+    // A thread for each request: the log has a request when a thread takes it.
+    let options = ["--threads=32", "--filter=log", "--filter=delay", "file", image.to_str().unwrap()];
+    let logfile = format!("logfile={}", log.display());
+    let server = Server::nbdkit(&socket, &[&options[..], &["rdelay=2", "wdelay=2", &logfile]].concat());
     let served = over(&socket, |_| {});
     let (mut reader, mut writer) = (Raw::open(&served.socket(), "vol"), Raw::open(&served.socket(), "vol"));
     for cookie in 0..20 {

@@ -1,6 +1,6 @@
 //! Configurations as files: `configurations/NAME.toml` with what is said about it in `NAME.expected` beside
-//! it. After a change on purpose, `TIDEGATE_UPDATE_EXPECTED=1 cargo test -p tidegate-agent` writes them anew;
-//! read the difference before you commit it.
+//! it. After a change on purpose, `TIDEGATE_UPDATE_EXPECTED=1 cargo test -p tidegate-serve --test
+//! integration configurations` writes them anew; read the difference before you commit it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -80,7 +80,7 @@ pub(crate) fn wait_for_more_than_an_interval() {
 /// ports to whoever connects: one of those a connection of another test could keep for as long as that runs.
 pub(crate) fn free_addresses<const N: usize>(ip: &str) -> [SocketAddr; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test binaries run one after the other, and begin at different places.
+    // Each test is a process, and several run at once: each begins at another place.
     let begin = std::process::id() * 97;
     std::array::from_fn(|_| {
         loop {

@@ -1,7 +1,5 @@
 //! Loads on a real NBD server, nbdkit (Debian package of that name; `make packages` installs it).
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;

@@ -1,7 +1,5 @@
 //! The size of a month of rollups on disk, measured: the figures of `docs/reference/rollups.md`.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, and fails by panicking")]
-
 use std::fs;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! The table of keys states the defaults and the bounds that the reader of laws has.
 
-#![allow(clippy::unwrap_used, reason = "these are tests: a failure is the result")]
-
 use std::ops::Bound::{self, Excluded, Included};
 
 use tidegate_config::keys::{Key, KeyTable, KeyType, agent, law as tables, pool, scenario};

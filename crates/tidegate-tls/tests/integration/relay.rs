@@ -1,7 +1,5 @@
 //! Relays between real sockets, with peers that behave, hang, hang up, or are tampered with.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
-
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

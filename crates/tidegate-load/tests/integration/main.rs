@@ -1,0 +1,5 @@
+//! The integration tests of tidegate-load: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
+
+mod nbdkit;
