@@ -632,9 +632,9 @@ def main():
         default=60,
         help="the time for --stress and --properties, in minutes (default: %(default)s)",
     )
-    # Most tests of sockets and processes wait: four for each processor keep it busy.
+    # Most tests of sockets and processes wait: five for each processor keep it busy.
     parser.add_argument(
-        "--jobs", type=int, default=4 * os.cpu_count(), help="tests at once (default: %(default)s)"
+        "--jobs", type=int, default=5 * os.cpu_count(), help="tests at once (default: %(default)s)"
     )
     parser.add_argument("filters", nargs="*", metavar="FILTER")
     options = parser.parse_args()
