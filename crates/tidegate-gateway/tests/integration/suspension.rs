@@ -31,6 +31,11 @@ fn restart(served: Served, change: impl FnOnce(&mut GatewayConfig)) -> (Served, 
     (Served { gateway, config, directory }, left, taken)
 }
 
+/// Waits until the pool has so many sessions. A client knows of the end of its handshake before the pool does.
+fn await_sessions(served: &Served, count: usize) {
+    served.wait_until(|pool| pool.sessions == count);
+}
+
 fn fio(uri: &str, depth: u32) -> Command {
     let mut fio = Command::new("fio");
     fio.args(["--name=load", "--ioengine=nbd", "--rw=randrw", "--bsrange=512-128k", "--size=16m"])
@@ -84,6 +89,7 @@ fn a_verifying_client_works_on_through_restarts() {
 fn a_request_that_arrives_in_parts_is_complete_after_a_restart() {
     let mut served = Served::start(|folder| vec![file_pool(folder, &["a"], 4 * MIB)]);
     let mut client = Raw::open(&served.socket(), "a");
+    await_sessions(&served, 1);
     for (length, cut) in [(10_000, 10), (10_000, 5_000), (200_000, 100_000)] {
         let data: Vec<u8> = (0..length).map(|at| (at >> 5) as u8).collect();
         let whole = [&request(NbdCommand::Write, 7, 4096, length)[..], &data].concat();
@@ -109,6 +115,7 @@ fn a_request_that_arrives_in_parts_is_complete_after_a_restart() {
 fn a_client_that_is_too_slow_does_not_keep_the_others() {
     let served = Served::start(|folder| vec![file_pool(folder, &["a"], 64 * MIB)]);
     let (mut slow, mut good) = (Raw::open(&served.socket(), "a"), Raw::open(&served.socket(), "a"));
+    await_sessions(&served, 2);
     slow.send(NbdCommand::Write, 1, 0, 32 << 20);
     slow.0.write_all(&vec![1; 2 << 20]).unwrap();
     served.wait_until(|pool| pool.bytes_in_use.get() > 1 << 20);
@@ -135,6 +142,7 @@ fn a_session_ends_where_its_client_was_told_otherwise() {
     for (what, change) in changes {
         let served = Served::start(|folder| vec![file_pool(folder, &["a"], 4 * MIB)]);
         let mut client = Raw::open(&served.socket(), "a");
+        await_sessions(&served, 1);
         let (served, left, taken) = restart(served, change);
         assert_eq!((left, taken), (1, 0), "{what}");
         assert!(client.is_closed(), "{what}");
@@ -147,6 +155,7 @@ fn a_session_ends_where_its_client_was_told_otherwise() {
 fn sessions_of_an_emulated_device_end() {
     let served = Served::start(|_| vec![emulated_pool(&["a"], MIB, 1_000.0)]);
     let mut client = Raw::open(&served.socket(), "a");
+    await_sessions(&served, 1);
     let (_served, left, _) = restart(served, |_| {});
     assert_eq!(left, 0);
     assert!(client.is_closed());
