@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -23,7 +24,8 @@ use object_store::{ClientOptions, MultipartUpload, ObjectStoreExt, PutPayload, R
 use reqwest::Url;
 use reqwest::header::CONTENT_LENGTH;
 use thiserror::Error;
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 
 use crate::gauge::BytesGauge;
 
@@ -41,6 +43,11 @@ const MOST_PARTS: u64 = 10_000;
 
 /// The region if none is configured; most servers that are not Amazon's call theirs so, or do not care.
 const REGION: &str = "us-east-1";
+
+/// Times that an upload is aborted, and the pause in between (chosen: an interrupted command ends within
+/// seconds).
+const ABORT_ATTEMPTS: u32 = 5;
+const ABORT_PAUSE: Duration = Duration::from_millis(200);
 
 /// A bucket, and a place in it: `s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION][&profile=NAME]`. It
 /// contains no secret.
@@ -299,9 +306,8 @@ impl S3Store {
             objects.put(&key, first.into_iter().collect()).await.map_err(|error| self.explain(&error))?;
             return Ok(());
         }
-        let begun = timeout(ANSWER, objects.put_multipart(&key)).await;
-        let upload = begun.map_err(|_| StoreError::Silent(ANSWER))?.map_err(|error| self.explain(&error))?;
-        let mut upload = Upload(Some(upload));
+        let begun = begin_upload(objects, key).await.ok_or(StoreError::Silent(ANSWER))?;
+        let mut upload = begun.map_err(|error| self.explain(&error))?;
         let outcome = self.put_parts(&mut upload, first, &mut pieces, part, &sent).await;
         match outcome {
             Ok(()) => upload.0 = None,
@@ -369,23 +375,48 @@ fn client(place: &S3Bucket, credentials: &S3Credentials, http: Counted) -> Resul
     Ok(builder.build()?)
 }
 
+/// Begins an upload, and returns `None` if the server does not answer. If the caller gives up meanwhile, the
+/// server may have begun the upload all the same: the answer is awaited, and the upload aborted.
+async fn begin_upload(objects: AmazonS3, key: Key) -> Option<Result<Upload, object_store::Error>> {
+    let (answer, answered) = oneshot::channel();
+    ends::go_on(async move {
+        if let Ok(begun) = timeout(ANSWER, objects.put_multipart(&key)).await {
+            // Without a receiver the upload is dropped here, which aborts it.
+            let _ = answer.send(begun.map(|upload| Upload(Some(upload))));
+        }
+    });
+    answered.await.ok()
+}
+
 /// An upload, which is aborted if it is given up and the server can still be told.
 struct Upload(Option<Box<dyn MultipartUpload>>);
 
 impl Upload {
     async fn abort(&mut self) {
-        if let Some(mut upload) = self.0.take() {
-            let _ = timeout(ANSWER, upload.abort()).await;
+        if let Some(upload) = self.0.take() {
+            abort(upload).await;
         }
     }
 }
 
+/// Aborts an upload. A server may fail at that while it still ends a part whose request was given up, so it
+/// is asked again. If it fails each time, the bucket's rule for unfinished uploads has to remove the parts.
+async fn abort(mut upload: Box<dyn MultipartUpload>) {
+    let aborted = async {
+        for _ in 0..ABORT_ATTEMPTS {
+            match upload.abort().await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => break,
+                Err(_) => sleep(ABORT_PAUSE).await,
+            }
+        }
+    };
+    let _ = timeout(ANSWER, aborted).await;
+}
+
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(mut upload) = self.0.take() {
-            ends::go_on(async move {
-                let _ = timeout(ANSWER, upload.abort()).await;
-            });
+        if let Some(upload) = self.0.take() {
+            ends::go_on(abort(upload));
         }
     }
 }

@@ -538,13 +538,18 @@ fn a_bucket_is_a_node_and_who_may_use_it_the_client_says() {
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"] {
         command.env_remove(name);
     }
-    command.env("AWS_SHARED_CREDENTIALS_FILE", &aws).env("AWS_PROFILE", "lab").stderr(Stdio::null());
+    command.env("AWS_SHARED_CREDENTIALS_FILE", &aws).env("AWS_PROFILE", "lab");
+    command.stderr(fs::File::create(site.path("said")).unwrap());
     let mut putting = command.spawn().unwrap();
-    until("the first part", || (uploads() > 1).then_some(()));
+    // The server has begun the upload. The client may not know that yet, or may send parts already.
+    until("an upload", || (uploads() > 1).then_some(()));
     let id = rustix::process::Pid::from_child(&putting);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     assert!(!putting.wait().unwrap().success());
-    assert_eq!(uploads(), 0, "parts that nobody sees are paid for");
+    let said = fs::read_to_string(site.path("said")).unwrap();
+    let names: Vec<_> =
+        fs::read_dir(server.folder()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(uploads(), 0, "parts that nobody sees are paid for: {names:?} {said}");
 }
 
 #[test]
