@@ -5,3 +5,6 @@ pub mod page;
 pub mod rows;
 pub mod scenario_file;
 pub mod series;
+mod wrap;
+
+pub use wrap::wrap;

@@ -9,6 +9,7 @@ use tidegate_experiments::{
     ExperimentReport, ExperimentTexts, ExperimentVerdict, QuantityReport, ReproductionReport,
     experiment_texts, paper_texts,
 };
+use tidegate_program::wrap;
 
 use super::text::{figure, spread};
 
@@ -57,30 +58,12 @@ fn words(report: &ExperimentReport) -> &'static ExperimentTexts {
 
 /// Breaks prose into lines.
 fn wrapped(text: &str) -> String {
-    wrapped_at(text, WIDTH)
+    wrap(text, WIDTH)
 }
 
 /// An item of a list, with its further lines under its text.
 fn wrapped_item(item: &str) -> String {
-    wrapped_at(item, WIDTH - 2).replace('\n', "\n  ")
-}
-
-fn wrapped_at(text: &str, widest: usize) -> String {
-    let mut out = String::new();
-    let mut width = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if width > 0 && width + 1 + length > widest {
-            out.push('\n');
-            width = 0;
-        } else if width > 0 {
-            out.push(' ');
-            width += 1;
-        }
-        out.push_str(word);
-        width += length;
-    }
-    out
+    wrap(item, WIDTH - 2).replace('\n', "\n  ")
 }
 
 /// The part up to a full stop before a capital letter, without the stop: "fig. 9" is no end.

@@ -58,21 +58,7 @@ pub(crate) fn legend(outcome: &DemoOutcome) -> String {
 
 /// Breaks a paragraph into lines that a terminal shows whole.
 pub(crate) fn wrapped(paragraph: &str) -> String {
-    const WIDTH: usize = 80;
-    let (mut out, mut column) = (String::with_capacity(paragraph.len() + 8), 0);
-    for word in paragraph.split(' ') {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > WIDTH {
-            out.push('\n');
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out
+    tidegate_program::wrap(paragraph, 80)
 }
 
 /// The result in one breath: of all seconds, and beside it what the starts of bursts cost.
