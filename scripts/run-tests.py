@@ -15,8 +15,8 @@ the output of its failure; more than three flaky tests fail the run. Tests that 
 property tests, and tests that hang get no second chance.
 
 A test that cannot run on this machine prints a line `skipped: …` (the crate tidegate-testing), and counts as
-skipped. The number of tests in the sources must equal the number of tests in the programs, and that the
-number of tests that ran: a test that no longer runs is noticed.
+skipped. As many tests as the sources have must be in the programs, and every test of the programs must run:
+so a test that no longer runs is noticed.
 
 A test belongs to --stress if its source file, or a module that the file uses, names a socket, a process or a
 service (`MARKS`). These tests run beside as many busy processes as there are processors, and one that keeps
@@ -87,7 +87,7 @@ SEED = {"PROPTEST_RNG_SEED": "1"}
 
 @dataclasses.dataclass(frozen=True)
 class Test:
-    """A test of a program: the program's id is its package, and `::integration` if it is the program of `tests/`."""
+    """A test, by its name and its program: a package's unit tests, or `PACKAGE::integration`."""
 
     program: str
     name: str
@@ -270,7 +270,7 @@ def run_once(chosen, *arguments, show=True):
         *KINDS,
         "--no-fail-fast",
         "--status-level",
-        "slow" if not show else "pass",
+        "pass",
         "--final-status-level",
         "none",
         "--show-progress",

@@ -13,8 +13,6 @@ pub enum Lack {
     Root,
     /// Network, mount, user or time namespaces.
     Namespaces,
-    /// The kernel's module `sch_netem`.
-    Netem,
     /// Cgroups with counters or limits of I/O.
     CgroupIo,
     /// Cgroups that no other agent limits.
@@ -36,7 +34,6 @@ impl fmt::Display for Lack {
         f.write_str(match self {
             Self::Root => "root",
             Self::Namespaces => "namespaces",
-            Self::Netem => "netem",
             Self::CgroupIo => "cgroups with I/O",
             Self::FreeCgroups => "cgroups without another agent",
             Self::Bpf => "BPF",

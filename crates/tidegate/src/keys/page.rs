@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use tidegate_config::keys::{Key, KeyTable, TABLES};
+use tidegate_testing::markdown::root;
 
 /// The pages that list keys.
 const PAGES: &[&str] = &["docs/reference/configuration.md", "docs/reference/scenarios.md"];
@@ -15,10 +15,6 @@ const END: &str = "<!-- end of keys -->";
 
 /// The longest line of a paragraph.
 const WIDTH: usize = 108;
-
-pub(super) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
-}
 
 /// Returns true if a file has this text; with `UPDATE_DOCS` in the environment, writes it first.
 pub(super) fn is_up_to_date(file: &str, text: &str) -> bool {

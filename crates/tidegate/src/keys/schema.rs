@@ -6,8 +6,9 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use serde_json::{Map, Value, json};
 use tidegate_config::keys::{Key, KeyTable, KeyType, TABLES};
+use tidegate_testing::markdown::root;
 
-use super::page::{is_up_to_date, root};
+use super::page::is_up_to_date;
 use super::plain;
 
 /// The documents with a schema: the table at the root, the file, and its title.

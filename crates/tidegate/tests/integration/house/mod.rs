@@ -4,16 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub(crate) use tidegate_testing::markdown::root;
+
 mod circles;
 mod comments;
 mod floors;
 mod lengths;
 mod scripts;
 mod source;
-
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
-}
 
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a readable folder") {
