@@ -50,6 +50,9 @@ CARGO = os.environ.get("CARGO", "cargo")
 TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
 JUNIT = os.path.join(TARGET, "nextest", "default", "junit.xml")
 NEVER_RETRIED = os.path.join(ROOT, "scripts", "never-retried")
+SETTINGS = os.path.join(ROOT, ".config", "nextest.toml")
+# A test that the settings name.
+NAMED = re.compile(r"\btest\(=([^)]*)\)")
 # What cargo builds and nextest runs. Benches and examples are compiled by the lints.
 KINDS = ("--lib", "--bins", "--tests")
 # The programs with tests of what only some kernels have: throttles of packets, cgroups, BPF.
@@ -391,6 +394,11 @@ def once(programs, chosen, expressions, allowed, options):
             f"scripts/never-retried names `{program} {name}`, and no test is called so"
             for program, name in never_retried()
             if not any(matches(test, program, name) for test in expected)
+        ]
+        problems += [
+            f".config/nextest.toml names `{name}`, and no test is called so"
+            for name in NAMED.findall(read(SETTINGS))
+            if name not in {test.name for test in expected}
         ]
     failed = [outcome for outcome in ended if outcome.failure]
     flaky, broken = retried(failed, programs, chosen)
