@@ -73,6 +73,7 @@ struct RunningService {
     total: ConsumerTotal,
     promise: PromiseRecord,
     fold: MinuteFold,
+    has_reading: bool,
 }
 
 /// A month of the tenant. Each second of the simulation goes through the service's own code, and is counted
@@ -193,7 +194,7 @@ impl Recorder for MonthRecorder {
         total.read = Bytes::new(total.read.get() + bytes);
         let counters = PromiseCounters::Latencies { count: total.count, sum: total.sum, oldest: None };
         let reading = PromiseReading { promised: PROMISED, counters };
-        let is_first = service.promise.status().is_none();
+        let is_first = !std::mem::replace(&mut service.has_reading, true);
         let reading = MinuteReading {
             total: service.total,
             promise: Some(reading.terms()),
