@@ -111,18 +111,24 @@ impl Machine {
         }
     }
 
-    /// Connects to a disk as QEMU does, and to its next gateway after one has died.
+    /// Connects to a disk as QEMU does, and to its next gateway after one has died. It tries again while the
+    /// disk is still that of the machine before: then it is hung up on.
     pub fn connect(&mut self, socket: &Path) {
         let end = Instant::now() + PATIENCE;
-        let mut front_end = loop {
-            match Frontend::connect(socket, self.rings.len() as u64) {
-                Ok(front_end) => break front_end,
+        let rings = self.rings.len() as u64;
+        let begin = || {
+            let front_end = Frontend::connect(socket, rings)?;
+            front_end.set_owner()?;
+            let offered = front_end.get_features()?;
+            Ok::<_, vhost::Error>((front_end, offered))
+        };
+        let (mut front_end, offered) = loop {
+            match begin() {
+                Ok(begun) => break begun,
                 Err(error) => assert!(Instant::now() < end, "{error}"),
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        front_end.set_owner().unwrap();
-        let offered = front_end.get_features().unwrap();
         assert_eq!(self.features & !offered, 0, "{offered:#x}");
         let protocol = front_end.get_protocol_features().unwrap();
         let wanted = VhostUserProtocolFeatures::MQ
