@@ -5,12 +5,17 @@ mod chart;
 mod palette;
 
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
+use std::process;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use ratatui::Frame;
+use ratatui::crossterm::cursor;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -20,6 +25,12 @@ pub(crate) use palette::Palette;
 /// The time between two looks at what has happened: short enough to feel immediate. A key wakes the view at
 /// once.
 const FRAME: Duration = Duration::from_millis(200);
+
+/// The time between two looks at whether the terminal is still there.
+const WATCH: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A view that has lost its terminal ends within this time, or its process does.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A view that fills the terminal until it ends.
 pub(crate) trait TerminalView {
@@ -47,13 +58,38 @@ pub(crate) enum ViewStep<E> {
     Ended(E),
 }
 
-/// Puts the terminal back, whatever happens; a panic is covered by the hook that `ratatui::try_init`
-/// installs.
-struct Restore;
+/// A terminal that shows a view. Put back when this is dropped; a panic is covered by the hook that
+/// `ratatui::try_init` installs.
+struct ShownTerminal {
+    is_shown: Arc<AtomicBool>,
+}
 
-impl Drop for Restore {
+impl ShownTerminal {
+    /// Begins to watch for the loss of the terminal: then waiting for keys never returns, because the library
+    /// reads the end of the input again and again.
+    fn watch() -> io::Result<Self> {
+        let is_shown = Arc::new(AtomicBool::new(true));
+        let watched = Arc::clone(&is_shown);
+        thread::Builder::new().name("terminal".to_owned()).spawn(move || {
+            while watched.load(Ordering::Relaxed) {
+                if is_hung_up(&WATCH) {
+                    thread::sleep(GRACE);
+                    if watched.load(Ordering::Relaxed) {
+                        process::exit(1);
+                    }
+                }
+            }
+        })?;
+        Ok(Self { is_shown })
+    }
+}
+
+impl Drop for ShownTerminal {
     fn drop(&mut self) {
-        ratatui::restore();
+        // A terminal that is gone cannot be put back.
+        let _ = execute!(io::stdout(), cursor::Show);
+        let _ = ratatui::try_restore();
+        self.is_shown.store(false, Ordering::Relaxed);
     }
 }
 
@@ -62,8 +98,9 @@ impl Drop for Restore {
 /// # Errors
 /// When the terminal fails.
 pub(crate) fn show<V: TerminalView>(view: &mut V) -> io::Result<V::End> {
-    let mut terminal = ratatui::try_init()?;
-    let _restore = Restore;
+    // Its own end would print to a terminal that is gone, which panics.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init()?);
+    let _shown = ShownTerminal::watch()?;
     let mut is_changed = true;
     loop {
         match view.advance() {
@@ -73,9 +110,6 @@ pub(crate) fn show<V: TerminalView>(view: &mut V) -> io::Result<V::End> {
         }
         if std::mem::take(&mut is_changed) {
             terminal.draw(|frame| view.draw(frame))?;
-        }
-        if is_hung_up() {
-            return Err(io::Error::other("the terminal is gone"));
         }
         // All keys that are waiting, then one drawing.
         let mut patience = FRAME;
@@ -91,13 +125,13 @@ pub(crate) fn show<V: TerminalView>(view: &mut V) -> io::Result<V::End> {
     }
 }
 
-/// Returns true if the terminal is gone. A process that it does not control gets no SIGHUP, and its waiting
-/// for keys ends at once, again and again.
-fn is_hung_up() -> bool {
+/// Returns true if the terminal is gone. Waits at most this long for that. A process that the terminal does
+/// not control gets no SIGHUP.
+fn is_hung_up(patience: &Timespec) -> bool {
     let stdin = io::stdin();
     let mut keyboard = [PollFd::new(&stdin, PollFlags::empty())];
-    poll(&mut keyboard, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
-        && keyboard[0].revents().contains(PollFlags::HUP)
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    poll(&mut keyboard, Some(patience)).is_ok() && keyboard[0].revents().intersects(gone)
 }
 
 /// Returns true if a person sits at both ends: at the keyboard and before the screen.

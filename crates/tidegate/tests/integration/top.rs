@@ -1,5 +1,6 @@
 //! `tidegate top` in a terminal of its own, before a real gateway under load.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -35,9 +36,12 @@ const LONGEST_PRINTED: usize = 4_096;
 
 impl Terminal {
     fn start(arguments: &str, rows: u16, columns: u16) -> Self {
+        Self::run(&format!("\"$PROGRAM\" top {arguments}"), rows, columns)
+    }
+
+    fn run(command: &str, rows: u16, columns: u16) -> Self {
         let command = format!(
-            "stty rows {rows} cols {columns}; tty; sh -c 'echo pid $$.; exec \"$PROGRAM\" top {arguments}'; \
-             echo exit $?.; stty -a"
+            "stty rows {rows} cols {columns}; tty; sh -c 'echo pid $$.; exec {command}'; echo exit $?.; stty -a"
         );
         let mut script = Command::new("script")
             .args(["--quiet", "--return", "--flush", "--command", &command, "/dev/null"])
@@ -184,6 +188,28 @@ fn a_signal_restores_the_terminal() {
         terminal.shows(&["array"]);
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         terminal.ends_restored("0");
+    }
+}
+
+#[test]
+fn a_command_whose_terminal_is_closed_kept_a_processor_busy_for_ever_or_aborted() {
+    let service = Service::start("serve", POOL);
+    let top = format!("\"$PROGRAM\" top --url http://{}", service.address());
+    // In a session of its own it gets no signal.
+    for (command, shown) in [
+        (top.clone(), "array"),
+        (format!("setsid {top}"), "array"),
+        ("\"$PROGRAM\" demo".to_owned(), "alone"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let [script, status] = ["script", "status"].map(|name| folder.path().join(name));
+        let lines = format!("trap : HUP\n{command}\necho $? >{}\n", status.display());
+        fs::write(&script, lines).unwrap();
+        let mut terminal = Terminal::run(&format!("sh {}", script.display()), 24, 80);
+        terminal.shows(&[shown]);
+        terminal.script.kill().unwrap();
+        let ended = until(&format!("the end of {command}"), || fs::read_to_string(&status).ok());
+        assert!(["0\n", "1\n"].contains(&ended.as_str()), "{command}: {ended}");
     }
 }
 
