@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::oneshot;
 
+use super::format::MetricsFormat;
 use super::paced::PacedAnswer;
 
 /// The longest time that a client waits for the service. It is less than Prometheus' own 10 s, so that a
 /// scrape gets an answer.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A request for the exposition. The service answers it, or drops it when it cannot.
 pub type ScrapeRequest = oneshot::Sender<String>;
@@ -45,9 +44,13 @@ pub fn routes<E: From<ScrapeRequest> + Send + 'static>(events: SyncSender<E>) ->
 
 async fn metrics<E: From<ScrapeRequest> + Send + 'static>(
     State(expositions): State<Arc<Expositions<E>>>,
+    headers: HeaderMap,
 ) -> impl IntoResponse {
+    let accepted: Vec<_> =
+        headers.get_all(header::ACCEPT).iter().filter_map(|one| one.to_str().ok()).collect();
+    let format = MetricsFormat::accepted(&accepted.join(","));
     match expositions.next().await {
-        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], text.to_string()),
+        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, format.content_type())], format.of(&text)),
         None => unavailable(),
     }
 }

@@ -2,6 +2,7 @@
 //! own.
 
 mod counts;
+mod format;
 mod http;
 mod paced;
 mod samples;
