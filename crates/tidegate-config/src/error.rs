@@ -35,10 +35,28 @@ fn joined(findings: &[Finding]) -> String {
 /// # Errors
 /// The system's answer, or that the file is too large for a configuration.
 pub fn read_text(file: impl Read) -> io::Result<String> {
-    let mut text = String::new();
-    file.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST_FILE {
+    let mut bytes = Vec::new();
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST_FILE {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large for a configuration"));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        let said =
+            format!("line {line} is not UTF-8: save the file in this encoding, or correct the character");
+        io::Error::new(io::ErrorKind::InvalidData, said)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_is_not_utf_8_is_named() {
+        assert_eq!(read_text(&b"a = '\xC3\xBC'\n"[..]).unwrap(), "a = '\u{FC}'\n");
+        let said = read_text(&b"# f\xC3\xBCr\n# f\xFCr\na = 1\n"[..]).unwrap_err().to_string();
+        assert!(said.starts_with("line 2 is not UTF-8"), "{said}");
+    }
 }

@@ -9,12 +9,17 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, crypto};
+use webpki::EndEntityCert;
 
 /// The bundle of all authorities that browsers trust has a quarter of it.
 const LONGEST: u64 = 1 << 20;
 
 /// The bits of a mode that let users other than a file's owner and group read or write it.
 const OPEN_TO_OTHERS: u32 = 0o006;
+
+/// The reason why a certificate of version 1 is refused, and the remedy.
+const VERSION_1: &str = "the certificate is of X.509 version 1, as `openssl x509 -req` makes it without \
+    extensions; sign it with `-extfile`, and subjectAltName in that file";
 
 /// A certificate and its private key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -128,12 +133,18 @@ pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 pub(crate) fn pair(identity: &TlsIdentity) -> Result<CertifiedKey, TlsError> {
     let TlsIdentity { certificate, private_key } = identity;
     let (chain, key) = (certificates(certificate)?, key(private_key)?);
+    let is_old = chain.first().is_some_and(is_of_version_1);
     let certified = CertifiedKey::from_der(chain, key, &crypto::ring::default_provider());
     certified.map_err(|error| TlsError::Pair {
         certificate: certificate.clone(),
         private_key: private_key.clone(),
-        why: error.to_string(),
+        why: if is_old { VERSION_1.to_owned() } else { error.to_string() },
     })
+}
+
+/// Returns true for a certificate of X.509 version 1, which has no extensions and so no names of hosts.
+fn is_of_version_1(certificate: &CertificateDer<'_>) -> bool {
+    matches!(EndEntityCert::try_from(certificate), Err(webpki::Error::UnsupportedCertVersion))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

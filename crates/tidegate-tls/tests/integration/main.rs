@@ -3,3 +3,4 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
 
 mod relay;
+mod version;
