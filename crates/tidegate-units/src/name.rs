@@ -22,6 +22,19 @@ pub enum NameError {
     /// A character would break a log line, a metric label or a terminal.
     #[error("a name must not contain control characters ({0:?})")]
     Control(char),
+    /// A character that people do not see: two names would look alike, or a line would be read backwards.
+    #[error("a name must not contain characters that are not seen (U+{code:04X})", code = u32::from(*.0))]
+    Invisible(char),
+}
+
+/// Returns true for characters without a width, and for those that change the direction of the text after
+/// them.
+const fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
+            | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{E0000}'..='\u{E007F}'
+    )
 }
 
 fn checked(text: &str) -> Result<Arc<str>, NameError> {
@@ -31,8 +44,9 @@ fn checked(text: &str) -> Result<Arc<str>, NameError> {
     if text.len() > MAX_LEN {
         return Err(NameError::TooLong(text.len()));
     }
-    match text.chars().find(|c| c.is_control()) {
-        Some(c) => Err(NameError::Control(c)),
+    match text.chars().find(|c| c.is_control() || is_invisible(*c)) {
+        Some(c) if c.is_control() => Err(NameError::Control(c)),
+        Some(c) => Err(NameError::Invisible(c)),
         None => Ok(text.into()),
     }
 }
@@ -41,7 +55,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $Name:ident) => {
         $(#[$doc])*
         ///
-        /// 1 to 255 bytes of UTF-8 without control characters. Cheap to clone.
+        /// 1 to 255 bytes of UTF-8, all of which people see. Cheap to clone.
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $Name(Arc<str>);
@@ -50,7 +64,7 @@ macro_rules! name {
             /// Checks and takes a name.
             ///
             /// # Errors
-            /// When the text is empty, too long, or has control characters.
+            /// When the text is empty, too long, or has characters that people do not see.
             pub fn new(text: &str) -> Result<Self, NameError> {
                 checked(text).map(Self)
             }
@@ -123,6 +137,14 @@ mod tests {
     fn bad_names_are_refused() {
         assert_eq!(ConsumerName::new(""), Err(NameError::Empty));
         assert_eq!(ConsumerName::new("a\nb"), Err(NameError::Control('\n')));
+        for (text, c) in [("a\u{202E}b", '\u{202E}'), ("a\u{200B}", '\u{200B}'), ("\u{FEFF}a", '\u{FEFF}')] {
+            assert_eq!(ConsumerName::new(text), Err(NameError::Invisible(c)));
+        }
+        assert_eq!(
+            NameError::Invisible('\u{200B}').to_string(),
+            "a name must not contain characters that are not seen (U+200B)"
+        );
+        assert_eq!(ResourceName::new("Größe-数据库-базы").unwrap().as_str(), "Größe-数据库-базы");
         assert_eq!(ResourceName::new(&"x".repeat(256)), Err(NameError::TooLong(256)));
         assert_eq!(ResourceName::new("vg0").unwrap().as_str(), "vg0");
         assert!(serde_json::from_str::<ResourceName>("\"\"").is_err());
