@@ -127,7 +127,7 @@ fn source(reading: &SourceReading) -> SourceStatus {
     SourceStatus {
         place: reading.place.clone(),
         age_seconds: seconds(reading.latest.map(|(age, _)| age)),
-        latency_seconds: seconds(reading.latest.map(|(_, latency)| latency)),
+        latency_seconds: seconds(reading.latest.and_then(|(_, latency)| latency)),
         counts: !reading.is_old,
         trouble: reading.trouble.clone(),
     }

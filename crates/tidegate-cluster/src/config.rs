@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
+use tidegate_config::masked;
 use tidegate_units::HostName;
 
 use crate::key::{ClusterKey, Secret};
@@ -200,7 +201,7 @@ impl NatsConfig {
             return Err(JoinError::Replicas(self.replicas));
         }
         for server in &self.servers {
-            let failed = |why: String| JoinError::Server { server: server.clone(), why };
+            let failed = |why: String| JoinError::Server { server: masked(server).into_owned(), why };
             let address: async_nats::ServerAddr =
                 server.parse().map_err(|error: std::io::Error| failed(error.to_string()))?;
             if address.is_websocket() {

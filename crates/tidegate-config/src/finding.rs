@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::mask::masked;
 use crate::nearest;
 use crate::placed::PlacedValue;
 use crate::source::{SourceExcerpt, SourceText};
@@ -87,7 +88,7 @@ impl FindingPlace {
     #[must_use]
     pub fn error(&self, message: impl Into<String>) -> Finding {
         let Self { file, excerpt } = self.clone();
-        Finding { severity: Severity::Error, file, excerpt, message: shown(message.into()), help: None }
+        Finding { severity: Severity::Error, file, excerpt, message: shown(&message.into()), help: None }
     }
 }
 
@@ -106,7 +107,8 @@ const MOST_FINDINGS: usize = 100;
 const LONGEST_MESSAGE: usize = 2_000;
 
 /// A message as a terminal may show it. It may quote a text of any length, with any characters.
-fn shown(message: String) -> String {
+fn shown(message: &str) -> String {
+    let message = masked(message).into_owned();
     let is_plain = |c: char| !c.is_control();
     if message.len() <= LONGEST_MESSAGE && message.chars().all(is_plain) {
         return message;
@@ -128,7 +130,7 @@ impl<'a> FindingList<'a> {
 
     /// The document cannot be used because of what is written there.
     pub fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
-        self.add(Severity::Error, span, message.into(), None);
+        self.add(Severity::Error, span, &message.into(), None);
     }
 
     /// Returns a path as it is meant: relative to the folder of the configuration, not to wherever the
@@ -147,7 +149,7 @@ impl<'a> FindingList<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.add(Severity::Error, span, message.into(), Some(help.into()));
+        self.add(Severity::Error, span, &message.into(), Some(&help.into()));
     }
 
     /// Reports a reference to a thing that does not exist; `known` are the things of its kind that exist.
@@ -164,10 +166,10 @@ impl<'a> FindingList<'a> {
 
     /// Reports something that is allowed and probably not meant.
     pub fn warning(&mut self, span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) {
-        self.add(Severity::Warning, span, message.into(), Some(help.into()));
+        self.add(Severity::Warning, span, &message.into(), Some(&help.into()));
     }
 
-    fn add(&mut self, severity: Severity, span: &Range<usize>, message: String, help: Option<String>) {
+    fn add(&mut self, severity: Severity, span: &Range<usize>, message: &str, help: Option<&str>) {
         if self.findings.len() >= MOST_FINDINGS {
             // An error takes a warning's place: without it the document would count as right.
             let warning = self.findings.iter().rposition(|finding| finding.severity == Severity::Warning);

@@ -28,6 +28,7 @@ mod finding;
 pub mod goal;
 pub mod keys;
 pub mod law;
+mod mask;
 mod nearest;
 mod placed;
 pub mod release;
@@ -38,6 +39,7 @@ use toml::de::DeTable;
 
 pub use error::{ConfigError, read_text};
 pub use finding::{Finding, FindingList, FindingPlace, Severity};
+pub use mask::{has_credentials, masked};
 pub use nearest::{nearest, unknown_name};
 pub use placed::PlacedValue;
 pub use section::{Section, TextOrTable};

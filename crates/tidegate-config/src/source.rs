@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::mask::masked;
+
 /// A text with the name under which messages refer to it.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceText<'a> {
@@ -45,7 +47,8 @@ impl SourceText<'_> {
         let before = self.text[line_start..start].chars().count();
         let width = self.text[start..end].trim_end().chars().count().max(1);
         let skipped = if before + width <= LONGEST_LINE { 0 } else { before.saturating_sub(BEFORE) };
-        let shown = line.chars().skip(skipped).take(LONGEST_LINE);
+        let masked = masked(line);
+        let shown = masked.chars().skip(skipped).take(LONGEST_LINE);
         let indent = before - skipped;
         SourceExcerpt {
             place: Place { line: self.text[..line_start].matches('\n').count() + 1, column: before + 1 },

@@ -44,6 +44,9 @@ pub enum TargetError {
     /// It asks for TLS, and does not say where the certificates are.
     #[error("`{0}` names no certificates; end it with `?tls-certificates=FOLDER`")]
     NoCertificates(String),
+    /// A user's name or a password, which are not shown.
+    #[error("an NBD URI has no user and no password: servers know their clients by certificates")]
+    Credentials,
     /// No host in a TCP URI.
     #[error("`{0}` names no host")]
     NoHost(String),
@@ -118,7 +121,12 @@ impl FromStr for LoadTarget {
             let socket = socket.filter(|socket| !socket.is_empty());
             ServerEndpoint::Unix(socket.ok_or_else(|| TargetError::NoSocket(text.to_owned()))?.into())
         } else {
-            tcp_endpoint(authority, text)?
+            match tcp_endpoint(authority, text) {
+                // A password may have any character in it, and looks like a port.
+                Err(_) if location.contains('@') => return Err(TargetError::Credentials),
+                _ if authority.contains('@') => return Err(TargetError::Credentials),
+                endpoint => endpoint?,
+            }
         };
         let tls = match certificates.filter(|folder| !folder.is_empty()) {
             None if secret => return Err(TargetError::NoCertificates(text.to_owned())),

@@ -1,9 +1,12 @@
 //! The beginning of a program, and its exit status.
 
-use std::io;
+use std::borrow::Cow;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use tidegate_config::masked;
 
 /// Exit status: it did not work.
 pub const FAILED: u8 = 1;
@@ -16,10 +19,27 @@ pub const USAGE: u8 = 2;
 /// The exit status, if there is no command to run: help, the version or a mistake was printed.
 pub fn parse_arguments<C: Parser>() -> Result<C, ExitCode> {
     C::try_parse().map_err(|error| {
-        // Help and version come this way too, and go to stdout; a closed stdout is no failure.
-        let _ = error.print();
+        let said = error.to_string();
+        let _ = match masked(&said) {
+            // Help and version come this way too, and go to stdout; a closed stdout is no failure.
+            Cow::Borrowed(_) => error.print(),
+            // It quotes an argument with a password in it.
+            Cow::Owned(masked) => io::stderr().write_all(masked.as_bytes()),
+        };
+        if let Some(file) = misplaced_file(&error, &said) {
+            let _ = writeln!(io::stderr(), "\n  tip: the configuration is an option: `-c {}`", masked(file));
+        }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
     })
+}
+
+/// Returns the argument that was meant as the file of `--config`.
+fn misplaced_file<'a>(error: &'a clap::Error, said: &str) -> Option<&'a str> {
+    let argument = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) => argument,
+        _ => return None,
+    };
+    (!argument.starts_with('-') && said.contains("--config <FILE>")).then_some(argument)
 }
 
 /// Returns true if the reader of the output has closed the pipe: it has read enough, which is no failure.

@@ -24,6 +24,7 @@ use reqwest::header::CONTENT_LENGTH;
 use reqwest::redirect::Policy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tidegate_config::masked;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
@@ -79,7 +80,7 @@ pub struct PlaceError(String);
 
 impl PlaceError {
     fn new(text: &str) -> Self {
-        Self(text.chars().take(200).collect())
+        Self(masked(text).chars().take(200).collect())
     }
 }
 

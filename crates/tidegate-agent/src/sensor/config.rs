@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use tidegate_config::{FindingList, Section};
+use tidegate_config::{FindingList, Section, has_credentials};
 use tidegate_transfer::sensor_reports::{NodeKind, SensorReport};
 use tidegate_transfer::store::is_plain_beyond_this_host;
 use tidegate_transfer::{BearerToken, TokenError};
@@ -92,6 +92,11 @@ pub(crate) fn read(
         let Url(url) = given.value;
         if !url.starts_with("http://") && !url.starts_with("https://") {
             report.error(&given.span, format!("`{url}` is no broker's address: write http://HOST:PORT"));
+            continue;
+        }
+        if has_credentials(&url) {
+            let help = "write `broker_token_file`";
+            report.error_with_help(&given.span, "a password does not belong into an address", help);
             continue;
         }
         if is_plain_beyond_this_host(&url) {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_config::{FindingList, Section};
+use tidegate_cluster::Secret;
+use tidegate_config::{FindingList, Section, has_credentials};
 use tidegate_transfer::BearerToken;
 use tidegate_transfer::store::is_plain_beyond_this_host;
 use tidegate_units::Latency;
@@ -49,8 +50,8 @@ pub enum SourcePlace {
         url: String,
         /// The query.
         query: String,
-        /// The token that the server wants to be shown.
-        token: Option<BearerToken>,
+        /// The credentials that the server wants to be shown.
+        credentials: Option<ServerCredentials>,
     },
     /// An object of an SNMP agent.
     Snmp {
@@ -60,6 +61,20 @@ pub enum SourcePlace {
         object: ObjectId,
         /// The credentials.
         access: SnmpAccess,
+    },
+}
+
+/// The credentials that a Prometheus server, or a proxy in front of it, wants to be shown.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerCredentials {
+    /// A bearer token.
+    Token(BearerToken),
+    /// Basic authentication.
+    User {
+        /// The user's name.
+        name: String,
+        /// The password.
+        password: Secret,
     },
 }
 
@@ -114,7 +129,8 @@ fn prometheus(
     folder: Option<&Path>,
     report: &mut FindingList<'_>,
 ) -> Option<SourcePlace> {
-    unused(table, SNMP_KEYS, "snmp", report);
+    let of_snmp: Vec<_> = SNMP_KEYS.iter().copied().filter(|key| *key != "user").collect();
+    unused(table, &of_snmp, "snmp", report);
     if !table.has("query") {
         table.missing("query", "\"array_read_latency_seconds{pool='gold'}\"", report);
     }
@@ -124,30 +140,57 @@ fn prometheus(
         report.error(&url.span, format!("`{}` is no server's address: write http://HOST:PORT", url.value));
         return None;
     }
-    let token = match table.text("token_file", report) {
-        None => None,
-        Some(given) => {
-            if is_plain_beyond_this_host(url.value) {
-                let what =
-                    "HTTP beyond this machine is not encrypted: any host on the way can read the token";
-                report.warning(&url.span, what, "write https://HOST");
-            }
-            let token = folder.map(|folder| BearerToken::from_file(&folder.join(given.value)));
-            match token.transpose() {
-                Ok(token) => token,
-                Err(error) => {
-                    report.error(&given.span, error.to_string());
-                    return None;
-                }
-            }
+    if has_credentials(url.value) {
+        let help = "write `user` and `password_file`, or `token_file`";
+        report.error_with_help(&url.span, "a password does not belong into an address", help);
+        return None;
+    }
+    let credentials = credentials(table, folder, report)?;
+    if credentials.is_some() && is_plain_beyond_this_host(url.value) {
+        let what = "HTTP beyond this machine is not encrypted: any host on the way can read the credentials";
+        report.warning(&url.span, what, "write https://HOST");
+    }
+    let url = url.value.trim_end_matches('/').to_owned();
+    Some(SourcePlace::Prometheus { url, query: query?.value.to_owned(), credentials })
+}
+
+/// Returns the credentials that a file holds; `Some(None)` if none are given, or files are not read.
+#[allow(clippy::option_option, reason = "none are given, or they are wrong")]
+fn credentials(
+    table: &Section<'_>,
+    folder: Option<&Path>,
+    report: &mut FindingList<'_>,
+) -> Option<Option<ServerCredentials>> {
+    let [token, user, password] = ["token_file", "user", "password_file"].map(|key| table.text(key, report));
+    let (given, read) = match (token, user, password) {
+        (None, None, None) => return Some(None),
+        (Some(token), None, None) => {
+            let read = folder.map(|folder| BearerToken::from_file(&folder.join(token.value)));
+            (token, read.map(|read| read.map(ServerCredentials::Token).map_err(|error| error.to_string())))
+        }
+        (None, Some(user), Some(password)) => {
+            let name = user.value.to_owned();
+            let read = folder.map(|folder| Secret::from_file(&folder.join(password.value)));
+            let read = read.map(|read| read.map(|password| ServerCredentials::User { name, password }));
+            (password, read.map(|read| read.map_err(|error| error.to_string())))
+        }
+        _ => {
+            let what = "credentials are `token_file`, or `user` and `password_file`";
+            report.error(table.span(), what);
+            return None;
         }
     };
-    let url = url.value.trim_end_matches('/').to_owned();
-    Some(SourcePlace::Prometheus { url, query: query?.value.to_owned(), token })
+    match read.transpose() {
+        Ok(credentials) => Some(credentials),
+        Err(error) => {
+            report.error(&given.span, error);
+            None
+        }
+    }
 }
 
 fn snmp(table: &Section<'_>, folder: Option<&Path>, report: &mut FindingList<'_>) -> Option<SourcePlace> {
-    unused(table, &["query", "token_file"], "prometheus", report);
+    unused(table, &["query", "token_file", "password_file"], "prometheus", report);
     let (address, object, access) = snmp_keys::read(table, folder, report)?;
     Some(SourcePlace::Snmp { address, object, access })
 }

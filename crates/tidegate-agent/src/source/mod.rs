@@ -39,7 +39,8 @@ pub(crate) struct LatencySource {
 
 #[derive(Debug, Default)]
 struct SourceAnswers {
-    latest: Option<(Clock, Latency)>,
+    /// The last answer, and its latency, which an idle array does not have.
+    latest: Option<(Clock, Option<Latency>)>,
     /// The number of answers.
     answers: u64,
     trouble: Option<String>,
@@ -50,8 +51,9 @@ struct SourceAnswers {
 pub struct SourceReading {
     /// The place of it.
     pub place: String,
-    /// The time since the last answer, and the latency; `None`: there was none.
-    pub latest: Option<(Latency, Latency)>,
+    /// The time since the last answer, and its latency, which an idle array does not have. `None`: there was
+    /// no answer.
+    pub latest: Option<(Latency, Option<Latency>)>,
     /// True if that is too old to count.
     pub is_old: bool,
     /// The reason why the last question had no answer.
@@ -65,6 +67,8 @@ pub(crate) enum SourceSample {
     New(Latency),
     /// The last answer was counted, and is young.
     Counted,
+    /// The last answer, which is young, says that nothing completed.
+    Idle,
     /// There is none, or it is too old.
     Unknown,
 }
@@ -89,10 +93,9 @@ impl LatencySource {
     /// Takes the latest answer, once.
     pub(crate) fn take(&mut self) -> SourceSample {
         let answers = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((at, latency)) = answers.latest.filter(|(at, _)| at.elapsed() <= self.config.max_age) else {
-            return SourceSample::Unknown;
-        };
-        let _ = at;
+        let young = answers.latest.filter(|(at, _)| at.elapsed() <= self.config.max_age);
+        let Some((_, latency)) = young else { return SourceSample::Unknown };
+        let Some(latency) = latency else { return SourceSample::Idle };
         if answers.answers == self.counted {
             return SourceSample::Counted;
         }
@@ -117,7 +120,7 @@ impl SourceSample {
     pub(crate) fn signal(self) -> Option<ClusterSignal> {
         let mean = match self {
             Self::New(latency) => Some(latency),
-            Self::Counted | Self::Unknown => None,
+            Self::Counted | Self::Idle | Self::Unknown => None,
         };
         Some(ClusterSignal {
             hosts: 0,
@@ -129,7 +132,7 @@ impl SourceSample {
             iops: Iops::ZERO,
             reserved: Iops::ZERO,
             // Without an answer that counts, the command decays as for storage without requests.
-            outstanding: self != Self::Unknown,
+            outstanding: !matches!(self, Self::Idle | Self::Unknown),
             oldest: None,
             leader: HostName::new("source").ok()?,
             leads: true,
@@ -204,13 +207,18 @@ impl<'a> SourceAsker<'a> {
         Self { config, connection: None }
     }
 
-    fn ask(&mut self) -> Result<Latency, String> {
+    /// Returns the latency. `None`: there is none now, because the array is idle: its mean over no request is
+    /// no number.
+    fn ask(&mut self) -> Result<Option<Latency>, String> {
         let number = self.number()?;
+        if number.is_nan() {
+            return Ok(None);
+        }
         let seconds = number * self.config.seconds;
         if !(0.0..=LONGEST).contains(&seconds) {
             return Err(format!("{number} is no latency in this unit: is `unit` right?"));
         }
-        Ok(Latency::from_secs_f64(seconds))
+        Ok(Some(Latency::from_secs_f64(seconds)))
     }
 
     fn number(&mut self) -> Result<f64, String> {
@@ -230,9 +238,9 @@ impl<'a> SourceConnection<'a> {
     fn to(config: &'a LatencySourceConfig) -> Result<Self, String> {
         let timeout = config.timeout;
         Ok(match &config.place {
-            SourcePlace::Prometheus { url, query, token } => Self::Prometheus {
+            SourcePlace::Prometheus { url, query, credentials } => Self::Prometheus {
                 client: tidegate_transfer::store::service_client().map_err(|error| error.to_string())?,
-                query: PrometheusQuery { url, query, token: token.as_ref(), timeout },
+                query: PrometheusQuery { url, query, credentials: credentials.as_ref(), timeout },
             },
             SourcePlace::Snmp { address, object, access } => Self::Snmp {
                 client: SnmpClient::default(),
@@ -253,7 +261,8 @@ impl<'a> SourceConnection<'a> {
 pub(crate) fn finding(resource: &ResourceName, config: &LatencySourceConfig) -> SurveyFinding {
     let what = format!("latency of {resource}");
     let (works, detail) = match SourceAsker::new(config).ask() {
-        Ok(latency) => (true, format!("{latency}, from {}", config.place)),
+        Ok(Some(latency)) => (true, format!("{latency}, from {}", config.place)),
+        Ok(None) => (true, format!("no samples now, from {}", config.place)),
         Err(why) => (false, format!("{}: {why}", config.place)),
     };
     SurveyFinding { what, works, detail }

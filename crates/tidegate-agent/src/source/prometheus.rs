@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use thiserror::Error;
-use tidegate_transfer::BearerToken;
+
+use super::config::ServerCredentials;
 
 /// The longest answer. Chosen: one number, with long labels.
 const LONGEST_ANSWER: usize = 64 * 1024;
@@ -28,6 +29,9 @@ pub(super) enum PrometheusError {
     /// The query has no result, or several.
     #[error("the query has {0} results, and one is needed; write one that selects or sums")]
     Results(usize),
+    /// Some of the servers behind it did not answer.
+    #[error("the answer is partial: servers behind this one are missing")]
+    Partial,
     /// The result is no number.
     #[error("the result is no number: {0}")]
     NoNumber(String),
@@ -40,6 +44,9 @@ struct QueryAnswer {
     error: Option<String>,
     #[serde(default)]
     data: Option<QueryData>,
+    /// Said by servers that ask others.
+    #[serde(default, rename = "isPartial")]
+    is_partial: bool,
 }
 
 #[derive(Deserialize)]
@@ -53,7 +60,8 @@ enum QueryData {
 
 #[derive(Deserialize)]
 struct VectorSample {
-    value: (f64, String),
+    /// `None`: a native histogram.
+    value: Option<(f64, String)>,
 }
 
 /// A query to a server, asked again and again.
@@ -61,7 +69,7 @@ struct VectorSample {
 pub(super) struct PrometheusQuery<'a> {
     pub(super) url: &'a str,
     pub(super) query: &'a str,
-    pub(super) token: Option<&'a BearerToken>,
+    pub(super) credentials: Option<&'a ServerCredentials>,
     pub(super) timeout: Duration,
 }
 
@@ -77,9 +85,13 @@ impl PrometheusQuery<'_> {
         };
         let form = format!("query={}", encoded(self.query));
         let mut request = client.post(format!("{}/api/v1/query", self.url)).timeout(self.timeout);
-        if let Some(token) = self.token {
-            request = request.bearer_auth(token.as_str());
-        }
+        request = match self.credentials {
+            None => request,
+            Some(ServerCredentials::Token(token)) => request.bearer_auth(token.as_str()),
+            Some(ServerCredentials::User { name, password }) => {
+                request.basic_auth(name, Some(password.as_str()))
+            }
+        };
         let request = request.header("content-type", "application/x-www-form-urlencoded").body(form);
         let mut answer = request.send().await.map_err(unreachable)?;
         let status = answer.status();
@@ -109,10 +121,17 @@ pub(super) fn number(body: &[u8]) -> Result<f64, PrometheusError> {
             said.chars().filter(|one| !one.is_control()).take(200).collect(),
         ));
     }
+    if answer.is_partial {
+        return Err(PrometheusError::Partial);
+    }
     let value = match answer.data {
         Some(QueryData::Scalar((_, value))) => value,
         Some(QueryData::Vector(mut samples)) => match (samples.pop(), samples.len()) {
-            (Some(VectorSample { value: (_, value) }), 0) => value,
+            (Some(VectorSample { value: Some((_, value)) }), 0) => value,
+            (Some(VectorSample { value: None }), 0) => {
+                let said = "it is a native histogram; take its `histogram_avg` or `histogram_quantile`";
+                return Err(PrometheusError::NoNumber(said.to_owned()));
+            }
             (last, others) => return Err(PrometheusError::Results(others + usize::from(last.is_some()))),
         },
         Some(QueryData::Matrix(_) | QueryData::String(_)) | None => {
@@ -156,6 +175,9 @@ mod tests {
         assert!(said(matrix).contains("a range"));
         assert!(said(r#"{"status":"error","error":"parse error\n"}"#).contains("refused: parse error"));
         assert!(said("<html>").contains("no Prometheus server"));
+        let histogram = vector(r#"{"metric":{},"histogram":[1.5,{"count":"3","sum":"1"}]}"#);
+        assert!(said(&histogram).contains("a native histogram"));
+        assert!(said(&vector(sample).replacen('{', "{\"isPartial\":true,", 1)).contains("is partial"));
         // No latency, and a number all the same: it is judged where latencies are.
         let nan = vector(&sample.replace("12.5", "NaN"));
         assert!(number(nan.as_bytes()).unwrap().is_nan());

@@ -71,7 +71,7 @@ pub const AGENT: KeyTable = table!(
         Key::new(
             "api",
             Table("api"),
-            "the socket in systemd's runtime directory, if there is one",
+            "the operator's socket alone",
             "the [API](../guide/access.md#the-api): where it listens, and which callers may change something"
         ),
         Key::new(
@@ -380,6 +380,12 @@ pub const SOURCE: KeyTable = table!(
             "none",
             "with `prometheus`: a file with the bearer token that the server wants to be shown"
         ),
+        Key::new(
+            "password_file",
+            Path,
+            "required with `prometheus` and `user`",
+            "a file with the user's password; it belongs into no address"
+        ),
         Key::new("snmp", Text, "is required", "the address of an SNMP agent: `\"10.0.0.9:161\"`"),
         Key::new("oid", Text, "required with `snmp`", "the object to get: `\"1.3.6.1.4.1.8072.1.0\"`"),
         Key::new(
@@ -388,7 +394,8 @@ pub const SOURCE: KeyTable = table!(
             "`public`",
             "with `snmp`, version 2c: a file with the community, which is a password in clear text"
         ),
-        Key::new("user", Text, "none", "with `snmp`: the user of version 3").bounds("1 to 32 bytes"),
+        Key::new("user", Text, "none", "with `snmp`: the user of version 3; with `prometheus`: that of basic authentication")
+            .bounds("1 to 32 bytes with `snmp`"),
         Key::new(
             "authentication",
             Words(&["sha256", "sha224", "sha384", "sha512", "sha1", "md5"]),

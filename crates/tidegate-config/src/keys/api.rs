@@ -16,8 +16,7 @@ pub const API: KeyTable = table!(
         )
         .details(
             "A Unix socket has the mode 0660. An address beyond loopback takes `tls`, and a token or \
-        `client_ca_file`. The sockets of a service that systemd started, without the table `api`: \
-        `serve.sock` or `agent.sock` in its runtime directory."
+        `client_ca_file`. Every service has the [operator's socket](../guide/access.md#the-operators-socket) beside them."
         ),
         Key::new(
             "tls",

@@ -36,7 +36,7 @@ pub const SERVE: KeyTable = table!(
         Key::new(
             "api",
             Table("api"),
-            "the socket in systemd's runtime directory, if there is one",
+            "the operator's socket alone",
             "the [API](../guide/access.md#the-api): where it listens, and which callers may change something"
         ),
         Key::new(

@@ -284,7 +284,7 @@ fn agents_exposition() -> AgentExposition {
             names: BTreeMap::new(),
             source: Some(SourceReading {
                 place: "an array".to_owned(),
-                latest: Some((Latency::from_millis(1_500), Latency::from_millis(7))),
+                latest: Some((Latency::from_millis(1_500), Some(Latency::from_millis(7)))),
                 is_old: false,
                 trouble: None,
             }),

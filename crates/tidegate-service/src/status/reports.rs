@@ -39,7 +39,7 @@ pub struct SourceStatus {
     pub place: String,
     /// The time since the last answer. `null`: there was none.
     pub age_seconds: Option<f64>,
-    /// The latency in it.
+    /// The latency in it. `null`: the array is idle, or there was no answer.
     pub latency_seconds: Option<f64>,
     /// True if it is young enough to count. Otherwise nothing is throttled.
     pub counts: bool,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use thiserror::Error;
+use tidegate_config::masked;
 
 /// The address of a service. [`Display`](fmt::Display) gives its URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl FromStr for ServiceAddress {
         } else {
             text.strip_prefix("https://").and_then(authority).map(Self::Https)
         };
-        address.ok_or_else(|| ServiceAddressError(text.escape_debug().to_string()))
+        address.ok_or_else(|| ServiceAddressError(masked(text).escape_debug().to_string()))
     }
 }
 

@@ -39,6 +39,7 @@ const fn origin_words(origin: SignalOrigin) -> &'static str {
 fn sentence(source: &SourceStatus) -> String {
     let latest = match (source.latency_seconds, source.age_seconds) {
         (Some(latency), Some(age)) => format!("{}, {} ago", time(latency), time(age)),
+        (None, Some(age)) => format!("no samples, {} ago: the array is idle", time(age)),
         _ => "no answer yet".to_owned(),
     };
     let old = if source.counts { "" } else { "; TOO OLD: nothing is throttled" };
@@ -77,5 +78,11 @@ mod tests {
             ..silent
         };
         assert!(sentence(&young).ends_with(": 12.5ms, 1.50s ago"), "{}", sentence(&young));
+        let idle = SourceStatus { latency_seconds: None, ..young };
+        assert!(
+            sentence(&idle).ends_with(": no samples, 1.50s ago: the array is idle"),
+            "{}",
+            sentence(&idle)
+        );
     }
 }

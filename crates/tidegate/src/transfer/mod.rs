@@ -75,6 +75,10 @@ impl BrokerArgs {
                 "`{url}` is no broker's address: write http://HOST:PORT"
             )));
         }
+        if tidegate_config::has_credentials(url) {
+            let said = "a password does not belong into a broker's address: write `--token-file FILE`";
+            return Err(CommandFailure::Usage(said.to_owned()));
+        }
         if store::is_plain_beyond_this_host(url) {
             warn(&format!(
                 "{url} is not encrypted: any host on the way can read what is asked, a token included, and \

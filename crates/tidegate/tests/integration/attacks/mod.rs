@@ -14,6 +14,7 @@ mod lost_write_back;
 mod memory;
 mod passed_sockets;
 mod pki;
+mod planted_secret;
 mod posing;
 mod stuck_log;
 mod supervised;
