@@ -60,6 +60,14 @@ pub fn read_bounded(path: &Path) -> io::Result<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsAddress(pub SocketAddr);
 
+impl MetricsAddress {
+    /// Returns the address with its place.
+    #[must_use]
+    pub fn placed(given: &PlacedValue<Self>) -> PlacedValue<SocketAddr> {
+        PlacedValue { value: given.value.0, span: given.span.clone() }
+    }
+}
+
 /// The decision journal of a service, as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalSettings {

@@ -23,6 +23,7 @@ use super::bridge::config::{self as bridge, BridgeConfig};
 use super::cgroups::config::CgroupConfig;
 use super::initiators::config::{self as initiators, InitiatorReportConfig};
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
+use tidegate_service::TcpAddresses;
 use tidegate_service::api::ApiSettings;
 use tidegate_service::config::{
     ConfigError, JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics,
@@ -132,6 +133,13 @@ impl AgentConfig {
             warn_of_open_metrics(metrics, &mut report);
         }
         let api = ApiSettings::read(&root, from, &mut report);
+        let mut taken = TcpAddresses::default();
+        for given in metrics.iter().map(MetricsAddress::placed) {
+            taken.add(&given, &mut report);
+        }
+        for given in api.iter().flat_map(|api| &api.addresses) {
+            taken.add(given, &mut report);
+        }
         if let Some(api) = api.as_ref().filter(|_| folder.is_some()) {
             api.check_files(&mut report);
         }

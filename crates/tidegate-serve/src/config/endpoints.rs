@@ -1,5 +1,7 @@
 //! `listen` and `tls`: where clients connect, how sockets are made, and what certificate is shown.
 
+use std::net::SocketAddr;
+
 use tidegate_config::{FindingList, PlacedValue, Section, TextOrTable};
 use tidegate_gateway::{ListenConfig, ListenEndpoint, ServerFiles, SocketFile, TlsIdentity, TlsUse};
 
@@ -53,14 +55,21 @@ pub(super) fn read(
     for item in items {
         let Some(listen) = one(&item, tls, context) else { continue };
         let endpoint = &listen.value.endpoint;
-        // Port 0 means any free port, so that two of them are no contradiction.
-        let any_port = matches!(endpoint, ListenEndpoint::Tcp(address) if address.port() == 0);
-        if found.iter().any(|other| other.value.endpoint == *endpoint) && !any_port {
+        let is_tcp = matches!(endpoint, ListenEndpoint::Tcp(_));
+        if !is_tcp && found.iter().any(|other| other.value.endpoint == *endpoint) {
             context.report.error(&listen.span, format!("`{endpoint}` is listed twice"));
         }
         found.push(listen);
     }
     found
+}
+
+/// Returns an address with its port.
+pub(super) fn tcp(given: &PlacedValue<ListenConfig>) -> Option<PlacedValue<SocketAddr>> {
+    match given.value.endpoint {
+        ListenEndpoint::Tcp(value) => Some(PlacedValue { value, span: given.span.clone() }),
+        ListenEndpoint::Unix(_) => None,
+    }
 }
 
 fn one(

@@ -29,7 +29,9 @@ pub(super) enum ListenError {
     Scheme(String),
     #[error("`unix:` needs a path, for example `unix:/run/tidegate/nbd.sock`")]
     NoPath,
-    #[error("`{0}` is not an address and a port; write for example `tcp:0.0.0.0:10809` or `tcp:[::]:10809`")]
+    #[error(
+        "`{0}` is not an address and a port; write for example `tcp:0.0.0.0:10809`, or `tcp:[::]:10809` for both families"
+    )]
     Address(String),
 }
 

@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    BackendConfig, DeviceError, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, ListenEndpoint,
-    PoolConfig, ServerFiles, StartError, TlsError, TlsUse,
+    BackendConfig, DeviceError, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, PoolConfig,
+    ServerFiles, StartError, TlsError, TlsUse,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -40,6 +40,7 @@ pub use tidegate_cluster::{ClusterPlan, CredentialError};
 use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{FindingList, FindingPlace, PlacedValue, Section};
+use tidegate_service::TcpAddresses;
 use tidegate_service::api::ApiSettings;
 pub use tidegate_service::config::ConfigError;
 use tidegate_service::config::{JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics};
@@ -190,6 +191,13 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
         warn_of_open_metrics(metrics, &mut context.report);
     }
     let api = ApiSettings::read(&root, context.folder, &mut context.report);
+    let mut addresses = TcpAddresses::default();
+    for given in listen.iter().filter_map(endpoints::tcp).chain(metrics.iter().map(MetricsAddress::placed)) {
+        addresses.add(&given, &mut context.report);
+    }
+    for given in api.iter().flat_map(|api| &api.addresses) {
+        addresses.add(given, &mut context.report);
+    }
     let admit_token = admit_token(&root, &mut context);
     if let (Some(metrics), true) = (&metrics, admit_token.is_some())
         && !metrics.value.0.ip().is_loopback()
@@ -206,12 +214,6 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
     let ReadPools { configs: pools, members, contracts } = pools(&root, &mut context);
     let cluster = cluster::read(&root, &members, &mut context);
-    if let Some(metrics) = &metrics
-        && metrics.value.0.port() != 0
-        && listen.iter().any(|listen| listen.value.endpoint == ListenEndpoint::Tcp(metrics.value.0))
-    {
-        context.report.error(&metrics.span, "`metrics` is also in `listen`");
-    }
     check_access(&root, &listen, tls.as_ref(), &pools, &mut context);
     if touch == Touch::Files {
         access::check(&context.touched, &mut context.report);

@@ -1,16 +1,14 @@
 //! `[api]`: the addresses of a service's API, and the credentials of its callers.
 
-use std::env;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tidegate_config::keys::{api, serve};
-use tidegate_config::{FindingList, Section};
+use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_http::{ApiCredentials, BearerToken, ListenAddress, ListenerTls, NoRandom, TokenError};
 use tidegate_tls::{ClientCertificates, ServerFiles, TlsError, TlsIdentity, certificate_names};
-
-use crate::status::ServiceKind;
 
 /// The API of a service, as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,6 +57,8 @@ pub enum CredentialsError {
 pub struct PlacedApi {
     /// The settings.
     pub settings: ApiSettings,
+    /// Its addresses with ports.
+    pub addresses: Vec<PlacedValue<SocketAddr>>,
     span: Range<usize>,
 }
 
@@ -98,7 +98,8 @@ impl ApiSettings {
             report.error_with_help(&span, "certificates of clients cannot be verified", help);
         }
         for (at, given) in listen.iter().enumerate() {
-            if listen[..at].iter().any(|other| other.value == given.value) {
+            let is_unix = matches!(given.value, ListenAddress::Unix(_));
+            if is_unix && listen[..at].iter().any(|other| other.value == given.value) {
                 report.error(&given.span, format!("`{}` is listed twice", given.value));
             }
             if given.value.is_local() {
@@ -129,6 +130,11 @@ impl ApiSettings {
                 "leave it out, or add an address to `listen`",
             );
         }
+        let address = |given: &PlacedValue<ListenAddress>| match given.value {
+            ListenAddress::Tcp(value) => Some(PlacedValue { value, span: given.span.clone() }),
+            ListenAddress::Unix(_) => None,
+        };
+        let addresses = listen.iter().filter_map(address).collect();
         let settings = Self {
             listen: listen.into_iter().map(|given| given.value).collect(),
             tls: tls.flatten(),
@@ -137,18 +143,7 @@ impl ApiSettings {
             operator_names,
             names: names(&table, "names", report),
         };
-        Some(PlacedApi { settings, span: table.span().clone() })
-    }
-
-    /// Returns the API of a service whose configuration says nothing of it: a socket in the runtime directory
-    /// that systemd made. `None`: systemd made none.
-    #[must_use]
-    pub fn of_runtime_directory(service: ServiceKind) -> Option<Self> {
-        let directories = env::var_os("RUNTIME_DIRECTORY")?;
-        // Several are separated by colons.
-        let directory = env::split_paths(&directories).next().filter(|first| first.is_absolute())?;
-        let socket = directory.join(format!("{}.sock", service.name()));
-        Some(Self { listen: vec![ListenAddress::Unix(socket)], ..Self::default() })
+        Some(PlacedApi { settings, addresses, span: table.span().clone() })
     }
 
     /// Reads the files, which is what a reload does again.
