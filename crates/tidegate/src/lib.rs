@@ -14,6 +14,7 @@ mod descriptors;
 mod documents;
 mod explain;
 mod failure;
+mod help;
 mod http;
 mod identify;
 mod init;
@@ -50,6 +51,7 @@ use failure::CommandFailure;
 /// Exit status: 0 done, 1 failed, 2 wrong usage or configuration.
 #[derive(Parser)]
 #[command(name = "tidegate", version, propagate_version = true, max_term_width = 100)]
+#[command(help_template = help::template::<Command>())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -74,7 +76,6 @@ enum Command {
     Config(control::ConfigArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
-    #[command(hide = true)]
     Manual(manual::Args),
     Check(check::Args),
     Identify(identify::Args),
