@@ -283,6 +283,18 @@ fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
     }
 }
 
+/// Returns true if an agent, or the guardian of one, lives in this network namespace.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn is_present() -> io::Result<bool> {
+    match presence() {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(true),
+        Err(error) => Err(error),
+        Ok(_) => Ok(false),
+    }
+}
+
 /// Releases every consumer that an agent left throttled which died together with its guardian. `None`: an
 /// agent, or its guardian, lives in this network namespace, and everything stays as it is. No agent starts
 /// meanwhile.

@@ -70,7 +70,7 @@ pub use bridge::config::{ArrayPart, BridgeConfig, LunPattern};
 pub use cgroups::{CgroupConfig, CgroupSetUpError};
 pub use config::{AgentConfig, MachineStorage, ResourceConfig, ResourceStorage, is_agents};
 pub use finding::SurveyFinding;
-pub use guarded::{ActError, release_orphaned};
+pub use guarded::{ActError, is_present, release_orphaned};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use initiators::intake::{ReportUse, Reporter};
 pub use initiators::{InitiatorReportConfig, ReportIntakeConfig, ThrottleOrder};
@@ -228,12 +228,10 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     let throttle = if acts(&config) { Some(GuardedThrottle::start(&config, guardian)?) } else { None };
     let kept = config.journal.clone();
     let feed = EventFeed::default();
-    let api = config.api.clone().or_else(|| ApiSettings::of_runtime_directory(ServiceKind::Agent));
     let pages = ApiRoutes::of_every_service(sender, &feed, kept.as_ref().map(|kept| kept.folder.clone()));
-    let server = ServiceServer::start(config.metrics, api.as_ref(), pages)?;
-    if let Some(server) = &server {
-        server.introduce();
-    }
+    let server =
+        ServiceServer::start((ServiceKind::Agent, path), config.metrics, config.api.as_ref(), pages)?;
+    server.introduce();
     let rollups = kept.as_ref().map(|kept| RollupRecorder::start(&kept.folder)).transpose()?;
     let begin = Clock::now();
     let kept = kept.map(|kept| AgentJournal::start(kept, config.throttle, &regulator, Instant::ZERO));
@@ -335,7 +333,7 @@ struct Agent {
     complaints: RecurringErrors,
     reloads: ReloadCounts,
     /// The server of metrics and API.
-    server: Option<ServiceServer>,
+    server: ServiceServer,
     /// True if the machine's counters could be read.
     sees: bool,
     /// Kinds of targets, by resource, of which it was logged that the throttle cannot throttle their writers.
@@ -589,7 +587,7 @@ impl Agent {
         let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, TargetReading::Absent(_)));
         let exposition = AgentExposition {
             reloads: self.reloads,
-            http_refused: self.server.as_ref().map(ServiceServer::refusals),
+            http_refused: Some(self.server.refusals()),
             log: log::missing(),
             sees: self.sees,
             acts: self.throttle.as_ref().map(GuardedThrottle::acts),
@@ -650,8 +648,8 @@ impl Agent {
             .map_err(|error| error.to_string())?;
         self.sensors.apply(&self.config.sensors, &self.config.brokers);
         self.report();
-        if let Some((server, credentials)) = self.server.as_ref().zip(credentials) {
-            server.accept(credentials);
+        if let Some(credentials) = credentials {
+            self.server.accept(credentials);
         }
         Ok(())
     }

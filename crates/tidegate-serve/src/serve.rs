@@ -196,16 +196,14 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let access = QuestionAccess::default();
     access.set(admit_token(&config)?.as_ref())?;
     let feed = EventFeed::default();
-    let settings = config.api.clone().or_else(|| ApiSettings::of_runtime_directory(ServiceKind::Serve));
     let journal_folder = config.gateway.journal.as_ref().map(|journal| journal.folder.clone());
     let pages = ApiRoutes {
         of_tokens: api::routes(sender.clone(), access.clone()),
         ..ApiRoutes::of_every_service(sender.clone(), &feed, journal_folder)
     };
-    let server = ServiceServer::start(config.metrics, settings.as_ref(), pages)?;
-    if let Some(server) = &server {
-        server.introduce();
-    }
+    let server =
+        ServiceServer::start((ServiceKind::Serve, path), config.metrics, config.api.as_ref(), pages)?;
+    server.introduce();
     let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("ready, listening on {}", addresses.join(", "));
     let journal = RecentDecisions::telling(feed);
@@ -329,7 +327,7 @@ struct RunningService {
     rollups: Option<RollupRecorder>,
     reloads: ReloadCounts,
     /// The server of metrics and API.
-    server: Option<ServiceServer>,
+    server: ServiceServer,
     contracts: PoolStandings,
     /// Read, and not in force yet.
     pending: Option<Pending>,
@@ -431,7 +429,7 @@ impl RunningService {
             gateway,
             decisions: self.journal.counts(),
             reloads: self.reloads,
-            http_refused: self.server.as_ref().map(ServiceServer::refusals),
+            http_refused: Some(self.server.refusals()),
             log: log::missing(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
             contracts: self.contracts.status(time_of_day()).collect(),
@@ -703,8 +701,8 @@ impl RunningService {
         }
         self.gateway.apply_opened(wanted, volumes).map_err(|error| error.to_string())?;
         self.access.set(token.as_ref()).map_err(|error| error.to_string())?;
-        if let Some((server, credentials)) = self.server.as_ref().zip(credentials) {
-            server.accept(credentials);
+        if let Some(credentials) = credentials {
+            self.server.accept(credentials);
         }
         let lost = changes::lost_signals(&self.config.gateway, &config.gateway);
         (self.config, self.contracts, self.overrides) = (config, contracts, overrides);

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod api;
 pub mod config;
 pub mod entitlements;
@@ -12,9 +13,12 @@ pub mod journal;
 pub mod journald;
 pub mod log;
 pub mod metrics;
+pub mod operator_socket;
 pub mod overrides;
 pub mod rollups;
 pub mod signals;
 pub mod statement;
 pub mod status;
 pub mod supervisor;
+
+pub use addresses::TcpAddresses;

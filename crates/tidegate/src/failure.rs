@@ -7,7 +7,7 @@ use thiserror::Error;
 use tidegate_admission::InvalidProfile;
 use tidegate_agent::{AgentError, IdentifyError};
 use tidegate_cluster::{PolicyError, PolicyKeyError};
-use tidegate_config::Finding;
+use tidegate_config::{Finding, masked};
 use tidegate_gateway::StartError;
 use tidegate_journal::JournalError;
 use tidegate_load::LoadError;
@@ -75,15 +75,29 @@ pub(crate) enum CommandFailure {
     #[error("cannot release: {0}; root or CAP_NET_ADMIN is needed")]
     Release(io::Error),
     /// Consumers that were released, and that the service shows as throttled all the same.
-    #[error("still throttled: {0}; `tidegate status` and the log say more")]
-    StillThrottled(String),
+    #[error("{address} still throttles {consumers}; `tidegate status` and its log say more")]
+    StillThrottled {
+        /// The service.
+        address: String,
+        /// The consumers.
+        consumers: String,
+    },
+    /// Everything was to be released, and an agent was not reached.
+    #[error(
+        "an agent lives that was not asked: it may throttle again; end it, or release through it: with `-c FILE` \
+         or `--url`, and in its container if it has one"
+    )]
+    AgentNotAsked,
+    /// Several services failed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\ntidegate: "))]
+    Several(Vec<Self>),
     /// Throttles that were removed from the kernel and are there again.
     #[error(
         "removed, and it is there again: a living agent puts it back; stop the agent, or release through it"
     )]
     PutBack,
     /// Settings in force that are not those of the file.
-    #[error("{0} settings differ")]
+    #[error("{}", if *.0 == 1 { "1 setting differs".to_owned() } else { format!("{} settings differ", .0) })]
     Differs(usize),
     /// The status of a service is not known.
     #[error(transparent)]
@@ -244,8 +258,8 @@ impl CommandFailure {
 
     /// Returns the message for stderr; `None` if there is nothing to say.
     pub(crate) fn message(&self) -> Option<String> {
-        match self {
-            Self::Output(error) if is_closed_by_reader(error) => None,
+        let said = match self {
+            Self::Output(error) if is_closed_by_reader(error) => return None,
             // Findings begin with their place, which editors and terminals make clickable.
             Self::Config(ConfigError::Invalid(_))
             | Self::WrongConfig { .. }
@@ -253,8 +267,10 @@ impl CommandFailure {
             | Self::InvalidContracts(_)
             | Self::Admit(AdmitError::Impossible(_))
             | Self::Serve(ServeError::Config(ConfigError::Invalid(_)))
-            | Self::Agent(AgentError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),
-            other => Some(format!("tidegate: {other}")),
-        }
+            | Self::Agent(AgentError::Config(ConfigError::Invalid(_))) => self.to_string(),
+            other => format!("tidegate: {other}"),
+        };
+        // An argument may have a password in it.
+        Some(masked(&said).into_owned())
     }
 }

@@ -41,7 +41,7 @@ pub use interface::consumer_ports;
 pub use netem::NetemThrottle;
 pub use probe::{lacking, probe};
 pub use rate::{Rate, WriteLimit};
-pub use undo::{RemovedThrottles, undo, undo_orphaned};
+pub use undo::{RemovedThrottles, are_cgroups_claimed, undo, undo_orphaned};
 
 /// The packets to a throttled consumer that are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -66,7 +66,8 @@ pub fn undo_orphaned() -> io::Result<RemovedThrottles> {
 }
 
 /// Returns true if a living agent has claimed the cgroups of this machine.
-pub(super) fn are_cgroups_claimed() -> bool {
+#[must_use]
+pub fn are_cgroups_claimed() -> bool {
     CgroupTree::find(&SystemRoot::default()).is_ok_and(|tree| tree.is_claimed())
 }
 

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread;
@@ -26,8 +26,9 @@ use super::history::histories;
 use super::journal_desk::JournalDesk;
 use super::settings::{ApiSettings, CredentialsError};
 use crate::metrics::{self, ScrapeRequest};
+use crate::operator_socket;
 use crate::overrides::{self, ControlRequest};
-use crate::status::{self, StatusRequest};
+use crate::status::{self, ServiceKind, StatusRequest};
 
 /// The description of the API by OpenAPI 3.1, the same as `docs/service.openapi.json`.
 pub const OPENAPI: &str = include_str!("../../../../docs/service.openapi.json");
@@ -94,19 +95,19 @@ pub struct ServiceServer {
 }
 
 impl ServiceServer {
-    /// Binds the addresses, and begins to serve. At `metrics` no caller is known, so nothing is changed.
-    /// `None`: there is no address.
+    /// Binds the addresses and the [operator's socket](operator_socket) of a service with this configuration,
+    /// and begins to serve. At `metrics` no caller is known, so nothing is changed.
+    ///
+    /// A service without its operator's socket works, and its log says what it lacks.
     ///
     /// # Errors
     /// When an address cannot be listened on, credentials cannot be used, or no thread is left.
     pub fn start(
+        (service, configuration): (ServiceKind, &Path),
         metrics: Option<SocketAddr>,
         api: Option<&ApiSettings>,
         routes: ApiRoutes,
-    ) -> Result<Option<Self>, ServerError> {
-        if metrics.is_none() && api.is_none() {
-            return Ok(None);
-        }
+    ) -> Result<Self, ServerError> {
         let credentials = api.map(ApiSettings::credentials).transpose()?;
         let access = Arc::new(ApiAccess::new(credentials.unwrap_or_default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -132,6 +133,26 @@ impl ServiceServer {
             bound.push(listener.address().clone());
             listeners.push(listener);
         }
+        let operators = operator_socket::prepare(service, configuration).and_then(|path| {
+            let address = ListenAddress::Unix(path);
+            let is_bound = bound.contains(&address);
+            if is_bound {
+                Ok(None)
+            } else {
+                runtime.block_on(listen(&address, Arc::clone(&access))).map(Some)
+            }
+        });
+        match operators {
+            Ok(Some(listener)) => {
+                bound.push(listener.address().clone());
+                listeners.push(listener);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(
+                "there is no operator's socket ({error}): `tidegate release` does not find this service; name \
+                 another folder with TIDEGATE_RUN_DIR"
+            ),
+        }
         let files = listeners.iter_mut().filter_map(HttpListener::take_file).collect();
         let server = HttpServer::new(listeners, names).with_public_pages(PUBLIC_PAGES);
         let refusals = server.refusals();
@@ -139,7 +160,7 @@ impl ServiceServer {
         let body = move || runtime.block_on(server.serve(router, pending()));
         let thread = thread::Builder::new().name("tidegate-http".to_owned());
         thread.spawn(body).map_err(ServerError::Thread)?;
-        Ok(Some(Self { metrics, api: bound, access, refusals, _files: files }))
+        Ok(Self { metrics, api: bound, access, refusals, _files: files })
     }
 
     /// Logs the addresses that it listens on, with their real ports.

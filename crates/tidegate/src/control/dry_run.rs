@@ -5,8 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use tidegate_service::status::ServiceStatus;
 
-use super::status;
-use super::target::ControlTarget;
+use super::{services, status};
 use crate::failure::CommandFailure;
 use crate::http::ServiceOptions;
 
@@ -58,9 +57,7 @@ impl DryRunSwitch {
 }
 
 pub(crate) fn dry_run(args: &DryRunArgs) -> Result<(), CommandFailure> {
-    let client = args.service.client()?;
-    let target =
-        ControlTarget::find(&status(&client)?, &args.resource, None).map_err(CommandFailure::Usage)?;
+    let (service, target) = services::find(&args.service, &args.resource, None)?;
     if let Some(consumer) = &target.consumer {
         return Err(CommandFailure::Usage(format!(
             "`{consumer}` is a consumer, and a dry run is its resource's: name `{}`; `tidegate release` \
@@ -69,9 +66,9 @@ pub(crate) fn dry_run(args: &DryRunArgs) -> Result<(), CommandFailure> {
         )));
     }
     let switch = args.switch.value().map_or(Value::Null, Value::Bool);
-    client.patch(&target.page(), &json!({ "dry_run": switch }))?;
+    service.client.patch(&target.page(), &json!({ "dry_run": switch }))?;
     // Read back: a release makes a dry run, too.
-    let said = in_force(&status(&client)?, &target.resource, args.switch);
+    let said = in_force(&status(&service.client)?, &target.resource, args.switch);
     writeln!(io::stdout(), "{said}")?;
     Ok(())
 }

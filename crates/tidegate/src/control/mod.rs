@@ -3,6 +3,7 @@
 mod diff;
 mod dry_run;
 mod release;
+mod services;
 mod set;
 mod target;
 

@@ -1,19 +1,29 @@
 //! `tidegate release`.
 
 use std::io::{self, Write};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::process::geteuid;
 use serde_json::json;
 use tidegate_agent as agent;
 use tidegate_host::throttle::{self, RemovedThrottles};
+use tidegate_service::operator_socket;
 use tidegate_service::overrides::{OverridesDocument, ReleaseEntry};
-use tidegate_service::status::ServiceStatus;
+use tidegate_service::status::{ResourceStatus, ServiceKind, ServiceStatus};
 use tidegate_units::{ConsumerName, ResourceName};
 
+use super::services::{self, KnownService};
 use super::status;
 use super::target::ControlTarget;
 use crate::failure::CommandFailure;
 use crate::http::{ServiceClient, ServiceError, ServiceOptions, with_query};
+
+/// The pause between two looks at what changes soon.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// Longer than the guardian of an agent that died needs to release all consumers.
+const GUARDIANS_WORK: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,12 +34,13 @@ Examples:
 
 /// Stop throttling: everything, a resource, or one consumer, for a time
 ///
-/// Asks the running service. Its law goes on to decide, and throttles nothing of what is released: neither by
-/// windows, rates and delays, nor by limits. After the time it throttles again.
+/// Asks every service of this machine, or the one that an option names. Their laws go on to decide, and
+/// throttle nothing of what is released: neither by windows, rates and delays, nor by limits. After the time
+/// they throttle again. Success is told after the next decision of each law, when nothing is throttled.
 ///
-/// If no service answers, it removes everything that `tidegate agent` puts into the kernel, and nothing
-/// else, and reads the kernel back. It needs root or CAP_NET_ADMIN for that. A gateway that does not run
-/// throttles nothing.
+/// If no agent answers, it removes everything that `tidegate agent` puts into the kernel, and nothing else,
+/// and reads the kernel back. It needs root or CAP_NET_ADMIN for that. An agent that lives and does not
+/// answer is a failure, since it may throttle again. A gateway that does not run throttles nothing.
 ///
 /// Exit status: 0 released; 1 something is still throttled, or not known; 2 the service refuses, or wrong
 /// usage.
@@ -72,36 +83,78 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     if args.kernel {
         return of_kernel();
     }
-    let client = args.service.client()?;
-    match status(&client) {
-        Ok(known) => of_service(args, &client, &known),
-        // Nothing was asked for that only a service knows.
-        Err(ServiceError::NotThere { address, .. }) if args.name.is_none() && !args.end => {
-            writeln!(io::stdout(), "no service answers at {address}: releasing what is in the kernel")?;
-            of_kernel()
-        }
-        Err(error) => Err(error.into()),
+    if let Some(name) = &args.name {
+        let (service, target) = services::find(&args.service, name, args.resource.as_deref())?;
+        return of_service(args, &service, Some(&target));
+    }
+    let (known, silent) = services::ask(&args.service)?;
+    let is_named = args.service.named()?.is_some();
+    // Where nothing listens, nothing has to be asked.
+    let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(ServiceError::is_gone);
+    if let (true, true, Some(error)) = (args.end, known.is_empty(), gone.pop()) {
+        return Err(error.into());
+    }
+    for error in gone {
+        writeln!(io::stdout(), "{error}")?;
+    }
+    let mut failures: Vec<CommandFailure> = silent.into_iter().map(CommandFailure::from).collect();
+    for service in &known {
+        failures.extend(of_service(args, service, None).err());
+    }
+    // An option that names a service means no other.
+    if !args.end && (known.is_empty() || !is_named) {
+        failures.extend(of_other_agents(&known).err());
+    }
+    match failures.len() {
+        0 => Ok(()),
+        1 => Err(failures.remove(0)),
+        _ => Err(CommandFailure::Several(failures)),
     }
 }
 
-/// Has the service release consumers, or throttle them again.
+/// Removes what agents left in the kernel, if none was asked.
+///
+/// # Errors
+/// When an agent lives that was not asked: it throttles again.
+fn of_other_agents(asked: &[KnownService]) -> Result<(), CommandFailure> {
+    let agents = || asked.iter().filter(|service| service.status.service == ServiceKind::Agent);
+    // Packets are delayed in the agent's network namespace, and cgroups are the machine's.
+    let is_here = |service: &KnownService| {
+        let socket = service.client.socket();
+        socket.is_none_or(|socket| operator_socket::is_of_this_network(socket).unwrap_or(true))
+    };
+    let (has_agent, has_agent_here) = (agents().next().is_some(), agents().any(is_here));
+    let begin = Instant::now();
+    while !has_agent_here && agent::is_present().map_err(CommandFailure::Release)?
+        || !has_agent && throttle::are_cgroups_claimed()
+    {
+        if begin.elapsed() > GUARDIANS_WORK {
+            tell(&throttle::undo().map_err(CommandFailure::Release)?)?;
+            return Err(CommandFailure::AgentNotAsked);
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    // A user who may not touch the kernel has asked the gateways.
+    if has_agent || !asked.is_empty() && !geteuid().is_root() { Ok(()) } else { of_kernel() }
+}
+
+/// Has a service release consumers, or throttle them again.
 fn of_service(
     args: &ReleaseArgs,
-    client: &ServiceClient,
-    known: &ServiceStatus,
+    service: &KnownService,
+    target: Option<&ControlTarget>,
 ) -> Result<(), CommandFailure> {
-    let name = args.name.as_deref();
-    let target = name.map(|name| ControlTarget::find(known, name, args.resource.as_deref())).transpose();
-    let target = target.map_err(CommandFailure::Usage)?;
-    let resource = target.as_ref().map(|target| &target.resource);
-    let consumer = target.as_ref().and_then(|target| target.consumer.as_ref());
+    let KnownService { client, status } = service;
+    let (kind, address) = (status.service.name(), client.address());
+    let resource = target.map(|target| &target.resource);
+    let consumer = target.and_then(|target| target.consumer.as_ref());
     if args.end {
         let named = [("resource", resource), ("consumer", consumer)];
         let query: Vec<_> = named.into_iter().filter_map(|(key, name)| Some((key, name?.clone()))).collect();
         let overrides: OverridesDocument =
             client.delete(&with_query("/v1/releases", &query))?.read("list of overrides")?;
         let left = overrides.releases.len();
-        writeln!(io::stdout(), "throttles again; releases that go on: {left}")?;
+        writeln!(io::stdout(), "{kind} at {address} throttles again; releases that go on: {left}")?;
         return Ok(());
     }
     let seconds = args.time.as_secs_f64();
@@ -112,12 +165,38 @@ fn of_service(
             && entry.consumer.as_ref().map(ConsumerName::as_str) == consumer.map(String::as_str)
     };
     let until = overrides.releases.iter().find(is_it).map_or("now", |entry| entry.until.as_str());
-    let throttled = still_throttled(&status(client)?, target.as_ref());
+    let throttled = throttled_after_decision(client, target)?;
     if !throttled.is_empty() {
-        return Err(CommandFailure::StillThrottled(throttled.join(", ")));
+        return Err(CommandFailure::StillThrottled { address, consumers: throttled.join(", ") });
     }
-    writeln!(io::stdout(), "released until {until}; the service shows none of it as throttled")?;
+    writeln!(io::stdout(), "released until {until}: {kind} at {address} throttles none of it")?;
     Ok(())
+}
+
+/// Returns what is throttled still after each law has decided once more.
+fn throttled_after_decision(
+    client: &ServiceClient,
+    target: Option<&ControlTarget>,
+) -> Result<Vec<String>, ServiceError> {
+    let begin = Instant::now();
+    loop {
+        let status = status(client)?;
+        let meant = |resource: &&ResourceStatus| target.is_none_or(|target| target.resource == resource.name);
+        let laws = || {
+            status.resources.iter().filter(meant).filter_map(|resource| {
+                Some((resource.law.as_ref()?.interval_seconds, resource.decided.as_ref()?.age_seconds))
+            })
+        };
+        let elapsed = begin.elapsed().as_secs_f64();
+        let has_decided = laws().all(|(_, age)| age < elapsed);
+        let throttled = still_throttled(&status, target);
+        // A law whose storage is gone decides nothing.
+        let longest = laws().map(|(interval, _)| interval).fold(1.0, f64::max);
+        if has_decided && throttled.is_empty() || elapsed > 2.0 * longest + 1.0 {
+            return Ok(throttled);
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
 }
 
 /// Returns the consumers that should be released and are throttled all the same.
@@ -138,8 +217,11 @@ fn of_kernel() -> Result<(), CommandFailure> {
     let found = throttle::undo().map_err(CommandFailure::Release)?;
     tell(&found)?;
     if found.nothing() {
-        writeln!(io::stdout(), "nothing was throttled")?;
+        writeln!(io::stdout(), "nothing of Tidegate is in the kernel")?;
         return Ok(());
+    }
+    if agent::is_present().map_err(CommandFailure::Release)? {
+        return Err(CommandFailure::AgentNotAsked);
     }
     let left = throttle::undo().map_err(CommandFailure::Release)?;
     if left.nothing() {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 use tidegate_units::{Iops, Latency, Shares};
 
-use super::status;
+use super::services;
 use super::target::ControlTarget;
 use crate::failure::CommandFailure;
 use crate::http::ServiceOptions;
@@ -45,11 +45,9 @@ pub(crate) struct SetArgs {
 
 pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
     let patch = patch(&args.settings).map_err(CommandFailure::Usage)?;
-    let client = args.service.client()?;
-    let target = ControlTarget::find(&status(&client)?, &args.name, args.resource.as_deref())
-        .map_err(CommandFailure::Usage)?;
+    let (service, target) = services::find(&args.service, &args.name, args.resource.as_deref())?;
     fits(&patch, &target).map_err(CommandFailure::Usage)?;
-    client.patch(&target.page(), &patch)?;
+    service.client.patch(&target.page(), &patch)?;
     writeln!(io::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
     Ok(())
 }

@@ -14,29 +14,14 @@ pub(super) const USUAL: &str = "127.0.0.1:9809";
 /// The reasons why a service has no answer.
 #[derive(Debug, Error)]
 pub(crate) enum ServiceError {
-    /// Nothing is served over HTTP.
-    #[error(
-        "{}: there is no `metrics` and no `[api]`, so that the service answers nowhere: add `metrics = \
-            \"{USUAL}\"` to its first lines, and start it \
-         again", .0.display()
-    )]
-    NoAddress(PathBuf),
-    /// The address is not in the configuration.
-    #[error(
-        "{}: `metrics` has port 0: the service chose one when it started, and its log says which; ask with \
-            `--url http://ADDRESS:PORT`",
-        .0.display()
-    )]
-    AnyPort(PathBuf),
     /// Another kind of service.
     #[error("{}: this is a broker's configuration, and a broker has no status: see `tidegate transfer \
         list`", .0.display())]
     Broker(PathBuf),
     /// Nothing listens there.
     #[error(
-        "no service answers at {address}: {source}; is `tidegate serve` or `tidegate agent` running, \
-            with `metrics` or `[api]` at this \
-         address? Elsewhere: `-c FILE` or `--url http://ADDRESS:PORT`"
+        "no service answers at {address}: {source}; is `tidegate serve` or `tidegate agent` running? Elsewhere: \
+         `-c FILE` or `--url http://ADDRESS:PORT`"
     )]
     NotThere {
         /// The address.
@@ -108,4 +93,12 @@ pub(crate) enum ServiceError {
     /// The system failed.
     #[error("cannot ask a service: {0}")]
     System(io::Error),
+}
+
+impl ServiceError {
+    /// Returns true if no process listens there.
+    pub(crate) fn is_gone(&self) -> bool {
+        let gone = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+        matches!(self, Self::NotThere { source, .. } if gone.contains(&source.kind()))
+    }
 }

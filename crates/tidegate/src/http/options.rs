@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use tidegate_agent::is_agents;
 use tidegate_http::{BearerToken, ListenAddress};
 use tidegate_service::config::{ServiceAddresses, service_addresses};
+use tidegate_service::operator_socket;
+use tidegate_service::status::ServiceKind;
 use tidegate_tls::{ClientFiles, TlsIdentity};
 use tidegate_transfer::config::is_brokers;
 
@@ -17,7 +19,7 @@ use super::{Endpoint, ServiceClient};
 use crate::failure::CommandFailure;
 
 /// The sockets of the services that the packages install.
-const USUAL_SOCKETS: [&str; 2] = ["/run/tidegate/serve.sock", "/run/tidegate-agent/agent.sock"];
+const PACKAGED: [&str; 2] = ["/run/tidegate/serve.sock", "/run/tidegate-agent/agent.sock"];
 
 /// The authorities that the system trusts.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -29,8 +31,8 @@ pub(crate) struct ServiceOptions {
     #[arg(short, long, value_name = "FILE", conflicts_with = "url")]
     config: Option<PathBuf>,
 
-    /// Address of the service: http://HOST:PORT, https://HOST:PORT or unix:PATH [default: TIDEGATE_URL, or a
-    /// socket under /run/tidegate, or http://127.0.0.1:9809]
+    /// Address of the service: http://HOST:PORT, https://HOST:PORT or unix:PATH [default: TIDEGATE_URL, or the
+    /// sockets of this machine's services, or http://127.0.0.1:9809]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
@@ -60,16 +62,32 @@ pub(crate) struct CallerOptions {
 }
 
 impl ServiceOptions {
-    /// Makes a client of the service that the options mean.
+    /// Makes a client of the service that the options mean, or of the first one of this machine.
     pub(crate) fn client(&self) -> Result<ServiceClient, CommandFailure> {
-        match (&self.config, self.url.clone()) {
+        match self.named()? {
+            Some(client) => Ok(client),
+            None => {
+                self.caller.client_at(sockets().chain([ServiceAddress::Http(USUAL.to_owned())]).collect())
+            }
+        }
+    }
+
+    /// Makes a client of the service that the options mean, or of each one of this machine.
+    pub(crate) fn clients(&self) -> Result<Vec<ServiceClient>, CommandFailure> {
+        match self.named()? {
+            Some(client) => Ok(vec![client]),
+            None => self.caller.clients_of_machine(),
+        }
+    }
+
+    /// Makes a client of the service that options or the environment name.
+    pub(crate) fn named(&self) -> Result<Option<ServiceClient>, CommandFailure> {
+        let client = match (&self.config, self.url.clone().or_else(url_of_environment)) {
             (Some(path), _) => self.caller.client_of(path),
             (None, Some(url)) => self.caller.client(&url),
-            (None, None) => match url_of_environment() {
-                Some(url) => self.caller.client(&url),
-                None => self.caller.client_at(usual_addresses()),
-            },
-        }
+            (None, None) => return Ok(None),
+        };
+        client.map(Some)
     }
 }
 
@@ -84,14 +102,13 @@ impl CallerOptions {
         self.client_at(configured(config)?)
     }
 
-    /// Makes a client of each service of this machine that has a socket where the packages put it. None has:
-    /// one of the address that every example has.
+    /// Makes a client of each service of this machine that has an operator's socket. None has: one of the
+    /// address that every example has.
     pub(crate) fn clients_of_machine(&self) -> Result<Vec<ServiceClient>, CommandFailure> {
-        let has_socket = USUAL_SOCKETS.iter().any(|path| Path::new(path).exists());
-        let addresses = match has_socket {
-            true => USUAL_SOCKETS.map(|path| ServiceAddress::Unix(path.into())).to_vec(),
-            false => vec![ServiceAddress::Http(USUAL.to_owned())],
-        };
+        let mut addresses: Vec<_> = sockets().collect();
+        if addresses.is_empty() {
+            addresses.push(ServiceAddress::Http(USUAL.to_owned()));
+        }
         addresses.into_iter().map(|address| self.client_at(vec![address])).collect()
     }
 
@@ -128,36 +145,35 @@ fn usage(error: impl std::fmt::Display) -> CommandFailure {
     CommandFailure::Usage(error.to_string())
 }
 
-fn usual_addresses() -> Vec<ServiceAddress> {
-    let sockets = USUAL_SOCKETS.iter().filter(|path| Path::new(path).exists());
-    let sockets = sockets.map(|path| ServiceAddress::Unix(path.into()));
-    sockets.chain([ServiceAddress::Http(USUAL.to_owned())]).collect()
+/// The operators' sockets of this machine's services.
+fn sockets() -> impl Iterator<Item = ServiceAddress> {
+    operator_socket::all().into_iter().map(ServiceAddress::Unix)
 }
 
-/// The addresses in a configuration, the best first: at sockets and loopback addresses a reader needs no
-/// token.
+/// The addresses of a service with this configuration, the best first: at sockets and loopback addresses a
+/// reader needs no token.
 fn configured(path: &Path) -> Result<Vec<ServiceAddress>, CommandFailure> {
     let text = fs::read_to_string(path).unwrap_or_default();
     if is_brokers(&text) {
         return Err(ServiceError::Broker(path.to_owned()).into());
     }
     let ServiceAddresses { api, metrics } = service_addresses(path)?;
-    let usual = USUAL_SOCKETS[usize::from(is_agents(&text))];
-    // A service without `[api]` that systemd started has it.
-    let socket = api.is_none().then(|| PathBuf::from(usual)).filter(|socket| socket.exists());
-    let api = api.unwrap_or_else(|| socket.into_iter().map(ListenAddress::Unix).collect());
+    let is_agents = is_agents(&text);
+    let kind = if is_agents { ServiceKind::Agent } else { ServiceKind::Serve };
+    let own = operator_socket::expected(kind, path);
+    // A service that systemd started has it.
+    let packaged = PathBuf::from(PACKAGED[usize::from(is_agents)]);
+    let packaged = Some(packaged).filter(|socket| api.is_none() && !own.exists() && socket.exists());
+    let api = api.unwrap_or_default();
     let metrics = metrics.map(ListenAddress::Tcp);
     let (near, far): (Vec<_>, Vec<_>) = api.into_iter().partition(ListenAddress::is_local);
     let (sockets, loopback): (Vec<_>, Vec<_>) =
         near.into_iter().partition(|address| matches!(address, ListenAddress::Unix(_)));
-    let plain = sockets.into_iter().chain(loopback).chain(metrics).map(|address| (address, false));
-    let all: Vec<_> = plain.chain(far.into_iter().map(|address| (address, true))).collect();
-    if all.is_empty() {
-        return Err(ServiceError::NoAddress(path.to_owned()).into());
-    }
-    let known: Vec<_> =
-        all.into_iter().filter_map(|(address, encrypted)| reachable(address, encrypted)).collect();
-    if known.is_empty() { Err(ServiceError::AnyPort(path.to_owned()).into()) } else { Ok(known) }
+    let sockets = sockets.into_iter().chain(packaged.map(ListenAddress::Unix));
+    let own = [ListenAddress::Unix(own)];
+    let plain = own.into_iter().chain(sockets).chain(loopback).chain(metrics).map(|address| (address, false));
+    let all = plain.chain(far.into_iter().map(|address| (address, true)));
+    Ok(all.filter_map(|(address, encrypted)| reachable(address, encrypted)).collect())
 }
 
 /// Returns the address to ask: this machine's own for a service that listens on all addresses. `None`: the
@@ -201,10 +217,9 @@ mod tests {
                     readers = 'r'\ntls = { certificate_file = 'c', private_key_file = 'k' }\n";
         fs::write(&path, text).unwrap();
         let shown: Vec<_> = configured(&path).unwrap().iter().map(ToString::to_string).collect();
-        let socket = format!("unix:{}", folder.path().join("s").display());
-        assert_eq!(
-            shown,
-            [socket.as_str(), "http://127.0.0.1:3", "http://127.0.0.1:1", "https://10.0.0.1:2"]
-        );
+        let sockets = [operator_socket::expected(ServiceKind::Serve, &path), folder.path().join("s")];
+        let sockets = sockets.map(|socket| format!("unix:{}", socket.display()));
+        let others = ["http://127.0.0.1:3", "http://127.0.0.1:1", "https://10.0.0.1:2"];
+        assert_eq!(shown, [&sockets[..], &others.map(str::to_owned)].concat());
     }
 }

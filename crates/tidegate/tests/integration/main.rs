@@ -23,6 +23,7 @@ mod initiators;
 mod live;
 mod operation;
 mod rehearse;
+mod release;
 mod report;
 mod restart;
 mod serve;

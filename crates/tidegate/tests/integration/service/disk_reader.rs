@@ -91,11 +91,12 @@ pub(crate) struct OwnAgent {
 impl OwnAgent {
     /// Starts it with a configuration in this folder.
     pub(crate) fn start(folder: &Path, configuration: &str) -> Self {
-        let (config, log) = (folder.join("agent.toml"), folder.join("log"));
+        let (config, log) = (folder.join("agent.toml"), folder.join("agent.log"));
         fs::write(&config, configuration).unwrap();
         let process = Command::new("unshare")
             .args(["--net", "--mount", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
             .arg(&config)
+            .env(super::RUN_DIRECTORY, folder)
             .stdin(Stdio::null())
             .stderr(fs::File::create(&log).unwrap())
             .spawn();
@@ -119,9 +120,22 @@ impl OwnAgent {
         assert!(done.unwrap().success());
     }
 
+    pub(crate) fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Kills it, and its guardian first.
+    pub(crate) fn kill_with_guardian(&self) {
+        let id = self.process.id().to_string();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        let all = children.split_whitespace().chain([id.as_str()]);
+        assert!(Command::new("kill").arg("-KILL").args(all).status().unwrap().success());
+    }
+
     pub(crate) fn terminate(&mut self) {
-        let done = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
-        assert!(done.success() && self.process.wait().unwrap().success());
+        self.signal("-TERM");
+        assert!(self.process.wait().unwrap().success());
     }
 }
 

@@ -3,15 +3,23 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use tidegate_testing::until;
 
 pub(crate) mod disk_reader;
 
+/// Names the folder of the operators' sockets: what tests start is no service of this machine.
+const RUN_DIRECTORY: &str = "TIDEGATE_RUN_DIR";
+
 /// Runs the program to its end.
 pub(crate) fn tidegate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap()
+}
+
+/// The same, where the services of this machine are those with operators' sockets in a folder.
+pub(crate) fn tidegate_beside(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).env(RUN_DIRECTORY, folder).output().unwrap()
 }
 
 /// Returns what a program printed.
@@ -54,6 +62,7 @@ impl Service {
             .args([command, "-c"])
             .arg(config)
             .args(options)
+            .env(RUN_DIRECTORY, folder.path())
             .stderr(Stdio::from(log))
             .spawn()
             .unwrap();
@@ -76,6 +85,7 @@ impl Service {
         self.process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["serve", "-c"])
             .arg(self.path("tidegate.toml"))
+            .env(RUN_DIRECTORY, self.folder.path())
             .stderr(Stdio::from(log))
             .spawn()
             .unwrap();

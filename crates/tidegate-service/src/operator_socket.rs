@@ -1,0 +1,181 @@
+//! The operator's socket: the Unix socket at which every service answers, whatever its configuration says of
+//! an API. There root and the service's own user may change everything, and the socket's group may read. It is
+//! what `tidegate release`, the emergency brake, needs.
+//!
+//! Under systemd the socket is in the service's runtime directory (`RUNTIME_DIRECTORY`), `serve.sock` or
+//! `agent.sock`. Elsewhere it is in a folder of the user that the service runs as, and is named after the
+//! service's configuration, since a user may run several:
+//!
+//! | user | folder |
+//! |---|---|
+//! | root | `/run/tidegate-services` |
+//! | others | `tidegate` in `XDG_RUNTIME_DIR`; without it `/tmp/tidegate-UID` |
+//! | any, with `TIDEGATE_RUN_DIR` | that folder |
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf, absolute};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
+
+use crate::status::ServiceKind;
+
+/// The runtime directories of the services that the packages install.
+const PACKAGED: [&str; 2] = ["/run/tidegate", "/run/tidegate-agent"];
+
+/// The folder of services that root starts without systemd.
+const OF_ROOT: &str = "/run/tidegate-services";
+
+/// Returns the path for the socket of a service that starts with this configuration, and makes its folder.
+///
+/// # Errors
+/// When the folder cannot be made, or belongs to another user.
+pub fn prepare(service: ServiceKind, configuration: &Path) -> io::Result<PathBuf> {
+    if let Some(directory) = runtime_directory() {
+        return Ok(directory.join(format!("{}.sock", service.name())));
+    }
+    let (folder, mode) = (own_folder(), if geteuid().is_root() { 0o755 } else { 0o700 });
+    DirBuilder::new().recursive(true).mode(mode).create(&folder)?;
+    // Any user may make a folder in /tmp.
+    if run_directory().is_none() && folder.starts_with("/tmp") {
+        let found = fs::symlink_metadata(&folder)?;
+        if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
+            let said = format!("{} is not a folder of this user alone", folder.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
+        }
+    }
+    Ok(folder.join(name(service, configuration)))
+}
+
+/// Returns the path of the socket of a service with this configuration, whether it runs or not.
+#[must_use]
+pub fn expected(service: ServiceKind, configuration: &Path) -> PathBuf {
+    let name = name(service, configuration);
+    let named = all().into_iter().find(|path| path.ends_with(&name));
+    named.unwrap_or_else(|| own_folder().join(name))
+}
+
+/// Returns the sockets of all services that the packages installed, that root started, or that this user did.
+/// None of them is dead; one that hangs is among them.
+#[must_use]
+pub fn all() -> Vec<PathBuf> {
+    let folders = match run_directory() {
+        Some(folder) => vec![folder],
+        None => {
+            let mut folders: Vec<PathBuf> =
+                PACKAGED.into_iter().chain([OF_ROOT]).map(PathBuf::from).collect();
+            if !geteuid().is_root() {
+                folders.push(own_folder());
+            }
+            folders
+        }
+    };
+    let sockets = folders.iter().flat_map(|folder| sockets_in(folder));
+    sockets.filter(|socket| !is_dead(socket)).collect()
+}
+
+/// Returns true if the service of this socket is in this network namespace, as the throttles of packets are.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn is_of_this_network(socket: &Path) -> io::Result<bool> {
+    let sockets = fs::read("/proc/net/unix")?;
+    let bound = [b" ", socket.as_os_str().as_bytes()].concat();
+    Ok(sockets.split(|byte| *byte == b'\n').any(|line| line.ends_with(&bound)))
+}
+
+/// Returns true if no process listens at a socket. Does not wait for one that hangs.
+fn is_dead(socket: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let connected = connection.and_then(|connection| connect(&connection, &SocketAddrUnix::new(socket)?));
+    connected == Err(Errno::CONNREFUSED)
+}
+
+/// Returns the operators' sockets in a folder, by name.
+fn sockets_in(folder: &Path) -> Vec<PathBuf> {
+    let kinds = [ServiceKind::Serve, ServiceKind::Agent].map(ServiceKind::name);
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_socket = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_socket());
+    let is_operators = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let rest = kinds.iter().find_map(|kind| name.strip_prefix(kind));
+        rest.is_some_and(|rest| rest == ".sock" || rest.starts_with('-') && rest.ends_with(".sock"))
+    };
+    let found = entries.filter(is_socket).filter(is_operators).map(|entry| entry.path());
+    let mut found: Vec<_> = found.collect();
+    found.sort();
+    found
+}
+
+/// The runtime directory that systemd made for this service. Several are separated by colons.
+fn runtime_directory() -> Option<PathBuf> {
+    let directories = env::var_os("RUNTIME_DIRECTORY")?;
+    env::split_paths(&directories).next().filter(|first| first.is_absolute())
+}
+
+fn run_directory() -> Option<PathBuf> {
+    env::var_os("TIDEGATE_RUN_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute())
+}
+
+/// The folder of the services that this user starts.
+fn own_folder() -> PathBuf {
+    let user = geteuid();
+    let of_user = || {
+        let directory = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        directory.map(|directory| directory.join("tidegate"))
+    };
+    run_directory().unwrap_or_else(|| {
+        if user.is_root() {
+            return PathBuf::from(OF_ROOT);
+        }
+        of_user().unwrap_or_else(|| PathBuf::from(format!("/tmp/tidegate-{}", user.as_raw())))
+    })
+}
+
+/// Returns the name of the socket: the path of the configuration may be too long for it, its hash (FNV-1a) is
+/// not.
+fn name(service: ServiceKind, configuration: &Path) -> String {
+    let path = fs::canonicalize(configuration).or_else(|_| absolute(configuration));
+    let path = path.unwrap_or_else(|_| configuration.to_owned());
+    let hash = path.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{}-{hash:016x}.sock", service.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn the_name_is_that_of_the_configuration_however_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        fs::write(&path, "").unwrap();
+        let name_of = |path: &Path| name(ServiceKind::Serve, path);
+        assert_eq!(name_of(&path), name_of(&folder.path().join("./a.toml")));
+        assert_ne!(name_of(&path), name_of(&folder.path().join("b.toml")));
+        assert_ne!(name_of(&path), name(ServiceKind::Agent, &path));
+        assert!(name_of(&folder.path().join("long".repeat(60))).len() < 40);
+    }
+
+    #[test]
+    fn other_sockets_and_files_of_the_folder_are_no_services() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["agent-1.sock", "agent.sock", "serve.sock", "nbd.sock", "server.sock", "serve-1.lock"];
+        let _sockets = names.map(|name| UnixListener::bind(folder.path().join(name)).unwrap());
+        fs::write(folder.path().join("serve-2.sock"), "").unwrap();
+        let found: Vec<_> = sockets_in(folder.path());
+        assert_eq!(found, ["agent-1.sock", "agent.sock", "serve.sock"].map(|name| folder.path().join(name)));
+        assert_eq!(sockets_in(&folder.path().join("gone")), Vec::<PathBuf>::new());
+    }
+}
