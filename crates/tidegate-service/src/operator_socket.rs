@@ -41,13 +41,9 @@ pub fn prepare(service: ServiceKind, configuration: &Path) -> io::Result<PathBuf
     }
     let (folder, mode) = (own_folder(), if geteuid().is_root() { 0o755 } else { 0o700 });
     DirBuilder::new().recursive(true).mode(mode).create(&folder)?;
-    // Any user may make a folder in /tmp.
-    if run_directory().is_none() && folder.starts_with("/tmp") {
-        let found = fs::symlink_metadata(&folder)?;
-        if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
-            let said = format!("{} is not a folder of this user alone", folder.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
-        }
+    if !is_trusted(&folder) {
+        let said = format!("{} is not a folder of this user alone", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
     }
     Ok(folder.join(name(service, configuration)))
 }
@@ -57,7 +53,8 @@ pub fn prepare(service: ServiceKind, configuration: &Path) -> io::Result<PathBuf
 pub fn expected(service: ServiceKind, configuration: &Path) -> PathBuf {
     let name = name(service, configuration);
     let named = all().into_iter().find(|path| path.ends_with(&name));
-    named.unwrap_or_else(|| own_folder().join(name))
+    let own = Some(own_folder()).filter(|own| is_trusted(own));
+    named.unwrap_or_else(|| own.unwrap_or_else(|| PathBuf::from(OF_ROOT)).join(name))
 }
 
 /// Returns the sockets of all services that the packages installed, that root started, or that this user did.
@@ -69,9 +66,7 @@ pub fn all() -> Vec<PathBuf> {
         None => {
             let mut folders: Vec<PathBuf> =
                 PACKAGED.into_iter().chain([OF_ROOT]).map(PathBuf::from).collect();
-            if !geteuid().is_root() {
-                folders.push(own_folder());
-            }
+            folders.extend(Some(own_folder()).filter(|own| !geteuid().is_root() && is_trusted(own)));
             folders
         }
     };
@@ -95,6 +90,15 @@ fn is_dead(socket: &Path) -> bool {
     let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let connected = connection.and_then(|connection| connect(&connection, &SocketAddrUnix::new(socket)?));
     connected == Err(Errno::CONNREFUSED)
+}
+
+/// Returns true if no other user can have put a socket into the folder of this user's services. Any user may
+/// make a folder in /tmp.
+fn is_trusted(own: &Path) -> bool {
+    let is_private = |found: fs::Metadata| {
+        found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
+    };
+    run_directory().is_some() || !own.starts_with("/tmp") || fs::symlink_metadata(own).is_ok_and(is_private)
 }
 
 /// Returns the operators' sockets in a folder, by name.
@@ -152,6 +156,7 @@ fn name(service: ServiceKind, configuration: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -166,6 +171,21 @@ mod tests {
         assert_ne!(name_of(&path), name_of(&folder.path().join("b.toml")));
         assert_ne!(name_of(&path), name(ServiceKind::Agent, &path));
         assert!(name_of(&folder.path().join("long".repeat(60))).len() < 40);
+    }
+
+    #[test]
+    fn a_folder_that_another_user_could_have_made_is_not_trusted() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let own = folder.path().join("own");
+        fs::create_dir(&own).unwrap();
+        for (mode, expected) in [(0o700, true), (0o750, false), (0o777, false)] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_trusted(&own), expected, "{mode:o}");
+        }
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        assert!(!is_trusted(&link) && !is_trusted(&folder.path().join("gone")));
     }
 
     #[test]
