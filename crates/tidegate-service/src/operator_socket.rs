@@ -18,6 +18,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf, absolute};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -30,6 +31,9 @@ const PACKAGED: [&str; 2] = ["/run/tidegate", "/run/tidegate-agent"];
 
 /// The folder of services that root starts without systemd.
 const OF_ROOT: &str = "/run/tidegate-services";
+
+/// A service has bound its socket and does not listen on it yet for much less than this.
+const STARTED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Returns the path for the socket of a service that starts with this configuration, and makes its folder.
 ///
@@ -45,7 +49,22 @@ pub fn prepare(service: ServiceKind, configuration: &Path) -> io::Result<PathBuf
         let said = format!("{} is not a folder of this user alone", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
     }
+    sweep(&folder, STARTED_WITHIN);
     Ok(folder.join(name(service, configuration)))
+}
+
+/// Removes sockets whose services were killed. A younger one than this may be that of a service that starts.
+fn sweep(folder: &Path, least_age: Duration) {
+    let is_old = |socket: &Path| {
+        let modified = fs::symlink_metadata(socket).and_then(|found| found.modified());
+        modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age >= least_age))
+    };
+    for socket in sockets_in(folder) {
+        if is_old(&socket) && is_dead(&socket) {
+            // Removed by another service as well.
+            let _ = fs::remove_file(&socket);
+        }
+    }
 }
 
 /// Returns the path of the socket of a service with this configuration, whether it runs or not.
@@ -171,6 +190,18 @@ mod tests {
         assert_ne!(name_of(&path), name_of(&folder.path().join("b.toml")));
         assert_ne!(name_of(&path), name(ServiceKind::Agent, &path));
         assert!(name_of(&folder.path().join("long".repeat(60))).len() < 40);
+    }
+
+    #[test]
+    fn sockets_of_killed_services_do_not_pile_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let [dead, living] = ["serve-1.sock", "serve-2.sock"].map(|name| folder.path().join(name));
+        drop(UnixListener::bind(&dead).unwrap());
+        let _service = UnixListener::bind(&living).unwrap();
+        sweep(folder.path(), STARTED_WITHIN);
+        assert!(dead.exists() && living.exists());
+        sweep(folder.path(), Duration::ZERO);
+        assert!(!dead.exists() && living.exists());
     }
 
     #[test]

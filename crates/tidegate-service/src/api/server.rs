@@ -144,7 +144,7 @@ impl ServiceServer {
         });
         match operators {
             Ok(Some(listener)) => {
-                bound.push(listener.address().clone());
+                tracing::info!("operator's socket at {}", listener.address());
                 listeners.push(listener);
             }
             Ok(None) => {}
