@@ -26,7 +26,7 @@ pub fn parse_arguments<C: Parser>() -> Result<C, ExitCode> {
             // It quotes an argument with a password in it.
             Cow::Owned(masked) => io::stderr().write_all(masked.as_bytes()),
         };
-        if let Some(file) = misplaced_file(&error, &said) {
+        if let Some(file) = misplaced_file(&error) {
             let _ = writeln!(io::stderr(), "\n  tip: the configuration is an option: `-c {}`", masked(file));
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
@@ -34,12 +34,13 @@ pub fn parse_arguments<C: Parser>() -> Result<C, ExitCode> {
 }
 
 /// Returns the argument that was meant as the file of `--config`.
-fn misplaced_file<'a>(error: &'a clap::Error, said: &str) -> Option<&'a str> {
-    let argument = match (error.kind(), error.get(ContextKind::InvalidArg)) {
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) => argument,
-        _ => return None,
-    };
-    (!argument.starts_with('-') && said.contains("--config <FILE>")).then_some(argument)
+fn misplaced_file(error: &clap::Error) -> Option<&str> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) => {
+            Some(argument.as_str()).filter(|argument| argument.ends_with(".toml"))
+        }
+        _ => None,
+    }
 }
 
 /// Returns true if the reader of the output has closed the pipe: it has read enough, which is no failure.

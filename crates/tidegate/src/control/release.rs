@@ -91,7 +91,10 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     let is_named = args.service.named()?.is_some();
     // Where nothing listens, nothing has to be asked.
     let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(ServiceError::is_gone);
-    if let (true, true, Some(error)) = (args.end, known.is_empty(), gone.pop()) {
+    if args.end
+        && known.is_empty()
+        && let Some(error) = gone.pop()
+    {
         return Err(error.into());
     }
     for error in gone {

@@ -56,6 +56,17 @@ fn check_says_what_a_right_configuration_comes_to() {
 }
 
 #[test]
+fn a_configuration_without_its_option_is_told_the_option() {
+    let folder = folder_with(GOOD);
+    for command in ["check", "serve", "agent", "status"] {
+        let output = tidegate(&[command, "t.toml"], folder.path());
+        assert_eq!(status(&output), 2);
+        let said = text(&output.stderr);
+        assert!(said.contains("tip: the configuration is an option: `-c t.toml`"), "{command}: {said}");
+    }
+}
+
+#[test]
 fn check_finds_what_is_wrong_and_its_place() {
     let folder = folder_with(&GOOD.replace("protected", "protekted"));
     let output = tidegate(&["check", "-c", "t.toml"], folder.path());
