@@ -1,12 +1,13 @@
 //! Secrets in texts that people see: a configuration's line in a finding, an address in a message, a log.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Keys whose values are secrets, if they are written into a configuration.
 const SECRET_KEYS: [&str; 6] = ["password", "passwd", "passphrase", "token", "secret", "community"];
 
-/// The characters that end an address in a text.
-const AFTER_ADDRESS: [char; 8] = ['"', '\'', '`', '<', '>', '(', ')', ','];
+/// The quotes of texts.
+const QUOTES: [char; 3] = ['"', '\'', '`'];
 
 /// Returns true if an address has a user's name or a password in it: `http://user:password@host`.
 #[must_use]
@@ -26,26 +27,51 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     text.char_indices().map(|(at, c)| if is_secret(at) { '*' } else { c }).collect()
 }
 
-/// The parts of addresses before their `@`.
-fn credentials(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
+/// The parts of addresses before their `@`. An address in quotes ends with these, and another one with a space:
+/// a password may have any other character in it.
+fn credentials(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices("://").filter_map(|(at, scheme)| {
+        let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        let quote =
+            text[..at].trim_end_matches(is_of_scheme).chars().next_back().filter(|c| QUOTES.contains(c));
+        let is_end = |c: char| c.is_control() || quote.map_or_else(|| c.is_whitespace(), |quote| c == quote);
         let begin = at + scheme.len();
-        let is_end = |c: char| c.is_whitespace() || AFTER_ADDRESS.contains(&c);
         let address = text[begin..].split(is_end).next()?;
         Some(begin..begin + address.rfind('@')?)
     })
 }
 
-/// The values of keys that are secrets, in their quotes.
-fn values(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
+/// The values of keys that are secrets, in their quotes or without.
+fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     SECRET_KEYS.into_iter().flat_map(|key| text.match_indices(key)).filter_map(|(at, key)| {
-        let rest = &text[at + key.len()..];
-        let value = rest.trim_start_matches(['"', '\'']).trim_start().strip_prefix('=')?.trim_start();
-        let quote = value.chars().next().filter(|quote| ['"', '\''].contains(quote))?;
-        let begin = text.len() - rest.len() + (rest.len() - value.len()) + 1;
-        let length = text[begin..].find([quote, '\n']).unwrap_or(text.len() - begin);
+        let after = &text[at + key.len()..];
+        let value = after.trim_start_matches(['"', '\'']).trim_start().strip_prefix('=')?.trim_start();
+        let begin = text.len() - value.len();
+        let line = value.split('\n').next()?;
+        let quote = line.chars().next()?;
+        let length = match quote {
+            '"' | '\'' => {
+                let inner = line.trim_start_matches(quote);
+                let begin = line.len() - inner.len();
+                let mut is_escaped = false;
+                let end = inner.char_indices().find(|(_, c)| {
+                    let is_end = *c == quote && !is_escaped;
+                    is_escaped = *c == '\\' && quote == '"' && !is_escaped;
+                    is_end
+                });
+                return Some(at_most(text, value, begin, begin + end.map_or(inner.len(), |(end, _)| end)));
+            }
+            _ if line.starts_with(|c: char| c.is_ascii_digit()) => return None,
+            _ => line.len(),
+        };
         Some(begin..begin + length)
     })
+}
+
+/// A part of `value`, which ends with the text, as a part of the text.
+fn at_most(text: &str, value: &str, begin: usize, end: usize) -> Range<usize> {
+    let offset = text.len() - value.len();
+    offset + begin..offset + end
 }
 
 #[cfg(test)]
@@ -64,6 +90,11 @@ mod tests {
             ("password = \"hunter2\"", "password = \"*******\""),
             ("auth = { user = 'a', \"token\" = 'b c' }", "auth = { user = 'a', \"token\" = '***' }"),
             ("community='public", "community='******"),
+            ("s = \"http://u:p,'(w)>`@h/x\", 1", "s = \"http://**********@h/x\", 1"),
+            ("at http://u:p,(w)@h: no", "at http://*******@h: no"),
+            ("password = hunter2\nname = 1", "password = *******\nname = 1"),
+            ("password = \"\"\"x\"\"\"", "password = \"\"\"*\"\"\""),
+            ("token = \"a\\\"b\" # c", "token = \"****\" # c"),
         ] {
             assert_eq!(masked(text), shown);
             assert_eq!(masked(text).chars().count(), text.chars().count());

@@ -40,12 +40,13 @@ const STARTED_WITHIN: Duration = Duration::from_secs(60);
 /// # Errors
 /// When the folder cannot be made, or belongs to another user.
 pub fn prepare(service: ServiceKind, configuration: &Path) -> io::Result<PathBuf> {
-    if let Some(directory) = runtime_directory() {
+    if let (None, Some(directory)) = (run_directory(), runtime_directory()) {
         return Ok(directory.join(format!("{}.sock", service.name())));
     }
-    let (folder, mode) = (own_folder(), if geteuid().is_root() { 0o755 } else { 0o700 });
+    let user = geteuid();
+    let (folder, mode) = (own_folder(), if user.is_root() { 0o755 } else { 0o700 });
     DirBuilder::new().recursive(true).mode(mode).create(&folder)?;
-    if !is_trusted(&folder) {
+    if run_directory().is_none() && !user.is_root() && !is_private(&folder, user.as_raw()) {
         let said = format!("{} is not a folder of this user alone", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
     }
@@ -72,25 +73,45 @@ fn sweep(folder: &Path, least_age: Duration) {
 pub fn expected(service: ServiceKind, configuration: &Path) -> PathBuf {
     let name = name(service, configuration);
     let named = all().into_iter().find(|path| path.ends_with(&name));
-    let own = Some(own_folder()).filter(|own| is_trusted(own));
-    named.unwrap_or_else(|| own.unwrap_or_else(|| PathBuf::from(OF_ROOT)).join(name))
+    // Where a service of root would have it: in no folder that another user could have made.
+    named.unwrap_or_else(|| run_directory().unwrap_or_else(|| PathBuf::from(OF_ROOT)).join(name))
 }
 
 /// Returns the sockets of all services that the packages installed, that root started, or that this user did.
-/// None of them is dead; one that hangs is among them.
+/// For root they are those of all users. None of them is dead; one that hangs is among them.
 #[must_use]
 pub fn all() -> Vec<PathBuf> {
-    let folders = match run_directory() {
-        Some(folder) => vec![folder],
-        None => {
-            let mut folders: Vec<PathBuf> =
-                PACKAGED.into_iter().chain([OF_ROOT]).map(PathBuf::from).collect();
-            folders.extend(Some(own_folder()).filter(|own| !geteuid().is_root() && is_trusted(own)));
-            folders
-        }
-    };
+    let folders = run_directory().map_or_else(folders, |folder| vec![folder]);
     let sockets = folders.iter().flat_map(|folder| sockets_in(folder));
     sockets.filter(|socket| !is_dead(socket)).collect()
+}
+
+/// The folders that services may have their sockets in. Any user may make one in /tmp: that of a user is
+/// believed only if it is that user's alone.
+fn folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = PACKAGED.into_iter().chain([OF_ROOT]).map(PathBuf::from).collect();
+    let user = geteuid();
+    let of_users: Vec<(PathBuf, u32)> = if user.is_root() {
+        let users = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
+        let uid = |entry: &fs::DirEntry, before: &str| {
+            entry.file_name().to_str()?.strip_prefix(before)?.parse::<u32>().ok()
+        };
+        let with_directory =
+            users("/run/user").filter_map(|entry| Some((entry.path().join("tidegate"), uid(&entry, "")?)));
+        let others = users("/tmp").filter_map(|entry| Some((entry.path(), uid(&entry, "tidegate-")?)));
+        with_directory.chain(others).collect()
+    } else {
+        let uid = user.as_raw();
+        [PathBuf::from(format!("/run/user/{uid}/tidegate")), own_folder(), temporary(uid)]
+            .map(|folder| (folder, uid))
+            .into()
+    };
+    folders.extend(
+        of_users.into_iter().filter(|(folder, uid)| is_private(folder, *uid)).map(|(folder, _)| folder),
+    );
+    folders.sort();
+    folders.dedup();
+    folders
 }
 
 /// Returns true if the service of this socket is in this network namespace, as the throttles of packets are.
@@ -111,13 +132,10 @@ fn is_dead(socket: &Path) -> bool {
     connected == Err(Errno::CONNREFUSED)
 }
 
-/// Returns true if no other user can have put a socket into the folder of this user's services. Any user may
-/// make a folder in /tmp.
-fn is_trusted(own: &Path) -> bool {
-    let is_private = |found: fs::Metadata| {
-        found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
-    };
-    run_directory().is_some() || !own.starts_with("/tmp") || fs::symlink_metadata(own).is_ok_and(is_private)
+/// Returns true if a folder is this user's, and no other user can put a socket into it.
+fn is_private(folder: &Path, uid: u32) -> bool {
+    let is_private = |found: fs::Metadata| found.is_dir() && found.uid() == uid && found.mode() & 0o077 == 0;
+    fs::symlink_metadata(folder).is_ok_and(is_private)
 }
 
 /// Returns the operators' sockets in a folder, by name.
@@ -158,8 +176,13 @@ fn own_folder() -> PathBuf {
         if user.is_root() {
             return PathBuf::from(OF_ROOT);
         }
-        of_user().unwrap_or_else(|| PathBuf::from(format!("/tmp/tidegate-{}", user.as_raw())))
+        of_user().unwrap_or_else(|| temporary(user.as_raw()))
     })
+}
+
+/// The folder of a user without a runtime directory.
+fn temporary(uid: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/tidegate-{uid}"))
 }
 
 /// Returns the name of the socket: the path of the configuration may be too long for it, its hash (FNV-1a) is
@@ -209,14 +232,16 @@ mod tests {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let own = folder.path().join("own");
         fs::create_dir(&own).unwrap();
+        let uid = geteuid().as_raw();
         for (mode, expected) in [(0o700, true), (0o750, false), (0o777, false)] {
             fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(is_trusted(&own), expected, "{mode:o}");
+            assert_eq!(is_private(&own, uid), expected, "{mode:o}");
         }
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&own, &link).unwrap();
-        assert!(!is_trusted(&link) && !is_trusted(&folder.path().join("gone")));
+        assert!(!is_private(&link, uid) && !is_private(&folder.path().join("gone"), uid));
+        assert!(!is_private(&own, uid + 1));
     }
 
     #[test]

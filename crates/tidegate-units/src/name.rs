@@ -27,14 +27,37 @@ pub enum NameError {
     Invisible(char),
 }
 
-/// Returns true for characters without a width, and for those that change the direction of the text after
-/// them.
-const fn is_invisible(c: char) -> bool {
-    matches!(
-        c,
-        '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
-            | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{E0000}'..='\u{E007F}'
-    )
+/// Returns true for control characters, characters without a width, and those that change the direction of the
+/// text after them.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}' | '\u{1160}' | '\u{180B}'..='\u{180F}'
+                | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}'
+                | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF9}'..='\u{FFFB}'
+                | '\u{E0000}'..='\u{E0FFF}'
+        )
+}
+
+/// Returns a name that a foreign program gives itself, as it may be shown: characters that people do not see are
+/// escaped, and what is beyond `longest` bytes is left out.
+#[must_use]
+pub fn shown_name(text: &str, longest: usize) -> String {
+    let mut name = String::new();
+    for character in text.chars() {
+        let before = name.len();
+        if is_unseen(character) {
+            name.extend(character.escape_default());
+        } else {
+            name.push(character);
+        }
+        if name.len() > longest {
+            name.truncate(before);
+            break;
+        }
+    }
+    if name.is_empty() { "(no name)".to_owned() } else { name }
 }
 
 fn checked(text: &str) -> Result<Arc<str>, NameError> {
@@ -44,7 +67,7 @@ fn checked(text: &str) -> Result<Arc<str>, NameError> {
     if text.len() > MAX_LEN {
         return Err(NameError::TooLong(text.len()));
     }
-    match text.chars().find(|c| c.is_control() || is_invisible(*c)) {
+    match text.chars().find(|c| is_unseen(*c)) {
         Some(c) if c.is_control() => Err(NameError::Control(c)),
         Some(c) => Err(NameError::Invisible(c)),
         None => Ok(text.into()),
@@ -144,6 +167,8 @@ mod tests {
             NameError::Invisible('\u{200B}').to_string(),
             "a name must not contain characters that are not seen (U+200B)"
         );
+        assert_eq!(shown_name("iqn\u{202E}\n", 255), "iqn\\u{202e}\\n");
+        assert_eq!((shown_name("", 9).as_str(), shown_name("aß", 2).as_str()), ("(no name)", "a"));
         assert_eq!(ResourceName::new("Größe-数据库-базы").unwrap().as_str(), "Größe-数据库-базы");
         assert_eq!(ResourceName::new(&"x".repeat(256)), Err(NameError::TooLong(256)));
         assert_eq!(ResourceName::new("vg0").unwrap().as_str(), "vg0");

@@ -29,20 +29,9 @@ pub(crate) struct SessionNames {
 /// The longest name of an initiator or target, in bytes: of iSCSI (RFC 7143, section 4.2.7.1) and of NVMe.
 const LONGEST_NAME: usize = 223;
 
-/// Returns a name as it may be shown: cut to the longest that is allowed, control characters escaped.
+/// Returns a name as it may be shown: cut to the longest that is allowed, characters that are not seen escaped.
 pub(crate) fn shown_name(text: &str) -> Arc<str> {
-    let mut name = String::new();
-    for character in text.chars() {
-        let escaped: String = match character.is_control() {
-            true => character.escape_default().collect(),
-            false => character.to_string(),
-        };
-        if name.len() + escaped.len() > LONGEST_NAME {
-            break;
-        }
-        name += &escaped;
-    }
-    if name.is_empty() { Arc::from("(no name)") } else { name.into() }
+    tidegate_units::shown_name(text, LONGEST_NAME).into()
 }
 
 /// The peers of a protocol, as far as they have spoken.

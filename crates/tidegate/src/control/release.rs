@@ -17,7 +17,7 @@ use super::services::{self, KnownService};
 use super::status;
 use super::target::ControlTarget;
 use crate::failure::CommandFailure;
-use crate::http::{ServiceClient, ServiceError, ServiceOptions, with_query};
+use crate::http::{ServiceAddress, ServiceClient, ServiceError, ServiceOptions, with_query};
 
 /// The pause between two looks at what changes soon.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -38,9 +38,10 @@ Examples:
 /// throttle nothing of what is released: neither by windows, rates and delays, nor by limits. After the time
 /// they throttle again. Success is told after the next decision of each law, when nothing is throttled.
 ///
-/// If no agent answers, it removes everything that `tidegate agent` puts into the kernel, and nothing else,
-/// and reads the kernel back. It needs root or CAP_NET_ADMIN for that. An agent that lives and does not
-/// answer is a failure, since it may throttle again. A gateway that does not run throttles nothing.
+/// Without a name and an option that names a service, it also removes everything that an agent left in the
+/// kernel which does not live any more, and reads the kernel back. It needs root or CAP_NET_ADMIN for that. An
+/// agent that lives and does not answer is a failure, since it may throttle again. A gateway that does not run
+/// throttles nothing.
 ///
 /// Exit status: 0 released; 1 something is still throttled, or not known; 2 the service refuses, or wrong
 /// usage.
@@ -89,9 +90,9 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     }
     let (known, silent) = services::ask(&args.service)?;
     let is_named = args.service.named()?.is_some();
-    // Where nothing listens, nothing has to be asked.
+    // Where nothing listens, nothing has to be asked, unless it was named.
     let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(ServiceError::is_gone);
-    if args.end
+    if (args.end || is_named)
         && known.is_empty()
         && let Some(error) = gone.pop()
     {
@@ -104,8 +105,7 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     for service in &known {
         failures.extend(of_service(args, service, None).err());
     }
-    // An option that names a service means no other.
-    if !args.end && (known.is_empty() || !is_named) {
+    if !args.end && !is_named {
         failures.extend(of_other_agents(&known).err());
     }
     match failures.len() {
@@ -115,30 +115,41 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     }
 }
 
-/// Removes what agents left in the kernel, if none was asked.
+/// Removes what agents left in the kernel that do not live any more.
 ///
 /// # Errors
 /// When an agent lives that was not asked: it throttles again.
 fn of_other_agents(asked: &[KnownService]) -> Result<(), CommandFailure> {
     let agents = || asked.iter().filter(|service| service.status.service == ServiceKind::Agent);
     // Packets are delayed in the agent's network namespace, and cgroups are the machine's.
-    let is_here = |service: &KnownService| {
-        let socket = service.client.socket();
-        socket.is_none_or(|socket| operator_socket::is_of_this_network(socket).unwrap_or(true))
+    let is_here = |service: &KnownService| match &service.address {
+        ServiceAddress::Unix(socket) => operator_socket::is_of_this_network(socket).unwrap_or(true),
+        ServiceAddress::Http(_) | ServiceAddress::Https(_) => true,
     };
     let (has_agent, has_agent_here) = (agents().next().is_some(), agents().any(is_here));
     let begin = Instant::now();
-    while !has_agent_here && agent::is_present().map_err(CommandFailure::Release)?
-        || !has_agent && throttle::are_cgroups_claimed()
-    {
+    let (present, claimed) = loop {
+        let present = agent::is_present().map_err(CommandFailure::Release)?;
+        let claimed = throttle::are_cgroups_claimed();
+        let is_asked = (has_agent_here || !present) && (has_agent || !claimed);
+        if is_asked {
+            break (present, claimed);
+        }
         if begin.elapsed() > GUARDIANS_WORK {
             tell(&throttle::undo().map_err(CommandFailure::Release)?)?;
             return Err(CommandFailure::AgentNotAsked);
         }
         thread::sleep(BETWEEN_LOOKS);
+    };
+    // What is in the kernel is that of the agents that were asked.
+    if present || claimed {
+        return Ok(());
     }
-    // A user who may not touch the kernel has asked the gateways.
-    if has_agent || !asked.is_empty() && !geteuid().is_root() { Ok(()) } else { of_kernel() }
+    if !asked.is_empty() && !geteuid().is_root() {
+        writeln!(io::stdout(), "the kernel was not looked at: only root may")?;
+        return Ok(());
+    }
+    of_kernel()
 }
 
 /// Has a service release consumers, or throttle them again.
@@ -147,8 +158,8 @@ fn of_service(
     service: &KnownService,
     target: Option<&ControlTarget>,
 ) -> Result<(), CommandFailure> {
-    let KnownService { client, status } = service;
-    let (kind, address) = (status.service.name(), client.address());
+    let KnownService { client, address, status } = service;
+    let kind = status.service.name();
     let resource = target.map(|target| &target.resource);
     let consumer = target.and_then(|target| target.consumer.as_ref());
     if args.end {
@@ -170,7 +181,10 @@ fn of_service(
     let until = overrides.releases.iter().find(is_it).map_or("now", |entry| entry.until.as_str());
     let throttled = throttled_after_decision(client, target)?;
     if !throttled.is_empty() {
-        return Err(CommandFailure::StillThrottled { address, consumers: throttled.join(", ") });
+        return Err(CommandFailure::StillThrottled {
+            address: address.to_string(),
+            consumers: throttled.join(", "),
+        });
     }
     writeln!(io::stdout(), "released until {until}: {kind} at {address} throttles none of it")?;
     Ok(())

@@ -2,15 +2,16 @@
 
 use tidegate_service::status::ServiceStatus;
 
-use super::status;
 use super::target::ControlTarget;
 use crate::failure::CommandFailure;
-use crate::http::{ServiceClient, ServiceError, ServiceOptions};
+use crate::http::{ServiceAddress, ServiceClient, ServiceError, ServiceOptions};
 
 /// A service, and what it has.
 #[derive(Debug)]
 pub(super) struct KnownService {
     pub(super) client: ServiceClient,
+    /// The address that answered.
+    pub(super) address: ServiceAddress,
     pub(super) status: ServiceStatus,
 }
 
@@ -21,8 +22,9 @@ pub(super) fn ask(
 ) -> Result<(Vec<KnownService>, Vec<ServiceError>), CommandFailure> {
     let (mut known, mut silent) = (Vec::new(), Vec::new());
     for client in options.clients()? {
-        match status(&client) {
-            Ok(status) => known.push(KnownService { client, status }),
+        let answer = client.get("/v1/status");
+        match answer.and_then(|answer| Ok((answer.read("status")?, answer.address))) {
+            Ok((status, address)) => known.push(KnownService { client, address, status }),
             Err(error) => silent.push(error),
         }
     }
@@ -39,9 +41,6 @@ pub(super) fn find(
     resource: Option<&str>,
 ) -> Result<(KnownService, ControlTarget), CommandFailure> {
     let (known, silent) = ask(options)?;
-    if let (true, Some(error)) = (known.is_empty(), silent.into_iter().next()) {
-        return Err(error.into());
-    }
     let (mut having, mut unknown) = (Vec::new(), Vec::new());
     for service in known {
         match ControlTarget::find(&service.status, name, resource) {
@@ -50,13 +49,20 @@ pub(super) fn find(
         }
     }
     if having.len() > 1 {
-        let addresses: Vec<_> = having.iter().map(|(service, _)| service.client.address()).collect();
+        let addresses: Vec<_> = having.iter().map(|(service, _)| service.address.to_string()).collect();
         return Err(CommandFailure::Usage(format!(
             "several services have `{name}`: name one with `--url`: {}",
             addresses.join(", ")
         )));
     }
+    if let Some(found) = having.pop() {
+        return Ok(found);
+    }
+    // A service that did not answer may have it.
+    if let Some(error) = silent.into_iter().next() {
+        return Err(error.into());
+    }
     // One that proposes a name knows most of what was meant.
     unknown.sort_by_key(|said| !said.contains("did you mean"));
-    having.pop().ok_or_else(|| CommandFailure::Usage(unknown.into_iter().next().unwrap_or_default()))
+    Err(CommandFailure::Usage(unknown.into_iter().next().unwrap_or_default()))
 }

@@ -5,7 +5,6 @@ mod error;
 mod options;
 
 use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -93,14 +92,6 @@ impl ServiceClient {
     /// Returns the address that is asked first.
     pub(crate) fn address(&self) -> String {
         self.endpoints.first().map(|endpoint| endpoint.address.to_string()).unwrap_or_default()
-    }
-
-    /// Returns the Unix socket that is asked first.
-    pub(crate) fn socket(&self) -> Option<&Path> {
-        match &self.endpoints.first()?.address {
-            ServiceAddress::Unix(path) => Some(path),
-            ServiceAddress::Http(_) | ServiceAddress::Https(_) => None,
-        }
     }
 
     fn new(endpoints: Vec<Endpoint>, token: Option<BearerToken>) -> Self {

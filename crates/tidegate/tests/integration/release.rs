@@ -117,7 +117,10 @@ export.volume = { path = 'disk.raw' }
         let Some(machine) = Throttling::start("release-hung") else { return };
         let elsewhere = tempfile::tempdir().unwrap();
         let said = released(elsewhere.path(), &[], 1);
-        assert!(said.contains("an agent lives that was not asked"), "{said}");
+        assert!(
+            said.contains("put back the limits") && said.contains("an agent lives that was not asked"),
+            "{said}"
+        );
         until_true("a limit again", || machine.reader.is_limited());
         machine.agent.signal("-STOP");
         let said = released(&machine.folder, &[], 1);

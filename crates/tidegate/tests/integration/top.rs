@@ -208,7 +208,9 @@ fn a_command_whose_terminal_is_closed_kept_a_processor_busy_for_ever_or_aborted(
         let mut terminal = Terminal::run(&format!("sh {}", script.display()), 24, 80);
         terminal.shows(&[shown]);
         terminal.script.kill().unwrap();
-        let ended = until(&format!("the end of {command}"), || fs::read_to_string(&status).ok());
+        let ended = until(&format!("the end of {command}"), || {
+            fs::read_to_string(&status).ok().filter(|ended| ended.ends_with('\n'))
+        });
         assert!(["0\n", "1\n"].contains(&ended.as_str()), "{command}: {ended}");
     }
 }

@@ -20,7 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate_units::ConsumerName;
+use tidegate_units::{ConsumerName, shown_name};
 
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
@@ -384,24 +384,10 @@ fn distinct(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
     addresses
 }
 
-/// A name that a client gives itself, whatever is in it: control characters are escaped, and what is too long
-/// is cut.
+/// A name that a client gives itself, whatever is in it.
 fn consumer_name(text: &str) -> ConsumerName {
     const LONGEST: usize = 255;
-    let mut name = String::new();
-    for character in text.chars() {
-        if character.is_control() {
-            name.extend(character.escape_default());
-        } else {
-            name.push(character);
-        }
-    }
-    let end = (0..=LONGEST.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
-    name.truncate(end);
-    if name.is_empty() {
-        name.push_str("(no name)");
-    }
-    ConsumerName::new(&name).expect("neither empty nor too long, and without control characters")
+    ConsumerName::new(&shown_name(text, LONGEST)).expect("neither empty nor too long, and seen")
 }
 
 /// Helpers for the tests of all kinds of targets.
@@ -479,7 +465,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_makes_a_name(text in "(\\PC|\n|\0){0,300}") {
+        fn any_text_makes_a_name(text in "(\\PC|\n|\0|\u{200b}|\u{202e}|\u{2028}){0,300}") {
             let _ = consumer_name(&text);
         }
     }
