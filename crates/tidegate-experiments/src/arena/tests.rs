@@ -86,7 +86,7 @@ fn each_drawn(count: u64, check: impl Fn(&ArenaScenario) + Sync) {
 
 #[test]
 fn every_drawn_scenario_can_be_simulated_and_judged() {
-    each_drawn(200, |arena| {
+    each_drawn(100, |arena| {
         let id = &arena.id;
         for mut scenario in [arena.scenario.clone(), arena.with_law(LawKind::Window)] {
             scenario.duration = Duration::from_millis(20);
