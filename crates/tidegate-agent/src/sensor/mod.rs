@@ -186,7 +186,8 @@ fn tell(runtime: &Runtime, told: &mut [Told], config: &SensorConfig, report: &Se
     });
     for (place, trouble) in outcomes {
         let one = &mut told[place];
-        if one.trouble.is_some() != trouble.is_some() {
+        // Another reason is told as well: a refusal stays, whatever was in the way before it.
+        if one.trouble != trouble {
             match &trouble {
                 Some(why) => {
                     tracing::warn!("node {}: the broker at {} is not told: {why}", config.node, one.url);

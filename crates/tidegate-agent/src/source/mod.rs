@@ -174,7 +174,7 @@ fn ask_until(
                 }
             }
             Err(why) => {
-                if !was_in_trouble {
+                if answers.trouble.as_ref() != Some(&why) {
                     tracing::warn!("{resource}: no latency from {}: {why}", config.place);
                 }
                 answers.trouble = Some(why);

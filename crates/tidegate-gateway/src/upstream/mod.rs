@@ -106,8 +106,8 @@ pub(crate) struct UpstreamExport {
     counters: Counters,
     /// Some connection has something to send.
     to_send: bool,
-    /// The outage was reported.
-    complained: bool,
+    /// The reason for the outage, as it was reported.
+    complaint: Option<String>,
     /// True while it is being given up: nothing is sent any more.
     closing: bool,
     /// An error in its answer that may have been its one report of lost data.
@@ -143,7 +143,7 @@ impl UpstreamExport {
             reachability: UpstreamReachability::new(config.reconnect, now),
             counters: Counters::default(),
             to_send: false,
-            complained: false,
+            complaint: None,
             closing: false,
             reported_loss: None,
             config,
@@ -246,14 +246,16 @@ impl UpstreamExport {
             Err(error) => {
                 self.reachability.failed(matches!(error, UpstreamError::Mismatch(_)), hands.now);
                 let none = self.open_links() == 0;
-                if none && !std::mem::replace(&mut self.complained, true) {
+                let why = error.to_string();
+                if none && self.complaint.as_ref() != Some(&why) {
                     error!(
                         pool = %self.pool, export = %self.name, upstream = %self.target.address,
-                        "cannot connect to upstream export {:?}: {error}; trying \
-                            again", self.target.export.as_str()
+                        "cannot connect to upstream export {:?}: {why}; trying again",
+                        self.target.export.as_str()
                     );
+                    self.complaint = Some(why);
                 } else {
-                    debug!(pool = %self.pool, export = %self.name, "cannot connect to the upstream: {error}");
+                    debug!(pool = %self.pool, export = %self.name, "cannot connect to the upstream: {why}");
                 }
             }
         }
@@ -264,7 +266,7 @@ impl UpstreamExport {
             return;
         }
         self.reachability.connected(!self.waiting.is_empty(), hands.now);
-        self.complained = false;
+        self.complaint = None;
         if self.counters.reconnects < self.counters.lost {
             self.counters.reconnects += 1;
             info!(
