@@ -5,3 +5,4 @@ mod examples;
 pub(crate) mod glossary;
 mod links;
 mod paths;
+mod walks;
