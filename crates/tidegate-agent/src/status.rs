@@ -94,6 +94,7 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
     ResourceStatus {
         name: resource.name.to_string(),
         present: resource.present,
+        errors: None,
         throttle_fails: fails,
         law,
         promise,

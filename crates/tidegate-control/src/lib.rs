@@ -66,6 +66,7 @@ pub use document::command::{Commands, ConsumerCommand};
 pub use document::contract::{Contract, ContractError};
 pub use document::decision::Decision;
 pub use document::host_report::{ClusterSignal, HeardReport, HostReport};
+pub use document::io_error::IoErrorKind;
 pub use document::load_report::{ClusterLoad, LoadReport};
 pub use document::mean_outstanding::MeanOutstanding;
 pub use document::model::{LearningOutcome, LinearModel, QueueModel};

@@ -33,6 +33,7 @@ mod endpoint;
 mod gateway;
 mod histogram;
 mod input;
+mod io_errors;
 mod listener;
 mod memory;
 mod message;
@@ -59,6 +60,7 @@ pub use config::{
 };
 pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError};
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
+pub use io_errors::{ERROR_PAUSE, IoErrors};
 pub use listener::devices::{DeviceError, DeviceProblem};
 pub use listener::disks::DiskSocketError;
 pub use peers::PeerReports;

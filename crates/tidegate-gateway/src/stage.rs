@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use tidegate_control::{
     ConsumerObservation, Decision, LoopConfig, MeanOutstanding, Observation, SignalPercentile, combine,
 };
-use tidegate_nbd::CheckedOperation;
+use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_regulate::{
     CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, SignalLatencies,
 };
@@ -18,6 +18,7 @@ use tidegate_units::{ConsumerName, HostName, Instant, ResourceName, Window};
 use self::regulations::Regulations;
 use crate::config::{ExportConfig, LawScope, PoolConfig};
 use crate::histogram::FineHistogram;
+use crate::io_errors::IoErrors;
 use crate::peers::PoolPartners;
 use crate::request::ClientRequest;
 use crate::stats::{
@@ -44,7 +45,7 @@ pub(crate) struct StageConsumer {
     trims: u64,
     caches: u64,
     block_statuses: u64,
-    errors: u64,
+    pub(crate) errors: IoErrors,
 }
 
 /// Queues, laws and measurements of one pool. Times are the worker's.
@@ -123,7 +124,7 @@ impl PoolStage {
             trims: 0,
             caches: 0,
             block_statuses: 0,
-            errors: 0,
+            errors: IoErrors::default(),
         }
     }
 
@@ -333,10 +334,10 @@ impl PoolStage {
         operation: &CheckedOperation,
         arrived: Instant,
         now: Instant,
-        succeeded: bool,
+        result: Result<(), Errno>,
     ) {
-        if !succeeded {
-            consumer.count_error();
+        if let Err(errno) = result {
+            consumer.errors.count_failed(errno, now);
             return;
         }
         if let Some(statistics) = consumer.statistics_of(operation) {
@@ -477,11 +478,6 @@ impl StageConsumer {
         if !hung {
             self.answered = now;
         }
-    }
-
-    /// Counts a request that is answered with an error.
-    pub(crate) fn count_error(&mut self) {
-        self.errors += 1;
     }
 
     fn statistics_of(&mut self, operation: &CheckedOperation) -> Option<&mut OpSnapshot> {

@@ -7,6 +7,7 @@ use tidegate_control::{Contract, Decision, WaitReason};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 use crate::histogram::{FineHistogram, TimeHistogram};
+use crate::io_errors::IoErrors;
 
 /// All pools at about one moment.
 #[derive(Debug, Clone, Serialize)]
@@ -205,8 +206,8 @@ pub struct ConsumerSnapshot {
     pub block_statuses: u64,
     /// Its volume has completed nothing for seconds, with something outstanding.
     pub hung: bool,
-    /// Requests answered with an error, of any kind.
-    pub errors: u64,
+    /// Requests answered with an error.
+    pub errors: IoErrors,
     /// The storage has lost written data: no flush succeeds until the export is removed and added again.
     pub poisoned: bool,
     /// The service it got under its reservation, if it has one, or a contract that reserves its rate.

@@ -4,7 +4,7 @@
 //! a checkpoint and the observations, and would cost several times as much as all the rest. A build that
 //! decides otherwise than the one that wrote still has both observations and commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use thiserror::Error;
@@ -14,7 +14,8 @@ use tidegate_units::ResourceName;
 use crate::error::JournalError;
 use crate::reader::{Entries, EntryFilter, JournalReader};
 use crate::record::{
-    CheckpointRecord, DecisionRecord, EntryContent, JournalEntry, ThrottleMechanism, same_commands,
+    ActionRecord, CheckpointRecord, DecisionRecord, EntryContent, JournalEntry, ThrottleMechanism,
+    same_commands,
 };
 use crate::time::WallTime;
 
@@ -195,9 +196,21 @@ pub struct Replay {
     entries: Entries,
     filter: EntryFilter,
     replay: LoopReplay,
+    /// The latest actions of the span.
+    actions: VecDeque<(WallTime, ActionRecord)>,
 }
 
 impl Replay {
+    /// The most actions that are kept.
+    const MOST_ACTIONS: usize = 100;
+
+    /// Returns the actions of the span up to the last decision that was returned, the oldest first: the latest
+    /// hundred.
+    #[must_use]
+    pub const fn actions(&self) -> &VecDeque<(WallTime, ActionRecord)> {
+        &self.actions
+    }
+
     /// Returns the first decision whose recomputed commands are others than the recorded ones. `None`: there
     /// is none.
     ///
@@ -230,6 +243,14 @@ impl Iterator for Replay {
                 Err(error) => return Some(Err(error)),
             };
             let is_in_span = self.filter.is_in_span(&entry);
+            if let EntryContent::Action(action) = &entry.content
+                && is_in_span
+            {
+                if self.actions.len() == Self::MOST_ACTIONS {
+                    self.actions.pop_front();
+                }
+                self.actions.push_back((entry.time, action.clone()));
+            }
             if let Some(replayed) = self.replay.feed(entry).filter(|_| is_in_span) {
                 return Some(Ok(replayed));
             }
@@ -244,6 +265,6 @@ impl JournalReader {
     /// When nothing of that span is kept.
     pub fn replay(&self, filter: EntryFilter, replay: LoopReplay) -> Result<Replay, JournalError> {
         let entries = self.entries(filter.clone())?.from_checkpoints();
-        Ok(Replay { entries, filter, replay })
+        Ok(Replay { entries, filter, replay, actions: VecDeque::new() })
     }
 }

@@ -8,6 +8,7 @@ pub mod admission;
 mod changes;
 mod cluster;
 pub mod config;
+mod failures;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod metrics;

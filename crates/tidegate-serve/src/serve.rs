@@ -23,6 +23,7 @@ use crate::admission::{self, AnswerSubject, MeasuredSet, PoolStandings, SetChang
 use crate::changes;
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
+use crate::failures::FailureSpells;
 use crate::metrics::MetricsExposition;
 use crate::overrides;
 use crate::policy;
@@ -217,6 +218,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         access,
         journal,
         records: status::PoolRecords::new(),
+        failures: FailureSpells::default(),
         rollups,
         reloads: ReloadCounts::default(),
         server,
@@ -323,6 +325,7 @@ struct RunningService {
     journal: RecentDecisions,
     /// Totals of the consumers some seconds ago.
     records: status::PoolRecords,
+    failures: FailureSpells,
     /// Minutes of the consumers; `None` without a decision journal.
     rollups: Option<RollupRecorder>,
     reloads: ReloadCounts,
@@ -410,6 +413,7 @@ impl RunningService {
 
     /// Takes note of what consumers did.
     fn note(&mut self, snapshot: &GatewaySnapshot) {
+        self.failures.look(snapshot).into_iter().for_each(|told| self.record_action(told));
         let config = self.in_force();
         let wall = WallTime::now();
         status::note(&mut self.records, &config, snapshot, |pool, consumer, reading| {

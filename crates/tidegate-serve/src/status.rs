@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tidegate_control::{SignalState, SignalStatistic};
 use tidegate_gateway::{
-    ConsumerSnapshot, GatewayConfig, GatewaySnapshot, OpSnapshot, PoolConfig, PoolSnapshot,
+    ConsumerSnapshot, GatewayConfig, GatewaySnapshot, IoErrors, OpSnapshot, PoolConfig, PoolSnapshot,
 };
 use tidegate_service::rollups::MinuteReading;
 use tidegate_service::status::{
-    ByLaw, ConsumerStatus, ConsumerTotal, Judgement, LoadFigures, MOST_CONSUMERS, PromiseCounters,
-    PromiseReading, PromiseRecord, PromiseStatus, RecentCounters, ResourceStatus, ServiceKind, ServiceStatus,
-    decided, law, seconds,
+    ByLaw, ConsumerStatus, ConsumerTotal, ErrorCount, ErrorsStatus, Judgement, LoadFigures, MOST_CONSUMERS,
+    PromiseCounters, PromiseReading, PromiseRecord, PromiseStatus, RecentCounters, ResourceStatus,
+    ServiceKind, ServiceStatus, decided, law, seconds,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
@@ -191,6 +191,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
             released: consumer.released,
             waits_for: consumer.waits_for,
             promise: promise(consumer),
+            errors: errors_status(&consumer.errors, pool.at),
             poisoned: consumer.poisoned,
             removed: consumer.removed,
             goal_seconds: seconds(goal),
@@ -206,6 +207,11 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
     ResourceStatus {
         name: pool.name.to_string(),
         present: pool.awaited.is_empty() || !pool.consumers.is_empty(),
+        errors: pool
+            .consumers
+            .iter()
+            .filter_map(|one| errors_status(&one.errors, pool.at))
+            .reduce(|all, one| all.and(&one)),
         throttle_fails: false,
         law: config.and_then(|pool| pool.law.as_ref()).map(law),
         promise: None,
@@ -218,6 +224,22 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
         source: None,
         signal_origin: None,
     }
+}
+
+/// Returns a consumer's errors as documents have them. `None`: none.
+pub(crate) fn errors_status(errors: &IoErrors, now: Instant) -> Option<ErrorsStatus> {
+    if errors.total() == 0 && errors.mistakes() == 0 {
+        return None;
+    }
+    let kinds = errors.kinds().filter(|(_, count)| *count > 0);
+    let age = |at: Instant| now.saturating_since(at).as_secs_f64();
+    let (first, last) = errors.spell().unzip();
+    Some(ErrorsStatus {
+        kinds: kinds.map(|(kind, count)| ErrorCount { kind, count }).collect(),
+        since_seconds: first.map(age),
+        last_seconds: last.map(age),
+        mistakes: errors.mistakes(),
+    })
 }
 
 fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
@@ -237,7 +259,7 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tidegate_control::Contract;
     use tidegate_gateway::{ContractSnapshot, FineHistogram, TenantSnapshot};
     use tidegate_units::{Iops, Shares, Window};
@@ -249,7 +271,7 @@ mod tests {
     }
 
     /// A pool after so many seconds, with a consumer under a contract that had so many late requests of 100.
-    fn pool(second: u64, requests: u64, late: u64) -> PoolSnapshot {
+    pub(crate) fn pool(second: u64, requests: u64, late: u64) -> PoolSnapshot {
         let terms = Contract::new(Iops::new(10.0), Latency::from_millis(10), Latency::from_millis(8));
         let contract = ContractSnapshot {
             contract: Some(terms.unwrap()),
@@ -277,7 +299,7 @@ mod tests {
             caches: 0,
             block_statuses: 0,
             hung: false,
-            errors: 0,
+            errors: IoErrors::default(),
             poisoned: false,
             reserved: None,
             tenant: Some(TenantSnapshot {

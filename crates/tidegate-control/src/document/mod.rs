@@ -6,6 +6,7 @@ pub(crate) mod command;
 pub(crate) mod contract;
 pub(crate) mod decision;
 pub(crate) mod host_report;
+pub(crate) mod io_error;
 pub(crate) mod load_report;
 pub(crate) mod mean_outstanding;
 pub(crate) mod model;

@@ -121,7 +121,7 @@ impl PoolWorker {
     fn refuse_device_request(&mut self, key: usize, tag: u16, errno: Errno) {
         let session = &mut self.sessions[key];
         let consumer = &mut self.exports[session.export].consumer;
-        consumer.count_error();
+        consumer.errors.count_mistake();
         if !std::mem::replace(&mut session.complained, true) {
             warn!(
                 export = %consumer.name(), peer = session.peer,

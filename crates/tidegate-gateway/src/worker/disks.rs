@@ -193,7 +193,7 @@ impl PoolWorker {
                     continue;
                 }
                 Ok(JudgedRequest::Refused(status)) => {
-                    export.consumer.count_error();
+                    export.consumer.errors.count_mistake();
                     started.ring.complete(memory, &request, &CompletedRequest::Status(status))?;
                     started.has_results = true;
                     continue;
@@ -251,7 +251,7 @@ impl PoolWorker {
     ) -> Result<(), RingError> {
         let session = &mut self.sessions[key];
         let consumer = &mut self.exports[session.export].consumer;
-        consumer.count_error();
+        consumer.errors.count_mistake();
         if !std::mem::replace(&mut session.complained, true) {
             warn!(
                 export = %consumer.name(), peer = session.peer,

@@ -101,7 +101,7 @@ impl PoolWorker {
     pub(super) fn answer(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
         let mut request = self.requests.remove(key);
         let export = &mut self.exports[request.export];
-        PoolStage::answered(&mut export.consumer, &request.operation, request.arrived, now, result.is_ok());
+        PoolStage::answered(&mut export.consumer, &request.operation, request.arrived, now, result);
         let session = &mut self.sessions[request.session];
         // The log has said what poisons an export, and that all of these fail from then on.
         let known = export.syncs.poisoned && is_durable(&request.operation);

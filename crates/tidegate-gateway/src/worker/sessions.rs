@@ -135,7 +135,7 @@ impl PoolWorker {
                 ParsedStep::Refused { request, errno } => {
                     session.requests += 1;
                     (session.active, session.used) = (now, true);
-                    export.consumer.count_error();
+                    export.consumer.errors.count_refused(errno, now);
                     if !std::mem::replace(&mut session.complained, true) {
                         let name = export.consumer.name();
                         let why = match errno {

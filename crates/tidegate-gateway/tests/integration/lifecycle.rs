@@ -43,7 +43,7 @@ fn no_client_notices_a_reload() {
     }
     assert!(fio.wait().unwrap().success() && reloads > 10, "{reloads} reloads");
     let pool = served.pool();
-    assert_eq!(pool.consumers.iter().map(|consumer| consumer.errors).sum::<u64>(), 0);
+    assert_eq!(pool.consumers.iter().map(|consumer| consumer.errors.total()).sum::<u64>(), 0);
     assert_eq!(pool.consumers[0].shares.get(), 1 + reloads % 1000);
     // With the law went what it held.
     served.config.pools[0].law = None;

@@ -265,7 +265,13 @@ fn consumer_samples<'a>(
         ServeMetric::BackendTime => {
             return operations(|op| SampleValue::times(op.backend.sum(), op.backend.cumulative()));
         }
-        ServeMetric::Errors => SampleValue::Count(consumer.errors),
+        ServeMetric::Errors => {
+            for (kind, count) in consumer.errors.kinds() {
+                samples.add(&[labels[0], labels[1], kind.name()], SampleValue::Count(count));
+            }
+            return;
+        }
+        ServeMetric::Mistakes => SampleValue::Count(consumer.errors.mistakes()),
         ServeMetric::Poisoned => flag(consumer.poisoned),
         ServeMetric::Sessions => number(consumer.sessions),
         ServeMetric::Disks => number(consumer.disks),

@@ -77,8 +77,10 @@ pub enum ServeMetric {
     Requests,
     /// Payload moved.
     Payload,
-    /// Requests answered with an error.
+    /// Requests that the storage or the gateway failed.
     Errors,
+    /// Requests that clients may not make.
+    Mistakes,
     /// The storage has lost written data.
     Poisoned,
     /// Response times in the gateway.
@@ -161,7 +163,7 @@ const SPAN: &[&str] = &["pool", "consumer", "over"];
 
 impl ServeMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 71] = [
+    pub const ALL: [Self; 72] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -201,6 +203,7 @@ impl ServeMetric {
         Self::Requests,
         Self::Payload,
         Self::Errors,
+        Self::Mistakes,
         Self::Poisoned,
         Self::ResponseTime,
         Self::BackendTime,
@@ -439,7 +442,20 @@ impl ServeMetric {
             Self::Payload => {
                 ("tidegate_payload", Some(Unit::Bytes), Counter, OPERATION, "Bytes read and written")
             }
-            Self::Errors => ("tidegate_errors", None, Counter, CONSUMER, "Requests answered with an error"),
+            Self::Errors => (
+                "tidegate_errors",
+                None,
+                Counter,
+                &["pool", "consumer", "kind"][..],
+                "Requests answered with an error of the storage or the gateway",
+            ),
+            Self::Mistakes => (
+                "tidegate_mistakes",
+                None,
+                Counter,
+                CONSUMER,
+                "Requests refused because their client may not make them",
+            ),
             Self::Poisoned => (
                 "tidegate_poisoned",
                 None,

@@ -13,7 +13,7 @@ use tidegate_control::{
     SignalState, WaitReason, WindowConfig, combine,
 };
 use tidegate_gateway::{
-    ConsumerSnapshot, ContractSnapshot, FineHistogram, GatewaySnapshot, OpSnapshot, PoolSnapshot,
+    ConsumerSnapshot, ContractSnapshot, FineHistogram, GatewaySnapshot, IoErrors, OpSnapshot, PoolSnapshot,
     ReservedSnapshot, TenantSnapshot, TimeHistogram, UpstreamSnapshot,
 };
 use tidegate_host::sense::latency::ReadsAndWrites;
@@ -95,7 +95,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         block_statuses: 0,
         caches: 0,
         hung: false,
-        errors: 1,
+        errors: IoErrors::default(),
         poisoned: false,
     }
 }

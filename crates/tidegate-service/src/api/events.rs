@@ -274,6 +274,7 @@ mod tests {
         let resource = |name: &str| ResourceStatus {
             name: name.to_owned(),
             present: true,
+            errors: None,
             throttle_fails: false,
             law: None,
             promise: None,

@@ -48,9 +48,24 @@ pub struct ResourceExplanation {
     pub throttle: ThrottleFigures,
     /// Names of the consumers whose latency is the signal. Empty: that of all consumers is.
     pub protects: Vec<String>,
+    /// Actions on the resource in the span, and errors of its storage, the oldest first.
+    #[serde(default)]
+    pub actions: Vec<ExplainedAction>,
     /// The consumers, in the order of the observation, then those that were throttled and are not observed
     /// any more.
     pub consumers: Vec<ConsumerExplanation>,
+}
+
+/// An action of an operator, of the service or of the storage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainedAction {
+    /// Its time.
+    #[serde(with = "time_text")]
+    pub at: WallTime,
+    /// The user, the token, the signal or the part that acted.
+    pub actor: String,
+    /// The action in words.
+    pub text: String,
 }
 
 /// The signal of the last decision.
@@ -306,6 +321,7 @@ impl ResourceFold {
                 },
             },
             protects: protects.map(|consumer| consumer.name.to_string()).collect(),
+            actions: Vec::new(),
             consumers: present.chain(absent).collect(),
         }
     }

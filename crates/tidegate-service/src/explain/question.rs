@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
 use tidegate_config::unknown_name;
-use tidegate_journal::{EntryFilter, JournalError, JournalReader, LoopReplay, WallTime};
+use tidegate_journal::{ActionRecord, EntryFilter, JournalError, JournalReader, LoopReplay, WallTime};
 use tidegate_units::Latency;
 
-use super::{ExplanationFold, ResourceExplanation};
+use super::{ExplainedAction, ExplanationFold, ResourceExplanation};
 
 /// The span of time without a given length.
 const DEFAULT_SPAN: Duration = Duration::from_secs(3_600);
@@ -112,7 +112,20 @@ pub fn explain_journal(
             Err(error) => return Err(error.into()),
         }
     }
-    let explanations = fold.explain(name);
+    let mut explanations = fold.explain(name);
+    for explanation in &mut explanations {
+        let of_resource = |action: &ActionRecord| {
+            action.resource.as_ref().is_none_or(|resource| resource.as_str() == explanation.resource)
+        };
+        let actions = replay.actions().iter().filter(|(_, action)| of_resource(action));
+        explanation.actions = actions
+            .map(|(at, ActionRecord { actor, text, .. })| ExplainedAction {
+                at: *at,
+                actor: actor.clone(),
+                text: text.clone(),
+            })
+            .collect();
+    }
     if let Some(name) = name.filter(|_| explanations.is_empty()) {
         return Err(ExplainError::Unknown(unknown(name, &fold.names())));
     }

@@ -128,6 +128,7 @@ impl ByLaw {
             released: false,
             waits_for: None,
             promise: None,
+            errors: None,
             poisoned: false,
             removed: false,
         }

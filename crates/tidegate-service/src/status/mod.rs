@@ -5,6 +5,7 @@
 
 mod api;
 mod cluster;
+mod errors;
 mod laws;
 mod promise;
 mod recent;
@@ -18,6 +19,7 @@ use crate::overrides::OverridesDocument;
 pub(crate) use api::current_status;
 pub use api::{StatusRequest, routes};
 pub use cluster::{ClusterStatus, MemberStatus};
+pub use errors::{ErrorCount, ErrorsStatus};
 pub use laws::{ByLaw, decided, law, seconds};
 pub use promise::{
     JudgedBy, Judgement, KEPT, PromiseCounters, PromiseCounts, PromiseReading, PromiseRecord, PromiseStatus,
@@ -107,6 +109,10 @@ pub struct ResourceStatus {
     pub name: String,
     /// True if the machine has its storage.
     pub present: bool,
+    /// Requests of all its consumers that were answered with an error. `null`: none, or the service does not
+    /// see answers.
+    #[serde(default)]
+    pub errors: Option<ErrorsStatus>,
     /// True if the throttle fails, so that no consumer is throttled, whatever was decided.
     pub throttle_fails: bool,
     /// Its law, as configured. `null`: shares and limits only.
@@ -144,6 +150,7 @@ impl ResourceStatus {
         Self {
             name: self.name.clone(),
             present: self.present,
+            errors: self.errors.clone(),
             throttle_fails: self.throttle_fails,
             law: self.law.clone(),
             promise: self.promise,
@@ -295,6 +302,9 @@ pub struct ConsumerStatus {
     /// Its promise, and how much of it was kept. `null`: it was promised nothing.
     #[serde(default)]
     pub promise: Option<PromiseStatus>,
+    /// Its requests that were answered with an error. `null`: none, or the service does not see answers.
+    #[serde(default)]
+    pub errors: Option<ErrorsStatus>,
     /// The storage has lost written data, and none of its flushes succeeds. A gateway says it, and an older
     /// one did not.
     #[serde(default)]

@@ -112,6 +112,7 @@ mod tests {
         ResourceStatus {
             name: name.to_owned(),
             present: true,
+            errors: None,
             throttle_fails: false,
             law: None,
             promise: None,

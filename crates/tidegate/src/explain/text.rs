@@ -9,6 +9,9 @@ use tidegate_service::explain::{
 };
 use tidegate_units::{ByteRate, Iops, Latency, Window};
 
+/// The most actions that a short explanation tells.
+const ACTIONS: usize = 5;
+
 /// The text of explanations.
 pub(super) struct ExplanationText<'a> {
     pub(super) explanations: &'a [ResourceExplanation],
@@ -25,6 +28,10 @@ impl fmt::Display for ExplanationText<'_> {
             writeln!(f, "{} at {}: {}", resource.resource, resource.at, summary(resource))?;
             writeln!(f, "  signal    {}", signal(resource))?;
             writeln!(f, "  decided   {}", resource.said)?;
+            let told = if self.tells_all { usize::MAX } else { ACTIONS };
+            for action in resource.actions.iter().skip(resource.actions.len().saturating_sub(told)) {
+                writeln!(f, "  action    {} {}: {}", action.at, action.actor, action.text)?;
+            }
             for consumer in &resource.consumers {
                 write_consumer(f, resource, consumer, self.tells_all)?;
             }
@@ -223,7 +230,7 @@ fn time(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_journal::WallTime;
-    use tidegate_service::explain::SignalExplanation;
+    use tidegate_service::explain::{ExplainedAction, SignalExplanation};
 
     use super::*;
 
@@ -268,6 +275,11 @@ mod tests {
             },
             throttle,
             protects: vec!["database".to_owned()],
+            actions: vec![ExplainedAction {
+                at: at(90),
+                actor: "storage".to_owned(),
+                text: "requests of backup fail: 1 no space left so far".to_owned(),
+            }],
             consumers: vec![
                 consumer("database", true, Vec::new()),
                 consumer("backup", false, vec![episode]),
@@ -293,7 +305,8 @@ mod tests {
             text,
             "array at 1970-01-01T00:01:40.000Z: 1 of 3 throttled\n  \
              signal    reads of database: 12.3ms, target 10.0ms, law auto steers to 9.10ms\n  \
-             decided   array: protected reads 12.3ms against 9.10ms\n\n\
+             decided   array: protected reads 12.3ms against 9.10ms\n  \
+             action    1970-01-01T00:01:30.000Z storage: requests of backup fail: 1 no space left so far\n\n\
              database: protected, never throttled; 143 IO/s, 9.80ms at the storage\n\n\
              backup: throttled since 1970-01-01T00:01:00.000Z, for 38.0s in all\n  \
              by        a window of 2.00 requests for all consumers that are not protected\n  \

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LARGEST: usize = 256 << 20;
 
 /// Metrics of the consumers of a pool: counts of answered requests, and numbers of requests not answered yet.
-const ANSWERED: [&str; 2] = ["tidegate_requests_total", "tidegate_errors_total"];
+const ANSWERED: [&str; 3] = ["tidegate_requests_total", "tidegate_errors_total", "tidegate_mistakes_total"];
 const WAITING: [&str; 2] = ["tidegate_queued_requests", "tidegate_in_flight_requests"];
 
 /// The metric of the open connections of a consumer.
@@ -237,8 +237,8 @@ mod tests {
                     tidegate_requests_total{pool=\"disk\",consumer=\"w1\",op=\"read\"} 7\n\
                     tidegate_requests_total{pool=\"disk\",consumer=\"w1\",op=\"flush\"} 2\n\
                     tidegate_requests_total{pool=\"other\",consumer=\"w3\",op=\"read\"} 9\n\
-                    tidegate_errors_total{pool=\"disk\",consumer=\"w1\"} 1\n\
-                    tidegate_errors_total{pool=\"disk\",consumer=\"w2\"} 0\n\
+                    tidegate_errors_total{pool=\"disk\",consumer=\"w1\",kind=\"io\"} 1\n\
+                    tidegate_errors_total{pool=\"disk\",consumer=\"w2\",kind=\"io\"} 0\n\
                     tidegate_in_flight_requests{pool=\"disk\",consumer=\"a \\\"b\\\", c\"} 3\n# EOF\n";
         let counts = answered(page, "disk");
         assert_eq!(counts, BTreeMap::from([("w1".to_owned(), 10.0), ("w2".to_owned(), 0.0)]));

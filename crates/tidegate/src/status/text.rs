@@ -5,8 +5,8 @@ use std::fmt;
 
 use tidegate_control::{BandPosition, WaitReason};
 use tidegate_service::status::{
-    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, OperatingPoint, PromiseStatus, ResourceStatus,
-    ServiceKind, ServiceStatus,
+    ConsumerStatus, DecisionStatus, ErrorsStatus, InputStatus, LawStatus, OperatingPoint, PromiseStatus,
+    ResourceStatus, ServiceKind, ServiceStatus,
 };
 use tidegate_units::{ByteRate, Iops, Latency, Window};
 
@@ -52,8 +52,35 @@ impl fmt::Display for StatusText<'_> {
     }
 }
 
-/// The one thing to know about a resource.
+/// The one thing to know about a resource: errors first.
 pub(crate) fn stands(resource: &ResourceStatus, sees: bool) -> String {
+    let standing = standing(resource, sees);
+    match resource.errors.as_ref().filter(|errors| errors.go_on()) {
+        Some(errors) => format!("I/O ERRORS {}; {standing}", errors_of(resource, errors)),
+        None => standing,
+    }
+}
+
+/// Returns the errors of a resource in words: since when, how many of each kind, and whose.
+fn errors_of(resource: &ResourceStatus, errors: &ErrorsStatus) -> String {
+    /// The most consumers that are named.
+    const NAMED: usize = 3;
+    let failing: Vec<&str> =
+        resource.consumers.iter().filter(|one| has_errors(one)).map(ConsumerStatus::shown_name).collect();
+    let more = match failing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (named, since) = (&failing[..failing.len().min(NAMED)], errors.since_seconds.map_or_else(none, time));
+    format!("for {since}, of {}{more}: {} so far", named.join(", "), errors.kinds_text())
+}
+
+/// Returns true if requests of a consumer fail now.
+pub(crate) fn has_errors(one: &ConsumerStatus) -> bool {
+    one.errors.as_ref().is_some_and(ErrorsStatus::go_on)
+}
+
+fn standing(resource: &ResourceStatus, sees: bool) -> String {
     if !sees {
         return "unknown: this machine's counters cannot be read".to_owned();
     }
@@ -183,7 +210,7 @@ struct StatusColumn {
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }
 
-const COLUMNS: [StatusColumn; 14] = [
+const COLUMNS: [StatusColumn; 16] = [
     StatusColumn { name: "consumer", always: true, cell: |one, _| one.shown_name().to_owned() },
     StatusColumn { name: "promise", always: false, cell: promise_cell },
     StatusColumn { name: "storage", always: true, cell: |one, _| takes(one) },
@@ -214,6 +241,8 @@ const COLUMNS: [StatusColumn; 14] = [
     StatusColumn { name: "rate", always: false, cell: |one, _| one.rate_iops.map_or_else(none, rate) },
     StatusColumn { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
     StatusColumn { name: "state", always: true, cell: |one, _| state(one).to_owned() },
+    StatusColumn { name: "errors", always: false, cell: |one, _| errors_cell(one) },
+    StatusColumn { name: "mistakes", always: false, cell: |one, _| mistakes(one) },
     StatusColumn { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
     StatusColumn { name: "export", always: false, cell: |one, _| export(one).to_owned() },
 ];
@@ -278,6 +307,17 @@ pub(crate) const fn state(one: &ConsumerStatus) -> &'static str {
     }
 }
 
+/// Its errors by kind, and the age of the last one.
+pub(crate) fn errors_cell(one: &ConsumerStatus) -> String {
+    let Some(errors) = one.errors.as_ref() else { return none() };
+    errors.last_seconds.map_or_else(none, |last| format!("{}, last {} ago", errors.kinds_text(), time(last)))
+}
+
+fn mistakes(one: &ConsumerStatus) -> String {
+    let count = one.errors.as_ref().map_or(0, |errors| errors.mistakes);
+    if count == 0 { none() } else { count.to_string() }
+}
+
 const fn flushes(one: &ConsumerStatus) -> &'static str {
     if one.poisoned { "FAIL: written data is lost, see the log" } else { NONE }
 }
@@ -340,6 +380,7 @@ mod tests {
                 hour: Some(0.9996),
                 day: None,
             }),
+            errors: None,
             poisoned: false,
             removed: false,
         }
@@ -351,6 +392,7 @@ mod tests {
         ResourceStatus {
             name: "array".to_owned(),
             present: true,
+            errors: None,
             throttle_fails: false,
             law: Some(LawStatus {
                 kind: LawKind::SelfTuning,

@@ -12,7 +12,7 @@ use super::law::law_lines;
 use super::row::{Column, TopRow};
 use super::state::TopState;
 use super::table::bar;
-use crate::status::text::{NONE, UNKNOWN, rate, time};
+use crate::status::text::{NONE, UNKNOWN, errors_cell, rate, time};
 use crate::terminal::{chart, line, nice, panel};
 
 /// The greatest end of the axis of latencies, in targets: one terrible second must not flatten all others.
@@ -57,6 +57,7 @@ fn facts(row: &TopRow<'_>, one: &ConsumerStatus) -> Vec<(&'static str, String)> 
     let spans = one.promise.map(|promise| format!("{} hour, {} day", kept(promise.hour), kept(promise.day)));
     vec![
         ("state", row.state()),
+        ("errors", known(errors_cell(one))),
         ("throttle", known(or_none(row.throttle().filter(|_| one.held == Some(true))))),
         ("protected", if one.protected { "yes" } else { "no" }.to_owned()),
         ("promise", row.cell(Column::Promise)),

@@ -3,11 +3,14 @@
 use std::cmp::Ordering;
 
 use tidegate_service::status::{
-    ConsumerStatus, DecisionStatus, InputStatus, LawStatus, OperatingPoint, ResourceStatus,
+    ConsumerStatus, DecisionStatus, ErrorsStatus, InputStatus, LawStatus, OperatingPoint, ResourceStatus,
 };
 use tidegate_units::{Iops, Window};
 
 use crate::status::text::{self, NONE, UNKNOWN, bytes, rate, time};
+
+/// The state of those whose requests fail.
+const IO_ERRORS: &str = "I/O ERRORS";
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,10 +265,14 @@ impl<'a> TopRow<'a> {
         if let Some(one) = self.consumer {
             return match text::state(one) {
                 _ if one.poisoned => "FLUSHES FAIL".to_owned(),
+                _ if text::has_errors(one) => IO_ERRORS.to_owned(),
                 _ if one.removed => "REMOVED, still in use".to_owned(),
                 throttled @ "throttled" => format!("{throttled}{}", by()),
                 other => other.to_owned(),
             };
+        }
+        if resource.errors.as_ref().is_some_and(ErrorsStatus::go_on) {
+            return IO_ERRORS.to_owned();
         }
         let Some(law) = &resource.law else { return "no law".to_owned() };
         match self.decided() {
@@ -286,7 +293,11 @@ impl<'a> TopRow<'a> {
         let is_unknown = self.state().starts_with(UNKNOWN);
         let is_broken = matches!(self.fulfilment(), Fulfilment::Broken(_));
         let waits = self.consumer.is_some_and(|one| one.waits_for.is_some());
-        if self.consumer.is_some_and(|one| one.poisoned) || self.resource.throttle_fails {
+        let fails = self.consumer.map_or_else(
+            || self.resource.errors.as_ref().is_some_and(ErrorsStatus::go_on),
+            |one| one.poisoned || text::has_errors(one),
+        );
+        if fails || self.resource.throttle_fails {
             6
         } else if is_broken {
             5

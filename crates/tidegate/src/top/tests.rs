@@ -214,6 +214,27 @@ fn a_dry_run_throttles_nothing() {
 }
 
 #[test]
+fn consumers_whose_requests_fail_stand_first_and_those_of_long_ago_do_not() {
+    let errors = |last: f64| {
+        json!({ "errors": {
+            "kinds": [{ "kind": "no_space", "count": 17_600 }], "since_seconds": 7_200.0,
+            "last_seconds": last, "mistakes": 0,
+        } })
+    };
+    let consumers =
+        |last: f64| [throttled("backup"), with(consumer("guest"), &errors(last)), consumer("mirror")];
+    let mut failing = watching(&[with(resource("array", &consumers(0.4)), &errors(0.4))]);
+    let shown = screen(&mut failing, 100, 24);
+    assert!(line(&shown, "▸array").contains("I/O ERRORS"), "{shown}");
+    assert!(line(&shown, "guest").contains("I/O ERRORS"), "{shown}");
+    assert_eq!(order(&shown, &["guest", "backup", "mirror"]), ["guest", "backup", "mirror"]);
+    assert!(shown.contains("I/O ERRORS for 2h, of guest: 17600 no space left so far; "), "{shown}");
+    let mut recovered = watching(&[with(resource("array", &consumers(600.0)), &errors(600.0))]);
+    let shown = screen(&mut recovered, 100, 24);
+    assert!(!shown.contains("I/O ERRORS"), "{shown}");
+}
+
+#[test]
 fn rows_are_sorted_by_the_column_that_keys_choose() {
     let names = ["slow", "quick", "unknown"];
     let latency = |name: &str, seconds: Option<f64>| {

@@ -20,6 +20,7 @@ mod house;
 mod identify;
 mod init;
 mod initiators;
+mod io_errors;
 mod live;
 mod operation;
 mod rehearse;

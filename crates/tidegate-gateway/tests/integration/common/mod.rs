@@ -159,7 +159,7 @@ pub(crate) fn qemu_io(uri: &str, commands: &[&str]) -> String {
 /// A snapshot in a line, without its histograms.
 fn summary(pool: &PoolSnapshot) -> String {
     let consumers = pool.consumers.iter().map(|consumer| {
-        let done = (consumer.reads.count, consumer.writes.count, consumer.errors);
+        let done = (consumer.reads.count, consumer.writes.count, consumer.errors.total());
         format!("{} {done:?} queued {} in flight {}", consumer.name, consumer.queued, consumer.in_flight)
     });
     let consumers: Vec<String> = consumers.collect();
