@@ -40,7 +40,8 @@ impl Overrides {
     pub fn lay_over(&self, law: &mut LoopConfig) {
         let changes = self.of_resource(&law.resource);
         law.target = changes.target.unwrap_or(law.target);
-        law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || self.is_released(&law.resource);
+        law.released = self.is_released(&law.resource);
+        law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || law.released;
     }
 
     /// Returns the settings that were changed of a resource.
