@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tidegate_control::LoopConfig;
 use tidegate_journal::{ActionRecord, WallTime};
-use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use super::changes::{ConsumerChanges, ReleaseScope, ResourceChanges};
 use super::document::{ConsumerOverride, OverridesDocument, ReleaseEntry, ResourceOverride};
@@ -170,6 +170,7 @@ impl Overrides {
                 consumer: consumer.clone(),
                 shares: changes.shares.map(Shares::get),
                 limit_iops: changes.limit.map(Iops::per_second),
+                limit_bytes_per_second: changes.bandwidth.map(ByteRate::per_second),
                 by: by.clone(),
                 since: since.to_string(),
             })
