@@ -585,6 +585,13 @@ impl Agent {
         let sessions = self.regulator.sessions();
         let of = |via| sessions.sessions.iter().filter(|session| session.via == via).count();
         let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, TargetReading::Absent(_)));
+        let names = self.regulator.regulated().map(|resource| resource.law().resource.clone());
+        let readings = self
+            .throttle
+            .as_ref()
+            .map(|throttle| self.regulator.readings(|wanted| throttle.in_force(wanted)));
+        let in_force = names.clone().zip(readings.into_iter().flatten());
+        let status = self.whole_status().resources.into_iter();
         let exposition = AgentExposition {
             reloads: self.reloads,
             http_refused: Some(self.server.refusals()),
@@ -601,6 +608,8 @@ impl Agent {
             resources: self.status(),
             decisions: self.journal.counts(),
             promises: self.promises.status(),
+            consumers: names.zip(status.map(|resource| resource.consumers)).collect(),
+            in_force: in_force.filter_map(|(name, reading)| Some((name, reading?))).collect(),
             request_times: request_times.unwrap_or_default(),
         };
         // The client has gone away: nothing waits for the answer.

@@ -55,6 +55,9 @@ pub struct LoopConfig {
     pub idle_half_life: Duration,
     /// Decide, and do not act. Default off.
     pub dry_run: bool,
+    /// True if an operator released all consumers, which makes the dry run. Default false.
+    #[serde(default)]
+    pub released: bool,
 }
 
 /// Choice of the requests whose response times are the signal.
@@ -140,6 +143,7 @@ impl LoopConfig {
             normalise: false,
             idle_half_life: Duration::from_secs(2),
             dry_run: false,
+            released: false,
         }
     }
 
@@ -150,10 +154,16 @@ impl LoopConfig {
         self.law.first_rate().or_else(|| self.bands.is_some().then_some(FirstRate::Released))
     }
 
-    /// Returns the set point, or its ceiling if the set point is chosen automatically.
+    /// Returns the set point, or its ceiling if the law [finds it](Self::finds_set_point).
     #[must_use]
     pub fn set_point(&self) -> Latency {
         self.target.scale(self.set_point_ratio)
+    }
+
+    /// Returns true if the law finds its set point, and the configuration has only its ceiling.
+    #[must_use]
+    pub fn finds_set_point(&self) -> bool {
+        matches!(self.law.kind(), LawKind::Auto) || self.knee.is_some()
     }
 
     /// Checks every value.

@@ -262,6 +262,7 @@ impl ControlLoop {
             throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
             waiting: WaitingConsumers::default(),
             dry_run: self.config.dry_run,
+            released: self.config.dry_run && self.config.released,
         };
         let commands = if self.config.dry_run { released(commands) } else { commands };
         (commands, decision)

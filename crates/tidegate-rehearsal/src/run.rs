@@ -204,7 +204,7 @@ impl<'a> Running<'a> {
             && *from <= at
         {
             self.next_config += 1;
-            let config = LoopConfig { dry_run: false, ..config.clone() };
+            let config = LoopConfig { dry_run: false, released: false, ..config.clone() };
             match &mut self.control {
                 Some(control) => {
                     // An error leaves the loop as it is. Configurations of checkpoints are valid.

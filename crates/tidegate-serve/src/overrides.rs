@@ -7,7 +7,10 @@ use tidegate_service::overrides::{
 };
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
-use crate::policy::{floor, least_rate, limit_to};
+use crate::policy::{floor, least_rate, limit_bandwidth_to, limit_to};
+
+/// The most bytes that count as one I/O, of which promised rates are.
+const ONE_IO: f64 = 65_536.0;
 
 /// Lays overrides over a configuration.
 pub(crate) fn apply(config: &mut GatewayConfig, overrides: &Overrides) {
@@ -23,6 +26,9 @@ pub(crate) fn apply(config: &mut GatewayConfig, overrides: &Overrides) {
             export.shares = changes.shares.unwrap_or(export.shares);
             if let Some(limit) = changes.limit {
                 limit_to(export, limit);
+            }
+            if let Some(bandwidth) = changes.bandwidth {
+                limit_bandwidth_to(export, bandwidth);
             }
         }
         for export in &mut pool.exports {
@@ -51,17 +57,25 @@ pub(crate) fn check(action: &OverrideAction, config: &GatewayConfig) -> Result<(
         (OverrideAction::Consumer { consumer, patch, .. }, Some(pool)) => {
             let export = pool.exports.iter().find(|export| export.name == *consumer);
             let limit = patch.limit_iops.flatten().map(Iops::new);
-            let (Some(export), Some(limit)) = (export, limit) else { return Ok(()) };
-            let least = least_rate(export, floor(pool));
+            let bandwidth = patch.limit_bytes_per_second.flatten().map(ByteRate::new);
+            let Some(export) = export.filter(|_| limit.is_some() || bandwidth.is_some()) else {
+                return Ok(());
+            };
             if export.protected {
-                impossible(format!("`{consumer}` is protected: only the configuration can limit it"))
-            } else if limit < least {
-                impossible(format!(
-                    "the limit {limit} of `{consumer}` is below {least}, which its contract, its reservation \
-                     or the law leaves it at least"
-                ))
-            } else {
-                Ok(())
+                return impossible(format!("`{consumer}` is protected: only the configuration can limit it"));
+            }
+            let least = least_rate(export, floor(pool));
+            let least_bytes = ByteRate::new(least.per_second() * ONE_IO);
+            let why = "its contract, its reservation or the law leaves it at least";
+            match (limit.filter(|limit| *limit < least), bandwidth.filter(|limit| *limit < least_bytes)) {
+                (Some(limit), _) => {
+                    impossible(format!("the limit {limit} of `{consumer}` is below {least}, which {why}"))
+                }
+                (None, Some(bandwidth)) => impossible(format!(
+                    "the bandwidth {bandwidth} of `{consumer}` is below {least_bytes}, which {least} of 64 KiB \
+                     take, and {why}"
+                )),
+                (None, None) => Ok(()),
             }
         }
         _ => Ok(()),

@@ -6,7 +6,7 @@ use tidegate_cluster::{PolicySource, ResourcePolicy};
 
 use tidegate_gateway::{ExportConfig, GatewayConfig, PoolConfig};
 use tidegate_sched::{BeyondLimit, ConsumerLimit};
-use tidegate_units::{ConsumerName, Iops, ResourceName};
+use tidegate_units::{ByteRate, ConsumerName, Iops, ResourceName};
 
 /// The burst of a limit that the host's configuration does not have, as where nothing is said there.
 const BURST: Duration = Duration::from_millis(100);
@@ -55,8 +55,18 @@ pub(crate) fn least_rate(export: &ExportConfig, floor: Iops) -> Iops {
 
 /// Limits an export to a number of I/Os per second. The rest of its limit stays.
 pub(crate) fn limit_to(export: &mut ExportConfig, limit: Iops) {
+    export.limit = Some(ConsumerLimit { iops: Some(limit), ..limit_of(export) });
+}
+
+/// Limits an export to a number of bytes per second. The rest of its limit stays.
+pub(crate) fn limit_bandwidth_to(export: &mut ExportConfig, limit: ByteRate) {
+    export.limit = Some(ConsumerLimit { bytes_per_s: Some(limit), ..limit_of(export) });
+}
+
+/// Returns the limit of an export. Without one it limits nothing.
+fn limit_of(export: &ExportConfig) -> ConsumerLimit {
     let none = ConsumerLimit { iops: None, bytes_per_s: None, burst: BURST, beyond: BeyondLimit::Wait };
-    export.limit = Some(ConsumerLimit { iops: Some(limit), ..export.limit.unwrap_or(none) });
+    export.limit.unwrap_or(none)
 }
 
 fn apply(

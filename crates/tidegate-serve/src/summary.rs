@@ -40,14 +40,39 @@ struct Regulation {
     kind: LawKind,
     #[serde(rename = "target_seconds", serialize_with = "seconds")]
     target: Latency,
-    #[serde(rename = "set_point_seconds", serialize_with = "seconds")]
-    set_point: Latency,
+    #[serde(flatten)]
+    set_point: ConfiguredSetPoint,
     #[serde(rename = "interval_seconds", serialize_with = "seconds")]
     interval: Latency,
     dry_run: bool,
     /// The entitlements of all consumers named in bands, at the end of each band.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bands: Vec<BandEntitlements>,
+}
+
+/// The set point, as far as the configuration says it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+enum ConfiguredSetPoint {
+    #[serde(rename = "set_point_seconds", serialize_with = "seconds")]
+    Fixed(Latency),
+    /// The law finds it. This is the most that it may be.
+    #[serde(rename = "set_point_ceiling_seconds", serialize_with = "seconds")]
+    Found(Latency),
+}
+
+impl ConfiguredSetPoint {
+    fn of(law: &LoopConfig) -> Self {
+        if law.finds_set_point() { Self::Found(law.set_point()) } else { Self::Fixed(law.set_point()) }
+    }
+}
+
+impl fmt::Display for ConfiguredSetPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(set_point) => write!(f, "{set_point}"),
+            Self::Found(ceiling) => write!(f, "at most {ceiling}"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -195,7 +220,7 @@ fn regulation(law: &LoopConfig) -> Regulation {
     Regulation {
         kind: law.law.kind(),
         target: law.target,
-        set_point: law.set_point(),
+        set_point: ConfiguredSetPoint::of(law),
         interval: law.interval.into(),
         dry_run: law.dry_run,
         bands: law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),

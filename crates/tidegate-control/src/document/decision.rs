@@ -47,13 +47,14 @@ pub struct Decision {
     /// The signal's mean response time since the previous observation, or its percentile. `None` without
     /// samples.
     pub measured: Option<Latency>,
-    /// Value that the law compared with the set point: the smoothed signal. If nothing completes and the
-    /// oldest request is older than that, its age instead. `None` before the first sample, and after a long
-    /// idle time.
+    /// The smoothed signal. If nothing completes and the oldest request is older than that, its age instead.
+    /// `None` before the first sample, and after a long idle time. [`compared`](Self::compared) is what the
+    /// law made of it.
     pub estimate: Option<Latency>,
-    /// Set point of the law: the target times the set point ratio, or the one chosen automatically. For the
+    /// Set point that the loop gave the law: the target times the set point ratio, or the knee. For the
     /// integral law it is the reference of consumers without a contract, unless another consumer's contract
-    /// is stricter.
+    /// is stricter. The law `auto` takes it as a ceiling: [`steered_to`](Self::steered_to) is the set point
+    /// now.
     pub set_point: Latency,
     /// Reason for the set point, if it was chosen automatically.
     pub choice: Option<SetPointChoice>,
@@ -94,6 +95,9 @@ pub struct Decision {
     pub waiting: WaitingConsumers,
     /// Decided, not carried out: the commands let everything go.
     pub dry_run: bool,
+    /// True if that is because an operator released all consumers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
 }
 
 impl Decision {
@@ -104,6 +108,29 @@ impl Decision {
     #[must_use]
     pub fn throttle(&self) -> LawOutput {
         self.delay.map_or(self.bounded, LawOutput::Delay)
+    }
+
+    /// Returns the set point now: the latency that the law steers to. Under `auto` that is the target less the
+    /// measured margin, or what the storage can do.
+    #[must_use]
+    pub fn steered_to(&self) -> Latency {
+        self.auto.map_or(self.set_point, |auto| auto.goal)
+    }
+
+    /// Returns the most that the configuration lets the set point be, under laws that find it. `None`: the
+    /// set point is configured. If the storage cannot go below it, `auto` steers to what the storage can do.
+    #[must_use]
+    pub fn set_point_ceiling(&self) -> Option<Latency> {
+        let of_auto = (self.law == LawKind::Auto).then_some(self.set_point);
+        self.choice.as_ref().map(|choice| choice.ceiling).or(of_auto)
+    }
+
+    /// Returns the latency that the law compared with the set point: the estimate, or under `auto` that of the
+    /// signal's worst consumer. `None` before the first sample, and after a long idle time.
+    #[must_use]
+    pub fn compared(&self) -> Option<Latency> {
+        let of_auto = self.auto.filter(|_| !matches!(self.input, SignalState::Overload { .. }));
+        self.estimate.map(|estimate| of_auto.map_or(estimate, |auto| auto.latency))
     }
 
     /// The window that consumers are throttled to, by whichever law. `None`: by another means, or nothing is
@@ -120,7 +147,12 @@ impl Decision {
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}: ", self.resource, if self.dry_run { " (dry run)" } else { "" })?;
+        let unless = match (self.released, self.dry_run) {
+            (true, _) => " (released)",
+            (false, true) => " (dry run)",
+            (false, false) => "",
+        };
+        write!(f, "{}{unless}: ", self.resource)?;
         if let Some(point) = self.point.as_ref().filter(|_| self.auto.is_none()) {
             return self.write_point(f, point);
         }
@@ -152,15 +184,17 @@ impl Decision {
             None => what.to_owned(),
             Some(percent) => format!("{percent} % of {what} within"),
         };
-        match (self.input, self.estimate) {
+        let set_point = self.steered_to();
+        match (self.input, self.compared()) {
             (SignalState::Overload { oldest }, _) => {
-                write!(f, "no {one} completes{}, the oldest waits {oldest}", self.of_hosts())?;
-                write!(f, " against {}", self.set_point)
+                write!(
+                    f,
+                    "no {one} completes{}, the oldest waits {oldest} against {set_point}",
+                    self.of_hosts()
+                )
             }
-            (SignalState::Samples { .. }, Some(estimate)) => {
-                let (latency, goal) =
-                    self.auto.map_or((estimate, self.set_point), |auto| (auto.latency, auto.goal));
-                write!(f, "{what}{} {latency} against {goal}", self.of_hosts())?;
+            (SignalState::Samples { .. }, Some(latency)) => {
+                write!(f, "{what}{} {latency} against {set_point}", self.of_hosts())?;
                 self.auto.map_or(Ok(()), |auto| write!(f, "{auto}"))
             }
             (SignalState::Samples { .. } | SignalState::Unknown, _) => write!(f, "no {one} completed yet"),

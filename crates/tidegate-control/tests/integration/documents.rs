@@ -295,6 +295,7 @@ fn decision() -> Decision {
         throttled: 12,
         waiting: WaitingConsumers::default(),
         dry_run: false,
+        released: false,
     }
 }
 

@@ -105,6 +105,20 @@ impl AxisTop {
     }
 }
 
+/// Returns the number of decimals with which labels of an axis differ, if its ticks are this far apart. They
+/// also show each tick to a fifth of that step.
+#[must_use]
+pub fn tick_decimals(step: f64) -> usize {
+    const MOST: i32 = 9;
+    let shows = |decimals: &i32| {
+        let unit = 0.1f64.powi(*decimals);
+        let units = step / unit;
+        let is_whole = (units - units.round()).abs() < 1e-6 * units;
+        5.0 * unit <= step || (is_whole && units > 0.5)
+    };
+    (0..MOST).find(shows).unwrap_or(MOST) as usize
+}
+
 /// Two axes of numbers with a grid behind them. `label` writes the numbers, where the usual way is not right.
 ///
 /// # Errors
@@ -170,6 +184,20 @@ mod tests {
             let top = AxisTop::of(lines.iter().map(Vec::as_slice), 0.0);
             assert_eq!(top.beyond, None);
             assert!(top.end >= 900.0, "{top:?}");
+        }
+    }
+
+    #[test]
+    fn labels_of_an_axis_differ() {
+        for (step, decimals) in
+            [(20.0, 0), (1.0, 0), (2.5, 1), (0.5, 1), (0.25, 2), (1.0 / 3.0, 2), (1e-3, 3)]
+        {
+            assert_eq!(tick_decimals(step), decimals, "{step}");
+        }
+        for step in [3.3, 0.7, 0.11, 0.0123] {
+            let decimals = tick_decimals(step);
+            let labels = (0..50).map(|tick| format!("{:.decimals$}", f64::from(tick) * step));
+            assert_eq!(labels.collect::<std::collections::BTreeSet<_>>().len(), 50, "{step}");
         }
     }
 

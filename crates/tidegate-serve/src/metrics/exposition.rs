@@ -132,13 +132,13 @@ impl MetricsExposition {
                 point.map(|point| SampleValue::Number(point.operating_point.per_second()))
             }
             ServeMetric::PoolBand => point.and_then(|point| point.position).map(band),
-            ServeMetric::PoolSetPoint => decision.map(|decision| seconds(decision.set_point)),
-            ServeMetric::PoolSetPointCeiling => choice.map(|choice| seconds(choice.ceiling)),
+            ServeMetric::PoolSetPoint => decision.map(|decision| seconds(decision.steered_to())),
+            ServeMetric::PoolSetPointCeiling => decision.and_then(Decision::set_point_ceiling).map(seconds),
             ServeMetric::PoolKnee => choice.and_then(|choice| choice.knee).map(seconds),
             ServeMetric::PoolMost => {
                 choice.and_then(|choice| choice.most).map(|most| SampleValue::Number(most.per_second()))
             }
-            ServeMetric::PoolEstimate => decision.and_then(|decision| decision.estimate).map(seconds),
+            ServeMetric::PoolEstimate => decision.and_then(Decision::compared).map(seconds),
             ServeMetric::PoolReserved => reserved.map(|reserved| SampleValue::Number(reserved.window.get())),
             ServeMetric::PoolShortage => {
                 if let Some(reserved) = reserved {

@@ -53,7 +53,7 @@ pub enum ServeMetric {
     PoolBand,
     /// The response time that the law steers to.
     PoolSetPoint,
-    /// The most that an automatic set point may be.
+    /// The most that the set point may be, if the law finds it.
     PoolSetPointCeiling,
     /// The response time at which the array's curve is known to bend.
     PoolKnee,
@@ -354,14 +354,14 @@ impl ServeMetric {
                 Some(Unit::Seconds),
                 Gauge,
                 POOL,
-                "The response time that the law steers to",
+                "The response time that the law steers to now",
             ),
             Self::PoolSetPointCeiling => (
                 "tidegate_pool_set_point_ceiling",
                 Some(Unit::Seconds),
                 Gauge,
                 POOL,
-                "The most that the set point may be; only while it is chosen automatically",
+                "The most that the configuration lets the set point be; only under laws that find it",
             ),
             Self::PoolKnee => (
                 "tidegate_pool_knee",

@@ -20,11 +20,14 @@ use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::nfsd_threads::ThreadWaits;
 use tidegate_host::sense::session::TargetKind;
 use tidegate_host::throttle::WriteLimit;
+use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
 use tidegate_serve::admission::ContractsStatus;
 use tidegate_serve::metrics::{MetricsExposition, ServeMetric};
 use tidegate_service::log::LogCounts;
 use tidegate_service::metrics::{InputCounts, MetricKind, MetricSpec, ReloadCounts};
-use tidegate_service::status::{JudgedBy, PromiseStatus, SignalOrigin};
+use tidegate_service::status::{
+    ByLaw, ConsumerStatus, JudgedBy, MOST_CONSUMERS, PromiseStatus, SignalOrigin,
+};
 use tidegate_units::{
     ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window,
 };
@@ -291,8 +294,48 @@ fn agents_exposition() -> AgentExposition {
         }],
         decisions: BTreeMap::from([(name.clone(), counts)]),
         promises: BTreeMap::from([(name.clone(), promise)]),
+        consumers: BTreeMap::from([(name.clone(), agents_consumers())]),
+        in_force: BTreeMap::from([(name.clone(), agents_reading())]),
         request_times: BTreeMap::from([(name, ReadsAndWrites::default())]),
     }
+}
+
+/// One consumer that is throttled and judged by itself, and more than are shown.
+fn agents_consumers() -> Vec<ConsumerStatus> {
+    let one = |number: usize| {
+        let name = ConsumerName::new(&format!("writer-{number}")).unwrap();
+        let measured_seconds = (number == 0).then_some(0.004);
+        ConsumerStatus { held: Some(number == 0), measured_seconds, ..ByLaw::default().status(&name, false) }
+    };
+    (0..MOST_CONSUMERS + 3).map(one).collect()
+}
+
+fn agents_reading() -> ThrottleReading {
+    let unlimited = ConsumerReading::unlimited(ConsumerName::new("writer-0").unwrap());
+    let writes = LimitReading { rate: Some(Iops::new(120.0)), bytes: Some(ByteRate::new(4e6)) };
+    let delayed = ConsumerReading::unlimited(ConsumerName::new("writer-1").unwrap());
+    let delay = Some(Latency::from_millis(8));
+    let consumers = vec![ConsumerReading { writes, ..unlimited }, ConsumerReading { delay, ..delayed }];
+    ThrottleReading { window: None, consumers }
+}
+
+#[test]
+fn an_agent_shows_each_consumer_with_what_throttles_it_and_no_more_than_the_bound() {
+    let text = agents_exposition().to_text();
+    for line in [
+        "tidegate_held{resource=\"vg0\",consumer=\"writer-0\"} 1.0",
+        "tidegate_held{resource=\"vg0\",consumer=\"writer-1\"} 0.0",
+        "tidegate_resource_limit_requests_per_second{resource=\"vg0\",consumer=\"writer-0\",op=\"write\"} 120.0",
+        "tidegate_resource_limit_bytes_per_second{resource=\"vg0\",consumer=\"writer-0\",op=\"write\"} 4000000.0",
+        "tidegate_resource_packet_delay_seconds{resource=\"vg0\",consumer=\"writer-1\"} 0.008",
+        "tidegate_resource_consumer_latency_seconds{resource=\"vg0\",consumer=\"writer-0\"} 0.004",
+    ] {
+        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+    }
+    let series = |name: &str| text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).count();
+    assert_eq!(series("tidegate_held"), MOST_CONSUMERS);
+    assert_eq!(series("tidegate_resource_limit_requests_per_second"), 1, "no series without a limit");
+    assert_eq!(series("tidegate_resource_packet_delay_seconds"), 1);
 }
 
 #[test]

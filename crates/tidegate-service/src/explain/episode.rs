@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+use tidegate_control::Decision;
 use tidegate_journal::WallTime;
 
 use super::{ThrottleFigures, time_text};
@@ -13,9 +14,35 @@ const PAUSE_S: f64 = 10.0;
 /// More episodes of a consumer are counted, and not told of.
 const MOST: usize = 200;
 
-/// A span in which a consumer was throttled, with short releases.
+/// Effect of what a law decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThrottleEffect {
+    /// Consumers were throttled.
+    #[default]
+    Throttled,
+    /// None on a dry run: consumers would have been throttled.
+    DryRun,
+    /// None while an operator had released all consumers: they would have been throttled.
+    Released,
+}
+
+impl ThrottleEffect {
+    pub(super) const fn of(decision: &Decision) -> Self {
+        match (decision.released, decision.dry_run) {
+            (true, _) => Self::Released,
+            (false, true) => Self::DryRun,
+            (false, false) => Self::Throttled,
+        }
+    }
+}
+
+/// A span in which a consumer was throttled, with short releases, or would have been.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThrottleEpisode {
+    /// Effect in the whole span: a dry run, a release, or the end of one of them ends the span.
+    #[serde(default)]
+    pub effect: ThrottleEffect,
     /// Time of the first decision that throttled it.
     #[serde(with = "time_text")]
     pub from: WallTime,
@@ -40,7 +67,9 @@ pub(super) struct ThrottleMoment {
     pub(super) time: WallTime,
     /// The time that the decision judges.
     pub(super) seconds: f64,
+    /// True if the law throttled the consumer, whatever the effect.
     pub(super) throttled: bool,
+    pub(super) effect: ThrottleEffect,
     /// Requests per second, in the last ten seconds.
     pub(super) iops: f64,
     pub(super) throttle: ThrottleFigures,
@@ -72,6 +101,9 @@ impl EpisodeTracker {
     }
 
     pub(super) fn take(&mut self, moment: &ThrottleMoment) {
+        if self.current.as_ref().is_some_and(|current| current.episode.effect != moment.effect) {
+            self.end();
+        }
         if let Some(current) = &mut self.current {
             current.requests += moment.iops * moment.seconds;
             current.seconds += moment.seconds;
@@ -110,6 +142,7 @@ impl EpisodeTracker {
 impl OpenEpisode {
     fn begin(moment: &ThrottleMoment, before: Option<f64>) -> Self {
         let mut episode = ThrottleEpisode {
+            effect: moment.effect,
             from: moment.time,
             until: moment.time,
             throttled_seconds: 0.0,
@@ -148,6 +181,7 @@ mod tests {
             time: WallTime::from_nanos(second * 1_000_000_000),
             seconds: 1.0,
             throttled,
+            effect: ThrottleEffect::Throttled,
             iops: if throttled { 50.0 } else { 400.0 },
             throttle: ThrottleFigures { window_requests: Some(window), ..ThrottleFigures::default() },
             signal: Some(window / 1_000.0),
@@ -166,6 +200,30 @@ mod tests {
         assert!((all[0].throttled_seconds - 14.0).abs() < 1e-9 && all[0].iops_before == Some(400.0));
         assert_eq!(all[0].strongest.window_requests, Some(15.0));
         assert!((all[1].throttled_seconds - 2.0).abs() < 1e-9, "it goes on");
+    }
+
+    #[test]
+    fn the_time_of_a_dry_run_and_of_a_release_is_in_no_span_of_throttling() {
+        let mut tracker = EpisodeTracker::default();
+        let effect = |second: u64| match second {
+            0..=9 => ThrottleEffect::DryRun,
+            15..=17 => ThrottleEffect::Released,
+            _ => ThrottleEffect::Throttled,
+        };
+        (0..20).for_each(|second| {
+            tracker.take(&ThrottleMoment { effect: effect(second), ..moment(second, true, 3.0) });
+        });
+        let spans: Vec<_> =
+            tracker.all().iter().map(|one| (one.effect, one.throttled_seconds.round() as u64)).collect();
+        assert_eq!(
+            spans,
+            [
+                (ThrottleEffect::DryRun, 10),
+                (ThrottleEffect::Throttled, 5),
+                (ThrottleEffect::Released, 3),
+                (ThrottleEffect::Throttled, 2),
+            ]
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use tidegate_control::{
 use tidegate_journal::{ConsumerReading, ReplayedDecision, ThrottleMechanism, WallTime};
 use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName};
 
-pub use episode::ThrottleEpisode;
 use episode::{EpisodeTracker, ThrottleMoment};
+pub use episode::{ThrottleEffect, ThrottleEpisode};
 pub use question::{AskedTime, ExplainError, JournalExplanation, NoTime, asked_span, explain_journal};
 
 /// Rates and latencies are of the last so many seconds.
@@ -40,6 +40,13 @@ pub struct ResourceExplanation {
     pub mechanism: ThrottleMechanism,
     /// True if nothing is throttled, whatever is decided.
     pub dry_run: bool,
+    /// True if that is because an operator released all consumers.
+    #[serde(default)]
+    pub released: bool,
+    /// Number of throttled consumers; on a dry run, of those that would be.
+    pub held: u32,
+    /// Number of eligible consumers.
+    pub eligible: u32,
     /// The decision in words, as in the log.
     pub said: String,
     /// The latency that the law steers, and its target.
@@ -147,7 +154,8 @@ pub struct ConsumerExplanation {
     pub iops: f64,
     /// Mean latency at the storage in that time. `null`: nothing completed.
     pub latency_seconds: Option<f64>,
-    /// Throttled spans, the oldest first. The last one goes on if the consumer is throttled.
+    /// Spans in which it was throttled, or would have been, the oldest first. The last one goes on if
+    /// `throttled` is true.
     pub episodes: Vec<ThrottleEpisode>,
 }
 
@@ -221,6 +229,7 @@ impl ExplanationFold {
                 time: replayed.time,
                 seconds,
                 throttled: known.throttled,
+                effect: ThrottleEffect::of(decision),
                 iops: known.iops(),
                 throttle: known.throttle,
                 signal: signal_latency(decision),
@@ -275,7 +284,6 @@ impl ResourceFold {
     /// Explains the resource, with this consumer alone if one is named.
     fn explain(&self, resource: &ResourceName, consumer: Option<&str>) -> ResourceExplanation {
         let decision = &self.decision;
-        let auto = decision.auto.as_ref();
         let is_meant = |one: &&ConsumerObservation| consumer.is_none_or(|name| one.name.as_str() == name);
         let protects = self.observation.consumers.iter().filter(|consumer| consumer.protected);
         let explain = |one: &ConsumerObservation| {
@@ -300,13 +308,16 @@ impl ResourceFold {
             law: decision.law,
             mechanism: self.mechanism,
             dry_run: decision.dry_run,
+            released: decision.released,
+            held: decision.held,
+            eligible: decision.throttled,
             said: decision.to_string(),
             signal: SignalExplanation {
                 requests: decision.signal,
                 latency_seconds: signal_latency(decision),
-                set_point_seconds: auto.map_or(decision.set_point, |auto| auto.goal).as_secs_f64(),
+                set_point_seconds: decision.steered_to().as_secs_f64(),
                 target_seconds: self.config.target.as_secs_f64(),
-                floor_seconds: auto.and_then(|auto| auto.floor).map(Latency::as_secs_f64),
+                floor_seconds: decision.auto.and_then(|auto| auto.floor).map(Latency::as_secs_f64),
                 overload: matches!(decision.input, SignalState::Overload { .. }),
             },
             throttle: ThrottleFigures {
@@ -397,10 +408,9 @@ pub(crate) mod time_text {
 
 /// The latency that the law compared. If nothing completes, it is the age of the oldest request.
 fn signal_latency(decision: &Decision) -> Option<f64> {
-    let of_auto = decision.auto.as_ref().map(|auto| auto.latency);
     let latency = match decision.input {
         SignalState::Overload { oldest } => Some(oldest),
-        SignalState::Samples { .. } => of_auto.or(decision.estimate),
+        SignalState::Samples { .. } => decision.compared(),
         SignalState::Unknown | SignalState::Idle | SignalState::NoTime => None,
     };
     latency.map(Latency::as_secs_f64)

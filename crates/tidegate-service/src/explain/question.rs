@@ -140,7 +140,102 @@ fn unknown(name: &str, known: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_control::{
+        ConsumerObservation, ControlLoop, LoopConfig, MeanOutstanding, Observation, OperationTotals,
+        PidConfig,
+    };
+    use tidegate_journal::{JournalConfig, JournalWriter, ResourceJournal};
+    use tidegate_units::{Bytes, ConsumerName, Instant, ResourceName, Shares};
+
     use super::*;
+    use crate::explain::ThrottleEffect;
+
+    /// A database whose reads take `millis`, beside two writers.
+    fn observation(config: &LoopConfig, now: Instant, millis: u64) -> Observation {
+        let done = |count: u64| OperationTotals {
+            count,
+            bytes: Bytes::new(count * 4_096),
+            total_latency: Latency::from_millis(count * millis),
+            ..OperationTotals::default()
+        };
+        let consumer = |name: &str, protected: bool, reads: u64, writes: u64| ConsumerObservation {
+            reads: done(reads),
+            writes: done(writes),
+            mean_outstanding: MeanOutstanding::new(2.0),
+            ..ConsumerObservation::idle(ConsumerName::new(name).unwrap(), Shares::DEFAULT, protected)
+        };
+        let consumers = vec![
+            consumer("database", true, 40, 0),
+            consumer("backup", false, 0, 100),
+            consumer("batch", false, 0, 20),
+        ];
+        Observation::new(config.resource.clone(), now, consumers)
+    }
+
+    struct RecordedLoop {
+        control: ControlLoop,
+        journal: ResourceJournal,
+        now: Instant,
+    }
+
+    impl RecordedLoop {
+        /// Decides for ten seconds under the configuration.
+        fn run(&mut self, config: &LoopConfig, millis: u64) {
+            self.control.reconfigure(config.clone()).unwrap();
+            self.journal.checkpoint(&self.control);
+            for _ in 0..40 {
+                self.now = self.now + config.interval;
+                let observation = observation(config, self.now, millis);
+                let (commands, decision) = self.control.step(self.now, &observation);
+                self.journal.record(&self.control, &observation, &commands, &decision, None);
+            }
+        }
+    }
+
+    /// Journal of a resource that is on a dry run, throttles, is released, and throttles again.
+    fn journal_with_a_dry_run_and_a_release(folder: &std::path::Path) -> JournalReader {
+        let name = ResourceName::new("disk").unwrap();
+        let acts = LoopConfig::new(name, Latency::from_millis(10), PidConfig::default().into());
+        let dry = LoopConfig { dry_run: true, ..acts.clone() };
+        let released = LoopConfig { released: true, ..dry.clone() };
+        let journal = JournalConfig::new(folder.to_owned(), "test".to_owned());
+        let writer = JournalWriter::start(journal, Instant::ZERO).unwrap();
+        let control = ControlLoop::new(dry.clone()).unwrap();
+        let recorded = writer.resource(&control, Instant::ZERO);
+        let mut recorded = RecordedLoop { control, journal: recorded, now: Instant::ZERO };
+        for config in [&dry, &acts, &released, &acts] {
+            recorded.run(config, 30);
+        }
+        writer.close();
+        JournalReader::open(folder).unwrap()
+    }
+
+    #[test]
+    fn a_dry_run_and_a_release_are_told_apart_and_are_in_no_span_of_throttling() {
+        let folder = tempfile::tempdir().unwrap();
+        let reader = journal_with_a_dry_run_and_a_release(folder.path());
+        let explain = |span, name| explain_journal(&reader, span, Some(name), || true).unwrap().explanations;
+        let told = explain(EntryFilter::default(), "backup").remove(0);
+        assert_eq!((told.consumers.len(), told.held, told.eligible), (1, 2, 2), "{told:?}");
+        assert!(told.said.ends_with("(2 of 2 throttled)"), "{}", told.said);
+        let episodes = &told.consumers[0].episodes;
+        let effects: Vec<_> = episodes.iter().map(|episode| episode.effect).collect();
+        let (acts, dry) = (ThrottleEffect::Throttled, ThrottleEffect::DryRun);
+        assert_eq!(effects, [dry, acts, ThrottleEffect::Released, acts]);
+        for episode in episodes {
+            let length = episode.until.saturating_since(episode.from).as_secs_f64();
+            assert!(episode.throttled_seconds <= 10.001 && length < 10.0, "{episode:?}");
+        }
+
+        let during_release = EntryFilter { until: episodes[2].until, ..EntryFilter::default() };
+        let told = explain(during_release, "disk").remove(0);
+        assert!(told.released && told.dry_run, "{told:?}");
+        assert!(told.said.starts_with("disk (released): "), "{}", told.said);
+        let during_dry_run = EntryFilter { until: episodes[0].until, ..EntryFilter::default() };
+        let told = explain(during_dry_run, "disk").remove(0);
+        assert!(told.dry_run && !told.released, "{told:?}");
+        assert!(told.said.starts_with("disk (dry run): "), "{}", told.said);
+    }
 
     #[test]
     fn a_time_of_day_is_the_last_one_that_was() {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 /// The longest release, in time: a day. A longer one is a change of the configuration.
 pub const LONGEST_RELEASE: Duration = Duration::from_secs(24 * 3_600);
@@ -25,6 +25,8 @@ pub struct ConsumerChanges {
     pub shares: Option<Shares>,
     /// Its limit in I/Os per second.
     pub limit: Option<Iops>,
+    /// Its limit in bytes per second.
+    pub bandwidth: Option<ByteRate>,
 }
 
 /// The extent of a release.

@@ -110,6 +110,9 @@ pub struct ConsumerOverride {
     pub shares: Option<u32>,
     /// Its limit in I/Os per second.
     pub limit_iops: Option<f64>,
+    /// Its limit in bytes per second. Older services did not say it.
+    #[serde(default)]
+    pub limit_bytes_per_second: Option<f64>,
     /// The last caller that changed it.
     pub by: String,
     /// The time of the last change, by RFC 3339.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
-use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use super::changes::{ConsumerChanges, LONGEST_RELEASE, ReleaseScope, ResourceChanges};
 
@@ -111,6 +111,9 @@ pub struct ConsumerPatch {
     /// Its limit in I/Os per second.
     #[serde(default, deserialize_with = "present")]
     pub limit_iops: Option<Option<f64>>,
+    /// Its limit in bytes per second.
+    #[serde(default, deserialize_with = "present")]
+    pub limit_bytes_per_second: Option<Option<f64>>,
 }
 
 /// A request to release consumers.
@@ -142,9 +145,27 @@ pub enum RequestError {
     /// The limit is out of its range.
     #[error("`limit_iops` must be between 1 and 10,000,000")]
     Limit,
+    /// The limit in bytes per second is out of its range.
+    #[error("`limit_bytes_per_second` must be between 65,536 and 1,000,000,000,000")]
+    Bandwidth,
     /// The time of a release is out of its range.
     #[error("`for_seconds` must be between 1 and {}", LONGEST_RELEASE.as_secs())]
     Time,
+}
+
+impl RequestError {
+    /// Returns the range of the value as people write it, with its unit: the end of "must be between …".
+    #[must_use]
+    pub fn range(&self) -> String {
+        match self {
+            Self::Nothing => "something that changes".to_owned(),
+            Self::Target => "10us and 60s".to_owned(),
+            Self::Shares => format!("1 and {}", Shares::MAX.get()),
+            Self::Limit => "1 IO/s and 10000000 IO/s".to_owned(),
+            Self::Bandwidth => "64KiB/s and 1000GB/s".to_owned(),
+            Self::Time => format!("1s and {}", humantime::format_duration(LONGEST_RELEASE)),
+        }
+    }
 }
 
 /// Targets that storage can have, in seconds: a shorter one is a slip of the pen, and a longer one is that of
@@ -153,6 +174,9 @@ const TARGETS: std::ops::RangeInclusive<f64> = 1e-5..=60.0;
 
 /// Limits in I/Os per second: a client with a lower one gives up, and no storage does more.
 const LIMITS: std::ops::RangeInclusive<f64> = 1.0..=1e7;
+
+/// Limits in bytes per second: from one I/O of 64 KiB to more than any storage moves.
+const BANDWIDTHS: std::ops::RangeInclusive<f64> = 65_536.0..=1e12;
 
 impl ResourcePatch {
     /// Checks the ranges.
@@ -195,8 +219,14 @@ impl ConsumerPatch {
         if self.shares.flatten().is_some_and(|shares| Shares::new(shares).is_none()) {
             return Err(RequestError::Shares);
         }
-        let limit = self.limit_iops.flatten();
-        if limit.is_some_and(|rate| !LIMITS.contains(&rate)) { Err(RequestError::Limit) } else { Ok(()) }
+        if self.limit_iops.flatten().is_some_and(|rate| !LIMITS.contains(&rate)) {
+            return Err(RequestError::Limit);
+        }
+        let bandwidth = self.limit_bytes_per_second.flatten();
+        if bandwidth.is_some_and(|rate| !BANDWIDTHS.contains(&rate)) {
+            return Err(RequestError::Bandwidth);
+        }
+        Ok(())
     }
 
     /// Returns changed settings.
@@ -206,6 +236,9 @@ impl ConsumerPatch {
         }
         if let Some(limit) = self.limit_iops {
             changes.limit = limit.map(Iops::new);
+        }
+        if let Some(bandwidth) = self.limit_bytes_per_second {
+            changes.bandwidth = bandwidth.map(ByteRate::new);
         }
         changes
     }
@@ -240,7 +273,9 @@ impl fmt::Display for ConsumerPatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shares = self.shares.map(|shares| said("shares", shares));
         let limit = self.limit_iops.map(|limit| said("limit", limit.map(Iops::new)));
-        f.write_str(&[shares, limit].into_iter().flatten().collect::<Vec<_>>().join(", "))
+        let bandwidth = self.limit_bytes_per_second;
+        let bandwidth = bandwidth.map(|bandwidth| said("bandwidth", bandwidth.map(ByteRate::new)));
+        f.write_str(&[shares, limit, bandwidth].into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tidegate_control::LoopConfig;
 use tidegate_journal::{ActionRecord, WallTime};
-use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use super::changes::{ConsumerChanges, ReleaseScope, ResourceChanges};
 use super::document::{ConsumerOverride, OverridesDocument, ReleaseEntry, ResourceOverride};
@@ -40,7 +40,8 @@ impl Overrides {
     pub fn lay_over(&self, law: &mut LoopConfig) {
         let changes = self.of_resource(&law.resource);
         law.target = changes.target.unwrap_or(law.target);
-        law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || self.is_released(&law.resource);
+        law.released = self.is_released(&law.resource);
+        law.dry_run = changes.dry_run.unwrap_or(law.dry_run) || law.released;
     }
 
     /// Returns the settings that were changed of a resource.
@@ -169,6 +170,7 @@ impl Overrides {
                 consumer: consumer.clone(),
                 shares: changes.shares.map(Shares::get),
                 limit_iops: changes.limit.map(Iops::per_second),
+                limit_bytes_per_second: changes.bandwidth.map(ByteRate::per_second),
                 by: by.clone(),
                 since: since.to_string(),
             })

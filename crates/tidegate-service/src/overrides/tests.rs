@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_journal::WallTime;
-use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
+use tidegate_units::{ByteRate, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use super::*;
 
@@ -42,14 +42,14 @@ fn a_setting_that_is_absent_stays_and_one_that_is_null_is_that_of_the_file_again
     let undone = [&both[..], &[target("disk", r#"{"target_seconds":null,"dry_run":null}"#)]].concat();
     assert!(after(&undone, now).is_empty(), "nothing is kept of what was undone");
     let undone = [
-        limit("vm1", r#"{"shares":300,"limit_iops":50}"#),
-        limit("vm1", r#"{"shares":null,"limit_iops":null}"#),
+        limit("vm1", r#"{"shares":300,"limit_iops":50,"limit_bytes_per_second":4e7}"#),
+        limit("vm1", r#"{"shares":null,"limit_iops":null,"limit_bytes_per_second":null}"#),
     ];
     assert!(after(&undone, now).is_empty());
     let changed = after(&undone[..1], now);
     let (name, changes) = changed.of_consumers(&resource("disk")).next().unwrap();
     assert_eq!((name, changes.shares), (&consumer("vm1"), Shares::new(300)));
-    assert_eq!(changes.limit, Some(Iops::new(50.0)));
+    assert_eq!((changes.limit, changes.bandwidth), (Some(Iops::new(50.0)), Some(ByteRate::new(4e7))));
 }
 
 #[test]
@@ -123,7 +123,8 @@ fn values_out_of_range_and_unknown_settings_are_refused() {
     let of_consumer = |json: &str| serde_json::from_str::<ConsumerPatch>(json).unwrap().check();
     assert_eq!(of_consumer(r#"{"shares":0}"#), Err(RequestError::Shares));
     assert_eq!(of_consumer(r#"{"limit_iops":0.5}"#), Err(RequestError::Limit));
-    assert_eq!(of_consumer(r#"{"limit_iops":null}"#), Ok(()));
+    assert_eq!(of_consumer(r#"{"limit_bytes_per_second":65535}"#), Err(RequestError::Bandwidth));
+    assert_eq!(of_consumer(r#"{"limit_iops":null,"limit_bytes_per_second":65536}"#), Ok(()));
     for seconds in [0.0, -1.0, 86_401.0, f64::NAN] {
         let request = ReleaseRequest { resource: None, consumer: None, for_seconds: seconds };
         assert_eq!(request.action(), Err(RequestError::Time));
@@ -138,6 +139,7 @@ fn an_action_says_in_words_what_it_does() {
             "disk: target set to 12.0ms, dry_run as in the configuration",
         ),
         (limit("vm1", r#"{"limit_iops":50}"#), "vm1 at disk: limit set to 50 IO/s"),
+        (limit("vm1", r#"{"limit_bytes_per_second":41943040}"#), "vm1 at disk: bandwidth set to 40 MiB/s"),
         (release(Some("disk"), Some("vm1"), 1_800), "released vm1 at disk for 30m"),
         (release(None, None, 60), "released all consumers for 1m"),
         (OverrideAction::EndRelease { scope: None }, "ended all releases"),

@@ -27,9 +27,9 @@ pub struct MonthStatement {
     pub is_over: bool,
     /// True if every promise of the month was kept. `null`: nothing was judged.
     pub is_kept: Option<bool>,
-    /// The month as a whole.
+    /// The month, from the first day of which anything is known.
     pub total: SpanFigures,
-    /// Its days, as far as they have begun.
+    /// Its days from the first one of which anything is known, as far as they have begun.
     pub days: Vec<DayFigures>,
 }
 
@@ -84,10 +84,7 @@ impl StatementFold {
     /// Returns the statement; `None` if nothing is known of the consumer in the month.
     #[must_use]
     pub fn finish(&self) -> Option<MonthStatement> {
-        if self.minutes.is_empty() {
-            return None;
-        }
-        let first = self.month.first_minute();
+        let known = *self.minutes.first_key_value()?.0;
         let last = self.month.day(self.month.days() + 1);
         let mut total = SpanSum::default();
         let mut days = Vec::new();
@@ -96,13 +93,16 @@ impl StatementFold {
             if from >= until {
                 break;
             }
+            // A consumer that is new, or rollups that were begun, in the middle of a month.
+            if until <= known {
+                continue;
+            }
             let mut sum = SpanSum::new(until.since(from));
             self.minutes.range(from..until).for_each(|(_, parts)| sum.add_minute(parts));
             total.add(&sum);
             days.push(DayFigures { day, figures: sum.figures() });
         }
         let total = total.figures();
-        debug_assert_eq!(total.minutes.total, u64::from(self.end.since(first)));
         let kept: Vec<bool> = total.promises.iter().filter_map(|promise| promise.is_kept).collect();
         Some(MonthStatement {
             consumer: self.consumer.to_string(),
@@ -195,6 +195,16 @@ mod tests {
         let [promise] = &statement.total.promises[..] else { panic!("{statement:?}") };
         assert_eq!((promise.judged, promise.kept, promise.is_kept), (101, 71, Some(false)));
         assert_eq!(statement.is_kept, Some(false));
+    }
+
+    #[test]
+    fn a_statement_begins_with_the_first_day_of_which_anything_is_known() {
+        let mut fold = fold(month().next().first_minute());
+        fold.take(month().day(27).later(90), &key(Some((20, JudgedBy::Seconds))), &judged(50, 50));
+        let statement = fold.finish().unwrap();
+        let days: Vec<_> = statement.days.iter().map(|day| day.day).collect();
+        assert_eq!((days, statement.total.minutes.total), (vec![27, 28], 2 * 1_440));
+        assert_eq!(statement.total.minutes.unknown, 2 * 1_440 - 1, "the rest of those days is unknown");
     }
 
     #[test]

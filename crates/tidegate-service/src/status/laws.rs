@@ -15,6 +15,7 @@ pub fn law(config: &LoopConfig) -> LawStatus {
         target_seconds: config.target.as_secs_f64(),
         interval_seconds: config.interval.as_secs_f64(),
         dry_run: config.dry_run,
+        released: config.dry_run && config.released,
     }
 }
 
@@ -41,8 +42,8 @@ pub fn decided(decision: &Decision, now: Instant) -> DecisionStatus {
         said: decision.to_string(),
         input: input(decision.input),
         measured_seconds: seconds(decision.measured),
-        estimate_seconds: seconds(decision.estimate),
-        set_point_seconds: decision.set_point.as_secs_f64(),
+        estimate_seconds: seconds(decision.compared()),
+        set_point_seconds: decision.steered_to().as_secs_f64(),
         held: decision.held,
         throttled: decision.throttled,
         operating_point,

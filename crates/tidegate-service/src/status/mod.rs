@@ -177,6 +177,9 @@ pub struct LawStatus {
     pub interval_seconds: f64,
     /// Decides, and throttles nothing.
     pub dry_run: bool,
+    /// True if that is because an operator released all consumers.
+    #[serde(default)]
+    pub released: bool,
 }
 
 /// The last decision of a law.
@@ -191,9 +194,10 @@ pub struct DecisionStatus {
     /// The mean response time of the interval, or its percentile. `null`: nothing completed, nothing is
     /// known.
     pub measured_seconds: Option<f64>,
-    /// The response time that the law compared with the set point.
+    /// The response time that the law compared with the set point: the smoothed signal, or under `auto` that of
+    /// the signal's worst consumer.
     pub estimate_seconds: Option<f64>,
-    /// The response time that it steers to.
+    /// The response time that it steers to now, also where the law finds it.
     pub set_point_seconds: f64,
     /// The number of throttled consumers; on a dry run, of those that would be throttled.
     pub held: u32,
@@ -213,7 +217,7 @@ pub struct DecisionStatus {
 pub enum InputStatus {
     /// Requests completed.
     Samples,
-    /// None completed, and one has been waiting for longer than the set point.
+    /// None completed, and one has been waiting for longer than the set point, or than its ceiling.
     Overload,
     /// None completed, some are outstanding: not known.
     Unknown,

@@ -188,7 +188,7 @@ fn of_consumer(one: &ConsumerInForce) -> [(&'static str, String); 6] {
         ("protected", one.protected.to_string()),
         ("shares", one.shares.to_string()),
         ("limit", shown(one.limit_iops, Iops::new)),
-        ("bandwidth limit", shown(one.limit_bytes_per_second, ByteRate::new)),
+        ("bandwidth", shown(one.limit_bytes_per_second, ByteRate::new)),
         ("reservation", shown(one.reservation_iops, Iops::new)),
         ("goal", shown(one.goal_seconds, Latency::from_secs_f64)),
     ]

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Value, json};
-use tidegate_service::status::ServiceStatus;
+use tidegate_service::status::{LawStatus, ServiceStatus};
 
-use super::{services, status};
+use super::{print_json, services, status};
 use crate::failure::CommandFailure;
 use crate::http::ServiceOptions;
 
@@ -34,9 +35,27 @@ pub(crate) struct DryRunArgs {
 
     #[command(flatten)]
     service: ServiceOptions,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+/// What is in force after a switch.
+#[derive(Debug, Serialize)]
+struct DryRunAnswer<'a> {
+    service: &'a str,
+    address: String,
+    resource: &'a str,
+    switch: DryRunSwitch,
+    /// True if the law throttles nothing. `null`: the resource is gone.
+    dry_run: Option<bool>,
+    /// True if a release makes the dry run, whatever the switch is.
+    released: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
 enum DryRunSwitch {
     /// Decide, and throttle nothing
     On,
@@ -68,20 +87,35 @@ pub(crate) fn dry_run(args: &DryRunArgs) -> Result<(), CommandFailure> {
     let switch = args.switch.value().map_or(Value::Null, Value::Bool);
     service.client.patch(&target.page(), &json!({ "dry_run": switch }))?;
     // Read back: a release makes a dry run, too.
-    let said = in_force(&status(&service.client)?, &target.resource, args.switch);
-    writeln!(io::stdout(), "{said}")?;
+    let status = status(&service.client)?;
+    let law = law(&status, &target.resource);
+    if args.json {
+        print_json(&DryRunAnswer {
+            service: service.status.service.name(),
+            address: service.address.to_string(),
+            resource: &target.resource,
+            switch: args.switch,
+            dry_run: law.map(|law| law.dry_run),
+            released: law.is_some_and(|law| law.released),
+        })?;
+    } else {
+        writeln!(io::stdout(), "{}", in_force(law, &target.resource, args.switch))?;
+    }
     Ok(())
 }
 
+/// Returns the law of a resource, if the resource is still there.
+fn law<'a>(status: &'a ServiceStatus, name: &str) -> Option<&'a LawStatus> {
+    status.resources.iter().find(|resource| resource.name == name)?.law.as_ref()
+}
+
 /// Says what is in force after the switch.
-fn in_force(status: &ServiceStatus, name: &str, switch: DryRunSwitch) -> String {
-    let resource = status.resources.iter().find(|resource| resource.name == name);
-    let dry_run = resource.and_then(|resource| resource.law.as_ref()).map(|law| law.dry_run);
+fn in_force(law: Option<&LawStatus>, name: &str, switch: DryRunSwitch) -> String {
     let until = match switch {
         DryRunSwitch::File => "as in the configuration",
         DryRunSwitch::On | DryRunSwitch::Off => "until the service restarts",
     };
-    match (dry_run, switch) {
+    match (law.map(|law| law.dry_run), switch) {
         (Some(true), DryRunSwitch::Off) => format!(
             "{name}: the switch is off, and it throttles nothing all the same: `tidegate status` shows its \
              release, and `tidegate release {name} --end` ends it"
@@ -97,15 +131,16 @@ mod tests {
     use super::*;
 
     fn said(dry_run: bool, switch: DryRunSwitch) -> String {
-        let status = serde_json::from_value(json!({
+        let status: ServiceStatus = serde_json::from_value(json!({
             "version": 1, "service": "serve", "program": "0.1.0", "sees": true,
             "resources": [{
                 "name": "array", "present": true, "throttle_fails": false, "decided": null, "recent": null,
                 "law": { "kind": "auto", "target_seconds": 0.015, "interval_seconds": 1, "dry_run": dry_run },
                 "consumers": [], "consumers_left_out": 0,
             }],
-        }));
-        in_force(&status.unwrap(), "array", switch)
+        }))
+        .unwrap();
+        in_force(law(&status, "array"), "array", switch)
     }
 
     #[test]

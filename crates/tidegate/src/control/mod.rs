@@ -3,6 +3,7 @@
 mod diff;
 mod dry_run;
 mod release;
+mod release_answer;
 mod services;
 mod set;
 mod target;
@@ -12,9 +13,17 @@ pub(crate) use dry_run::{DryRunArgs, dry_run};
 pub(crate) use release::{ReleaseArgs, release};
 pub(crate) use set::{SetArgs, set};
 
+use std::io::{self, Write};
+
+use serde::Serialize;
 use tidegate_service::status::ServiceStatus;
 
 use crate::http::{ServiceClient, ServiceError};
+
+/// Prints the answer of a command as one JSON document.
+fn print_json(answer: &impl Serialize) -> io::Result<()> {
+    writeln!(io::stdout(), "{}", serde_json::to_string_pretty(answer)?)
+}
 
 /// Returns the status of a service.
 fn status(client: &ServiceClient) -> Result<ServiceStatus, ServiceError> {

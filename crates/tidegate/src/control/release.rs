@@ -1,6 +1,5 @@
 //! `tidegate release`.
 
-use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,11 +8,12 @@ use serde_json::json;
 use tidegate_agent as agent;
 use tidegate_host::throttle::{self, RemovedThrottles};
 use tidegate_service::operator_socket;
-use tidegate_service::overrides::{OverridesDocument, ReleaseEntry};
+use tidegate_service::overrides::{OverridesDocument, ReleaseEntry, ReleaseRequest, RequestError};
 use tidegate_service::status::{ResourceStatus, ServiceKind, ServiceStatus};
 use tidegate_units::{ConsumerName, ResourceName};
 
-use super::services::{self, KnownService};
+use super::release_answer::{KernelState, ReleaseReport, ServiceOutcome};
+use super::services::{self, KnownService, SilentService};
 use super::status;
 use super::target::ControlTarget;
 use crate::failure::CommandFailure;
@@ -30,6 +30,7 @@ Examples:
   tidegate release
   tidegate release backup --for 2h
   tidegate release backup --end
+  tidegate release --json
   tidegate release --kernel";
 
 /// Stop throttling: everything, a resource, or one consumer, for a time
@@ -63,7 +64,8 @@ pub(crate) struct ReleaseArgs {
     #[arg(long)]
     end: bool,
 
-    /// Ask no service: remove what an agent left in the kernel
+    /// Ask no service: remove what an agent left in the kernel. Fails if an agent lives, which would throttle
+    /// again
     #[arg(long, conflicts_with_all = ["name", "end"])]
     kernel: bool,
 
@@ -74,39 +76,57 @@ pub(crate) struct ReleaseArgs {
 
     #[command(flatten)]
     service: ServiceOptions,
+
+    /// Print one JSON document: each service with its answer, and the state of the kernel afterwards
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
+    let mut report = ReleaseReport::new(args.json);
+    let done = carry_out(args, &mut report);
+    report.finish()?;
+    done
+}
+
+fn carry_out(args: &ReleaseArgs, report: &mut ReleaseReport) -> Result<(), CommandFailure> {
     if args.orphaned {
-        let found = agent::release_orphaned().map_err(CommandFailure::Release)?.unwrap_or_default();
-        return tell(&found);
+        let found = agent::release_orphaned().map_err(CommandFailure::Release)?;
+        // If an agent lives, what is in the kernel is that agent's.
+        let state = if found.is_some() { KernelState::Nothing } else { KernelState::AgentNotAsked };
+        return Ok(report.removed(&found.unwrap_or_default(), state)?);
     }
     if args.kernel {
-        return of_kernel();
+        return of_kernel(report);
     }
+    check_time(args.time)?;
     if let Some(name) = &args.name {
         let (service, target) = services::find(&args.service, name, args.resource.as_deref())?;
-        return of_service(args, &service, Some(&target));
+        return of_service(args, &service, Some(&target), report);
     }
     let (known, silent) = services::ask(&args.service)?;
     let is_named = args.service.named()?.is_some();
     // Where nothing listens, nothing has to be asked, unless it was named.
-    let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(ServiceError::is_gone);
+    let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(|one| one.error.is_gone());
     if (args.end || is_named)
         && known.is_empty()
-        && let Some(error) = gone.pop()
+        && let Some(service) = gone.pop()
     {
-        return Err(error.into());
+        return Err(service.error.into());
     }
-    for error in gone {
-        writeln!(io::stdout(), "{error}")?;
+    for SilentService { address, error } in gone {
+        report.service(None, address, ServiceOutcome::NotRunning { error: error.to_string() })?;
     }
-    let mut failures: Vec<CommandFailure> = silent.into_iter().map(CommandFailure::from).collect();
+    let mut failures = Vec::new();
+    for SilentService { address, error } in silent {
+        report.service(None, address, ServiceOutcome::Failed { error: error.to_string() })?;
+        failures.push(error.into());
+    }
     for service in &known {
-        failures.extend(of_service(args, service, None).err());
+        failures.extend(of_service(args, service, None, report).err());
     }
     if !args.end && !is_named {
-        failures.extend(of_other_agents(&known).err());
+        failures.extend(of_other_agents(&known, report).err());
     }
     match failures.len() {
         0 => Ok(()),
@@ -115,79 +135,134 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
     }
 }
 
+/// Checks the time as the service does, so that the error can name the option.
+fn check_time(time: Duration) -> Result<(), CommandFailure> {
+    let request = ReleaseRequest { resource: None, consumer: None, for_seconds: time.as_secs_f64() };
+    let wrong = |error: RequestError| {
+        let time = humantime::format_duration(time);
+        CommandFailure::Usage(format!("`--for {time}`: must be between {}", error.range()))
+    };
+    request.action().map(|_| ()).map_err(wrong)
+}
+
 /// Removes what agents left in the kernel that do not live any more.
 ///
 /// # Errors
 /// When an agent lives that was not asked: it throttles again.
-fn of_other_agents(asked: &[KnownService]) -> Result<(), CommandFailure> {
+fn of_other_agents(asked: &[KnownService], report: &mut ReleaseReport) -> Result<(), CommandFailure> {
     let agents = || asked.iter().filter(|service| service.status.service == ServiceKind::Agent);
     // Packets are delayed in the agent's network namespace, and cgroups are the machine's.
     let is_here = |service: &KnownService| match &service.address {
         ServiceAddress::Unix(socket) => operator_socket::is_of_this_network(socket).unwrap_or(true),
         ServiceAddress::Http(_) | ServiceAddress::Https(_) => true,
     };
-    let (has_agent, has_agent_here) = (agents().next().is_some(), agents().any(is_here));
-    let begin = Instant::now();
-    let (present, claimed) = loop {
-        let present = agent::is_present().map_err(CommandFailure::Release)?;
-        let claimed = throttle::are_cgroups_claimed();
-        let is_asked = (has_agent_here || !present) && (has_agent || !claimed);
-        if is_asked {
-            break (present, claimed);
-        }
-        if begin.elapsed() > GUARDIANS_WORK {
-            tell(&throttle::undo().map_err(CommandFailure::Release)?)?;
-            return Err(CommandFailure::AgentNotAsked);
-        }
-        thread::sleep(BETWEEN_LOOKS);
-    };
+    let asked_agents =
+        LivingAgents { in_namespace: agents().any(is_here), of_cgroups: agents().next().is_some() };
+    let living = await_other_agents(asked_agents)?;
+    if living.is_other_than(asked_agents) {
+        let removed = throttle::undo().map_err(CommandFailure::Release)?;
+        report.kernel(&removed, KernelState::AgentNotAsked)?;
+        return Err(CommandFailure::AgentNotAsked);
+    }
     // What is in the kernel is that of the agents that were asked.
-    if present || claimed {
-        return Ok(());
+    if living != LivingAgents::default() {
+        return Ok(report.kernel(&RemovedThrottles::default(), KernelState::OfAskedAgents)?);
     }
     if !asked.is_empty() && !geteuid().is_root() {
-        writeln!(io::stdout(), "the kernel was not looked at: only root may")?;
-        return Ok(());
+        return Ok(report.kernel(&RemovedThrottles::default(), KernelState::NotLookedAt)?);
     }
-    of_kernel()
+    of_kernel(report)
 }
 
-/// Has a service release consumers, or throttle them again.
+/// Agents that live, as far as each of their traces shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct LivingAgents {
+    /// True if an agent or its guardian lives in this network namespace.
+    in_namespace: bool,
+    /// True if an agent has claimed the machine's cgroups.
+    of_cgroups: bool,
+}
+
+impl LivingAgents {
+    fn now() -> Result<Self, CommandFailure> {
+        let in_namespace = agent::is_present().map_err(CommandFailure::Release)?;
+        Ok(Self { in_namespace, of_cgroups: throttle::are_cgroups_claimed() })
+    }
+
+    /// Returns true if an agent lives beside these.
+    const fn is_other_than(self, known: Self) -> bool {
+        (self.in_namespace && !known.in_namespace) || (self.of_cgroups && !known.of_cgroups)
+    }
+}
+
+/// Returns the agents that live. Waits for guardians of agents that died, which release all consumers.
+fn await_other_agents(known: LivingAgents) -> Result<LivingAgents, CommandFailure> {
+    let begin = Instant::now();
+    loop {
+        let living = LivingAgents::now()?;
+        if !living.is_other_than(known) || begin.elapsed() > GUARDIANS_WORK {
+            return Ok(living);
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+/// Has a service release consumers, or throttle them again, and tells what it said.
 fn of_service(
     args: &ReleaseArgs,
     service: &KnownService,
     target: Option<&ControlTarget>,
+    report: &mut ReleaseReport,
 ) -> Result<(), CommandFailure> {
-    let KnownService { client, address, status } = service;
-    let kind = status.service.name();
+    let asked = if args.end { end(service, target) } else { begin(service, target, args.time) };
+    let address = service.address.to_string();
+    let outcome = match &asked {
+        Ok(outcome) => outcome.clone(),
+        Err(error) => ServiceOutcome::Failed { error: error.to_string() },
+    };
+    report.service(Some(service.status.service.name()), address.clone(), outcome)?;
+    match asked? {
+        ServiceOutcome::StillThrottled { consumers } => {
+            Err(CommandFailure::StillThrottled { address, consumers: consumers.join(", ") })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Has a service throttle again.
+fn end(service: &KnownService, target: Option<&ControlTarget>) -> Result<ServiceOutcome, ServiceError> {
     let resource = target.map(|target| &target.resource);
     let consumer = target.and_then(|target| target.consumer.as_ref());
-    if args.end {
-        let named = [("resource", resource), ("consumer", consumer)];
-        let query: Vec<_> = named.into_iter().filter_map(|(key, name)| Some((key, name?.clone()))).collect();
-        let overrides: OverridesDocument =
-            client.delete(&with_query("/v1/releases", &query))?.read("list of overrides")?;
-        let left = overrides.releases.len();
-        writeln!(io::stdout(), "{kind} at {address} throttles again; releases that go on: {left}")?;
-        return Ok(());
-    }
-    let seconds = args.time.as_secs_f64();
+    let named = [("resource", resource), ("consumer", consumer)];
+    let query: Vec<_> = named.into_iter().filter_map(|(key, name)| Some((key, name?.clone()))).collect();
+    let overrides: OverridesDocument =
+        service.client.delete(&with_query("/v1/releases", &query))?.read("list of overrides")?;
+    Ok(ServiceOutcome::ThrottlesAgain { releases_left: overrides.releases.len() })
+}
+
+/// Has a service release consumers for a time.
+fn begin(
+    service: &KnownService,
+    target: Option<&ControlTarget>,
+    time: Duration,
+) -> Result<ServiceOutcome, ServiceError> {
+    let resource = target.map(|target| target.resource.as_str());
+    let consumer = target.and_then(|target| target.consumer.as_deref());
+    let seconds = time.as_secs_f64();
     let body = json!({ "resource": resource, "consumer": consumer, "for_seconds": seconds });
-    let overrides: OverridesDocument = client.post("/v1/releases", &body)?.read("list of overrides")?;
+    let overrides: OverridesDocument =
+        service.client.post("/v1/releases", &body)?.read("list of overrides")?;
     let is_it = |entry: &&ReleaseEntry| {
-        entry.resource.as_ref().map(ResourceName::as_str) == resource.map(String::as_str)
-            && entry.consumer.as_ref().map(ConsumerName::as_str) == consumer.map(String::as_str)
+        entry.resource.as_ref().map(ResourceName::as_str) == resource
+            && entry.consumer.as_ref().map(ConsumerName::as_str) == consumer
     };
     let until = overrides.releases.iter().find(is_it).map_or("now", |entry| entry.until.as_str());
-    let throttled = throttled_after_decision(client, target)?;
-    if !throttled.is_empty() {
-        return Err(CommandFailure::StillThrottled {
-            address: address.to_string(),
-            consumers: throttled.join(", "),
-        });
-    }
-    writeln!(io::stdout(), "released until {until}: {kind} at {address} throttles none of it")?;
-    Ok(())
+    let consumers = throttled_after_decision(&service.client, target)?;
+    Ok(if consumers.is_empty() {
+        ServiceOutcome::Released { until: until.to_owned() }
+    } else {
+        ServiceOutcome::StillThrottled { consumers }
+    })
 }
 
 /// Returns what is throttled still after each law has decided once more.
@@ -230,38 +305,21 @@ fn still_throttled(status: &ServiceStatus, target: Option<&ControlTarget>) -> Ve
 }
 
 /// Removes what is in the kernel, and reads it back.
-fn of_kernel() -> Result<(), CommandFailure> {
+///
+/// # Errors
+/// When an agent lives: it throttles again, also if it has nothing in the kernel now.
+fn of_kernel(report: &mut ReleaseReport) -> Result<(), CommandFailure> {
     let found = throttle::undo().map_err(CommandFailure::Release)?;
-    tell(&found)?;
-    if found.nothing() {
-        writeln!(io::stdout(), "nothing of Tidegate is in the kernel")?;
-        return Ok(());
-    }
-    if agent::is_present().map_err(CommandFailure::Release)? {
+    let nobody = LivingAgents::default();
+    if await_other_agents(nobody)?.is_other_than(nobody) {
+        report.kernel(&found, KernelState::AgentNotAsked)?;
         return Err(CommandFailure::AgentNotAsked);
     }
     let left = throttle::undo().map_err(CommandFailure::Release)?;
     if left.nothing() {
-        writeln!(io::stdout(), "read back: nothing of Tidegate is in the kernel")?;
-        Ok(())
+        Ok(report.kernel(&found, KernelState::Nothing)?)
     } else {
+        report.kernel(&found, KernelState::ThereAgain)?;
         Err(CommandFailure::PutBack)
     }
-}
-
-fn tell(found: &RemovedThrottles) -> Result<(), CommandFailure> {
-    let mut out = io::stdout();
-    for interface in &found.interfaces {
-        writeln!(out, "{interface}: removed what delayed packets")?;
-    }
-    if found.table {
-        writeln!(out, "removed the nftables table")?;
-    }
-    if found.cgroup {
-        writeln!(out, "removed the cgroup that limits what is written")?;
-    }
-    if found.cgroups > 0 {
-        writeln!(out, "{} cgroups: put back the limits that they had", found.cgroups)?;
-    }
-    Ok(())
 }

@@ -15,17 +15,25 @@ pub(super) struct KnownService {
     pub(super) status: ServiceStatus,
 }
 
-/// Asks the service that the options mean, or each one of this machine. Returns those that answered, and the
-/// reasons why others did not.
+/// A service that did not answer.
+#[derive(Debug)]
+pub(super) struct SilentService {
+    /// The address that was asked first.
+    pub(super) address: String,
+    pub(super) error: ServiceError,
+}
+
+/// Asks the service that the options mean, or each one of this machine. Returns those that answered, and those
+/// that did not.
 pub(super) fn ask(
     options: &ServiceOptions,
-) -> Result<(Vec<KnownService>, Vec<ServiceError>), CommandFailure> {
+) -> Result<(Vec<KnownService>, Vec<SilentService>), CommandFailure> {
     let (mut known, mut silent) = (Vec::new(), Vec::new());
     for client in options.clients()? {
         let answer = client.get("/v1/status");
         match answer.and_then(|answer| Ok((answer.read("status")?, answer.address))) {
             Ok((status, address)) => known.push(KnownService { client, address, status }),
-            Err(error) => silent.push(error),
+            Err(error) => silent.push(SilentService { address: client.address(), error }),
         }
     }
     Ok((known, silent))
@@ -59,8 +67,8 @@ pub(super) fn find(
         return Ok(found);
     }
     // A service that did not answer may have it.
-    if let Some(error) = silent.into_iter().next() {
-        return Err(error.into());
+    if let Some(service) = silent.into_iter().next() {
+        return Err(service.error.into());
     }
     // One that proposes a name knows most of what was meant.
     unknown.sort_by_key(|said| !said.contains("did you mean"));

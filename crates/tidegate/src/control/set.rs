@@ -2,11 +2,16 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tidegate_units::{Iops, Latency, Shares};
+use tidegate_service::overrides::{
+    ConsumerInForce, ConsumerPatch, RequestError, ResourceInForce, ResourcePatch, ServiceSettings,
+};
+use tidegate_units::{ByteRate, Iops, Latency};
 
-use super::services;
 use super::target::ControlTarget;
+use super::{print_json, services};
 use crate::failure::CommandFailure;
 use crate::http::ServiceOptions;
 
@@ -14,12 +19,13 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate set disk target=12ms
   tidegate set backup shares=50 'limit=200 IO/s'
+  tidegate set backup 'bandwidth=40 MB/s' --json
   tidegate set backup limit=file
   tidegate set disk target=12ms --url https://storage-1:9810 --token-file ops.token";
 
 /// Change settings of a running service, until it restarts
 ///
-/// Changes the target of a pool or resource, or shares and limit of an export. A reload keeps the changes,
+/// Changes the target of a pool or resource, or shares and limits of an export. A reload keeps the changes,
 /// and a restart ends them. `tidegate status` and `tidegate config diff` show them. `tidegate dry-run`
 /// switches dry runs.
 ///
@@ -30,8 +36,8 @@ pub(crate) struct SetArgs {
     /// Name of the pool, the resource or the consumer
     name: String,
 
-    /// Settings: target=LATENCY, shares=N, limit=RATE; with the value `file` the setting is that of the
-    /// configuration again
+    /// Settings: target=LATENCY, shares=N, limit=IO/S, bandwidth=BYTES/S; with the value `file` the setting is
+    /// that of the configuration again
     #[arg(required = true, value_name = "SETTING=VALUE")]
     settings: Vec<String>,
 
@@ -41,6 +47,31 @@ pub(crate) struct SetArgs {
 
     #[command(flatten)]
     service: ServiceOptions,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// The settings after a change.
+#[derive(Debug, Serialize)]
+struct SetAnswer<'a> {
+    service: &'a str,
+    address: String,
+    resource: &'a str,
+    /// `null`: the settings are the resource's.
+    consumer: Option<&'a str>,
+    /// The changes as the service took them. `null`: the value of the configuration.
+    changed: &'a Map<String, Value>,
+    /// All settings in force, as they were read back. `null`: the resource or the consumer is gone.
+    in_force: Option<SettingsInForce>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum SettingsInForce {
+    Resource(ResourceInForce),
+    Consumer(ConsumerInForce),
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
@@ -48,8 +79,33 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
     let (service, target) = services::find(&args.service, &args.name, args.resource.as_deref())?;
     fits(&patch, &target).map_err(CommandFailure::Usage)?;
     service.client.patch(&target.page(), &patch)?;
-    writeln!(io::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
+    if args.json {
+        let settings: ServiceSettings = service.client.get("/v1/settings")?.read("list of settings")?;
+        print_json(&SetAnswer {
+            service: service.status.service.name(),
+            address: service.address.to_string(),
+            resource: &target.resource,
+            consumer: target.consumer.as_deref(),
+            changed: &patch,
+            in_force: in_force(settings, &target),
+        })?;
+    } else {
+        writeln!(io::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
+    }
     Ok(())
+}
+
+/// Returns the settings of the resource alone, or those of the consumer.
+fn in_force(settings: ServiceSettings, target: &ControlTarget) -> Option<SettingsInForce> {
+    let mut resources = settings.resources.into_iter();
+    let resource = resources.find(|resource| resource.name.as_str() == target.resource)?;
+    match &target.consumer {
+        None => Some(SettingsInForce::Resource(ResourceInForce { consumers: Vec::new(), ..resource })),
+        Some(name) => {
+            let mut consumers = resource.consumers.into_iter();
+            consumers.find(|one| one.name.as_str() == name).map(SettingsInForce::Consumer)
+        }
+    }
 }
 
 /// The value by which a setting is that of the configuration again.
@@ -68,11 +124,17 @@ fn patch(settings: &[String]) -> Result<Map<String, Value>, String> {
         let wrong = |why: String| format!("`{setting}`: {why}");
         let (name, parsed) = match key {
             "target" => ("target_seconds", parsed(value, |value: Latency| json!(value.as_secs_f64()))),
+            "limit" if value.parse::<ByteRate>().is_ok() => {
+                return Err(wrong(format!("a limit is in IO/s; use `bandwidth={value}`")));
+            }
             "limit" => ("limit_iops", parsed(value, |value: Iops| json!(value.per_second()))),
-            "shares" => ("shares", parsed(value, |shares: u32| json!(shares)).and_then(in_range)),
+            "bandwidth" => {
+                ("limit_bytes_per_second", parsed(value, |value: ByteRate| json!(value.per_second())))
+            }
+            "shares" => ("shares", parsed(value, |shares: u32| json!(shares))),
             "dry_run" => return Err(wrong("use `tidegate dry-run on|off|file RESOURCE`".to_owned())),
             _ => {
-                let keys = ["target", "limit", "shares"];
+                let keys = ["target", "limit", "bandwidth", "shares"];
                 let help = tidegate_config::nearest(key, &keys).map_or_else(
                     || format!("use one of {}", keys.join(", ")),
                     |near| format!("did you mean `{near}`?"),
@@ -80,7 +142,9 @@ fn patch(settings: &[String]) -> Result<Map<String, Value>, String> {
                 return Err(wrong(format!("no setting of this name can be changed; {help}")));
             }
         };
-        if patch.insert(name.to_owned(), parsed.map_err(wrong)?).is_some() {
+        let value = parsed.map_err(wrong)?;
+        check(name, &value).map_err(|error| wrong(format!("must be between {}", error.range())))?;
+        if patch.insert(name.to_owned(), value).is_some() {
             return Err(wrong(format!("`{key}` is there twice")));
         }
     }
@@ -98,12 +162,15 @@ where
     }
 }
 
-fn in_range(shares: Value) -> Result<Value, String> {
-    let is_wrong = |shares: u64| u32::try_from(shares).ok().and_then(Shares::new).is_none();
-    match shares.as_u64() {
-        Some(number) if is_wrong(number) => Err(format!("must be between 1 and {}", Shares::MAX.get())),
-        _ => Ok(shares),
-    }
+/// Checks one setting as the service does, so that an error can name it as it was written.
+fn check(name: &str, value: &Value) -> Result<(), RequestError> {
+    let one = json!({ name: value });
+    if name == OF_RESOURCE { read::<ResourcePatch>(one).check() } else { read::<ConsumerPatch>(one).check() }
+}
+
+fn read<T: DeserializeOwned>(patch: Value) -> T {
+    // Invariant: the names and the types are those of the patches.
+    serde_json::from_value(patch).expect("a setting that patches have")
 }
 
 /// Checks that the settings are those of a resource, or those of a consumer.
@@ -111,7 +178,9 @@ fn fits(patch: &Map<String, Value>, target: &ControlTarget) -> Result<(), String
     let wrong = patch.keys().find(|key| (*key == OF_RESOURCE) != target.consumer.is_none());
     match (wrong, &target.consumer) {
         (None, _) => Ok(()),
-        (Some(_), Some(consumer)) => Err(format!("`{consumer}` is a consumer: it has `shares` and `limit`")),
+        (Some(_), Some(consumer)) => {
+            Err(format!("`{consumer}` is a consumer: it has `shares`, `limit` and `bandwidth`"))
+        }
         (Some(_), None) => Err(format!("`{}` is a resource: it has a `target`", target.resource)),
     }
 }
@@ -129,6 +198,8 @@ mod tests {
     fn settings_have_units_and_file_undoes_them() {
         assert_eq!(body(&["target=12ms"]).unwrap(), r#"{"target_seconds":0.012}"#);
         assert_eq!(body(&["shares=300", "limit=50 IO/s"]).unwrap(), r#"{"limit_iops":50.0,"shares":300}"#);
+        let bandwidth = r#"{"limit_bytes_per_second":40000000.0}"#;
+        assert_eq!(body(&["bandwidth=40 MB/s"]).unwrap(), bandwidth);
         assert_eq!(body(&["limit=file", "shares=file"]).unwrap(), r#"{"limit_iops":null,"shares":null}"#);
     }
 
@@ -137,7 +208,11 @@ mod tests {
         for (setting, said) in [
             ("target", "is no setting"),
             ("taget=1ms", "did you mean `target`?"),
-            ("shares=0", "`shares=0`: "),
+            ("shares=0", "`shares=0`: must be between 1 and "),
+            ("target=61s", "`target=61s`: must be between 10us and 60s"),
+            ("limit=0.5 IO/s", "`limit=0.5 IO/s`: must be between 1 IO/s and "),
+            ("bandwidth=1KiB/s", "`bandwidth=1KiB/s`: must be between 64KiB/s and "),
+            ("limit=40 MB/s", "use `bandwidth=40 MB/s`"),
             ("target=12", "`target=12`: "),
             ("dry_run=on", "use `tidegate dry-run on|off|file RESOURCE`"),
         ] {

@@ -188,9 +188,14 @@ impl DemoPlan {
         })
     }
 
-    /// Returns the set point.
+    /// Returns the set point, or the most that it may be if the law [finds it](Self::finds_set_point).
     pub(crate) fn set_point(&self) -> Latency {
         self.target.scale(self.set_point_ratio)
+    }
+
+    /// Returns true if the law finds its set point.
+    pub(crate) fn finds_set_point(&self) -> bool {
+        self.law == DemoLaw::Auto
     }
 
     /// Length of the whole, in seconds.

@@ -9,7 +9,7 @@ use tidegate_units::Latency;
 
 use super::plan::{PhaseName, WRITERS};
 use super::timeline::{DemoTimeline, MeasuredPhase, PhaseSecond};
-use tidegate_program::page::plot::{GRID, INK, PlotChart, PlotError, svg, text};
+use tidegate_program::page::plot::{GRID, INK, PlotChart, PlotError, svg, text, tick_decimals};
 
 /// The drawing's colours, as they are on a light page.
 pub(crate) mod palette {
@@ -92,10 +92,14 @@ impl OverTime<'_> {
         timeline: &DemoTimeline,
         value: impl Fn(&PhaseSecond) -> Option<f64>,
     ) -> Result<String, PlotError> {
+        /// Labels of the vertical axis, at most.
+        const LABELS: u8 = 7;
         let greatest =
             timeline.phases.iter().flat_map(|phase| &phase.seconds).filter_map(&value).fold(0.0, f64::max);
         // The tenth above the greatest value is where the names of the phases stand.
         let top = greatest.max(self.at_least) * 1.15;
+        // Ticks are at least this far apart: the library puts them at round numbers.
+        let decimals = tick_decimals(10f64.powf((top / f64::from(LABELS)).log10().floor()));
         let end: usize = timeline.phases.iter().map(|phase| phase.seconds.len()).sum();
         svg(self.height, |area| {
             let mut chart = ChartBuilder::on(area)
@@ -120,9 +124,9 @@ impl OverTime<'_> {
                 .bold_line_style(GRID)
                 .axis_style(GRID)
                 .x_labels(10)
-                .y_labels(7)
+                .y_labels(usize::from(LABELS))
                 .x_label_formatter(&|seconds| clock(*seconds))
-                .y_label_formatter(&|value| format!("{value:.0}"))
+                .y_label_formatter(&|value| format!("{value:.decimals$}"))
                 .label_style(text(15, INK))
                 .draw()
                 .map_err(PlotError::new)?;

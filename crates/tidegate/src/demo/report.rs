@@ -109,13 +109,18 @@ fn table(out: &mut String, outcome: &DemoOutcome) {
 }
 
 fn time_plots(out: &mut String, timeline: &DemoTimeline) -> Result<(), PlotError> {
+    let set_point = if timeline.plan.finds_set_point() {
+        "the most that the law's set point may be"
+    } else {
+        "set point of the law"
+    };
     let _ = write!(
         out,
         "<section>\n<h2>What the database feels</h2>\n<p class=\"sub\">Mean response time of its 4 KiB reads \
             per \
          second, in ms{}. Shaded: the backups write.</p>\n{}{}</section>\n",
         if plots::latency_is_cut(timeline) { "; what is beyond the axis is drawn at its top" } else { "" },
-        legend(&[("target", palette::TARGET), ("set point of the law", palette::SET_POINT)]),
+        legend(&[("target", palette::TARGET), (set_point, palette::SET_POINT)]),
         plots::latency(timeline)?,
     );
     let _ = write!(
@@ -185,7 +190,7 @@ fn method(out: &mut String, timeline: &DemoTimeline) {
          Phases: {} s alone; {} s with the backups and nothing throttled; {} s with the backups held by the \
          <code>{}</code> law, which sees response times at the array and knows nothing of the phases. Its \
          set \
-         point is {}, so that the promise of {} holds although the law moves about its set \
+         point is {}{}, so that the promise of {} holds although the law moves about its set \
          point.</p>\n</section>\n",
         plan.burst,
         plan.pause,
@@ -193,6 +198,7 @@ fn method(out: &mut String, timeline: &DemoTimeline) {
         length(PhaseName::Unregulated),
         length(PhaseName::Regulated),
         plan.law,
+        if plan.finds_set_point() { "at most " } else { "" },
         text::millis(plan.set_point().as_millis_f64()),
         text::millis(plan.target.as_millis_f64()),
     );

@@ -5,7 +5,8 @@ use std::fmt;
 use tidegate_control::{LawKind, SignalRequests};
 use tidegate_journal::ThrottleMechanism;
 use tidegate_service::explain::{
-    ConsumerExplanation, InForceFigures, ResourceExplanation, ThrottleEpisode, ThrottleFigures,
+    ConsumerExplanation, InForceFigures, ResourceExplanation, ThrottleEffect, ThrottleEpisode,
+    ThrottleFigures,
 };
 use tidegate_units::{ByteRate, Iops, Latency, Window};
 
@@ -41,11 +42,15 @@ impl fmt::Display for ExplanationText<'_> {
 }
 
 fn summary(resource: &ResourceExplanation) -> String {
-    let throttled = resource.consumers.iter().filter(|consumer| consumer.throttled).count();
-    let verb = if resource.dry_run { "would be throttled (dry run)" } else { "throttled" };
-    match throttled {
+    // The consumers below may be a part of all.
+    let verb = match (resource.released, resource.dry_run) {
+        (true, _) => "would be throttled (released)",
+        (false, true) => "would be throttled (dry run)",
+        (false, false) => "throttled",
+    };
+    match resource.held {
         0 => format!("nothing {verb}"),
-        count => format!("{count} of {} {verb}", resource.consumers.len()),
+        held => format!("{held} of {} {verb}", resource.eligible),
     }
 }
 
@@ -65,7 +70,7 @@ fn signal(resource: &ResourceExplanation) -> String {
     let floor = signal.floor_seconds.map_or_else(String::new, |floor| {
         format!("; the storage cannot go below {}, whatever is throttled", time(floor))
     });
-    format!("{what}: {latency}, target {target}, law {} steers to {set_point}{floor}", resource.law)
+    format!("{what}: {latency}, target {target}, set point {set_point} of the law {}{floor}", resource.law)
 }
 
 fn write_consumer(
@@ -89,7 +94,11 @@ fn write_consumer(
     let last = consumer.episodes.last();
     match (consumer.throttled, last) {
         (true, Some(episode)) => {
-            let verb = if resource.dry_run { "would be throttled" } else { "throttled" };
+            let verb = match episode.effect {
+                ThrottleEffect::Throttled => "throttled",
+                ThrottleEffect::DryRun => "on a dry run; would be throttled",
+                ThrottleEffect::Released => "released; would be throttled",
+            };
             writeln!(f, "\n{name}: {verb} since {}, {}", episode.from, share(episode))?;
             writeln!(f, "  by        {}", by(resource, &consumer.throttle))?;
             if let Some(in_force) = in_force(resource, consumer) {
@@ -100,21 +109,32 @@ fn write_consumer(
             writeln!(f, "  ends      {}", ends(resource))?;
             writeln!(f, "  change    {}", changes(resource))?;
         }
-        (_, Some(episode)) if !consumer.present => {
-            let until = episode.until;
-            writeln!(f, "\n{name}: not throttled since {until}; it is away, or not eligible")?;
-        }
         (_, Some(episode)) => {
-            writeln!(f, "\n{name}: not throttled since {}; {gets}", episode.until)?;
+            let now = if consumer.present { gets } else { "it is away, or not eligible".to_owned() };
+            writeln!(f, "\n{name}: {} {}; {now}", ended(episode.effect), episode.until)?;
         }
         (_, None) => writeln!(f, "\n{name}: not throttled in that time; {gets}")?,
     }
     if tells_all {
         for episode in &consumer.episodes {
-            writeln!(f, "  {} to {}: {}", episode.from, episode.until, told(episode))?;
+            let effect = match episode.effect {
+                ThrottleEffect::Throttled => "",
+                ThrottleEffect::DryRun => "not throttled, on a dry run; ",
+                ThrottleEffect::Released => "not throttled, released; ",
+            };
+            writeln!(f, "  {} to {}: {effect}{}", episode.from, episode.until, told(episode))?;
         }
     }
     Ok(())
+}
+
+/// Says that a consumer is not throttled; the end of its last span follows.
+const fn ended(effect: ThrottleEffect) -> &'static str {
+    match effect {
+        ThrottleEffect::Throttled => "not throttled since",
+        ThrottleEffect::DryRun => "not throttled; without the dry run it would have been until",
+        ThrottleEffect::Released => "not throttled; without the release it would have been until",
+    }
 }
 
 fn share(episode: &ThrottleEpisode) -> String {
@@ -238,6 +258,7 @@ mod tests {
         let at = |second: u64| WallTime::from_nanos(second * 1_000_000_000);
         let throttle = ThrottleFigures { window_requests: Some(2.0), ..ThrottleFigures::default() };
         let episode = ThrottleEpisode {
+            effect: ThrottleEffect::Throttled,
             from: at(60),
             until: at(100),
             throttled_seconds: 38.0,
@@ -264,6 +285,9 @@ mod tests {
             law: LawKind::Auto,
             mechanism: ThrottleMechanism::Queue,
             dry_run: false,
+            released: false,
+            held: 1,
+            eligible: 2,
             said: "array: protected reads 12.3ms against 9.10ms".to_owned(),
             signal: SignalExplanation {
                 requests: SignalRequests::ProtectedReads,
@@ -303,8 +327,8 @@ mod tests {
         let text = ExplanationText { explanations: &explanations, tells_all: true }.to_string();
         assert_eq!(
             text,
-            "array at 1970-01-01T00:01:40.000Z: 1 of 3 throttled\n  \
-             signal    reads of database: 12.3ms, target 10.0ms, law auto steers to 9.10ms\n  \
+            "array at 1970-01-01T00:01:40.000Z: 1 of 2 throttled\n  \
+             signal    reads of database: 12.3ms, target 10.0ms, set point 9.10ms of the law auto\n  \
              decided   array: protected reads 12.3ms against 9.10ms\n  \
              action    1970-01-01T00:01:30.000Z storage: requests of backup fail: 1 no space left so far\n\n\
              database: protected, never throttled; 143 IO/s, 9.80ms at the storage\n\n\
@@ -318,6 +342,33 @@ mod tests {
              31.0ms, 150 IO/s on average\n\n\
              batch: not throttled in that time; 143 IO/s, 9.80ms at the storage\n"
         );
+    }
+
+    #[test]
+    fn an_explanation_of_one_consumer_counts_those_of_the_resource() {
+        let mut explanation = explanation();
+        explanation.consumers.retain(|consumer| consumer.name == "batch");
+        let text = ExplanationText { explanations: &[explanation], tells_all: false }.to_string();
+        assert!(text.contains(": 1 of 2 throttled\n") && text.contains("\nbatch: not throttled"), "{text}");
+    }
+
+    #[test]
+    fn a_release_is_no_dry_run_and_neither_of_them_throttles() {
+        let of = |effect: ThrottleEffect| {
+            let mut explanation = explanation();
+            explanation.dry_run = effect != ThrottleEffect::Throttled;
+            explanation.released = effect == ThrottleEffect::Released;
+            explanation.consumers[1].episodes[0].effect = effect;
+            ExplanationText { explanations: &[explanation], tells_all: true }.to_string()
+        };
+        let released = of(ThrottleEffect::Released);
+        assert!(released.contains("1 of 2 would be throttled (released)"), "{released}");
+        assert!(released.contains("\nbackup: released; would be throttled since "), "{released}");
+        assert!(released.contains(": not throttled, released; window down to 2.00"), "{released}");
+        assert!(!released.contains("dry run"), "{released}");
+        let dry = of(ThrottleEffect::DryRun);
+        assert!(dry.contains("1 of 2 would be throttled (dry run)"), "{dry}");
+        assert!(dry.contains(": not throttled, on a dry run; window down to 2.00"), "{dry}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::geteuid;
 use tidegate_agent::is_agents;
 use tidegate_http::{BearerToken, ListenAddress};
@@ -113,6 +114,15 @@ impl CallerOptions {
         addresses.into_iter().map(|address| self.client_at(vec![address])).collect()
     }
 
+    /// Makes a client of each service of this machine that a reader may watch: at its operator's socket. For
+    /// the sockets that this user may not open there is one client, which asks the address that every example
+    /// has.
+    pub(crate) fn watchers_of_machine(&self) -> Result<Vec<ServiceClient>, CommandFailure> {
+        let may_open = |socket: &Path| accessat(CWD, socket, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+        let sockets = operator_socket::all().into_iter().map(|socket| (may_open(&socket), socket));
+        watched(sockets).into_iter().map(|addresses| self.client_at(addresses)).collect()
+    }
+
     fn client_at(&self, addresses: Vec<ServiceAddress>) -> Result<ServiceClient, CommandFailure> {
         let from_environment =
             env::var_os("TIDEGATE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
@@ -137,6 +147,19 @@ impl CallerOptions {
         })?);
         Ok(Endpoint { address, tls })
     }
+}
+
+/// Returns the addresses of each client that watches services with these sockets, which the user may open or
+/// not. An address is asked if those before it could not be reached. The error is about the first one.
+fn watched(sockets: impl Iterator<Item = (bool, PathBuf)>) -> Vec<Vec<ServiceAddress>> {
+    let (open, closed): (Vec<_>, Vec<_>) = sockets.partition(|(may_open, _)| *may_open);
+    let unix = |(_, socket): (bool, PathBuf)| ServiceAddress::Unix(socket);
+    let mut clients: Vec<_> = open.into_iter().map(|socket| vec![unix(socket)]).collect();
+    if clients.is_empty() || !closed.is_empty() {
+        let usual = ServiceAddress::Http(USUAL.to_owned());
+        clients.push(closed.into_iter().map(unix).chain([usual]).collect());
+    }
+    clients
 }
 
 /// Returns the address that the environment names.
@@ -209,6 +232,24 @@ mod tests {
         ] {
             assert_eq!(reachable(listens.parse().unwrap(), false).unwrap().to_string(), asked);
         }
+    }
+
+    #[test]
+    fn where_sockets_may_not_be_opened_the_usual_address_is_asked() {
+        let clients = |sockets: &[(bool, &str)]| {
+            let sockets = sockets.iter().map(|(may_open, path)| (*may_open, PathBuf::from(path)));
+            let clients = watched(sockets).into_iter();
+            let shown = clients.map(|one| one.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+            shown.collect::<Vec<_>>()
+        };
+        let usual = format!("http://{USUAL}");
+        assert_eq!(clients(&[]), [usual.as_str()]);
+        assert_eq!(clients(&[(true, "/a"), (true, "/b")]), ["unix:/a", "unix:/b"]);
+        assert_eq!(
+            clients(&[(false, "/a"), (true, "/b")]),
+            ["unix:/b".to_owned(), format!("unix:/a {usual}")]
+        );
+        assert_eq!(clients(&[(false, "/a"), (false, "/b")]), [format!("unix:/a unix:/b {usual}")]);
     }
 
     #[test]

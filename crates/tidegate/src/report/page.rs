@@ -1,6 +1,7 @@
 //! The statement as one page that needs nothing else, for screen and paper.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use plotters::prelude::*;
 use tidegate_service::statement::{DayFigures, MonthStatement, SpanFigures};
@@ -89,7 +90,8 @@ fn goals(out: &mut String, total: &SpanFigures) {
 }
 
 fn plots(out: &mut String, statement: &MonthStatement) -> Result<(), PlotError> {
-    let days = f64::from(statement.month.days());
+    let first = statement.days.first().map_or(1, |day| day.day);
+    let days = f64::from(first) - 0.5..f64::from(statement.month.days()) + 0.5;
     let by_day = |value: &dyn Fn(&SpanFigures) -> Option<f64>| -> Vec<(f64, f64)> {
         let point = |day: &DayFigures| Some((f64::from(day.day), value(&day.figures)?));
         statement.days.iter().filter_map(point).collect()
@@ -103,7 +105,7 @@ fn plots(out: &mut String, statement: &MonthStatement) -> Result<(), PlotError> 
         per_cent(KEPT),
     );
     let kept = by_day(&|figures| kept_part(figures).map(|part| 100.0 * part));
-    out.push_str(&bars(days, 100.0, &kept, PART, Some(100.0 * KEPT))?);
+    out.push_str(&bars(&days, 100.0, &kept, PART, Some(100.0 * KEPT))?);
     out.push_str("</section>\n");
 
     let millis = |seconds: Option<f64>| seconds.map(|seconds| 1e3 * seconds);
@@ -117,7 +119,7 @@ fn plots(out: &mut String, statement: &MonthStatement) -> Result<(), PlotError> 
             swatch(CLIENT),
             swatch(STORAGE),
         );
-        out.push_str(&lines(days, &[(CLIENT, client), (STORAGE, storage)])?);
+        out.push_str(&lines(&days, &[(CLIENT, client), (STORAGE, storage)])?);
         out.push_str("</section>\n");
     }
     let rates = by_day(&|figures| figures.iops);
@@ -129,26 +131,26 @@ fn plots(out: &mut String, statement: &MonthStatement) -> Result<(), PlotError> 
          minute of the month had {greatest}</p>"
     );
     let top = rates.iter().map(|point| point.1).fold(0.0, f64::max).max(1.0);
-    out.push_str(&bars(days, 1.08 * top, &rates, STORAGE, None)?);
+    out.push_str(&bars(&days, 1.08 * top, &rates, STORAGE, None)?);
     out.push_str("</section>\n");
     Ok(())
 }
 
 fn bars(
-    days: f64,
+    days: &Range<f64>,
     top: f64,
     points: &[(f64, f64)],
     colour: RGBColor,
     line: Option<f64>,
 ) -> Result<String, PlotError> {
     svg(240, |area| {
-        let mut chart = plot::axes(area, 0.5..days + 0.5, 0.0..top, None)?;
+        let mut chart = plot::axes(area, days.clone(), 0.0..top, None)?;
         let bars = points
             .iter()
             .map(|&(day, value)| Rectangle::new([(day - 0.4, 0.0), (day + 0.4, value)], colour.filled()));
         chart.draw_series(bars).map_err(PlotError::new)?;
         if let Some(value) = line {
-            let ends = [(0.5, value), (days + 0.5, value)];
+            let ends = [(days.start, value), (days.end, value)];
             let dashed = DashedLineSeries::new(ends, 7, 4, LIMIT.stroke_width(2));
             chart.draw_series(dashed).map_err(PlotError::new)?;
         }
@@ -156,11 +158,11 @@ fn bars(
     })
 }
 
-fn lines(days: f64, lines: &[(RGBColor, Vec<(f64, f64)>)]) -> Result<String, PlotError> {
+fn lines(days: &Range<f64>, lines: &[(RGBColor, Vec<(f64, f64)>)]) -> Result<String, PlotError> {
     let all = || lines.iter().flat_map(|(_, points)| points);
     let top = all().map(|point| point.1).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     svg(240, |area| {
-        let mut chart = plot::axes(area, 0.5..days + 0.5, 0.0..1.08 * top, None)?;
+        let mut chart = plot::axes(area, days.clone(), 0.0..1.08 * top, None)?;
         for (colour, points) in lines {
             // A line between two days would tell of the days between.
             let runs = points.chunk_by(|(day, _), (next, _)| next - day < 1.5);

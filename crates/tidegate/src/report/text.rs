@@ -84,6 +84,10 @@ pub(super) fn sentences(statement: &MonthStatement) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if let Some(first) = statement.days.first().filter(|first| first.day > 1) {
+        let day = day_name(statement, first.day);
+        sentences.push(format!("nothing is known of the days before {day}, which are left out"));
+    }
     sentences.push("days are days in UTC".to_owned());
     sentences
 }
@@ -107,8 +111,11 @@ fn fulfilment(promise: &PromiseFigures) -> String {
 
 /// Returns a row for each day.
 pub(super) fn day_rows(statement: &MonthStatement) -> Vec<Vec<String>> {
-    let name = |day: u32| format!("{}-{day:02}", statement.month);
-    statement.days.iter().map(|day| row(name(day.day), &day.figures)).collect()
+    statement.days.iter().map(|day| row(day_name(statement, day.day), &day.figures)).collect()
+}
+
+fn day_name(statement: &MonthStatement, day: u32) -> String {
+    format!("{}-{day:02}", statement.month)
 }
 
 /// Returns the row of a day or the month, with a cell for each of [`COLUMNS`].

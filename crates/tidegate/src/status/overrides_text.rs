@@ -5,7 +5,7 @@ use std::fmt;
 use tidegate_service::overrides::{
     ConsumerOverride, OverridesDocument, ReleaseEntry, ReleaseScope, ResourceOverride,
 };
-use tidegate_units::{Iops, Latency};
+use tidegate_units::{ByteRate, Iops, Latency};
 
 /// The overrides of a service: a line for each of them, and an empty line. Nothing without any.
 pub(super) struct OverridesText<'a>(pub(super) &'a OverridesDocument);
@@ -23,10 +23,13 @@ impl fmt::Display for OverridesText<'_> {
             let settings = [target, dry_run].into_iter().flatten().collect::<Vec<_>>().join(", ");
             writeln!(f, "changed at run time: {resource}: {settings}, by {by} at {since}")?;
         }
-        for ConsumerOverride { resource, consumer, shares, limit_iops, by, since } in consumers {
+        for ConsumerOverride { resource, consumer, shares, limit_iops, limit_bytes_per_second, by, since } in
+            consumers
+        {
             let shares = shares.map(|shares| format!("shares {shares}"));
             let limit = limit_iops.map(|limit| format!("limit {}", Iops::new(limit)));
-            let settings = [shares, limit].into_iter().flatten().collect::<Vec<_>>().join(", ");
+            let bandwidth = limit_bytes_per_second.map(|limit| format!("bandwidth {}", ByteRate::new(limit)));
+            let settings = [shares, limit, bandwidth].into_iter().flatten().collect::<Vec<_>>().join(", ");
             writeln!(f, "changed at run time: {consumer} at {resource}: {settings}, by {by} at {since}")?;
         }
         let is_empty = releases.is_empty() && resources.is_empty() && consumers.is_empty();

@@ -99,14 +99,14 @@ fn standing(resource: &ResourceStatus, sees: bool) -> String {
     } else {
         ""
     };
+    let why = if law.released { "released" } else { "dry run" };
     match (operating(decided), law.dry_run) {
         (None, false) => format!("throttles nothing{silence}{fails}"),
-        (None, true) => format!("dry run, throttles nothing{silence}"),
+        (None, true) => format!("{why}, throttles nothing{silence}"),
         (Some(what), false) => format!("{what}; {held} of {throttled} throttled{silence}{fails}"),
         (Some(what), true) => {
             format!(
-                "dry run, throttles nothing; would be {what}; {held} of {throttled} would be \
-                    throttled{silence}"
+                "{why}, throttles nothing; would be {what}; {held} of {throttled} would be throttled{silence}"
             )
         }
     }
@@ -399,6 +399,7 @@ mod tests {
                 target_seconds: 0.02,
                 interval_seconds: 1.0,
                 dry_run: false,
+                released: false,
             }),
             promise: None,
             decided: Some(DecisionStatus {
@@ -525,6 +526,11 @@ mod tests {
     #[test]
     fn a_dry_run_and_a_throttle_that_fails_are_not_taken_for_holding() {
         let dry = |resource: &mut ResourceStatus| resource.law.as_mut().unwrap().dry_run = true;
+        let released = |resource: &mut ResourceStatus| {
+            dry(resource);
+            resource.law.as_mut().unwrap().released = true;
+        };
+        assert!(said(released).starts_with("released, throttles nothing; would be"), "{}", said(released));
         assert_eq!(
             said(dry),
             "dry run, throttles nothing; would be operating in band 2 at 20 % (500 IO/s); 2 of 2 would be \

@@ -3,6 +3,7 @@
 use ratatui::style::Style;
 use ratatui::symbols::Marker;
 use ratatui::widgets::{Axis, Block, BorderType, Chart, Dataset, GraphType};
+use tidegate_program::page::plot::tick_decimals;
 
 /// A frame with a title.
 pub(crate) fn panel(title: &str, frame: Style) -> Block<'_> {
@@ -33,7 +34,9 @@ pub(crate) fn chart<'a>(
     top: f64,
     (parts, axes): (u32, Style),
 ) -> Chart<'a> {
-    let labels = (0..=parts).map(|part| format!("{:>4.0}", top * f64::from(part) / f64::from(parts)));
+    let step = top / f64::from(parts);
+    let decimals = tick_decimals(step);
+    let labels = (0..=parts).map(|part| format!("{:>4.decimals$}", step * f64::from(part)));
     Chart::new(datasets)
         .block(block)
         .legend_position(None)

@@ -111,7 +111,9 @@ fn render_latency(
     );
     let target = match row.target() {
         Some(target) => format!("target {} ", time(target)),
-        None => row.reference().map_or_else(String::new, |target| format!("against {} ", time(target))),
+        None => {
+            row.reference().map_or_else(String::new, |target| format!("resource: target {} ", time(target)))
+        }
     };
     let block = panel(&title, palette.quiet())
         .title_top(Line::from(vec![now, Span::styled(target, palette.target())]).right_aligned());

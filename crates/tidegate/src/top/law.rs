@@ -22,10 +22,10 @@ pub(super) fn law_lines(row: &TopRow<'_>, service: &ServiceView, state: &TopStat
     let mut lines =
         vec![Line::from(vec![Span::styled(title, palette.strong()), Span::raw(format!(": {stands}"))])];
     if let Some(law) = &resource.law {
-        let set_point = resource
-            .decided
-            .as_ref()
-            .map_or_else(String::new, |decided| format!(", set point {}", time(decided.set_point_seconds)));
+        // Laws that judge each consumer by itself have a set point for each.
+        let decided = resource.decided.as_ref().filter(|_| !law.kind.is_by_rates());
+        let set_point =
+            decided.map_or_else(String::new, |one| format!(", set point {}", time(one.set_point_seconds)));
         let (target, interval) = (time(law.target_seconds), time(law.interval_seconds));
         let law = format!("law {}, target {target}{set_point}, decides every {interval}", law.kind);
         lines.push(Line::styled(law, palette.quiet()));

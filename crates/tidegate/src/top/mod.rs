@@ -67,7 +67,7 @@ impl Args {
         let urls = self.url.iter().chain(&environment).map(|url| self.caller.client(url));
         let named = named.chain(urls).collect::<Result<Vec<_>, _>>()?;
         let is_named = !named.is_empty();
-        let clients = if is_named { named } else { self.caller.clients_of_machine()? };
+        let clients = if is_named { named } else { self.caller.watchers_of_machine()? };
         let is_expected = is_named || clients.len() == 1;
         Ok(clients.into_iter().map(|client| WatchedService { client, is_expected }).collect())
     }

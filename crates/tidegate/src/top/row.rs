@@ -280,6 +280,7 @@ impl<'a> TopRow<'a> {
             None if !resource.present => "unknown: no storage".to_owned(),
             None => UNKNOWN.to_owned(),
             Some(_) if resource.throttle_fails => "THROTTLE FAILS".to_owned(),
+            Some(_) if law.released => "released".to_owned(),
             Some((_, decided)) if decided.held == 0 && law.dry_run => "dry run".to_owned(),
             Some((_, decided)) if decided.held == 0 => "free".to_owned(),
             // The column beside it says how many are throttled.

@@ -88,7 +88,13 @@ fn settings_change_at_run_time_survive_a_reload_and_are_told_from_the_file() {
     done(&service, &["set", "array", "target=12ms"]);
     let said = done(&service, &["dry-run", "on", "array"]);
     assert_eq!(said, "array: dry run, throttles nothing, until the service restarts\n");
-    done(&service, &["set", "backup", "shares=50", "limit=40 IO/s"]);
+    let said = done(&service, &["set", "backup", "shares=50", "limit=40 IO/s", "bandwidth=4 MB/s", "--json"]);
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&answer["resource"], &answer["consumer"]), (&"array".into(), &"backup".into()), "{said}");
+    assert_eq!(answer["changed"]["limit_bytes_per_second"], 4e6);
+    let in_force = &answer["in_force"];
+    let settings = ["shares", "limit_iops", "limit_bytes_per_second"].map(|name| in_force[name].as_f64());
+    assert_eq!(settings, [Some(50.0), Some(40.0), Some(4e6)], "{said}");
     service.signal("-HUP");
     service.await_log("reloaded ");
     let law = &status(&service)["resources"][0]["law"];
@@ -97,13 +103,21 @@ fn settings_change_at_run_time_survive_a_reload_and_are_told_from_the_file() {
     assert_eq!(differs.status.code(), Some(1));
     let found: Vec<Value> = serde_json::from_slice(&differs.stdout).unwrap();
     let settings: Vec<_> = found.iter().map(|one| one["setting"].as_str().unwrap()).collect();
-    assert_eq!(settings, ["dry_run", "target", "limit", "shares"]);
+    assert_eq!(settings, ["dry_run", "target", "bandwidth", "limit", "shares"]);
     assert!(found.iter().all(|one| one["by"].as_str().unwrap().starts_with("uid ")), "{found:?}");
 
-    let said = done(&service, &["dry-run", "file", "array"]);
-    assert_eq!(said, "array: no dry run, the law throttles, as in the configuration\n");
+    let said = done(&service, &["dry-run", "file", "array", "--json"]);
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    let expected = (&"file".into(), &false.into(), &false.into());
+    assert_eq!((&answer["switch"], &answer["dry_run"], &answer["released"]), expected, "{said}");
+    done(&service, &["release", "array"]);
+    let said = done(&service, &["dry-run", "file", "array", "--json"]);
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&answer["dry_run"], &answer["released"]), (&true.into(), &true.into()), "{said}");
+    assert!(done(&service, &["status"]).contains("pool array: released, throttles nothing"));
+    done(&service, &["release", "array", "--end"]);
     done(&service, &["set", "array", "target=file"]);
-    done(&service, &["set", "backup", "shares=file", "limit=file"]);
+    done(&service, &["set", "backup", "shares=file", "limit=file", "bandwidth=file"]);
     assert_eq!(diff(&[]).status.code(), Some(0));
     let actions = service.log();
     for action in
@@ -126,8 +140,9 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         ),
         (&["set", "database", "limit=50 IO/s"], "`database` is protected"),
         (&["set", "backup", "limit=1 IO/s"], "or the law leaves it at least"),
+        (&["set", "backup", "bandwidth=64KiB/s"], "the bandwidth 64 KiB/s of `backup` is below"),
         (&["release", "bakcup"], "did you mean `backup`?"),
-        (&["release", "--for", "2days"], "`for_seconds` must be between 1 and 86400"),
+        (&["release", "--for", "2days"], "`--for 2days`: must be between 1s and 1day"),
     ] {
         let error = refused(&service, arguments);
         assert!(error.contains(said), "{arguments:?}: {error}");

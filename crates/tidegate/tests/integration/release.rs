@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Output;
 
+use rustix::process::geteuid;
+use serde_json::Value;
 use tidegate_testing::limits_alone;
 
 use crate::service::{Service, tidegate_beside};
@@ -40,6 +42,16 @@ export.backup = { size = '64MiB' }
             let said = released(&folder, &[named, &["--end"]].concat(), 0);
             assert!(said.contains("throttles again; releases that go on: 0"), "{more}: {said}");
         }
+        let said: Value = serde_json::from_str(&released(&folder, &["--json"], 0)).unwrap();
+        let asked = &said["services"][0];
+        assert_eq!((&asked["service"], &asked["outcome"]), (&"serve".into(), &"released".into()), "{said}");
+        assert!(asked["address"].as_str().unwrap().starts_with("unix:"), "{said}");
+        let kernel = if geteuid().is_root() { "nothing" } else { "not_looked_at" };
+        assert_eq!(said["kernel"]["afterwards"], kernel, "{said}");
+        let said: Value = serde_json::from_str(&released(&folder, &["--end", "--json"], 0)).unwrap();
+        let asked = &said["services"][0];
+        assert_eq!((&asked["outcome"], &asked["releases_left"]), (&"throttles_again".into(), &0.into()));
+        assert_eq!(said["kernel"], Value::Null);
         // The name is looked for in all services.
         released(&folder, &["backup"], 0);
         let said = released(&folder, &["bakcup"], 2);
@@ -105,6 +117,11 @@ export.volume = { path = 'disk.raw' }
         // Its law decides each second.
         thread::sleep(Duration::from_secs(4));
         assert!(!machine.reader.is_limited());
+        // Nothing is in the kernel now, but this agent lives and was not asked.
+        let said = released(&machine.folder, &["--kernel"], 1);
+        assert!(said.contains("an agent lives that was not asked"), "{said}");
+        let said = released(&machine.folder, &["--json"], 0);
+        assert!(said.contains("\"afterwards\": \"of_asked_agents\""), "{said}");
         released(&machine.folder, &["--end"], 0);
         until_true("a limit again", || machine.reader.is_limited());
         machine.agent.terminate();

@@ -45,8 +45,8 @@ fn a_file_is_served_measured_and_drained() {
     assert_eq!(service.get("/healthz"), "ok\n");
     until("a decision", || {
         service
-            .metric("tidegate_pool_set_point_seconds{pool=\"p\"}")
-            .filter(|set_point| (*set_point - 0.0147).abs() < 1e-9)
+            .metric("tidegate_pool_set_point_ceiling_seconds{pool=\"p\"}")
+            .filter(|ceiling| (*ceiling - 0.0147).abs() < 1e-9)
     });
 
     let socket = service.path("nbd.sock");
